@@ -1,0 +1,48 @@
+# setup: .venv with pinned dependencies; demo: the main job; check: seconds; test: everything.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+
+.PHONY: setup demo check test format bench gpu clean
+
+setup: $(STAMP)
+
+# A torch >= 2.1 that $(PYTHON) already has is kept: the environment then sees it through
+# --system-site-packages, and torch is left out of the constraints. pip's own configuration
+# (indexes, wheels, certificates) is used as it stands.
+$(STAMP): pyproject.toml constraints.txt
+	@if $(PYTHON) -c "import torch, sys; sys.exit(tuple(map(int, torch.__version__.split('.')[:2])) < (2, 1))" 2>/dev/null; then \
+	  echo "setup: keeping the torch of $(PYTHON)"; \
+	  $(PYTHON) -m venv --system-site-packages $(VENV) && grep -v '^torch==' constraints.txt > $(VENV)/constraints.txt; \
+	else \
+	  $(PYTHON) -m venv $(VENV) && cp constraints.txt $(VENV)/constraints.txt && \
+	  ($(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/python -m pip install -c $(VENV)/constraints.txt torch); \
+	fi
+	$(BIN)/python -m pip install -c $(VENV)/constraints.txt -e '.[dev]'
+	@touch $(STAMP)
+
+demo: setup
+	$(BIN)/python -m autobrrr demo
+
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -n 2 tests/unit tests/contract -m "not integration"
+
+test: check
+	$(BIN)/python -m pytest tests/unit tests/contract tests/golden tests/integration -m integration
+
+format: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+# Timings never stand in tests; each script prints a table. See benchmarks/README.md.
+bench: setup
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,62 @@
+"""When phases are sampled: bursts of steps, so far apart that their mean cost stays within budget.
+
+In: the cadence wanted, what sampling costs, how long a step is. Out: whether the step that begins
+is sampled, and the first step whose end has to be looked at. Pure.
+"""
+
+from __future__ import annotations
+
+BUDGET = 0.0015  # of the step's time, on average
+DEFAULT_EVERY = 64
+DEFAULT_STEPS = 4
+CLOSEST = 2  # at least every second step stays plain: the difference shows what sampling costs
+COST_NS = 12_000  # before it is measured
+BOUNDARY_NS = 50_000  # before it is measured
+
+
+class Bursts:
+    """The cadence."""
+
+    def __init__(self) -> None:
+        self.every = DEFAULT_EVERY
+        self.steps = DEFAULT_STEPS
+        self.asked = False  # the cadence was commanded: it is only ever made sparser
+        self.cost_ns = COST_NS  # of the hooks in one sampled step
+        self.boundary_ns = BOUNDARY_NS  # before each of them
+        self._from = 0
+
+    def ask(self, every: int, steps: int, seq: int) -> None:
+        """Use this cadence from here on."""
+        self.every = max(every, 1)
+        self.steps = max(1, min(steps, self.every))
+        self.asked = True
+        self._from = seq
+
+    def begin_at(self, seq: int) -> None:
+        """The next burst begins with this step."""
+        self._from = seq
+
+    def spacing(self, step_ns: int) -> int:
+        """Steps from the beginning of one burst to that of the next."""
+        spent = self.steps * self.cost_ns + (self.steps + 1) * self.boundary_ns
+        within = -(-spent // max(1, int(BUDGET * max(step_ns, 1))))
+        if self.asked:
+            return max(self.every, within)
+        return max(CLOSEST * self.steps, within)
+
+    def took(self, boundary_ns: int) -> None:
+        """What the agent's work before a sampled step took; one that was interrupted says little."""
+        self.boundary_ns += (min(boundary_ns, 4 * self.boundary_ns) - self.boundary_ns) // 8
+
+    def wants(self, seq: int, step_ns: int) -> bool:
+        """Whether the step that begins now is sampled."""
+        if seq < self._from:
+            return False
+        if seq < self._from + self.steps:
+            return True
+        self._from = max(seq, self._from + self.spacing(step_ns))
+        return seq == self._from
+
+    def look_at(self, seq: int) -> int:
+        """The first step, from this one on, whose end needs a look: before a burst, and in it."""
+        return max(seq, self._from - 1)

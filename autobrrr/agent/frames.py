@@ -1,0 +1,103 @@
+"""Where the training thread stands, looked at from the agent's thread every few milliseconds.
+
+In: `sys._current_frames`, the loader's queue. Out: the payload of the event `frames`
+(`records.FrameSamples`): the innermost frame of the user's own code, counted by place and phase.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+import time
+from collections import Counter
+from types import FrameType, ModuleType
+
+from .loader import LoaderWatch
+
+DEEPEST = 200
+Place = tuple[str, str, bool]
+
+
+def main_ident() -> int:
+    """The main thread's ident, for as long as no step has shown the training thread."""
+    thread = getattr(sys.modules.get("threading"), "main_thread", None)
+    return int(thread().ident or 0) if thread is not None else 0
+
+
+def sample(
+    torch: ModuleType, ident: int, loader: LoaderWatch, *, for_s: float, every_s: float
+) -> dict[str, object]:
+    """Sample one thread's stack for a while."""
+    foreign = foreign_folders(torch)
+    places: Counter[Place] = Counter()
+    looked = empty = 0
+    end = time.monotonic() + for_s
+    while time.monotonic() < end:
+        frame = sys._current_frames().get(ident)
+        if frame is None:
+            break
+        place = place_of(frame, foreign)
+        del frame  # a frame that is held keeps the user's tensors alive
+        places[place] += 1
+        is_empty = loader.queue_empty()
+        if is_empty is not None:
+            looked += 1
+            empty += is_empty
+        time.sleep(every_s)
+    return {
+        "samples": places.total() if hasattr(places, "total") else sum(places.values()),
+        "places": [
+            {"where": where, "phase": phase, "in_loader": in_loader, "samples": count}
+            for (where, phase, in_loader), count in places.most_common(50)
+        ],
+        "queue_empty_share": empty / looked if looked else None,
+    }
+
+
+def foreign_folders(torch: ModuleType) -> tuple[str, ...]:
+    """Folders whose code is not the user's own."""
+    paths = sysconfig.get_paths()
+    folders = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    found = getattr(torch, "__file__", None)
+    if isinstance(found, str):
+        folders.append(os.path.dirname(found))
+    ours = os.path.dirname(sample.__code__.co_filename) or "<autobrrr"
+    return (*(folder.rstrip("/") + "/" for folder in folders), "<frozen", "<autobrrr", ours)
+
+
+def place_of(frame: FrameType | None, foreign: tuple[str, ...]) -> Place:
+    """The innermost frame of the user's code, the phase, and whether the loader is on the stack."""
+    innermost = frame
+    users: FrameType | None = None
+    phase = "other"
+    in_loader = False
+    for _ in range(DEEPEST):
+        if frame is None:
+            break
+        code = frame.f_code
+        name, file = code.co_name, code.co_filename
+        if "/site-packages/" not in file and not file.startswith(foreign) and users is None:
+            users = frame
+        if name == "__next__" and file.endswith("utils/data/dataloader.py"):
+            in_loader = True
+            phase = "data_wait"
+        elif phase == "other":
+            phase = _phase(name, file)
+        frame = frame.f_back
+    shown = users or innermost
+    if shown is None:
+        return "?", phase, in_loader
+    code = shown.f_code
+    where = f"{os.path.basename(code.co_filename)}:{shown.f_lineno} {code.co_name}"
+    return where, phase, in_loader
+
+
+def _phase(name: str, file: str) -> str:
+    if name in ("backward", "_engine_run_backward") and "torch/" in file:
+        return "backward"
+    if name in ("wrapper", "zero_grad") and file.endswith("torch/optim/optimizer.py"):
+        return "optimizer"
+    if name == "_call_impl" and file.endswith("nn/modules/module.py"):
+        return "forward"
+    return "other"

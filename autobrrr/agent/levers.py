@@ -1,0 +1,154 @@
+"""Remedies on the live job: applied with a token, undone by it, in order.
+
+In: a name from the registry and its options; everything here runs on the training thread at a
+step boundary, but for `undo_anywhere`. Out: tokens, the arm (raised by one at every change), and
+what could not be undone. Two levers with one target never stand together, so any can be undone
+without the others noticing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from ..remedies.registry import Option, Refused, Remedy
+from .job import Job
+
+Undo = Callable[[], None]
+
+# Process-wide switches of the interpreter. Everything else may be bound to the training thread
+# (the number of OpenMP threads is) or be half way through a step.
+ANYWHERE = ("gc.",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """One lever that is on."""
+
+    token: int
+    remedy: Remedy
+    options: Mapping[str, object]
+    undo: Undo
+    cls: str
+    planned: bool  # of the recipe that the job was started with
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """A lever that could not be undone."""
+
+    token: int
+    remedy: str
+    why: str
+
+
+class Levers:
+    """The levers that are on."""
+
+    def __init__(self, registry: Mapping[str, Remedy]) -> None:
+        self._registry = registry
+        self._applied: list[Applied] = []
+        self._next = 1
+        self.arm = 0
+
+    @property
+    def applied(self) -> list[Applied]:
+        """Those that are on, the oldest first."""
+        return list(self._applied)
+
+    @property
+    def ours(self) -> list[Applied]:
+        """Those that go with the session: not those of the recipe the job was started with."""
+        return [lever for lever in self._applied if not lever.planned]
+
+    def apply(self, job: Job, name: str, options: Mapping[str, object], *, planned: bool = False) -> Applied:
+        """Apply a remedy now.
+
+        Raises:
+            Refused: unknown, options that don't fit, a target that another lever holds, or the
+                remedy itself says that it does not fit this job.
+        """
+        remedy = self._registry.get(name)
+        if remedy is None:
+            raise Refused(f"no remedy {name} in this agent")
+        if remedy.reach == "relaunch":
+            raise Refused(f"{name} needs a new start of the job")
+        check_options(remedy.options, options)
+        for other in self._applied:
+            shared = set(other.remedy.targets) & set(remedy.targets)
+            if other.remedy.name == name or shared:
+                raise Refused(f"{other.remedy.name} (token {other.token}) holds {', '.join(shared) or name}")
+        try:
+            undo = remedy.apply(job, options)
+        except Refused:
+            raise
+        except Exception as error:
+            raise Refused(f"{name} raised {type(error).__name__}: {error}") from error
+        lever = Applied(
+            token=self._next,
+            remedy=remedy,
+            options=dict(options),
+            undo=undo,
+            cls=remedy.class_for(job) if remedy.class_for is not None else remedy.cls,
+            planned=planned,
+        )
+        self._next += 1
+        self.arm += 1
+        self._applied.append(lever)
+        return lever
+
+    def find(self, token: object) -> Applied:
+        """The lever of a token; raises Refused."""
+        for lever in self._applied:
+            if lever.token == token:
+                return lever
+        raise Refused(f"no lever has the token {token}")
+
+    def undo(self, lever: Applied) -> Lost | None:
+        """Undo one; the loss, where that failed (it then counts as gone)."""
+        self._applied.remove(lever)
+        self.arm += 1
+        try:
+            lever.undo()
+        except Exception as error:  # noqa: BLE001
+            why = f"{type(error).__name__}: {error}"
+            return Lost(token=lever.token, remedy=lever.remedy.name, why=why)
+        return None
+
+    def undo_all(self) -> list[Lost]:
+        """Undo every lever of the session, the youngest first."""
+        losses = [self.undo(lever) for lever in reversed(self.ours)]
+        return [loss for loss in losses if loss is not None]
+
+    def undo_anywhere(self) -> list[Lost]:
+        """Undo those that are safe to undo while the training thread is in the middle of a step."""
+        losses = [
+            self.undo(lever)
+            for lever in reversed(self.ours)
+            if lever.remedy.undo_safe and lever.remedy.name.startswith(ANYWHERE)
+        ]
+        return [loss for loss in losses if loss is not None]
+
+    def forget(self) -> None:
+        """Leave the session's levers on for good."""
+        self._applied = [lever for lever in self._applied if lever.planned]
+
+
+def check_options(known: tuple[Option, ...], given: Mapping[str, object]) -> None:
+    """Raises Refused where an option is unknown or of another kind."""
+    kinds: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "bool": (bool,)}
+    by_name = {option.name: option for option in known}
+    for name, value in given.items():
+        option = by_name.get(name)
+        if option is None:
+            raise Refused(f"no option {name}; known: {', '.join(by_name) or 'none'}")
+        wanted = kinds.get(option.kind)
+        if wanted is not None and (
+            not isinstance(value, wanted) or (isinstance(value, bool) and option.kind != "bool")
+        ):
+            raise Refused(f"option {name} is {option.kind}, not {value!r}")
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            if option.low is not None and value < option.low:
+                raise Refused(f"option {name} is at least {option.low}")
+            if option.high is not None and value > option.high:
+                raise Refused(f"option {name} is at most {option.high}")

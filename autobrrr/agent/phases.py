@@ -1,0 +1,169 @@
+"""Where a sampled step's time goes: a small state machine fed by the phase hooks.
+
+In: what happens (root calls, backward, loader, optimizer) with its time. Out: nanoseconds by
+phase; they and the rest sum to the step. `shown` is the phase of this moment, for the timing
+mode. Pure: no torch, the clock comes in as arguments; one thread.
+
+Loss belongs to forward, zero_grad to the optimizer. Time after a root call is forward if a
+backward or another root follows, and other if the same root is called again (a rollout).
+"""
+
+from __future__ import annotations
+
+OTHER, DATA_WAIT, FORWARD, BACKWARD, OPTIMIZER = range(5)
+_GAP, _UNDECIDED = 5, 6  # after a root call; inside optimizer.step before any backward in it
+NAMES = ("other", "data_wait", "forward", "backward", "optimizer")
+_SHOWN = (OTHER, DATA_WAIT, FORWARD, BACKWARD, OPTIMIZER, FORWARD, OPTIMIZER)
+
+
+class PhaseClock:
+    """One step's phases."""
+
+    __slots__ = (
+        "_depth",
+        "_loads",
+        "_now",
+        "_roots",
+        "_saved",
+        "_since",
+        "_spent",
+        "_updating",
+        "_zeros",
+        "backward_depth",
+        "backwards",
+        "fires",
+        "on",
+        "quiet_calls",
+        "samples",
+    )
+
+    def __init__(self) -> None:
+        self.on = False  # hooks pass through while it is off
+        self.begin(0)
+
+    def begin(self, now: int) -> None:
+        """A step begins."""
+        self._spent = [0] * 7
+        self._now = OTHER
+        self._since = now
+        self._depth = 0
+        self._loads = 0
+        self._zeros = 0
+        self._saved = OTHER
+        self._updating = False
+        self._roots: list[int] = []
+        self.backward_depth = 0
+        self.backwards = 0
+        self.fires = 0
+        self.quiet_calls = 0
+        self.samples = -1
+
+    @property
+    def shown(self) -> int:
+        """The phase of this moment, as an index into `NAMES`."""
+        return _SHOWN[self._now]
+
+    def finish(self, now: int) -> tuple[int, int, int, int, int]:
+        """The step ends: nanoseconds of other, data_wait, forward, backward, optimizer."""
+        self._to(OTHER, now)
+        self._decide(OTHER, OPTIMIZER)
+        spent = self._spent
+        return spent[OTHER], spent[DATA_WAIT], spent[FORWARD], spent[BACKWARD], spent[OPTIMIZER]
+
+    def root_enter(self, root: int, now: int, *, grad: bool) -> None:
+        """A root module's forward is entered."""
+        if self.backward_depth:
+            return  # activation checkpointing computes forward again: that is backward
+        self._depth += 1
+        if self._depth > 1:
+            return
+        if not grad:
+            self.quiet_calls += 1
+        again = root in self._roots
+        self._roots.append(root)
+        self._to(FORWARD, now)
+        self._decide(OTHER if again else FORWARD, OTHER)
+
+    def root_exit(self, now: int, *, grad: bool) -> None:
+        """A root module's forward is left."""
+        if self.backward_depth or not self._depth:
+            return
+        self._depth -= 1
+        if not self._depth:
+            self._to(_GAP if grad else self._outside(), now)
+
+    def backward_enter(self, now: int) -> None:
+        """A backward is entered; nested ones count for the outermost."""
+        self.backward_depth += 1
+        if self.backward_depth == 1:
+            self._to(BACKWARD, now)
+            self._decide(FORWARD, OTHER)
+            self._depth = 0
+            self._roots.clear()
+
+    def backward_exit(self, now: int) -> None:
+        """A backward is left."""
+        if not self.backward_depth:
+            return  # the step was closed within it: there backward marks the steps
+        self.backward_depth -= 1
+        if not self.backward_depth:
+            self.backwards += 1
+            self._to(OPTIMIZER if self._updating else OTHER, now)
+
+    def load_enter(self, now: int) -> None:
+        """The next batch is asked for."""
+        self._loads += 1
+        if self._loads == 1:
+            self._saved = self._now
+            self._to(DATA_WAIT, now)
+
+    def load_exit(self, now: int) -> None:
+        """The next batch is there."""
+        if self._loads:
+            self._loads -= 1
+            if not self._loads:
+                self._to(self._saved, now)
+
+    def update_enter(self, now: int) -> None:
+        """An optimizer's step is entered."""
+        self._updating = True
+        self._to(_UNDECIDED, now)
+        self._decide(OTHER, OTHER, undecided=False)
+
+    def update_exit(self, now: int) -> None:
+        """An optimizer's step is left, not the one that closes the step of the loop."""
+        self._to(OTHER, now)
+        self._decide(OTHER, OPTIMIZER)
+        self._updating = False
+        self.fires += 1
+
+    def zero_enter(self, now: int) -> None:
+        """Gradients are being cleared."""
+        self._zeros += 1
+        if self._zeros == 1:
+            self._saved = self._now
+            self._to(OPTIMIZER, now)
+
+    def zero_exit(self, now: int) -> None:
+        """Gradients are cleared."""
+        if self._zeros:
+            self._zeros -= 1
+            if not self._zeros:
+                self._to(self._saved, now)
+
+    def _outside(self) -> int:
+        return _UNDECIDED if self._updating else OTHER
+
+    def _to(self, phase: int, now: int) -> None:
+        self._spent[self._now] += now - self._since
+        self._since = now
+        self._now = phase
+
+    def _decide(self, gap: int, undecided_is: int, *, undecided: bool = True) -> None:
+        """What the undecided times were, now that it shows."""
+        spent = self._spent
+        spent[gap] += spent[_GAP]
+        spent[_GAP] = 0
+        if undecided:
+            spent[undecided_is] += spent[_UNDECIDED]
+            spent[_UNDECIDED] = 0

@@ -1,0 +1,188 @@
+"""A recipe's remedies, applied from the first moment that each of them can be.
+
+In: the plan of a preloaded job. Out: one line of JSON for each remedy in the outcome file, and at
+the end of the process how long its steps took. What needs no optimizer is on before the script's
+next line; the rest goes on in the first optimizer steps, before their update where torch's pre
+hooks allow. Errors become lines; training goes on.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import sys
+from _thread import get_ident
+from array import array
+from collections.abc import Callable, Mapping
+from time import perf_counter_ns
+from types import ModuleType
+
+from ..remedies.registry import Refused
+from .compiled import CompiledCheck
+from .job import Job
+from .levers import Applied, Levers
+from .patches import patched
+from .roots import RootSearch
+
+SEARCH_STEPS = 8  # after as many steps what still refuses has refused
+KEPT = 4096  # durations
+
+
+class Plan:
+    """The plan of one process."""
+
+    def __init__(self, torch: ModuleType, levers: Levers, boot: Mapping[str, object]) -> None:
+        self._torch = torch
+        self._levers = levers
+        self._job = Job(torch)
+        self._outcome = boot.get("outcome")
+        self._waiting = _remedies(boot.get("plan"))
+        self._refusals: dict[str, str] = {}
+        self._in_steps: list[tuple[str, Mapping[str, object], Applied]] = []
+        self._search: RootSearch | None = None
+        self._pre_hooks: dict[object, object] | None = None
+        self._key = object()
+        self._known: set[int] = set()
+        self._owner = 0
+        self._busy = False
+        self._closed = False
+        self._steps = 0
+        self._last_ns = 0
+        self._durations = array("q", bytes(8 * KEPT))
+
+    def begin(self) -> None:
+        """Apply what can be applied, wait in the optimizer hooks for the rest. On the agent's thread."""
+        if not self._waiting:
+            return
+        self._try_all(in_step=False)
+        optimizer = getattr(getattr(self._torch, "optim", None), "Optimizer", None)
+        patched(optimizer, "_optimizer_step_code", self._tap)  # stays: it times the run
+        atexit.register(self._tell_steps)
+        if self._waiting:
+            hooks = getattr(sys.modules.get("torch.optim.optimizer"), "_global_optimizer_pre_hooks", None)
+            if hooks is not None and not hooks:  # empty: nothing is iterating over an item of it
+                self._pre_hooks = hooks
+                hooks[self._key] = self._before_update
+            if not CompiledCheck().compiled([]):
+                self._search = RootSearch(self._job, 0, self._failed)
+                self._search.put_on()
+
+    # --- on the training thread ----------------------------------------------------------
+
+    def _before_update(self, optimizer: object, *_: object) -> None:
+        if self._busy or self._closed:
+            return
+        self._guarded(lambda: self._saw(optimizer))
+
+    def _tap(self, original: Callable[..., object]) -> Callable[[object], None]:
+        def after_update(self_: object) -> None:
+            now = perf_counter_ns()
+            if get_ident() == self._owner or not self._owner:
+                if self._last_ns:
+                    self._durations[self._steps % KEPT] = now - self._last_ns
+                    self._steps += 1
+                self._last_ns = now
+                if not self._closed and not self._busy:
+                    self._guarded(lambda: self._after(self_))
+            original(self_)
+
+        return after_update
+
+    def _saw(self, optimizer: object) -> None:
+        if not self._owner:
+            self._owner = get_ident()
+        if id(optimizer) in self._known:
+            return
+        self._known.add(id(optimizer))
+        self._job.saw_optimizer(optimizer)
+        # A second optimizer: what was applied to the first alone is applied anew, to both.
+        for name, options, lever in list(self._in_steps):
+            self._in_steps.remove((name, options, lever))
+            self._levers.undo(lever)
+            self._waiting[name] = options
+        self._try_all(in_step=True)
+
+    def _after(self, optimizer: object) -> None:
+        self._saw(optimizer)
+        if self._search is not None and self._steps >= 1:
+            self._search.take_off()
+            self._search = None
+        if self._waiting and self._job.roots:
+            self._try_all(in_step=True)
+        if self._steps >= SEARCH_STEPS:
+            self._close()
+
+    def _close(self) -> None:
+        self._closed = True
+        if self._search is not None:
+            self._search.take_off()
+        if self._pre_hooks is not None and list(self._pre_hooks) == [self._key]:
+            del self._pre_hooks[self._key]
+        for name, why in self._refusals.items():
+            if name in self._waiting:
+                self._tell({"remedy": name, "status": "refused", "why": why})
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        self._busy = True
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001
+            self._failed(error)
+        finally:
+            self._busy = False
+
+    def _failed(self, error: BaseException) -> None:
+        self._closed = True
+        for name in self._waiting:
+            self._tell({"remedy": name, "status": "refused", "why": f"{type(error).__name__}: {error}"})
+        self._waiting.clear()
+
+    # --- applying and telling ------------------------------------------------------------
+
+    def _try_all(self, *, in_step: bool) -> None:
+        for name, options in list(self._waiting.items()):
+            try:
+                lever = self._levers.apply(self._job, name, options, planned=True)
+            except Refused as refused:
+                self._refusals[name] = str(refused)
+                continue
+            del self._waiting[name]
+            if in_step:
+                self._in_steps.append((name, options, lever))
+            self._tell({"remedy": name, "status": "applied", "why": "", "class": lever.cls})
+
+    def _tell(self, line: dict[str, object]) -> None:
+        if isinstance(self._outcome, str):
+            try:
+                with open(self._outcome, "a", encoding="utf-8") as file:
+                    file.write(json.dumps(line) + "\n")
+            except OSError:
+                self._outcome = None  # its reader is gone
+
+    def _tell_steps(self) -> None:
+        count = min(self._steps, KEPT)
+        if not count:
+            return
+        kept = sorted(self._durations[:count])
+        self._tell(
+            {
+                "pid": os.getpid(),
+                "steps": self._steps,
+                "step_ns": {
+                    "count": count,
+                    "mean": sum(kept) // count,
+                    "median": kept[count // 2],
+                    "p99": kept[min(count - 1, count * 99 // 100)],
+                },
+            }
+        )
+
+
+def _remedies(plan: object) -> dict[str, Mapping[str, object]]:
+    found: dict[str, Mapping[str, object]] = {}
+    for entry in plan.get("remedies", []) if isinstance(plan, dict) else []:
+        if isinstance(entry, dict) and isinstance(entry.get("name"), str):
+            options = entry.get("options")
+            found[entry["name"]] = options if isinstance(options, dict) else {}
+    return found

@@ -1,0 +1,84 @@
+"""Frames on a Unix socket: a 4-byte big-endian length, then one UTF-8 JSON object.
+
+Used between sidecar and agent, and between clients and sidecar. A frame that is cut, too large,
+not an object or of another version raises `BadFrame`; the receiver answers and closes, and
+nothing else happens. Standard library only: this file runs inside the training process too.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+
+VERSION = 1
+MAX_FRAME_BYTES = 1 << 20
+_LENGTH = struct.Struct(">I")
+
+
+class BadFrame(Exception):
+    """What came in is no frame of this protocol."""
+
+
+class Closed(Exception):
+    """The other side is gone (an orderly end of stream, between two frames)."""
+
+
+def encode(message: dict[str, object]) -> bytes:
+    """One frame; adds the protocol version.
+
+    Raises:
+        BadFrame: larger than `MAX_FRAME_BYTES`.
+    """
+    body = json.dumps({"v": VERSION, **message}, separators=(",", ":")).encode()
+    if len(body) > MAX_FRAME_BYTES:
+        raise BadFrame(f"frame of {len(body)} bytes; at most {MAX_FRAME_BYTES}")
+    return _LENGTH.pack(len(body)) + body
+
+
+def decode(body: bytes) -> dict[str, object]:
+    """The object in one frame's body.
+
+    Raises:
+        BadFrame: no UTF-8 JSON object, or of another version.
+    """
+    try:
+        message = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise BadFrame(f"no JSON: {error}") from None
+    if not isinstance(message, dict):
+        raise BadFrame(f"a JSON {type(message).__name__}, not an object")
+    if message.get("v") != VERSION:
+        raise BadFrame(f"protocol version {message.get('v')!r}; this side speaks {VERSION}")
+    return message
+
+
+def send(link: socket.socket, message: dict[str, object]) -> None:
+    """Send one frame; raises OSError where the other side is gone."""
+    link.sendall(encode(message))
+
+
+def receive(link: socket.socket) -> dict[str, object]:
+    """Block until one frame is there.
+
+    Raises:
+        Closed: end of stream between two frames.
+        BadFrame: cut, oversized, no object, other version.
+        OSError: the socket failed, or its timeout passed.
+    """
+    (length,) = _LENGTH.unpack(_exactly(link, _LENGTH.size, at_boundary=True))
+    if length > MAX_FRAME_BYTES:
+        raise BadFrame(f"frame of {length} bytes; at most {MAX_FRAME_BYTES}")
+    return decode(_exactly(link, length, at_boundary=False))
+
+
+def _exactly(link: socket.socket, count: int, *, at_boundary: bool) -> bytes:
+    parts = bytearray()
+    while len(parts) < count:
+        part = link.recv(count - len(parts))
+        if not part:
+            if at_boundary and not parts:
+                raise Closed
+            raise BadFrame(f"stream ended after {len(parts)} of {count} bytes")
+        parts += part
+    return bytes(parts)

@@ -1,0 +1,67 @@
+"""The ring of step records: a memfd that the agent writes and the sidecar maps.
+
+The training thread packs one record per step and never waits. A plain step writes only the tail
+(when, which arm, flags, sequence number); a sampled step writes its phases first. The sequence
+number is the last field of a record: a reader that finds another number than it expects has
+been overtaken. Standard library only.
+
+Layout: a header of `HEADER_BYTES`, then `capacity` records of `RECORD_BYTES`, native byte order.
+"""
+
+from __future__ import annotations
+
+import struct
+
+MAGIC = b"ABRRRING"
+LAYOUT_VERSION = 1
+HEADER_BYTES = 4096
+HEADER = struct.Struct("@8sIIII")  # magic, layout version, record bytes, capacity, pid
+CAPACITY = 8192
+
+SAMPLED_FIELDS = (
+    "data_wait_ns",
+    "host_to_device_ns",  # -1: not measured
+    "forward_ns",
+    "backward_ns",
+    "optimizer_ns",  # with zero_grad
+    "backwards",  # outermost backward calls in the step
+    "fires",  # optimizer steps in the step, over all optimizers
+    "samples",  # batch size as the loader or root call shows it; -1: not known
+    "minor_faults",  # of the training thread
+    "allocated_bytes",  # accelerator memory; -1: no accelerator
+    "reserved_bytes",
+)
+TAIL_FIELDS = (
+    "start_ns",  # time.perf_counter_ns when the agent handed the thread back to training
+    "end_ns",  # when the anchor optimizer's post hook was entered
+    "own_ns",  # the agent's own work at the boundary before start_ns
+    "arm",  # which set of levers was on: raised by one at every change
+    "flags",
+    "seq",  # 0, 1, 2 …
+)
+SAMPLED = struct.Struct("@11q")
+TAIL = struct.Struct("@qqqIIQ")
+RECORD_BYTES = SAMPLED.size + TAIL.size
+
+PHASES = 1  # the sampled fields are valid
+TRACED = 2  # ran under the timing dispatch mode: slower, never part of step figures
+AFTER_SHADOW = 4  # a shadow replay ran at the boundary before it
+SKIPPED = 8  # a backward without an optimizer step (GradScaler found an inf)
+EVALUATION = 16  # forward calls without grad ran in it
+LEVER = 32  # a lever changed at the boundary before it
+SETTLING = 64  # hooks were being put on or looked for: not representative
+
+
+def header(pid: int, capacity: int = CAPACITY) -> bytes:
+    """The ring's header."""
+    return HEADER.pack(MAGIC, LAYOUT_VERSION, RECORD_BYTES, capacity, pid)
+
+
+def size_bytes(capacity: int = CAPACITY) -> int:
+    """Bytes of the whole ring."""
+    return HEADER_BYTES + capacity * RECORD_BYTES
+
+
+def offset_bytes(seq: int, capacity: int = CAPACITY) -> int:
+    """Where the record of a sequence number lies."""
+    return HEADER_BYTES + (seq % capacity) * RECORD_BYTES

@@ -1,0 +1,79 @@
+"""Finds the modules that the training loop calls itself, with a global hook that lives for a step.
+
+In: every module call of one step. Out: `Job.saw_root` for those that no other module called. A
+call is a root if no frame of `Module._call_impl` lies below it on the stack.
+"""
+
+from __future__ import annotations
+
+import sys
+from _thread import get_ident
+from collections.abc import Callable
+from types import CodeType, FrameType
+
+from .job import Job
+
+TRIES = 6  # steps without a root call until the search ends
+
+
+class RootSearch:
+    """On from one boundary to the next."""
+
+    def __init__(self, job: Job, owner: int, fail: Callable[[BaseException], None]) -> None:
+        self._job = job
+        self._owner = owner
+        self._fail = fail
+        self._hooks: dict[object, object] | None = None
+        self._key = object()
+        self._codes: tuple[CodeType, ...] = ()
+        self.left = TRIES
+        self.scripted = False
+
+    @property
+    def on(self) -> bool:
+        """The global hook is in place."""
+        return self._hooks is not None
+
+    def put_on(self) -> bool:
+        """Add the global hook. torch copies this dict in one go before it calls: safe any time."""
+        module = sys.modules.get("torch.nn.modules.module")
+        hooks = getattr(module, "_global_forward_pre_hooks", None)
+        call = getattr(getattr(module, "Module", None), "_call_impl", None)
+        if hooks is None or call is None:
+            self.left = 0
+            return False
+        self._codes = (call.__code__,)
+        self._hooks = hooks
+        hooks[self._key] = self._called
+        return True
+
+    def take_off(self) -> None:
+        """Remove it; may be called twice."""
+        hooks, self._hooks = self._hooks, None
+        if hooks is not None:
+            hooks.pop(self._key, None)
+        self.left -= 1
+
+    def _called(self, module: object, _args: object) -> None:
+        if get_ident() != self._owner and self._owner:
+            return
+        try:
+            if self._is_root(sys._getframe(1)):
+                self._job.saw_root(module)
+                if "ScriptModule" in {cls.__name__ for cls in type(module).__mro__}:
+                    self.scripted = True
+        except Exception as error:  # noqa: BLE001
+            self._fail(error)
+
+    def _is_root(self, frame: FrameType | None) -> bool:
+        calls = 0
+        while frame is not None:
+            code = frame.f_code
+            if code in self._codes:
+                calls += 1
+                if calls > 1:
+                    return False
+            elif code.co_name == "_engine_run_backward":
+                return False  # activation checkpointing, inside backward
+            frame = frame.f_back
+        return True

@@ -1,0 +1,62 @@
+"""One sampled step: the phase clock, the thread's page faults, the accelerator's memory.
+
+In: the boundary times of the step. Out: the fields of the sampled part of a ring record.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+from types import ModuleType
+
+from .phases import NAMES, PhaseClock
+
+
+class Sampling:
+    """Reads what a sampled step needs at its two ends."""
+
+    def __init__(self, torch: ModuleType, phases: PhaseClock) -> None:
+        self._phases = phases
+        self._faults = 0
+        self.by_name: dict[str, int] = {}
+
+    def begin(self, now: int) -> None:
+        """The step begins."""
+        self._faults = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+        self._phases.begin(now)
+
+    def finish(self, now: int, *, fires: int, forward_measured: bool) -> tuple[int, ...]:
+        """The step ends: the sampled fields, in the ring's order."""
+        phases = self._phases
+        spent = phases.finish(now)
+        self.by_name = dict(zip(NAMES, spent, strict=True))
+        _other, data_wait, forward, backward, optimizer = spent
+        faults = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - self._faults
+        allocated, reserved = accelerator_bytes()
+        return (
+            data_wait,
+            -1,
+            forward if forward_measured else -1,
+            backward,
+            optimizer,
+            phases.backwards + (phases.backward_depth > 0),
+            phases.fires + fires,
+            phases.samples,
+            faults,
+            allocated,
+            reserved,
+        )
+
+
+def accelerator_bytes() -> tuple[int, int]:
+    """Allocated and reserved memory of the current CUDA device; -1 where CUDA is not in use."""
+    cuda = sys.modules.get("torch.cuda")
+    if cuda is None or not cuda_in_use():
+        return -1, -1
+    return int(cuda.memory_allocated()), int(cuda.memory_reserved())
+
+
+def cuda_in_use() -> bool:
+    """The job has initialised CUDA; never initialises it."""
+    asked = getattr(sys.modules.get("torch.cuda"), "is_initialized", None)
+    return bool(asked is not None and asked())

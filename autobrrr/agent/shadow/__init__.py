@@ -1,0 +1,1 @@
+"""The shadow-step batch probe: record one real step, replay it at other batch sizes."""

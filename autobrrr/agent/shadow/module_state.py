@@ -1,0 +1,195 @@
+"""The Python state of a module tree: attributes, containers, plain objects, class attributes.
+
+`capture` copies it (shallow, by identity), `restore` puts back what changed and names it.
+Tensors and random generators that it meets on the way are handed out, for the guard to keep.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections import OrderedDict, deque
+from collections.abc import Iterator, MutableMapping
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import cast
+
+from .kinds import Module, Tensor, is_module, is_tensor
+from .random_state import is_generator
+
+_ATOMS = frozenset(
+    (int, float, complex, bool, str, bytes, type(None), type, FunctionType, BuiltinFunctionType, MethodType)
+)
+_MAX_DEPTH = 4
+_MAX_OBJECTS = 20_000
+_MAX_SCANNED = 256  # elements of a container that are looked into
+_OWN = __name__.partition(".")[0]
+
+
+class ModuleState:
+    """A snapshot of the Python state below some modules.
+
+    Args:
+        torch: The target's torch.
+        modules: The root modules.
+        others: Objects outside the tree that its code can reach (globals of forward functions).
+        parameters: Ids of parameters: kept by the version check instead.
+    """
+
+    def __init__(
+        self, torch: ModuleType, modules: list[Module], others: list[tuple[str, object]], parameters: set[int]
+    ) -> None:
+        self.tensors: list[Tensor] = []
+        self.generators: list[object] = []
+        self._torch = torch
+        self._parameters = parameters
+        self._seen: set[int] = set()
+        self._dicts: list[tuple[str, MutableMapping[object, object], dict[object, object]]] = []
+        self._lists: list[tuple[str, list[object] | deque[object], list[object]]] = []
+        self._sets: list[tuple[str, set[object], set[object]]] = []
+        self._bytes: list[tuple[str, bytearray, bytes]] = []
+        self._classes: list[tuple[type, dict[str, object]]] = []
+        for module in modules:
+            self._module(module, type(module).__name__)
+        for name, thing in others:
+            self._visit(thing, name, 0)
+
+    def restore(self) -> list[str]:
+        """Put back what changed; the names of it."""
+        changed: list[str] = []
+        for path, mapping, saved in self._dicts:
+            names = _dict_changes(mapping, saved)
+            if names:
+                changed += [f"{path}.{name}" for name in names if name != "training"]
+                mapping.clear()
+                mapping.update(saved)
+        for path, items, kept in self._lists:
+            if len(items) != len(kept) or any(new is not old for new, old in zip(items, kept, strict=True)):
+                changed.append(path)
+                items.clear()
+                items.extend(kept)
+        for path, members, kept_members in self._sets:
+            if members != kept_members:
+                changed.append(path)
+                members.clear()
+                members.update(kept_members)
+        for path, raw, kept_raw in self._bytes:
+            if raw != kept_raw:
+                changed.append(path)
+                raw[:] = kept_raw
+        for kind, attributes in self._classes:
+            changed += _restore_class(kind, attributes)
+        return changed
+
+    def _module(self, root: Module, path: str) -> None:
+        for module in root.modules():
+            if id(module) in self._seen:
+                continue
+            self._seen.add(id(module))
+            kind = type(module)
+            where = path if module is root else f"{path}>{kind.__name__}"
+            attributes = cast("MutableMapping[object, object]", vars(module))
+            self._dicts.append((where, attributes, dict(attributes)))
+            for name, value in attributes.items():
+                if type(value) not in _ATOMS and name != "_modules":
+                    self._visit(value, f"{where}.{name}", 0)
+            submodules = attributes["_modules"]
+            self._dicts.append((where, cast("MutableMapping[object, object]", submodules), dict(submodules)))  # type: ignore[call-overload]
+            self._class(kind)
+
+    def _class(self, kind: type) -> None:
+        if id(kind) in self._seen:
+            return
+        self._seen.add(id(kind))
+        if not is_library(kind.__module__):
+            self._classes.append((kind, dict(vars(kind))))
+
+    def _visit(self, value: object, path: str, depth: int) -> None:
+        kind = type(value)
+        if kind in _ATOMS or id(value) in self._seen or len(self._seen) > _MAX_OBJECTS:
+            return
+        if (kind is dict or kind is OrderedDict) and not value:  # most of what a module holds
+            self._seen.add(id(value))
+            self._dicts.append((path, cast("MutableMapping[object, object]", value), {}))
+            return
+        if is_tensor(value, self._torch):
+            if id(value) not in self._parameters:
+                self._seen.add(id(value))
+                self.tensors.append(value)
+            return
+        if is_module(value, self._torch):
+            self._module(value, path)
+            return
+        self._seen.add(id(value))
+        if isinstance(value, dict):
+            self._dicts.append((path, value, dict(value)))
+            self._inside(value.values(), path, depth)
+        elif isinstance(value, list | deque):
+            self._lists.append((path, value, list(value)))
+            self._inside(value, path, depth)
+        elif isinstance(value, set):
+            self._sets.append((path, value, set(value)))
+        elif isinstance(value, bytearray):
+            self._bytes.append((path, value, bytes(value)))
+        elif isinstance(value, tuple):
+            self._inside(value, path, depth)
+        elif is_generator(value, self._torch):
+            self.generators.append(value)
+        elif isinstance(getattr(value, "__dict__", None), dict) and not is_library(kind.__module__):
+            attributes = cast("dict[object, object]", value.__dict__)
+            self._dicts.append((path, attributes, dict(attributes)))
+            if depth < _MAX_DEPTH:
+                for name, part in attributes.items():
+                    self._visit(part, f"{path}.{name}", depth + 1)
+            self._class(kind)
+
+    def _inside(self, values: object, path: str, depth: int) -> None:
+        if depth >= _MAX_DEPTH:
+            return
+        for count, value in enumerate(cast("Iterator[object]", values)):
+            if count >= _MAX_SCANNED:
+                return
+            if type(value) not in _ATOMS:
+                self._visit(value, path, depth + 1)
+
+
+@functools.lru_cache(maxsize=4096)
+def is_library(module_name: str) -> bool:
+    """Whether a module is installed (or ours, or the interpreter's) rather than the user's own code."""
+    top = module_name.partition(".")[0]
+    if top in sys.stdlib_module_names and top != "__main__":
+        return True
+    if top == _OWN:
+        return True
+    source = getattr(sys.modules.get(module_name) or sys.modules.get(top), "__file__", None) or ""
+    return "site-packages" in source or "dist-packages" in source
+
+
+def _dict_changes(mapping: MutableMapping[object, object], saved: dict[object, object]) -> list[object]:
+    if not mapping and not saved:
+        return []
+    if len(mapping) == len(saved):
+        missing = object()
+        changed = [key for key, value in saved.items() if mapping.get(key, missing) is not value]
+        if not changed:
+            return []
+    return [
+        key
+        for key in {**saved, **mapping}
+        if key not in mapping or key not in saved or mapping[key] is not saved[key]
+    ]
+
+
+def _restore_class(kind: type, saved: dict[str, object]) -> list[str]:
+    changed = []
+    now = dict(vars(kind))
+    for name in {**saved, **now}:
+        if name in ("__dict__", "__weakref__", "__abstractmethods__", "_abc_impl"):
+            continue
+        if name not in saved:
+            delattr(kind, name)
+        elif now.get(name) is not saved[name]:
+            setattr(kind, name, saved[name])
+        else:
+            continue
+        changed.append(f"{kind.__name__}.{name}")
+    return changed

@@ -1,0 +1,63 @@
+"""Every random state that a replay could advance, captured and put back."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable
+from types import ModuleType
+
+Restore = Callable[[], object]
+
+
+def capture(torch: ModuleType, generators: list[object]) -> list[Restore]:
+    """What to call to put the random states back as they are now.
+
+    Args:
+        torch: The target's torch.
+        generators: Generators of the user's own: of torch, Python or NumPy.
+    """
+    restores: list[Restore] = [_of(torch.default_generator), _python(random)]
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        restores += [_of(generator) for generator in torch.cuda.default_generators]
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and hasattr(numpy, "random"):
+        state = numpy.random.get_state()
+        restores.append(lambda: numpy.random.set_state(state))
+    for generator in generators:
+        if isinstance(generator, torch.Generator):
+            restores.append(_of(generator))
+        elif isinstance(generator, random.Random):
+            restores.append(_python(generator))
+        else:
+            restores.append(_numpy(generator))
+    return restores
+
+
+def is_generator(thing: object, torch: ModuleType) -> bool:
+    """Whether a thing is a random generator whose state can be captured."""
+    if isinstance(thing, (torch.Generator, random.Random)):
+        return True
+    kind = type(thing)
+    return kind.__module__.startswith("numpy.random") and kind.__name__ in ("Generator", "RandomState")
+
+
+def _of(generator: object) -> Restore:
+    state = generator.get_state()  # type: ignore[attr-defined]
+    return lambda: generator.set_state(state)  # type: ignore[attr-defined]
+
+
+def _python(source: object) -> Restore:
+    state = source.getstate()  # type: ignore[attr-defined]
+    return lambda: source.setstate(state)  # type: ignore[attr-defined]
+
+
+def _numpy(generator: object) -> Restore:
+    if hasattr(generator, "bit_generator"):
+        state = generator.bit_generator.state
+
+        def restore() -> None:
+            generator.bit_generator.state = state
+
+        return restore
+    return _of(generator)

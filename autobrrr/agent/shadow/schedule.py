@@ -1,0 +1,88 @@
+"""When to replay which batch size, and what a pause may cost. Pure arithmetic.
+
+Sizes are interleaved so that drift of the machine meets all of them alike; the first two replays
+of each size are dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+SHARE = 0.2  # of training time that replays may add
+FLOOR_NS = 30_000_000
+_STEPS_PER_PAUSE = 3
+_BUDGET_NS = 2_000_000_000
+_BUDGET_STEPS = 14  # planned for
+_LONG_BUDGET_STEPS = 20  # given up at
+
+
+def pause_limit_ns(step_ns: int, wanted_ns: int | None) -> int:
+    """Longest pause: 30 ms or three steps, whichever is more; less if less is wanted."""
+    limit = max(FLOOR_NS, _STEPS_PER_PAUSE * step_ns)
+    return limit if wanted_ns is None else min(limit, wanted_ns)
+
+
+def budget_ns(step_ns: int) -> int:
+    """What a probe may take of training in all: 2 s, or 20 steps where they are long."""
+    return max(_BUDGET_NS, _LONG_BUDGET_STEPS * step_ns)
+
+
+def batches(batch: int, factors: Sequence[float]) -> list[int]:
+    """Batch sizes to replay, ascending, each once; none below one sample."""
+    return sorted({max(1, int(batch * factor)) for factor in factors})
+
+
+def steps_until_next(spent_ns: int, step_ns: int) -> int:
+    """After how many steps to come again so that replays stay a fifth of training time."""
+    return max(1, -int(-spent_ns // max(1, int(SHARE * step_ns))))
+
+
+def warm_ups(step_ns: int) -> int:
+    """Replays of each size that are dropped: fewer where each takes long."""
+    return 2 if step_ns < 100_000_000 else 1
+
+
+def rounds(wanted: int, step_ns: int, replay_ns: int, batch: int, sizes: Sequence[int]) -> int:
+    """Timed replays of each size that the budget allows; at least two.
+
+    Args:
+        wanted: As commanded.
+        step_ns: Of a real step.
+        replay_ns: A replay at B as far as it is known, guard and copies included.
+        batch: B.
+        sizes: All sizes.
+    """
+    budget = max(_BUDGET_NS, _BUDGET_STEPS * step_ns)
+    cycle = max(1, int(replay_ns * sum(sizes) / batch))
+    return max(2, min(wanted, budget // cycle - warm_ups(step_ns) - 1))
+
+
+def cycle(sizes: Sequence[int], batch: int, number: int) -> list[int]:
+    """The sizes in the order of one round: B, B/2, 2B, B/4; every other round reversed."""
+    below = [size for size in sizes if size < batch]
+    above = [size for size in sizes if size > batch]
+    order = [size for size in sizes if size == batch]
+    while below or above:
+        if below:
+            order.append(below.pop())
+        if above:
+            order.append(above.pop(0))
+    return order if number % 2 == 0 else order[::-1]
+
+
+def predicted_ns(size: int, measured: Mapping[int, Sequence[int]], step_ns: int, batch: int) -> int:
+    """What a replay takes when nobody interrupts it; larger batches through the origin.
+
+    Args:
+        size: The batch size asked for.
+        measured: Durations by batch size, so far.
+        step_ns: A real step, where nothing has been measured.
+        batch: B.
+    """
+    known = {at: min(times) for at, times in measured.items() if times}
+    if size in known:
+        return known[size]
+    if not known:
+        return int(step_ns * max(1.0, size / batch))
+    nearest = max((at for at in known if at < size), default=min(known))
+    return int(known[nearest] * max(1.0, size / nearest))

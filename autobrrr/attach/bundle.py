@@ -1,0 +1,231 @@
+"""What is shipped into the target: the agent's modules, as code objects and as source.
+
+Code objects are made by the target's own interpreter, out of process, and cached; the loader takes
+them only where the magic number is the target's own, else it compiles the source on its thread.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import hashlib
+import marshal
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from autobrrr.attach import maps, procfs
+
+PACKAGE = Path(__file__).resolve().parents[1]
+LOADER = Path(__file__).resolve().with_name("loader.py")
+ROOMS = ("agent", "remedies")
+COMPILE_TIMEOUT_S = 8.0
+MARSHAL_VERSION = 2  # read alike by all Pythons since 3.4
+
+# Run by the target's interpreter with `-I -S`; standard input and output are marshalled tuples.
+_COMPILER = """
+import marshal, sys, _frozen_importlib_external as external
+made = []
+for name, is_package, body in marshal.loads(sys.stdin.buffer.read()):
+    code = compile(body, "<autobrrr %s>" % name, "exec", dont_inherit=True)
+    made.append((name, is_package, marshal.dumps(code)))
+sys.stdout.buffer.write(external.MAGIC_NUMBER + marshal.dumps(tuple(made), 2))
+"""
+
+# Runs first on the agent's thread; short, since it is compiled there. `mapped` may be given.
+STUB = """
+def first(folder, mapped, extra):
+    import marshal, sys
+    kind = "code"
+    try:
+        with open(folder + "/code", "rb") as file:
+            data = file.read()
+        if data[:4] != sys.modules["_frozen_importlib_external"].MAGIC_NUMBER:
+            raise ValueError
+        entries = marshal.loads(data[4:])
+        loader = marshal.loads(entries[0][2])
+    except Exception:
+        kind = "source"
+        with open(folder + "/source", "rb") as file:
+            entries = marshal.loads(file.read())
+        loader = compile(entries[0][2], "<autobrrr loader>", "exec", dont_inherit=True)
+    space = {"__name__": "autobrrr loader"}
+    exec(loader, space)
+    space["enter"](folder, kind, entries[1:], mapped, extra)
+"""
+
+Entry = tuple[str, bool, bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interpreter:
+    """A Python program to compile with.
+
+    `program` is what is executed, `name` what it is told it is called (it finds its library by
+    that); `user` is set where we must not run it as ourselves.
+    """
+
+    program: str
+    name: str
+    variables: tuple[tuple[str, str], ...] = ()
+    user: tuple[int, int] | None = None
+
+
+def stub(folder: str) -> str:
+    """The source to inject: loads the bundle in `folder` (the target's view) and starts the agent."""
+    return f'{STUB}first({folder!r}, globals().get("mapped"), None)'
+
+
+def entries(package: Path = PACKAGE) -> tuple[Entry, ...]:
+    """Loader and modules as source, each after those that it imports."""
+    found: dict[str, tuple[bool, bytes]] = {}
+    for room in ROOMS:
+        for file in sorted((package / room).rglob("*.py")):
+            parts = file.relative_to(package).with_suffix("").parts
+            is_package = parts[-1] == "__init__"
+            found[".".join(parts[:-1] if is_package else parts)] = (is_package, file.read_bytes())
+    ordered: list[Entry] = []
+    state: dict[str, bool] = {}
+
+    def visit(name: str, path: tuple[str, ...]) -> None:
+        if state.get(name):
+            return
+        if name in state:
+            raise ValueError(f"modules import each other: {' -> '.join((*path, name))}")
+        state[name] = False
+        is_package, body = found[name]
+        for needed in imported(name, is_package, body.decode(), found):
+            visit(needed, (*path, name))
+        state[name] = True
+        ordered.append((name, is_package, body))
+
+    for name in found:
+        visit(name, ())
+    return (("loader", False, LOADER.read_bytes()), *ordered)
+
+
+def imported(name: str, is_package: bool, text: str, known: dict[str, tuple[bool, bytes]]) -> list[str]:
+    """Modules among `known` that a module needs when it runs: its package, its relative imports."""
+    parts = name.split(".")
+    needed = [".".join(parts[:depth]) for depth in range(1, len(parts))]
+    for node in _run_at_import(ast.parse(text)):
+        if not isinstance(node, ast.ImportFrom) or node.level == 0:
+            continue
+        base = parts if is_package else parts[:-1]
+        base = base[: len(base) - (node.level - 1)]
+        source = ".".join([*base, *(node.module.split(".") if node.module else [])])
+        if source in known:
+            needed.append(source)
+        needed += [f"{source}.{alias.name}".lstrip(".") for alias in node.names]
+    return [each for each in dict.fromkeys(needed) if each in known and each != name]
+
+
+def _run_at_import(tree: ast.AST) -> list[ast.AST]:
+    """All nodes that run when the module is imported: not functions, not TYPE_CHECKING blocks."""
+    found: list[ast.AST] = []
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            continue
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            continue
+        found.append(node)
+        found += _run_at_import(node)
+    return found
+
+
+def source(made: tuple[Entry, ...]) -> bytes:
+    """The file `source` of a bundle."""
+    return marshal.dumps(made, MARSHAL_VERSION)
+
+
+def code(made: tuple[Entry, ...], interpreter: Interpreter, cache: Path) -> bytes | None:
+    """The file `code` of a bundle: from the cache, else compiled; None where that is not possible."""
+    found = kept(made, interpreter, cache)
+    if found is not None:
+        return found
+    compiled, place = compile_with(interpreter, source(made)), _place(made, interpreter, cache)
+    if compiled is not None and place is not None:
+        with contextlib.suppress(OSError):
+            _keep(place, compiled)
+    return compiled
+
+
+def kept(made: tuple[Entry, ...], interpreter: Interpreter, cache: Path) -> bytes | None:
+    """The file `code` as the cache has it; None where it has not."""
+    place = _place(made, interpreter, cache)
+    try:
+        return place.read_bytes() if place is not None else None
+    except OSError:
+        return None
+
+
+def _place(made: tuple[Entry, ...], interpreter: Interpreter, cache: Path) -> Path | None:
+    """Where in the cache: by the program's file, how it is run, and what is compiled."""
+    try:
+        found = os.stat(interpreter.program)
+    except OSError:
+        return None
+    file = (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)
+    how = (interpreter.name, interpreter.variables, interpreter.user, _COMPILER)
+    key = hashlib.sha256(repr((file, how)).encode() + source(made)).hexdigest()[:32]
+    return cache / "bundles" / key
+
+
+def compile_with(
+    interpreter: Interpreter,
+    body: bytes,
+    run: Callable[..., subprocess.CompletedProcess[bytes]] = subprocess.run,
+) -> bytes | None:
+    """Have an interpreter compile the entries; None where it can't be run or fails."""
+    variables = dict(interpreter.variables)
+    # Isolated mode ignores PYTHONHOME; where the target needs it, it is all that it gets.
+    flags = ["-s", "-S", "-B"] if "PYTHONHOME" in variables else ["-I", "-S", "-B"]
+    options: dict[str, object] = {}
+    if interpreter.user is not None:
+        uid, gid = interpreter.user
+        options = {"user": uid, "group": gid, "extra_groups": []}
+    try:
+        done = run(
+            [interpreter.name, *flags, "-c", _COMPILER],
+            executable=interpreter.program,
+            input=body,
+            capture_output=True,
+            timeout=COMPILE_TIMEOUT_S,
+            env=variables,
+            cwd="/",
+            check=False,
+            **options,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout if done.returncode == 0 and len(done.stdout) > 4 else None
+
+
+def interpreter_of(pid: int, uid: int, gid: int, proc: Path = procfs.PROC) -> Interpreter:
+    """The interpreter that a process runs, through its own link: right even if it was deleted."""
+    link = proc / str(pid) / "exe"
+    try:
+        name = os.readlink(link).removesuffix(maps.DELETED)
+    except OSError:
+        name = "python3"
+    environment = procfs.environ(pid, proc)
+    wanted = ("LD_LIBRARY_PATH", "PYTHONHOME")
+    # Never run somebody else's program with our rights.
+    foreign = uid != os.geteuid()
+    return Interpreter(
+        program=str(link),
+        name=name,
+        variables=tuple((key, environment[key]) for key in wanted if key in environment),
+        user=(uid, gid) if foreign else None,
+    )
+
+
+def _keep(path: Path, data: bytes) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fd, unfinished = tempfile.mkstemp(dir=path.parent)
+    with os.fdopen(fd, "wb") as file:
+        file.write(data)
+    os.replace(unfinished, path)

@@ -1,0 +1,252 @@
+"""The whole way in: checks, bundle, injection, and the link to the agent that came up.
+
+In goes a pid; out comes a connected socket, the ring's descriptor and what the agent said of the
+job. The private folder is gone when this returns, however it returns.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import select
+import socket
+import struct
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from autobrrr import paths
+from autobrrr.agent import protocol
+from autobrrr.attach import bundle, preload, procfs, triage, wait
+from autobrrr.attach.inject import DEADLINE_S, deadline_after, inject
+from autobrrr.attach.place import Place
+from autobrrr.errors import CannotAttach, TargetGone
+from autobrrr.records import Attach, JobFacts
+
+HELLO_TIMEOUT_S = 20.0
+_CREDENTIALS = struct.Struct("3i")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """A connected agent. The caller closes `socket` and `ring_fd`."""
+
+    socket: socket.socket
+    ring_fd: int
+    facts: JobFacts
+    attach: Attach
+    token: str
+    start_ticks: int
+    uid: int
+    tries: int = 1
+
+
+def enter(
+    pid: int,
+    *,
+    readonly: bool = False,
+    on_wait: Callable[[str], object] | None = None,
+    cache: Path | None = None,
+    entries: tuple[bundle.Entry, ...] | None = None,
+    clock: Callable[[], int] = time.monotonic_ns,
+) -> Link:
+    """Attach to a training process.
+
+    Args:
+        pid: As this process's /proc names it.
+        readonly: Told to the agent: no traced steps, no probe, no levers.
+        on_wait: Takes lines about what is waited for.
+        cache: Where code objects are kept; the user's cache folder where None.
+        entries: The bundle to ship; the agent where None.
+
+    Raises:
+        CannotAttach: it was not changed, or what was injected will do nothing.
+        TargetGone: it ended, or never was.
+    """
+    began_ns = clock()
+    case = triage.Case(pid=pid)
+    preloaded = preload.listening(pid)
+    link = preloaded.connect() if preloaded is not None else None
+    if preloaded is not None and link is not None:
+        return _join(pid, preloaded, link, clock() - began_ns)
+    target = triage.require(case)
+    token = secrets.token_hex(8)
+    with Place(pid, target.uid, target.gid, token) as place:
+        boot = {
+            "token": token,
+            "link": place.socket_path,
+            "listen": None,
+            "method": "ptrace",
+            "readonly": readonly,
+            "plan": None,
+            "outcome": None,
+            "deadline": deadline_after(pid, DEADLINE_S),
+        }
+        _furnish(place, target, boot, entries or bundle.entries(), cache or paths.cache_dir())
+        with place.listen() as door:
+            taken = inject(pid, bundle.stub(place.path), folder=place.path)
+            link, ring_fd, facts = _receive(place, door, target, token, on_wait)
+    return Link(
+        socket=link,
+        ring_fd=ring_fd,
+        facts=facts,
+        attach=Attach(method="ptrace", latency_ns=clock() - began_ns, pause_ns=taken.pause_ns),
+        token=token,
+        start_ticks=target.start_ticks,
+        uid=target.uid,
+        tries=taken.tries,
+    )
+
+
+def _furnish(
+    place: Place,
+    target: triage.Target,
+    boot: Mapping[str, object],
+    made: tuple[bundle.Entry, ...],
+    cache: Path,
+) -> None:
+    interpreter = bundle.interpreter_of(target.pid, target.uid, target.gid)
+    compiled = bundle.code(made, interpreter, cache)
+    try:
+        if compiled is not None:
+            place.write("code", compiled)
+        place.write("source", bundle.source(made))
+        place.write("boot.json", json.dumps(boot).encode())
+    except OSError as error:
+        raise CannotAttach(
+            f"{place.path}, as process {target.pid} sees it, can't be written: {error.strerror}",
+            "make room there and try again",
+        ) from None
+
+
+def _receive(
+    place: Place,
+    door: socket.socket,
+    target: triage.Target,
+    token: str,
+    on_wait: Callable[[str], object] | None,
+) -> tuple[socket.socket, int, JobFacts]:
+    def arrived(timeout_s: float) -> bool:
+        if select.select([door], [], [], timeout_s)[0]:
+            return True
+        complaint = place.read("error")
+        if complaint is not None:
+            raise CannotAttach(
+                f"the agent could not be loaded in process {target.pid}: {last_line(complaint)}",
+                "nothing was left in it",
+            )
+        return False
+
+    end_s = time.monotonic() + wait.AT_MOST_S + HELLO_TIMEOUT_S
+    while time.monotonic() < end_s:
+        wait.for_agent(target.pid, arrived, start_ticks=target.start_ticks, on_wait=on_wait)
+        link, _ = door.accept()
+        try:
+            if _is_peer(link, target.uid):
+                ring_fd, said, facts = hello_from(link)
+                if secrets.compare_digest(said, token):
+                    return link, ring_fd, facts
+                os.close(ring_fd)
+        except (protocol.BadFrame, protocol.Closed, OSError) as error:
+            link.close()
+            complaint = place.read("error")
+            why = last_line(complaint) if complaint else str(error) or "it closed the connection"
+            if procfs.start_ticks(target.pid) != target.start_ticks:
+                raise TargetGone(f"process {target.pid} ended while it was being attached") from None
+            raise CannotAttach(f"the agent in process {target.pid} did not come up: {why}") from None
+        except BaseException:
+            link.close()
+            raise
+        link.close()
+    raise CannotAttach(f"the agent in process {target.pid} did not come up in time")
+
+
+def hello_from(link: socket.socket) -> tuple[int, str, JobFacts]:
+    """Receive the agent's first frame: the ring's descriptor, the token, what it says of the job.
+
+    Raises:
+        BadFrame: another frame, or no descriptor.
+        Closed, OSError: the agent went away, or was silent for too long.
+    """
+    link.settimeout(HELLO_TIMEOUT_S)
+    fds: list[int] = []
+    try:
+        (length,) = struct.unpack(">I", _exactly(link, 4, fds))
+        if length > protocol.MAX_FRAME_BYTES:
+            raise protocol.BadFrame(f"frame of {length} bytes")
+        hello = protocol.decode(_exactly(link, length, fds))
+        if hello.get("event") != "hello" or len(fds) != 1:
+            raise protocol.BadFrame(f"the first frame is {hello.get('event')!r} with {len(fds)} descriptors")
+        facts = msgspec.convert(hello.get("facts"), JobFacts)
+    except msgspec.ValidationError as error:
+        _close(fds)
+        raise protocol.BadFrame(f"facts: {error}") from None
+    except BaseException:
+        _close(fds)
+        raise
+    link.settimeout(None)
+    return fds[0], str(hello.get("token")), facts
+
+
+def last_line(text: bytes) -> str:
+    """The last line of a traceback."""
+    lines = text.decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "no reason given"
+
+
+def _join(pid: int, door: preload.Listening, link: socket.socket, latency_ns: int) -> Link:
+    """Take the link to an agent that came with the process (`autobrrr run`)."""
+    try:
+        if not _is_peer(link, door.uid):
+            raise CannotAttach(f"the agent's socket of process {pid} is somebody else's")
+        ring_fd, token, facts = hello_from(link)
+    except (protocol.BadFrame, protocol.Closed, OSError) as error:
+        link.close()
+        why = str(error) or "it closed the connection"
+        raise CannotAttach(
+            f"the preloaded agent of process {pid} did not answer: {why}", "detach the session that has it"
+        ) from None
+    except BaseException:
+        link.close()
+        raise
+    return Link(
+        socket=link,
+        ring_fd=ring_fd,
+        facts=facts,
+        attach=Attach(method="preload", latency_ns=latency_ns, pause_ns=0),
+        token=token,
+        start_ticks=door.start_ticks,
+        uid=door.uid,
+    )
+
+
+def _close(fds: list[int]) -> None:
+    for fd in fds:
+        os.close(fd)
+
+
+def _is_peer(link: socket.socket, uid: int) -> bool:
+    """The other side must be the target's user, or root. (Its pid may be of another namespace.)"""
+    raw = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return _CREDENTIALS.unpack(raw)[1] in (uid, 0)
+
+
+def _exactly(link: socket.socket, count: int, fds: list[int]) -> bytes:
+    parts = bytearray()
+    while len(parts) < count:
+        part, ancillary, _, _ = link.recvmsg(count - len(parts), socket.CMSG_SPACE(16))
+        for level, kind, data in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                fds += struct.unpack(f"{len(data) // 4}i", data[: len(data) // 4 * 4])
+        if not part:
+            if not parts:
+                raise protocol.Closed
+            raise protocol.BadFrame(f"stream ended after {len(parts)} of {count} bytes")
+        parts += part
+    for fd in fds:
+        os.set_inheritable(fd, False)
+    return bytes(parts)

@@ -1,0 +1,160 @@
+"""Run Python source inside a running process, on a thread of its own.
+
+In goes a pid and source; the target's main thread runs a few lines at its next check, which start
+a raw thread for the source: nothing else is compiled or run on the training thread. The stop is
+made by a process of its own (`strike`), out of reach of signals sent to the caller.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from autobrrr.attach.strike import PAGE_BYTES_WORD, PAGE_WORD
+from autobrrr.errors import EXIT_GONE, CannotAttach, TargetGone
+
+DEADLINE_S = 35.0
+FIRED = "fired"
+HELPER_TIMEOUT_S = 15.0
+_ROOT = Path(__file__).resolve().parents[2]
+
+# Runs on the training thread. Bare `except:` needs no name that the script could have taken.
+_OUTER = """try:
+ exec({inner!r}, {{"__builtins__": __builtins__}})
+except:
+ pass
+"""
+_INNER = """import _thread, posix, time
+try:
+ if time.monotonic() < {deadline}{and_there}:
+  _thread.start_new_thread(exec, ({thread!r}, {{"__builtins__": __builtins__,
+   "__name__": "autobrrr", "mapped": ({page}, {page_bytes})}}))
+except KeyboardInterrupt:
+ _thread.interrupt_main()
+except BaseException:
+ pass
+"""
+# First on the new thread: the job's signals are for the job's own threads. Then once: the same call
+# may have been entered twice, where the first entry had to be called back.
+_THREAD = """try:
+ import _signal, posix
+ _signal.pthread_sigmask(_signal.SIG_SETMASK, _signal.valid_signals())
+{once} exec({source!r})
+except BaseException:
+ pass
+"""
+_ONCE = " posix.close(posix.open({fired!r}, posix.O_CREAT | posix.O_EXCL | posix.O_WRONLY, 0o600))\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Injection:
+    """One injection that was taken; the source runs at the main thread's next check."""
+
+    tid: int  # the borrowed thread
+    pause_ns: int  # how long it stood still, at most
+    longest_pause_ns: int  # over all tries
+    tries: int
+    page: int  # where the source lies in the target; free it there once it ran
+    page_bytes: int
+    prepare_ns: int  # until the symbols were found
+    total_ns: int
+
+
+def inject(
+    pid: int,
+    source: str,
+    *,
+    folder: str | None = None,
+    deadline_s: float = DEADLINE_S,
+    clock: Callable[[], int] = time.monotonic_ns,
+) -> Injection:
+    """Have a process run `source` on a new thread, with all signals blocked there.
+
+    Args:
+        pid: The target, as this process's /proc names it.
+        source: Python source; `mapped` in it is (address, bytes) of the page used.
+        folder: Path in the target's view that must exist when the call fires; else it does nothing.
+            The source runs once for each such folder, which is left with a file `FIRED`.
+        deadline_s: A call that fires later than this does nothing.
+
+    Raises:
+        CannotAttach: it can't be borrowed now; it was not changed.
+        TargetGone: it ended.
+    """
+    began_ns = clock()
+    code = compose(source, folder, deadline_after(pid, deadline_s))
+    answer = _in_own_process({"pid": pid, "code": code})
+    if "error" in answer:
+        error = TargetGone if answer["exit_code"] == EXIT_GONE else CannotAttach
+        raise error(str(answer["error"]), str(answer["hint"]))
+    number = {name: int(value) for name, value in answer.items()}
+    return Injection(
+        tid=number["tid"],
+        pause_ns=number["pause_ns"],
+        longest_pause_ns=number["longest_pause_ns"],
+        tries=number["tries"],
+        page=number["page"],
+        page_bytes=number["page_bytes"],
+        prepare_ns=number["prepared_ns"] - began_ns,
+        total_ns=clock() - began_ns,
+    )
+
+
+def compose(source: str, folder: str | None, deadline: float) -> str:
+    """The string that the main thread runs: never raises, leaves no name, does nothing when late."""
+    fired = "" if folder is None else f"{folder}/{FIRED}"
+    thread = _THREAD.format(source=source, once=_ONCE.format(fired=fired) if fired else "")
+    inner = _INNER.format(
+        deadline=repr(deadline),
+        # Spelled without a comparison of constants: that would warn when it is compiled there.
+        and_there="" if folder is None else f" and posix.stat({folder!r})",
+        thread=thread,
+        page=PAGE_WORD.decode(),
+        page_bytes=PAGE_BYTES_WORD.decode(),
+    )
+    return _OUTER.format(inner=inner)
+
+
+def deadline_after(pid: int, seconds: float, proc: Path = Path("/proc")) -> float:
+    """A point on the target's monotonic clock; never, where that clock is of another namespace."""
+    try:
+        same = os.readlink(proc / str(pid) / "ns" / "time") == os.readlink(proc / "self" / "ns" / "time")
+    except OSError:
+        same = True
+    return time.monotonic() + seconds if same else 1e18
+
+
+def _in_own_process(request: dict[str, object]) -> dict[str, int | str]:
+    """Run `strike.main` apart, every signal blocked from its first instruction."""
+    program = (
+        f"import sys; sys.path.insert(0, {str(_ROOT)!r}); from autobrrr.attach.strike import main; main()"
+    )
+    earlier = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        helper = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, earlier)
+    with helper:
+        try:
+            out, complaint = helper.communicate(json.dumps(request), timeout=HELPER_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            helper.kill()
+            raise CannotAttach("the injector did not answer", "try again") from None
+    if helper.returncode != 0 or not out:
+        why = complaint.strip().splitlines()[-1:] or [f"status {helper.returncode}"]
+        raise CannotAttach(f"the injector failed: {why[0]}", "please report this")
+    found: dict[str, int | str] = json.loads(out)
+    return found

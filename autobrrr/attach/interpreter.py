@@ -1,0 +1,131 @@
+"""The Python inside a process, as the files it has mapped show it: symbols, version, build.
+
+Nothing is stopped or run. Standard library only, since the injector's own process loads it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import re
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from autobrrr.attach import elf, maps
+
+ADD, RUN = "Py_AddPendingCall", "PyRun_SimpleString"
+API = {ADD, RUN}
+_FREE_THREADED_SYMBOL = "_Py_MergeZeroLocalRefcount"
+_VERSION_IN_NAME = re.compile(r"python3\.(\d+)(t?)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interpreter:
+    """The Python found in a process, as far as its files show it."""
+
+    machine: int | None  # ELF machine of the program
+    has_api: bool
+    version: tuple[int, int] | None
+    free_threaded: bool
+    shadow_stack: bool = False
+
+
+def read(pid: int, proc: Path = Path("/proc")) -> Interpreter:
+    """Look at the files that a process has mapped; what can't be read is not there."""
+    nothing = Interpreter(machine=None, has_api=False, version=None, free_threaded=False)
+    try:
+        mapped = maps.read(pid, proc)
+        candidates = files(pid, mapped, proc)
+    except OSError:
+        return nothing
+    machine = _machine_of(pid, proc)
+    for mapping in candidates:
+        try:
+            with opened(pid, mapping, proc) as file:
+                found = file.symbols((ADD, RUN, "Py_Version", _FREE_THREADED_SYMBOL)) if file else {}
+                if file is None or not found.keys() >= API:
+                    continue
+                named = _VERSION_IN_NAME.search(mapping.path)
+                version = _packed(file, found) or (
+                    _named_version(mapped) if named is None else (3, int(named[1]))
+                )
+        except OSError:
+            continue
+        return Interpreter(
+            machine=machine,
+            has_api=True,
+            version=version,
+            free_threaded=_FREE_THREADED_SYMBOL in found or bool(named and named[2]),
+        )
+    return Interpreter(machine=machine, has_api=False, version=None, free_threaded=False)
+
+
+def _packed(file: elf.Elf, found: dict[str, elf.Symbol]) -> tuple[int, int] | None:
+    """`Py_Version` (3.11 and later): 0xMMmmppss."""
+    if "Py_Version" not in found:
+        return None
+    (number,) = struct.unpack("<Q", file.read(found["Py_Version"].value, 8))
+    return number >> 24 & 0xFF, number >> 16 & 0xFF
+
+
+def _named_version(mapped: list[maps.Mapping]) -> tuple[int, int] | None:
+    """From the paths of the standard library's own extension modules."""
+    for mapping in mapped:
+        found = re.search(r"/python3\.(\d+)/lib-dynload/", mapping.path)
+        if found:
+            return 3, int(found[1])
+    return None
+
+
+def _machine_of(pid: int, proc: Path) -> int | None:
+    try:
+        with open(proc / str(pid) / "exe", "rb") as file:
+            head = file.read(20)
+    except OSError:
+        return None
+    if head[:4] != b"\x7fELF":
+        return None
+    (machine,) = struct.unpack_from("<H" if head[5] == 1 else ">H", head, 18)
+    return int(machine)
+
+
+def symbols(
+    pid: int, mapped: list[maps.Mapping], names: Sequence[str], proc: Path = Path("/proc")
+) -> dict[str, tuple[int, int]]:
+    """Addresses (biased) and sizes of symbols of the Python in a process; empty where none is."""
+    for mapping in files(pid, mapped, proc):
+        with opened(pid, mapping, proc) as file:
+            found = file.symbols(names) if file is not None else {}
+            if file is not None and RUN in found:
+                bias = mapping.start - file.first_page
+                return {name: (bias + at.value, at.size_bytes) for name, at in found.items()}
+    return {}
+
+
+def files(pid: int, mapped: list[maps.Mapping], proc: Path = Path("/proc")) -> list[maps.Mapping]:
+    """First mappings of the files that may hold the interpreter: libpython, then the program."""
+    program = os.readlink(proc / str(pid) / "exe").removesuffix(maps.DELETED)
+    first = [mapping for mapping in mapped if mapping.offset == 0 and mapping.path.startswith("/")]
+    libraries = [mapping for mapping in first if mapping.name.startswith("libpython")]
+    return libraries + [mapping for mapping in first if mapping.path == program][:1]
+
+
+@contextlib.contextmanager
+def opened(pid: int, mapping: maps.Mapping, proc: Path = Path("/proc")) -> Iterator[elf.Elf | None]:
+    """The mapped file as ELF; None where it is none."""
+    fd = maps.open_file(pid, mapping, proc)
+    try:
+        with mmap.mmap(fd, 0, prot=mmap.PROT_READ) as whole, memoryview(whole) as view:
+            try:
+                file = elf.Elf(view)
+            except elf.NotElf:
+                file = None
+            yield file
+            del file
+    except ValueError:  # an empty file can't be mapped
+        yield None
+    finally:
+        os.close(fd)

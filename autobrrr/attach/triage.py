@@ -1,0 +1,347 @@
+"""May this process be attached to? Every check before any stop, in one table, each with its sentence.
+
+A check looks at a `Case` and returns a `Finding`: None is "no objection". The first failing one is
+what attach refuses with; `doctor` shows them all.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import pwd
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from autobrrr.attach import elf, interpreter, jobs, procfs, strike
+from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
+
+WAITING_LOOKS, WAITING_PAUSE_S = 10, 0.05
+OLDEST, NEWEST = (3, 10), (3, 13)
+RUN_HINT = "start training with `autobrrr run -- ...`"
+CAP_SYS_PTRACE = 1 << 19
+_MACHINES = {elf.EM_X86_64: "x86_64", elf.EM_AARCH64: "aarch64"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """An objection against attaching."""
+
+    detail: str
+    fix: str
+    error: type[AutobrrrError] = CannotAttach
+
+
+def own_capabilities() -> int:
+    return int(procfs.status(os.getpid()).get("CapEff", "0"), 16)
+
+
+def _opens_memory(pid: int) -> bool:
+    """The kernel's own answer, without a stop: this open takes the permission to trace."""
+    try:
+        os.close(os.open(f"/proc/{pid}/mem", os.O_RDWR | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
+
+
+@dataclass(slots=True)
+class Case:
+    """One process under examination; the outside world comes in here."""
+
+    pid: int
+    proc: Path = procfs.PROC
+    uid: int = field(default_factory=os.geteuid)
+    capabilities: int = field(default_factory=own_capabilities)
+    machine: str = field(default_factory=platform.machine)
+    may_trace: Callable[[int], bool] = field(default=_opens_memory)
+    ranks_below: Callable[[int, Path], list[int]] = field(default=jobs.ranks_below)
+    sleep: Callable[[float], object] = field(default=time.sleep)
+    found: interpreter.Interpreter | None = None
+
+    @property
+    def status(self) -> dict[str, str]:
+        return procfs.status(self.pid, self.proc)
+
+    @property
+    def stat(self) -> procfs.Stat | None:
+        return procfs.stat(self.pid, self.proc)
+
+    def python(self) -> interpreter.Interpreter:
+        """Looked up once."""
+        if self.found is None:
+            self.found = interpreter.read(self.pid, self.proc)
+        return self.found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A process that may be attached to."""
+
+    pid: int
+    start_ticks: int
+    uid: int
+    gid: int
+    python: tuple[int, int]
+    torch: str | None
+
+
+def _is_there(case: Case) -> Finding | None:
+    if case.stat is None:
+        return Finding(
+            detail=f"there is no process {case.pid}", fix="autobrrr ls lists training jobs", error=TargetGone
+        )
+    return None
+
+
+def _is_no_zombie(case: Case) -> Finding | None:
+    seen = case.stat
+    if seen is not None and seen.state in "ZX":
+        return Finding(
+            detail=f"process {case.pid} has ended and waits for its parent {seen.ppid} (a zombie)",
+            fix="there is nothing left to attach to",
+        )
+    return None
+
+
+def _is_not_stopped(case: Case) -> Finding | None:
+    seen = case.stat
+    if seen is not None and seen.state == "T":
+        return Finding(
+            detail=f"process {case.pid} is stopped (job control); attach needs it running",
+            fix=f"kill -CONT {case.pid}, then try again",
+        )
+    return None
+
+
+def _is_ours(case: Case) -> Finding | None:
+    owner = procfs.owner(case.pid, case.proc)
+    if owner is None or case.uid in (0, owner[0]):
+        return None
+    return Finding(
+        detail=f"process {case.pid} belongs to {_user(owner[0])}", fix="run autobrrr as that user or as root"
+    )
+
+
+def _is_not_traced(case: Case) -> Finding | None:
+    tracer = int(case.status.get("TracerPid", "0"))
+    if tracer == 0:
+        return None
+    seen = procfs.stat(tracer, case.proc)
+    name = seen.comm if seen is not None else "another process"
+    return Finding(
+        detail=f"process {case.pid} is already being traced by {name} (pid {tracer}); nothing was changed",
+        fix=f"end {name} first",
+    )
+
+
+def _is_no_uninterruptible_wait(case: Case) -> Finding | None:
+    for _ in range(WAITING_LOOKS):  # a busy disk shows the same state for moments
+        seen = case.stat
+        if seen is None or seen.state != "D":
+            return None
+        case.sleep(WAITING_PAUSE_S)
+    return Finding(
+        detail=f"process {case.pid} is in an uninterruptible wait of the kernel (disk or network storage)",
+        fix="try again when it runs",
+    )
+
+
+def _may_be_traced(case: Case) -> Finding | None:
+    if case.may_trace(case.pid):
+        return None
+    scope = yama_scope(case.proc)
+    capable = bool(case.capabilities & CAP_SYS_PTRACE)
+    if scope == 3:
+        return Finding(detail="attaching is switched off until reboot (ptrace_scope=3)", fix=RUN_HINT)
+    if scope == 2 and not capable:
+        return Finding(
+            detail="attaching needs CAP_SYS_PTRACE on this machine (ptrace_scope=2)",
+            fix=f"run autobrrr as root, or {RUN_HINT}",
+        )
+    if scope == 1 and not capable:
+        return Finding(
+            detail="attaching is blocked by ptrace_scope=1",
+            fix=f"run as root, or `sysctl kernel.yama.ptrace_scope=0`, or {RUN_HINT}",
+        )
+    if not capable:
+        where = "its container" if len(case.status.get("NSpid", "").split()) > 1 else "this container"
+        return Finding(
+            detail=f"attaching to process {case.pid} needs CAP_SYS_PTRACE, which is missing here",
+            fix=f"start {where} with --cap-add SYS_PTRACE, or {RUN_HINT}",
+        )
+    return Finding(
+        detail=f"the kernel lets nobody trace process {case.pid} (a security policy)", fix=RUN_HINT
+    )
+
+
+def _is_this_machine(case: Case) -> Finding | None:
+    found = case.python().machine
+    if found is None or (_MACHINES.get(found) == case.machine and case.machine in strike.ARCHITECTURES):
+        return None
+    name = _MACHINES.get(found, "another architecture")
+    return Finding(
+        detail=f"process {case.pid} is a {name} program on {case.machine}; attach works on x86_64 alone",
+        fix=RUN_HINT,
+    )
+
+
+def _is_python(case: Case) -> Finding | None:
+    if case.python().has_api:
+        return None
+    children = jobs.training_children(case.pid, case.proc)
+    program = " ".join(procfs.cmdline(case.pid, case.proc)[:1]) or "its program"
+    if children:
+        return _launches(case, children)
+    return Finding(
+        detail=f"process {case.pid} ({program}) is not CPython, or exports no C API (a frozen binary)",
+        fix="autobrrr ls lists training jobs",
+    )
+
+
+def _is_known_version(case: Case) -> Finding | None:
+    version = case.python().version
+    if version is None:
+        return Finding(detail=f"the Python version of process {case.pid} can't be told", fix=RUN_HINT)
+    shown = ".".join(map(str, version))
+    if version > NEWEST:
+        return Finding(
+            detail=f"process {case.pid} runs Python {shown}, whose own way in (sys.remote_exec) "
+            "is not supported yet",
+            fix=RUN_HINT,
+        )
+    if version < OLDEST:
+        return Finding(
+            detail=f"process {case.pid} runs Python {shown}; 3.10 to 3.13 are supported",
+            fix="use a newer Python",
+        )
+    return None
+
+
+def _has_the_lock(case: Case) -> Finding | None:
+    if not case.python().free_threaded:
+        return None
+    return Finding(
+        detail=f"process {case.pid} runs a free-threaded build of Python, which attach does not support",
+        fix="use the ordinary build of the same version",
+    )
+
+
+def _has_no_shadow_stack(case: Case) -> Finding | None:
+    if "shstk" not in case.status.get("x86_Thread_features", ""):
+        return None
+    return Finding(
+        detail=f"process {case.pid} runs with a hardware shadow stack, which refuses a borrowed call",
+        fix=RUN_HINT,
+    )
+
+
+def _is_no_loader_worker(case: Case) -> Finding | None:
+    if jobs.torch_of(case.pid, case.proc) is None or not jobs.is_loader_worker(case.pid, case.proc):
+        return None
+    parent = case.stat.ppid if case.stat is not None else 0
+    return Finding(
+        detail=f"process {case.pid} is a DataLoader worker of process {parent}",
+        fix=f"attach to {parent} instead",
+    )
+
+
+def _is_no_launcher(case: Case) -> Finding | None:
+    ranks = case.ranks_below(case.pid, case.proc)
+    return _launches(case, ranks) if ranks else None
+
+
+def _has_torch(case: Case) -> Finding | None:
+    if jobs.torch_of(case.pid, case.proc) is not None:
+        return None
+    return Finding(
+        detail=f"no PyTorch in process {case.pid}",
+        fix="autobrrr ls lists training jobs; a job that has just begun may not have imported torch yet",
+    )
+
+
+def _launches(case: Case, ranks: list[int]) -> Finding:
+    listed = ", ".join(map(str, ranks))
+    kind = "no PyTorch in process" if jobs.torch_of(case.pid, case.proc) is None else "process"
+    return Finding(
+        detail=f"{kind} {case.pid}{':' if kind != 'process' else ''} it launches training in pids {listed}",
+        fix=f"attach to one of them, for example {ranks[0]}",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One row of the table: a name, what it means when all is well, and the check itself."""
+
+    name: str
+    fine: str
+    examine: Callable[[Case], Finding | None]
+
+
+CHECKS = (
+    Check(name="process", fine="it is there", examine=_is_there),
+    Check(name="alive", fine="it is no zombie", examine=_is_no_zombie),
+    Check(name="running", fine="it is not stopped", examine=_is_not_stopped),
+    Check(name="owner", fine="it is ours", examine=_is_ours),
+    Check(name="tracer", fine="nobody traces it", examine=_is_not_traced),
+    Check(name="waiting", fine="it is in no uninterruptible wait", examine=_is_no_uninterruptible_wait),
+    Check(name="permission", fine="the kernel lets us trace it", examine=_may_be_traced),
+    Check(name="architecture", fine="its code is this machine's", examine=_is_this_machine),
+    Check(name="python", fine="it runs CPython with a C API", examine=_is_python),
+    Check(name="version", fine="its Python is 3.10 to 3.13", examine=_is_known_version),
+    Check(name="build", fine="its Python is not free-threaded", examine=_has_the_lock),
+    Check(name="shadow stack", fine="it has none", examine=_has_no_shadow_stack),
+    Check(name="worker", fine="it is no DataLoader worker", examine=_is_no_loader_worker),
+    Check(name="launcher", fine="it trains by itself", examine=_is_no_launcher),
+    Check(name="torch", fine="PyTorch is loaded", examine=_has_torch),
+)
+
+
+def refusal(case: Case) -> tuple[Check, Finding] | None:
+    """The first check that objects, and its objection."""
+    for check in CHECKS:
+        finding = check.examine(case)
+        if finding is not None:
+            # What looks odd in a process that has just ended is no objection of its own.
+            if check.name != "process" and (gone := _is_there(case)) is not None:
+                return CHECKS[0], gone
+            return check, finding
+    return None
+
+
+def require(case: Case) -> Target:
+    """Run all checks.
+
+    Raises:
+        CannotAttach, TargetGone: the first objection.
+    """
+    found = refusal(case)
+    if found is not None:
+        raise found[1].error(found[1].detail, found[1].fix)
+    seen, owner = case.stat, procfs.owner(case.pid, case.proc)
+    torch, version = jobs.torch_of(case.pid, case.proc), case.python().version
+    if seen is None or owner is None or version is None:
+        raise TargetGone(f"process {case.pid} ended")
+    return Target(
+        pid=case.pid,
+        start_ticks=seen.start_ticks,
+        uid=owner[0],
+        gid=owner[1],
+        python=version,
+        torch=torch.version if torch is not None else None,
+    )
+
+
+def _user(uid: int) -> str:
+    try:
+        return f"{pwd.getpwuid(uid).pw_name} (uid {uid})"
+    except KeyError:
+        return f"uid {uid}"
+
+
+def yama_scope(proc: Path) -> int | None:
+    try:
+        return int((proc / "sys" / "kernel" / "yama" / "ptrace_scope").read_text())
+    except (OSError, ValueError):
+        return None

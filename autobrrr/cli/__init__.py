@@ -1,0 +1,75 @@
+"""The command line: one module a verb, imported only when its verb is used.
+
+A verb's module has `prepare_parser(parser)` and `run(args) -> exit code`. Errors end here: one
+line on standard error with what happened and what to do, JSON where `--json` was given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+from autobrrr import __version__
+from autobrrr.errors import EXIT_FAILED, EXIT_INTERRUPTED, AutobrrrError
+
+VERBS = {
+    "attach": "go into a running job, show its state and its regime live",
+    "diagnose": "attach, name the bottleneck, leave",
+    "tune": "try the matching cures on the running job; keep what is proven",
+    "run": "start a script unedited, with the agent preloaded and a recipe applied",
+    "detach": "end a session: undo, take everything off",
+    "ls": "list training jobs on this machine",
+    "doctor": "can I attach and measure here? what mends it?",
+    "explain": "what a figure or signal means",
+    "analyze": "explain the CPU-GPU gaps in torch.profiler traces",
+    "recipe": "list, show and check recipes",
+    "demo": "watch the whole loop on a small job of our own",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    parser = argparse.ArgumentParser(
+        prog="autobrrr",
+        description="Finds out why a running PyTorch job is slow, and cures it while it runs.",
+        epilog="\n".join(f"  {verb:<10}{what}" for verb, what in VERBS.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"autobrrr {__version__}")
+    parser.add_argument("verb", choices=list(VERBS), metavar="VERB", help="one of the verbs below")
+    parser.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    args = parser.parse_args(words[:1] or ["--help"])
+
+    module = importlib.import_module(f"autobrrr.cli.{args.verb}")
+    verb_parser = argparse.ArgumentParser(prog=f"autobrrr {args.verb}", description=VERBS[args.verb])
+    module.prepare_parser(verb_parser)
+    try:
+        return int(module.run(verb_parser.parse_args(words[1:])))
+    except AutobrrrError as error:
+        return report(error, as_json="--json" in words)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output is gone (`| head`): nothing left to say, and nowhere to say it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    except OSError as error:
+        return report(AutobrrrError(f"the system refused: {error}", exit_code=EXIT_FAILED), "--json" in words)
+
+
+def report(error: AutobrrrError, as_json: bool) -> int:
+    """Print one line on standard error; returns the error's exit code."""
+    if as_json:
+        line = json.dumps(
+            {"schema": 1, "error": error.message, "hint": error.hint, "exit_code": error.exit_code}
+        )
+    else:
+        line = f"autobrrr: {error.message}" + (f" | {error.hint}" if error.hint else "")
+    print(line, file=sys.stderr)
+    return error.exit_code

@@ -1,0 +1,121 @@
+"""`autobrrr attach`: start or join the session of a job, and show it live.
+
+The session outlives this command; `autobrrr detach` ends it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from autobrrr.cli.durations import duration_s
+from autobrrr.cli.target import add_target, narrate, one_pid, session_options, tell_about_joined
+from autobrrr.client import Client, join_or_start
+from autobrrr.errors import EXIT_DONE, EXIT_INTERRUPTED, AutobrrrError, TargetGone, UsageError
+from autobrrr.records import Diagnosis, to_json
+from autobrrr.report.live import live_line
+
+JSON_EVERY_S = 0.5
+LINE_EVERY_S = 1.0
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    add_target(parser)
+    parser.add_argument("--for", dest="for_s", type=duration_s, metavar="D", help="watch so long, then leave")
+    parser.add_argument("--readonly", action="store_true", help="no traced steps, no probe, no levers")
+    parser.add_argument("--outside", action="store_true", help="no code in the job: what the machine shows")
+    parser.add_argument("--recipe", metavar="F", help="switch the live remedies of a recipe on")
+    parser.add_argument("--foreground", action="store_true", help="the session ends with this command")
+    shown = parser.add_mutually_exclusive_group()
+    shown.add_argument("--plain", action="store_true", help="live lines")
+    shown.add_argument("--json", action="store_true", help="one snapshot a line")
+
+
+def run(args: argparse.Namespace) -> int:
+    pid = one_pid(args)
+    options = session_options(args)
+    if args.recipe and (options.readonly or options.outside):
+        raise UsageError(
+            "--recipe switches levers, which --readonly and --outside rule out", "give one of them"
+        )
+    remedies = live_remedies(args.recipe) if args.recipe else []
+    show: Callable[[Diagnosis], None] = _show_json if args.json else _show_line
+    with join_or_start(pid, options, foreground=args.foreground, on_wait=narrate) as client:
+        try:
+            if not client.started:
+                tell_about_joined(client, options)
+            if remedies:
+                _switch_on(client, remedies)
+            watched = _watch(client, args.for_s, show, JSON_EVERY_S if args.json else LINE_EVERY_S)
+        finally:
+            if args.foreground and client.started and client.ending is None:
+                client.detach()
+    return _farewell(pid, client, watched, args.foreground and client.started)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """How the watching came to its end."""
+
+    interrupted: bool
+
+
+def _watch(client: Client, for_s: float | None, show: Callable[[Diagnosis], None], every_s: float) -> Watched:
+    """Show snapshots until the time is up, the session ends, or the user has seen enough."""
+    interrupted = False
+    try:
+        for snapshot in client.snapshots(for_s=for_s, every_s=every_s, on_activity=narrate):
+            show(snapshot)
+    except KeyboardInterrupt:
+        interrupted = True
+    if client.ending is None:
+        show(msgspec.structs.replace(client.snapshot(), final=True))
+    return Watched(interrupted=interrupted)
+
+
+def _farewell(pid: int, client: Client, watched: Watched, ended_with_us: bool) -> int:
+    if client.ending is not None and not ended_with_us:
+        narrate(f"the session ended: {client.ending.why}")
+        if client.ending.kind == "job ended" and not client.ending.decided:
+            raise TargetGone(f"process {pid} ended before anything could be said about it")
+        if client.ending.kind in ("link lost", "removed"):
+            raise AutobrrrError(
+                f"the agent has left process {pid}: {client.ending.why}", "autobrrr attach again"
+            )
+        return EXIT_DONE
+    if not ended_with_us:
+        narrate(f"the session goes on; autobrrr detach {pid} ends it")
+    return EXIT_INTERRUPTED if watched.interrupted else EXIT_DONE
+
+
+def live_remedies(path: str) -> list[tuple[str, dict[str, object]]]:
+    """What of a recipe can be switched on in a running job; the rest is said.
+
+    Raises:
+        UsageError: the file is no valid recipe.
+    """
+    from autobrrr import recipe
+
+    loaded = recipe.load(path)
+    live, left_out = recipe.live_remedies(loaded)
+    for line in (*recipe.misfits(loaded, recipe.here()), *left_out):
+        narrate(f"recipe: {line}")
+    return live
+
+
+def _switch_on(client: Client, remedies: list[tuple[str, dict[str, object]]]) -> None:
+    for outcome in client.apply(remedies):
+        narrate(f"recipe: {outcome.remedy} {'is on' if outcome.why is None else f'is not on: {outcome.why}'}")
+
+
+def _show_json(snapshot: Diagnosis) -> None:
+    if snapshot.final is not True:
+        snapshot = msgspec.structs.replace(snapshot, final=False)
+    print(to_json(snapshot), flush=True)
+
+
+def _show_line(snapshot: Diagnosis) -> None:
+    print(live_line(snapshot), flush=True)

@@ -1,0 +1,74 @@
+"""`autobrrr ls`: training jobs of this machine, which of them are attached, which could be."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+from pathlib import Path
+
+import msgspec
+
+from autobrrr import paths
+from autobrrr.attach import processes
+from autobrrr.records import SCHEMA, JobLine
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="one JSON object on one line")
+
+
+def run(args: argparse.Namespace) -> int:
+    runtime = paths.runtime_dir()
+    lines = [_line(process, runtime) for process in processes.find()]
+    if args.json:
+        print(json.dumps({"schema": SCHEMA, "jobs": [msgspec.to_builtins(line) for line in lines]}))
+    else:
+        print(table(lines))
+    return 0
+
+
+def table(lines: list[JobLine]) -> str:
+    """The list for people."""
+    if not lines:
+        return "no training job on this machine (processes with PyTorch that are ours to read)"
+    rows = [("PID", "RANK", "TORCH", "STATE", "SCRIPT")]
+    for line in lines:
+        state = "attached" if line.attached else "ready" if line.attachable else f"no: {line.why}"
+        rank = "" if line.rank is None else str(line.rank)
+        rows.append((str(line.pid), rank, line.torch or "?", state, line.script or "?"))
+    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
+
+
+def _line(process: processes.TrainingProcess, runtime: Path) -> JobLine:
+    attached = _answers(runtime, paths.session_socket(process.pid, process.start_ticks, runtime).name)
+    return JobLine(
+        pid=process.pid,
+        script=process.script,
+        rank=process.rank,
+        torch=process.torch,
+        attached=attached,
+        attachable=attached or process.why_not is None,
+        why=None if attached else process.why_not,
+    )
+
+
+def _answers(folder: Path, name: str) -> bool:
+    """Whether somebody listens: a socket file alone may be a dead sidecar's."""
+    try:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        with socket.socket(socket.AF_UNIX) as link:
+            link.settimeout(1.0)
+            link.connect(f"/proc/self/fd/{fd}/{name}")
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    return True

@@ -1,0 +1,147 @@
+"""`autobrrr run -- CMD…`: start a script unedited, with the agent preloaded and a recipe applied.
+
+The command runs in our process group with our standard streams; its exit code is ours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from autobrrr import paths
+from autobrrr.attach import outcome, preload
+from autobrrr.errors import EXIT_USAGE, UsageError
+
+_FORWARDED = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
+_SI_KERNEL = 0x80  # sent by a terminal: to the whole group, the command has it already
+_LOOK_S = 0.2
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--recipe", type=Path, help="what to apply (TOML)")
+    parser.add_argument("--strict", action="store_true", help="a remedy that can't be applied is an error")
+    parser.add_argument("--json", action="store_true", help="one JSON object at the end")
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- CMD", help="the command to start")
+
+
+def run(args: argparse.Namespace) -> int:
+    command = args.command[1:] if args.command[:1] == ["--"] else args.command
+    if not command:
+        raise UsageError("no command given", "autobrrr run [--recipe FILE] -- python train.py")
+    plan: dict[str, object] | None = None
+    if args.recipe is not None:
+        plan, command = _with_recipe(args.recipe, command, strict=args.strict)
+    prepared = preload.prepare(plan, os.environ, paths.runtime_dir())
+    try:
+        return _supervise(prepared, command, strict=args.strict, as_json=args.json)
+    finally:
+        prepared.remove()
+
+
+def _with_recipe(file: Path, command: list[str], *, strict: bool) -> tuple[dict[str, object], list[str]]:
+    """The plan for the agent, and the command with the recipe's flags.
+
+    Raises:
+        UsageError: the recipe is not valid, or (`strict`) does not fit this machine or script.
+    """
+    from autobrrr import recipe
+
+    loaded = recipe.load(file)
+    for misfit in recipe.misfits(loaded, recipe.here(script_of(command))):
+        if strict:
+            raise UsageError(f"{file}: {misfit}", "leave out --strict to apply the rest")
+        print(f"autobrrr: {file}: {misfit}", file=sys.stderr)
+    return recipe.plan(loaded), with_flags(command, loaded.args)
+
+
+def script_of(command: Sequence[str]) -> str | None:
+    """The script that a command runs, also under a launcher: its first Python file."""
+    return next((word for word in command if word.endswith(".py")), None)
+
+
+def with_flags(command: Sequence[str], flags: Mapping[str, object]) -> list[str]:
+    """The command with each flag's value replaced where the flag stands, else appended.
+
+    True is the flag alone; False and None take it away.
+    """
+    words = list(command)
+    for flag, value in flags.items():
+        at = next((i for i, word in enumerate(words) if word == flag or word.startswith(f"{flag}=")), None)
+        alone = isinstance(value, bool) or value is None
+        if at is None:
+            if value is not None and value is not False:
+                words += [flag] if alone else [flag, str(value)]
+        elif value is None or value is False:
+            del words[at]
+        elif not alone and words[at] == flag:
+            words[at + 1 : at + 2] = [str(value)]
+        elif not alone:
+            words[at] = f"{flag}={value}"
+    return words
+
+
+def _supervise(prepared: preload.Prepared, command: list[str], *, strict: bool, as_json: bool) -> int:
+    watched = {signal.SIGCHLD, *_FORWARDED}
+    earlier = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
+    try:
+        try:
+            pid = os.posix_spawnp(command[0], command, prepared.environment, setsigmask=earlier)
+        except OSError as error:
+            raise UsageError(f"{command[0]} can't be started: {error.strerror}") from None
+        cache = paths.cache_dir()
+        threading.Thread(
+            target=preload.furnish, args=(prepared, command[0], os.environ, cache), daemon=True
+        ).start()
+        told = outcome.Outcome(prepared.folder, pid)
+        status, refused = _watch(pid, watched, told, strict=strict, quiet=as_json)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, earlier)
+    code = os.waitstatus_to_exitcode(status)
+    code = 128 - code if code < 0 else code
+    if strict and refused:
+        code = EXIT_USAGE
+    if as_json:
+        final = {
+            "schema": 1,
+            "pid": pid,
+            "exit_code": code,
+            "remedies": told.remedies,
+            "step_ns": told.step_ns,
+        }
+        print(json.dumps(final), flush=True)
+    return code
+
+
+def _watch(
+    pid: int, watched: set[signal.Signals], told: outcome.Outcome, *, strict: bool, quiet: bool
+) -> tuple[int, bool]:
+    """Pass signals on and outcomes to the user until the command has ended."""
+    refused = False
+    while True:
+        came = signal.sigtimedwait(watched, _LOOK_S)
+        if came is not None and came.si_signo in _FORWARDED and came.si_code != _SI_KERNEL:
+            os.kill(pid, came.si_signo)
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        for line in told.news():
+            why = f": {line['why']}" if line.get("why") else ""
+            if not quiet:
+                print(f"autobrrr: {line['status']} {line['remedy']}{why}", file=sys.stderr, flush=True)
+            if line["status"] == "refused":
+                if strict and not refused and not ended:
+                    os.kill(pid, signal.SIGTERM)
+                refused = True
+        if ended:
+            return status, refused

@@ -1,0 +1,1 @@
+"""The demonstration's training script; it knows nothing of autobrrr."""

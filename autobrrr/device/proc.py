@@ -1,0 +1,104 @@
+"""Reading `/proc`: the few fields that this program needs, None where a process or thread is gone.
+
+Takes the root of the file system as an argument; a test gives a folder of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+PROC = Path("/proc")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stat:
+    """Fields of `/proc/PID/stat`."""
+
+    state: str
+    parent: int
+    cpu_ticks: int  # user and system, of the process itself
+    threads: int
+    start_ticks: int
+    rss_pages: int
+
+
+def stat(pid: int, proc: Path = PROC) -> Stat | None:
+    """The process's figures."""
+    text = _read(proc / str(pid) / "stat")
+    if text is None:
+        return None
+    # The name stands in parentheses and may hold anything, also parentheses and blanks.
+    fields = text[text.rfind(")") + 2 :].split()
+    if len(fields) < 22:
+        return None
+    return Stat(
+        state=fields[0],
+        parent=int(fields[1]),
+        cpu_ticks=int(fields[11]) + int(fields[12]),
+        threads=int(fields[17]),
+        start_ticks=int(fields[19]),
+        rss_pages=int(fields[21]),
+    )
+
+
+def owner(pid: int, proc: Path = PROC) -> int | None:
+    """Effective uid of a process."""
+    text = _read(proc / str(pid) / "status")
+    for line in (text or "").splitlines():
+        if line.startswith("Uid:"):
+            return int(line.split()[2])
+    return None
+
+
+def run_delay_ns(pid: int, tid: int, proc: Path = PROC) -> int | None:
+    """How long a thread has been ready to run but had no CPU, since it began."""
+    text = _read(proc / str(pid) / "task" / str(tid) / "schedstat")
+    fields = (text or "").split()
+    return int(fields[1]) if len(fields) >= 2 else None
+
+
+def machine_ticks(proc: Path = PROC) -> tuple[int, int] | None:
+    """All CPU time of the machine and the part of it that was stolen, in ticks."""
+    text = _read(proc / "stat")
+    fields = [int(field) for field in (text or "").split("\n", 1)[0].split()[1:9]]
+    return (sum(fields), fields[7]) if len(fields) == 8 else None
+
+
+def children(pid: int, proc: Path = PROC) -> list[int]:
+    """Children of all threads of a process, and theirs; empty where the kernel does not tell."""
+    found: list[int] = []
+    waiting = [pid]
+    while waiting:
+        parent = waiting.pop()
+        try:
+            threads = list((proc / str(parent) / "task").iterdir())
+        except OSError:
+            continue
+        for thread in threads:
+            text = _read(thread / "children")
+            born = [int(word) for word in (text or "").split()]
+            found += born
+            waiting += born
+    return found
+
+
+def tid_outside(pid: int, tid_inside: int, proc: Path = PROC) -> int | None:
+    """The thread that calls itself `tid_inside` in its own pid namespace, as it is known here."""
+    try:
+        threads = [int(entry.name) for entry in (proc / str(pid) / "task").iterdir()]
+    except OSError:
+        return None
+    for tid in threads:
+        text = _read(proc / str(pid) / "task" / str(tid) / "status")
+        for line in (text or "").splitlines():
+            if line.startswith("NSpid:") and int(line.split()[-1]) == tid_inside:
+                return tid
+    return None
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return None

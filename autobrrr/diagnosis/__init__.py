@@ -1,0 +1,1 @@
+"""From measurements of a live job to a verdict: signals, the table of agreement, shares, advice."""

@@ -1,0 +1,111 @@
+"""The visible table: which two signals, when both say so, may carry a regime.
+
+One signal is never enough, and two readings of one clock are not two signals. A regime that has
+no row here is never named: the other six of the nine get theirs with their signals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from autobrrr.diagnosis.reading import Reading
+from autobrrr.records import Regime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """Two signals that may carry a regime together."""
+
+    regime: Regime
+    first: str
+    second: str
+    independent: str  # why they are two
+    in_place_of: str | None = None  # the pair counts only where this signal abstained
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Carried:
+    """A regime that a pair carries."""
+
+    regime: Regime
+    pair: Pair
+    firm: bool
+
+
+AGREEMENT: tuple[Pair, ...] = (
+    Pair(
+        regime="overhead",
+        first="traced_steps",
+        second="batch_probe",
+        independent="time inside operators of real steps; growth of whole replays with the batch",
+    ),
+    Pair(
+        regime="overhead",
+        first="traced_steps",
+        second="op_cost",
+        independent="time inside operators; their number times a cost calibrated elsewhere",
+        in_place_of="batch_probe",
+    ),
+    Pair(
+        regime="input",
+        first="loader_wait",
+        second="loader_queue",
+        independent="the loop's clock around `next`; states of the workers' queue",
+    ),
+    Pair(
+        regime="input",
+        first="loader_wait",
+        second="loader_frames",
+        independent="the loop's clock around `next`; stacks sampled by another thread",
+    ),
+    Pair(
+        regime="host",
+        first="host_time",
+        second="host_frames",
+        independent="what phases and kernels leave of the step; stacks sampled by another thread",
+    ),
+)
+
+
+def carried(readings: Mapping[str, Reading]) -> list[Carried]:
+    """The regimes that some pair carries and no signal opposes, firm pairs first."""
+    found = [
+        Carried(
+            regime=pair.regime,
+            pair=pair,
+            firm=readings[pair.first].firm and readings[pair.second].firm,
+        )
+        for pair in AGREEMENT
+        if _says(readings, pair.first, pair.regime)
+        and _says(readings, pair.second, pair.regime)
+        and (pair.in_place_of is None or _silent(readings, pair.in_place_of))
+        and not opposed(readings, pair.regime)
+    ]
+    return sorted(found, key=lambda one: not one.firm)
+
+
+def opposed(readings: Mapping[str, Reading], regime: Regime) -> list[Reading]:
+    """Readings that exclude a regime."""
+    return [reading for reading in readings.values() if regime in reading.against and not reading.abstained]
+
+
+def supported(readings: Mapping[str, Reading], regime: Regime) -> list[Reading]:
+    """Readings that speak for a regime."""
+    return [reading for reading in readings.values() if reading.says == regime and not reading.abstained]
+
+
+def partners(first: str, regime: Regime) -> list[str]:
+    """The signals that could carry a regime together with one."""
+    rows = [pair for pair in AGREEMENT if pair.regime == regime and first in (pair.first, pair.second)]
+    return [pair.second if pair.first == first else pair.first for pair in rows]
+
+
+def _says(readings: Mapping[str, Reading], signal: str, regime: Regime) -> bool:
+    reading = readings.get(signal)
+    return reading is not None and not reading.abstained and reading.says == regime
+
+
+def _silent(readings: Mapping[str, Reading], signal: str) -> bool:
+    reading = readings.get(signal)
+    return reading is None or reading.abstained

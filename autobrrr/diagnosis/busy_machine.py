@@ -1,0 +1,39 @@
+"""Signal `busy_machine`: how long the training thread was ready to run and had no CPU.
+
+It names nothing: a busy machine lengthens whatever it hits, so verdicts are lowered or withheld.
+"""
+
+from __future__ import annotations
+
+from autobrrr.diagnosis import thresholds
+from autobrrr.diagnosis.figures import median, of_one, unit_share
+from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.reading import Reading, abstention
+
+NAME = "busy_machine"
+UNIT = "share of wall time"
+
+
+def busy_machine(measured: Measurements) -> Reading:
+    """The larger of run-queue delay and stolen time, as the median of the last samples."""
+    delays = [unit_share(sample.run_delay_share) for sample in measured.host]
+    stolen = [unit_share(sample.steal_share) for sample in measured.host]
+    delay = median([share for share in delays if share is not None])
+    steal = median([share for share in stolen if share is not None])
+    known = [share for share in (delay, steal) if share is not None]
+    if not known:
+        return abstention(NAME, UNIT, "run-queue delay was not measured")
+    share = max(known)
+    what = (
+        "of CPU time stolen by other guests"
+        if steal == share and steal != delay
+        else "run-queue delay of the training thread"
+    )
+    state = "busy" if share >= thresholds.BUSY_AT else "quiet"
+    return Reading(
+        signal=NAME,
+        value=share,
+        unit=UNIT,
+        note=f"machine {state}: {of_one(share)} {what}",
+        firm=share < thresholds.BUSY_AT,
+    )

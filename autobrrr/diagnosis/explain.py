@@ -1,0 +1,172 @@
+"""What every figure and signal means: where it comes from, and the guards that may silence it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autobrrr.diagnosis import thresholds
+from autobrrr.diagnosis.agreement import AGREEMENT
+from autobrrr.diagnosis.figures import of_one
+
+NAMED, EXCLUDED = of_one(thresholds.NAMED_AT), of_one(thresholds.EXCLUDED_AT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """One entry: `kind` is "signal", "regime" or "figure"."""
+
+    name: str
+    kind: str
+    meaning: str
+    source: str
+    guards: tuple[str, ...] = ()
+
+
+def _signal(name: str, meaning: str, source: str, *guards: str) -> Explanation:
+    return Explanation(name=name, kind="signal", meaning=meaning, source=source, guards=guards)
+
+
+def _regime(name: str, meaning: str) -> Explanation:
+    pairs = [f"{pair.first} + {pair.second}" for pair in AGREEMENT if pair.regime == name]
+    if pairs:
+        source = f"named when these agree: {', or '.join(pairs)}"
+    elif name in ("mixed", "unknown"):
+        source = "the reason says which, and the command that would decide it"
+    else:
+        source = "not named yet: the second signal that it takes is not measured in this version"
+    guards = (f"takes {NAMED} of the step", f"leads by {100 * thresholds.LEAD:.0f} points") if pairs else ()
+    return Explanation(name=name, kind="regime", meaning=meaning, source=source, guards=guards)
+
+
+def _figure(name: str, meaning: str, source: str, *guards: str) -> Explanation:
+    return Explanation(name=name, kind="figure", meaning=meaning, source=source, guards=guards)
+
+
+ENTRIES: tuple[Explanation, ...] = (
+    _signal(
+        "traced_steps",
+        "The part of the step in forward, backward and optimizer in which no kernel works: Python and the "
+        f"dispatcher. {NAMED} speaks for overhead, {EXCLUDED} or less excludes it.",
+        "A timing dispatch mode around a few real steps gives the kernel work inside operators; plain steps "
+        "between them give the time it is taken from. The weights stay bitwise the same.",
+        f"at least {thresholds.TRACED_STEPS} traced and as many plain steps",
+        f"plain steps vary by at most {of_one(thresholds.STEP_SPREAD)} (IQR over median)",
+        f"kernel work varies by at most {of_one(thresholds.KERNEL_SPREAD)} of the step",
+        f"a traced step takes at least {thresholds.TRACED_OVER_PLAIN} of a plain one",
+        f"run-queue delay below {of_one(thresholds.BUSY_AT)}",
+        "eager CPU jobs only; never with --readonly",
+    ),
+    _signal(
+        "batch_probe",
+        "The part of the step that does not grow with the batch. It never decides alone: weights and "
+        "optimizer state that are moved once per step do not grow either, and are memory traffic.",
+        "A recorded step is replayed at B/4, B/2, B and 2B between real steps, without touching weights, "
+        "gradients or random streams; t(B) = replay + optimizer + rest, fitted by fixed + per_sample * B.",
+        "the replay and the optimizer make up {} to {} of the step".format(
+            *map(of_one, thresholds.RECONSTRUCTION)
+        ),
+        f"every point within {of_one(thresholds.LINEAR_ERROR)} of the line",
+        f"replays of one size vary by at most {of_one(thresholds.REPLAY_SPREAD)}",
+        "the batch dimension is verified, not guessed; otherwise the probe abstains",
+    ),
+    _signal(
+        "op_cost",
+        "Operators in a step, times what dispatching one costs in this process, over the step. A low value "
+        "excludes nothing: Python between operators is not counted.",
+        "Operators are counted in the traced steps; the cost of one is calibrated on a tiny tensor.",
+        "stands in for batch_probe only where that one abstains",
+    ),
+    _signal(
+        "loader_wait",
+        "The part of the step that the loop waits for its next batch.",
+        "A clock around the DataLoader's `next`, in sampled steps.",
+        f"at least {thresholds.SAMPLED_STEPS} sampled steps",
+        "not on a GPU, where the device may be working meanwhile",
+    ),
+    _signal(
+        "loader_queue",
+        "How often the workers' prefetch queue was empty when looked at.",
+        "The agent's thread looks at the queue while it samples stacks.",
+        f"at least {thresholds.FRAME_SAMPLES} looks",
+        "only with DataLoader workers",
+    ),
+    _signal(
+        "loader_frames",
+        "How often the training thread was found inside the loader.",
+        "Stacks of the training thread, sampled by the agent's thread.",
+        f"at least {thresholds.FRAME_SAMPLES} samples",
+    ),
+    _signal(
+        "host_time",
+        "The part of the step outside loading, forward, backward and optimizer in which no operator runs.",
+        "What the sampled phases leave of the step, less the kernel work in it and its dispatch.",
+        "needs traced steps that pass their guards",
+    ),
+    _signal(
+        "host_frames",
+        "How often the training thread was found in the loop's own code between the phases, and where.",
+        "Stacks of the training thread, sampled by the agent's thread.",
+        f"at least {thresholds.FRAME_SAMPLES} samples",
+    ),
+    _signal(
+        "busy_machine",
+        "How long the training thread was ready to run and had no CPU. "
+        f"From {of_one(thresholds.BUSY_AT)} on a verdict is low at best, and given only where the delay, all "
+        f"taken off its share, leaves it ahead; from {of_one(thresholds.WITHHELD_AT)} on it is withheld.",
+        "The run-queue delay in /proc/PID/task/TID/schedstat, and time stolen by other guests.",
+    ),
+    _regime("overhead", "The step is spent in Python, the dispatcher and launches, not in kernels."),
+    _regime("input", "The step is spent waiting for data."),
+    _regime("host", "The step is spent in the user's own code between loading, model and optimizer."),
+    _regime("sync", "On a GPU: the host waits for the device by choice (.item(), prints)."),
+    _regime("communication", "Collectives that no computation hides."),
+    _regime("memory", "Moving tensors: pointwise operators, norms, optimizer traffic, embeddings."),
+    _regime("compute", "Matrix products near the peak of the device."),
+    _regime("underfilled", "Kernels back to back, each far below both roofs."),
+    _regime("mixed", "The step is measured and no single part leads, or two signals contradict."),
+    _regime("unknown", "Not measured, not trusted, or no two signals that agree."),
+    _figure(
+        "shares",
+        "Parts of the whole step. Those that are measured sum to one with `other`, which is what no "
+        "measurement separates; null is not measured.",
+        "Sampled phases, divided by the kernel work of traced steps.",
+    ),
+    _figure(
+        "confidence",
+        "`high`: both signals pass their guards with room to spare, steps are even, the machine is quiet, "
+        f"and {thresholds.STEPS_FIRM} steps were seen. Everything else is `low`.",
+        "The signals' guards.",
+    ),
+    _figure(
+        "ratio_2x",
+        "How many times as long a step at twice the batch would take. By itself it decides nothing. The "
+        "interval spans a rest of the step that stays constant and one that grows with the batch.",
+        "The batch probe.",
+        "null unless all guards of batch_probe pass",
+        "null where page faults of the larger batch would carry it",
+    ),
+    _figure("fixed_ns", "The part of a step that does not grow with the batch.", "The batch probe's fit."),
+    _figure("per_sample_ns", "What one more sample adds to a step.", "The batch probe's fit."),
+    _figure(
+        "step_ns",
+        "Duration of a step: from the hand-over to training to the next update of the weights.",
+        "The agent's ring; steps that were traced, skipped, evaluated or settling are left out.",
+    ),
+    _figure(
+        "phases_ns",
+        "Means of data wait, copies, forward (with the loss), backward, optimizer (with zero_grad), rest.",
+        "Hooks that are on in short bursts of steps.",
+    ),
+    _figure(
+        "expected",
+        "What a remedy would bring: 1.3 = 30 % more steps per second; null where the step does not show it.",
+        "What the remedy would remove from the measured step. `tune` measures what it really brings.",
+    ),
+    _figure(
+        "cost",
+        "What being attached costs, per step and as a share of it.",
+        "Hooks calibrated inside the target, and the agent's work at step boundaries, by its clock.",
+    ),
+)
+
+EXPLANATIONS: dict[str, Explanation] = {entry.name: entry for entry in ENTRIES}

@@ -1,0 +1,72 @@
+"""Arithmetic that answers None instead of failing: measurements may be empty, zero or absurd."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Numbers = Sequence[int] | Sequence[float] | NDArray[np.int64]
+
+
+def positive(value: float | None) -> float | None:
+    """The value where it is a finite number above zero."""
+    return value if value is not None and math.isfinite(value) and value > 0 else None
+
+
+def unit_share(value: float | None) -> float | None:
+    """The value cut to 0-1; None where it is no number."""
+    return min(1.0, max(0.0, value)) if value is not None and math.isfinite(value) else None
+
+
+def share_of(part: float | None, whole: float | None) -> float | None:
+    """`part / whole`, cut to 0-1."""
+    whole = positive(whole)
+    if part is None or whole is None or not math.isfinite(part):
+        return None
+    return unit_share(part / whole)
+
+
+def at_worst(share: float, delay: float) -> float:
+    """What is left of a share if all of the delay, a share of wall time, lay in it."""
+    return max(0.0, share - delay) / (1 - delay) if delay < 1 else 0.0
+
+
+def quantile(values: Numbers, q: float) -> float | None:
+    """The quantile of a non-empty list of finite numbers."""
+    if len(values) == 0:
+        return None
+    found = float(np.quantile(np.asarray(values, dtype=np.float64), q))
+    return found if math.isfinite(found) else None
+
+
+def median(values: Numbers) -> float | None:
+    """The median of a non-empty list of finite numbers."""
+    return quantile(values, 0.5)
+
+
+def interquartile(values: Numbers) -> float | None:
+    """Third quartile less the first."""
+    low, high = quantile(values, 0.25), quantile(values, 0.75)
+    return None if low is None or high is None else high - low
+
+
+def spread(values: Numbers) -> float | None:
+    """Interquartile range over the median: 0.1 = the middle half lies within 10 %."""
+    width, middle = interquartile(values), positive(median(values))
+    return None if width is None or middle is None else width / middle
+
+
+def of_one(share: float) -> str:
+    """A share in words: "71 %"."""
+    return f"{100 * share:.0f} %"
+
+
+def duration(ns: float) -> str:
+    """Nanoseconds in words: "2.6 ms"."""
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
+        if ns >= size:
+            return f"{ns / size:.3g} {unit}"
+    return f"{ns:.0f} ns"

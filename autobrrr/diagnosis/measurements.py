@@ -1,0 +1,123 @@
+"""What a session has measured of a job so far: the one thing that signals and the judge read.
+
+The sidecar fills it from the ring, the agent's events and /proc, as often as it wants a verdict;
+nothing here changes afterwards. `None` is "not measured (yet)".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autobrrr.records import (
+    AgentCost,
+    Anatomy,
+    FrameSamples,
+    HostSample,
+    JobFacts,
+    Phases,
+    ShadowProbe,
+    StepStats,
+    TracedSteps,
+)
+
+Durations = NDArray[np.int64]
+Probing = Literal["on", "off", "overridden"]  # off: `--no-probe`; overridden: `--probe`
+
+PHASE_NAMES = ("data_wait", "host_to_device", "forward", "backward", "optimizer")
+NO_STEPS: Durations = np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseFigures:
+    """Phases over the sampled steps.
+
+    `mean` keeps rare long waits, which belong to the step; `error` is the standard error of each
+    mean. `other` is what the measured phases leave of the step.
+    """
+
+    steps: int
+    step_ns: int  # mean of the same steps
+    mean: Phases
+    error: Phases
+    batch: int | None = None  # median of the batch sizes seen
+    minor_faults: float | None = None  # of the training thread, mean per step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurements:
+    """Everything a verdict may rest on."""
+
+    pid: int  # as the user sees it: commands in a verdict name it
+    step_ns: Durations = field(default_factory=lambda: NO_STEPS)  # representative steps, oldest first
+    phases: PhaseFigures | None = None
+    facts: JobFacts | None = None
+    anatomy: Anatomy | None = None
+    traced: TracedSteps | None = None
+    probe: ShadowProbe | None = None
+    frames: FrameSamples | None = None
+    host: tuple[HostSample, ...] = ()  # the last ten seconds or so, oldest first
+    cost: AgentCost | None = None
+    readonly: bool = False  # no traced steps, no probe
+    outside: bool = False  # no code in the target at all
+    probing: Probing = "on"
+    cores: int | None = None  # CPUs that the job may run on
+    elapsed_ns: int = 0  # since attach
+
+
+def phase_figures(step_ns: Durations, columns: Mapping[str, Durations]) -> PhaseFigures | None:
+    """Means and errors of the sampled steps.
+
+    Args:
+        step_ns: Durations of the sampled steps, `end_ns - start_ns`, shape [steps].
+        columns: Fields of `ring.SAMPLED_FIELDS` for the same steps, shape [steps] each; a field
+            that is absent, or -1 in any step, is not measured.
+
+    Returns:
+        None where there is no step.
+    """
+    steps = len(step_ns)
+    if steps == 0:
+        return None
+    measured: dict[str, NDArray[np.float64]] = {}
+    for name in PHASE_NAMES:
+        column = columns.get(f"{name}_ns")
+        if column is not None and len(column) == steps and bool(np.all(column >= 0)):
+            measured[name] = column.astype(np.float64)
+    if measured:
+        spent = np.sum(np.stack(list(measured.values())), axis=0)
+        measured["other"] = np.maximum(step_ns - spent, 0.0)
+    batches = columns.get("samples", NO_STEPS)
+    batches = batches[batches > 0]
+    faults = columns.get("minor_faults", NO_STEPS)
+    faults = faults[faults >= 0]
+    return PhaseFigures(
+        steps=steps,
+        step_ns=int(step_ns.mean()),
+        mean=Phases(**{name: int(column.mean()) for name, column in measured.items()}),
+        error=Phases(**{name: _standard_error_ns(column) for name, column in measured.items()}),
+        batch=int(np.median(batches)) if len(batches) else None,
+        minor_faults=float(faults.mean()) if len(faults) else None,
+    )
+
+
+def step_stats(step_ns: Durations) -> StepStats:
+    """Count, mean, median and p99 of step durations."""
+    if len(step_ns) == 0:
+        return StepStats(count=0, mean=None, median=None, p99=None)
+    return StepStats(
+        count=len(step_ns),
+        mean=int(step_ns.mean()),
+        median=int(np.median(step_ns)),
+        p99=int(np.percentile(step_ns, 99)),
+    )
+
+
+def _standard_error_ns(column: NDArray[np.float64]) -> int | None:
+    if len(column) < 2:
+        return None
+    return int(column.std(ddof=1) / np.sqrt(len(column)))

@@ -1,0 +1,41 @@
+"""What one signal makes of the measurements: what it says alone, what it excludes, how firmly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autobrrr.records import Evidence, Regime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """One signal's answer.
+
+    `abstained` says that the signal has nothing to go by, or that a guard of its own stopped
+    it; then it speaks neither for nor against anything, and the note says why.
+    """
+
+    signal: str
+    value: float | None
+    unit: str
+    note: str
+    says: Regime | None = None
+    against: tuple[Regime, ...] = ()
+    abstained: bool = False
+    firm: bool = False  # enough samples, clear of its limit: may carry high confidence
+
+    def evidence(self) -> Evidence:
+        """The reading as it leaves the program."""
+        return Evidence(
+            signal=self.signal,
+            says=self.says,
+            value=None if self.value is None else round(self.value, 4),
+            unit=self.unit,
+            note=self.note,
+            against=list(self.against),
+        )
+
+
+def abstention(signal: str, unit: str, why: str, value: float | None = None) -> Reading:
+    """A reading that says nothing. A value is passed on where there is one to look at."""
+    return Reading(signal=signal, value=value, unit=unit, note=f"abstained: {why}", abstained=True)

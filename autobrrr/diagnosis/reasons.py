@@ -1,0 +1,70 @@
+"""The sentence with figures that stands behind a named regime."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from autobrrr.diagnosis.batch_fit import BatchFit, fit_batch
+from autobrrr.diagnosis.figures import duration, median, of_one, positive
+from autobrrr.diagnosis.loader_queue import workers_keep_up
+from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.reading import Reading
+from autobrrr.diagnosis.sampled_frames import busiest_in_loader, busiest_own_code
+from autobrrr.diagnosis.shares import StepParts, step_parts
+from autobrrr.records import Regime, Shares
+
+
+def named_reason(
+    regime: Regime, measured: Measurements, readings: Mapping[str, Reading], shares: Shares
+) -> str:
+    """Why the regime is named, in one sentence; raises KeyError for a regime without a sentence."""
+    parts = step_parts(measured)
+    share = getattr(shares, regime) or 0.0
+    lead = f"{regime}: {of_one(share)} of {each_step(measured, parts)}"
+    if regime == "overhead":
+        return f"{lead} is Python and dispatch{_operators(measured)}{_doubling(measured)}"
+    if regime == "input":
+        return f"{lead} waits for the next batch{_loader(measured, readings)}"
+    if regime == "host":
+        place = busiest_own_code(measured.frames)
+        return f"{lead} is code between the phases without an operator{f', most at {place}' if place else ''}"
+    raise KeyError(regime)
+
+
+def each_step(measured: Measurements, parts: StepParts | None) -> str:
+    """ "each 2.6 ms step", by the median of the plain steps where there are some."""
+    step_ns = positive(median(measured.step_ns)) or (parts.step_ns if parts else None)
+    return f"each {duration(step_ns)} step" if step_ns else "each step"
+
+
+def _operators(measured: Measurements) -> str:
+    traced = measured.traced
+    if traced is None:
+        return ""
+    operations, cost_ns = positive(median(traced.operations)), positive(traced.op_cost_ns)
+    if operations is None:
+        return ""
+    each = f", about {duration(cost_ns)} to dispatch one" if cost_ns else ""
+    return f" ({operations:.0f} operators{each})"
+
+
+def _doubling(measured: Measurements) -> str:
+    fit = fit_batch(measured.probe)
+    if not isinstance(fit, BatchFit) or not fit.probe.ratio_2x_interval:
+        return ""
+    low, high = (f"{end:.2f}" for end in fit.probe.ratio_2x_interval)
+    return f"; doubling the batch would take {low if low == high else f'{low} to {high}'} times as long"
+
+
+def _loader(measured: Measurements, readings: Mapping[str, Reading]) -> str:
+    workers = None if measured.anatomy is None else measured.anatomy.loader_workers
+    queue = readings["loader_queue"]
+    if workers and workers_keep_up(measured):
+        return f"; the {workers} workers keep up, so the time goes into handing batches over"
+    if workers and not queue.abstained and queue.value is not None:
+        return f"; {workers} workers leave their queue empty {of_one(queue.value)} of the time"
+    place = busiest_in_loader(measured.frames)
+    where = f", most of it at {place}" if place else ""
+    if workers == 0:
+        return f", which is loaded in the training process itself{where}"
+    return where

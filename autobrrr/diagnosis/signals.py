@@ -1,0 +1,38 @@
+"""The one visible table of signals, in the order in which a verdict lists them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from autobrrr.diagnosis import (
+    batch_probe,
+    busy_machine,
+    host_frames,
+    host_time,
+    loader_frames,
+    loader_queue,
+    loader_wait,
+    op_cost,
+    traced,
+)
+from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.reading import Reading
+
+Signal = Callable[[Measurements], Reading]
+
+SIGNALS: Mapping[str, Signal] = {
+    traced.NAME: traced.traced_steps,
+    batch_probe.NAME: batch_probe.batch_probe,
+    op_cost.NAME: op_cost.op_cost,
+    loader_wait.NAME: loader_wait.loader_wait,
+    loader_queue.NAME: loader_queue.loader_queue,
+    loader_frames.NAME: loader_frames.loader_frames,
+    host_time.NAME: host_time.host_time,
+    host_frames.NAME: host_frames.host_frames,
+    busy_machine.NAME: busy_machine.busy_machine,
+}
+
+
+def read_all(measured: Measurements) -> dict[str, Reading]:
+    """Every signal's reading, in the table's order."""
+    return {name: signal(measured) for name, signal in SIGNALS.items()}

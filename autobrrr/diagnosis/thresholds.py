@@ -1,0 +1,34 @@
+"""The limits that decide, in one place. Shares are 0-1 of the step, spreads are IQR / median.
+
+Most come from a study of 29 model kinds and 204 probes on a loaded machine, in which these
+limits named nothing wrongly.
+"""
+
+from __future__ import annotations
+
+NAMED_AT = 0.5  # a signal speaks for a regime
+EXCLUDED_AT = 0.25  # a signal speaks against it
+LEAD = 0.15  # what a regime must be ahead of the next one
+
+BUSY_AT = 0.10  # training thread runnable but not running: confidence low, shares less the delay
+WITHHELD_AT = 0.60  # the same: no verdict at all
+
+STEP_SPREAD = 0.25
+KERNEL_SPREAD = 0.15  # IQR of kernel work / step
+TRACED_OVER_PLAIN = 0.95  # a traced step that is faster than a plain one: the two can't be compared
+PARTS_AGREE = 2.0  # the phases' means together, over the median step: at most this factor off
+TRACED_STEPS = 3  # and as many plain ones
+OPERATION_SPREAD = 0.25  # steps that dispatch different work can't be compared
+
+RECONSTRUCTION = (0.75, 1.25)  # (replay + optimizer) / step
+LINEAR_ERROR = 0.10
+REPLAY_SPREAD = 0.25
+FAULT_NS = 1_000  # a minor fault costs at least this: kernel entry and zeroing 4 KiB
+FAULT_SHARE = 0.05  # of the 2B replay spent on faults that B does not explain
+PROBE_POINTS = 3
+
+SAMPLED_STEPS = 4
+SAMPLED_STEPS_FIRM = 8
+FRAME_SAMPLES = 20
+FRAME_SAMPLES_FIRM = 50
+STEPS_FIRM = 20

@@ -1,0 +1,61 @@
+"""Signal `traced_steps`: the part of the step that kernels leave to Python and the dispatcher.
+
+K is the kernel work of real steps under a timing dispatch mode; forward, backward and optimizer
+less their K is overhead.
+"""
+
+from __future__ import annotations
+
+from autobrrr.diagnosis import thresholds
+from autobrrr.diagnosis.figures import duration, of_one
+from autobrrr.diagnosis.kernel_work import KernelWork, kernel_work
+from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.reading import Reading, abstention
+from autobrrr.diagnosis.shares import overhead_share, step_parts
+from autobrrr.records import Regime
+
+NAME = "traced_steps"
+UNIT = "share of step"
+
+
+def traced_steps(measured: Measurements) -> Reading:
+    """Speaks for overhead at half of the step, against it at a quarter."""
+    if measured.traced is None and (measured.readonly or measured.outside):
+        return abstention(NAME, UNIT, "a read-only session traces no step")
+    work = kernel_work(measured.traced)
+    if not isinstance(work, KernelWork):
+        return abstention(NAME, UNIT, work)
+    parts = step_parts(measured)
+    share = None if parts is None else overhead_share(measured, parts)
+    if share is None:
+        return _whole_step(work)
+    counted = f" in {work.operations:.0f} operators" if work.operations else ""
+    note = (
+        f"kernels work {duration(work.share * work.step_ns)} of a {duration(work.step_ns)} step{counted}; "
+        f"they leave {of_one(share)} of it idle in forward, backward and optimizer"
+    )
+    says: Regime | None = "overhead" if share >= thresholds.NAMED_AT else None
+    against: tuple[Regime, ...] = ("overhead",) if share <= thresholds.EXCLUDED_AT else ()
+    return Reading(
+        signal=NAME,
+        value=share,
+        unit=UNIT,
+        note=note,
+        says=says,
+        against=against,
+        firm=share - work.spread / 2 >= thresholds.NAMED_AT,
+    )
+
+
+def _whole_step(work: KernelWork) -> Reading:
+    """Without phases, loading can't be told from overhead; kernels can still exclude both."""
+    left = 1 - work.share
+    against: tuple[Regime, ...] = ("overhead",) if left <= thresholds.EXCLUDED_AT else ()
+    return Reading(
+        signal=NAME,
+        value=left,
+        unit=UNIT,
+        note=f"kernels leave {of_one(left)} of a {duration(work.step_ns)} step; its phases were not measured",
+        against=against,
+        abstained=not against,
+    )

@@ -1,0 +1,58 @@
+"""The one family of errors that users see.
+
+A message says what happened and where; a hint says what to do next; the exit code is part of
+the command-line contract. Nothing else may end a command with a non-zero status.
+"""
+
+from __future__ import annotations
+
+EXIT_DONE = 0
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_CANNOT_ATTACH = 3
+EXIT_GONE = 4
+EXIT_GUARD_UNDID = 5
+EXIT_INTERRUPTED = 130
+
+
+class AutobrrrError(Exception):
+    """Something that the user can act on.
+
+    Args:
+        message: One sentence: what went wrong, and where.
+        hint: One sentence: what to do next; empty where there is nothing to do.
+        exit_code: Overrides the class's exit code.
+    """
+
+    exit_code = EXIT_FAILED
+
+    def __init__(self, message: str, hint: str = "", *, exit_code: int | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        if exit_code is not None:
+            self.exit_code = exit_code
+
+
+class UsageError(AutobrrrError):
+    """Wrong arguments, or a file that is not valid."""
+
+    exit_code = EXIT_USAGE
+
+
+class CannotAttach(AutobrrrError):
+    """The target is there, but can't be entered safely. It was not changed."""
+
+    exit_code = EXIT_CANNOT_ATTACH
+
+
+class TargetGone(AutobrrrError):
+    """The target ended, or never was."""
+
+    exit_code = EXIT_GONE
+
+
+class GuardUndid(AutobrrrError):
+    """A guard undid something that had been kept."""
+
+    exit_code = EXIT_GUARD_UNDID

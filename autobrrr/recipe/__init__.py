@@ -1,0 +1,29 @@
+"""Recipes: what was proven on one job, as data in TOML that the next run applies.
+
+A recipe names remedies of the registry and their options, flags of the script, and what was
+measured. It holds no code.
+"""
+
+from autobrrr.recipe.apply import live_remedies, plan
+from autobrrr.recipe.contents import Chosen, Match, Measured, Recipe
+from autobrrr.recipe.fit import Here, here, misfits
+from autobrrr.recipe.read import load, parse
+from autobrrr.recipe.shipped import shipped
+from autobrrr.recipe.write import dump, from_tuning
+
+__all__ = [
+    "Chosen",
+    "Here",
+    "Match",
+    "Measured",
+    "Recipe",
+    "dump",
+    "from_tuning",
+    "here",
+    "live_remedies",
+    "load",
+    "misfits",
+    "parse",
+    "plan",
+    "shipped",
+]

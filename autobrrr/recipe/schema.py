@@ -1,0 +1,117 @@
+"""The JSON Schema of recipes, and an empty recipe to fill in; both made from the registry."""
+
+from __future__ import annotations
+
+from autobrrr.recipe.contents import SCHEMA
+from autobrrr.remedies.catalog import REGISTRY
+from autobrrr.remedies.registry import CLASSES, Option, Remedy
+
+Node = dict[str, object]
+
+
+def json_schema() -> Node:
+    """JSON Schema (draft 2020-12), for editors. Remedies in their quoted form."""
+    text: Node = {"type": "string"}
+    factor: Node = {"type": "number", "exclusiveMinimum": 0}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "autobrrr recipe",
+        "required": ["schema"],
+        **_table(
+            {
+                "schema": {"const": SCHEMA},
+                "description": text,
+                "match": _table({"script": text, "device": {"enum": ["cpu", "cuda"]}, "torch": text}),
+                "remedies": _table({name: _remedy(remedy) for name, remedy in REGISTRY.items()}),
+                "args": {
+                    "type": "object",
+                    "propertyNames": {"pattern": "^-"},
+                    "additionalProperties": {"type": ["string", "number", "boolean"]},
+                },
+                "evidence": _table(
+                    {
+                        "speedup": factor,
+                        "interval": {
+                            "type": "array",
+                            "items": {"type": "number"},
+                            "minItems": 2,
+                            "maxItems": 2,
+                        },
+                        "baseline_ns": factor,
+                        "best_ns": factor,
+                        "measured_on": text,
+                    }
+                ),
+                "numerics": _table({"class": {"enum": list(CLASSES)}}),
+            }
+        ),
+    }
+
+
+def _table(properties: dict[str, Node]) -> Node:
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+def _remedy(remedy: Remedy) -> Node:
+    options = _table({option.name: _option(option) for option in remedy.options})
+    return {"description": f"{remedy.doc} Class: {remedy.cls}.", "oneOf": [{"const": True}, options]}
+
+
+def _option(option: Option) -> Node:
+    if option.kind == "choice":
+        node: Node = {"enum": list(option.choices)}
+    else:
+        node = {"type": {"int": "integer", "float": "number", "bool": "boolean"}[option.kind]}
+    if option.low is not None:
+        node["minimum"] = option.low
+    if option.high is not None:
+        node["maximum"] = option.high
+    if option.default is not None:
+        node["default"] = option.default
+    return {**node, "description": option.doc}
+
+
+def template() -> str:
+    """A valid recipe in which everything but the version is a comment."""
+    lines = [
+        f"schema = {SCHEMA}",
+        '# description = "what it is for"',
+        "",
+        "# When it applies; without this table: always.",
+        "# [match]",
+        '# script = "train*.py"',
+        '# device = "cpu"          # or "cuda"',
+        '# torch = ">=2.4"',
+        "",
+        "# What to switch on: `true`, or a table of options.",
+        "[remedies]",
+    ]
+    for name, remedy in REGISTRY.items():
+        lines.append(f"# {remedy.doc} Class: {remedy.cls}.")
+        options = ", ".join(f"{option.name} = {_example(option)}" for option in remedy.options)
+        lines.append(f'# "{name}" = {{ {options} }}' if options else f'# "{name}" = true')
+    lines += [
+        "",
+        "# Flags of the script: the value is replaced where the flag stands, else the flag is appended.",
+        "# [args]",
+        '# "--num-workers" = 2',
+        "",
+        "# What was measured, on what. `autobrrr tune --recipe FILE` writes it.",
+        "# [evidence]",
+        "# speedup = 1.25",
+        "# interval = [1.21, 1.29]",
+        '# measured_on = "2 cores, torch 2.13.0"',
+        "",
+        "# What it does to the numbers: " + ", ".join(CLASSES) + ".",
+        "# [numerics]",
+        '# class = "rounding"',
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _example(option: Option) -> str:
+    if option.default is not None:
+        return str(option.default).lower()
+    if option.choices:
+        return f'"{option.choices[0]}"'
+    return "true" if option.kind == "bool" else f"{option.low or 1:g}"

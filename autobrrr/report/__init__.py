@@ -1,0 +1,1 @@
+"""What a person reads: live lines, the verdict as text."""

@@ -1,0 +1,70 @@
+"""A tuning in words: a line of progress, a line for each trial, a table at the end."""
+
+from __future__ import annotations
+
+from autobrrr.records import Trial, TuneProgress, Tuning
+
+
+def progress_line(progress: TuneProgress) -> str:
+    """`[12 of 60 s] trying optimizer.fused: +12.0 % (+8.1 % to +16.0 %), 8 pairs of blocks`."""
+    spent, whole = progress.elapsed_ns / 1e9, progress.budget_ns / 1e9
+    return f"[{spent:.0f} of {whole:.0f} s] {progress.text}"
+
+
+def trial_line(trial: Trial) -> str:
+    """`kept optimizer.fused: faster: +12.0 % ...`."""
+    return f"{trial.outcome} {_label(trial)}: {trial.why}"
+
+
+def tuning_table(tuning: Tuning) -> str:
+    """Predicted against achieved for every trial, then the figure of the closing run."""
+    rows = [("remedy", "predicted", "achieved", "interval", "class", "outcome", "why")]
+    for trial in tuning.trials:
+        rows.append(
+            (
+                _label(trial),
+                _factor(trial.predicted),
+                _factor(trial.achieved),
+                _interval(trial.interval),
+                trial.class_,
+                trial.outcome,
+                trial.why,
+            )
+        )
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
+    lines = [
+        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]).rstrip()
+        for row in rows
+    ]
+    lines += ["", _verdict(tuning)]
+    if tuning.note:
+        lines.append(f"note: {tuning.note}")
+    lines += [f"the guard undid {each.remedy}: {each.why}" for each in tuning.guard_undid]
+    if tuning.recipe:
+        lines.append(f"recipe: {tuning.recipe}")
+    return "\n".join(lines)
+
+
+def _verdict(tuning: Tuning) -> str:
+    if not tuning.kept:
+        return "nothing worth keeping was proven: speed-up 1.0, the job runs as before"
+    kept = ", ".join(tuning.kept)
+    if tuning.interval is None:
+        return f"kept {kept} (class {tuning.class_}); no closing run, so no figure for all together"
+    return (
+        f"speed-up {_factor(tuning.speedup)} ({_interval(tuning.interval)}), from a closing run of "
+        f"all on against all off; kept {kept} (class {tuning.class_})"
+    )
+
+
+def _label(trial: Trial) -> str:
+    inside = ", ".join(f"{name}={value}" for name, value in trial.options.items())
+    return f"{trial.remedy}({inside})" if inside else trial.remedy
+
+
+def _factor(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}x"
+
+
+def _interval(bounds: list[float] | None) -> str:
+    return "-" if bounds is None else f"{bounds[0]:.2f} to {bounds[1]:.2f}"

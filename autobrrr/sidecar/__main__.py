@@ -1,0 +1,7 @@
+"""`python -m autobrrr.sidecar PID ...`: the background process of one job; started by the client."""
+
+import sys
+
+from autobrrr.sidecar.birth import main
+
+sys.exit(main())

@@ -1,0 +1,206 @@
+"""The tuner's bench on a live job: levers through the agent, steps from the ring.
+
+The tuner calls it on its own thread; every command is handed to the event loop, which alone speaks
+to the agent, and the tuner's thread waits for the answer.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import TypeVar, get_args
+
+import numpy as np
+
+from autobrrr.errors import TargetGone
+from autobrrr.records import Anatomy, ExactnessClass, JobFacts
+from autobrrr.sidecar.levers import Lever, Switched
+from autobrrr.sidecar.ring_reader import NO_RECORDS, Records
+from autobrrr.sidecar.session import Session
+from autobrrr.tuner.bench import Applied, LeverLost, NotApplied
+
+Call = Callable[[Callable[[], None]], None]
+T = TypeVar("T")
+
+KEPT_STEPS = 1 << 16
+SWITCH_S = 20.0  # or so many steps, until a lever must have switched
+SWITCH_STEPS = 5
+LOOP_S = 10.0  # the event loop answers at once, unless the machine is starved
+LOOK_S = 0.1  # between looks whether the session is still there
+SECOND_NS = 1_000_000_000
+
+
+class StepTape:
+    """The latest steps, filled by the event loop, waited for by the tuner."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._parts: list[Records] = []
+        self._count = 0
+
+    def add(self, records: Records) -> None:
+        with self._changed:
+            self._parts.append(records)
+            self._count += len(records)
+            while self._count - len(self._parts[0]) >= KEPT_STEPS:
+                self._count -= len(self._parts.pop(0))
+            self._changed.notify_all()
+
+    def wake(self) -> None:
+        """Let those who wait look again."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def steps(self, first_seq: int, count: int, timeout_ns: int, given_up: Callable[[], bool]) -> Records:
+        """Steps from `first_seq` on; waits until there are `count`, for the timeout at most."""
+        deadline_ns = time.monotonic_ns() + timeout_ns
+        with self._changed:
+            while True:
+                found = self._from(first_seq)
+                left_ns = deadline_ns - time.monotonic_ns()
+                if len(found) >= count or left_ns <= 0 or given_up():
+                    return found
+                self._changed.wait(left_ns / SECOND_NS)
+
+    def _from(self, first_seq: int) -> Records:
+        parts = [part for part in self._parts if len(part) and int(part["seq"][-1]) >= first_seq]
+        if not parts:
+            return NO_RECORDS
+        joined = np.concatenate(parts)
+        return joined[joined["seq"] >= first_seq]
+
+
+class LiveBench:
+    """One job under test; see `tuner.bench.Bench`."""
+
+    def __init__(self, session: Session, call: Call) -> None:
+        facts = session.findings.facts
+        if facts is None:
+            raise TargetGone("nothing is attached to the job")
+        self._facts = facts
+        self._session, self._call = session, call
+        self._tape = StepTape()
+        self._cancelled = threading.Event()
+        session.listen = self._tape.add
+
+    @property
+    def facts(self) -> JobFacts:
+        return self._facts
+
+    @property
+    def anatomy(self) -> Anatomy | None:
+        return self._session.findings.anatomy
+
+    @property
+    def cores(self) -> int | None:
+        return self._session.findings.cores
+
+    def levers(self) -> list[Lever]:
+        """What is on already, oldest first."""
+        return list(self._session.levers.on.values()) if self._session.levers is not None else []
+
+    def apply(self, remedy: str, options: Mapping[str, object]) -> Applied:
+        done = self._switch(lambda reply: self._session.apply(remedy, options, reply), takes_back=True)
+        if done.why is not None or done.token is None:
+            self._check()
+            raise NotApplied(done.why or "the agent gave no token")
+        cls: ExactnessClass = "changes-training"
+        for known in get_args(ExactnessClass):
+            cls = known if known == done.cls else cls
+        return Applied(token=done.token, seq=done.seq if done.seq is not None else self.next_seq(), cls=cls)
+
+    def undo(self, token: int) -> int:
+        if token in self.lost():
+            return self.next_seq()
+        done = self._switch(lambda reply: self._session.undo(token, reply), takes_back=False)
+        if done.why is not None:
+            self._check()
+            raise LeverLost(done.why)
+        return done.seq if done.seq is not None else self.next_seq()
+
+    def lost(self) -> Mapping[int, str]:
+        return dict(self._session.levers.lost) if self._session.levers is not None else {}
+
+    def next_seq(self) -> int:
+        def look() -> int:
+            self._session.tick()
+            return self._session.ring.steps if self._session.ring is not None else 0
+
+        return self._ask(look)
+
+    def steps(self, first_seq: int, count: int, timeout_ns: int) -> Records:
+        found = self._tape.steps(
+            first_seq, count, timeout_ns, lambda: self._cancelled.is_set() or self._session.ending is not None
+        )
+        self._check()
+        return found
+
+    def now_ns(self) -> int:
+        return time.monotonic_ns()
+
+    def cancelled(self) -> bool:
+        return self._cancelled.is_set()
+
+    def cancel(self) -> None:
+        """From any thread: the tuner is to stop."""
+        self._cancelled.set()
+        self._tape.wake()
+
+    def close(self) -> None:
+        """On the event loop's thread: no more steps are needed."""
+        self._session.listen = lambda records: None
+
+    def _check(self) -> None:
+        if self._session.ending is not None:
+            raise TargetGone(f"the session ended: {self._session.ending.why}")
+
+    def _ask(self, question: Callable[[], T]) -> T:
+        """Let the event loop's thread answer."""
+        answer: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                answer.set_result(question())
+            except Exception as error:  # noqa: BLE001 - it is raised in the thread that asked
+                answer.set_exception(error)
+
+        self._check()
+        self._call(run)
+        try:
+            return self._wait(answer, LOOP_S)
+        except FutureTimeout:
+            raise LeverLost("the sidecar did not answer in time") from None
+
+    def _wait(self, answer: Future[T], timeout_s: float) -> T:
+        """The answer; gives up at once when the session ends, for then none will come."""
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            try:
+                return answer.result(min(LOOK_S, max(0.0, deadline_s - time.monotonic())))
+            except FutureTimeout:
+                self._check()
+                if time.monotonic() >= deadline_s:
+                    raise
+
+    def _switch(self, start: Callable[[Callable[[Switched], None]], None], *, takes_back: bool) -> Switched:
+        """Switch a lever and wait for the boundary; one that comes on too late is taken back."""
+        answer: Future[Switched] = Future()
+
+        def replied(done: Switched) -> None:
+            if answer.set_running_or_notify_cancel():
+                answer.set_result(done)
+            elif takes_back and done.token is not None:
+                self._session.undo(done.token, lambda _: None)
+
+        self._check()
+        self._call(lambda: start(replied))
+        longest_ns = self._session.findings.window.longest_ns
+        try:
+            return self._wait(answer, max(SWITCH_S, SWITCH_STEPS * longest_ns / SECOND_NS))
+        except FutureTimeout:
+            if not answer.cancel():
+                return answer.result(LOOP_S)
+            raise LeverLost("no step boundary came in time; the command was taken back") from None

@@ -1,0 +1,200 @@
+"""The course of measurement: trace, sample, probe, then watch; one method a state.
+
+In: the findings so far and the clock. Out: commands to the agent, one at a time. A refusal, or an
+answer that does not come, becomes an abstention with its reason, and the course goes on.
+"""
+
+from __future__ import annotations
+
+from autobrrr.records import Confidence, FrameSamples, ShadowProbe, TracedSteps
+from autobrrr.sidecar.agent_link import Agent, Fields
+from autobrrr.sidecar.findings import Findings
+from autobrrr.sidecar.options import Probing, SessionOptions
+from autobrrr.sidecar.states import State
+
+SECOND_NS = 1_000_000_000
+FEW_STEPS = 4  # before the first traced one
+ANATOMY_NS = 20 * SECOND_NS  # once steps come
+STAGE_NS = 30 * SECOND_NS  # or so many steps, before an answer is no longer waited for
+STAGE_STEPS = 60
+TRACED_STEPS = 6
+NOTICEABLE = 0.15  # share of the step from which on stacks are worth sampling
+FRAMES_MS = 1500
+FRAMES_EVERY_MS = 10
+RETRACE_NS = (5 * SECOND_NS, 15 * SECOND_NS, 60 * SECOND_NS, 300 * SECOND_NS)
+DRIFT = 0.4  # the median step has moved so far since it was traced
+DRIFT_NS = 60 * SECOND_NS
+
+
+class Course:
+    """Drives one agent through the measurements."""
+
+    def __init__(self, findings: Findings, agent: Agent, now_ns: int) -> None:
+        self.state = State.WATCHING
+        self.activity = "waiting for the first steps"
+        self.finished = False  # everything that was to be measured once has been
+        self._findings = findings
+        self._agent = agent
+        self._since_ns = now_ns
+        self._first_step_ns: int | None = None
+        self._traced_before: TracedSteps | None = None
+        self._retraces = 0
+        self._traced_median_ns: float | None = None
+        self._method = {
+            State.WATCHING: self._watching,
+            State.TRACING: self._tracing,
+            State.SAMPLING: self._sampling,
+            State.PROBING: self._probing,
+            State.JUDGED: self._judged,
+        }
+
+    def step(self, now_ns: int, confidence: Confidence) -> None:
+        """One look; `confidence` is that of the verdict as it stands."""
+        self._confidence = confidence
+        if self._first_step_ns is None and self._findings.window.seen:
+            self._first_step_ns = now_ns
+        self._method[self.state](now_ns)
+
+    def progress(self, activity: str) -> None:
+        """The agent says how far it is."""
+        if self.state is not State.JUDGED:
+            self.activity = activity
+
+    def again(self, now_ns: int, probing: Probing | None = None) -> None:
+        """Measure anew: the job has changed, or the user asks. Goes on where it has not finished."""
+        findings = self._findings
+        if probing is not None:
+            old = findings.options
+            findings.options = SessionOptions(readonly=old.readonly, outside=old.outside, probing=probing)
+        if self.state is State.JUDGED:
+            findings.traced = findings.probe = findings.frames = None
+            self._retraces = 0
+            self._enter(State.WATCHING, now_ns, "measuring anew")
+
+    def _enter(self, state: State, now_ns: int, activity: str) -> None:
+        self.state, self._since_ns, self.activity = state, now_ns, activity
+
+    def _watching(self, now_ns: int) -> None:
+        window = self._findings.window
+        if self._first_step_ns is None:
+            return
+        known = self._findings.anatomy is not None or now_ns - self._first_step_ns > ANATOMY_NS
+        self.activity = "measuring steps" if known else "finding out how the loop is built"
+        if known and window.count >= FEW_STEPS:
+            self._trace(now_ns)
+
+    def _trace(self, now_ns: int) -> None:
+        findings = self._findings
+        why_not = self._untraceable()
+        if findings.options.readonly or why_not is not None:
+            if why_not is not None:
+                findings.traced = TracedSteps(status="abstained", why=why_not)
+            self._sample(now_ns)
+            return
+        self._traced_before = findings.traced
+        self._traced_median_ns = findings.window.stats.median
+        self._enter(State.TRACING, now_ns, f"tracing {TRACED_STEPS} steps")
+        self._agent.command("trace", self._trace_replied, steps=TRACED_STEPS)
+
+    def _trace_replied(self, reply: Fields) -> None:
+        if self.state is State.TRACING and reply.get("ok") is not True:
+            self._findings.traced = TracedSteps(status="abstained", why=_why(reply))
+
+    def _tracing(self, now_ns: int) -> None:
+        findings = self._findings
+        if findings.traced is self._traced_before and self._late(now_ns):
+            findings.traced = TracedSteps(status="abstained", why="the traced steps did not come in time")
+        if findings.traced is not self._traced_before:
+            self._sample(now_ns)
+
+    def _sample(self, now_ns: int) -> None:
+        if self._findings.frames is not None or not self._noticeable():
+            self._probe(now_ns)
+            return
+        mean_ns = self._findings.window.stats.mean or 0
+        for_ms = max(FRAMES_MS, min(6_000, 4 * mean_ns // 1_000_000))
+        self._enter(State.SAMPLING, now_ns, "sampling where the training thread stands")
+        self._agent.command("frames", self._frames_replied, for_ms=for_ms, every_ms=FRAMES_EVERY_MS)
+
+    def _frames_replied(self, reply: Fields) -> None:
+        if self.state is State.SAMPLING and reply.get("ok") is not True:
+            self._findings.frames = FrameSamples(samples=0, places=[])
+
+    def _sampling(self, now_ns: int) -> None:
+        if self._findings.frames is None and self._late(now_ns):
+            self._findings.frames = FrameSamples(samples=0, places=[])
+        if self._findings.frames is not None:
+            self._probe(now_ns)
+
+    def _probe(self, now_ns: int) -> None:
+        findings = self._findings
+        wanted = findings.options.probing != "off" and not findings.options.readonly
+        why_not = self._untraceable()
+        if wanted and findings.probe is None and why_not is not None:
+            findings.probe = ShadowProbe(status="abstained", why=why_not)
+        if not wanted or findings.probe is not None:
+            self._rest(now_ns)
+            return
+        self._enter(State.PROBING, now_ns, "probing other batch sizes")
+        override = findings.options.probing == "overridden"
+        self._agent.command("probe", self._probe_replied, override=override)
+
+    def _probe_replied(self, reply: Fields) -> None:
+        if self.state is State.PROBING and reply.get("ok") is not True:
+            self._findings.probe = ShadowProbe(status="abstained", why=_why(reply))
+
+    def _probing(self, now_ns: int) -> None:
+        # The probe spreads itself thin over many boundaries: it may take several times as long.
+        if self._findings.probe is None and self._late(now_ns, patience=4):
+            self._findings.probe = ShadowProbe(status="abstained", why="the probe did not end in time")
+        if self._findings.probe is not None:
+            self._rest(now_ns)
+
+    def _rest(self, now_ns: int) -> None:
+        self.finished = True
+        self._enter(State.JUDGED, now_ns, "watching")
+
+    def _judged(self, now_ns: int) -> None:
+        """Watch; measure again where that may help: after a drift, or while in doubt, ever more rarely."""
+        findings = self._findings
+        if findings.frames is None and self._noticeable():
+            self._sample(now_ns)
+            return
+        if self._drifted(now_ns):
+            self.again(now_ns)
+            return
+        pause_ns = RETRACE_NS[min(self._retraces, len(RETRACE_NS) - 1)]
+        in_doubt = (
+            self._confidence != "high" and self._untraceable() is None and not findings.options.readonly
+        )
+        if in_doubt and now_ns - self._since_ns >= pause_ns:
+            self._retraces += 1
+            self._trace(now_ns)
+
+    def _drifted(self, now_ns: int) -> bool:
+        median_ns = self._findings.window.median_ns
+        if not self._traced_median_ns or median_ns is None or now_ns - self._since_ns < DRIFT_NS:
+            return False
+        return abs(median_ns / self._traced_median_ns - 1) > DRIFT
+
+    def _noticeable(self) -> bool:
+        phases = self._findings.window.phases
+        if phases is None or not phases.step_ns:
+            return False
+        parts = (phases.mean.data_wait, phases.mean.other)
+        return any(part is not None and part / phases.step_ns >= NOTICEABLE for part in parts)
+
+    def _untraceable(self) -> str | None:
+        if self._findings.compiled:
+            return "the job runs compiled code, which tracing would make it compile anew"
+        if self._findings.facts is not None and self._findings.facts.cuda:
+            return "operators run asynchronously on a GPU"
+        return None
+
+    def _late(self, now_ns: int, patience: int = 1) -> bool:
+        step_ns = self._findings.window.longest_ns
+        return now_ns - self._since_ns > patience * max(STAGE_NS, STAGE_STEPS * step_ns)
+
+
+def _why(reply: Fields) -> str:
+    return str(reply.get("why", "refused without a reason"))

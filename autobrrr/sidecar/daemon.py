@@ -1,0 +1,171 @@
+"""The sidecar of one job: enter, build the session and its doors, serve, clean up.
+
+In: the endpoint of a job, and options. Out: nothing but what clients are sent and the session log.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from types import FrameType
+
+from autobrrr import paths
+from autobrrr.attach.enter import enter
+from autobrrr.device.host import HostDevice
+from autobrrr.device.proc import tid_outside
+from autobrrr.errors import AutobrrrError
+from autobrrr.records import Attach, JobFacts
+from autobrrr.sidecar.agent_link import AgentLink
+from autobrrr.sidecar.birth import Announcement
+from autobrrr.sidecar.endpoint import Endpoint, is_alive, sweep
+from autobrrr.sidecar.live_tuner import tune
+from autobrrr.sidecar.loop import SIGNALS, Calls, Loop, open_pidfd
+from autobrrr.sidecar.options import SessionOptions
+from autobrrr.sidecar.ring_reader import RingReader
+from autobrrr.sidecar.service import Service
+from autobrrr.sidecar.session import Session
+from autobrrr.sidecar.store import SessionLog, log_path
+from autobrrr.sidecar.tuning import Tuning
+
+NICE = 5  # training comes first
+TUNER_S = 5.0
+
+
+def serve(endpoint: Endpoint, options: SessionOptions, announcement: Announcement) -> None:
+    """Run the session of one job from attach to its end.
+
+    Raises:
+        AutobrrrError: the job can't be attached to.
+        StarterGone: whoever asked for it left before it was ready.
+    """
+    target = endpoint.target
+    sweep(paths.runtime_dir())
+    signals = _Signals()
+    device = HostDevice(target.pid)
+    log = SessionLog(log_path(target.pid, paths.state_dir(), time.time()))
+    calls = Calls()
+    session = Session(
+        target.pid,
+        options,
+        device=device,
+        journal=log,
+        alive=lambda: is_alive(target),
+        cores=_cores(target.pid),
+    )
+    tuning = Tuning(session, calls, tune)
+    service = Service(session, tuning, log, time.monotonic_ns)
+    session.say = service.say
+
+    def on_wait(text: str) -> None:
+        if signals.caught is not None:
+            raise AutobrrrError("interrupted while attaching; nothing was changed")
+        announcement.wait(text)
+
+    agent = _enter(target.pid, options, session, device, on_wait)
+    pidfd = open_pidfd(target.pid)
+    loop = Loop(
+        endpoint=endpoint,
+        session=session,
+        service=service,
+        agent=agent,
+        pidfd=pidfd,
+        alive=lambda: is_alive(target),
+        calls=calls,
+    )
+    signals.pass_on(calls, session)
+    try:
+        _be_modest()
+        announcement.ready()
+        loop.run()
+    finally:
+        # Whatever went wrong: once the link is closed the agent takes everything off.
+        tuning.cancel()
+        tuning.join(TUNER_S)
+        signals.restore()
+        loop.close()
+        calls.close()
+        log.close()
+        if pidfd is not None:
+            os.close(pidfd)
+
+
+def _enter(
+    pid: int,
+    options: SessionOptions,
+    session: Session,
+    device: HostDevice,
+    on_wait: Callable[[str], None],
+) -> AgentLink | None:
+    """Go into the target; None with `--outside`."""
+    if options.outside:
+        session.entered_outside(Attach(method="outside", latency_ns=None, pause_ns=0))
+        return None
+
+    entered = enter(pid, readonly=options.readonly, on_wait=on_wait)
+    try:
+        ring = RingReader(entered.ring_fd)
+    except AutobrrrError:
+        entered.socket.close()
+        raise
+    finally:
+        os.close(entered.ring_fd)
+    agent = AgentLink(entered.socket)
+    device.watch_thread(_train_tid(pid, entered.facts))
+    session.entered(agent, ring, entered.facts, entered.attach)
+    return agent
+
+
+def _train_tid(pid: int, facts: JobFacts) -> int:
+    """The training thread as it is known here; the target may live in another pid namespace."""
+    if facts.pid == pid:
+        return facts.train_tid
+    return tid_outside(pid, facts.train_tid) or pid
+
+
+def _cores(pid: int) -> int | None:
+    try:
+        return len(os.sched_getaffinity(pid))
+    except OSError:
+        return None
+
+
+def _be_modest() -> None:
+    """Give way to training, now that attaching, which must be quick, is done."""
+    try:
+        os.nice(NICE)
+    except OSError:
+        pass
+
+
+class _Signals:
+    """SIGTERM and its like end the session in order; a second one ends the process."""
+
+    def __init__(self) -> None:
+        self.caught: int | None = None
+        self._calls: Calls | None = None
+        self._session: Session | None = None
+        self._before = {number: signal.signal(number, self._catch) for number in SIGNALS}
+
+    def pass_on(self, calls: Calls, session: Session) -> None:
+        """From now on a signal detaches."""
+        self._calls, self._session = calls, session
+        if self.caught is not None:
+            self._detach()
+
+    def restore(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _catch(self, number: int, frame: FrameType | None) -> None:
+        if self.caught is not None and self._session is not None:
+            sys.exit(128 + number)
+        self.caught = number
+        self._detach()
+
+    def _detach(self) -> None:
+        calls, session = self._calls, self._session
+        if calls is not None and session is not None:
+            calls(lambda: session.detach(False, lambda ending: None))

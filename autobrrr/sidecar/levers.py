@@ -1,0 +1,98 @@
+"""The levers that are on in the target: switched through the agent, kept by token.
+
+Belongs to the event loop's thread. Every call ends in exactly one call of its `on_done`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from autobrrr.sidecar.agent_link import Agent, Fields
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lever:
+    """One remedy that is on."""
+
+    token: int
+    remedy: str
+    options: Mapping[str, object] = field(default_factory=dict)
+    cls: str | None = None  # exactness class on this job
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Switched:
+    """What became of a command: `why` is None where it was done."""
+
+    why: str | None = None
+    token: int | None = None
+    seq: int | None = None  # first step with (or without) the lever
+    cls: str | None = None
+
+
+OnSwitched = Callable[[Switched], None]
+
+
+class Levers:
+    """All levers of one session."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self.on: dict[int, Lever] = {}
+        self.lost: dict[int, str] = {}  # taken off by the target's side: token -> why
+
+    @property
+    def names(self) -> list[str]:
+        return [lever.remedy for lever in self.on.values()]
+
+    def found(self, levers: object) -> None:
+        """Take over the levers that the agent says are on already (a job that runs a recipe)."""
+        for lever in levers if isinstance(levers, list) else []:
+            token, remedy, options = (lever.get(key) for key in ("token", "remedy", "options"))
+            if isinstance(token, int) and isinstance(remedy, str):
+                chosen = options if isinstance(options, dict) else {}
+                self.on[token] = Lever(token=token, remedy=remedy, options=chosen)
+
+    def apply(self, remedy: str, options: Mapping[str, object], on_done: OnSwitched) -> None:
+        """Switch one on at the next boundary."""
+
+        def replied(reply: Fields) -> None:
+            switched = _switched(reply)
+            if switched.why is None and switched.token is not None:
+                token, cls = switched.token, switched.cls
+                self.on[token] = Lever(token=token, remedy=remedy, options=options, cls=cls)
+            on_done(switched)
+
+        self._agent.command("apply", replied, remedy=remedy, options=dict(options))
+
+    def undo(self, token: int, on_done: OnSwitched) -> None:
+        """Switch one off at the next boundary."""
+
+        def replied(reply: Fields) -> None:
+            switched = _switched(reply)
+            if switched.why is None:
+                self.on.pop(token, None)
+            on_done(switched)
+
+        self._agent.command("undo", replied, token=token)
+
+    def lose(self, event: Fields) -> str | None:
+        """The agent says that one is off, or can't be taken off; returns a sentence about it."""
+        token, why = event.get("token"), str(event.get("why", "no reason given"))
+        if not isinstance(token, int):
+            return None
+        lever = self.on.pop(token, None)
+        self.lost[token] = why
+        return f"{lever.remedy if lever else event.get('remedy', token)} was lost: {why}"
+
+
+def _switched(reply: Fields) -> Switched:
+    if reply.get("ok") is not True:
+        return Switched(why=str(reply.get("why", "refused without a reason")))
+    token, seq, cls = (reply.get(key) for key in ("token", "seq", "class"))
+    return Switched(
+        token=token if isinstance(token, int) else None,
+        seq=seq if isinstance(seq, int) else None,
+        cls=cls if isinstance(cls, str) else None,
+    )

@@ -1,0 +1,60 @@
+"""The tuner as a session calls it: on the tuner's thread, on the session's bench.
+
+Its libraries are heavy, so they are imported when somebody tunes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, get_args
+
+from autobrrr.records import Diagnosis, ExactnessClass, Trial, TuneProgress, Tuning
+from autobrrr.sidecar.bench import LiveBench
+from autobrrr.sidecar.levers import Lever
+from autobrrr.sidecar.tuning import TuneRequest
+
+if TYPE_CHECKING:
+    from autobrrr.tuner.settings import TuneSettings
+    from autobrrr.tuner.switchboard import Lever as KeptLever
+
+
+def tune(
+    bench: LiveBench,
+    request: TuneRequest,
+    judged: Diagnosis,
+    on_progress: Callable[[TuneProgress], None],
+    on_trial: Callable[[Trial], None],
+) -> Tuning:
+    """Tune the job; see `tuner.live.tune` for what it raises."""
+    from autobrrr.tuner import live
+
+    return live.tune(
+        bench,
+        verdict=judged,
+        settings=_settings(request),
+        on_progress=on_progress,
+        on_trial=on_trial,
+        already=[_kept(lever) for lever in bench.levers()],
+    )
+
+
+def _settings(request: TuneRequest) -> TuneSettings:
+    from autobrrr.tuner.settings import TuneSettings
+    from autobrrr.tuner.space import allowed_classes
+
+    usual = TuneSettings()
+    return TuneSettings(
+        budget_ns=usual.budget_ns if request.for_ns is None else request.for_ns,
+        horizon_ns=usual.horizon_ns if request.horizon_ns is None else request.horizon_ns,
+        allowed=allowed_classes(request.allow),
+        only=tuple(request.only or ()),
+    )
+
+
+def _kept(lever: Lever) -> KeptLever:
+    from autobrrr.tuner.space import Choice
+    from autobrrr.tuner.switchboard import Lever as KeptLever
+
+    choice = Choice(remedy=lever.remedy, options=tuple(sorted(lever.options.items())))
+    known: list[ExactnessClass] = [cls for cls in get_args(ExactnessClass) if cls == lever.cls]
+    return KeptLever(choice=choice, token=lever.token, cls=known[0] if known else "changes-training")

@@ -1,0 +1,62 @@
+"""One snapshot of a session, as every client sees it: the verdict dressed with the figures.
+
+In: measurements and the last judgement. Out: `records.Diagnosis`.
+"""
+
+from __future__ import annotations
+
+from autobrrr.diagnosis.judge import Judgement
+from autobrrr.diagnosis.measurements import Measurements, step_stats
+from autobrrr.diagnosis.shares import shown_phases
+from autobrrr.records import Attach, Cost, Diagnosis
+from autobrrr.sidecar.states import State
+
+
+def snapshot(
+    measured: Measurements,
+    judgement: Judgement,
+    *,
+    attach: Attach,
+    steps: int | None,
+    state: State,
+    activity: str,
+    levers: list[str],
+) -> Diagnosis:
+    """The session at this moment.
+
+    Args:
+        steps: Steps since attach; None where no step can be seen.
+        levers: Names of the remedies that are on.
+    """
+    stats = step_stats(measured.step_ns)
+    verdict = judgement.verdict
+    own_ns = measured.cost.ns_per_step if measured.cost else None
+    return Diagnosis(
+        pid=measured.pid,
+        regime=verdict.regime,
+        confidence=verdict.confidence,
+        reason=verdict.reason,
+        shares=verdict.shares,
+        step_ns=stats,
+        phases_ns=shown_phases(measured),
+        evidence=verdict.evidence,
+        batch_probe=judgement.batch_probe,
+        attach=attach,
+        cost=Cost(
+            ns_per_step=None if own_ns is None else round(own_ns),
+            share=own_ns / stats.mean if own_ns is not None and stats.mean else None,
+            one_off_ns=measured.cost.one_off_ns if measured.cost else None,
+        ),
+        device=None,
+        advice=verdict.advice,
+        decide_with=verdict.decide_with,
+        job=measured.facts,
+        anatomy=measured.anatomy,
+        host=measured.host[-1] if measured.host else None,
+        t_ns=measured.elapsed_ns,
+        steps=steps,
+        state=state.value,
+        activity=activity,
+        levers=levers,
+        final=state is State.ENDED,
+    )

@@ -1,0 +1,30 @@
+"""The states of a session and how one ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal
+
+
+class State(Enum):
+    """Where a session stands. The order is the usual one; JUDGED goes back to WATCHING on request."""
+
+    ATTACHING = "attaching"
+    WATCHING = "watching"  # waits for the loop's anatomy and a few steps
+    TRACING = "tracing"  # a few real steps under the timing mode
+    SAMPLING = "sampling"  # stacks of the training thread
+    PROBING = "probing"  # the shadow-step batch probe
+    JUDGED = "judged"  # all is measured; goes on watching
+    TUNING = "tuning"
+    DETACHING = "detaching"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """Why a session is over."""
+
+    kind: Literal["detached", "job ended", "link lost", "removed"]
+    why: str
+    left: tuple[str, ...] = ()  # what could not be taken off the target

@@ -1,0 +1,103 @@
+"""The session log: one file a session, one JSON object a line.
+
+Writing never stops a session: a full disk loses lines and says how many. Reading takes what is
+whole, so that a line cut by a crash or a full disk costs that line only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from autobrrr.records import Record
+
+TAIL_BYTES = 1 << 18
+
+Body = Record | dict[str, object]
+
+
+class SessionLog:
+    """Appends to one file; every line is `{"at": seconds, "kind": ..., "body": ...}`.
+
+    Args:
+        path: The file; its folder is made. A folder that can't be made loses all lines.
+        now_s: Wall clock, seconds since 1970.
+    """
+
+    def __init__(self, path: Path, now_s: Callable[[], float] = time.time) -> None:
+        self.path = path
+        self.lost_lines = 0
+        self._now_s = now_s
+        self._torn = False
+        self._fd: int | None = None
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            self._torn = _ends_torn(path)
+        except OSError:
+            self._fd = None
+
+    def write(self, kind: str, body: Body) -> None:
+        """Append one line, or count it as lost."""
+        line = msgspec.json.encode({"at": round(self._now_s(), 3), "kind": kind, "body": body}) + b"\n"
+        if self._torn:
+            line = b"\n" + line
+        try:
+            written = os.write(self._fd, line) if self._fd is not None else 0
+        except OSError:
+            written = 0
+        if written < len(line):
+            self.lost_lines += 1
+            self._torn = self._torn or written > 0
+        else:
+            self._torn = False
+
+    def close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+
+def log_path(pid: int, state: Path, now_s: float) -> Path:
+    """Where the log of a session that begins now lies."""
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(now_s))
+    return state / "sessions" / f"{stamp}-{pid}.jsonl"
+
+
+def read_log(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
+    """Kind and body of every whole line; lines that are cut or no JSON object are left out."""
+    with path.open("rb") as lines:
+        for line in lines:
+            try:
+                entry = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if not isinstance(entry, dict):
+                continue
+            kind, body = entry.get("kind"), entry.get("body")
+            if isinstance(kind, str) and isinstance(body, dict):
+                yield kind, body
+
+
+def tail(path: Path, lines: int) -> list[str]:
+    """The last lines of a log, as they stand; none where it can't be read."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
+            found = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return []
+    return found[len(found) - min(lines, len(found)) :]
+
+
+def _ends_torn(path: Path) -> bool:
+    with path.open("rb") as file:
+        if file.seek(0, os.SEEK_END) == 0:
+            return False
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) != b"\n"

@@ -1,0 +1,1 @@
+"""Kineto traces explained: reading, gaps and their causes, kernel classes, steps, verdict, advice."""

@@ -1,0 +1,44 @@
+"""Reads one trace: blocks of JSON in, columns out.
+
+Only complete events (phase X) with a known category are kept; flows, instants and metadata
+events are passed over.
+"""
+
+from __future__ import annotations
+
+import gc
+
+from autobrrr.errors import UsageError
+from autobrrr.trace.collector import Collector
+from autobrrr.trace.columns import Trace
+from autobrrr.trace.source import TraceFile, open_blocks
+from autobrrr.trace.splitting import Splitter
+
+
+def read_trace(source: TraceFile) -> Trace:
+    """Read one input to its end.
+
+    Raises:
+        UsageError: it is no trace, or cut so short that no event can be read.
+    """
+    stream, blocks = open_blocks(source)
+    splitter = Splitter(source.name)
+    kept = Collector()
+    collecting = gc.isenabled()
+    gc.disable()  # events hold no cycles, and millions of them would be walked again and again
+    try:
+        for batch in splitter.batches(blocks):
+            kept.add(batch)
+            splitter.exact = kept.exact
+    finally:
+        if collecting:
+            gc.enable()
+        stream.close()
+    damage = blocks.damage or splitter.damage
+    if damage is not None and kept.seen == 0:
+        raise UsageError(
+            f"{source.name} can't be used: {damage}", "export the trace again; nothing of it is left"
+        )
+    if splitter.odd_values and kept.seen == 0:
+        raise UsageError(f"{source.name} is not a trace: its list holds no events")
+    return kept.trace(source.name, blocks.bytes_read, splitter, damage)

@@ -1,0 +1,210 @@
+"""One comparison on the running job: two arms in interleaved blocks, until a rule says stop.
+
+In: a bench, its switchboard, two arms, a rule, a deadline. Out: the comparison with its interval.
+The job is left under whichever arm came last; the caller brings it where it belongs.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autobrrr.agent import ring
+from autobrrr.tuner.bench import Bench, LeverLost, Steps
+from autobrrr.tuner.blocks import BlockPlan, Side, durations_ns, log_speed_ratio, pair_orders, plan_block
+from autobrrr.tuner.interval import Interval, mean_interval
+from autobrrr.tuner.stop import Decision, Standing, StopRule
+from autobrrr.tuner.switchboard import Arm, Switchboard
+
+LONGEST_SLICE_NS = 500_000_000
+SHORTEST_SLICE_NS = 100_000_000
+SILENCE_NS = 10_000_000_000
+SILENCE_STEPS = 20
+SLOWER = 4.0
+PROMISING_ERRORS = 1.5
+PROMISING_GAIN = 0.01
+
+Durations = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """What came out. Intervals are of log(speed with / speed without)."""
+
+    decision: Decision
+    why: str
+    interval: Interval | None
+    pairs: int
+    steps: int
+    duration_ns: int
+    without_ns: float | None  # mean step of the blocks without
+
+
+@dataclass(slots=True, kw_only=True)
+class Comparing:
+    """The question that a comparison answers, and with what it may be answered."""
+
+    without: Arm
+    with_it: Arm
+    rule: StopRule
+    alpha: float
+    deadline_ns: int
+    step_ns: float
+    slot_ns: int | None = None  # past it, only what looks promising goes on, to the deadline at most
+    rare: bool = False
+    seed: int = 0
+    on_pair: Callable[[Standing, Interval | None, int], None] = field(default=lambda *_: None)
+
+
+class _Over(Exception):
+    """The comparison ends in the middle of a block."""
+
+    def __init__(self, decision: Decision, why: str) -> None:
+        super().__init__(why)
+        self.decision: Decision = decision
+        self.why = why
+
+
+class _Run:
+    """State of a running comparison."""
+
+    def __init__(self, bench: Bench, board: Switchboard, asked: Comparing) -> None:
+        self.bench, self.board, self.asked = bench, board, asked
+        self.began_ns = bench.now_ns()
+        own_ns = asked.deadline_ns if asked.slot_ns is None else self.began_ns + asked.slot_ns
+        self.slot_end_ns = min(own_ns, asked.deadline_ns)
+        self.plan: BlockPlan = self.plan_for(asked.step_ns)
+        self.typical: list[float] = []
+        self.throughput: list[float] = []
+        self.without_means: list[float] = []
+        self.step_ns = asked.step_ns
+        self.steps = 0
+        self.pause_ns = 0
+        self.next_seq = 0
+
+    def pairs(self) -> _Over:
+        """Pair after pair, until the rule or the deadline ends it."""
+        for order in pair_orders(random.Random(self.asked.seed)):
+            over = self.asked.rule(self.standing())
+            if over is not None:
+                return _Over(*over)
+            end_ns = self.bench.now_ns() + self.pair_ns()
+            if end_ns > self.asked.deadline_ns or (end_ns > self.slot_end_ns and not self.promising()):
+                return _Over(
+                    "undecided", f"not proven within the budget ({len(self.typical)} pairs of blocks)"
+                )
+            self.pair(order)
+            standing = self.standing()
+            self.asked.on_pair(standing, self.interval(standing), self.steps)
+        raise AssertionError("the orders never end")
+
+    def pair(self, order: tuple[Side, Side]) -> None:
+        """Two neighbouring blocks; a pair without enough representative steps does not count."""
+        blocks = {side: self.block(side) for side in order}
+        self.steps += len(blocks["A"]) + len(blocks["B"])
+        plain = log_speed_ratio(blocks["A"], blocks["B"], rare=True)
+        typical = log_speed_ratio(blocks["A"], blocks["B"], rare=False)
+        if plain is None or typical is None:
+            return
+        self.typical.append(typical)
+        self.throughput.append(plain)
+        self.without_means.append(float(blocks["A"].mean()))
+        self.step_ns = float(np.median(self.without_means[-8:]))
+        self.plan = self.plan_for(self.step_ns)
+
+    def block(self, side: Side) -> Durations:
+        seq, switched = self.board.go(self.asked.without if side == "A" else self.asked.with_it)
+        first = seq if switched else max(seq, self.next_seq)
+        settle = self.plan.settle if switched else 0
+        found = self.wait(side, first, self.plan.steps + settle)
+        self.next_seq = first if len(found) == 0 else int(found["seq"][-1]) + 1
+        changes = found[found["flags"] & ring.LEVER != 0]
+        self.pause_ns = max(self.pause_ns, int(changes["own_ns"].max(initial=0)))
+        return durations_ns(found, settle, first)
+
+    def wait(self, side: Side, first: int, count: int) -> Steps:
+        """The steps of one block. Ends the comparison where the job crawls or stands with it."""
+        began_ns = self.bench.now_ns()
+        # Short enough to notice soon that steps with the remedy take far longer than without.
+        slice_ns = min(LONGEST_SLICE_NS, max(SHORTEST_SLICE_NS, int(2 * count * self.step_ns)))
+        while True:
+            found = self.bench.steps(first, count, slice_ns)
+            if self.bench.cancelled():
+                raise _Over("cancelled", "stopped by the user")
+            if len(found) >= count:
+                return found
+            now_ns = self.bench.now_ns()
+            if now_ns > self.asked.deadline_ns:
+                raise _Over(
+                    "undecided", f"not proven within the budget ({len(self.typical)} pairs of blocks)"
+                )
+            if side == "B":
+                self.protect(found, now_ns - began_ns)
+
+    def protect(self, found: Steps, waited_ns: int) -> None:
+        if len(found) >= 3:
+            took_ns = float(np.median(found["end_ns"] - found["start_ns"]))
+            if took_ns > SLOWER * self.step_ns:
+                raise _Over("hopeless", f"{took_ns / self.step_ns:.0f} times slower")
+        elif waited_ns > max(SILENCE_NS, SILENCE_STEPS * self.step_ns):
+            raise _Over("hopeless", f"only {len(found)} steps ended in {waited_ns / 1e9:.0f} s with it")
+
+    def promising(self) -> bool:
+        """The gain so far is clear of its plain standard error, but the interval is not yet of zero."""
+        found = self.throughput if self.asked.rare else self.typical
+        interval = self.interval(self.standing())
+        if interval is not None and interval.low > 0:
+            return False
+        if len(found) < 3:
+            return True
+        error = float(np.std(found, ddof=1)) / np.sqrt(len(found))
+        return bool(np.mean(found) > max(PROMISING_ERRORS * error, PROMISING_GAIN))
+
+    def plan_for(self, step_ns: float) -> BlockPlan:
+        return plan_block(step_ns, rare=self.asked.rare, slot_ns=self.slot_end_ns - self.began_ns)
+
+    def pair_ns(self) -> float:
+        return 2 * self.plan.total * self.step_ns
+
+    def standing(self) -> Standing:
+        return Standing(
+            pairs=len(self.typical),
+            typical=mean_interval(self.typical, self.asked.alpha),
+            throughput=mean_interval(self.throughput, self.asked.alpha, winsorise=False),
+            pause_ns=self.pause_ns,
+        )
+
+    def interval(self, standing: Standing) -> Interval | None:
+        return standing.throughput if self.asked.rare else standing.typical
+
+    def outcome(self, over: _Over) -> Comparison:
+        return Comparison(
+            decision=over.decision,
+            why=over.why,
+            interval=self.interval(self.standing()),
+            pairs=len(self.typical),
+            steps=self.steps,
+            duration_ns=self.bench.now_ns() - self.began_ns,
+            without_ns=float(np.mean(self.without_means)) if self.without_means else None,
+        )
+
+
+def compare(bench: Bench, board: Switchboard, asked: Comparing) -> Comparison:
+    """Run one comparison.
+
+    Raises:
+        NotApplied: the job refuses the arm with the remedy.
+        errors.TargetGone: the job ended.
+    """
+    run = _Run(bench, board, asked)
+    try:
+        over = run.pairs()
+    except _Over as ended:
+        over = ended
+    except LeverLost as lost:
+        over = _Over("failed", f"could not be held: {lost}")
+    return run.outcome(over)

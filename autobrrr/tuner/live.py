@@ -1,0 +1,338 @@
+"""Tunes a running job: each candidate on top of what is kept, then ablation, then a fresh closing run.
+
+In: a bench, the verdict with its predictions, settings. Out: `records.Tuning`. Whatever happens,
+the levers of the trial in question are undone; what is kept at the end has been proven twice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import numpy as np
+
+from autobrrr.errors import AutobrrrError
+from autobrrr.records import Diagnosis, ExactnessClass, Trial, TuneProgress, Tuning, Verdict
+from autobrrr.tuner.bench import Bench, LeverLost, NotApplied
+from autobrrr.tuner.blocks import shortest_pairs_ns
+from autobrrr.tuner.compare import Comparing, Comparison, compare
+from autobrrr.tuner.interval import Interval
+from autobrrr.tuner.ledger import Ledger, Outcome
+from autobrrr.tuner.settings import ABLATION_SHARE, CLOSING_SHARE, SEARCH_SHARE, TuneSettings
+from autobrrr.tuner.space import Choice, candidates, is_rare, widest
+from autobrrr.tuner.stop import FEWEST_PAIRS, Standing, percent, precision, proof
+from autobrrr.tuner.study import Asked, Study
+from autobrrr.tuner.switchboard import Arm, Lever, Switchboard
+
+OnProgress = Callable[[TuneProgress], None]
+OnTrial = Callable[[Trial], None]
+Stage = Literal["trial", "ablation", "final"]
+
+SLICE_NS = 500_000_000
+FIRST_STEPS = 8
+FIRST_WAIT_NS = 3_000_000_000
+SWITCH_ATTEMPTS = 3
+
+
+def tune(
+    bench: Bench,
+    *,
+    verdict: Verdict | Diagnosis | None = None,
+    settings: TuneSettings | None = None,
+    on_progress: OnProgress = lambda _: None,
+    on_trial: OnTrial = lambda _: None,
+    already: Sequence[Lever] = (),
+) -> Tuning:
+    """Tune the job on the bench, in the calling thread.
+
+    Args:
+        verdict: Orders the candidates by its advice; without one all are tried in the table's order.
+        on_progress: Called after every pair of blocks.
+        on_trial: Called when a trial has ended, and again when its outcome is revised.
+        already: Levers that an earlier tuning has kept. They count as kept from the start, and the
+            closing run compares with all of them off.
+
+    Raises:
+        UsageError: the settings name what does not exist.
+        AutobrrrError: no step ends, or a lever can't be undone.
+        TargetGone: the job ended.
+    """
+    run = _LiveTuning(bench, settings or TuneSettings(), on_progress, on_trial, already)
+    listed = candidates(
+        facts=bench.facts,
+        cores=bench.cores,
+        verdict=verdict,
+        allowed=run.settings.allowed,
+        only=run.settings.only,
+    )
+    for lever in already:
+        run.ledger.enter_kept(lever)
+    listed = [each for each in listed if each.choice not in run.kept]
+    return run.go(Study(listed, run.settings.journal))
+
+
+class _LiveTuning:
+    def __init__(
+        self,
+        bench: Bench,
+        settings: TuneSettings,
+        on_progress: OnProgress,
+        on_trial: OnTrial,
+        already: Sequence[Lever],
+    ) -> None:
+        self.bench, self.settings, self.on_progress = bench, settings, on_progress
+        self.board = Switchboard(bench, settings.allowed, already)
+        self.kept: Arm = tuple(lever.choice for lever in already)
+        self.ledger = Ledger(on_trial)
+        self.began_ns = bench.now_ns()
+        self.step_ns = 0.0
+        self.comparisons = 0
+        self.note: str | None = None
+
+    def go(self, study: Study) -> Tuning:
+        self.step_ns = self.first_steps()
+        closing = None
+        try:
+            self.search(study)
+            if not self.bench.cancelled():
+                self.ablate()
+            if self.kept and not self.bench.cancelled():
+                closing = self.close()
+        except BaseException:
+            self.leave()
+            raise
+        self.settle()
+        if self.bench.cancelled():
+            self.note = "stopped by the user before the tuning was through"
+        return self.result(closing)
+
+    def first_steps(self) -> float:
+        """The median of a few steps, to size the blocks by."""
+        first, deadline_ns = self.bench.next_seq(), self.deadline(1.0)
+        while True:
+            found = self.bench.steps(first, FIRST_STEPS, SLICE_NS)
+            waited_ns = self.bench.now_ns() - self.began_ns
+            if len(found) >= FIRST_STEPS or (len(found) >= 2 and waited_ns > FIRST_WAIT_NS):
+                return float(np.median(found["end_ns"] - found["start_ns"]))
+            if self.bench.cancelled() or self.bench.now_ns() > deadline_ns:
+                raise AutobrrrError(
+                    f"only {len(found)} steps ended within {waited_ns / 1e9:.0f} s",
+                    "give more time with --for",
+                )
+
+    def search(self, study: Study) -> None:
+        while (asked := study.ask()) is not None:
+            rest_ns = self.deadline(SEARCH_SHARE) - self.bench.now_ns()
+            needed_ns = shortest_pairs_ns(self.step_ns, FEWEST_PAIRS)
+            if self.bench.cancelled() or needed_ns > rest_ns:
+                why = "stopped by the user" if self.bench.cancelled() else self.too_short(needed_ns)
+                self.end(study, asked, None, "skipped", why)
+                continue
+            self.trial(study, asked, max(rest_ns / (study.waiting + 1), needed_ns))
+
+    def trial(self, study: Study, asked: Asked, slot_ns: float) -> None:
+        choice = asked.candidate.choice
+        replaced = [other for other in self.kept if other.conflicts(choice)]
+        arm = (*(other for other in self.kept if other not in replaced), choice)
+        try:
+            found = self.compare(
+                "trial",
+                choice,
+                without=self.kept,
+                with_it=arm,
+                deadline_ns=self.deadline(SEARCH_SHARE),
+                slot_ns=int(slot_ns),
+                rare=asked.candidate.rare,
+            )
+        except NotApplied as refused:
+            self.settle()
+            self.end(study, asked, None, "refused", str(refused))
+            return
+        if found.decision == "better":
+            self.kept = arm
+            self.settle()
+            for other in replaced:
+                self.ledger.revise(other, f"{choice.label} is faster still")
+            self.end(study, asked, found, "kept", found.why)
+        else:
+            self.settle()
+            self.end(study, asked, found, "undone", found.why)
+
+    def ablate(self) -> None:
+        """Take away one after the other: what no longer pays beside the rest goes.
+
+        The latest was tried beside all others already.
+        """
+        deadline_ns = self.deadline(ABLATION_SHARE)
+        for choice in self.kept[:-1]:
+            if choice not in self.kept or self.bench.cancelled():
+                continue
+            without = tuple(other for other in self.kept if other != choice)
+            found = self.compare(
+                "ablation",
+                choice,
+                without=without,
+                with_it=self.kept,
+                deadline_ns=deadline_ns,
+                rare=is_rare(choice),
+            )
+            if found.decision in ("hopeless", "failed"):
+                self.kept = without
+                self.ledger.revise(choice, f"no longer pays beside {_names(without)}: {found.why}")
+            self.settle()
+
+    def close(self) -> Comparison:
+        """The figure that is reported: all kept against all off, fresh."""
+        rare = all(is_rare(choice) for choice in self.kept)
+        found = self.compare(
+            "final",
+            None,
+            without=(),
+            with_it=self.kept,
+            deadline_ns=self.deadline(CLOSING_SHARE),
+            slot_ns=max(0, self.deadline(1.0) - self.bench.now_ns()),
+            rare=rare,
+        )
+        confirmed = found.interval is not None and found.interval.low > 0
+        if found.decision != "cancelled" and not confirmed:
+            said = found.why if found.interval is None else percent(found.interval)
+            for choice in self.kept:
+                self.ledger.revise(choice, f"not confirmed by the closing run: {said}")
+            self.kept = ()
+        return found
+
+    def compare(
+        self,
+        stage: Stage,
+        choice: Choice | None,
+        *,
+        without: Arm,
+        with_it: Arm,
+        deadline_ns: int,
+        rare: bool,
+        slot_ns: int | None = None,
+    ) -> Comparison:
+        self.comparisons += 1
+        settings = self.settings
+
+        def on_pair(now: Standing, interval: Interval | None, steps: int) -> None:
+            subject = "all together" if choice is None else choice.label
+            figure = "" if interval is None else f": {percent(interval)}"
+            self.on_progress(
+                TuneProgress(
+                    stage=stage,
+                    text=f"{_VERBS[stage]} {subject}{figure}, {now.pairs} pairs of blocks",
+                    remedy=None if choice is None else choice.remedy,
+                    options={} if choice is None else choice.settings,
+                    pairs=now.pairs,
+                    steps=steps,
+                    achieved=None if interval is None else interval.factor,
+                    interval=None if interval is None else interval.speed(),
+                    kept=[kept.remedy for kept in self.kept],
+                    elapsed_ns=self.bench.now_ns() - self.began_ns,
+                    budget_ns=settings.budget_ns,
+                )
+            )
+
+        found = compare(
+            self.bench,
+            self.board,
+            Comparing(
+                without=without,
+                with_it=with_it,
+                rule=precision(settings.worthwhile, rare)
+                if stage == "final"
+                else proof(settings.worthwhile, settings.horizon_ns, rare),
+                alpha=settings.alpha,
+                deadline_ns=deadline_ns,
+                slot_ns=slot_ns,
+                step_ns=self.step_ns,
+                rare=rare,
+                seed=settings.seed + self.comparisons,
+                on_pair=on_pair,
+            ),
+        )
+        if found.without_ns is not None:
+            self.step_ns = found.without_ns
+        return found
+
+    def settle(self) -> None:
+        """Bring the job under what is kept, less what it has lost.
+
+        Raises:
+            AutobrrrError: a lever can't be switched.
+        """
+        for _ in range(SWITCH_ATTEMPTS):
+            try:
+                self.board.go(self.kept)
+                return
+            except LeverLost as lost:
+                why = str(lost)
+                for choice in [each for each in self.kept if each in self.board.lost]:
+                    self.kept = tuple(other for other in self.kept if other != choice)
+                    self.ledger.revise(choice, f"lost: {self.board.lost[choice]}")
+            except NotApplied as refused:
+                why = str(refused)
+                present = {lever.choice for lever in self.board.levers}
+                for choice in [each for each in self.kept if each not in present]:
+                    self.ledger.revise(choice, f"could not be applied again: {refused}")
+                self.kept = tuple(choice for choice in self.kept if choice in present)
+        raise AutobrrrError(f"a lever can't be switched: {why}", "autobrrr detach undoes all of them")
+
+    def leave(self) -> None:
+        """After a fault: undo the trial's levers, as far as the job still answers."""
+        try:
+            self.settle()
+        except (AutobrrrError, LeverLost, NotApplied):
+            pass
+
+    def end(self, study: Study, asked: Asked, found: Comparison | None, outcome: Outcome, why: str) -> None:
+        cls = self.board.cls_of(asked.candidate.choice) or asked.candidate.cls
+        study.tell(asked, found, outcome, why)
+        self.ledger.enter(asked.candidate, outcome, why, cls, found)
+
+    def deadline(self, share: float) -> int:
+        return self.began_ns + int(share * self.settings.budget_ns)
+
+    def too_short(self, needed_ns: int) -> str:
+        total_s = math.ceil((self.bench.now_ns() - self.began_ns + 3 * needed_ns) / SEARCH_SHARE / 1e9)
+        return (
+            f"the budget is spent: {FEWEST_PAIRS} pairs of blocks take {needed_ns / 1e9:.1f} s; "
+            f"--for {total_s}s would do"
+        )
+
+    def result(self, closing: Comparison | None) -> Tuning:
+        classes = [self.board.cls_of(choice) for choice in self.kept]
+        found: list[ExactnessClass] = [cls for cls in classes if cls is not None]
+        interval = closing.interval if closing is not None and self.kept else None
+        if interval is not None and interval.low > 0:
+            speedup = interval.factor
+        else:
+            # Stopped before the closing run: what the search found, without an interval.
+            interval = None
+            speedup = math.prod(self.ledger.achieved(choice) for choice in self.kept)
+        baseline = closing.without_ns if closing is not None else None
+        if baseline is None:
+            baseline = self.step_ns * (speedup if closing is None else 1.0)
+        return Tuning(
+            objective="step_ns",
+            baseline=round(baseline, 1),
+            best=round(baseline / speedup, 1),
+            speedup=round(speedup, 4),
+            interval=None if interval is None else [round(bound, 4) for bound in interval.speed()],
+            class_=widest(found),
+            kept=[choice.remedy for choice in self.kept],
+            reverted=self.ledger.reverted(),
+            trials=self.ledger.trials,
+            recipe=None,
+            note=self.note,
+            job=self.bench.facts,
+        )
+
+
+_VERBS = {"trial": "trying", "ablation": "without", "final": "closing run,"}
+
+
+def _names(arm: Arm) -> str:
+    return ", ".join(choice.label for choice in arm)

@@ -1,0 +1,154 @@
+"""What may be tried on this job, and in which order.
+
+In: the registry, the job's facts, the verdict with its predicted gains, what the user allows.
+Out: candidates, the most promising first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+from autobrrr.errors import UsageError
+from autobrrr.records import Diagnosis, ExactnessClass, JobFacts, Verdict
+from autobrrr.remedies.catalog import REGISTRY
+from autobrrr.remedies.registry import CLASSES, Remedy
+
+MOST_THREAD_COUNTS = 4
+USUAL_ORDER = ("threads.intra_op", "optimizer.fused", "optimizer.foreach")
+"""Where the diagnosis predicts nothing: what is decided soonest, or includes the next, first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """A remedy with its options."""
+
+    remedy: str
+    options: tuple[tuple[str, object], ...] = ()
+
+    @property
+    def label(self) -> str:
+        """For people and for the study: `threads.intra_op(threads=1)`."""
+        inside = ", ".join(f"{name}={value}" for name, value in self.options)
+        return f"{self.remedy}({inside})" if inside else self.remedy
+
+    @property
+    def settings(self) -> dict[str, object]:
+        return dict(self.options)
+
+    def conflicts(self, other: Choice) -> bool:
+        """Two choices that set the same thing can't both be on."""
+        mine, its = REGISTRY[self.remedy].targets, REGISTRY[other.remedy].targets
+        return self.remedy == other.remedy or bool(set(mine) & set(its))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A choice, and what the diagnosis expects of it."""
+
+    choice: Choice
+    predicted: float | None  # factor on speed
+    rare: bool  # acts on rare long steps
+    cls: ExactnessClass  # at best
+
+
+def allowed_classes(allow: str | None) -> tuple[ExactnessClass, ...]:
+    """All exactness classes up to and with `allow`; bitwise and rounding by default.
+
+    Raises:
+        UsageError: there is no such class.
+    """
+    if allow is None:
+        return "bitwise", "rounding"
+    if allow not in CLASSES:
+        raise UsageError(f"--allow {allow}: no such class", f"one of {', '.join(CLASSES)}")
+    known = get_args(ExactnessClass)
+    return known[: known.index(allow) + 1]
+
+
+def check_names(only: Sequence[str], registry: Mapping[str, Remedy] = REGISTRY) -> None:
+    """Are these remedies that can be tried on a running job?
+
+    Raises:
+        UsageError: one is not.
+    """
+    for name in only:
+        if name not in registry:
+            raise UsageError(f"--only {name}: no such remedy", f"one of {', '.join(registry)}")
+        if registry[name].reach != "live":
+            raise UsageError(f"--only {name}: not possible on a running job ({registry[name].reach})")
+
+
+def widest(classes: Sequence[ExactnessClass]) -> ExactnessClass:
+    """The class of all together; bitwise for none."""
+    return max(classes, key=CLASSES.index, default="bitwise")
+
+
+def candidates(
+    *,
+    facts: JobFacts,
+    cores: int | None,
+    verdict: Verdict | Diagnosis | None,
+    allowed: Sequence[ExactnessClass],
+    only: Sequence[str] = (),
+    registry: Mapping[str, Remedy] = REGISTRY,
+) -> list[Candidate]:
+    """Live remedies that the user allows, ordered by predicted gain, then by regime.
+
+    Raises:
+        UsageError: `only` names a remedy that does not exist or can't be tried on a running job.
+    """
+    check_names(only, registry)
+    predicted = {} if verdict is None else {each.remedy: each.expected for each in verdict.advice}
+    regime = None if verdict is None else verdict.regime
+    found = [
+        Candidate(
+            choice=choice, predicted=predicted.get(remedy.name), rare=remedy.rare, cls=_class_of(remedy)
+        )
+        for remedy in registry.values()
+        if _may_be_tried(remedy, allowed, only)
+        for choice in _choices(remedy, facts, cores)
+    ]
+
+    def promise(candidate: Candidate) -> tuple[float, bool, bool, int]:
+        remedy = registry[candidate.choice.remedy]
+        # Rare long steps take long to see: such a remedy comes last among equals.
+        expected = candidate.predicted or 1.0
+        usual = USUAL_ORDER.index(remedy.name) if remedy.name in USUAL_ORDER else len(USUAL_ORDER)
+        return (-expected, remedy.rare, regime not in remedy.treats, usual)
+
+    return sorted(found, key=promise)
+
+
+def _may_be_tried(remedy: Remedy, allowed: Sequence[ExactnessClass], only: Sequence[str]) -> bool:
+    return (
+        remedy.reach == "live"
+        and remedy.undo_safe
+        and remedy.cls in allowed
+        and (not only or remedy.name in only)
+    )
+
+
+def _choices(remedy: Remedy, facts: JobFacts, cores: int | None) -> list[Choice]:
+    if remedy.name != "threads.intra_op":
+        return [Choice(remedy=remedy.name)]
+    counts = thread_counts(facts.threads, cores)
+    return [Choice(remedy=remedy.name, options=(("threads", count),)) for count in counts]
+
+
+def is_rare(choice: Choice) -> bool:
+    """True where a choice acts on rare long steps."""
+    return REGISTRY[choice.remedy].rare
+
+
+def _class_of(remedy: Remedy) -> ExactnessClass:
+    known: tuple[ExactnessClass, ...] = get_args(ExactnessClass)
+    return known[CLASSES.index(remedy.cls)]
+
+
+def thread_counts(now: int | None, cores: int | None) -> list[int]:
+    """Thread counts worth a trial: 1, all cores, and what lies between; without the present one."""
+    most = max(1, cores or now or 1)
+    counts = dict.fromkeys((1, most, most // 2, most // 4))
+    return [count for count in counts if count >= 1 and count != now][:MOST_THREAD_COUNTS]

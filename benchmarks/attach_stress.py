@@ -1,0 +1,148 @@
+"""Attach over and over to targets that are busy in every way, and count what goes wrong.
+
+    python benchmarks/attach_stress.py [--attaches 200] [--fresh 40] [--versions 3.11,3.13]
+
+Each target takes `--fresh` attaches per process, then a new process is started. A fault is a target
+that died, or whose own arithmetic came out wrong, or an injection that was refused or never ran.
+Prints a table on standard error, one JSON object on standard output.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from autobrrr.attach.inject import inject  # noqa: E402
+from autobrrr.errors import AutobrrrError  # noqa: E402
+from support.attach import interpreters, leaves  # noqa: E402
+
+# Each checks its own work, and ends with status 3 when it is wrong.
+TARGETS = {
+    "python": "while True:\n    total = 0\n    for i in range(3000): total += i\n    good(total == 4498500)",
+    "malloc": "while True:\n    kept = [bytes([n % 251]) * n for n in range(600, 4000, 7)]\n"
+    "    good(all(len(b) == n and b[0] == n % 251 for b, n in zip(kept, range(600, 4000, 7))))",
+    "gil_held": "import re\nwhile True:\n    good(re.match(r'(a?){19}a{19}', 'a' * 19) is not None)",
+    "compiling": "text = '\\n'.join(f'x{n} = {n}' for n in range(400))\n"
+    "while True:\n    space = {}\n    exec(compile(text, 'made', 'exec'), space)\n"
+    "    good(space['x399'] == 399)",
+}
+TORCH_TARGETS = {
+    "eager": "import torch\ntorch.set_num_threads(1)\nlayer = torch.nn.Linear(64, 64)\n"
+    "optimizer = torch.optim.SGD(layer.parameters(), lr=1e-4)\nx = torch.ones(32, 64)\n"
+    "while True:\n    optimizer.zero_grad()\n    loss = layer(x).square().mean()\n    loss.backward()\n"
+    "    optimizer.step()\n    good(bool(torch.isfinite(loss)))",
+    "compiled": "import torch\ntorch.set_num_threads(1)\nlayer = torch.nn.Linear(64, 64)\n"
+    "step = torch.compile(lambda x: layer(x).sin().square().mean())\nx = torch.ones(32, 64)\n"
+    "want = step(x).item()\nprint('warm', flush=True)\n"
+    "while True: good(step(x).item() == want)",
+}
+PREAMBLE = "import os\ndef good(holds):\n    if not holds: os._exit(3)\nprint('ready', flush=True)\n"
+ANSWER_S = 20.0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--attaches", type=int, default=200, help="per target and version")
+    parser.add_argument("--fresh", type=int, default=40, help="attaches per process")
+    parser.add_argument("--versions", default=",".join(sorted(interpreters())))
+    args = parser.parse_args()
+    rows = []
+    for version in args.versions.split(","):
+        python = interpreters()[version]
+        targets = {**TARGETS, **(TORCH_TARGETS if _has_torch(python) else {})}
+        for name, source in targets.items():
+            rows.append(
+                {"python": version, "target": name, **stress(python, source, args.attaches, args.fresh)}
+            )
+            print(_line(rows[-1]), file=sys.stderr, flush=True)
+    faults = sum(int(row["faults"]) for row in rows)
+    print(json.dumps({"attaches": sum(int(r["attaches"]) for r in rows), "faults": faults, "rows": rows}))
+    return 1 if faults else 0
+
+
+def stress(python: str, source: str, attaches: int, fresh: int) -> dict[str, object]:
+    """Attach so many times; returns counts and figures in milliseconds."""
+    pauses_ms: list[float] = []
+    latencies_ms: list[float] = []
+    faults: list[str] = []
+    done = retried = 0
+    while done < attaches:
+        process = subprocess.Popen([python, "-c", PREAMBLE + source], stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        process.stdout.readline()
+        if "'warm'" in source:
+            process.stdout.readline()
+        try:
+            for _ in range(min(fresh, attaches - done)):
+                done += 1
+                answer = Path(f"/tmp/autobrrr-stress-{process.pid}")
+                began = time.monotonic()
+                try:
+                    taken = inject(process.pid, leaves(answer))
+                except AutobrrrError as error:
+                    faults.append(error.message)
+                    break
+                pauses_ms.append(taken.pause_ns / 1e6)
+                retried += taken.tries > 1
+                while not answer.exists() and process.poll() is None and time.monotonic() < began + ANSWER_S:
+                    time.sleep(0.0005)
+                if not answer.exists():
+                    faults.append(f"never ran; status {process.poll()}")
+                    break
+                answer.unlink()
+                latencies_ms.append((time.monotonic() - began) * 1e3)
+            time.sleep(0.05)
+            if process.poll() is not None:
+                faults.append(f"target ended with {process.returncode}")
+        finally:
+            process.kill()
+            process.communicate()
+            for left in (f"/tmp/autobrrr-stress-{process.pid}", f"/tmp/autobrrr-stress-{process.pid}.part"):
+                if os.path.exists(left):
+                    os.unlink(left)
+    return {
+        "attaches": done,
+        "faults": len(faults),
+        "what": sorted(set(faults)),
+        "retried": retried,
+        "stop_ms": _figures(pauses_ms),
+        "latency_ms": _figures(latencies_ms),
+    }
+
+
+def _figures(values: list[float]) -> dict[str, float]:
+    if not values:
+        return {}
+    ordered = sorted(values)
+    return {
+        "median": round(statistics.median(ordered), 3),
+        "p99": round(ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))], 3),
+        "max": round(ordered[-1], 3),
+    }
+
+
+def _line(row: dict[str, object]) -> str:
+    return (
+        f"{row['python']:>5} {row['target']:<10} attaches {row['attaches']:>4}  faults {row['faults']:>2}  "
+        f"retried {row['retried']:>2}  stop {row['stop_ms']}  latency {row['latency_ms']}"
+    )
+
+
+def _has_torch(python: str) -> bool:
+    asked = [python, "-c", "import importlib.util as u, sys; sys.exit(u.find_spec('torch') is None)"]
+    return subprocess.run(asked, check=False).returncode == 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,45 @@
+"""Fixtures that every room uses, and the rule that no test leaves a process behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from support import training
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[Callable[..., training.TrainingJob]]:
+    """Starts training jobs; those that still run at the end of the test are killed."""
+    started: list[training.TrainingJob] = []
+
+    def start(name: str, *words: str, **options: object) -> training.TrainingJob:
+        started.append(training.start(name, tmp_path, *words, **options))  # type: ignore[arg-type]
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.kill()
+
+
+@pytest.fixture(autouse=True)
+def no_process_left(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
+    """No process that works in the test's own folders may outlive an integration test."""
+    yield
+    if request.node.get_closest_marker("integration") is None:
+        return
+    runtime = str(tmp_path / "run")
+    left = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("XDG_RUNTIME_DIR") == runtime:
+                left.append(process)
+        except (psutil.Error, OSError):
+            continue
+    _, stuck = psutil.wait_procs(left, timeout=5)
+    for process in stuck:
+        process.kill()
+    assert not stuck, [process.cmdline() for process in stuck]

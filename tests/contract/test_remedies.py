@@ -1,0 +1,153 @@
+"""What every remedy promises, over the whole table: applies, undoes, refuses, keeps its class."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from autobrrr.agent.job import Job
+from autobrrr.remedies.catalog import REGISTRY
+from autobrrr.remedies.registry import CLASSES, Refused, Remedy
+from support.remedies import OPTIMIZERS, picture, training
+
+pytestmark = pytest.mark.integration
+
+DEVICES = [
+    "cpu",
+    pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")),
+]
+OPTIONS: dict[str, dict[str, object]] = {"threads.intra_op": {"threads": 2}}
+EVERY = pytest.mark.parametrize("remedy", REGISTRY.values(), ids=list(REGISTRY))
+
+
+@pytest.fixture(autouse=True)
+def machine_as_before() -> Iterator[None]:
+    threads, enabled, threshold = torch.get_num_threads(), gc.isenabled(), gc.get_threshold()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+    gc.set_threshold(*threshold)
+    gc.unfreeze()
+    if enabled:
+        gc.enable()
+
+
+def options_of(remedy: Remedy) -> dict[str, object]:
+    return remedy.option_values(OPTIONS.get(remedy.name, {}))
+
+
+def pairs() -> list[object]:
+    return [
+        pytest.param(remedy, optimizer, id=f"{remedy.name}-{optimizer}")
+        for remedy in REGISTRY.values()
+        for optimizer in (OPTIMIZERS if remedy.name.startswith("optimizer.") else ["AdamW"])
+    ]
+
+
+@EVERY
+def test_every_remedy_says_what_it_is(remedy: Remedy) -> None:
+    assert remedy.treats
+    assert remedy.targets
+    assert remedy.doc.endswith(".")
+    assert all(option.doc.endswith(".") for option in remedy.options)
+    assert all(
+        option.default is None or option.problem_with(option.default) is None for option in remedy.options
+    )
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("remedy", "optimizer"), pairs())
+def test_an_undo_puts_everything_back(remedy: Remedy, optimizer: str, device: str) -> None:
+    loop = training(optimizer, device=device)
+    before = picture(loop)
+    try:
+        undo = remedy.apply(loop.job, options_of(remedy))
+    except Refused:
+        assert picture(loop) == before
+        return
+    assert picture(loop) != before
+    undo()
+    assert picture(loop) == before
+    undo()
+    assert picture(loop) == before
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("remedy", "optimizer"), pairs())
+def test_undone_in_the_middle_training_goes_on_as_the_class_says(
+    remedy: Remedy, optimizer: str, device: str
+) -> None:
+    untouched, cured = training(optimizer, device=device), training(optimizer, device=device)
+    shape = {name: picture(cured)[name] for name in ("groups", "optimizer", "class", "modules")}
+    torch.manual_seed(5)
+    untouched.train(20)
+    torch.manual_seed(5)
+    cured.train(5)
+    try:
+        undo = remedy.apply(cured.job, options_of(remedy))
+    except Refused:
+        pytest.skip("does not fit this optimizer")
+    cls = remedy.class_on(cured.job)
+    assert CLASSES.index(cls) >= CLASSES.index(remedy.cls)
+    cured.train(5)
+    undo()
+    cured.train(10)
+    found, expected = picture(cured), picture(untouched)
+    if cls == "bitwise":
+        assert found["weights"] == expected["weights"]
+        assert found["state"] == expected["state"]
+    for mine, plain in zip(cured.model.parameters(), untouched.model.parameters(), strict=True):
+        torch.testing.assert_close(mine, plain, rtol=1e-3, atol=1e-5)
+    assert [[kind(entry) for entry in state] for state in found["state"]] == [
+        [kind(entry) for entry in state] for state in expected["state"]
+    ]
+    assert found["random"] == expected["random"]
+    groups = [[entry for entry in group if entry[0] != "params"] for group in found["groups"]]
+    assert groups == [[entry for entry in group if entry[0] != "params"] for group in shape["groups"]]
+    assert {name: found[name] for name in ("optimizer", "class", "modules")} == {
+        name: shape[name] for name in ("optimizer", "class", "modules")
+    }
+
+
+@EVERY
+def test_a_remedy_that_is_on_refuses_to_be_applied_again(remedy: Remedy) -> None:
+    if remedy.name == "gc.freeze":
+        gc.collect()
+    loop = training()
+    undo = remedy.apply(loop.job, options_of(remedy))
+    during = picture(loop)
+    with pytest.raises(Refused, match="already"):
+        remedy.apply(loop.job, options_of(remedy))
+    assert picture(loop) == during
+    undo()
+
+
+@EVERY
+def test_a_job_without_anything_gets_a_reason_or_a_cure_and_no_other_error(remedy: Remedy) -> None:
+    try:
+        remedy.apply(Job(torch), options_of(remedy))()
+    except Refused as refused:
+        why = str(refused)
+    else:
+        why = "applied"
+    assert why
+
+
+@EVERY
+def test_options_that_do_not_exist_or_fit_are_refused(remedy: Remedy) -> None:
+    with pytest.raises(Refused, match="no option"):
+        remedy.option_values({"speed": 9})
+    for option in remedy.options:
+        with pytest.raises(Refused, match="must be"):
+            remedy.option_values({option.name: "many"})
+        with pytest.raises(Refused, match="must be"):
+            remedy.option_values({option.name: True})
+
+
+def kind(entry: object) -> object:
+    """Name, dtype, device and stride of one entry of an optimizer's state, without its values."""
+    name, value = entry  # type: ignore[misc]
+    return (name, value[:3]) if isinstance(value, tuple) else (name, type(value))

@@ -1,0 +1,310 @@
+"""The whole way in on real processes: link up, or refused with a sentence and nothing left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from autobrrr.attach import maps, wait
+from autobrrr.attach.enter import Link, enter
+from autobrrr.errors import CannotAttach, TargetGone
+from support.attach import STANDIN, VERSIONS, child, eventually, interpreters, probe_bundle
+from support.training import TrainingJob, autobrrr
+
+pytestmark = pytest.mark.integration
+
+StartJob = Callable[..., TrainingJob]
+
+
+@pytest.fixture
+def go_in(tmp_path: Path) -> Callable[..., Link]:
+    """`enter` with the probe agent, and a cache of the test's own."""
+    entries = probe_bundle(tmp_path / "probe")
+
+    def go(pid: int, **words: object) -> Link:
+        given = {"cache": tmp_path / "cache", "entries": entries, **words}
+        return enter(pid, **given)  # type: ignore[arg-type]
+
+    return go
+
+
+def leave(link: Link) -> None:
+    link.socket.close()
+    os.close(link.ring_fd)
+
+
+def own_folders() -> set[str]:
+    return {name for name in os.listdir("/tmp") if name.startswith(f"autobrrr-{os.getuid()}-")}
+
+
+def open_files(pid: int) -> list[str]:
+    links = []
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):  # closed since it was listed
+            links.append(os.readlink(f"/proc/{pid}/fd/{fd}"))
+    return sorted(links)
+
+
+def pages(pid: int) -> int:
+    return sum(mapping.path == "" for mapping in maps.read(pid))
+
+
+@pytest.mark.parametrize("kind", ["plain", "loader"])
+def test_the_shipped_agent_comes_up_in_real_torch_and_goes(kind: str, job: StartJob, tmp_path: Path) -> None:
+    trains = job(kind)
+    for _ in range(3):
+        link = enter(trains.pid, cache=tmp_path / "cache")
+        assert link.facts.bundle == "code"
+        assert link.facts.script.endswith(f"{kind}.py")
+        assert link.facts.torch == version("torch")
+        assert "memfd" in os.readlink(f"/proc/self/fd/{link.ring_fd}")
+        leave(link)
+        eventually(lambda: "memfd" not in " ".join(open_files(trains.pid)))
+    trained = trains.finish()
+    assert trained == job(kind, "--steps", str(trained.steps)).finish(120)
+
+
+@pytest.mark.parametrize("release", VERSIONS)
+def test_the_agent_comes_up_from_code_objects_of_the_targets_own_python(
+    release: str, go_in: Callable[..., Link]
+) -> None:
+    python = interpreters().get(release)
+    if python is None:
+        pytest.skip(f"no Python {release} here")
+    before = own_folders()
+    with child("training", python) as target:
+        files, threads = open_files(target.pid), target.threads()
+        for _ in range(3):
+            link = go_in(target.pid)
+            assert link.facts.python.startswith(release)
+            assert (link.facts.pid, link.facts.bundle, link.facts.argv) == (target.pid, "code", [])
+            assert link.attach.method == "ptrace"
+            assert link.attach.pause_ns is not None
+            assert link.attach.latency_ns is not None
+            assert 0 < link.attach.pause_ns < link.attach.latency_ns
+            assert own_folders() == before
+            leave(link)
+            eventually(lambda: target.threads() == threads and open_files(target.pid) == files)
+        assert target.alive()
+
+
+def test_cycles_leave_no_memory_mapped(go_in: Callable[..., Link]) -> None:
+    with child("training") as target:
+        threads = target.threads()
+        counted = []
+        for _ in range(12):
+            leave(go_in(target.pid))
+            eventually(lambda: target.threads() == threads)
+            counted.append(pages(target.pid))
+        assert max(counted[-4:]) <= max(counted[:4])
+
+
+def test_without_a_runnable_interpreter_the_source_is_taken(
+    go_in: Callable[..., Link], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autobrrr.attach.bundle._COMPILER", "raise SystemExit(1)")
+    with child("training") as target:
+        link = go_in(target.pid)
+        assert link.facts.bundle == "source"
+        leave(link)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+@pytest.mark.parametrize("flags", [("-m",), ("-m", "-p", "-f", "--kill-child")])
+def test_a_target_with_its_own_tmp(flags: tuple[str, ...], go_in: Callable[..., Link]) -> None:
+    if Path(sys.executable).is_relative_to("/tmp"):
+        pytest.skip("the interpreter of these tests lies under /tmp, which the target must cover")
+    mount = ("sh", "-c", 'mount -t tmpfs none /tmp && exec "$0" "$@"')
+    with child("training", prefix=("unshare", *flags, *mount)) as started:
+        below = Path(f"/proc/{started.pid}/task/{started.pid}/children").read_text().split()
+        link = go_in(int(below[0]) if below else started.pid)
+        assert link.facts.pid == (1 if "-p" in flags else started.pid)
+        leave(link)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_the_job_of_another_user_attached_to_by_root(tmp_path: Path, go_in: Callable[..., Link]) -> None:
+    if not Path("/usr/bin/python3").exists():
+        pytest.skip("needs a Python that every user can run")
+    theirs = Path("/var/tmp") / f"standin-{os.getpid()}"
+    subprocess.run(["cp", "-r", str(STANDIN), str(theirs)], check=True)
+    try:
+        source = f"import sys; sys.path.insert(0, {str(theirs)!r}); import torch, os\nwhile True: beats += 1"
+        with child("theirs", "/usr/bin/python3", source=source, prefix=SETUID) as target:
+            eventually(lambda: "libtorch_python" in Path(f"/proc/{target.pid}/maps").read_text())
+            link = go_in(target.pid)
+            assert link.uid == 65534
+            assert link.facts.bundle == "code"
+            leave(link)
+    finally:
+        subprocess.run(["rm", "-r", str(theirs)], check=True)
+
+
+SETUID = (
+    sys.executable,
+    "-c",
+    "import os, sys; os.setgid(65534); os.setuid(65534); os.execv(sys.argv[1], sys.argv[1:])",
+)
+
+
+def refusal_of(pid: int) -> CannotAttach:
+    with pytest.raises(CannotAttach) as caught:
+        enter(pid)
+    assert caught.value.hint
+    return caught.value
+
+
+def test_a_process_without_torch_is_refused() -> None:
+    with child("spin") as target:
+        assert "no PyTorch" in refusal_of(target.pid).message
+        assert target.alive()
+
+
+def test_a_zombie_and_a_stopped_process_are_refused() -> None:
+    with child("training") as target:
+        os.kill(target.pid, signal.SIGSTOP)
+        eventually(lambda: " T " in Path(f"/proc/{target.pid}/stat").read_text())
+        assert "is stopped" in refusal_of(target.pid).message
+        os.kill(target.pid, signal.SIGKILL)
+        eventually(lambda: " Z " in Path(f"/proc/{target.pid}/stat").read_text())
+        assert "zombie" in refusal_of(target.pid).message
+
+
+def test_a_process_that_is_not_there() -> None:
+    with pytest.raises(TargetGone):
+        enter(2**22 + 1)
+
+
+def test_a_loader_worker_names_its_parent(job: StartJob) -> None:
+    trains = job("loader")
+    workers: list[str] = []
+
+    def appeared() -> bool:
+        path = Path(f"/proc/{trains.pid}/task/{trains.pid}/children")
+        workers[:] = path.read_text().split()
+        return bool(workers)
+
+    eventually(appeared, 20)
+    refused = None
+    for worker in workers:
+        try:
+            refused = refusal_of(int(worker))
+        except TargetGone:
+            continue  # the loader starts new ones every epoch
+    if refused is None:
+        pytest.skip("the workers had all ended")
+    assert f"DataLoader worker of process {trains.pid}" in refused.message
+
+
+def test_a_launcher_names_its_ranks(tmp_path: Path) -> None:
+    script = tmp_path / "rank.py"
+    script.write_text("import torch\nprint('ready', flush=True)\nwhile True: pass\n")
+    source = (
+        "import os, subprocess, sys, torch\n"
+        "ranked = {**os.environ, 'RANK': '0'}\n"
+        f"one = subprocess.Popen([sys.executable, {str(script)!r}], env=ranked, stdout=-1)\n"
+        "one.stdout.readline(); print(one.pid, flush=True)\n"
+        "try: one.wait()\nfinally: one.kill()"
+    )
+    with child("launcher", source=source, standin=True) as target:
+        assert target.process.stdout is not None
+        rank = int(target.process.stdout.readline())
+        try:
+            assert f"launches training in pids {rank}" in refusal_of(target.pid).message
+        finally:
+            os.kill(rank, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("kind", ["asleep", "locked"])
+def test_a_job_that_sleeps_without_progress_is_given_up_on(kind: str, go_in: Callable[..., Link]) -> None:
+    lines: list[str] = []
+    before = own_folders()
+    with child(kind, standin=True) as target:
+        began = time.monotonic()
+        with pytest.raises(CannotAttach, match=r"its main thread waits .*nothing in it makes progress"):
+            go_in(target.pid, on_wait=lines.append)
+        assert time.monotonic() - began < 10
+        assert target.alive()
+    assert lines
+    assert own_folders() == before
+
+
+def test_a_job_that_trains_in_another_thread_is_told_so(go_in: Callable[..., Link]) -> None:
+    with child("sub_thread", standin=True) as target:
+        with pytest.raises(CannotAttach, match="trains in another thread"):
+            go_in(target.pid)
+        assert target.alive()
+
+
+def test_a_long_native_call_is_waited_out(go_in: Callable[..., Link]) -> None:
+    source = "import re\nre.match(r'(a?){25}a{25}', 'a' * 25)\nwhile True: beats += 1"
+    lines: list[str] = []
+    with child("native", source=source, standin=True) as target:
+        link = go_in(target.pid, on_wait=lines.append)
+        leave(link)
+    assert all("runs native code" in line for line in lines)
+
+
+def test_a_target_that_ends_while_we_wait(go_in: Callable[..., Link]) -> None:
+    gone = pytest.raises(TargetGone, match="ended while it was being attached")
+    with child("asleep", standin=True) as target, gone:
+        go_in(target.pid, on_wait=lambda line: target.process.kill())
+
+
+def test_an_agent_that_fails_to_load_says_why(tmp_path: Path) -> None:
+    entries = probe_bundle(tmp_path / "broken", main="raise ImportError('not in this torch')")
+    before = own_folders()
+    with child("training") as target:
+        with pytest.raises(CannotAttach, match="not in this torch"):
+            enter(target.pid, cache=tmp_path / "cache", entries=entries)
+        assert target.alive()
+    assert own_folders() == before
+
+
+def test_an_agent_with_a_wrong_token_is_not_let_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wait, "ASLEEP_S", 1.0)
+    entries = probe_bundle(tmp_path / "liar", token="'another'")
+    with child("short_sleeps", standin=True) as target:
+        monkeypatch.setattr(wait, "AT_MOST_S", 1.0)
+        with pytest.raises(CannotAttach):
+            enter(target.pid, cache=tmp_path / "cache", entries=entries)
+        assert target.alive()
+
+
+def test_the_doctor_agrees_with_attach(tmp_path: Path) -> None:
+    with child("training") as good, child("spin") as bad:
+        fine = autobrrr(tmp_path, "doctor", str(good.pid), "--json")
+        assert fine.code == 0, fine.stdout
+        assert {check["status"] for check in fine.json["checks"]} == {"ok"}
+        refused = autobrrr(tmp_path, "doctor", str(bad.pid), "--json")
+        assert refused.code == 3
+        failed = [check for check in refused.json["checks"] if check["status"] == "fail"]
+        assert [check["name"] for check in failed] == ["torch"]
+        assert failed[0]["fix"]
+    assert autobrrr(tmp_path, "doctor", str(good.pid), "--json").code == 4
+
+
+def test_the_doctor_of_the_machine_attaches_to_a_child(tmp_path: Path) -> None:
+    found = autobrrr(tmp_path, "doctor", "--json")
+    assert found.code == 0
+    by_name = {check["name"]: check for check in found.json["checks"]}
+    assert "stood still for" in by_name["attach"]["detail"]
+
+
+def test_jobs_are_listed_with_script_and_torch(tmp_path: Path) -> None:
+    with child("training") as target, child("spin") as other:
+        listed = {line["pid"]: line for line in autobrrr(tmp_path, "ls", "--json").json["jobs"]}
+        assert other.pid not in listed
+        line = listed[target.pid]
+        assert (line["torch"], line["script"], line["attached"]) == ("2.9.0+standin", "-c", False)
+        assert line["attachable"] is True
+        assert str(target.pid) in autobrrr(tmp_path, "ls").stdout

@@ -1,0 +1,275 @@
+"""The injector on real processes: every Python, busy in every way; and they never notice."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from autobrrr.attach import inject as injector
+from autobrrr.attach import interpreter, maps
+from autobrrr.attach.inject import inject
+from autobrrr.errors import CannotAttach, TargetGone
+from support.attach import KINDS, VERSIONS, Child, child, eventually, interpreters, leaves
+
+pytestmark = pytest.mark.integration
+
+AWAKE = ("spin", "malloc", "gil_held", "compiling", "short_sleeps", "with_sleeper")
+DISTRO = Path("/usr/bin/python3")
+
+
+def python(version: str) -> str:
+    found = interpreters().get(version)
+    if found is None:
+        pytest.skip(f"no Python {version} here")
+    return found
+
+
+def runs_what_is_injected(target: Child, folder: Path) -> None:
+    for turn in range(3):
+        answer = folder / f"answer-{turn}"
+        taken = inject(target.pid, leaves(answer))
+        eventually(answer.exists)
+        assert 0 < taken.pause_ns <= taken.longest_pause_ns
+    eventually(lambda: target.alive() and not has_mapped(target.pid, taken.page))
+
+
+def has_mapped(pid: int, page: int) -> bool:
+    return any(mapping.start <= page < mapping.end for mapping in maps.read(pid))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("kind", AWAKE)
+def test_injected_code_runs_and_the_target_works_on(kind: str, version: str, tmp_path: Path) -> None:
+    with child(kind, python(version)) as target:
+        threads = target.threads()
+        runs_what_is_injected(target, tmp_path)
+        eventually(lambda: target.threads() == threads)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_fifty_injections_into_one_process_leave_it_whole(version: str, tmp_path: Path) -> None:
+    source = "import sys\nn = 0\nwhile True:\n    n += 1\n    assert n == n and [n] * 3 == [n, n, n]"
+    with child("arithmetic", python(version), source=source) as target:
+        answer = tmp_path / "answer"
+        for _ in range(50):
+            inject(target.pid, leaves(answer))
+            eventually(answer.exists)
+            answer.unlink()
+        assert target.alive()
+
+
+def test_the_code_has_no_name_in_main_and_all_signals_blocked(tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    source = (
+        "import _signal, sys\n"
+        "free = _signal.valid_signals() - _signal.pthread_sigmask(_signal.SIG_BLOCK, [])\n"
+        "names = [n for n in vars(sys.modules['__main__']) if not n.startswith('__')]\n"
+        f"open({str(said) + '.part'!r}, 'w').write(repr((sorted(map(int, free)), sorted(names))))\n"
+        f"import os; os.rename({str(said) + '.part'!r}, {str(said)!r})\n"
+    )
+    with child("spin") as target:
+        inject(target.pid, source)
+        eventually(said.exists)
+    free, names = eval(said.read_text())
+    assert set(free) <= {signal.SIGKILL, signal.SIGSTOP}
+    assert names == ["beats", "i"]
+
+
+@pytest.mark.parametrize("source", ["raise SystemExit", "1/0", "import nothing_of_that_name", "def"])
+def test_code_that_fails_is_not_noticed(source: str, tmp_path: Path) -> None:
+    with child("spin") as target:
+        inject(target.pid, source)
+        runs_what_is_injected(target, tmp_path)
+        assert target.alive()
+        target.process.kill()
+        assert target.process.stderr is not None
+        assert target.process.stderr.read() == ""
+
+
+def test_a_script_that_took_our_names_is_left_alone(tmp_path: Path) -> None:
+    taken = "exec = compile = print = __import__ = None\nwhile True: beats += 1"
+    with child("spin", source=taken) as target:
+        inject(target.pid, leaves(tmp_path / "never"))
+        time.sleep(0.3)
+        assert target.alive()
+        assert not (tmp_path / "never").exists()
+
+
+def test_a_call_that_fires_too_late_or_twice_does_nothing(tmp_path: Path) -> None:
+    source = "import time\nwhile True:\n    time.sleep(0.5)"
+    with child("late", source=source) as target:
+        inject(target.pid, leaves(tmp_path / "late"), deadline_s=-1.0)
+        inject(target.pid, leaves(tmp_path / "gone"), folder=str(tmp_path / "removed"))
+        for name in ("one", "two"):
+            inject(target.pid, leaves(tmp_path / name), folder=str(tmp_path))
+        eventually(lambda: (tmp_path / "one").exists() or (tmp_path / "two").exists())
+        time.sleep(0.1)
+        assert (tmp_path / "one").exists() != (tmp_path / "two").exists()
+        assert not (tmp_path / "late").exists()
+        assert not (tmp_path / "gone").exists()
+        assert target.alive()
+
+
+def test_an_interrupted_sleep_is_slept_to_its_end() -> None:
+    source = (
+        "import time\nbegan = time.monotonic()\ntime.sleep(1.5)\n"
+        "print(time.monotonic() - began, flush=True)\nimport signal\nsignal.pause()"
+    )
+    with child("sleeper", source=source) as target:
+        for _ in range(5):
+            inject(target.pid, "pass")
+        assert target.process.stdout is not None
+        assert float(target.process.stdout.readline()) >= 1.5
+
+
+def test_a_read_and_a_child_are_waited_for_as_before() -> None:
+    source = (
+        "import subprocess, sys\n"
+        "print(subprocess.run(['sleep', '0.7']).returncode, sys.stdin is not None, flush=True)\n"
+        "import signal\nsignal.pause()"
+    )
+    with child("waiter", source=source) as target:
+        for _ in range(5):
+            inject(target.pid, "pass")
+        assert target.process.stdout is not None
+        assert target.process.stdout.readline() == "0 True\n"
+
+
+def test_signals_of_the_target_reach_it_while_it_is_attached_to(tmp_path: Path) -> None:
+    source = (
+        "import signal\ncount = 0\n"
+        "def more(*_):\n    global count\n    count += 1\n    print(count, flush=True)\n"
+        "signal.signal(signal.SIGUSR1, more)\nprint('armed', flush=True)\nwhile True: beats += 1"
+    )
+    with child("handler", source=source) as target:
+        assert target.process.stdout is not None
+        assert target.process.stdout.readline() == "armed\n"
+        for turn in range(20):
+            os.kill(target.pid, signal.SIGUSR1)
+            inject(target.pid, "pass")
+            assert target.process.stdout.readline() == f"{turn + 1}\n"
+
+
+@pytest.mark.skipif(not DISTRO.exists(), reason="no distribution Python")
+def test_a_static_stripped_interpreter(tmp_path: Path) -> None:
+    with child("spin", str(DISTRO)) as target:
+        runs_what_is_injected(target, tmp_path)
+
+
+def copied_library(python_path: str, folder: Path) -> tuple[Path, Path] | None:
+    """The library of an interpreter, copied and stripped; None where it has none."""
+    with child("spin", python_path) as target:
+        for mapping in maps.read(target.pid):
+            if mapping.name.startswith("libpython") and mapping.offset == 0:
+                copy = folder / mapping.name
+                shutil.copy(mapping.path, copy)
+                subprocess.run(["strip", "-s", str(copy)], check=True)
+                return copy, Path(mapping.path)
+    return None
+
+
+@pytest.mark.skipif(shutil.which("strip") is None, reason="no strip")
+def test_a_stripped_library_that_was_deleted_after_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied = copied_library(sys.executable, tmp_path)
+    if copied is None:
+        pytest.skip("this Python has no shared library")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    with child("spin") as target:
+        assert any(mapping.path == str(copied[0]) for mapping in maps.read(target.pid))
+        copied[0].unlink()
+        runs_what_is_injected(target, tmp_path)
+        assert interpreter.read(target.pid).version == sys.version_info[:2]
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root and unshare")
+@pytest.mark.parametrize("flags", [("-m",), ("-m", "-p", "-f", "--kill-child")])
+def test_a_target_in_other_namespaces(flags: tuple[str, ...], tmp_path: Path) -> None:
+    with child("spin", prefix=("unshare", *flags)) as started:
+        below = Path(f"/proc/{started.pid}/task/{started.pid}/children").read_text().split()
+        pid = int(below[0]) if below else started.pid
+        answer = tmp_path / "answer"
+        inject(pid, leaves(answer))
+        eventually(answer.exists)
+
+
+def test_a_process_that_is_gone() -> None:
+    with child("spin") as target:
+        pid = target.pid
+    with pytest.raises(TargetGone):
+        inject(pid, "pass")
+
+
+def test_a_process_that_is_no_python_is_not_stopped() -> None:
+    with subprocess.Popen(["sleep", "30"]) as sleeper:
+        try:
+            with pytest.raises(CannotAttach, match="not CPython"):
+                inject(sleeper.pid, "pass")
+            assert sleeper.poll() is None
+        finally:
+            sleeper.kill()
+
+
+def test_a_stopped_process_is_refused_and_goes_on_unharmed(tmp_path: Path) -> None:
+    with child("spin") as target:
+        os.kill(target.pid, signal.SIGSTOP)
+        eventually(lambda: " T " in Path(f"/proc/{target.pid}/stat").read_text())
+        with pytest.raises(CannotAttach, match="stopped"):
+            inject(target.pid, leaves(tmp_path / "never"))
+        eventually(lambda: " T " in Path(f"/proc/{target.pid}/stat").read_text())
+        time.sleep(0.05)
+        assert " T " in Path(f"/proc/{target.pid}/stat").read_text()
+        os.kill(target.pid, signal.SIGCONT)
+        runs_what_is_injected(target, tmp_path)
+        assert not (tmp_path / "never").exists()
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="no strace")
+def test_a_traced_process_is_refused(tmp_path: Path) -> None:
+    with child("spin") as target:
+        tracer = subprocess.Popen(["strace", "-p", str(target.pid), "-o", str(tmp_path / "trace")])
+        try:
+            eventually(lambda: "TracerPid:\t0\n" not in Path(f"/proc/{target.pid}/status").read_text())
+            with pytest.raises(CannotAttach, match="may not be traced"):
+                inject(target.pid, "pass")
+        finally:
+            tracer.terminate()
+            tracer.wait()
+        runs_what_is_injected(target, tmp_path)
+
+
+def test_an_attacher_that_is_told_to_end_in_the_middle_leaves_the_target_whole(tmp_path: Path) -> None:
+    program = (
+        f"import sys; sys.path.insert(0, {str(injector._ROOT)!r})\n"
+        "from autobrrr.attach.inject import inject\n"
+        "print('go', flush=True)\n"
+        "while True: inject(int(sys.argv[1]), 'pass')"
+    )
+    with child("spin") as target:
+        for turn in range(10):
+            attacher = subprocess.Popen(
+                [sys.executable, "-c", program, str(target.pid)],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            assert attacher.stdout is not None
+            attacher.stdout.readline()
+            time.sleep(0.05 + 0.007 * turn)
+            os.killpg(attacher.pid, signal.SIGINT if turn % 2 else signal.SIGTERM)
+            attacher.communicate()
+            assert target.alive()
+        runs_what_is_injected(target, tmp_path)
+
+
+def test_the_kinds_of_targets_are_all_tried_somewhere() -> None:
+    elsewhere = {"asleep", "locked", "sub_thread", "training"}
+    assert set(AWAKE) | elsewhere == set(KINDS)

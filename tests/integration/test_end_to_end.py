@@ -1,0 +1,152 @@
+"""The whole loop on real jobs: attach, judge, leave; and the weights are those of a run never touched."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from support.training import TrainingJob, autobrrr
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+StartJob = Callable[..., TrainingJob]
+KINDS = ("plain", "loader", "trainer", "gan", "accumulate")
+
+
+def test_two_runs_never_attached_agree_to_the_bit(job: StartJob) -> None:
+    first, second = (job("plain", "--steps", "200").finish() for _ in range(2))
+    assert first == second
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_diagnosed_job_trains_on_to_the_same_bits(kind: str, job: StartJob, tmp_path: Path) -> None:
+    attached = job(kind)
+    found = autobrrr(tmp_path, "diagnose", str(attached.pid), "--json")
+    assert found.code == 0, found.stderr
+    assert attached.alive()
+    trained = attached.finish()
+    assert found.json["steps"] is None or found.json["steps"] > 3
+    assert found.json["step_ns"]["count"] > 0
+    untouched = job(kind, "--steps", str(trained.steps)).finish(120)
+    assert trained == untouched
+
+
+def test_a_users_global_hook_is_called_by_the_users_steps_alone(job: StartJob, tmp_path: Path) -> None:
+    hooked = job("hooked")
+    assert autobrrr(tmp_path, "diagnose", str(hooked.pid), "--json").code == 0
+    hooked.finish()
+    assert "foreign 0 []" in hooked.lines
+
+
+def test_tiny_layers_in_a_loop_are_called_overhead_or_nothing(job: StartJob, tmp_path: Path) -> None:
+    found = autobrrr(tmp_path, "diagnose", str(job("plain").pid), "--json", "--for", "30s").json
+    assert found["regime"] in ("overhead", "mixed", "unknown"), found["reason"]
+    if found["regime"] == "overhead":
+        assert found["shares"]["overhead"] >= 0.5
+        assert sum(evidence["says"] == "overhead" for evidence in found["evidence"]) >= 2
+
+
+def test_large_matrix_products_are_never_called_overhead(job: StartJob, tmp_path: Path) -> None:
+    found = autobrrr(tmp_path, "diagnose", str(job("matmul").pid), "--json", "--for", "30s").json
+    assert found["regime"] not in ("overhead", "input", "host"), found["reason"]
+    assert found["reason"]
+
+
+def test_a_starved_loop_is_called_input_or_nothing(job: StartJob, tmp_path: Path) -> None:
+    found = autobrrr(tmp_path, "diagnose", str(job("starved").pid), "--json", "--for", "30s").json
+    assert found["regime"] in ("input", "mixed", "unknown"), found["reason"]
+    assert found["phases_ns"]["data_wait"] / found["step_ns"]["mean"] > 0.5
+
+
+def test_a_second_attach_joins_and_detach_leaves_nothing(job: StartJob, tmp_path: Path) -> None:
+    target = job("plain")
+    before = _footprint(target.pid)
+    assert autobrrr(tmp_path, "attach", str(target.pid), "--for", "3s", "--json", "--no-probe").code == 0
+    sidecars = _sidecars(tmp_path)
+    again = autobrrr(tmp_path, "attach", str(target.pid), "--for", "2s", "--json")
+    assert again.code == 0
+    assert again.json["final"] is True
+    assert len(sidecars) == 1
+    assert _sidecars(tmp_path) == sidecars
+    listed = autobrrr(tmp_path, "ls", "--json").json["jobs"]
+    assert any(line["pid"] == target.pid and line["attached"] for line in listed)
+    assert autobrrr(tmp_path, "detach", str(target.pid)).code == 0
+    _eventually(lambda: _footprint(target.pid) == before and not _sidecars(tmp_path))
+
+
+@pytest.mark.timeout(600)
+def test_fifty_cycles_leak_nothing(job: StartJob, tmp_path: Path) -> None:
+    # A session's modules are garbage afterwards, which only a full collection finds; a job that never
+    # comes to one would show the garbage, not a leak.
+    target = job("plain", "--collect-every", "500")
+
+    def cycle() -> None:
+        words = ("--for", "200ms", "--json", "--no-probe")
+        assert autobrrr(tmp_path, "attach", str(target.pid), *words).code == 0
+        assert autobrrr(tmp_path, "detach", str(target.pid)).code == 0
+
+    for _ in range(15):
+        cycle()
+    before, rss_before = _footprint(target.pid), psutil.Process(target.pid).memory_info().rss
+    for _ in range(50):
+        cycle()
+    _eventually(lambda: _footprint(target.pid) == before)
+    grown = psutil.Process(target.pid).memory_info().rss - rss_before
+    assert grown < 50 * 64 * 1024, f"{grown / 50 / 1024:.0f} KiB a cycle"
+    trained = target.finish()
+    assert trained == job("plain", "--steps", str(trained.steps)).finish(300)
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.05, 0.2, 0.5, 1.0, 1.5, 2.5, 4.0, 6.0, 9.0])
+def test_a_sidecar_killed_at_any_moment_leaves_a_training_job_as_it_was(
+    after_s: float, job: StartJob, tmp_path: Path
+) -> None:
+    target = job("plain")
+    before = _footprint(target.pid)
+    assert autobrrr(tmp_path, "attach", str(target.pid), "--for", "1ms", "--json").code == 0
+    time.sleep(after_s)
+    for pid in _sidecars(tmp_path):
+        os.kill(pid, signal.SIGKILL)
+    _eventually(lambda: _footprint(target.pid) == before)
+    trained = target.finish()
+    assert trained == job("plain", "--steps", str(trained.steps)).finish(120)
+
+
+def _footprint(pid: int) -> tuple[list[str], int]:
+    """What an agent would add: threads (as a count) and open files, by what they are."""
+    links = []
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            links.append(os.readlink(f"/proc/{pid}/fd/{fd}").split(":")[0])
+        except OSError:
+            continue
+    return sorted(links), len(os.listdir(f"/proc/{pid}/task"))
+
+
+def _sidecars(folder: Path) -> list[int]:
+    runtime = str(folder / "run")
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if (
+                process.environ().get("XDG_RUNTIME_DIR") == runtime
+                and "autobrrr.sidecar" in " ".join(process.cmdline())
+                and process.status() != psutil.STATUS_ZOMBIE
+            ):
+                found.append(process.pid)
+        except (psutil.Error, OSError):
+            continue
+    return sorted(found)
+
+
+def _eventually(holds: Callable[[], bool], timeout_s: float = 8) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -1,0 +1,85 @@
+"""Tuning a real job through the command line: bits, levers, recipes and exit codes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from autobrrr import recipe
+from support.training import TrainingJob, autobrrr
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+StartJob = Callable[..., TrainingJob]
+
+
+def test_a_job_tuned_with_bitwise_remedies_trains_to_the_same_bits(job: StartJob, tmp_path: Path) -> None:
+    tuned = job("plain")
+    found = autobrrr(tmp_path, "tune", str(tuned.pid), "--for", "12s", "--allow", "bitwise", "--json")
+    assert found.code == 0, found.stderr
+    assert found.json["class"] == "bitwise"
+    assert {trial["remedy"] for trial in found.json["trials"]} == {"optimizer.foreach", "gc.freeze"}
+    assert any(trial["steps"] for trial in found.json["trials"])
+    assert autobrrr(tmp_path, "detach", str(tuned.pid)).code == 0
+    trained = tuned.finish()
+    assert trained == job("plain", "--steps", str(trained.steps)).finish(120)
+
+
+def test_what_is_kept_is_proven_and_written_and_what_is_not_is_off(job: StartJob, tmp_path: Path) -> None:
+    tuned = job("plain")
+    file = tmp_path / "made.toml"
+    found = autobrrr(
+        tmp_path,
+        "tune",
+        str(tuned.pid),
+        "--for",
+        "20s",
+        "--only",
+        "optimizer.fused",
+        "--recipe",
+        str(file),
+        "--json",
+    )
+    assert found.code == 0, found.stderr
+    (trial,) = found.json["trials"]
+    if found.json["kept"]:
+        assert found.json["interval"][0] > 1
+        assert recipe.load(file).remedies[0].name == "optimizer.fused"
+        assert found.json["recipe"] == str(file)
+    else:
+        assert found.json["speedup"] == 1.0
+        assert trial["outcome"] in ("undone", "skipped", "refused")
+        assert not file.exists()
+    detached = autobrrr(tmp_path, "detach", str(tuned.pid))
+    assert detached.code == 0
+    assert ("optimizer.fused" in detached.stderr) == bool(found.json["kept"])
+    assert tuned.finish().steps > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--only", "optimizer.fuse"], "no such remedy"),
+        (["--allow", "fast"], "no such class"),
+        (["--recipe", "/nowhere/r.toml"], "no folder"),
+    ],
+)
+def test_what_can_not_be_is_a_usage_error_and_leaves_the_job_alone(
+    words: list[str], says: str, job: StartJob, tmp_path: Path
+) -> None:
+    target = job("plain")
+    found = autobrrr(tmp_path, "tune", str(target.pid), "--for", "4s", *words)
+    assert found.code == 2, found.stderr
+    assert says in found.stderr
+    assert found.stdout == ""
+    autobrrr(tmp_path, "detach", str(target.pid))
+    assert target.alive()
+
+
+def test_a_script_to_relaunch_is_not_built_yet_and_says_so(tmp_path: Path) -> None:
+    for words in (["--", "python", "train.py", "--lr", "1"], ["--trials", "3", "--", "python", "x.py"]):
+        found = autobrrr(tmp_path, "tune", *words)
+        assert found.code == 2
+        assert "not built yet" in found.stderr

@@ -1,0 +1,210 @@
+"""Small training loops of many kinds: each returns (step, things to fingerprint)."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+
+def dropout():
+    model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Dropout(), nn.Linear(32, 4))
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def step():
+        optimizer.zero_grad()
+        model(torch.randn(8, 16)).square().mean().backward()
+        optimizer.step()
+
+    return step, (model, optimizer)
+
+
+def convolution():
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 2)
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, foreach=True)
+
+    def step():
+        model(torch.randn(4, 3, 8, 8)).sum().backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step, (model, optimizer)
+
+
+def lbfgs():
+    model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 1))
+    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=3)
+
+    def step():
+        x = torch.randn(12, 6)
+
+        def closure():
+            optimizer.zero_grad()
+            loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+
+    return step, (model, optimizer)
+
+
+def _checkpointed(reentrant):
+    model = nn.ModuleList([nn.Linear(8, 8), nn.Dropout(0.3), nn.Linear(8, 8)])
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def step():
+        x = torch.randn(4, 8, requires_grad=True)
+        for layer in model:
+            x = checkpoint(layer, x, use_reentrant=reentrant)
+        optimizer.zero_grad()
+        x.square().sum().backward()
+        optimizer.step()
+
+    return step, (model, optimizer)
+
+
+def checkpoint_reentrant():
+    return _checkpointed(True)
+
+
+def checkpoint_not_reentrant():
+    return _checkpointed(False)
+
+
+def amp():
+    model = nn.Sequential(nn.Linear(16, 16), nn.LayerNorm(16), nn.GELU(), nn.Linear(16, 16))
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def step():
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = model(torch.randn(8, 16)).float().square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    return step, (model, optimizer)
+
+
+def scaler():
+    model = nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scale = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=1000)
+    count = [0]
+
+    def step():
+        count[0] += 1
+        optimizer.zero_grad()
+        loss = model(torch.randn(4, 8)).square().mean()
+        if count[0] % 7 == 0:
+            loss = loss * float("inf")
+        scale.scale(loss).backward()
+        scale.step(optimizer)
+        scale.update()
+
+    return step, (model, optimizer)
+
+
+def gan():
+    generator, critic = nn.Linear(4, 8), nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.2), nn.Linear(8, 1))
+    opt_g = torch.optim.Adam(generator.parameters())
+    opt_c = torch.optim.Adam(critic.parameters())
+
+    def step():
+        for _ in range(3):
+            opt_c.zero_grad()
+            (
+                critic(torch.randn(6, 8)).mean() - critic(generator(torch.randn(6, 4)).detach()).mean()
+            ).backward()
+            opt_c.step()
+        opt_g.zero_grad()
+        (-critic(generator(torch.randn(6, 4))).mean()).backward()
+        opt_g.step()
+
+    return step, (generator, critic, opt_g, opt_c)
+
+
+def lstm():
+    model = nn.LSTM(6, 8, num_layers=2, dropout=0.2)
+    optimizer = torch.optim.RMSprop(model.parameters())
+
+    def step():
+        optimizer.zero_grad()
+        model(torch.randn(5, 3, 6))[0].square().sum().backward()
+        optimizer.step()
+
+    return step, (model, optimizer)
+
+
+def sparse():
+    model = nn.Embedding(50, 6, sparse=True)
+    optimizer = torch.optim.SparseAdam(model.parameters())
+
+    def step():
+        optimizer.zero_grad()
+        model(torch.randint(0, 50, (9,))).square().sum().backward()
+        optimizer.step()
+
+    return step, (model, optimizer)
+
+
+def by_hand():
+    model = nn.Linear(8, 8)
+
+    def step():
+        model.zero_grad()
+        model(torch.randn(4, 8)).square().sum().backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.sub_(0.01 * parameter.grad)
+
+    return step, (model,)
+
+
+def loader():
+    class Numbers(torch.utils.data.Dataset):
+        def __len__(self):
+            return 40
+
+        def __getitem__(self, index):
+            return torch.full((6,), float(index)), index % 2
+
+    model = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.1), nn.Linear(8, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+    data = torch.utils.data.DataLoader(Numbers(), batch_size=10, shuffle=True, num_workers=2)
+
+    def batches():
+        while True:
+            yield from data
+
+    source = batches()
+
+    def step():
+        x, y = next(source)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+    return step, (model, optimizer)
+
+
+KINDS = {
+    kind.__name__: kind
+    for kind in (
+        dropout,
+        convolution,
+        lbfgs,
+        checkpoint_reentrant,
+        checkpoint_not_reentrant,
+        amp,
+        scaler,
+        gan,
+        lstm,
+        sparse,
+        by_hand,
+        loader,
+    )
+}

@@ -1,0 +1,168 @@
+"""Targets for attach tests: small Python processes of many kinds and versions, and a probe to inject."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from autobrrr.attach import bundle
+
+STANDIN = Path(__file__).resolve().parent / "standin"
+PACKAGE = Path(bundle.__file__).resolve().parents[1]
+VERSIONS = ("3.10", "3.11", "3.12", "3.13")
+
+# Every target prints "ready" and then works until it is killed; it counts in `beats`.
+KINDS = {
+    "spin": "while True:\n    for i in range(20000): beats += i",
+    "malloc": "while True:\n    kept = [bytes(n) for n in range(600, 4000, 7)]; beats += 1",
+    "gil_held": "import re\nwhile True:\n    re.match(r'(a?){21}a{21}', 'a' * 21); beats += 1",
+    "compiling": "text = '\\n'.join(f'x{n} = [i * {n} for i in range(3)]' for n in range(800))\n"
+    "while True:\n    compile(text, 'made', 'exec'); beats += 1",
+    "short_sleeps": "import time\nwhile True:\n    time.sleep(0.05); beats += 1",
+    "asleep": "import time\nwhile True:\n    time.sleep(1000)",
+    "locked": "import _thread\nlock = _thread.allocate_lock(); lock.acquire()\nlock.acquire()",
+    "sub_thread": "import threading\n"
+    "def train():\n    n = 0\n    while True: n += 1\n"
+    "thread = threading.Thread(target=train, daemon=True); thread.start(); thread.join()",
+    "with_sleeper": "import threading, time\n"
+    "threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\n"
+    "while True:\n    for i in range(20000): beats += i",
+    "training": "import torch\n"
+    "parameter = torch.Tensor(1.0)\n"
+    "optimizer = torch.optim.SGD([parameter])\n"
+    "while True:\n    torch.Tensor().backward(); optimizer.step(); beats += 1",
+}
+NEEDS_TORCH = {"training"}
+
+
+def interpreters() -> dict[str, str]:
+    """Pythons of this machine by version; the running one, pyenv's, and those on PATH."""
+    found = {f"{sys.version_info[0]}.{sys.version_info[1]}": sys.executable}
+    for version in VERSIONS:
+        places = [
+            *sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python3")),
+            *(Path(folder) / f"python{version}" for folder in os.environ.get("PATH", "").split(":")),
+        ]
+        for place in places:
+            if version not in found and "shims" not in place.parts and place.exists():
+                found[version] = str(place)
+    return found
+
+
+@dataclass
+class Child:
+    """A running target."""
+
+    process: subprocess.Popen[str]
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    def threads(self) -> int:
+        return len(os.listdir(f"/proc/{self.pid}/task"))
+
+
+@contextmanager
+def child(
+    kind: str,
+    python: str = sys.executable,
+    *,
+    standin: bool = False,
+    prefix: tuple[str, ...] = (),
+    source: str | None = None,
+    words: tuple[str, ...] = (),
+) -> Iterator[Child]:
+    """Start a target and wait until it works.
+
+    Args:
+        kind: One of `KINDS`, or any name where `source` is given.
+        standin: The stand-in torch is imported first.
+        prefix: What stands before the interpreter (`unshare -m`).
+    """
+    body = KINDS[kind] if source is None else source
+    first = "import torch\n" if standin else ""
+    text = f"{first}beats = 0\nprint('ready', flush=True)\n{body}\n"
+    environment = {**os.environ, "PYTHONPATH": str(STANDIN) if standin or kind in NEEDS_TORCH else ""}
+    process = subprocess.Popen(
+        [*prefix, python, "-c", text, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n", process.communicate()
+        time.sleep(0.05)  # out of the print, into the work
+        yield Child(process)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def eventually(holds: Callable[[], bool], timeout_s: float = 10) -> None:
+    """Wait until something holds."""
+    end_s = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < end_s
+        time.sleep(0.005)
+
+
+def leaves(file: Path, words: str = "ran") -> str:
+    """Source to inject: writes a file in one go, and gives the used memory back."""
+    return (
+        "import ctypes, os\n"
+        f"with open({str(file) + '.part'!r}, 'w') as out: out.write({words!r})\n"
+        f"os.rename({str(file) + '.part'!r}, {str(file)!r})\n"
+        "ctypes.CDLL(None).munmap(ctypes.c_void_p(mapped[0]), ctypes.c_size_t(mapped[1]))\n"
+    )
+
+
+PROBE_AGENT = """
+import os, socket, sys, threading
+from . import protocol
+from ..remedies import registry
+
+
+def start(boot):
+    link = socket.socket(socket.AF_UNIX)
+    link.connect(boot["link"])
+    ring = os.memfd_create("ring")
+    facts = {
+        "pid": os.getpid(), "python": sys.version.split()[0], "torch": sys.modules["torch"].__version__,
+        "script": "", "argv": [name for name in sys.modules if "autobrrr" in name], "train_tid": 0,
+        "threads": None, "bundle": boot["bundle"], "method": boot["method"],
+    }
+    hello = protocol.encode({"event": "hello", "token": TOKEN, "ring_fd": True, "facts": facts})
+    socket.send_fds(link, [hello], [ring])
+    os.close(ring)
+    try:
+        protocol.receive(link)
+    except protocol.Closed:
+        link.close()
+    import ctypes
+    ctypes.CDLL(None).munmap(ctypes.c_void_p(boot["mapped"][0]), ctypes.c_size_t(boot["mapped"][1]))
+"""
+
+
+def probe_bundle(
+    folder: Path, token: str = 'boot["token"]', main: str = PROBE_AGENT
+) -> tuple[bundle.Entry, ...]:
+    """A bundle with an agent that says hello, waits for the end of the link, and ends."""
+    for room in bundle.ROOMS:
+        (folder / room).mkdir(parents=True)
+        (folder / room / "__init__.py").write_text("")
+    for shared in ("agent/protocol.py", "agent/job.py", "remedies/registry.py"):
+        (folder / shared).write_bytes((PACKAGE / shared).read_bytes())
+    (folder / "agent" / "main.py").write_text(main.replace("TOKEN", token))
+    return bundle.entries(folder)

@@ -1,0 +1,318 @@
+"""Synthetic measurements of jobs: built from where the step goes, as the agent would have seen it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from autobrrr.diagnosis.measurements import Measurements, PhaseFigures, Probing, phase_figures
+from autobrrr.records import (
+    Anatomy,
+    FrameCount,
+    FrameSamples,
+    HostSample,
+    JobFacts,
+    OpTime,
+    ShadowPoint,
+    ShadowProbe,
+    TracedSteps,
+)
+
+PID = 4242
+MS = 1_000_000
+WOBBLE = (0.99, 1.01, 1.0, 1.02, 0.98, 1.0)  # six steps never take quite the same time
+PHASE_SHARES = {"data_wait": 0.02, "forward": 0.38, "backward": 0.4, "optimizer": 0.18, "other": 0.02}
+
+
+def steady(step_ns: float, steps: int = 60) -> np.ndarray:
+    """Durations that vary by 2 % in turns."""
+    return np.array([int(step_ns * WOBBLE[i % len(WOBBLE)]) for i in range(steps)], dtype=np.int64)
+
+
+def sampled(
+    step_ns: float, shares: dict[str, float], steps: int = 24, batch: int = 32
+) -> PhaseFigures | None:
+    """Phases of sampled steps."""
+    durations = steady(step_ns, steps)
+    columns = {
+        f"{name}_ns": (durations * share).astype(np.int64)
+        for name, share in shares.items()
+        if name != "other"
+    }
+    columns["samples"] = np.full(steps, batch, dtype=np.int64)
+    columns["minor_faults"] = np.zeros(steps, dtype=np.int64)
+    return phase_figures(durations, columns)
+
+
+def traced(
+    step_ns: float = 2.6 * MS,
+    shares: dict[str, float] = PHASE_SHARES,
+    *,
+    kernels: float | dict[str, float] = 0.1,
+    compute: float = 0.5,
+    operations: int = 800,
+    op_cost_ns: int | None = 2_000,
+    run_delay_share: float | None = 0.01,
+    wobble: tuple[float, ...] = WOBBLE,
+    slowdown: float = 2.0,
+    ops: tuple[str, ...] = ("aten.addmm.default", "aten.mul.Tensor"),
+) -> TracedSteps:
+    """Traced steps of a job; `kernels` is the part of each phase in which kernels work."""
+    inside = dict.fromkeys(shares, kernels) if isinstance(kernels, float) else kernels
+    plain = {name: step_ns * share for name, share in shares.items()}
+    kernel = {name: plain[name] * inside.get(name, 0.0) for name in plain}
+    total = sum(kernel.values())
+    return TracedSteps(
+        status="ok",
+        kernel_ns=[int(total * factor) for factor in wobble],
+        traced_step_ns=[int(step_ns * slowdown * factor) for factor in wobble],
+        plain_step_ns=[int(step_ns * factor) for factor in wobble],
+        operations=[operations] * len(wobble),
+        kernel_by_phase_ns=kernel,
+        plain_by_phase_ns=plain,
+        by_op=[
+            OpTime(op=ops[0], count=operations / 2, kernel_ns=total * compute),
+            OpTime(op=ops[1], count=operations / 2, kernel_ns=total * (1 - compute)),
+        ],
+        op_floor_ns=2_600,
+        op_cost_ns=op_cost_ns,
+        run_delay_share=run_delay_share,
+    )
+
+
+def probed(
+    step_ns: float = 2.6 * MS,
+    *,
+    fixed: float = 0.95,
+    batch: int = 32,
+    optimizer: float = 0.15,
+    reconstruction: float = 0.95,
+    factors: tuple[float, ...] = (0.25, 0.5, 1, 2),
+    noise: float = 0.01,
+    curve: Callable[[float], float] | None = None,
+    faults: tuple[int, ...] = (0, 0, 0, 0),
+) -> ShadowProbe:
+    """A probe of a job whose step is `fixed` + the rest times the batch; `curve` bends it."""
+    grows = curve or (lambda factor: fixed + (1 - fixed) * factor)
+    points = []
+    for factor, minor_faults in zip(factors, faults, strict=False):
+        replay = step_ns * (grows(factor) - 1 + reconstruction - optimizer)
+        durations = [int(replay * (1 + noise * (i - 2))) for i in range(5)]
+        points.append(ShadowPoint(batch=int(batch * factor), shadow_ns=durations, minor_faults=minor_faults))
+    return ShadowProbe(
+        status="ok", batch=batch, points=points, optimizer_ns=int(step_ns * optimizer), step_ns=int(step_ns)
+    )
+
+
+def frames(
+    loader: int = 0, host: int = 0, model: int = 0, queue_empty_share: float | None = None
+) -> FrameSamples:
+    """Sampled stacks: so many in the loader, in the loop's own code, in the model."""
+    places = [
+        FrameCount(where="train.py:31 make_batch", phase="data_wait", in_loader=True, samples=loader),
+        FrameCount(where="train.py:77 log_metrics", phase="other", in_loader=False, samples=host),
+        FrameCount(where="model.py:12 forward", phase="forward", in_loader=False, samples=model),
+    ]
+    return FrameSamples(
+        samples=loader + host + model,
+        places=[place for place in places if place.samples],
+        queue_empty_share=queue_empty_share,
+    )
+
+
+def machine(run_delay_share: float | None = 0.01, steal_share: float | None = 0.0) -> tuple[HostSample, ...]:
+    """Ten looks at the machine."""
+    return tuple(
+        HostSample(
+            t_ns=i * 500 * MS,
+            cpu_share=1.0,
+            rss_bytes=1 << 28,
+            threads=3,
+            run_delay_share=run_delay_share,
+            steal_share=steal_share,
+            children_cpu_share=None,
+        )
+        for i in range(10)
+    )
+
+
+def anatomy(
+    workers: int | None = None,
+    optimizers: tuple[str, ...] = ("AdamW",),
+    tensors: int = 12,
+    state_bytes: int = 1 << 20,
+    compiled: bool = False,
+) -> Anatomy:
+    """A loop with one model."""
+    return Anatomy(
+        source="optimizer",
+        optimizers=list(optimizers),
+        parameters=100_000,
+        parameter_tensors=tensors,
+        parameter_bytes=400_000,
+        state_bytes=state_bytes,
+        backwards_per_step=1,
+        roots=["Net"],
+        compiled=compiled,
+        loader_workers=workers,
+        loader_prefetch=2 if workers else None,
+    )
+
+
+def facts(threads: int = 1, cuda: bool = False, compiled: bool = False) -> JobFacts:
+    """An ordinary job."""
+    return JobFacts(
+        pid=PID,
+        python="3.11.7",
+        torch="2.13.0",
+        script="train.py",
+        argv=[],
+        train_tid=PID,
+        threads=threads,
+        cuda=cuda,
+        compiled=compiled,
+    )
+
+
+def measured(
+    step_ns: float = 2.6 * MS,
+    shares: dict[str, float] = PHASE_SHARES,
+    *,
+    trace: TracedSteps | None = None,
+    probe: ShadowProbe | None = None,
+    stacks: FrameSamples | None = None,
+    workers: int | None = None,
+    host: tuple[HostSample, ...] | None = None,
+    probing: Probing = "on",
+    readonly: bool = False,
+    steps: int = 60,
+    build: Anatomy | None = None,
+    job: JobFacts | None = None,
+    cores: int | None = 4,
+) -> Measurements:
+    """Measurements of a job on a quiet machine."""
+    return Measurements(
+        pid=PID,
+        step_ns=steady(step_ns, steps),
+        phases=sampled(step_ns, shares),
+        facts=job or facts(),
+        anatomy=build or anatomy(workers),
+        traced=trace,
+        probe=probe,
+        frames=stacks,
+        host=machine() if host is None else host,
+        readonly=readonly,
+        probing=probing,
+        cores=cores,
+    )
+
+
+def tiny_mlp(host: tuple[HostSample, ...] | None = None) -> Measurements:
+    """Kernels of microseconds between operators of microseconds."""
+    return measured(trace=traced(kernels=0.25, operations=780), probe=probed(fixed=0.95), host=host)
+
+
+def big_matmul() -> Measurements:
+    """Large matrix products and nothing else."""
+    step_ns = 46.0 * MS
+    return measured(
+        step_ns,
+        trace=traced(step_ns, kernels=0.95, compute=0.9, operations=60),
+        probe=probed(step_ns, fixed=0.02),
+    )
+
+
+def optimizer_bound() -> Measurements:
+    """AdamW over millions of parameters, a batch of eight: flat in the batch, and not overhead."""
+    step_ns = 20.0 * MS
+    shares = {"data_wait": 0.0, "forward": 0.07, "backward": 0.13, "optimizer": 0.8, "other": 0.0}
+    return measured(
+        step_ns,
+        shares,
+        trace=traced(step_ns, shares, kernels=0.93, compute=0.08, operations=120),
+        probe=probed(step_ns, fixed=0.91, optimizer=0.78),
+    )
+
+
+def dense_embedding() -> Measurements:
+    """Gradients of a whole embedding table for sixteen samples."""
+    step_ns = 60.0 * MS
+    shares = {"data_wait": 0.0, "forward": 0.05, "backward": 0.45, "optimizer": 0.5, "other": 0.0}
+    return measured(
+        step_ns,
+        shares,
+        trace=traced(step_ns, shares, kernels=0.8, compute=0.02, operations=90),
+        probe=probed(step_ns, fixed=0.97, optimizer=0.5),
+    )
+
+
+def lstm() -> Measurements:
+    """Half of it fixed, none of it dispatch: small products inside one operator."""
+    step_ns = 12.0 * MS
+    return measured(
+        step_ns,
+        trace=traced(step_ns, kernels=0.93, compute=0.85, operations=90, ops=("aten.lstm", "aten.mul")),
+        probe=probed(step_ns, fixed=0.46),
+    )
+
+
+def python_heavy() -> Measurements:
+    """Python loops in forward: hardly an operator to count, and nothing that grows."""
+    shares = {"data_wait": 0.0, "forward": 0.9, "backward": 0.06, "optimizer": 0.04, "other": 0.0}
+    return measured(
+        shares=shares, trace=traced(shares=shares, kernels=0.06, operations=60), probe=probed(fixed=0.99)
+    )
+
+
+STARVED = {"data_wait": 0.7, "forward": 0.12, "backward": 0.12, "optimizer": 0.05, "other": 0.01}
+HOSTED = {"data_wait": 0.02, "forward": 0.12, "backward": 0.12, "optimizer": 0.05, "other": 0.69}
+BLENDED = {"data_wait": 0.02, "forward": 0.36, "backward": 0.4, "optimizer": 0.2, "other": 0.02}
+
+
+def starved_without_workers() -> Measurements:
+    """Batches are made on the training thread."""
+    step_ns = 10.0 * MS
+    return measured(
+        step_ns,
+        STARVED,
+        trace=traced(step_ns, STARVED, kernels={"forward": 0.4, "backward": 0.4, "optimizer": 0.2}),
+        probe=probed(step_ns, reconstruction=0.3, optimizer=0.05),
+        stacks=frames(loader=105, model=45),
+        workers=0,
+    )
+
+
+def starved_with_workers() -> Measurements:
+    """Two workers can't keep up; waits come in bursts, so no trace passes."""
+    step_ns = 10.0 * MS
+    return measured(
+        step_ns,
+        STARVED,
+        trace=traced(step_ns, STARVED, wobble=(0.3, 2.0, 0.3, 2.0, 0.3, 2.0)),
+        probe=probed(step_ns, reconstruction=0.3, optimizer=0.05),
+        stacks=frames(loader=70, model=80, queue_empty_share=0.8),
+        workers=2,
+    )
+
+
+def metrics_loop() -> Measurements:
+    """The user's own bookkeeping between the steps."""
+    step_ns = 10.0 * MS
+    inside = {"forward": 0.5, "backward": 0.5, "optimizer": 0.3, "other": 0.02}
+    return measured(
+        step_ns,
+        HOSTED,
+        trace=traced(step_ns, HOSTED, kernels=inside, operations=200),
+        probe=probed(step_ns, reconstruction=0.3, optimizer=0.05),
+        stacks=frames(host=110, model=40),
+    )
+
+
+def blend() -> Measurements:
+    """A small transformer: a third overhead, the rest in kernels of both kinds."""
+    return measured(
+        shares=BLENDED,
+        trace=traced(shares=BLENDED, kernels=0.6, compute=0.5, operations=400),
+        probe=probed(fixed=0.4),
+    )

@@ -1,0 +1,43 @@
+"""How a test's training job meets its test: it says when it trains, and ends when it is told to.
+
+A job trains `--steps` steps, or, with `--until FILE`, until that file exists. It prints
+`training` after its third step, and at the end `steps N` and `fingerprint HEX`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import random
+from collections.abc import Iterator
+
+import numpy
+import torch
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=0)
+    parser.add_argument("--until", default="")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--collect-every", type=int, default=0, help="steps between garbage collections")
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    torch.manual_seed(7)
+    random.seed(7)
+    numpy.random.seed(7)
+    return args
+
+
+def steps(args: argparse.Namespace) -> Iterator[int]:
+    """Step numbers; says `training` once the third step has ended."""
+    number = 0
+    while number < args.steps if args.steps else not os.path.exists(args.until):
+        yield number
+        number += 1
+        if args.collect_every and number % args.collect_every == 0:
+            gc.collect()
+        if number == 3:
+            print("training", flush=True)
+    print("steps", number, flush=True)

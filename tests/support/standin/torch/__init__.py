@@ -1,0 +1,42 @@
+"""A stand-in for torch where there is no wheel: what the agent touches, and nothing that computes.
+
+Optimizers fire the same global hooks as the real ones; a file called libtorch_python.so is mapped.
+"""
+
+import mmap
+import os
+
+from .version import __version__
+
+with open(os.path.join(os.path.dirname(__file__), "lib", "libtorch_python.so"), "rb") as _file:
+    _mapped = mmap.mmap(_file.fileno(), 0, prot=mmap.PROT_READ)
+
+from . import autograd, nn, optim, utils
+
+_threads = 1
+
+
+class Tensor:
+    """A number that can be asked for its gradient."""
+
+    def __init__(self, value=0.0):
+        self.value, self.grad = value, None
+
+    def backward(self):
+        autograd.backward(self)
+
+
+def get_num_threads():
+    return _threads
+
+
+def set_num_threads(count):
+    global _threads
+    _threads = count
+
+
+def is_grad_enabled():
+    return True
+
+
+__all__ = ["Tensor", "__version__", "autograd", "get_num_threads", "nn", "optim", "set_num_threads", "utils"]

@@ -1,0 +1,5 @@
+"""Backward: burns a little time, so that a step has a duration."""
+
+
+def backward(tensors, grad_tensors=None):
+    sum(range(2000))

@@ -1,0 +1,5 @@
+"""Where torch keeps its modules."""
+
+from . import module
+
+__all__ = ["module"]

@@ -1,0 +1,5 @@
+"""Only the data loader."""
+
+from . import data
+
+__all__ = ["data"]

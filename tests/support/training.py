@@ -1,0 +1,133 @@
+"""Real training jobs for tests: start, wait until they train, end, read the fingerprint."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+JOBS = Path(__file__).resolve().parent / "jobs"
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """An environment whose runtime, state and cache folders lie in a test's own folder."""
+    runtime = folder / "run"
+    runtime.mkdir(mode=0o700, exist_ok=True)
+    return {
+        **os.environ,
+        "XDG_RUNTIME_DIR": str(runtime),
+        "XDG_STATE_HOME": str(folder / "state"),
+        "XDG_CACHE_HOME": str(folder / "cache"),
+        "OMP_NUM_THREADS": "1",
+        "NO_COLOR": "1",
+    }
+
+
+@dataclass(frozen=True)
+class Finished:
+    """How many steps a job trained, and what came out, to the bit."""
+
+    steps: int
+    fingerprint: str
+
+
+@dataclass
+class TrainingJob:
+    """A child process that trains one of the scripts in `jobs/`."""
+
+    process: subprocess.Popen[str]
+    stop_file: Path
+    lines: list[str] = field(default_factory=list)
+    training: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def finish(self, timeout_s: float = 60) -> Finished:
+        """Let the job end by itself; returns what it trained."""
+        self.stop_file.touch()
+        assert self.process.wait(timeout_s) == 0, self.lines
+        self._reader.join(timeout_s)
+        said = dict(
+            line.split(maxsplit=1) for line in self.lines if line.startswith(("steps", "fingerprint"))
+        )
+        return Finished(steps=int(said["steps"]), fingerprint=said["fingerprint"])
+
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    def kill(self) -> None:
+        if self.alive():
+            self.process.send_signal(signal.SIGCONT)
+            self.process.kill()
+        self.process.wait()
+        self._reader.join(10)
+
+    def follow(self) -> None:
+        """Read the job's output in a thread of our own."""
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line.rstrip())
+            if line.startswith("training"):
+                self.training.set()
+
+
+def start(name: str, folder: Path, *words: str, prefix: list[str] | None = None) -> TrainingJob:
+    """Start `jobs/NAME.py` and wait until it trains.
+
+    Args:
+        words: The job's arguments; without `--steps` it trains until `finish()`.
+        prefix: What stands before the script; the current Python where it is None.
+    """
+    stop_file = folder / f"stop-{name}"
+    until = [] if "--steps" in words else ["--until", str(stop_file)]
+    process = subprocess.Popen(
+        [*(prefix or [sys.executable]), str(JOBS / f"{name}.py"), *words, *until],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment(folder),
+    )
+    job = TrainingJob(process=process, stop_file=stop_file)
+    job.follow()
+    assert job.training.wait(90), job.lines
+    return job
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one command left."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def json(self) -> dict[str, object]:
+        """The last line of standard output."""
+        found = json.loads(self.stdout.strip().splitlines()[-1])
+        assert isinstance(found, dict)
+        return found
+
+
+def autobrrr(folder: Path, *words: str, timeout_s: float = 120) -> Outcome:
+    """Run one command of ours as a user does: in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "autobrrr", *words],
+        capture_output=True,
+        text=True,
+        env=environment(folder),
+        timeout=timeout_s,
+        check=False,
+    )
+    return Outcome(done.returncode, done.stdout, done.stderr)

@@ -1,0 +1,195 @@
+"""A simulated job for the tuner: noise that clings, drift, slow steps, evaluations; no real time passes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.signal import lfilter
+
+from autobrrr.agent import ring
+from autobrrr.errors import TargetGone
+from autobrrr.records import Anatomy, ExactnessClass, JobFacts
+from autobrrr.tuner.bench import STEP, Applied, LeverLost, NotApplied, Steps
+
+CHUNK = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effect:
+    """What one remedy does to the simulated job."""
+
+    speed: float = 1.0  # factor on speed
+    cls: ExactnessClass = "rounding"
+    refuses: str | None = None
+    beside: Mapping[str, float] = field(default_factory=dict)  # another factor where that remedy is on too
+    lost_after_steps: int | None = None
+    pause_ns: int = 0
+
+
+@dataclass
+class SimulatedJob:
+    """Implements `tuner.bench.Bench`.
+
+    Steps take `base_ns` times exp(noise + drift), AR(1) noise of standard deviation `noise` and
+    lag-one correlation `cling`, a sine of drift of `drift` from lowest to highest.
+    """
+
+    effects: Mapping[str, Effect] = field(default_factory=dict)
+    seed: int = 0
+    base_ns: float = 1_000_000.0
+    noise: float = 0.05
+    cling: float = 0.5
+    drift: float = 0.06
+    drift_steps: int = 2000
+    slow_share: float = 0.005
+    evaluation_every: int = 500
+    checkpoint_every: int = 700
+    switch_ns: int = 5_000_000
+    threads: int = 2
+    cores: int | None = 2
+    cancel_after_steps: int | None = None
+    gone_after_steps: int | None = None
+    stuck_with: str | None = None  # no step ends while this remedy is on
+    stands_still: bool = False
+    anatomy: Anatomy | None = None
+
+    def __post_init__(self) -> None:
+        self.facts = JobFacts(
+            pid=4711,
+            python="3.11.7",
+            torch="2.13.0",
+            script="train.py",
+            argv=["train.py"],
+            train_tid=4711,
+            threads=self.threads,
+        )
+        self._random = np.random.default_rng(self.seed)
+        self._phase = self._random.uniform(0, 2 * np.pi)
+        self._carry = 0.0
+        self._noise: NDArray[np.float64] = np.empty(0)
+        self._records = np.zeros(CHUNK, dtype=STEP)
+        self._count = 0
+        self._clock_ns = 0
+        self._arm = 0
+        self._changed = False
+        self._pause_ns = 0
+        self._tokens = 0
+        self.on: dict[int, tuple[str, dict[str, object], int]] = {}
+        self.history: list[tuple[str, str]] = []
+        self._lost: dict[int, str] = {}
+
+    @property
+    def names_on(self) -> list[str]:
+        return [name for name, _, _ in self.on.values()]
+
+    def apply(self, remedy: str, options: Mapping[str, object]) -> Applied:
+        self._pass(self.switch_ns)
+        effect = self.effects.get(self._key(remedy, options), self.effects.get(remedy, Effect()))
+        if effect.refuses is not None:
+            raise NotApplied(effect.refuses)
+        self._tokens += 1
+        self.on[self._tokens] = (remedy, dict(options), self._count)
+        self.history.append(("apply", remedy))
+        self._arm, self._changed = self._arm + 1, True
+        self._pause_ns = effect.pause_ns
+        return Applied(token=self._tokens, seq=self._count, cls=effect.cls)
+
+    def undo(self, token: int) -> int:
+        if token in self._lost:
+            return self._count
+        if token not in self.on:
+            raise LeverLost(f"no lever {token}")
+        self._pass(self.switch_ns)
+        if token in self.on:
+            self.history.append(("undo", self.on.pop(token)[0]))
+        self._arm, self._changed = self._arm + 1, True
+        return self._count
+
+    def lost(self) -> Mapping[int, str]:
+        return dict(self._lost)
+
+    def next_seq(self) -> int:
+        return self._count
+
+    def steps(self, first_seq: int, count: int, timeout_ns: int) -> Steps:
+        deadline_ns = self._clock_ns + timeout_ns
+        if self.stands_still or self.stuck_with in self.names_on:
+            self._clock_ns = deadline_ns
+            return self._records[first_seq : self._count].copy()
+        while self._count < first_seq + count and self._clock_ns < deadline_ns and not self.cancelled():
+            self._run(min(16, first_seq + count - self._count))
+        return self._records[first_seq : self._count].copy()
+
+    def now_ns(self) -> int:
+        return self._clock_ns
+
+    def cancelled(self) -> bool:
+        return self.cancel_after_steps is not None and self._count >= self.cancel_after_steps
+
+    def _pass(self, ns: int) -> None:
+        """Training goes on while a command is under way: at least to the next boundary."""
+        until_ns = self._clock_ns + ns
+        self._run(1)
+        while self._clock_ns < until_ns:
+            self._run(1)
+
+    def _run(self, count: int) -> None:
+        if self.gone_after_steps is not None and self._count >= self.gone_after_steps:
+            raise TargetGone("pid 4711 has ended")
+        first, count = self._count, max(1, min(count, CHUNK))
+        while len(self._records) < first + count:
+            self._records = np.concatenate([self._records, np.zeros_like(self._records)])
+        numbers = np.arange(first, first + count)
+        drift = self.drift / 2 * np.sin(2 * np.pi * numbers / self.drift_steps + self._phase)
+        took = self.base_ns * np.exp(self._draw(count) + drift) / self._speed()
+        took = np.where(self._random.random(count) < self.slow_share, 3 * took, took)
+        records = self._records[first : first + count]
+        if self.checkpoint_every:
+            took = np.where(numbers % self.checkpoint_every == self.checkpoint_every - 1, 20 * took, took)
+        if self.evaluation_every:
+            evaluating = numbers % self.evaluation_every == self.evaluation_every - 1
+            took = np.where(evaluating, 15 * took, took)
+            records["flags"] = np.where(evaluating, ring.EVALUATION, 0)
+        ends = self._clock_ns + np.cumsum(took.astype(np.int64))
+        records["seq"], records["arm"] = numbers, self._arm
+        records["end_ns"], records["start_ns"] = ends, ends - took.astype(np.int64)
+        if self._changed:
+            records["flags"][0] |= ring.LEVER
+            records["own_ns"][0] = self._pause_ns
+            self._changed = False
+        self._clock_ns = int(ends[-1])
+        self._count += count
+        self._lose()
+
+    def _draw(self, count: int) -> NDArray[np.float64]:
+        while len(self._noise) < count:
+            fresh = self._random.normal(0, self.noise * np.sqrt(1 - self.cling**2), CHUNK)
+            noise, carry = lfilter([1.0], [1.0, -self.cling], fresh, zi=[self.cling * self._carry])
+            self._carry = float(carry[0]) / self.cling if self.cling else 0.0
+            self._noise = np.concatenate([self._noise, noise])
+        drawn, self._noise = self._noise[:count], self._noise[count:]
+        return drawn
+
+    def _speed(self) -> float:
+        speed = 1.0
+        names = self.names_on
+        for name, options, _ in self.on.values():
+            effect = self.effects.get(self._key(name, options), self.effects.get(name, Effect()))
+            beside = [factor for other, factor in effect.beside.items() if other in names]
+            speed *= beside[0] if beside else effect.speed
+        return speed
+
+    def _lose(self) -> None:
+        for token, (name, _, since) in list(self.on.items()):
+            limit = self.effects.get(name, Effect()).lost_after_steps
+            if limit is not None and self._count - since > limit:
+                del self.on[token]
+                self._lost[token] = "the job replaced its optimizer"
+
+    @staticmethod
+    def _key(remedy: str, options: Mapping[str, object]) -> str:
+        inside = ", ".join(f"{name}={value}" for name, value in options.items())
+        return f"{remedy}({inside})" if inside else remedy

@@ -1,0 +1,375 @@
+"""Bursts, patches, levers, the tap and the looks at frames, each by itself."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Mapping
+
+import pytest
+
+from autobrrr.agent.bursts import BUDGET, Bursts
+from autobrrr.agent.frames import place_of
+from autobrrr.agent.job import Job
+from autobrrr.agent.levers import Levers
+from autobrrr.agent.loader import LoaderWatch
+from autobrrr.agent.patches import Patch, patched, prepared, take_off_all
+from autobrrr.agent.roots import RootSearch
+from autobrrr.agent.shapes import batch_size
+from autobrrr.agent.tap import Hot, make_tap
+from autobrrr.remedies.registry import Option, Refused, Remedy, Undo
+
+# --- bursts ---
+
+
+@pytest.mark.parametrize("step_ns", [100_000, 1_000_000, 20_000_000, 1_000_000_000])
+def test_sampling_stays_within_its_budget_whatever_the_step(step_ns: int) -> None:
+    bursts = Bursts()
+    count = 20_000
+    sampled = [bursts.wants(seq, step_ns) for seq in range(count)]
+    bursts_begun = sum(now and not before for before, now in zip([False, *sampled], sampled, strict=False))
+    one_burst = bursts.steps * bursts.cost_ns + (bursts.steps + 1) * bursts.boundary_ns
+    spent = bursts_begun * one_burst
+    assert sum(sampled) >= bursts.steps
+    assert spent <= 1.1 * BUDGET * count * step_ns + one_burst
+    assert sum(sampled) <= count / 2
+
+
+def test_a_cadence_that_is_asked_for_is_only_made_sparser() -> None:
+    bursts = Bursts()
+    bursts.ask(100, 3, 0)
+    assert [seq for seq in range(210) if bursts.wants(seq, 1_000_000_000)] == [
+        0,
+        1,
+        2,
+        100,
+        101,
+        102,
+        200,
+        201,
+        202,
+    ]
+    bursts.ask(8, 4, 210)
+    assert bursts.spacing(100_000) > 8
+
+
+def test_the_step_before_a_burst_is_looked_at_and_plain_ones_are_not() -> None:
+    bursts = Bursts()
+    bursts.begin_at(50)
+    assert not bursts.wants(10, 1_000_000)
+    assert bursts.look_at(10) == 49
+
+
+# --- patches ---
+
+
+class Owner:
+    def speak(self) -> str:
+        return "owner"
+
+
+def loud(original: object) -> object:
+    def speak(self: Owner) -> str:
+        return original(self) + "!"  # type: ignore[operator]
+
+    return speak
+
+
+def test_the_very_object_is_put_back() -> None:
+    before = list(vars(Owner).items())
+    patches = patched(Owner, "speak", loud)
+    assert Owner().speak() == "owner!"
+    assert take_off_all(patches) == []
+    assert [(name, id(value)) for name, value in vars(Owner).items()] == [
+        (name, id(value)) for name, value in before
+    ]
+
+
+def test_a_patch_over_ours_stays_and_ours_is_named() -> None:
+    original = vars(Owner)["speak"]
+    (patch,) = patched(Owner, "speak", loud)
+    ours = Owner.speak
+    theirs = loud(ours)
+    Owner.speak = theirs  # type: ignore[method-assign, assignment]
+    try:
+        assert take_off_all([patch]) == ["Owner.speak"]
+        assert vars(Owner)["speak"] is theirs
+    finally:
+        Owner.speak = original  # type: ignore[method-assign]
+
+
+def test_what_somebody_patched_between_two_bursts_is_wrapped_anew() -> None:
+    original = vars(Owner)["speak"]
+    (patch,) = prepared(Owner, "speak", loud)
+    theirs = loud(original)
+    Owner.speak = theirs  # type: ignore[method-assign, assignment]
+    try:
+        patch.put_on()
+        assert Owner().speak() == "owner!!"
+        assert patch.take_off()
+        assert vars(Owner)["speak"] is theirs
+    finally:
+        Owner.speak = original  # type: ignore[method-assign]
+
+
+def test_an_attribute_that_is_not_the_owners_own_is_left_alone() -> None:
+    class Heir(Owner):
+        pass
+
+    assert prepared(Heir, "speak", loud) == []
+    assert prepared(None, "speak", loud) == []
+    assert isinstance(Patch(Owner, "speak", loud), Patch)
+
+
+# --- levers ---
+
+
+class Switches:
+    """Remedies that write down what happens to them."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+
+    def remedy(self, name: str, targets: tuple[str, ...], *, fails: bool = False) -> Remedy:
+        def apply(job: Job, options: Mapping[str, object]) -> Undo:
+            self.log.append(f"+{name}")
+
+            def undo() -> None:
+                self.log.append(f"-{name}")
+                if fails:
+                    raise RuntimeError("stuck")
+
+            return undo
+
+        options = (Option(name="depth", kind="int", low=1, high=4),)
+        return Remedy(
+            name=name,
+            apply=apply,
+            treats=("overhead",),
+            reach="live",
+            cls="bitwise",
+            doc="",
+            targets=targets,
+            options=options,
+        )
+
+
+@pytest.fixture
+def switches() -> Switches:
+    return Switches()
+
+
+@pytest.fixture
+def job() -> Job:
+    return Job(types.ModuleType("torch"))
+
+
+def levers_of(*remedies: Remedy) -> Levers:
+    return Levers({remedy.name: remedy for remedy in remedies})
+
+
+def test_levers_are_undone_in_reverse_and_every_change_is_an_arm(switches: Switches, job: Job) -> None:
+    levers = levers_of(switches.remedy("a", ("x",)), switches.remedy("b", ("y",)))
+    first = levers.apply(job, "a", {})
+    levers.apply(job, "b", {"depth": 2})
+    assert (first.token, levers.arm) == (1, 2)
+    assert levers.undo_all() == []
+    assert switches.log == ["+a", "+b", "-b", "-a"]
+    assert levers.arm == 4
+    assert levers.applied == []
+
+
+def test_a_target_that_is_held_is_refused_until_it_is_free(switches: Switches, job: Job) -> None:
+    levers = levers_of(switches.remedy("a", ("x",)), switches.remedy("b", ("x", "y")))
+    lever = levers.apply(job, "a", {})
+    with pytest.raises(Refused, match=r"a \(token 1\) holds x"):
+        levers.apply(job, "b", {})
+    with pytest.raises(Refused):
+        levers.apply(job, "a", {})
+    levers.undo(lever)
+    levers.apply(job, "b", {})
+    assert switches.log == ["+a", "-a", "+b"]
+
+
+@pytest.mark.parametrize(
+    "options", [{"depth": 0}, {"depth": 9}, {"depth": True}, {"depth": "2"}, {"width": 1}]
+)
+def test_options_that_do_not_fit_are_refused_before_anything_happens(
+    switches: Switches, job: Job, options: dict[str, object]
+) -> None:
+    levers = levers_of(switches.remedy("a", ()))
+    with pytest.raises(Refused):
+        levers.apply(job, "a", options)
+    assert switches.log == []
+    assert levers.arm == 0
+
+
+def test_a_lever_that_sticks_is_lost_and_the_others_are_undone(switches: Switches, job: Job) -> None:
+    levers = levers_of(switches.remedy("a", ("x",)), switches.remedy("b", ("y",), fails=True))
+    levers.apply(job, "a", {})
+    levers.apply(job, "b", {})
+    (lost,) = levers.undo_all()
+    assert (lost.remedy, lost.token) == ("b", 2)
+    assert switches.log[-1] == "-a"
+
+
+def test_levers_of_the_recipe_outlive_the_session(switches: Switches, job: Job) -> None:
+    levers = levers_of(
+        switches.remedy("a", ("x",)), switches.remedy("gc.b", ("y",)), switches.remedy("c", ("z",))
+    )
+    levers.apply(job, "a", {}, planned=True)
+    levers.apply(job, "gc.b", {})
+    levers.apply(job, "c", {})
+    levers.undo_anywhere()
+    assert switches.log[-1] == "-gc.b"
+    levers.undo_all()
+    assert [lever.remedy.name for lever in levers.applied] == ["a"]
+
+
+# --- the tap ---
+
+
+class Fires:
+    """An optimizer and a clock for the tap."""
+
+    def __init__(self) -> None:
+        self.now = 1000
+        self.hot = Hot(900)
+        self.hot.anchor, self.hot.left = id(self), 3
+        self.slow: list[int] = []
+        self.failed: list[BaseException] = []
+        self.original: list[object] = []
+        self.tap = make_tap(self.hot, self.original.append, self.go_slow, self.failed.append, self.clock)
+
+    def clock(self) -> int:
+        self.now += 10
+        return self.now
+
+    def go_slow(self, _: object, now: int) -> None:
+        self.slow.append(now)
+
+
+def test_plain_steps_are_noted_until_the_slow_way_is_due() -> None:
+    fires = Fires()
+    for _ in range(5):
+        fires.tap(fires)
+    assert fires.hot.times == [1010, 1020, 1030]
+    assert fires.hot.steps == 3
+    assert fires.slow == [1040, 1050]
+
+
+def test_optimizers_within_a_step_pass_for_nothing() -> None:
+    fires = Fires()
+    other = object()
+    fires.hot.others, fires.hot.passes = frozenset({id(other)}), 2
+    for _ in range(3):
+        fires.tap(other)
+    assert fires.hot.times == []
+    assert len(fires.slow) == 1
+
+
+def test_another_optimizer_and_a_poke_go_the_slow_way() -> None:
+    fires = Fires()
+    fires.tap(object())
+    fires.hot.poke()
+    fires.tap(fires)
+    assert len(fires.slow) == 2
+    assert fires.hot.times == []
+
+
+def test_an_error_of_ours_is_reported_and_the_original_called_all_the_same() -> None:
+    fires = Fires()
+
+    def wrong(*_: object) -> None:
+        raise ValueError("planted")
+
+    make_tap(fires.hot, fires.original.append, wrong, fires.failed.append, fires.clock)(object())
+    assert isinstance(fires.failed[0], ValueError)
+    assert len(fires.original) == 1
+
+
+# --- looks ---
+
+
+def test_batch_sizes_are_found_where_batches_keep_them() -> None:
+    class Shaped:
+        def __init__(self, *shape: int) -> None:
+            self.shape = shape
+
+    assert batch_size((Shaped(8, 3),)) == 8
+    assert batch_size((), {"input_ids": Shaped(4, 9)}) == 4
+    assert batch_size(({"x": [Shaped(5)]},)) == 5
+    assert batch_size((Shaped(), "text", Shaped(6, 2))) == 6
+    assert batch_size(("text", 3)) == -1
+
+
+def test_a_queue_is_empty_only_if_the_next_batch_has_not_come_either() -> None:
+    class Queue:
+        def __init__(self) -> None:
+            self.queue: list[int] = []
+
+    class Iterator:
+        def __init__(self) -> None:
+            self._num_workers, self._prefetch_factor = 2, 2
+            self._task_info: dict[int, tuple[int, ...]] = {3: (0,)}
+            self._rcvd_idx = 3
+            self._data_queue = Queue()
+
+    iterator = Iterator()
+    watch = LoaderWatch()
+    assert watch.queue_empty() is None
+    watch.saw(iterator)
+    assert watch.queue_empty() is True
+    iterator._task_info[3] = (0, 99)
+    assert watch.queue_empty() is False
+    iterator._task_info[3] = (0,)
+    iterator._data_queue.queue.append(1)
+    assert watch.queue_empty() is False
+    del iterator._data_queue
+    assert watch.queue_empty() is None
+
+
+def test_a_place_is_the_innermost_frame_of_the_users_own_code() -> None:
+    code = compile("def users(call):\n    return call()\n", "/home/somebody/train.py", "exec")
+    names: dict[str, object] = {}
+    exec(code, names)
+    inner = compile(
+        "def wrapper(look):\n    return look()\n", "/x/site-packages/torch/optim/optimizer.py", "exec"
+    )
+    exec(inner, names)
+    wrapper, users = names["wrapper"], names["users"]
+    line = sys._getframe().f_lineno + 1
+    found = users(lambda: wrapper(lambda: place_of(sys._getframe(1), ("/usr/lib/",))))  # type: ignore[operator]
+    assert found == (
+        f"{__file__.rsplit('/', 1)[-1]}:{line} <lambda>",
+        "optimizer",
+        False,
+    )
+
+
+def test_only_calls_from_outside_modules_are_roots(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = types.ModuleType("torch.nn.modules.module")
+    hooks: dict[object, object] = {}
+
+    class Module:
+        def __init__(self, *inner: Module) -> None:
+            self.inner = inner
+
+        def _call_impl(self) -> None:
+            for hook in list(hooks.values()):
+                hook(self, ())  # type: ignore[operator]
+            for one in self.inner:
+                one._call_impl()
+
+    fake.__dict__.update(_global_forward_pre_hooks=hooks, Module=Module)
+    monkeypatch.setitem(sys.modules, "torch.nn.modules.module", fake)
+    leaf = Module()
+    root = Module(leaf, Module(leaf))
+    failed: list[BaseException] = []
+    search = RootSearch(job, 0, failed.append)
+    assert search.put_on()
+    root._call_impl()
+    search.take_off()
+    assert job.roots == [root]
+    assert hooks == {}
+    assert failed == []

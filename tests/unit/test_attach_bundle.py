@@ -1,0 +1,155 @@
+"""The bundle: modules in the order in which they need each other, loaded without a trace."""
+
+from __future__ import annotations
+
+import json
+import marshal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autobrrr.attach import bundle, inject, loader
+from support.attach import probe_bundle
+
+OWN = bundle.Interpreter(program=sys.executable, name=sys.executable)
+FOUND = dict.fromkeys(("agent", "agent.a", "agent.b", "remedies", "remedies.c"), (False, b""))
+
+
+@pytest.mark.parametrize(
+    ("text", "needed"),
+    [
+        ("from . import b", ["agent", "agent.b"]),
+        ("from .b import thing", ["agent", "agent.b"]),
+        ("from ..remedies.c import X", ["agent", "remedies.c"]),
+        ("from ..remedies import c", ["agent", "remedies", "remedies.c"]),
+        ("import os\nfrom json import dumps", ["agent"]),
+        ("def late():\n    from . import b", ["agent"]),
+        ("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from . import b", ["agent"]),
+        ("try:\n    from . import b\nexcept ImportError:\n    b = None", ["agent", "agent.b"]),
+    ],
+)
+def test_what_a_module_needs_when_it_is_imported(text: str, needed: list[str]) -> None:
+    assert bundle.imported("agent.a", False, text, FOUND) == needed
+
+
+def test_every_module_stands_after_those_that_it_needs() -> None:
+    made = bundle.entries()
+    assert made[0][0] == "loader"
+    names = [name for name, _, _ in made[1:]]
+    known = {name: (is_package, body) for name, is_package, body in made[1:]}
+    for place, (name, is_package, body) in enumerate(made[1:]):
+        for needed in bundle.imported(name, is_package, body.decode(), known):
+            assert names.index(needed) < place
+
+
+def test_modules_that_import_each_other_are_named(tmp_path: Path) -> None:
+    for room in bundle.ROOMS:
+        (tmp_path / room).mkdir()
+        (tmp_path / room / "__init__.py").write_text("")
+    (tmp_path / "agent" / "a.py").write_text("from . import b")
+    (tmp_path / "agent" / "b.py").write_text("from . import a")
+    with pytest.raises(ValueError, match=r"agent\.a -> agent\.b -> agent\.a"):
+        bundle.entries(tmp_path)
+
+
+def load(entries: tuple[bundle.Entry, ...], kind: str) -> object:
+    return loader.load("_autobrrr_test", kind, entries[1:], pause=lambda seconds: None)
+
+
+@pytest.mark.parametrize("kind", ["source", "code"])
+def test_the_agent_is_loaded_and_has_no_name_left(kind: str, tmp_path: Path) -> None:
+    entries = probe_bundle(tmp_path / "probe")
+    if kind == "code":
+        made = bundle.compile_with(OWN, bundle.source(entries))
+        assert made is not None
+        entries = marshal.loads(made[4:])
+    start = load(entries, kind)
+    assert callable(start)
+    assert not [name for name in sys.modules if "_autobrrr" in name]
+
+
+def test_a_module_that_fails_leaves_no_name_either(tmp_path: Path) -> None:
+    entries = probe_bundle(tmp_path / "probe", main="1/0")
+    with pytest.raises(ZeroDivisionError):
+        load(entries, "source")
+    assert not [name for name in sys.modules if "_autobrrr" in name]
+
+
+def test_why_the_agent_did_not_load_is_written_down(tmp_path: Path) -> None:
+    boot = {"token": "t", "deadline": 1e18, "method": "preload"}
+    (tmp_path / "boot.json").write_text(json.dumps(boot))
+    entries = probe_bundle(tmp_path / "probe", main="raise OSError('no luck')")
+    loader.enter(str(tmp_path), "source", entries[1:], None)
+    assert (tmp_path / "error").read_text().splitlines()[-1] == "OSError: no luck"
+
+
+def test_a_late_agent_is_not_started(tmp_path: Path) -> None:
+    (tmp_path / "boot.json").write_text(json.dumps({"token": "t", "deadline": -1.0, "method": "preload"}))
+    loader.enter(str(tmp_path), "source", (), None)
+    assert "too late" in (tmp_path / "error").read_text()
+
+
+def test_a_folder_that_is_gone_is_no_error_in_the_target(tmp_path: Path) -> None:
+    loader.enter(str(tmp_path / "gone"), "source", (), None)
+
+
+def test_code_is_compiled_once_and_then_kept(tmp_path: Path) -> None:
+    entries = probe_bundle(tmp_path / "probe")
+    first = bundle.code(entries, OWN, tmp_path / "cache")
+    (kept,) = (tmp_path / "cache" / "bundles").iterdir()
+    kept.write_bytes(b"the kept one")
+    assert first is not None
+    assert bundle.code(entries, OWN, tmp_path / "cache") == b"the kept one"
+
+
+def test_another_content_is_another_entry_of_the_cache(tmp_path: Path) -> None:
+    bundle.code(probe_bundle(tmp_path / "one"), OWN, tmp_path / "cache")
+    bundle.code(probe_bundle(tmp_path / "two", main="start = print"), OWN, tmp_path / "cache")
+    assert len(list((tmp_path / "cache" / "bundles").iterdir())) == 2
+
+
+@pytest.mark.parametrize("program", ["/bin/false", "/nowhere/python3", "/bin/cat"])
+def test_an_interpreter_that_can_not_compile_means_source(program: str) -> None:
+    assert bundle.compile_with(bundle.Interpreter(program=program, name=program), b"x") is None
+
+
+def test_an_interpreter_that_hangs_means_source() -> None:
+    def hang(*words: object, **options: object) -> subprocess.CompletedProcess[bytes]:
+        raise subprocess.TimeoutExpired("python", 8)
+
+    assert bundle.compile_with(OWN, b"x", run=hang) is None
+
+
+def test_somebody_elses_interpreter_runs_with_their_rights_and_their_library_path() -> None:
+    seen: dict[str, object] = {}
+
+    def run(words: list[str], **options: object) -> subprocess.CompletedProcess[bytes]:
+        seen.update(options, words=words)
+        return subprocess.CompletedProcess(words, 0, b"MAGIC code", b"")
+
+    theirs = bundle.Interpreter(
+        program="/proc/7/exe",
+        name="/opt/python",
+        variables=(("LD_LIBRARY_PATH", "/opt/lib"), ("PYTHONHOME", "/opt")),
+        user=(1001, 1002),
+    )
+    assert bundle.compile_with(theirs, b"x", run=run) == b"MAGIC code"
+    assert (seen["user"], seen["group"], seen["extra_groups"]) == (1001, 1002, [])
+    assert seen["env"] == {"LD_LIBRARY_PATH": "/opt/lib", "PYTHONHOME": "/opt"}
+    assert "-I" not in seen["words"]  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("folder", [None, '/tmp/it\'s "here"'])
+def test_the_injected_string_compiles_without_a_warning(
+    folder: str | None, recwarn: pytest.WarningsRecorder
+) -> None:
+    code = inject.compose("x = '''\\n\\'''' + \"\\\"\"", folder, 12.5)
+    compile(code, "injected", "exec")
+    assert not recwarn.list
+
+
+def test_the_injected_string_swallows_what_goes_wrong() -> None:
+    for space in ({}, {"exec": None}, {"__builtins__": {}}, {"__builtins__": {"exec": lambda *a: 1 / 0}}):
+        exec(compile(inject.compose("pass", None, -1.0), "injected", "exec"), dict(space))

@@ -1,0 +1,121 @@
+"""Symbols are found as the linker finds them, and broken files are refused, not crashed on."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autobrrr.attach import elf, interpreter, maps
+
+
+def own_python() -> tuple[maps.Mapping, elf.Elf]:
+    """The file of this process that holds the interpreter."""
+    for mapping in interpreter.files(os.getpid(), maps.read(os.getpid())):
+        file = elf.Elf(Path(mapping.path).read_bytes())
+        if file.symbols([interpreter.RUN]):
+            return mapping, file
+    raise AssertionError("this Python exports no C API")
+
+
+def test_addresses_are_those_that_the_linker_gives() -> None:
+    names = (interpreter.ADD, interpreter.RUN, "PyErr_SetString", "Py_MakePendingCalls")
+    found = interpreter.symbols(os.getpid(), maps.read(os.getpid()), names)
+    for name in names:
+        function = getattr(ctypes.pythonapi, name)
+        assert found[name][0] == ctypes.cast(function, ctypes.c_void_p).value
+        assert found[name][1] > 0
+
+
+def test_a_name_that_is_not_there_is_left_out() -> None:
+    assert own_python()[1].symbols(["Py_AddPendingCal", "Py_AddPendingCallX", ""]) == {}
+
+
+def test_a_name_that_is_only_needed_is_not_defined() -> None:
+    assert own_python()[1].symbols(["malloc"]) == {}
+
+
+def test_this_interpreter_is_recognised() -> None:
+    found = interpreter.read(os.getpid())
+    assert found.has_api
+    assert found.version == sys.version_info[:2]
+    assert found.free_threaded is bool(getattr(sys, "_is_gil_enabled", lambda: True)() is False)
+
+
+def test_a_function_starts_where_the_file_says() -> None:
+    _, file = own_python()
+    symbol = file.symbols([interpreter.ADD])[interpreter.ADD]
+    there = ctypes.cast(getattr(ctypes.pythonapi, interpreter.ADD), ctypes.c_void_p).value
+    assert there is not None
+    assert file.read(symbol.value, 16) == ctypes.string_at(there, 16)
+
+
+def small(tag: int, table: bytes, name: bytes = b"wanted") -> bytes:
+    """A tiny ELF file with one defined symbol and one hash table."""
+    strings = b"\0" + name + b"\0"
+    symbols = bytes(24) + struct.pack("<IBBHQQ", 1, 0x12, 0, 1, 0x1234, 7)
+    parts = {5: strings, 6: symbols, tag: table}
+    at, body, dynamic = 0x1000, b"", b""
+    for key, data in parts.items():
+        dynamic += struct.pack("<qQ", key, at + len(body))
+        body += data.ljust(64, b"\0")
+    dynamic += bytes(16)
+    header = struct.pack("<4sBB10xHHIQQQIHHHHHH", b"\x7fELF", 2, 1, 3, 62, 1, 0, 64, 0, 0, 64, 56, 2, 0, 0, 0)
+    size = len(body) + len(dynamic)
+    load = struct.pack("<IIQQQQQQ", 1, 4, 0x1000, 0x1000, 0, size, size, 4096)
+    dyn = struct.pack(
+        "<IIQQQQQQ", 2, 4, 0x1000 + len(body), 0x1000 + len(body), 0, len(dynamic), len(dynamic), 8
+    )
+    return (header + load + dyn).ljust(0x1000, b"\0") + body + dynamic
+
+
+def gnu_table(name: bytes) -> bytes:
+    return struct.pack("<IIIIQII", 1, 1, 1, 0, 2**64 - 1, 1, elf.gnu_hash(name) | 1)
+
+
+@pytest.mark.parametrize(
+    ("tag", "table"), [(4, struct.pack("<IIIII", 1, 2, 1, 0, 0)), (0x6FFFFEF5, gnu_table(b"wanted"))]
+)
+def test_both_kinds_of_hash_tables(tag: int, table: bytes) -> None:
+    file = elf.Elf(small(tag, table))
+    assert file.symbols(["wanted", "other"]) == {"wanted": elf.Symbol(value=0x1234, size_bytes=7)}
+
+
+def test_the_hash_is_the_published_one() -> None:
+    assert [elf.gnu_hash(name) for name in (b"", b"printf", b"exit")] == [0x1505, 0x156B2BB8, 0x7C967E3F]
+
+
+@pytest.mark.parametrize("data", [b"", b"#!/bin/sh\n", b"\x7fELF", b"\x7fELF\x01\x01" + bytes(100)])
+def test_what_is_no_elf_file(data: bytes) -> None:
+    with pytest.raises(elf.NotElf):
+        elf.Elf(data)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 0x10FF), st.binary(min_size=1, max_size=16))
+def test_a_damaged_file_gives_an_answer_or_is_refused(at: int, junk: bytes) -> None:
+    whole = small(0x6FFFFEF5, gnu_table(b"wanted"))
+    damaged = whole[:at] + junk + whole[at + len(junk) :]
+    try:
+        assert elf.Elf(damaged).symbols(["wanted"]).keys() <= {"wanted"}
+    except elf.NotElf:
+        pass
+
+
+def test_lines_of_a_maps_file() -> None:
+    text = (
+        "00400000-00401000 r-xp 00000000 08:01 123 /opt/my python/bin/python3 (deleted)\n"
+        "7ffd0000-7ffd2000 r-xp 00000000 00:00 0 [vdso]\n"
+        "7f000000-7f001000 rw-p 00001000 00:00 0\n"
+        "\n"
+    )
+    first, vdso, plain = maps.parse(text)
+    assert (first.path, first.name, first.start) == ("/opt/my python/bin/python3", "python3", 0x400000)
+    assert (vdso.path, vdso.end - vdso.start) == ("[vdso]", 0x2000)
+    assert (plain.path, plain.offset, plain.permissions) == ("", 0x1000, "rw-p")

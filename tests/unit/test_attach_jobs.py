@@ -1,0 +1,120 @@
+"""Ranks, workers, launchers and helpers of a job are told apart by what /proc shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autobrrr.attach import jobs, procfs
+from support.fake_proc import FakeProc
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> FakeProc:
+    return FakeProc(tmp_path)
+
+
+def ranks(proc: FakeProc, busy: dict[int, int] | None = None) -> list[int]:
+    """What lies below pid 10, when 300 ms burn so many ticks of CPU."""
+    now = [0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += int(seconds * 1e9)
+        for pid, ticks in (busy or {}).items():
+            stat = proc.root / str(pid) / "stat"
+            stat.write_text(stat.read_text().replace(" 100 0 0 0 20 ", f" {100 + ticks} 0 0 0 20 "))
+
+    return jobs.ranks_below(10, proc.root, clock=lambda: now[0], sleep=sleep)
+
+
+def test_torchrun_is_known_by_its_name(proc: FakeProc) -> None:
+    proc.add(10, torch=True, words=("python", "/bin/torchrun", "--nproc-per-node=2", "train.py"))
+    proc.add(11, ppid=10, torch=True, environ={"RANK": "0"})
+    proc.add(12, ppid=10, torch=True, environ={"RANK": "1"})
+    assert ranks(proc) == [11, 12]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("python", "-m", "torch.distributed.run", "train.py"),
+        ("/opt/bin/accelerate", "launch", "train.py"),
+        ("python3", "/opt/bin/deepspeed", "train.py"),
+    ],
+)
+def test_launchers_by_command(words: tuple[str, ...]) -> None:
+    assert jobs.is_launcher_command(list(words))
+
+
+@pytest.mark.parametrize(
+    "words", [("python", "train.py", "torchrun"), ("python", "-m", "mytrain", "accelerate"), ("bash", "x")]
+)
+def test_scripts_that_only_mention_a_launcher(words: tuple[str, ...]) -> None:
+    assert not jobs.is_launcher_command(list(words))
+
+
+def test_a_shell_over_a_job_is_a_launcher(proc: FakeProc) -> None:
+    proc.add(10, comm="bash", words=("bash", "go.sh"))
+    proc.add(11, ppid=10, torch=True)
+    assert ranks(proc) == [11]
+
+
+def test_loader_and_compile_workers_are_no_ranks(proc: FakeProc) -> None:
+    proc.add(10, torch=True)
+    proc.add(11, ppid=10, torch=True, comm="pt_data_worker")
+    proc.add(12, ppid=10, torch=True, words=("python", "x/_inductor/compile_worker/__main__.py"))
+    proc.add(13, ppid=12, torch=True)
+    assert jobs.training_children(10, proc.root) == []
+    assert ranks(proc) == []
+
+
+def test_children_spawned_without_a_rank_are_ranks_when_the_parent_idles(proc: FakeProc) -> None:
+    proc.add(10, torch=True)
+    proc.add(11, ppid=10, torch=True)
+    assert ranks(proc, {11: 25}) == [11]
+
+
+def test_environments_of_a_parent_that_trains_are_no_ranks(proc: FakeProc) -> None:
+    proc.add(10, torch=True)
+    proc.add(11, ppid=10, torch=True)
+    assert ranks(proc, {10: 20, 11: 25}) == []
+
+
+def test_a_pause_of_all_is_no_sign_of_a_launcher(proc: FakeProc) -> None:
+    proc.add(10, torch=True)
+    proc.add(11, ppid=10, torch=True)
+    assert ranks(proc) == []
+
+
+def test_ranks_below_a_launcher_below_a_shell(proc: FakeProc) -> None:
+    proc.add(10, comm="bash", words=("bash", "go.sh"))
+    proc.add(11, ppid=10, torch=True, words=("python", "/bin/torchrun", "train.py"))
+    proc.add(12, ppid=11, torch=True, environ={"RANK": "0"})
+    assert ranks(proc) == [12]
+
+
+def test_the_rank_of_a_process(proc: FakeProc) -> None:
+    proc.add(10, environ={"RANK": "3"})
+    proc.add(11)
+    assert (jobs.rank_of(10, proc.root), jobs.rank_of(11, proc.root)) == (3, None)
+
+
+@pytest.mark.parametrize(
+    ("words", "script"),
+    [
+        (["python", "-u", "train.py", "--lr", "1"], "train.py"),
+        (["python", "-X", "dev", "-m", "pkg.train", "x"], "-m pkg.train"),
+        (["python", "-c", "import torch"], "-c"),
+        (["python"], None),
+    ],
+)
+def test_what_a_command_line_runs(words: list[str], script: str | None) -> None:
+    assert procfs.script(words) == script
+
+
+def test_a_name_with_brackets_and_blanks(proc: FakeProc) -> None:
+    proc.add(10, comm="a) R 7 (b", ppid=5, start_ticks=99)
+    found = procfs.stat(10, proc.root)
+    assert found is not None
+    assert (found.comm, found.ppid, found.start_ticks) == ("a) R 7 (b", 5, 99)

@@ -1,0 +1,95 @@
+"""What `ls` and `doctor` show, from a made-up /proc."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autobrrr.attach import elf, examination, interpreter, processes, triage
+from autobrrr.cli import doctor, ls
+from autobrrr.errors import EXIT_CANNOT_ATTACH, EXIT_GONE
+from autobrrr.records import Check, JobLine
+from support.fake_proc import FakeProc
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> FakeProc:
+    return FakeProc(tmp_path)
+
+
+def test_jobs_are_listed_without_their_helpers(proc: FakeProc) -> None:
+    proc.add(10, torch=True, words=("python", "train.py"), environ={"RANK": "0"}, state="T")
+    proc.add(11, ppid=10, torch=True, comm="pt_data_worker")
+    proc.add(12, ppid=10, torch=True, words=("python", "-m", "torch._inductor.compile_worker"))
+    proc.add(13, words=("python", "other.py"))
+    proc.add(14, torch=True, words=("python", "-m", "autobrrr.sidecar", "10"))
+    (found,) = processes.find(proc.root, own_pid=99)
+    assert (found.pid, found.script, found.rank, found.start_ticks) == (10, "train.py", 0, 777)
+    assert found.why_not is not None
+    assert "is stopped" in found.why_not
+
+
+def test_ranks_are_listed_and_their_launcher_is_not(proc: FakeProc) -> None:
+    proc.add(10, torch=True, words=("python", "/bin/torchrun", "train.py"))
+    proc.add(11, ppid=10, torch=True, environ={"RANK": "0"}, state="T")
+    proc.add(12, ppid=10, torch=True, environ={"RANK": "1"}, state="T")
+    assert [(found.pid, found.rank) for found in processes.find(proc.root, own_pid=99)] == [(11, 0), (12, 1)]
+
+
+def test_we_are_not_in_our_own_list(proc: FakeProc) -> None:
+    proc.add(10, torch=True, state="T")
+    assert processes.find(proc.root, own_pid=10) == []
+
+
+def case(proc: FakeProc) -> triage.Case:
+    found = interpreter.Interpreter(machine=elf.EM_X86_64, has_api=True, version=(3, 14), free_threaded=False)
+    return triage.Case(
+        pid=10,
+        proc=proc.root,
+        machine="x86_64",
+        may_trace=lambda pid: True,
+        ranks_below=lambda pid, root: [],
+        found=found,
+    )
+
+
+def test_the_doctor_shows_every_objection_not_only_the_first(proc: FakeProc) -> None:
+    proc.add(10, state="T")
+    checks, code = examination.of_process(10, case(proc))
+    failed = [check.name for check in checks if check.status == "fail"]
+    assert failed[:3] == ["running", "version", "torch"]
+    assert code == EXIT_CANNOT_ATTACH
+    assert all(check.fix for check in checks if check.status == "fail")
+
+
+def test_the_doctor_stops_where_there_is_nothing_to_look_at(proc: FakeProc) -> None:
+    checks, code = examination.of_process(10, case(proc))
+    assert [(check.name, check.status) for check in checks] == [("process", "fail")]
+    assert code == EXIT_GONE
+
+
+def test_the_doctors_table_has_the_mending_under_the_check() -> None:
+    checks = [
+        Check(name="a", status="ok", detail="fine", fix=""),
+        Check(name="long name", status="fail", detail="broken", fix="mend it"),
+    ]
+    plain = doctor.table(checks, coloured=False)
+    assert plain.splitlines() == [
+        "ok    a          fine",
+        "FAIL  long name  broken",
+        "                 -> mend it",
+    ]
+    assert "\033[31mFAIL\033[0m" in doctor.table(checks, coloured=True)
+
+
+def test_the_list_says_why_a_job_can_not_be_attached_to() -> None:
+    lines = [
+        JobLine(pid=1, script="a.py", rank=None, torch="2.1", attached=True, attachable=True, why=None),
+        JobLine(pid=22, script="b.py", rank=3, torch=None, attached=False, attachable=False, why="it sleeps"),
+    ]
+    rows = [row.split() for row in ls.table(lines).splitlines()]
+    assert rows[0] == ["PID", "RANK", "TORCH", "STATE", "SCRIPT"]
+    assert rows[1] == ["1", "2.1", "attached", "a.py"]
+    assert rows[2] == ["22", "3", "?", "no:", "it", "sleeps", "b.py"]
+    assert "no training job" in ls.table([])

@@ -1,0 +1,202 @@
+"""What `run` prepares: environment, folder, flags; and how preloaded agents are found and heard."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import socket
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from autobrrr.attach import outcome, preload
+from autobrrr.attach.place import Place
+from autobrrr.cli import run
+from autobrrr.errors import CannotAttach, TargetGone
+from support.fake_proc import FakeProc
+
+_spec = importlib.util.spec_from_file_location("preload_site", preload.SITE / "sitecustomize.py")
+assert _spec is not None
+assert _spec.loader is not None
+site = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(site)
+
+
+def test_the_environment_has_our_site_first_and_keeps_the_rest(tmp_path: Path) -> None:
+    env = {"PYTHONPATH": "/a:/b", "HOME": "/h"}
+    prepared = preload.prepare(None, env, tmp_path / "run")
+    assert prepared.environment["PYTHONPATH"].split(":") == [str(preload.SITE), "/a", "/b"]
+    assert prepared.environment["AUTOBRRR_BOOT"] == str(prepared.folder)
+    assert prepared.environment["HOME"] == "/h"
+    assert stat.S_IMODE(prepared.folder.stat().st_mode) == 0o700
+    prepared.remove()
+    assert not prepared.folder.exists()
+
+
+def test_the_plan_is_handed_over_in_the_folder(tmp_path: Path) -> None:
+    prepared = preload.prepare({"remedies": ["x"]}, {}, tmp_path / "run")
+    boot = json.loads((prepared.folder / "boot.json").read_text())
+    assert boot["plan"] == {"remedies": ["x"]}
+    assert (boot["method"], boot["link"], boot["runtime"]) == ("preload", None, str(tmp_path / "run"))
+
+
+@pytest.mark.parametrize(
+    ("words", "is_job"),
+    [
+        (["python", "train.py"], True),
+        (["python", "-m", "pkg.train"], True),
+        (["python", "train.py", "--launcher", "x", "torchrun"], True),
+        (["python", "/usr/bin/torchrun", "train.py"], False),
+        (["python", "-m", "torch.distributed.run", "train.py"], False),
+        (["python", "-c", "from multiprocessing.spawn import spawn_main", "--multiprocessing-fork"], False),
+        (["python", "-c", "from multiprocessing.resource_tracker import main;main(3)"], False),
+        (["python", "/site/torch/_inductor/compile_worker/__main__.py"], False),
+    ],
+)
+def test_which_processes_arm_themselves(words: list[str], is_job: bool) -> None:
+    assert site.is_a_job(words) is is_job
+
+
+def test_the_watcher_lets_all_other_imports_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    watcher = site.Watcher("/boot")
+    monkeypatch.setattr(sys, "meta_path", [watcher, *sys.meta_path])
+    assert watcher.find_spec("json") is None
+    assert watcher in sys.meta_path
+
+
+def test_a_forked_child_is_not_armed(monkeypatch: pytest.MonkeyPatch) -> None:
+    watcher = site.Watcher("/boot")
+    monkeypatch.setattr(sys, "meta_path", [watcher, *sys.meta_path])
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    assert watcher.find_spec("torch") is None
+    assert watcher not in sys.meta_path
+
+
+@pytest.mark.parametrize(
+    ("flags", "became"),
+    [
+        ({"--lr": 0.1}, ["train.py", "--lr", "0.1", "--workers=2", "--amp"]),
+        ({"--workers": 8}, ["train.py", "--lr", "1", "--workers=8", "--amp"]),
+        ({"--new": "x"}, ["train.py", "--lr", "1", "--workers=2", "--amp", "--new", "x"]),
+        ({"--fused": True}, ["train.py", "--lr", "1", "--workers=2", "--amp", "--fused"]),
+        ({"--amp": False}, ["train.py", "--lr", "1", "--workers=2"]),
+        ({"--amp": True, "--gone": False}, ["train.py", "--lr", "1", "--workers=2", "--amp"]),
+    ],
+)
+def test_flags_of_a_recipe_replace_or_follow(flags: dict[str, object], became: list[str]) -> None:
+    assert run.with_flags(["train.py", "--lr", "1", "--workers=2", "--amp"], flags) == became
+
+
+def test_the_interpreter_behind_a_command(tmp_path: Path) -> None:
+    folder = str(Path(sys.executable).parent)
+    script = tmp_path / "launch"
+    script.write_text(f"#!{sys.executable}\n")
+    script.chmod(0o755)
+    by_env = tmp_path / "byenv"
+    by_env.write_text("#!/usr/bin/env python3\n")
+    by_env.chmod(0o755)
+    env = {"PATH": f"{folder}:{tmp_path}"}
+    assert preload.interpreter_behind(sys.executable, env) == sys.executable
+    assert preload.interpreter_behind("launch", env) == sys.executable
+    assert preload.interpreter_behind("byenv", env) == os.path.join(folder, "python3")
+    assert preload.interpreter_behind("sh", {"PATH": "/bin"}) is None
+    assert preload.interpreter_behind("nothing-of-that-name", env) is None
+
+
+def test_outcomes_are_read_as_they_come(tmp_path: Path) -> None:
+    file = tmp_path / "outcome-0-77"
+    told = outcome.Outcome(tmp_path, 77)
+    assert told.news() == []
+    file.write_text('{"remedy": "a", "status": "applied", "why": null}\n{"remedy": "b", "sta')
+    assert [line["remedy"] for line in told.news()] == ["a"]
+    with file.open("a") as more:
+        more.write('tus": "refused", "why": "no GPU"}\nnonsense\n{"steps": 9, "step_ns": {"count": 9}}\n')
+    assert [line["remedy"] for line in told.news()] == ["b"]
+    assert told.news() == []
+    assert len(told.remedies) == 2
+    assert told.step_ns == {"count": 9}
+
+
+def test_the_commands_own_process_counts_else_the_first_rank(tmp_path: Path) -> None:
+    (tmp_path / "outcome-1-50").write_text('{"remedy": "one", "status": "applied"}\n')
+    assert outcome.Outcome(tmp_path, 77).news() == []
+    (tmp_path / "outcome-0-60").write_text('{"remedy": "zero", "status": "applied"}\n')
+    assert outcome.Outcome(tmp_path, 77).news()[0]["remedy"] == "zero"
+    (tmp_path / "outcome-0-77").write_text('{"remedy": "own", "status": "applied"}\n')
+    assert outcome.Outcome(tmp_path, 77).news()[0]["remedy"] == "own"
+
+
+def test_a_preloaded_agent_is_found_by_pid_and_start_time(tmp_path: Path) -> None:
+    proc, runtime = FakeProc(tmp_path / "proc"), tmp_path / ("long" * 30)
+    proc.add(42, start_ticks=777)
+    runtime.mkdir()
+    assert preload.listening(42, proc.root, runtime) is None
+    fd = os.open(runtime, os.O_RDONLY)
+    with socket.socket(socket.AF_UNIX) as door:
+        door.bind(f"/proc/self/fd/{fd}/agent-42-777.sock")
+        door.listen(1)
+        found = preload.listening(42, proc.root, runtime)
+        assert found is not None
+        link = found.connect()
+        assert link is not None
+        link.close()
+    assert found.connect(sleep=lambda seconds: None) is None
+    os.close(fd)
+    proc.add(42, start_ticks=778)
+    assert preload.listening(42, proc.root, runtime) is None
+
+
+def fake_root(tmp_path: Path, pid: int) -> Path:
+    root = tmp_path / str(pid) / "root"
+    (root / "var" / "tmp").mkdir(parents=True)
+    return root
+
+
+def test_a_place_is_private_and_leaves_nothing(tmp_path: Path) -> None:
+    root = fake_root(tmp_path, 42)
+    (root / "tmp").mkdir()
+    with Place(42, os.geteuid(), os.getegid(), "abc", proc=tmp_path) as place:
+        folder = root / place.path.lstrip("/")
+        place.write("boot.json", b"{}")
+        place.listen().close()
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        assert stat.S_IMODE((folder / "boot.json").stat().st_mode) == 0o600
+        assert stat.S_IMODE((folder / "link.sock").stat().st_mode) == 0o600
+        assert place.read("boot.json") == b"{}"
+        assert place.read("error") is None
+    assert list((root / "tmp").iterdir()) == []
+
+
+def test_a_link_where_tmp_should_be_is_not_followed(tmp_path: Path) -> None:
+    root = fake_root(tmp_path, 42)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (root / "tmp").symlink_to(elsewhere)
+    with Place(42, os.geteuid(), os.getegid(), "abc", proc=tmp_path) as place:
+        assert place.path.startswith("/var/tmp/")
+        assert list(elsewhere.iterdir()) == []
+
+
+def test_no_folder_to_write_is_said_with_the_reasons(tmp_path: Path) -> None:
+    fake_root(tmp_path, 42)
+    with pytest.raises(CannotAttach, match=r"/tmp: No such file.*") as caught:
+        Place(42, os.geteuid(), os.getegid(), "abc", proc=tmp_path, candidates=("/tmp", "/dev/shm"))
+    assert "tmpfs" in caught.value.hint
+    with pytest.raises(TargetGone):
+        Place(43, os.geteuid(), os.getegid(), "abc", proc=tmp_path)
+
+
+def test_a_place_for_another_user_belongs_to_them(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    root = fake_root(tmp_path, 42)
+    (root / "tmp").mkdir()
+    with Place(42, 1234, 1234, "abc", proc=tmp_path) as place:
+        place.write("source", b"x")
+        place.listen().close()
+        folder = root / place.path.lstrip("/")
+        owners = {path.stat().st_uid for path in (folder, *folder.iterdir())}
+        assert owners == {1234}

@@ -1,0 +1,64 @@
+"""Borrowed registers: the call stands below the red zone, aligned, and restarts no system call."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from autobrrr.attach import x86_64
+
+RSP, RIP, EFLAGS, ORIG_RAX, RAX, RDI, RSI = 19, 16, 18, 15, 10, 14, 13
+NO_SYSCALL = 2**64 - 1
+
+
+def registers(**words: int) -> bytes:
+    places = {"rsp": RSP, "rip": RIP, "eflags": EFLAGS, "orig_rax": ORIG_RAX, "rax": RAX}
+    block = [number * 0x1111 for number in range(27)]
+    for name, value in words.items():
+        block[places[name]] = value
+    return struct.pack("<27Q", *block)
+
+
+def word(block: bytes, place: int) -> int:
+    return int(struct.unpack("<27Q", block)[place])
+
+
+@pytest.mark.parametrize("rsp", [0x7FFE00000000, 0x7FFE00000008, 0x7FFE0000000F])
+def test_a_call_leaves_the_red_zone_and_is_aligned_as_the_abi_wants(rsp: int) -> None:
+    block, top, frame = x86_64.for_call(registers(rsp=rsp), 0xCAFE, (1, 2), 0xBEEF)
+    assert top <= rsp - 128 - 8
+    assert (top + 8) % 16 == 0
+    assert frame == struct.pack("<Q", 0xBEEF)
+    assert (word(block, RSP), word(block, RIP)) == (top, 0xCAFE)
+    assert (word(block, RDI), word(block, RSI)) == (1, 2)
+
+
+def test_a_call_restarts_no_system_call_and_clears_the_direction_flag() -> None:
+    block, _, _ = x86_64.for_call(registers(rsp=1 << 40, orig_rax=202, eflags=0x646), 1, (0, 0), 0)
+    assert word(block, ORIG_RAX) == NO_SYSCALL
+    assert word(block, EFLAGS) == 0x246
+
+
+def test_a_call_changes_nothing_else() -> None:
+    before = registers(rsp=1 << 40)
+    after, _, _ = x86_64.for_call(before, 1, (2, 3), 4)
+    changed = {place for place in range(27) if word(before, place) != word(after, place)}
+    assert changed <= {RSP, RIP, EFLAGS, ORIG_RAX, RAX, RDI, RSI}
+
+
+def test_a_system_call_has_its_arguments_where_the_kernel_looks() -> None:
+    block = x86_64.for_syscall(registers(), 0x7FFD, x86_64.SYS_MMAP, (0, 4096, 3, 0x22, -1, 0))
+    assert [word(block, place) for place in (14, 13, 12, 7, 9, 8)] == [0, 4096, 3, 0x22, NO_SYSCALL, 0]
+    assert (word(block, RAX), word(block, RIP), word(block, ORIG_RAX)) == (9, 0x7FFD, NO_SYSCALL)
+
+
+@pytest.mark.parametrize("value", [0, 1, -1, -12, 2**62])
+def test_results_are_signed(value: int) -> None:
+    assert x86_64.result(registers(rax=value & NO_SYSCALL)) == value
+
+
+def test_where_a_thread_stands() -> None:
+    block = registers(rip=0xABC, rsp=0xDEF)
+    assert (x86_64.instruction(block), x86_64.stack(block)) == (0xABC, 0xDEF)
+    assert x86_64.registers_bytes() == 216

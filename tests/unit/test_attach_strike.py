@@ -1,0 +1,95 @@
+"""Before the stop is used: which thread, and not while it stands where the call could deadlock."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autobrrr.attach import inject, strike, x86_64
+from support.fake_proc import FakeProc
+
+STACK_AT = 0x1000
+LOW, HIGH = 0x5000, 0x5100
+
+
+def target(*, any_thread: bool = False) -> strike.Aim:
+    return strike.Aim(
+        pid=10,
+        architecture=x86_64,
+        add_pending=LOW,
+        run_string=0x9000,
+        gadget=0x7000,
+        avoid=((LOW, HIGH),),
+        any_thread=any_thread,
+    )
+
+
+def registers(rip: int) -> bytes:
+    words = [0] * 27
+    words[16], words[19] = rip, STACK_AT
+    return struct.pack("<27Q", *words)
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Iterator[int]:
+    """A file as the target's memory: a stack of ones from STACK_AT on."""
+    file = tmp_path / "mem"
+    file.write_bytes(bytes(STACK_AT) + struct.pack("<Q", 1) * 300)
+    fd = os.open(file, os.O_RDWR)
+    yield fd
+    os.close(fd)
+
+
+def is_inside(rip: int, memory: int) -> bool:
+    return strike._is_inside(target(), x86_64, registers(rip), memory)
+
+
+def test_a_thread_elsewhere_may_be_borrowed(memory: int) -> None:
+    assert not is_inside(HIGH, memory)
+
+
+@pytest.mark.parametrize("rip", [LOW, HIGH - 1])
+def test_a_thread_in_the_machinery_may_not(rip: int, memory: int) -> None:
+    assert is_inside(rip, memory)
+
+
+@pytest.mark.parametrize("depth", [0, 57, strike.STACK_WORDS - 1])
+def test_nor_one_that_will_return_into_it(depth: int, memory: int) -> None:
+    os.pwrite(memory, struct.pack("<Q", LOW + 8), STACK_AT + 8 * depth)
+    assert is_inside(HIGH, memory)
+
+
+def test_words_deeper_than_that_do_not_count(memory: int) -> None:
+    os.pwrite(memory, struct.pack("<Q", LOW + 8), STACK_AT + 8 * strike.STACK_WORDS)
+    assert not is_inside(HIGH, memory)
+
+
+def test_a_stack_near_its_end_is_read_as_far_as_it_goes(memory: int) -> None:
+    os.truncate(memory, STACK_AT + 12)
+    assert not is_inside(HIGH, memory)
+
+
+def test_before_python_3_13_it_is_the_main_thread(tmp_path: Path) -> None:
+    proc = FakeProc(tmp_path)
+    proc.add(10)
+    assert strike.choose_thread(target(), proc.root) == 10
+
+
+@pytest.mark.parametrize(("state", "chosen"), [("S", 11), ("R", 10), ("D", 10)])
+def test_from_3_13_on_one_that_sleeps_beside_it(state: str, chosen: int, tmp_path: Path) -> None:
+    proc = FakeProc(tmp_path)
+    proc.add(10)
+    beside = proc.root / "10" / "task" / "11"
+    beside.mkdir()
+    (beside / "stat").write_text(f"11 (autograd) {state} 1 1 1\n")
+    assert strike.choose_thread(target(any_thread=True), proc.root) == chosen
+
+
+def test_the_page_words_have_the_length_of_what_replaces_them() -> None:
+    assert len(strike.PAGE_WORD) == len(strike.PAGE_BYTES_WORD) == len(b"0x%016x" % 1)
+    code = inject.compose("print(mapped)", "/tmp/x", 1.0).encode()
+    assert code.count(strike.PAGE_WORD) == code.count(strike.PAGE_BYTES_WORD) == 1

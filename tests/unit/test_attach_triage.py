@@ -1,0 +1,186 @@
+"""Every objection against attaching has its own sentence, hint and exit code; nothing is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from autobrrr.attach import elf, interpreter, triage
+from autobrrr.errors import EXIT_CANNOT_ATTACH, EXIT_GONE, CannotAttach, TargetGone
+from support.fake_proc import FakeProc
+
+PID = 4242
+CPYTHON = interpreter.Interpreter(machine=elf.EM_X86_64, has_api=True, version=(3, 11), free_threaded=False)
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> FakeProc:
+    return FakeProc(tmp_path)
+
+
+def case(proc: FakeProc, **changes: object) -> triage.Case:
+    outside: dict[str, object] = {
+        "pid": PID,
+        "proc": proc.root,
+        "uid": 1000,
+        "capabilities": 0,
+        "machine": "x86_64",
+        "may_trace": lambda pid: True,
+        "ranks_below": lambda pid, root: [],
+        "sleep": lambda seconds: None,
+        "found": CPYTHON,
+    }
+    return triage.Case(**{**outside, **changes})  # type: ignore[arg-type]
+
+
+def python(**changes: object) -> interpreter.Interpreter:
+    fields = {"machine": elf.EM_X86_64, "has_api": True, "version": (3, 11), "free_threaded": False}
+    return interpreter.Interpreter(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def test_a_training_process_of_ours_is_let_through(proc: FakeProc) -> None:
+    proc.add(PID, torch=True, uid=1000)
+    version = proc.root / str(PID) / "root" / "site" / "torch"
+    version.mkdir(parents=True)
+    (version / "version.py").write_text("from typing import Optional\n__version__ = '2.8.1+cu129'\n")
+    target = triage.require(case(proc))
+    assert target == triage.Target(
+        pid=PID, start_ticks=777, uid=1000, gid=0, python=(3, 11), torch="2.8.1+cu129"
+    )
+
+
+def test_a_pid_that_is_not_there_exits_with_four(proc: FakeProc) -> None:
+    with pytest.raises(TargetGone, match="there is no process 4242") as caught:
+        triage.require(case(proc))
+    assert caught.value.exit_code == EXIT_GONE
+
+
+Setup = Callable[[FakeProc], triage.Case]
+
+
+def of(words: dict[str, object], changes: dict[str, object] | None = None) -> Setup:
+    def make(proc: FakeProc) -> triage.Case:
+        proc.add(PID, **{"uid": 1000, "torch": True, **words})  # type: ignore[arg-type]
+        return case(proc, **(changes or {}))
+
+    return make
+
+
+def refused_by_yama(scope: int, capabilities: int = 0) -> Setup:
+    def make(proc: FakeProc) -> triage.Case:
+        proc.scope(scope)
+        proc.add(PID, uid=1000, torch=True)
+        return case(proc, may_trace=lambda pid: False, capabilities=capabilities)
+
+    return make
+
+
+def traced_by_gdb(proc: FakeProc) -> triage.Case:
+    proc.add(99, comm="gdb")
+    proc.add(PID, uid=1000, torch=True, TracerPid="99")
+    return case(proc)
+
+
+def worker(**words: object) -> Setup:
+    def make(proc: FakeProc) -> triage.Case:
+        proc.add(4000, torch=True)
+        return of({"ppid": 4000, **words})(proc)
+
+    return make
+
+
+def shell_over_training(proc: FakeProc) -> triage.Case:
+    proc.add(PID, comm="bash", words=("bash", "go.sh"), uid=1000)
+    proc.add(4300, ppid=PID, torch=True)
+    return case(proc, found=python(has_api=False, version=None))
+
+
+NO_API = python(has_api=False, version=None)
+REFUSALS: dict[str, tuple[Setup, str, str]] = {
+    "zombie": (of({"state": "Z"}), "a zombie", "nothing left"),
+    "stopped": (of({"state": "T"}), "is stopped", "kill -CONT 4242"),
+    "disk": (of({"state": "D"}), "uninterruptible wait", "again"),
+    "owner": (of({"uid": 2**31 - 9}), "belongs to uid 2147483639", "as that user or as root"),
+    "tracer": (traced_by_gdb, "already being traced by gdb .pid 99.; nothing was changed", "end gdb"),
+    "yama 1": (refused_by_yama(1), "ptrace_scope=1", "sysctl kernel.yama.ptrace_scope=0"),
+    "yama 2": (refused_by_yama(2), "ptrace_scope=2", "root"),
+    "yama 3": (refused_by_yama(3, triage.CAP_SYS_PTRACE), "until reboot", "autobrrr run"),
+    "capability": (of({}, {"may_trace": lambda pid: False}), "CAP_SYS_PTRACE", "--cap-add SYS_PTRACE"),
+    "policy": (
+        of({}, {"may_trace": lambda pid: False, "capabilities": triage.CAP_SYS_PTRACE}),
+        "security policy",
+        "autobrrr run",
+    ),
+    "32 bit": (of({}, {"found": python(machine=3)}), "another architecture", "autobrrr run"),
+    "arm": (of({}, {"machine": "aarch64"}), "x86_64 program on aarch64", "autobrrr run"),
+    "frozen": (of({}, {"found": NO_API}), "not CPython, or exports no C API", "autobrrr ls"),
+    "shell": (shell_over_training, "launches training in pids 4300", "attach to one of them"),
+    "old": (of({}, {"found": python(version=(3, 9))}), "Python 3.9", "newer"),
+    "new": (of({}, {"found": python(version=(3, 14))}), "sys.remote_exec", "autobrrr run"),
+    "unnamed": (of({}, {"found": python(version=None)}), "can't be told", "autobrrr run"),
+    "free": (of({}, {"found": python(free_threaded=True)}), "free-threaded build", "ordinary build"),
+    "shadow": (of({"x86_Thread_features": "shstk"}), "shadow stack", "autobrrr run"),
+    "new worker": (worker(comm="pt_data_worker"), "DataLoader worker of process 4000", "attach to 4000"),
+    "old worker": (worker(SigCgt="00000000000044c0"), "DataLoader worker of process 4000", "attach to 4000"),
+    "launcher": (of({}, {"ranks_below": lambda pid, root: [7, 8]}), "training in pids 7, 8", "example 7"),
+    "no torch": (of({"torch": False}), "no PyTorch in process 4242", "autobrrr ls"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_each_objection_says_what_and_what_to_do(name: str, proc: FakeProc) -> None:
+    make, sentence, hint = REFUSALS[name]
+    with pytest.raises(CannotAttach, match=sentence) as caught:
+        triage.require(make(proc))
+    assert hint in caught.value.hint
+    assert caught.value.exit_code == EXIT_CANNOT_ATTACH
+
+
+def test_the_sentences_all_differ(tmp_path: Path) -> None:
+    said = []
+    for number, (make, _, _) in enumerate(REFUSALS.values()):
+        found = triage.refusal(make(FakeProc(tmp_path / str(number))))
+        assert found is not None
+        said.append(found[1].detail)
+    workers = 2  # two ways to tell the same thing
+    assert len(set(said)) == len(said) - workers + 1
+
+
+def test_every_check_has_an_objection_that_is_tested(tmp_path: Path) -> None:
+    met = {"process"}
+    for number, (make, _, _) in enumerate(REFUSALS.values()):
+        found = triage.refusal(make(FakeProc(tmp_path / str(number))))
+        assert found is not None
+        met.add(found[0].name)
+    assert met == {check.name for check in triage.CHECKS}
+
+
+def test_a_disk_wait_that_passes_is_no_objection(proc: FakeProc) -> None:
+    proc.add(PID, state="D", torch=True, uid=1000)
+    looks = []
+
+    def sleep(seconds: float) -> None:
+        looks.append(seconds)
+        if len(looks) == 3:
+            proc.add(PID, state="R", torch=True, uid=1000)
+
+    assert triage.refusal(case(proc, sleep=sleep)) is None
+
+
+def test_a_process_that_ends_during_the_checks_is_gone(proc: FakeProc) -> None:
+    folder = proc.add(PID, torch=True, uid=1000)
+
+    def end(pid: int) -> bool:
+        (folder / "stat").unlink()
+        return False
+
+    with pytest.raises(TargetGone):
+        triage.require(case(proc, may_trace=end))
+
+
+def test_a_rank_that_catches_all_signals_is_no_worker(proc: FakeProc) -> None:
+    proc.add(4000, torch=True)
+    with_abort = f"{0x44C0 | 1 << 5:016x}"  # faulthandler, and a SIGTERM handler that checkpoints
+    assert triage.refusal(of({"ppid": 4000, "SigCgt": with_abort})(proc)) is None

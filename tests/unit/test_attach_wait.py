@@ -1,0 +1,136 @@
+"""What is said, and when it is given up, while the injected call has not run yet. A fake clock."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from autobrrr.attach import wait
+from autobrrr.errors import CannotAttach, TargetGone
+from support.fake_proc import FakeProc
+
+PID = 4242
+TICKS_PER_S = 100
+Words = dict[str, object]
+
+
+class World:
+    """A process whose figures are functions of the time since the injection."""
+
+    def __init__(self, root: Path, at: Callable[[float], Words | None], arrives_s: float = 1e9) -> None:
+        self._proc, self._at, self._arrives_s = FakeProc(root), at, arrives_s
+        self.now_s = 0.0
+        self.lines: list[str] = []
+        self._proc.add(PID, **at(0.0) or {})  # type: ignore[arg-type]
+
+    def arrived(self, timeout_s: float) -> bool:
+        self.now_s += timeout_s
+        words = self._at(self.now_s)
+        if words is None:
+            (self._proc.root / str(PID) / "stat").unlink(missing_ok=True)
+        else:
+            self._proc.add(PID, **words)  # type: ignore[arg-type]
+        return self.now_s >= self._arrives_s
+
+    def wait(self) -> None:
+        wait.for_agent(
+            PID,
+            self.arrived,
+            start_ticks=777,
+            on_wait=self.lines.append,
+            proc=self._proc.root,
+            clock=lambda: self.now_s,
+        )
+
+
+def burning(seconds: float) -> Words:
+    return {"cpu_ticks": int(seconds * TICKS_PER_S), "main_ticks": int(seconds * TICKS_PER_S)}
+
+
+def asleep(call: str) -> Callable[[float], Words]:
+    return lambda seconds: {"state": "S", "syscall": call}
+
+
+def test_an_agent_that_comes_at_once_is_not_talked_about(tmp_path: Path) -> None:
+    world = World(tmp_path, asleep("202 0x0"), arrives_s=0.1)
+    world.wait()
+    assert world.lines == []
+
+
+def test_a_long_native_call_is_waited_for_with_a_line_a_second(tmp_path: Path) -> None:
+    world = World(tmp_path, burning, arrives_s=12.0)
+    world.wait()
+    assert 9 <= len(world.lines) <= 11
+    assert "runs native code (100% of a core)" in world.lines[0]
+    assert world.lines[0].startswith("waiting for process 4242, 2 s:")
+
+
+def test_a_native_call_without_an_end_is_given_up_after_thirty_seconds(tmp_path: Path) -> None:
+    world = World(tmp_path, burning)
+    with pytest.raises(CannotAttach, match="did not come back to Python within 30 s"):
+        world.wait()
+    assert 30 <= world.now_s < 31
+
+
+@pytest.mark.parametrize(
+    ("call", "meaning"),
+    [
+        ("202 0x0", "for a lock, a thread or a queue .futex."),
+        ("61 0x0", "for a child process .wait4."),
+        ("230 0x0", "in a sleep .clock_nanosleep."),
+        ("999 0x0", "in system call 999"),
+    ],
+)
+def test_a_sleep_without_progress_is_given_up_within_four_seconds(
+    call: str, meaning: str, tmp_path: Path
+) -> None:
+    world = World(tmp_path, asleep(call))
+    with pytest.raises(CannotAttach, match=f"waits {meaning}.*nothing in it makes progress"):
+        world.wait()
+    assert 2 < world.now_s <= 4
+
+
+def test_a_main_thread_that_wakes_now_and_then_is_waited_for(tmp_path: Path) -> None:
+    def polling(seconds: float) -> Words:
+        return {"state": "S", "syscall": "7 0x0", "switches": int(seconds * 20)}
+
+    world = World(tmp_path, polling, arrives_s=10)
+    world.wait()
+    assert "for a file or connection (poll)" in world.lines[-1]
+
+
+def test_children_that_compile_are_waited_for(tmp_path: Path) -> None:
+    world = World(tmp_path, asleep("61 0x0"), arrives_s=15)
+    child = FakeProc(tmp_path)
+    counted = itertools.count(100, 5)
+    arrived = world.arrived
+
+    def arrived_while_the_child_works(timeout_s: float) -> bool:
+        child.add(5000, ppid=PID, cpu_ticks=next(counted))
+        return arrived(timeout_s)
+
+    world.arrived = arrived_while_the_child_works  # type: ignore[method-assign]
+    world.wait()
+    assert "for a child process" in world.lines[0]
+
+
+def test_training_in_another_thread_has_a_sentence_of_its_own(tmp_path: Path) -> None:
+    def join(seconds: float) -> Words:
+        return {"state": "S", "syscall": "202 0x0", "cpu_ticks": int(seconds * TICKS_PER_S), "main_ticks": 0}
+
+    world = World(tmp_path, join)
+    with pytest.raises(CannotAttach, match="trains in another thread while its main thread waits") as caught:
+        world.wait()
+    assert "main thread" in caught.value.hint
+    assert world.now_s < 10
+
+
+@pytest.mark.parametrize("end", [None, {"state": "Z"}, {"start_ticks": 778}])
+def test_a_target_that_ends_meanwhile_is_gone(end: Words | None, tmp_path: Path) -> None:
+    world = World(tmp_path, lambda seconds: burning(seconds) if seconds < 1 else end)
+    with pytest.raises(TargetGone, match="ended while it was being attached"):
+        world.wait()
+    assert world.now_s < 2

@@ -1,0 +1,48 @@
+"""The command line's frame: verbs, errors, exit codes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from autobrrr import cli
+from autobrrr.errors import CannotAttach
+
+
+def test_every_verb_is_a_module_that_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    for verb in cli.VERBS:
+        with pytest.raises(SystemExit) as ended:
+            cli.main([verb, "--help"])
+        assert ended.value.code == 0
+        assert f"autobrrr {verb}" in capsys.readouterr().out
+
+
+def test_no_words_at_all_show_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main([])
+    assert ended.value.code == 0
+    assert "attach" in capsys.readouterr().out
+
+
+def test_an_unknown_verb_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["atach"])
+    assert ended.value.code == 2
+    assert "atach" in capsys.readouterr().err
+
+
+def test_an_error_is_one_line_with_its_hint_and_nothing_on_standard_output(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.report(CannotAttach("pid 7 is stopped", "kill -CONT 7"), as_json=False) == 3
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err == "autobrrr: pid 7 is stopped | kill -CONT 7\n"
+
+
+def test_an_error_in_json_is_one_object_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    cli.report(CannotAttach("no", "yes"), as_json=True)
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert json.loads(said.err) == {"schema": 1, "error": "no", "hint": "yes", "exit_code": 3}

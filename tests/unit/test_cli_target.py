@@ -1,0 +1,53 @@
+"""Joining a session that is there: it may do less to the job than was asked for, never more."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from autobrrr.cli.target import tell_about_joined
+from autobrrr.client import Client
+from autobrrr.errors import CannotAttach
+from autobrrr.sidecar.options import SessionOptions
+
+
+def session(**given: object) -> Client:
+    facts = {"pid": 7, "outside": False, "readonly": False, "probing": "on", **given}
+    return cast(Client, SimpleNamespace(facts=SimpleNamespace(**facts)))
+
+
+@pytest.mark.parametrize(
+    ("asked", "flag"),
+    [
+        (SessionOptions(outside=True), "--outside"),
+        (SessionOptions(readonly=True), "--readonly"),
+        (SessionOptions(probing="off"), "--no-probe"),
+    ],
+)
+def test_a_session_that_does_more_than_was_asked_for_is_not_joined(asked: SessionOptions, flag: str) -> None:
+    with pytest.raises(CannotAttach, match=flag) as caught:
+        tell_about_joined(session(), asked)
+    assert "autobrrr detach 7" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("there", "asked"),
+    [
+        ({}, SessionOptions()),
+        ({"readonly": True}, SessionOptions(readonly=True)),
+        ({"readonly": True}, SessionOptions(probing="off")),
+        ({"outside": True}, SessionOptions(readonly=True)),
+    ],
+)
+def test_a_session_that_does_as_much_or_less_is_joined(
+    there: dict[str, object], asked: SessionOptions, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tell_about_joined(session(**there), asked)
+    assert "joined the session" in capsys.readouterr().err
+
+
+def test_where_it_does_less_the_way_out_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    tell_about_joined(session(outside=True), SessionOptions())
+    assert "autobrrr detach 7 ends it" in capsys.readouterr().err

@@ -1,0 +1,161 @@
+"""Durations, options and patience of the commands that speak to a session."""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_report_text import diagnosis
+
+from autobrrr.cli import attach, detach, diagnose, main
+from autobrrr.cli.durations import duration_s
+from autobrrr.cli.target import one_pid, session_options
+from autobrrr.errors import CannotAttach, UsageError
+from autobrrr.sidecar.options import SessionOptions, add_arguments, from_arguments
+
+
+def parsed(module: object, *words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    module.prepare_parser(parser)  # type: ignore[attr-defined]
+    return parser.parse_args(words)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("10s", 10), ("5m", 300), ("300ms", 0.3), ("1.5h", 5400), (" 2s ", 2), ("1ms", 0.001)],
+)
+def test_durations_are_a_number_and_a_unit(text: str, seconds: float) -> None:
+    assert duration_s(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "10", "s", "-5s", "0s", "10 s", "1e3s", "10d", "\u0661s", "5m5s", "nan", "infs"]
+)
+def test_anything_else_is_no_duration_and_says_how_to_write_one(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="write 300ms"):
+        duration_s(text)
+
+
+@given(st.text(max_size=12))
+def test_no_text_at_all_makes_it_raise_anything_else(text: str) -> None:
+    try:
+        assert duration_s(text) > 0
+    except argparse.ArgumentTypeError:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        ((), SessionOptions()),
+        (("--no-probe",), SessionOptions(probing="off")),
+        (("--probe",), SessionOptions(probing="overridden")),
+        (("--readonly",), SessionOptions(readonly=True)),
+        (("--outside", "--no-probe"), SessionOptions(outside=True, probing="off")),
+    ],
+)
+def test_arguments_become_options_and_survive_the_way_to_the_sidecar(
+    words: tuple[str, ...], options: SessionOptions
+) -> None:
+    assert session_options(parsed(attach, "7", *words)) == options
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    assert from_arguments(parser.parse_args(options.words())) == options
+
+
+@pytest.mark.parametrize("flag", ["--readonly", "--outside"])
+def test_a_probe_contradicts_a_session_that_must_not_touch_the_job(flag: str) -> None:
+    with pytest.raises(UsageError, match="rule out"):
+        session_options(parsed(attach, "7", "--probe", flag))
+
+
+def test_several_pids_are_refused_by_name() -> None:
+    with pytest.raises(CannotAttach, match="7, 8"):
+        one_pid(parsed(diagnose, "7", "8"))
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        (attach, ()),
+        (attach, ("x",)),
+        (attach, ("7", "--probe", "--no-probe")),
+        (attach, ("7", "--json", "--plain")),
+        (attach, ("7", "--for", "soon")),
+        (diagnose, ("7", "--for", "10")),
+        (detach, ("7", "8")),
+    ],
+)
+def test_words_that_make_no_sense_are_a_usage_error(module: object, words: tuple[str, ...]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parsed(module, *words)
+    assert caught.value.code == 2
+
+
+@pytest.mark.parametrize("words", [("--window",), ("--sweep", "batch")])
+def test_what_is_not_built_yet_says_so(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", "4194304", *words]) == 2
+    assert "not built yet" in capsys.readouterr().err
+
+
+def test_a_recipe_for_a_session_that_switches_nothing_is_a_usage_error(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["attach", "4194304", "--readonly", "--recipe", "r.toml"]) == 2
+    assert "rule out" in capsys.readouterr().err
+
+
+def test_a_recipe_that_is_none_is_refused_before_anything_is_attached(
+    capsys: pytest.CaptureFixture[str], tmp_path: object
+) -> None:
+    assert main(["attach", "4194304", "--recipe", f"{tmp_path}/none.toml"]) == 2
+    assert capsys.readouterr().out == ""
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_a_high_verdict_ends_the_waiting_at_once() -> None:
+    patience = diagnose.Patience(clock_s=Clock())
+    assert not patience.is_over(diagnosis(steps=10))
+    assert patience.is_over(diagnosis(steps=10, confidence="high"))
+
+
+def test_without_one_it_waits_fifteen_seconds_and_fifty_steps() -> None:
+    clock = Clock()
+    patience = diagnose.Patience(clock_s=clock)
+    clock.now_s += 14
+    assert not patience.is_over(diagnosis(steps=49))
+    clock.now_s += 2
+    assert not patience.is_over(diagnosis(steps=49))
+    assert patience.is_over(diagnosis(steps=50))
+
+
+def test_a_job_that_makes_no_steps_is_not_waited_for_without_end() -> None:
+    clock = Clock()
+    patience = diagnose.Patience(clock_s=clock)
+    for step in range(1, 5):
+        clock.now_s += 50
+        assert not patience.is_over(diagnosis(steps=step))
+    clock.now_s += 61
+    assert patience.is_over(diagnosis(steps=4))
+
+
+def test_a_given_time_is_the_whole_time() -> None:
+    clock = Clock()
+    patience = diagnose.Patience(for_s=5, clock_s=clock)
+    clock.now_s += 4.9
+    assert not patience.is_over(diagnosis(steps=1000))
+    clock.now_s += 0.1
+    assert patience.is_over(diagnosis(steps=0))
+
+
+def test_the_last_snapshot_of_a_session_ends_the_waiting() -> None:
+    assert diagnose.Patience(clock_s=Clock()).is_over(diagnosis(final=True))

@@ -1,0 +1,204 @@
+"""A client turns frames into records, and every way a session can fail into one clear error."""
+
+from __future__ import annotations
+
+import socket
+
+import msgspec
+import pytest
+from test_report_text import OVERHEAD
+from test_sidecar_service import RESULT, TRIAL
+
+from autobrrr.agent.protocol import encode, receive
+from autobrrr.client import Client
+from autobrrr.errors import AutobrrrError, TargetGone
+from autobrrr.records import Diagnosis, Trial, TuneProgress
+
+FACTS = {
+    "version": "0",
+    "pid": 42,
+    "state": "judged",
+    "activity": "watching",
+    "readonly": False,
+    "outside": False,
+    "probing": "on",
+}
+
+
+class Session:
+    """The other end: what it will say is put in beforehand."""
+
+    def __init__(self) -> None:
+        self.theirs, self.link = socket.socketpair()
+        self.number = 0
+        self.answer(**FACTS)
+
+    def answer(self, ok: bool = True, **fields: object) -> Session:
+        self.number += 1
+        return self.say({"ok": ok, "id": self.number, **fields})
+
+    def say(self, message: dict[str, object]) -> Session:
+        self.link.sendall(encode(message))
+        return self
+
+    def snapshot(self, name: str = "snapshot", **more: object) -> Session:
+        return self.say({"event": name, "snapshot": msgspec.to_builtins(OVERHEAD), **more})
+
+    def asked(self) -> dict[str, object]:
+        return receive(self.link)
+
+
+@pytest.fixture
+def session() -> Session:
+    return Session()
+
+
+def test_it_knows_whose_session_it_joined(session: Session) -> None:
+    client = Client(session.theirs)
+    assert (client.facts.pid, client.facts.state, client.started) == (42, "judged", False)
+    assert session.asked()["do"] == "ping"
+
+
+def test_snapshots_come_until_the_session_ends(session: Session) -> None:
+    session.answer().snapshot().say({"event": "activity", "text": "tracing"}).snapshot()
+    session.snapshot("ended", ending={"kind": "job ended", "why": "process 42 ended", "decided": True})
+    said: list[str] = []
+    client = Client(session.theirs)
+    found = list(client.snapshots(on_activity=said.append))
+    assert [type(each) for each in found] == [Diagnosis] * 3
+    assert said == ["tracing"]
+    assert client.ending is not None
+    assert (client.ending.kind, client.ending.decided) == ("job ended", True)
+    assert list(client.snapshots()) == []
+
+
+def test_what_came_while_waiting_for_an_answer_is_not_lost(session: Session) -> None:
+    session.answer()
+    session.snapshot().answer(snapshot=msgspec.to_builtins(OVERHEAD))
+    session.snapshot("ended", ending={"kind": "detached", "why": "detached"})
+    client = Client(session.theirs)
+    snapshots = client.snapshots()
+    first = next(snapshots)
+    assert client.snapshot() == first == OVERHEAD
+    assert len(list(snapshots)) == 1
+
+
+def test_watching_ends_when_the_time_is_up(session: Session) -> None:
+    session.answer()
+    assert list(Client(session.theirs).snapshots(for_s=0.01)) == []
+
+
+def test_an_error_keeps_message_hint_and_exit_code(session: Session) -> None:
+    session.answer(ok=False, error={"message": "no levers", "hint": "detach", "exit_code": 2})
+    client = Client(session.theirs)
+    with pytest.raises(AutobrrrError) as caught:
+        client.diagnose("off")
+    assert (caught.value.message, caught.value.hint, caught.value.exit_code) == ("no levers", "detach", 2)
+
+
+def test_a_session_that_vanishes_with_its_job_is_gone(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nowhere(pid: int) -> None:
+        raise TargetGone(f"there is no process {pid}")
+
+    monkeypatch.setattr("autobrrr.client.find_target", nowhere)
+    client = Client(session.theirs)
+    session.link.close()
+    with pytest.raises(TargetGone, match="closed the connection"):
+        client.snapshot()
+
+
+def test_a_sidecar_that_vanishes_alone_does_not_count_as_the_end_of_the_job(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autobrrr.client.find_target", lambda pid: None)
+    client = Client(session.theirs)
+    session.link.close()
+    with pytest.raises(AutobrrrError, match="the job trains on") as caught:
+        client.snapshot()
+    assert caught.value.exit_code == 1
+
+
+def test_the_last_words_of_a_session_are_heard_also_by_one_who_asks_too_late(session: Session) -> None:
+    client = Client(session.theirs)
+    session.asked()
+    session.snapshot("ended", ending={"kind": "job ended", "why": "process 42 ended", "decided": True})
+    session.link.close()
+    assert [each.pid for each in client.snapshots()] == [OVERHEAD.pid]
+    assert client.ending is not None
+    assert client.ending.decided
+
+
+def test_a_session_of_another_protocol_is_named(session: Session) -> None:
+    client = Client(session.theirs)
+    session.link.sendall(b'\0\0\0\7{"v":9}')
+    with pytest.raises(AutobrrrError, match="protocol version 9"):
+        client.snapshot()
+
+
+def test_an_answer_of_another_version_is_refused_and_not_guessed(session: Session) -> None:
+    session.answer(snapshot={"pid": "many"})
+    client = Client(session.theirs)
+    with pytest.raises(AutobrrrError, match="can't be read"):
+        client.snapshot()
+
+
+def test_levers_are_applied_with_their_outcomes(session: Session) -> None:
+    session.answer(
+        outcome=[{"remedy": "gc.freeze", "why": None, "token": 1}, {"remedy": "x", "why": "refused"}]
+    )
+    outcomes = Client(session.theirs).apply([("gc.freeze", {}), ("x", {"n": 1})])
+    assert [(each.remedy, each.why) for each in outcomes] == [("gc.freeze", None), ("x", "refused")]
+    session.asked()
+    assert session.asked()["remedies"] == [
+        {"remedy": "gc.freeze", "options": {}},
+        {"remedy": "x", "options": {"n": 1}},
+    ]
+
+
+def test_a_tuning_reports_as_it_goes_and_returns_its_result(session: Session) -> None:
+    progress = TuneProgress(stage="trial", text="trying optimizer.fused")
+    session.answer().snapshot().say({"event": "progress", "progress": msgspec.to_builtins(progress)})
+    session.say({"event": "trial", "trial": msgspec.to_builtins(TRIAL)})
+    session.say({"event": "tuned", "tuning": msgspec.to_builtins(RESULT)})
+    seen: list[TuneProgress | Trial] = []
+    client = Client(session.theirs)
+    assert client.tune(for_s=60, on_progress=seen.append, on_trial=seen.append) == RESULT
+    assert seen == [progress, TRIAL]
+    session.asked()
+    asked = session.asked()
+    assert (asked["for_ns"], asked["allow"], asked["only"]) == (60_000_000_000, None, None)
+
+
+def test_a_tuning_that_fails_says_why(session: Session) -> None:
+    session.answer().say(
+        {"event": "tune_failed", "error": {"message": "no step ends", "hint": "", "exit_code": 1}}
+    )
+    client = Client(session.theirs)
+    with pytest.raises(AutobrrrError, match="no step ends"):
+        client.tune()
+
+
+def test_a_job_that_ends_under_the_tuner_is_gone(session: Session) -> None:
+    session.answer().snapshot("ended", ending={"kind": "job ended", "why": "process 42 ended"})
+    client = Client(session.theirs)
+    with pytest.raises(TargetGone, match="process 42 ended"):
+        client.tune()
+
+
+def test_detach_returns_what_was_left_when_the_session_is_over(session: Session) -> None:
+    session.answer(kind="detached", why="the agent did not answer", left=["the agent"])
+    session.snapshot("ended", ending={"kind": "detached", "why": "x"})
+    client = Client(session.theirs)
+    session.link.shutdown(socket.SHUT_WR)
+    assert client.detach(keep=True).left == ["the agent"]
+    assert client.ending is not None
+    session.asked()
+    assert session.asked()["keep"] is True
+
+
+def test_the_end_of_the_log_can_be_read(session: Session) -> None:
+    session.answer(path="/logs/s.jsonl", lines=["one", "two"])
+    found = Client(session.theirs).log(2)
+    assert (str(found.path), found.lines) == ("/logs/s.jsonl", ["one", "two"])

@@ -1,0 +1,169 @@
+"""The machine's view of a job, from a `/proc` that the test writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from autobrrr.device import proc as procfs
+from autobrrr.device.host import HostDevice
+from autobrrr.device.protocol import AbsentDevice, Device, ReplayedDevice
+
+SECOND_NS = 1_000_000_000
+
+
+@dataclass
+class FakeProc:
+    """Writes the files that are read."""
+
+    root: Path
+    now_ns: int = 0
+    machine: list[int] = field(default_factory=lambda: [0] * 10)
+
+    def process(
+        self, pid: int, ticks: int, *, children: str = "", name: str = "python", state: str = "R"
+    ) -> None:
+        folder = self.root / str(pid) / "task" / str(pid)
+        folder.mkdir(parents=True, exist_ok=True)
+        fields = [state, "1", *["0"] * 9, str(ticks - 5), "5", *["0"] * 4, "7", "0", "12345", "0", "256", "0"]
+        (self.root / str(pid) / "stat").write_text(f"{pid} ({name}) {' '.join(fields)}\n")
+        (folder / "children").write_text(children)
+
+    def thread(self, pid: int, tid: int, *, delay_ns: int = 0, inside: int | None = None) -> None:
+        folder = self.root / str(pid) / "task" / str(tid)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "schedstat").write_text(f"123 {delay_ns} 9\n")
+        (folder / "status").write_text(f"Name:\tx\nNSpid:\t{tid}\t{inside or tid}\n")
+
+    def stat(self) -> None:
+        (self.root / "stat").write_text("cpu  " + " ".join(map(str, self.machine)) + "\ncpu0 1 2 3\n")
+
+    def device(self, pid: int, tid: int | None = None) -> HostDevice:
+        return HostDevice(pid, tid, self.root, lambda: self.now_ns, tick_hz=100)
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> FakeProc:
+    fake = FakeProc(tmp_path)
+    fake.stat()
+    fake.process(10, 100)
+    fake.thread(10, 10)
+    return fake
+
+
+def test_the_first_sample_has_no_shares_yet(proc: FakeProc) -> None:
+    sample = proc.device(10).sample()
+    assert sample is not None
+    assert (sample.cpu_share, sample.run_delay_share, sample.steal_share) == (None, None, None)
+    assert (sample.rss_bytes, sample.threads) == (256 * 4096, 7)
+
+
+def test_shares_are_of_the_time_since_the_sample_before(proc: FakeProc) -> None:
+    proc.thread(10, 11, delay_ns=1000)
+    device = proc.device(10, 11)
+    device.sample()
+    proc.now_ns += 2 * SECOND_NS
+    proc.process(10, 400)  # 300 ticks of 10 ms in 2 s: one and a half cores
+    proc.thread(10, 11, delay_ns=1000 + SECOND_NS // 2)
+    proc.machine = [100, 0, 0, 200, 0, 0, 0, 100, 0, 0]
+    proc.stat()
+    sample = device.sample()
+    assert sample is not None
+    assert sample.cpu_share == pytest.approx(1.5)
+    assert sample.run_delay_share == pytest.approx(0.25)
+    assert sample.steal_share == pytest.approx(0.25)
+
+
+def test_children_and_theirs_are_summed_and_looked_at_rarely(proc: FakeProc) -> None:
+    proc.process(10, 100, children="20 21 ")
+    proc.process(20, 0, children="30 ")
+    proc.process(21, 0)
+    proc.process(30, 0)
+    device = proc.device(10)
+    device.sample()
+    for pid in (20, 21, 30):
+        proc.process(pid, 100, children="30 " if pid == 20 else "")
+    proc.now_ns += SECOND_NS
+    early = device.sample()
+    proc.now_ns += SECOND_NS
+    late = device.sample()
+    assert early is not None
+    assert late is not None
+    assert early.children_cpu_share is None
+    assert late.children_cpu_share == pytest.approx(1.5)
+
+
+def test_a_child_that_is_new_does_not_bring_its_past_along(proc: FakeProc) -> None:
+    device = proc.device(10)
+    device.sample()
+    proc.process(10, 100, children="20 ")
+    proc.process(20, 5000)
+    proc.now_ns += 2 * SECOND_NS
+    sample = device.sample()
+    assert sample is not None
+    assert sample.children_cpu_share == 0
+
+
+@pytest.mark.parametrize("state", ["Z", "X"])
+def test_a_job_that_has_ended_gives_no_sample(proc: FakeProc, state: str) -> None:
+    proc.process(10, 100, state=state)
+    assert proc.device(10).sample() is None
+    assert proc.device(99).sample() is None
+
+
+def test_what_the_kernel_does_not_tell_is_not_measured(proc: FakeProc) -> None:
+    (proc.root / "10" / "task" / "10" / "schedstat").unlink()
+    (proc.root / "stat").unlink()
+    device = proc.device(10)
+    device.sample()
+    proc.now_ns += SECOND_NS
+    sample = device.sample()
+    assert sample is not None
+    assert (sample.run_delay_share, sample.steal_share) == (None, None)
+    assert sample.cpu_share == 0
+
+
+def test_another_training_thread_starts_from_nothing(proc: FakeProc) -> None:
+    proc.thread(10, 12, delay_ns=9 * SECOND_NS)
+    device = proc.device(10)
+    device.sample()
+    device.watch_thread(12)
+    proc.now_ns += SECOND_NS
+    sample = device.sample()
+    assert sample is not None
+    assert sample.run_delay_share is None
+
+
+def test_a_name_with_blanks_and_parentheses_does_not_shift_the_fields(proc: FakeProc) -> None:
+    proc.process(10, 100, name="a) R 1 (b")
+    found = procfs.stat(10, proc.root)
+    assert found is not None
+    assert (found.state, found.parent, found.cpu_ticks, found.start_ticks) == ("R", 1, 100, 12345)
+
+
+def test_a_thread_of_another_pid_namespace_is_found_by_its_number_inside(proc: FakeProc) -> None:
+    proc.thread(10, 15, inside=3)
+    assert procfs.tid_outside(10, 3, proc.root) == 15
+    assert procfs.tid_outside(10, 4, proc.root) is None
+
+
+def test_the_real_proc_of_this_process_is_read() -> None:
+    import os
+
+    sample = HostDevice(os.getpid()).sample()
+    assert sample is not None
+    assert sample.rss_bytes is not None
+    assert sample.rss_bytes > 1 << 20
+    assert procfs.owner(os.getpid()) == os.geteuid()
+
+
+def test_absent_and_replayed_devices_speak_the_same_protocol(proc: FakeProc) -> None:
+    recorded = proc.device(10).sample()
+    assert recorded is not None
+    devices: list[Device] = [AbsentDevice(), ReplayedDevice([recorded]), proc.device(10)]
+    assert [device.name for device in devices] == ["absent", "replayed", "host"]
+    assert devices[0].sample() is None
+    assert devices[1].sample() == recorded
+    assert devices[1].sample() is None

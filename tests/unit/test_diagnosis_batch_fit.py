@@ -1,0 +1,107 @@
+"""The batch probe's fit, its guards, and the prediction for twice the batch."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from autobrrr.diagnosis.batch_fit import BatchFit, fit_batch
+from autobrrr.records import BatchProbe, ShadowProbe
+from support.diagnosis import MS, probed
+
+replace = msgspec.structs.replace
+
+
+def fitted(probe: ShadowProbe) -> BatchFit:
+    found = fit_batch(probe)
+    assert isinstance(found, BatchFit), found
+    return found
+
+
+def refused(probe: ShadowProbe | None) -> str:
+    found = fit_batch(probe)
+    assert isinstance(found, BatchProbe)
+    assert found.status == "abstained"
+    assert found.ratio_2x is None
+    assert found.fixed_ns is None
+    return found.why or ""
+
+
+@pytest.mark.parametrize("fixed", [0.0, 0.3, 0.5, 0.95])
+def test_the_fixed_part_of_a_linear_job_is_found(fixed: float) -> None:
+    found = fitted(probed(fixed=fixed, noise=0.0))
+    assert found.share == pytest.approx(fixed, abs=0.01)
+    assert found.probe.fixed_ns == pytest.approx(fixed * 2.6 * MS, abs=0.01 * 2.6 * MS)
+    assert found.probe.per_sample_ns == pytest.approx((1 - fixed) * 2.6 * MS / 32, rel=0.05, abs=10)
+
+
+def test_the_points_are_whole_steps_in_order_of_the_batch() -> None:
+    found = fitted(probed(fixed=0.5, noise=0.0))
+    assert [point.batch for point in found.probe.points] == [8, 16, 32, 64]
+    assert found.probe.points[2].step_ns == pytest.approx(2.6 * MS, rel=0.001)
+    assert found.probe.points[3].step_ns == pytest.approx(1.5 * 2.6 * MS, rel=0.001)
+
+
+def test_the_interval_spans_a_constant_and_a_growing_rest() -> None:
+    found = fitted(probed(fixed=0.5, reconstruction=0.9, noise=0.0)).probe
+    assert found.ratio_2x == pytest.approx(1.5, abs=0.005)
+    assert found.ratio_2x_interval is not None
+    low, high = found.ratio_2x_interval
+    assert low == pytest.approx(1.5, abs=0.005)
+    assert high == pytest.approx(1.6, abs=0.005)
+
+
+def test_small_batches_count_by_their_relative_error() -> None:
+    # A bend at the largest batch, as caches give it: the fixed part is that of the small ones.
+    found = fitted(probed(curve=lambda factor: 0.1 + 0.9 * factor + 0.2 * (factor == 2), noise=0.0))
+    assert found.share == pytest.approx(0.075, abs=0.02)
+
+
+def test_noise_widens_the_interval() -> None:
+    quiet, noisy = fitted(probed(noise=0.0)).probe, fitted(probed(noise=0.05)).probe
+    assert quiet.ratio_2x_interval is not None
+    assert noisy.ratio_2x_interval is not None
+    assert noisy.ratio_2x_interval[1] - noisy.ratio_2x_interval[0] > (
+        quiet.ratio_2x_interval[1] - quiet.ratio_2x_interval[0]
+    )
+
+
+@pytest.mark.parametrize("reconstruction", [0.51, 1.3])
+def test_a_replay_that_is_not_the_step_is_refused(reconstruction: float) -> None:
+    why = refused(probed(fixed=0.9, reconstruction=reconstruction))
+    assert f"make up {100 * reconstruction:.0f} %" in why or "make up" in why
+
+
+def test_a_bent_line_is_refused() -> None:
+    why = refused(probed(curve=lambda factor: 0.1 + 0.9 * factor**2))
+    assert "not linear" in why
+
+
+def test_noisy_replays_are_refused() -> None:
+    assert "vary by" in refused(probed(noise=0.3))
+
+
+def test_two_sizes_are_too_few_for_a_line() -> None:
+    assert "2 of 3 batch sizes" in refused(probed(factors=(1, 2)))
+
+
+def test_without_the_jobs_own_batch_there_is_no_fit() -> None:
+    assert "own batch is missing" in refused(probed(factors=(0.25, 0.5, 2)))
+    assert "own batch is missing" in refused(replace(probed(), step_ns=None))
+
+
+def test_without_twice_the_batch_there_is_a_fit_and_no_prediction() -> None:
+    found = fitted(probed(factors=(0.25, 0.5, 1)))
+    assert found.probe.ratio_2x is None
+    assert found.probe.ratio_2x_interval is None
+    assert found.probe.fixed_ns
+
+
+def test_page_faults_of_the_larger_batch_hide_the_prediction() -> None:
+    assert fitted(probed(faults=(10, 20, 40, 80))).probe.ratio_2x is not None
+    assert fitted(probed(faults=(10, 20, 40, 2_000))).probe.ratio_2x is None
+
+
+def test_a_probe_that_abstained_keeps_its_reason() -> None:
+    assert refused(ShadowProbe(status="abstained", why="no batch dimension")) == "no batch dimension"
+    assert "has not run" in refused(None)

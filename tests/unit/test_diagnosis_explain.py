@@ -1,0 +1,73 @@
+"""`explain`: every name has a text, typos find the nearest, and --help stays light."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from typing import get_args
+
+import pytest
+
+from autobrrr.cli import explain as verb
+from autobrrr.cli import main
+from autobrrr.diagnosis.explain import EXPLANATIONS
+from autobrrr.diagnosis.signals import SIGNALS
+from autobrrr.errors import UsageError
+from autobrrr.records import Regime
+
+
+def explained(name: str | None) -> int:
+    return verb.run(argparse.Namespace(signal=name))
+
+
+def test_every_signal_and_every_regime_is_explained() -> None:
+    kinds = {name: entry.kind for name, entry in EXPLANATIONS.items()}
+    assert {name for name, kind in kinds.items() if kind == "signal"} == set(SIGNALS)
+    assert {name for name, kind in kinds.items() if kind == "regime"} == set(get_args(Regime))
+
+
+@pytest.mark.parametrize("name", sorted(EXPLANATIONS))
+def test_an_explanation_says_what_where_from_and_fits_a_terminal(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert explained(name) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"{name} (")
+    assert "From: " in out
+    assert max(map(len, out.splitlines())) <= 79
+    assert ("Guards:" in out) == bool(EXPLANATIONS[name].guards)
+
+
+def test_without_a_name_all_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert explained(None) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert {line.split()[0] for line in lines if line[:3].strip() and line.startswith("  ")} == set(
+        EXPLANATIONS
+    )
+    assert max(map(len, lines)) <= 79
+
+
+def test_dashes_and_capitals_are_forgiven(capsys: pytest.CaptureFixture[str]) -> None:
+    assert explained("Batch-Probe") == 0
+    assert capsys.readouterr().out.startswith("batch_probe (signal)")
+
+
+def test_a_typo_is_exit_2_with_the_nearest_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "lader_wait"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "did you mean loader_wait?" in captured.err
+    with pytest.raises(UsageError) as raised:
+        explained("zzzzzz")
+    assert "lists all" in raised.value.hint
+
+
+def test_the_pairs_of_the_table_are_told() -> None:
+    assert "traced_steps + batch_probe" in EXPLANATIONS["overhead"].source
+    assert "not named yet" in EXPLANATIONS["memory"].source
+
+
+def test_help_does_not_import_numpy() -> None:
+    code = "import sys; import autobrrr.cli.explain; sys.exit('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,301 @@
+"""The kinds of jobs of the study: each is named rightly, or not at all."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import msgspec
+import pytest
+
+from autobrrr.diagnosis.judge import judge
+from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.records import ShadowProbe, TracedSteps, Verdict
+from support import diagnosis
+from support.diagnosis import MS
+
+replace = msgspec.structs.replace
+
+
+def verdict(measured: Measurements) -> Verdict:
+    return judge(measured).verdict
+
+
+def test_a_tiny_mlp_is_overhead_with_high_confidence() -> None:
+    found = verdict(diagnosis.tiny_mlp())
+    assert (found.regime, found.confidence) == ("overhead", "high")
+    assert found.reason.startswith("overhead: 72 % of each 2.6 ms step is Python and dispatch (780 operators")
+    assert found.decide_with is None
+
+
+def test_python_in_forward_is_overhead_though_hardly_an_operator_is_counted() -> None:
+    measured = diagnosis.python_heavy()
+    found = verdict(measured)
+    assert (found.regime, found.confidence) == ("overhead", "high")
+    op_cost = next(one for one in found.evidence if one.signal == "op_cost")
+    assert op_cost.says is None
+    assert op_cost.against == []
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [diagnosis.big_matmul, diagnosis.lstm, diagnosis.optimizer_bound, diagnosis.dense_embedding],
+    ids=lambda kind: kind.__name__,
+)
+def test_full_kernels_are_never_overhead(kind) -> None:
+    found = verdict(kind())
+    assert found.regime == "unknown"
+    assert "not overhead: kernels work" in found.reason
+    assert found.decide_with == "autobrrr tune 4242 --for 2m"
+    assert "overhead" in found.evidence[0].against
+
+
+@pytest.mark.parametrize(
+    "kind", [diagnosis.optimizer_bound, diagnosis.dense_embedding], ids=lambda kind: kind.__name__
+)
+def test_a_flat_probe_over_full_kernels_is_weight_traffic(kind) -> None:
+    found = verdict(kind())
+    assert "batch-independent weight traffic" in found.reason
+    assert "points to memory" in found.reason
+
+
+def test_growing_kernels_are_not_called_weight_traffic() -> None:
+    assert "weight traffic" not in verdict(diagnosis.big_matmul()).reason
+
+
+def test_batches_made_on_the_training_thread_are_input() -> None:
+    found = verdict(diagnosis.starved_without_workers())
+    assert (found.regime, found.confidence) == ("input", "high")
+    assert "make_batch" in found.reason
+
+
+def test_a_clear_wait_stays_named_on_a_busy_machine_with_low_confidence() -> None:
+    shares = diagnosis.STARVED | {"data_wait": 0.95, "forward": 0.01, "backward": 0.01, "optimizer": 0.01}
+    stacks = diagnosis.frames(loader=140, model=10)
+    for delay, regime in ((0.5, "input"), (0.7, "unknown")):
+        host = diagnosis.machine(delay)
+        found = verdict(diagnosis.measured(10 * MS, shares, stacks=stacks, workers=0, host=host))
+        assert (found.regime, found.confidence) == (regime, "low")
+
+
+def test_workers_that_keep_up_leave_the_handing_over_as_the_wait() -> None:
+    stacks = diagnosis.frames(loader=105, model=45, queue_empty_share=0.0)
+    found = verdict(diagnosis.measured(3 * MS, diagnosis.STARVED, stacks=stacks, workers=2))
+    assert (found.regime, found.confidence) == ("input", "high")
+    assert "the 2 workers keep up" in found.reason
+    assert "loader.workers" not in {one.remedy for one in found.advice}
+
+
+def test_starving_workers_are_input_though_no_trace_can_be_trusted() -> None:
+    measured = diagnosis.starved_with_workers()
+    found = verdict(dataclasses.replace(measured, step_ns=measured.step_ns * ([1, 3] * 30)))
+    assert (found.regime, found.confidence) == ("input", "high")
+    assert "2 workers leave their queue empty 80 % of the time" in found.reason
+    assert found.shares.overhead is None
+
+
+def test_the_loops_own_code_is_host_and_the_line_is_named() -> None:
+    found = verdict(diagnosis.metrics_loop())
+    assert found.regime == "host"
+    assert "train.py:77 log_metrics" in found.reason
+
+
+def test_a_blend_is_mixed_and_its_parts_are_listed() -> None:
+    found = verdict(diagnosis.blend())
+    assert found.regime == "mixed"
+    assert "38 % Python and dispatch" in found.reason
+    assert found.decide_with
+
+
+def test_half_overhead_that_the_probe_does_not_confirm_is_mixed() -> None:
+    measured = diagnosis.measured(
+        trace=diagnosis.traced(kernels=0.3, operations=700), probe=diagnosis.probed(fixed=0.4)
+    )
+    found = verdict(measured)
+    assert found.regime == "mixed"
+    assert (
+        "40 % of the step does not grow" in found.reason or "41 % of the step does not grow" in found.reason
+    )
+
+
+def test_a_probe_that_contradicts_the_trace_makes_it_mixed() -> None:
+    measured = diagnosis.measured(trace=diagnosis.traced(kernels=0.1), probe=diagnosis.probed(fixed=0.1))
+    found = verdict(measured)
+    assert found.regime == "mixed"
+    assert "traced_steps says overhead" in found.reason
+    assert "batch_probe excludes it" in found.reason
+
+
+def test_where_the_probe_abstains_the_count_of_operators_may_confirm() -> None:
+    abstained = ShadowProbe(status="abstained", why="forward is not repeatable")
+    found = verdict(diagnosis.measured(trace=diagnosis.traced(operations=900), probe=abstained))
+    assert (found.regime, found.confidence) == ("overhead", "high")
+    few = verdict(diagnosis.measured(trace=diagnosis.traced(operations=100), probe=abstained))
+    assert few.regime == "unknown"
+    assert few.decide_with == "autobrrr diagnose 4242 --probe --for 60s"
+
+
+def test_more_dispatch_than_step_is_a_calibration_to_distrust() -> None:
+    abstained = ShadowProbe(status="abstained", why="forward is not repeatable")
+    found = verdict(diagnosis.measured(trace=diagnosis.traced(operations=2_000), probe=abstained))
+    assert found.regime == "unknown"
+    assert "calibration is off" in found.reason
+
+
+def test_while_the_probe_is_still_to_come_confidence_is_low() -> None:
+    trace = diagnosis.traced(operations=900)
+    assert verdict(diagnosis.measured(trace=trace)).confidence == "low"
+    assert verdict(diagnosis.measured(trace=trace, probing="off")).confidence == "high"
+
+
+@pytest.mark.parametrize(("delay", "regime"), [(0.05, "overhead"), (0.15, "overhead"), (0.4, "unknown")])
+def test_a_busy_machine_lowers_a_verdict_then_withholds_it(delay: float, regime: str) -> None:
+    found = verdict(diagnosis.tiny_mlp(host=diagnosis.machine(delay)))
+    assert found.regime == regime
+    assert found.confidence == ("high" if delay < 0.1 else "low")
+    if regime == "unknown":
+        assert "machine busy, verdict withheld: 40 % run-queue delay" in found.reason
+
+
+def test_even_a_clear_case_is_withheld_on_a_crowded_machine() -> None:
+    calm = diagnosis.python_heavy()
+    measured = diagnosis.measured(
+        shares={"data_wait": 0.0, "forward": 0.9, "backward": 0.06, "optimizer": 0.04, "other": 0.0},
+        trace=calm.traced,
+        probe=calm.probe,
+        host=diagnosis.machine(0.62),
+    )
+    assert verdict(measured).regime == "unknown"
+    stolen = diagnosis.tiny_mlp(host=diagnosis.machine(0.0, steal_share=0.4))
+    assert "stolen by other guests" in verdict(stolen).reason
+
+
+def test_a_share_that_the_delay_could_explain_is_withheld() -> None:
+    # 57 % overhead with 15 % delay: without the delay it might be 49 %.
+    measured = diagnosis.measured(
+        trace=diagnosis.traced(kernels=0.415),
+        probe=diagnosis.probed(fixed=0.9),
+        host=diagnosis.machine(0.15),
+    )
+    assert verdict(measured).regime == "unknown"
+    assert "withheld" in verdict(measured).reason
+
+
+def test_a_trace_taken_while_the_machine_was_busy_carries_nothing() -> None:
+    measured = diagnosis.measured(
+        trace=diagnosis.traced(operations=900, run_delay_share=0.2), probe=diagnosis.probed(fixed=0.95)
+    )
+    found = verdict(measured)
+    assert found.regime == "unknown"
+    assert "machine busy" in found.reason
+
+
+def test_uneven_steps_never_give_high_confidence() -> None:
+    measured = diagnosis.tiny_mlp()
+    uneven = dataclasses.replace(measured, step_ns=measured.step_ns * ([1, 2] * 30))
+    assert (verdict(uneven).regime, verdict(uneven).confidence) == ("overhead", "low")
+
+
+def test_few_steps_give_a_low_verdict_and_a_machine_never_looked_at_too() -> None:
+    trace, probe = diagnosis.traced(), diagnosis.probed()
+    assert verdict(diagnosis.measured(trace=trace, probe=probe, steps=8)).confidence == "low"
+    assert verdict(diagnosis.measured(trace=trace, probe=probe, host=())).confidence == "low"
+
+
+def test_a_waiting_loop_without_a_second_signal_is_not_named() -> None:
+    measured = diagnosis.measured(10 * MS, diagnosis.STARVED, workers=0)
+    found = verdict(measured)
+    assert found.regime == "unknown"
+    assert "no second signal confirms input" in found.reason
+
+
+def test_stacks_that_deny_the_loaders_clock_make_it_mixed() -> None:
+    measured = diagnosis.measured(
+        10 * MS, diagnosis.STARVED, stacks=diagnosis.frames(loader=5, model=145), workers=0
+    )
+    assert verdict(measured).regime == "mixed"
+
+
+def test_samples_and_queues_say_nothing_against_the_clock_of_the_loop() -> None:
+    # Stacks are taken where the thread gives the interpreter away, which the loader does first of all.
+    sampled = diagnosis.frames(loader=140, model=10, queue_empty_share=0.9)
+    small = diagnosis.measured(trace=diagnosis.traced(), probe=diagnosis.probed(), stacks=sampled, workers=2)
+    assert verdict(small).regime == "overhead"
+    large = diagnosis.big_matmul()
+    full = diagnosis.measured(46 * MS, trace=large.traced, probe=large.probe, stacks=sampled, workers=2)
+    assert "not overhead" in verdict(full).reason
+
+
+def test_shares_that_their_own_error_could_bring_below_half_are_low() -> None:
+    stacks = diagnosis.frames(loader=105, model=45)
+    shares = diagnosis.STARVED | {"data_wait": 0.66, "forward": 0.16}
+    rare = diagnosis.measured(10 * MS, shares, stacks=stacks, workers=0)
+    assert verdict(rare).confidence == "high"
+    assert rare.phases is not None
+    wide = replace(rare.phases.error, data_wait=3 * MS)
+    uneven = dataclasses.replace(rare, phases=dataclasses.replace(rare.phases, error=wide))
+    assert (verdict(uneven).regime, verdict(uneven).confidence) == ("input", "low")
+
+    def wobbling(width: float) -> Measurements:
+        kernel = [int(0.85 * MS * (1 + width * i)) for i in (-1, 0, 1, -1, 0, 1)]
+        trace = replace(diagnosis.traced(kernels=0.85 / 2.6, operations=900), kernel_ns=kernel)
+        shares = diagnosis.PHASE_SHARES | {"data_wait": 0.2, "forward": 0.2}
+        even = diagnosis.traced(shares=shares, kernels=0.85 / 2.6)
+        trace = replace(
+            trace,
+            plain_by_phase_ns=even.plain_by_phase_ns,
+            kernel_by_phase_ns=even.kernel_by_phase_ns,
+        )
+        return diagnosis.measured(shares=shares, trace=trace, probe=diagnosis.probed())
+
+    assert verdict(wobbling(0.01)).confidence == "high"
+    assert (verdict(wobbling(0.2)).regime, verdict(wobbling(0.2)).confidence) == ("overhead", "low")
+
+
+def test_a_read_only_session_may_name_input_and_says_what_it_can_not() -> None:
+    stacks = diagnosis.frames(loader=105, model=45)
+    named = verdict(diagnosis.measured(10 * MS, diagnosis.STARVED, stacks=stacks, workers=0, readonly=True))
+    assert named.regime == "input"
+    assert named.shares.overhead is None
+    other = verdict(diagnosis.measured(readonly=True))
+    assert other.regime == "unknown"
+    assert "read-only" in other.reason
+    assert other.decide_with == "autobrrr diagnose 4242"
+
+
+def test_compiled_jobs_gpus_and_sessions_from_outside_name_no_overhead() -> None:
+    why = TracedSteps(status="abstained", why="the job runs compiled code")
+    compiled = verdict(diagnosis.measured(trace=why, build=diagnosis.anatomy(compiled=True)))
+    assert compiled.regime == "unknown"
+    assert compiled.decide_with == "autobrrr diagnose 4242 --window"
+    gpu = verdict(diagnosis.measured(job=diagnosis.facts(cuda=True), stacks=diagnosis.frames(loader=100)))
+    assert gpu.regime == "unknown"
+    assert "GPU" in gpu.reason
+    outside = verdict(Measurements(pid=7, outside=True, host=diagnosis.machine()))
+    assert outside.regime == "unknown"
+    assert outside.decide_with == "autobrrr detach 7 && autobrrr diagnose 7"
+
+
+def test_before_anything_is_measured_the_verdict_says_so() -> None:
+    found = verdict(Measurements(pid=7))
+    assert (found.regime, found.confidence) == ("unknown", "low")
+    assert "no step has been measured" in found.reason
+    assert "8 steps so far" in verdict(diagnosis.measured(steps=8)).reason
+
+
+def test_a_trace_that_fails_its_guard_is_given_as_the_reason() -> None:
+    trace = diagnosis.traced(wobble=(0.5, 1.5, 0.5, 1.5, 0.5, 1.5))
+    found = verdict(diagnosis.measured(trace=trace))
+    assert found.regime == "unknown"
+    assert "steps vary by" in found.reason
+
+
+def test_a_lead_of_less_than_fifteen_points_names_nothing() -> None:
+    shares = {"data_wait": 0.42, "forward": 0.3, "backward": 0.26, "optimizer": 0.02, "other": 0.0}
+    measured = diagnosis.measured(
+        shares=shares,
+        trace=diagnosis.traced(shares=shares, kernels=0.05, operations=900),
+        probe=diagnosis.probed(fixed=0.9),
+    )
+    found = verdict(measured)
+    assert found.regime == "mixed"
+    assert "42 % waiting for data" in found.reason

@@ -1,0 +1,55 @@
+"""Sampled steps as figures: means, errors, and what is not measured."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autobrrr.diagnosis.measurements import NO_STEPS, phase_figures, step_stats
+
+
+def test_phases_have_means_errors_and_a_rest() -> None:
+    durations = np.array([100, 200, 300], np.int64)
+    columns = {
+        "data_wait_ns": np.array([10, 20, 30], np.int64),
+        "forward_ns": np.array([50, 100, 150], np.int64),
+        "samples": np.array([8, 8, 16], np.int64),
+        "minor_faults": np.array([0, 3, 0], np.int64),
+    }
+    found = phase_figures(durations, columns)
+    assert found is not None
+    assert (found.steps, found.step_ns, found.batch, found.minor_faults) == (3, 200, 8, 1.0)
+    assert (found.mean.data_wait, found.mean.forward, found.mean.other) == (20, 100, 80)
+    assert found.error.data_wait == int(10 / 3**0.5)
+    assert found.mean.backward is None
+
+
+def test_a_field_that_was_not_measured_is_none_and_not_minus_one() -> None:
+    columns = {
+        "host_to_device_ns": np.array([-1, -1], np.int64),
+        "forward_ns": np.array([-1, 50], np.int64),
+        "samples": np.array([-1, -1], np.int64),
+    }
+    found = phase_figures(np.array([100, 100], np.int64), columns)
+    assert found is not None
+    assert (found.mean.host_to_device, found.mean.forward, found.mean.other) == (None, None, None)
+    assert (found.batch, found.minor_faults) == (None, None)
+
+
+def test_phases_longer_than_the_step_leave_no_negative_rest() -> None:
+    found = phase_figures(np.array([100], np.int64), {"forward_ns": np.array([120], np.int64)})
+    assert found is not None
+    assert found.mean.other == 0
+    assert found.error.forward is None
+
+
+def test_no_step_gives_no_figures() -> None:
+    assert phase_figures(NO_STEPS, {}) is None
+    assert step_stats(NO_STEPS).count == 0
+    assert step_stats(NO_STEPS).median is None
+
+
+def test_step_figures_are_whole_nanoseconds() -> None:
+    found = step_stats(np.array([100, 101, 102, 1_000], np.int64))
+    assert (found.count, found.mean, found.median) == (4, 325, 101)
+    assert found.p99 is not None
+    assert 900 < found.p99 <= 1_000

@@ -1,0 +1,89 @@
+"""Whatever the job: shares make one, and no regime is named that two signals do not carry."""
+
+from __future__ import annotations
+
+import msgspec
+from hypothesis import HealthCheck, assume, given, settings
+
+from autobrrr.diagnosis import thresholds
+from autobrrr.diagnosis.judge import Judgement, judge
+from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.shares import measured_shares
+from autobrrr.diagnosis.signals import read_all
+from autobrrr.records import TracedSteps, to_json
+from support.diagnosis_any import ABSURD_PROBES, absurd, nearly_overhead, possible
+
+# On purpose not read from the table: what the design allows in this version.
+ALLOWED = {
+    "overhead": [{"traced_steps", "batch_probe"}, {"traced_steps", "op_cost"}],
+    "input": [{"loader_wait", "loader_queue"}, {"loader_wait", "loader_frames"}],
+    "host": [{"host_time", "host_frames"}],
+}
+LOOK = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def assert_right_or_silent(judgement: Judgement) -> None:
+    verdict = judgement.verdict
+    said = {one.signal for one in verdict.evidence if one.says == verdict.regime}
+    if verdict.regime in ("mixed", "unknown"):
+        assert verdict.confidence == "low"
+        assert verdict.decide_with
+        assert str(judgement.verdict.decide_with).startswith("autobrrr ")
+    else:
+        assert any(pair <= said for pair in ALLOWED[verdict.regime])
+        assert not [one for one in verdict.evidence if verdict.regime in one.against]
+        assert getattr(verdict.shares, verdict.regime) >= thresholds.NAMED_AT
+    assert verdict.reason.startswith(f"{verdict.regime}: ")
+    assert "\n" not in verdict.reason
+    present = measured_shares(verdict.shares)
+    assert all(0 <= share <= 1 for share in present.values())
+    if present:
+        assert abs(sum(present.values()) - 1) < 1e-9
+    assert all(one.expected is None or 1 <= one.expected <= 100 for one in verdict.advice)
+
+
+@LOOK
+@given(measured=absurd())
+def test_absurd_measurements_are_judged_without_an_exception(measured: Measurements) -> None:
+    assert_right_or_silent(judge(measured))
+
+
+@LOOK
+@given(measured=possible())
+def test_any_possible_job_is_named_by_two_signals_or_not_at_all(measured: Measurements) -> None:
+    judgement = judge(measured)
+    assert_right_or_silent(judgement)
+    assert msgspec.json.decode(to_json(judgement.verdict))["regime"] == judgement.verdict.regime
+
+
+@LOOK
+@given(measured=possible(trace=False))
+def test_doubling_the_batch_alone_never_names_overhead(measured: Measurements) -> None:
+    assume(measured.traced is None)
+    assert judge(measured).verdict.regime != "overhead"
+
+
+@LOOK
+@given(probe=ABSURD_PROBES)
+def test_a_probe_alone_names_nothing_at_all(probe) -> None:
+    found = judge(Measurements(pid=1, probe=probe)).verdict
+    assert found.regime == "unknown"
+    refused = TracedSteps(status="abstained", why="compiled")
+    assert judge(Measurements(pid=1, probe=probe, traced=refused)).verdict.regime == "unknown"
+
+
+@LOOK
+@given(measured=nearly_overhead())
+def test_overhead_is_named_only_where_kernels_leave_half_of_the_step(measured: Measurements) -> None:
+    traced = measured.traced
+    assert traced is not None
+    plain, kernel = traced.plain_by_phase_ns, traced.kernel_by_phase_ns
+    idle = sum(plain[name] - kernel[name] for name in ("forward", "backward", "optimizer"))
+    quiet = (traced.run_delay_share or 0) < thresholds.BUSY_AT
+    if judge(measured).verdict.regime == "overhead":
+        assert idle / sum(plain.values()) >= thresholds.NAMED_AT - 0.02
+        assert quiet
+    elif quiet and measured.probe is not None:
+        fixed = read_all(measured)["batch_probe"].value
+        assert fixed is not None
+        assert idle / sum(plain.values()) < 0.66 or fixed < thresholds.NAMED_AT

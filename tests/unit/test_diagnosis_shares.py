@@ -1,0 +1,104 @@
+"""Shares of the whole step: what is measured, what is not, and that they make one."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from autobrrr.diagnosis.shares import measured_shares, shown_phases, step_shares
+from autobrrr.records import Shares
+from support import diagnosis
+from support.diagnosis import MS, measured, traced
+
+SHARES = {"data_wait": 0.1, "forward": 0.3, "backward": 0.3, "optimizer": 0.2, "other": 0.1}
+INSIDE = {"data_wait": 0.5, "forward": 0.5, "backward": 0.6, "optimizer": 0.25, "other": 0.4}
+
+
+def of(**words: object) -> Shares:
+    return step_shares(measured(shares=SHARES, trace=traced(shares=SHARES, kernels=INSIDE, **words)))  # type: ignore[arg-type]
+
+
+def test_each_part_of_the_step_goes_to_one_share() -> None:
+    found = of(compute=0.25)
+    kernels = 0.3 * 0.5 + 0.3 * 0.6 + 0.2 * 0.25 + 0.1 * 0.4
+    assert found.overhead == pytest.approx(0.3 * 0.5 + 0.3 * 0.4 + 0.2 * 0.75, abs=0.01)
+    assert found.input == pytest.approx(0.1, abs=0.005)
+    assert found.host == pytest.approx(0.1 * 0.6, abs=0.005)
+    assert found.compute == pytest.approx(0.25 * kernels, abs=0.01)
+    assert found.memory == pytest.approx(0.75 * kernels, abs=0.01)
+    assert found.other == pytest.approx(0.0, abs=0.01)
+    assert sum(measured_shares(found).values()) == pytest.approx(1, abs=1e-9)
+
+
+def test_regimes_of_a_gpu_stay_unmeasured_on_a_cpu() -> None:
+    found = of()
+    assert (found.sync, found.communication, found.underfilled) == (None, None, None)
+
+
+def test_dispatch_between_the_phases_is_overhead_and_not_the_users_code() -> None:
+    trace = traced(shares=SHARES, kernels=INSIDE, op_cost_ns=2_000)
+    plain = step_shares(measured(shares=SHARES, trace=trace))
+    busy = msgspec.structs.replace(trace, operations_by_phase={"other": 39.0})
+    moved = step_shares(measured(shares=SHARES, trace=busy))
+    assert moved.host == pytest.approx(plain.host - 0.03, abs=0.002)
+    assert moved.overhead == pytest.approx(plain.overhead + 0.03, abs=0.002)
+
+
+def test_without_a_trace_only_input_is_measured_and_the_rest_is_other() -> None:
+    found = step_shares(measured(shares=SHARES, readonly=True))
+    assert measured_shares(found) == pytest.approx({"input": 0.1, "other": 0.9}, abs=0.005)
+
+
+def test_without_phases_of_enough_steps_those_of_the_trace_are_taken() -> None:
+    trace = traced(shares=SHARES, kernels=INSIDE)
+    found = step_shares(diagnosis.Measurements(pid=1, traced=trace))
+    assert found.input == pytest.approx(0.1, abs=0.005)
+    assert found.overhead == pytest.approx(of().overhead, abs=0.01)
+
+
+def test_a_trace_that_fails_a_guard_leaves_no_share_behind() -> None:
+    found = of(run_delay_share=0.5)
+    assert (found.overhead, found.host, found.compute, found.memory) == (None, None, None, None)
+
+
+def test_a_phase_that_the_trace_did_not_see_leaves_kernels_unknown() -> None:
+    trace = traced(shares=SHARES, kernels=INSIDE)
+    partial = {name: ns for name, ns in trace.plain_by_phase_ns.items() if name != "other"}
+    found = step_shares(
+        measured(shares=SHARES, trace=msgspec.structs.replace(trace, plain_by_phase_ns=partial))
+    )
+    assert (found.overhead, found.host) == (None, None)
+
+
+def test_a_forward_that_was_not_measured_is_neither_overhead_nor_host() -> None:
+    kept = {name: share for name, share in SHARES.items() if name not in ("forward", "other")}
+    found = step_shares(measured(shares=kept, trace=traced(shares=SHARES, kernels=INSIDE)))
+    assert (found.overhead, found.host) == (None, None)
+    assert found.input == pytest.approx(0.1, abs=0.005)
+
+
+def test_kernels_of_the_loader_itself_are_input_and_never_split_as_the_models() -> None:
+    inside = {"data_wait": 0.3, "forward": 0.4, "backward": 0.4}
+    shares = SHARES | {"data_wait": 0.6, "forward": 0.1, "backward": 0.1, "optimizer": 0.1, "other": 0.1}
+    found = step_shares(measured(shares=shares, trace=traced(shares=shares, kernels=inside)))
+    assert found.input == pytest.approx(0.6, abs=0.01)
+    assert (found.compute, found.memory) == (None, None)
+    assert sum(measured_shares(found).values()) == pytest.approx(1)
+
+
+def test_copies_to_the_device_count_as_input() -> None:
+    shares = SHARES | {"host_to_device": 0.15, "other": 0.0}
+    assert step_shares(measured(shares=shares)).input == pytest.approx(0.25 / 1.05, abs=0.02)
+
+
+def test_nothing_measured_is_no_share_at_all() -> None:
+    assert step_shares(diagnosis.Measurements(pid=1)) == Shares()
+
+
+def test_phases_are_shown_from_sampled_steps_else_from_the_trace() -> None:
+    trace = traced(10 * MS, SHARES)
+    assert shown_phases(measured(10 * MS, SHARES, trace=trace)).forward == pytest.approx(3 * MS, rel=0.01)
+    alone = shown_phases(diagnosis.Measurements(pid=1, traced=trace))
+    assert alone.forward == pytest.approx(3 * MS, rel=0.01)
+    assert alone.host_to_device is None
+    assert shown_phases(diagnosis.Measurements(pid=1)).forward is None

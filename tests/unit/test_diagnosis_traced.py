@@ -1,0 +1,119 @@
+"""Kernel work of traced steps: guards, phases, operator classes."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from autobrrr.diagnosis.kernel_work import KernelWork, is_compute, kernel_work
+from autobrrr.diagnosis.signals import read_all
+from autobrrr.records import TracedSteps
+from support import diagnosis
+from support.diagnosis import MS, PHASE_SHARES, traced
+
+replace = msgspec.structs.replace
+
+
+def trusted(trace: TracedSteps) -> KernelWork:
+    work = kernel_work(trace)
+    assert isinstance(work, KernelWork), work
+    return work
+
+
+def why_not(trace: TracedSteps | None) -> str:
+    work = kernel_work(trace)
+    assert isinstance(work, str)
+    return work
+
+
+def test_kernel_work_is_given_by_step_and_by_phase() -> None:
+    work = trusted(traced(kernels={"forward": 0.5, "backward": 0.25}))
+    assert work.share == pytest.approx(0.38 * 0.5 + 0.4 * 0.25, abs=0.005)
+    assert work.by_phase["forward"] == pytest.approx(0.5, abs=0.01)
+    assert work.by_phase["optimizer"] == 0.0
+    assert work.operations == 800
+
+
+@pytest.mark.parametrize(
+    ("trace", "why"),
+    [
+        (None, "no step traced yet"),
+        (TracedSteps(status="abstained", why="the user profiles"), "the user profiles"),
+        (traced(wobble=(1.0, 1.0)), "2 of 3 traced and plain steps"),
+        (traced(wobble=(0.7, 1.3, 0.7, 1.3)), "steps vary by"),
+        (traced(slowdown=0.8), "faster than plain ones"),
+        (traced(run_delay_share=0.12), "machine busy"),
+        (replace(traced(kernels=0.5), kernel_ns=[MS, 2 * MS] * 3), "kernel work varies by"),
+        (replace(traced(), operations=[10, 900] * 3), "number of operators varies"),
+        (replace(traced(), plain_step_ns=[0] * 6), "no figures"),
+        (replace(traced(), kernel_ns=[-5] * 6), "negative"),
+        (replace(traced(kernels=0.9), kernel_by_phase_ns={"forward": 1.0}), "do not add up"),
+    ],
+)
+def test_a_guard_stops_the_trace_and_says_why(trace: TracedSteps | None, why: str) -> None:
+    assert why in why_not(trace)
+
+
+def test_one_slow_step_does_not_tilt_the_shares() -> None:
+    even, tilted = traced(kernels=0.4), traced(kernels=0.4)
+    slow = replace(
+        tilted,
+        plain_step_ns=[*tilted.plain_step_ns[:5], 5 * tilted.plain_step_ns[5]],
+        plain_by_phase_ns={name: ns * 10 / 6 for name, ns in tilted.plain_by_phase_ns.items()},
+    )
+    assert trusted(slow).by_phase["forward"] == pytest.approx(trusted(even).by_phase["forward"], abs=0.02)
+    # The other way round: the agent has left a slow step out of the phases, not out of the list.
+    dropped = replace(even, kernel_ns=[*even.kernel_ns[:5], 4 * even.kernel_ns[5]])
+    assert trusted(dropped).by_phase["forward"] == pytest.approx(trusted(even).by_phase["forward"], abs=0.02)
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        "aten.mm.default",
+        "aten::addmm",
+        "bmm",
+        "aten.convolution_backward.default",
+        "aten._scaled_dot_product_flash_attention_for_cpu.default",
+        "aten.mkldnn_rnn_layer.default",
+        "aten.lstm.input",
+        "aten.baddbmm_.default",
+    ],
+)
+def test_matrix_products_are_compute(op: str) -> None:
+    assert is_compute(op)
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        "aten.mul.Tensor",
+        "aten.native_layer_norm.default",
+        "aten.embedding_dense_backward.default",
+        "",
+        "aten.mm_x",
+    ],
+)
+def test_everything_else_moves_memory(op: str) -> None:
+    assert not is_compute(op)
+
+
+def test_without_phases_full_kernels_exclude_overhead_and_empty_ones_name_nothing() -> None:
+    bare = {"kernel_by_phase_ns": {}, "plain_by_phase_ns": {}}
+    for kernels, against in ((0.9, ("overhead",)), (0.1, ())):
+        measured = diagnosis.Measurements(pid=1, traced=replace(traced(kernels=kernels), **bare))
+        reading = read_all(measured)["traced_steps"]
+        assert reading.says is None
+        assert reading.against == against
+
+
+def test_loading_and_own_code_are_not_counted_as_overhead() -> None:
+    shares = PHASE_SHARES | {
+        "data_wait": 0.5,
+        "forward": 0.1,
+        "backward": 0.1,
+        "optimizer": 0.1,
+        "other": 0.2,
+    }
+    measured = diagnosis.measured(shares=shares, trace=traced(shares=shares, kernels=0.0))
+    assert read_all(measured)["traced_steps"].value == pytest.approx(0.3, abs=0.01)

@@ -1,0 +1,256 @@
+# ruff: noqa: E501 - one fault a line reads best
+"""Recipes are read strictly: a valid one gives what it says, any other one line with its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import tomli_w
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autobrrr import recipe
+from autobrrr.errors import EXIT_USAGE, UsageError
+from autobrrr.recipe.contents import Chosen, Match, Measured, Recipe
+from autobrrr.recipe.places import Places
+from autobrrr.recipe.schema import json_schema, template
+from autobrrr.remedies.catalog import REGISTRY
+
+FULL = """\
+schema = 1
+[match]
+script = "train.py"
+[remedies]
+"optimizer.fused" = true
+"threads.intra_op" = { threads = 1 }
+[args]
+"--num-workers" = 2
+[evidence]
+speedup = 1.58
+interval = [1.52, 1.63]
+measured_on = "2 cores, torch 2.13.0"
+[numerics]
+class = "rounding"
+"""
+
+
+def is_valid_or_one_line(read: Callable[[], object]) -> bool:
+    try:
+        read()
+    except UsageError as error:
+        return "\n" not in error.message and error.exit_code == EXIT_USAGE
+    return True
+
+
+def fault(text: str) -> str:
+    with pytest.raises(UsageError) as raised:
+        recipe.parse(text, "r.toml")
+    assert raised.value.exit_code == EXIT_USAGE
+    assert "\n" not in raised.value.message
+    return raised.value.message
+
+
+def test_a_full_recipe_gives_what_it_says() -> None:
+    found = recipe.parse(FULL)
+    assert found.match == Match(script="train.py")
+    assert found.remedies == (
+        Chosen(name="optimizer.fused"),
+        Chosen(name="threads.intra_op", options={"threads": 1}),
+    )
+    assert [chosen.line for chosen in found.remedies] == [5, 6]
+    assert found.args == {"--num-workers": 2}
+    assert found.evidence == Measured(
+        speedup=1.58, interval=(1.52, 1.63), measured_on="2 cores, torch 2.13.0"
+    )
+    assert found.numerics == "rounding"
+
+
+def test_the_plan_is_what_the_agent_applies_in_the_order_of_the_file() -> None:
+    assert recipe.plan(recipe.parse(FULL))["remedies"] == [
+        {"name": "optimizer.fused", "options": {}},
+        {"name": "threads.intra_op", "options": {"threads": 1}},
+    ]
+
+
+@pytest.mark.parametrize(
+    "remedies",
+    [
+        '[remedies]\n"optimizer.fused" = true\n"threads.intra_op" = { threads = 1 }',
+        "[remedies]\noptimizer.fused = true\nthreads.intra_op = { threads = 1 }",
+        "[remedies]\noptimizer.fused = true\nthreads.intra_op.threads = 1",
+        "[remedies.optimizer]\nfused = true\n[remedies.threads.intra_op]\nthreads = 1",
+        'remedies = { "optimizer.fused" = true, "threads.intra_op" = { threads = 1 } }',
+        '[remedies]\n"optimizer.fused" = {}\n[remedies."threads.intra_op"]\nthreads = 1',
+    ],
+)
+def test_quoted_and_dotted_forms_mean_the_same(remedies: str) -> None:
+    assert recipe.parse(f"schema = 1\n{remedies}\n").remedies == recipe.parse(FULL).remedies
+
+
+def test_every_table_may_be_left_out() -> None:
+    assert recipe.parse("schema = 1") == Recipe()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "r.toml:1: `schema = 1` is missing"),
+        ("\n\nschema = 2", "r.toml:3: schema 2; this version reads schema 1"),
+        ("schema = true", "r.toml:1: schema true"),
+        ('schema = 1\n[remedies]\n"optimizer.fuse" = true', "r.toml:3: no remedy 'optimizer.fuse' (did you mean optimizer.fused?)"),
+        ("schema = 1\n[remedies]\noptimizer.fuse = true", "r.toml:3: no remedy 'optimizer.fuse' (did you mean optimizer.fused?)"),
+        ('schema = 1\n[remedies]\n"optimizer.fused" = false', "r.toml:3: optimizer.fused must be `true` or a table"),
+        ('schema = 1\n[remedies]\n"optimizer.fused" = "yes"', "r.toml:3: optimizer.fused must be `true`"),
+        ('schema = 1\n[remedies]\n"threads.intra_op" = { thread = 1 }', "(did you mean threads?)"),
+        ('schema = 1\n[remedies]\n"threads.intra_op" = { threads = 0 }', "r.toml:3: threads.intra_op: threads must be at least 1, not 0"),
+        ('schema = 1\n[remedies]\n"threads.intra_op" = { threads = true }', "must be a whole number"),
+        ('schema = 1\n[remedies."threads.intra_op"]\n\nthreads = "many"', "r.toml:4: threads.intra_op: threads must be a whole number"),
+        ('schema = 1\n[remedies]\n"optimizer.fused" = true\n\n"optimizer.foreach" = true', "r.toml:5: optimizer.foreach and optimizer.fused (line 3) both set"),
+        ('schema = 1\n[remedies]\n"optimizer.fused" = true\noptimizer.fused = true', "r.toml:4: optimizer.fused stands in line 3 already"),
+        ('schema = 1\n[remedies]\n"optimizer.fused" = true\n"optimizer.fused" = true', "r.toml:4: Cannot overwrite"),
+        ("schema = 1\n[remedy]", "r.toml:2: no key 'remedy' (did you mean remedies?)"),
+        ("schema = 1\nremedies = 3", "r.toml:2: remedies must be a table"),
+        ("schema = 1\n[match]\nscript = 3", "r.toml:3: script must be a text, not 3"),
+        ('schema = 1\n[match]\ndevice = "tpu"', "r.toml:3: device 'tpu': one of cpu, cuda"),
+        ('schema = 1\n[match]\ntorch = "new"', "r.toml:3: versions 'new'"),
+        ("schema = 1\n[args]\nworkers = 2", "r.toml:3: 'workers' is no flag"),
+        ('schema = 1\n[args]\n"--x" = [1]', "r.toml:3: --x must be a text, a number or true, not a list"),
+        ("schema = 1\n[evidence]\ninterval = [2, 1]", "r.toml:3: interval must be two numbers, the lower first"),
+        ("schema = 1\n[evidence]\nspeedup = nan", "r.toml:3: speedup must be a number above zero"),
+        ('schema = 1\n[numerics]\nclass = "roundin"', "(did you mean rounding?)"),
+        ("schema = 1\n[match", "r.toml:2:"),
+        ("schema = 1\n\n[match]\nx = \x01", "r.toml:4:"),
+    ],
+)  # fmt: skip
+def test_a_fault_is_one_line_with_its_place(text: str, says: str) -> None:
+    assert says in fault(text)
+    assert fault(text).startswith("r.toml:")
+
+
+def test_keys_inside_values_are_not_taken_for_keys() -> None:
+    text = 'a = """\nschema = 9\n"""\nb = [ # c = 1\n  "d = 2",\n]\n\'e.f\' = "\\"g = 3"\n[h."i.j"]\nk = { l = 1 }\n'
+    places = Places(text)
+    assert places.line(["a"]) == 1
+    assert places.line(["b"]) == 4
+    assert places.line(["e.f"]) == 7
+    assert places.line(["h", "i.j", "k", "l"]) == 9
+    assert places.line(["schema"]) == 1
+    assert places.line(["nowhere"]) == 1
+
+
+@settings(max_examples=300)
+@given(st.text())
+def test_any_text_is_a_recipe_or_one_line(text: str) -> None:
+    assert is_valid_or_one_line(lambda: recipe.parse(text))
+
+
+@settings(max_examples=300)
+@given(st.binary(max_size=400), st.integers(0, 10_000), st.integers(0, 300))
+def test_a_damaged_recipe_is_a_recipe_or_one_line(
+    tmp_path_factory: pytest.TempPathFactory, junk: bytes, at: int, cut: int
+) -> None:
+    body = FULL.encode()
+    at %= len(body)
+    file = tmp_path_factory.getbasetemp() / "damaged.toml"
+    file.write_bytes(body[:at] + junk + body[at + cut :])
+    assert is_valid_or_one_line(lambda: recipe.load(file))
+
+
+tables = st.recursive(
+    st.one_of(st.booleans(), st.integers(), st.floats(), st.text(max_size=5)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(
+            st.sampled_from([*REGISTRY, "optimizer", "fused", "threads", "x"]), inner, max_size=3
+        ),
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=200)
+@given(st.dictionaries(st.sampled_from(["match", "remedies", "args", "evidence", "numerics", "x"]), tables))
+def test_any_table_is_a_recipe_or_one_line(table: dict[str, object]) -> None:
+    assert is_valid_or_one_line(lambda: recipe.parse(tomli_w.dumps({"schema": 1, **table})))
+
+
+def test_large_binary_missing_and_deep_files_are_one_line_each(tmp_path: Path) -> None:
+    file = tmp_path / "r.toml"
+    for body, says in [
+        (b"# " + b"x" * (1 << 20), "larger than 1 MiB"),
+        (b"\x7fELF\x02\x01\x00\xff\xfe", ":1: no UTF-8 text"),
+        (b"schema = 1\nx = " + b"[" * 100_000, ":"),
+        (b"schema = 1\n[match]\nscript = '\xff'", ":3: no UTF-8 text"),
+        (b"schema = 1\nx = 1" + b"0" * 10_000, ":"),
+    ]:
+        file.write_bytes(body)
+        with pytest.raises(UsageError, match=says) as raised:
+            recipe.load(file)
+        assert "\n" not in raised.value.message
+    with pytest.raises(UsageError, match="No such file"):
+        recipe.load(tmp_path / "none.toml")
+    with pytest.raises(UsageError, match="directory"):
+        recipe.load(tmp_path)
+
+
+chosen = st.builds(
+    dict,
+    **{
+        "optimizer.fused": st.none() | st.just({}),
+        "threads.intra_op": st.none() | st.just({}) | st.builds(dict, threads=st.integers(1, 4096)),
+        "gc.freeze": st.none() | st.builds(dict, threshold=st.integers(700, 1_000_000)),
+    },
+)
+texts = st.text(max_size=30)
+positive = st.none() | st.floats(1e-6, 1e12)
+recipes = st.builds(
+    Recipe,
+    description=st.none() | texts,
+    match=st.builds(
+        Match,
+        script=st.none() | texts,
+        device=st.sampled_from([None, "cpu", "cuda"]),
+        torch=st.sampled_from([None, ">=2.1", ">=2.4,<3", "==2.13.*"]),
+    ),
+    remedies=chosen.map(
+        lambda some: tuple(Chosen(name=k, options=v) for k, v in some.items() if v is not None)
+    ),
+    args=st.dictionaries(
+        st.sampled_from(["--lr", "-b", "--a.b"]), st.booleans() | st.integers(-9, 9) | st.just('"\n')
+    ),
+    evidence=st.none()
+    | st.builds(
+        Measured,
+        speedup=positive,
+        interval=st.none() | st.tuples(st.floats(-9, 0), st.floats(0, 1e300)),
+        baseline_ns=positive,
+        measured_on=st.none() | texts,
+    ),
+    numerics=st.sampled_from([None, "bitwise", "changes-training"]),
+)
+
+
+@settings(max_examples=200)
+@given(recipes)
+def test_what_is_written_reads_back_equal(made: Recipe) -> None:
+    assert recipe.parse(recipe.dump(made)) == made
+
+
+def test_the_template_is_valid_and_names_every_remedy() -> None:
+    assert recipe.parse(template()).remedies == ()
+    assert all(f'"{name}"' in template() for name in REGISTRY)
+    lines = template().splitlines()
+    for name in REGISTRY:
+        line = next(line for line in lines if line.startswith(f'# "{name}"'))
+        assert recipe.parse(f"schema = 1\n[remedies]\n{line[2:]}").remedies[0].name == name
+
+
+def test_the_schema_knows_every_remedy_and_option() -> None:
+    remedies = json_schema()["properties"]["remedies"]  # type: ignore[index]
+    assert set(remedies["properties"]) == set(REGISTRY)
+    assert remedies["additionalProperties"] is False
+    for name, remedy in REGISTRY.items():
+        _, table = remedies["properties"][name]["oneOf"]
+        assert set(table["properties"]) == {option.name for option in remedy.options}

@@ -1,0 +1,144 @@
+"""Recipes in use: made from a tuning, fitted to a machine, listed, copied, compared."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+
+from autobrrr import recipe
+from autobrrr.cli import recipe as cli
+from autobrrr.errors import UsageError
+from autobrrr.recipe.fit import Here, satisfies
+from autobrrr.tuner.live import tune
+from autobrrr.tuner.settings import TuneSettings
+from support.tuner import Effect, SimulatedJob
+
+SHIPPED = ("bitwise-only", "cpu-only", "tiny-model-host-bound")
+
+
+def words(*given: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    cli.prepare_parser(parser)
+    return parser.parse_args(given)
+
+
+def test_a_tuning_becomes_a_recipe_with_its_evidence() -> None:
+    job = SimulatedJob(
+        effects={"optimizer.fused": Effect(speed=1.3), "threads.intra_op(threads=1)": Effect(speed=1.2)}
+    )
+    tuning = tune(job, settings=TuneSettings(budget_ns=40_000_000_000))
+    made = recipe.from_tuning(tuning, cores=2)
+    assert {chosen.name: dict(chosen.options) for chosen in made.remedies} == {
+        "optimizer.fused": {},
+        "threads.intra_op": {"threads": 1},
+    }
+    assert made.evidence is not None
+    assert made.evidence.speedup == tuning.speedup
+    assert made.evidence.measured_on == "2 cores, torch 2.13.0"
+    assert made.match.script == "train.py"
+    assert made.numerics == "rounding"
+    assert recipe.parse(recipe.dump(made)) == made
+
+
+def test_a_tuning_stopped_before_its_closing_run_claims_nothing() -> None:
+    job = SimulatedJob(effects={"optimizer.fused": Effect(speed=1.3)}, cancel_after_steps=900)
+    tuning = tune(job, settings=TuneSettings(budget_ns=40_000_000_000, only=("optimizer.fused",)))
+    assert tuning.kept == ["optimizer.fused"]
+    assert recipe.from_tuning(tuning).evidence is None
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_recipes_are_valid_and_say_what_they_are_for(name: str) -> None:
+    found = recipe.load(name)
+    assert found.description
+    assert found.remedies
+    assert found.numerics is not None
+
+
+def test_all_shipped_recipes_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert tuple(recipe.shipped()) == SHIPPED
+    assert cli.run(words("ls", "--json")) == 0
+    assert [line["name"] for line in json.loads(capsys.readouterr().out)["recipes"]] == list(SHIPPED)
+
+
+def test_in_the_wheel_they_lie_beside_the_code(tmp_path: Path) -> None:
+    (tmp_path / "autobrrr" / "_recipes").mkdir(parents=True)
+    (tmp_path / "autobrrr" / "_recipes" / "one.toml").write_text("schema = 1\n")
+    assert list(recipe.shipped(tmp_path / "autobrrr")) == ["one"]
+    assert recipe.shipped(tmp_path / "nowhere" / "autobrrr") == {}
+
+
+@pytest.mark.parametrize(
+    ("version", "clauses", "meets"),
+    [
+        ("2.13.0+cpu", ">=2.4", True),
+        ("2.3.1", ">=2.4", False),
+        ("2.13.0", ">=2.4,<2.13", False),
+        ("2.13.1", "==2.13.*", True),
+        ("2.13.1", "==2.13", False),
+        ("3.0.0", "!=3.*", False),
+    ],
+)
+def test_versions_are_compared_as_numbers(version: str, clauses: str, meets: bool) -> None:
+    assert satisfies(version, clauses) is meets
+
+
+def test_what_does_not_fit_is_said_line_by_line() -> None:
+    found = recipe.parse(
+        'schema = 1\n[match]\nscript = "t*.py"\ndevice = "cuda"\ntorch = "<2"\n'
+        '[remedies]\n"threads.intra_op" = { threads = 64 }'
+    )
+    lines = recipe.misfits(found, Here(script="/home/me/eval.py", device="cpu", torch="2.13.0", cores=2))
+    assert len(lines) == 4
+    assert "line 7" in lines[-1]
+    assert recipe.misfits(found, Here()) == []
+    assert recipe.misfits(found, Here(script="x/train.py", device="cuda", torch="1.13", cores=64)) == []
+
+
+def test_what_needs_a_new_run_is_left_out_of_a_running_one_and_said() -> None:
+    found = recipe.parse('schema = 1\n[remedies]\n"optimizer.fused" = true\n[args]\n"--workers" = 2')
+    live, said = recipe.live_remedies(found)
+    assert live == [("optimizer.fused", {})]
+    assert len(said) == 1
+    assert "--workers" in said[0]
+
+
+def test_new_and_cp_never_overwrite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = tmp_path / "mine.toml"
+    assert cli.run(words("new", str(target))) == 0
+    with pytest.raises(UsageError, match="is there already"):
+        cli.run(words("new", str(target)))
+    with pytest.raises(UsageError, match="is there already"):
+        cli.run(words("cp", "cpu-only", str(target)))
+    assert cli.run(words("cp", "cpu-only", str(tmp_path / "copy.toml"))) == 0
+    assert recipe.load(tmp_path / "copy.toml") == recipe.load("cpu-only")
+
+
+def test_validate_looks_at_all_files_before_it_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = tmp_path / "bad.toml"
+    bad.write_text("schema = 7")
+    with pytest.raises(UsageError, match=r"bad\.toml:1: schema 7"):
+        cli.run(words("validate", str(bad), "cpu-only"))
+    assert "cpu-only: valid, 2 remedies" in capsys.readouterr().out
+
+
+def test_diff_shows_what_two_recipes_do_differently(capsys: pytest.CaptureFixture[str]) -> None:
+    cli.run(words("diff", "cpu-only", "tiny-model-host-bound"))
+    assert capsys.readouterr().out.splitlines() == [
+        '- remedies."threads.intra_op" = true',
+        '+ remedies."threads.intra_op" = { threads = 1 }',
+    ]
+    cli.run(words("diff", "cpu-only", "cpu-only"))
+    assert capsys.readouterr().out == ""
+
+
+def test_show_and_schema_print(capsys: pytest.CaptureFixture[str]) -> None:
+    cli.run(words("show", "cpu-only"))
+    assert recipe.parse(capsys.readouterr().out) == recipe.load("cpu-only")
+    cli.run(words("schema"))
+    assert json.loads(capsys.readouterr().out)["title"] == "autobrrr recipe"

@@ -1,0 +1,72 @@
+"""Which batch size is replayed when, and what a pause may cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autobrrr.agent.shadow import memory, schedule
+
+MS = 1_000_000
+
+
+def test_a_pause_is_three_steps_or_30_ms_or_less_if_less_is_wanted() -> None:
+    assert schedule.pause_limit_ns(1 * MS, None) == 30 * MS
+    assert schedule.pause_limit_ns(100 * MS, None) == 300 * MS
+    assert schedule.pause_limit_ns(100 * MS, 50 * MS) == 50 * MS
+
+
+def test_batch_sizes_are_whole_and_each_stands_once() -> None:
+    assert schedule.batches(16, [0.25, 0.5, 1, 2]) == [4, 8, 16, 32]
+    assert schedule.batches(2, [0.25, 0.5, 1, 2]) == [1, 2, 4]
+
+
+@pytest.mark.parametrize("spent", [1, 199, 200, 201, 12_345])
+def test_replays_add_a_fifth_of_training_time_at_most(spent: int) -> None:
+    steps = schedule.steps_until_next(spent * MS, 1000 * MS)
+    assert spent <= schedule.SHARE * 1000 * steps
+    assert steps == 1 or spent > schedule.SHARE * 1000 * (steps - 1)
+
+
+def test_a_round_alternates_around_b_and_every_other_round_is_reversed() -> None:
+    assert schedule.cycle([4, 8, 16, 32], 16, 0) == [16, 8, 32, 4]
+    assert schedule.cycle([4, 8, 16, 32], 16, 1) == [4, 32, 8, 16]
+
+
+def test_long_replays_get_fewer_rounds_but_never_fewer_than_two() -> None:
+    sizes = [4, 8, 16, 32]
+    assert schedule.rounds(8, 1 * MS, 1 * MS, 16, sizes) == 8
+    assert 2 <= schedule.rounds(8, 90 * MS, 90 * MS, 16, sizes) < 8
+    assert schedule.rounds(8, 5000 * MS, 20_000 * MS, 16, sizes) == 2
+
+
+def test_a_larger_batch_is_predicted_through_the_origin_from_the_nearest_smaller_one() -> None:
+    measured = {4: [10 * MS], 8: [90 * MS, 16 * MS, 17 * MS]}
+    assert schedule.predicted_ns(8, measured, 1, 8) == 16 * MS
+    assert schedule.predicted_ns(16, measured, 1, 8) == 32 * MS
+    assert schedule.predicted_ns(16, {}, 5 * MS, 8) == 10 * MS
+
+
+def test_memory_is_what_the_machine_or_the_container_leaves_whichever_is_less(tmp_path: Path) -> None:
+    class NoCuda:
+        class cuda:
+            @staticmethod
+            def is_available() -> bool:
+                return False
+
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 900 kB\nMemAvailable: 500 kB\n")
+    assert memory.available_bytes(NoCuda, tmp_path) == 500 * 1024  # type: ignore[arg-type]
+    group = tmp_path / "sys/fs/cgroup"
+    group.mkdir(parents=True)
+    (group / "memory.max").write_text("max\n")
+    (group / "memory.current").write_text("100\n")
+    assert memory.available_bytes(NoCuda, tmp_path) == 500 * 1024  # type: ignore[arg-type]
+    (group / "memory.max").write_text("1100\n")
+    assert memory.available_bytes(NoCuda, tmp_path) == 1000  # type: ignore[arg-type]
+
+
+def test_memory_needed_grows_with_the_batch_but_not_the_weights() -> None:
+    once, twice = (memory.needed_bytes(1000, 4000, scale) for scale in (1, 2))
+    assert once < twice < 2 * once

@@ -1,0 +1,197 @@
+"""The tuner's bench: levers through the event loop, steps by number, an end to every wait."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from autobrrr.device.protocol import AbsentDevice
+from autobrrr.errors import TargetGone
+from autobrrr.records import Attach, JobFacts
+from autobrrr.sidecar import bench as bench_module
+from autobrrr.sidecar.bench import KEPT_STEPS, LiveBench, StepTape
+from autobrrr.sidecar.options import SessionOptions
+from autobrrr.sidecar.ring_reader import RECORD, Records, RingReader
+from autobrrr.sidecar.session import Session
+from autobrrr.sidecar.store import SessionLog
+from autobrrr.tuner.bench import Bench, LeverLost, NotApplied
+from support.sidecar import MS, RingWriter, ScriptedAgent, facts
+
+SECOND_NS = 1_000_000_000
+
+
+class Workshop:
+    """A bench whose event loop is the caller's own thread; `answers` reply to commands at once."""
+
+    def __init__(self, folder: Path) -> None:
+        self.agent = ScriptedAgent()
+        self.writer = RingWriter(256)
+        self.answers: dict[str, Callable[[], dict[str, object]]] = {}
+        self.session = Session(
+            42,
+            SessionOptions(),
+            device=AbsentDevice(),
+            journal=SessionLog(folder / "s.jsonl"),
+            alive=lambda: True,
+            cores=2,
+        )
+        self.session.entered(
+            self.agent,
+            RingReader(self.writer.fd),
+            msgspec.convert(facts(42), JobFacts),
+            Attach(method="ptrace", latency_ns=1, pause_ns=1),
+        )
+        assert self.session.begin_tuning() is None
+        self.bench = LiveBench(self.session, self.call)
+
+    def call(self, work: Callable[[], None]) -> None:
+        work()
+        for name, answer in list(self.answers.items()):
+            if self.agent.asked[-1] == name:
+                del self.answers[name]
+                self.agent.answer(name, **answer())
+
+    def train(self, steps: int, arm: int = 0) -> None:
+        for _ in range(steps):
+            self.writer.step(MS, arm=arm)
+        self.session.tick()
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Workshop:
+    return Workshop(tmp_path)
+
+
+def records(first: int, count: int) -> Records:
+    made = np.zeros(count, dtype=RECORD)
+    made["seq"] = np.arange(first, first + count)
+    return made
+
+
+def test_it_is_a_bench_as_the_tuner_defines_it(shop: Workshop) -> None:
+    bench: Bench = shop.bench
+    assert (bench.facts.pid, bench.cores, bench.anatomy, bench.cancelled()) == (42, 2, None, False)
+    assert bench.now_ns() <= bench.now_ns()
+
+
+def test_a_lever_goes_on_with_its_token_its_first_step_and_its_class(shop: Workshop) -> None:
+    shop.answers["apply"] = lambda: {"token": 3, "arm": 1, "seq": 17, "class": "rounding"}
+    applied = shop.bench.apply("optimizer.fused", {"a": 1})
+    assert (applied.token, applied.seq, applied.cls) == (3, 17, "rounding")
+    assert shop.agent.commands[-1] == ("apply", {"remedy": "optimizer.fused", "options": {"a": 1}})
+    assert [lever.remedy for lever in shop.bench.levers()] == ["optimizer.fused"]
+    shop.answers["undo"] = lambda: {"arm": 2, "seq": 30}
+    assert shop.bench.undo(3) == 30
+    assert shop.bench.levers() == []
+
+
+def test_a_class_that_nobody_knows_counts_as_the_widest(shop: Workshop) -> None:
+    shop.answers["apply"] = lambda: {"token": 3, "arm": 1, "seq": 17}
+    assert shop.bench.apply("optimizer.fused", {}).cls == "changes-training"
+
+
+def test_a_refusal_keeps_its_reason(shop: Workshop) -> None:
+    shop.answers["apply"] = lambda: {"ok": False, "why": "refused: no optimizer"}
+    with pytest.raises(NotApplied, match="no optimizer"):
+        shop.bench.apply("optimizer.fused", {})
+
+
+def test_a_lever_that_can_not_be_undone_is_lost(shop: Workshop) -> None:
+    shop.answers["undo"] = lambda: {"ok": False, "why": "the optimizer is gone"}
+    with pytest.raises(LeverLost, match="optimizer is gone"):
+        shop.bench.undo(3)
+
+
+def test_a_lever_that_the_job_took_off_needs_no_undoing(shop: Workshop) -> None:
+    shop.train(5)
+    shop.session.on_event({"event": "lever_lost", "token": 3, "why": "collected"})
+    assert shop.bench.lost() == {3: "collected"}
+    assert shop.bench.undo(3) == 5
+    assert "undo" not in shop.agent.asked
+
+
+def test_a_lever_that_comes_on_too_late_is_taken_back(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench_module, "SWITCH_S", 0.01)
+    with pytest.raises(LeverLost, match="taken back"):
+        shop.bench.apply("optimizer.fused", {})
+    shop.agent.answer("apply", token=9, arm=1, seq=40)
+    assert shop.agent.commands[-1] == ("undo", {"token": 9})
+
+
+def test_the_step_that_runs_now_is_the_one_after_the_last_record(shop: Workshop) -> None:
+    for _ in range(7):
+        shop.writer.step(MS)
+    assert shop.bench.next_seq() == 7
+
+
+def test_steps_are_given_from_a_number_on(shop: Workshop) -> None:
+    shop.train(20)
+    found = shop.bench.steps(15, 5, SECOND_NS)
+    assert [int(seq) for seq in found["seq"]] == [15, 16, 17, 18, 19]
+    assert [int(ns) for ns in found["end_ns"] - found["start_ns"]] == [MS] * 5
+
+
+def test_too_few_steps_are_given_when_the_time_is_up(shop: Workshop) -> None:
+    shop.train(3)
+    assert len(shop.bench.steps(0, 100, 1)) == 3
+    assert len(shop.bench.steps(50, 1, 1)) == 0
+
+
+def test_a_wait_for_steps_ends_when_they_come() -> None:
+    tape = StepTape()
+    waiting = threading.Thread(target=tape.add, args=(records(0, 10),))
+    waiting.start()
+    assert len(tape.steps(0, 10, 20 * SECOND_NS, lambda: False)) == 10
+    waiting.join()
+
+
+def test_a_cancelled_wait_ends_with_what_there_is(shop: Workshop) -> None:
+    shop.train(3)
+    shop.bench.cancel()
+    assert len(shop.bench.steps(0, 100, 60 * SECOND_NS)) == 3
+    assert shop.bench.cancelled()
+
+
+def test_once_the_job_is_gone_everything_says_so(shop: Workshop) -> None:
+    shop.session.job_ended()
+    with pytest.raises(TargetGone, match="process 42 ended"):
+        shop.bench.steps(0, 1, SECOND_NS)
+    with pytest.raises(TargetGone):
+        shop.bench.apply("gc.freeze", {})
+    with pytest.raises(TargetGone):
+        shop.bench.next_seq()
+
+
+def test_a_wait_for_a_lever_ends_with_the_session(shop: Workshop) -> None:
+    ending = threading.Thread(target=shop.session.job_ended)
+
+    def call(work: Callable[[], None]) -> None:
+        work()
+        ending.start()
+
+    shop.bench = LiveBench(shop.session, call)
+    with pytest.raises(TargetGone, match="process 42 ended"):
+        shop.bench.apply("gc.freeze", {})
+    ending.join()
+
+
+def test_the_tape_forgets_what_is_very_old() -> None:
+    tape = StepTape()
+    for first in range(0, 4 * KEPT_STEPS, 1 << 14):
+        tape.add(records(first, 1 << 14))
+    found = tape.steps(0, 0, 0, lambda: False)
+    assert KEPT_STEPS <= len(found) < 2 * KEPT_STEPS
+    assert int(found["seq"][-1]) == 4 * KEPT_STEPS - 1
+
+
+def test_a_closed_bench_hears_no_more_steps(shop: Workshop) -> None:
+    shop.bench.close()
+    shop.train(5)
+    assert len(shop.bench.steps(0, 1, 1)) == 0

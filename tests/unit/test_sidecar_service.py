@@ -1,0 +1,404 @@
+"""Clients get clear answers; one that sends nonsense or does not read loses its own seat only."""
+
+from __future__ import annotations
+
+import select
+import socket
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from autobrrr.agent.protocol import MAX_FRAME_BYTES, Closed, encode, receive
+from autobrrr.device.protocol import AbsentDevice
+from autobrrr.records import Attach, Diagnosis, JobFacts, Trial, TuneProgress
+from autobrrr.records import Tuning as TuningResult
+from autobrrr.sidecar.bench import LiveBench
+from autobrrr.sidecar.options import SessionOptions
+from autobrrr.sidecar.ring_reader import RingReader
+from autobrrr.sidecar.seat import Seat
+from autobrrr.sidecar.service import CUT_FRAME_NS, MOST_SEATS, Service
+from autobrrr.sidecar.session import Session
+from autobrrr.sidecar.store import SessionLog
+from autobrrr.sidecar.tuning import TuneRequest, Tuning
+from support.sidecar import RingWriter, ScriptedAgent, facts, raw_frame
+
+SECOND_NS = 1_000_000_000
+
+
+class Guest:
+    """The client's end of one seat."""
+
+    def __init__(self, office: Office) -> None:
+        self.office = office
+        ours, self.link = socket.socketpair()
+        self.link.settimeout(2)
+        self.seat: Seat = office.service.join(ours)
+
+    def ask(self, do: object, **fields: object) -> dict[str, object]:
+        self.send(encode({"do": do, "id": 5, **fields}))
+        return self.hear()
+
+    def send(self, raw: bytes) -> None:
+        self.link.sendall(raw)
+        self.office.service.readable(self.seat)
+
+    def hear(self) -> dict[str, object]:
+        return receive(self.link)
+
+    def hears_nothing(self) -> bool:
+        return not select.select([self.link], [], [], 0)[0]
+
+    def error(self) -> dict[str, object]:
+        answer = self.hear()
+        assert answer["ok"] is False
+        assert isinstance(answer["error"], dict)
+        return answer["error"]
+
+
+class Office:
+    """A service with its session; calls for the loop's thread are run by the test."""
+
+    def __init__(self, folder: Path, **options: object) -> None:
+        self.now_ns = 0
+        self.calls: list[object] = []
+        self.agent = ScriptedAgent()
+        self.writer = RingWriter(64)
+        log = SessionLog(folder / "session.jsonl")
+        self.session = Session(
+            42,
+            SessionOptions(**options),  # type: ignore[arg-type]
+            device=AbsentDevice(),
+            journal=log,
+            alive=lambda: True,
+            clock_ns=lambda: self.now_ns,
+        )
+        self.session.entered(
+            self.agent,
+            RingReader(self.writer.fd),
+            msgspec.convert(facts(42), JobFacts),
+            Attach(method="ptrace", latency_ns=1, pause_ns=1),
+        )
+        self.tuner = FakeTuner()
+        self.tuning = Tuning(self.session, self.calls.append, self.tuner)
+        self.service = Service(self.session, self.tuning, log, lambda: self.now_ns)
+        self.session.say = self.service.say
+
+    def later(self, seconds: float) -> list[Seat]:
+        self.now_ns += int(seconds * SECOND_NS)
+        return self.service.tick()
+
+    def run_calls(self) -> None:
+        while self.calls:
+            self.calls.pop(0)()  # type: ignore[operator]
+
+
+class FakeTuner:
+    """Ends at once, with a result or an error."""
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+        self.request: TuneRequest | None = None
+        self.bench: LiveBench | None = None
+
+    def __call__(
+        self, bench: LiveBench, request: TuneRequest, judged: Diagnosis, on_progress, on_trial
+    ) -> TuningResult:  # type: ignore[no-untyped-def]
+        self.request, self.bench = request, bench
+        if self.error is not None:
+            raise self.error
+        on_progress(TuneProgress(stage="trial", text="trying optimizer.fused"))
+        on_trial(TRIAL)
+        return RESULT
+
+
+TRIAL = Trial(
+    remedy="optimizer.fused",
+    options={},
+    outcome="kept",
+    why="faster",
+    class_="rounding",
+    predicted=1.2,
+    achieved=1.3,
+    interval=[1.2, 1.4],
+    blocks=8,
+    steps=80,
+    duration_ns=5,
+)
+RESULT = TuningResult(
+    objective="step_ns",
+    baseline=2e6,
+    best=1e6,
+    speedup=2.0,
+    interval=[1.9, 2.1],
+    class_="rounding",
+    kept=["optimizer.fused"],
+    reverted=[],
+    trials=[TRIAL],
+    recipe=None,
+)
+
+
+@pytest.fixture
+def office(tmp_path: Path) -> Office:
+    return Office(tmp_path)
+
+
+@pytest.fixture
+def guest(office: Office) -> Guest:
+    return Guest(office)
+
+
+def test_a_ping_says_which_session_this_is(guest: Guest) -> None:
+    answer = guest.ask("ping")
+    assert (answer["ok"], answer["id"], answer["pid"], answer["state"]) == (True, 5, 42, "watching")
+
+
+def test_a_snapshot_is_a_diagnosis(guest: Guest) -> None:
+    found = msgspec.convert(guest.ask("snapshot")["snapshot"], Diagnosis)
+    assert (found.pid, found.regime, found.final) == (42, "unknown", False)
+
+
+@pytest.mark.parametrize(
+    ("request_", "reason"),
+    [
+        ({"do": "dance"}, "unknown request 'dance'"),
+        ({"do": None}, "unknown request None"),
+        ({}, "unknown request None"),
+        ({"do": ["ping"]}, "unknown request"),
+        ({"do": "subscribe", "every_ms": "often"}, "every_ms is 'often'"),
+        ({"do": "subscribe", "every_ms": True}, "every_ms is True"),
+        ({"do": "diagnose", "probing": "maybe"}, "probing is 'maybe'"),
+        ({"do": "detach", "keep": "yes"}, "keep is 'yes'"),
+        ({"do": "log", "lines": -1}, "lines is -1"),
+        ({"do": "apply", "remedies": "all"}, "remedies must be"),
+        ({"do": "apply", "remedies": [{"remedy": 5}]}, "remedies must be"),
+        ({"do": "tune", "for_ns": "long"}, "tune: "),
+    ],
+)
+def test_a_request_that_makes_no_sense_is_answered_and_the_seat_stays(
+    guest: Guest, request_: dict[str, object], reason: str
+) -> None:
+    guest.send(encode(request_))
+    error = guest.error()
+    assert reason in str(error["message"])
+    assert error["exit_code"] == 2
+    assert guest.ask("ping")["ok"] is True
+    assert guest.office.session.state.value == "watching"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        raw_frame(b"{{{"),
+        raw_frame(b'{"v":99,"do":"ping"}'),
+        raw_frame(b"[1,2]"),
+        (MAX_FRAME_BYTES + 1).to_bytes(4, "big"),
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\xff" * 64,
+    ],
+)
+def test_garbage_is_answered_with_its_reason_and_shown_out_and_others_stay(
+    office: Office, raw: bytes
+) -> None:
+    other, vandal = Guest(office), Guest(office)
+    vandal.send(raw)
+    assert "bad frame" in str(vandal.error()["message"])
+    assert office.service.free() == [vandal.seat]
+    assert other.ask("ping")["ok"] is True
+    assert "detach" not in office.agent.asked
+
+
+def test_a_frame_that_is_cut_short_holds_nobody_up_and_ends_after_a_while(
+    office: Office, guest: Guest
+) -> None:
+    guest.send(encode({"do": "ping"})[:-2])
+    assert guest.hears_nothing()
+    assert Guest(office).ask("ping")["ok"] is True
+    assert office.later(1) == []
+    assert guest.seat in office.later(CUT_FRAME_NS / SECOND_NS + 1)
+    assert "its end did not come" in str(guest.error()["message"])
+
+
+def test_a_client_that_hangs_up_frees_its_seat(office: Office, guest: Guest) -> None:
+    guest.link.close()
+    office.service.readable(guest.seat)
+    assert office.service.free() == [guest.seat]
+    assert office.service.seats == []
+
+
+def test_subscribers_get_snapshots_at_their_own_pace_and_narration(office: Office, guest: Guest) -> None:
+    guest.ask("subscribe", every_ms=1000)
+    assert office.service.watched
+    office.later(1)
+    assert guest.hear()["event"] == "snapshot"
+    office.later(0.5)
+    assert guest.hears_nothing()
+    office.service.say("tracing")
+    heard = guest.hear()
+    assert (heard["event"], heard["text"]) == ("activity", "tracing")
+    office.later(0.5)
+    assert guest.hear()["event"] == "snapshot"
+
+
+def test_those_who_did_not_subscribe_are_left_in_peace(office: Office, guest: Guest) -> None:
+    office.service.say("tracing")
+    office.later(10)
+    assert guest.hears_nothing()
+    assert not office.service.watched
+
+
+def test_a_subscriber_that_does_not_read_is_dropped_and_others_are_served(
+    office: Office, guest: Guest
+) -> None:
+    sleeper = Guest(office)
+    sleeper.ask("subscribe")
+    for _ in range(40):
+        office.service.say("x" * 100_000)
+        office.service.free()
+    assert sleeper.seat.gone
+    assert sleeper.seat not in office.service.seats
+    assert guest.ask("ping")["ok"] is True
+
+
+def test_a_crowded_subscriber_gets_no_further_snapshot_until_it_has_read(
+    office: Office, guest: Guest
+) -> None:
+    guest.ask("subscribe", every_ms=100)
+    for _ in range(2000):
+        office.later(0.1)
+        if guest.seat.wire.waiting_bytes:
+            break
+    for _ in range(500):
+        office.later(0.1)
+    assert guest.seat in office.service.seats
+    assert guest.seat.wire.waiting_bytes < 200_000
+    office.later(60)
+    assert guest.seat not in office.service.seats
+
+
+def test_more_clients_than_seats_are_told_so(office: Office) -> None:
+    guests = [Guest(office) for _ in range(MOST_SEATS + 1)]
+    assert "clients are connected already" in str(guests[-1].error()["message"])
+    assert guests[0].ask("ping")["ok"] is True
+
+
+def test_levers_are_switched_one_after_the_other_and_a_refusal_stops_nothing(
+    office: Office, guest: Guest
+) -> None:
+    wanted = [{"remedy": "optimizer.fused"}, {"remedy": "gc.freeze", "options": {}}]
+    guest.send(encode({"do": "apply", "id": 5, "remedies": wanted}))
+    assert guest.hears_nothing()
+    office.agent.answer("apply", ok=False, why="refused: no optimizer")
+    assert office.agent.commands[-1] == ("apply", {"remedy": "gc.freeze", "options": {}})
+    office.agent.answer("apply", token=1, arm=1, seq=9, **{"class": "bitwise"})
+    outcome = guest.hear()["outcome"]
+    assert outcome == [
+        {"remedy": "optimizer.fused", "why": "refused: no optimizer", "token": None, "class": None},
+        {"remedy": "gc.freeze", "why": None, "token": 1, "class": "bitwise"},
+    ]
+
+
+def test_detach_is_answered_when_it_is_done_and_subscribers_get_a_last_snapshot(office: Office) -> None:
+    watcher, guest = Guest(office), Guest(office)
+    watcher.ask("subscribe")
+    guest.send(encode({"do": "detach", "id": 5}))
+    assert guest.hears_nothing()
+    office.agent.answer("detach", left=[])
+    answer = guest.hear()
+    assert (answer["ok"], answer["kind"], answer["left"]) == (True, "detached", [])
+    office.service.end()
+    last = watcher.hear()
+    assert last["event"] == "ended"
+    assert last["ending"] == {"kind": "detached", "why": "detached", "decided": False}
+    assert last["snapshot"]["final"] is True  # type: ignore[index]
+    assert office.service.free() == [watcher.seat, guest.seat]
+
+
+def test_a_session_ends_with_the_client_that_owns_it(office: Office, guest: Guest) -> None:
+    guest.ask("own")
+    guest.link.close()
+    office.service.readable(guest.seat)
+    office.service.free()
+    assert office.agent.asked[-1] == "detach"
+
+
+def test_an_owned_session_goes_on_for_those_who_listen(office: Office, guest: Guest) -> None:
+    guest.ask("own")
+    Guest(office).ask("subscribe")
+    guest.link.close()
+    office.service.readable(guest.seat)
+    office.service.free()
+    assert "detach" not in office.agent.asked
+
+
+def test_the_log_can_be_read_through_the_session(guest: Guest) -> None:
+    answer = guest.ask("log", lines=5)
+    assert str(answer["path"]).endswith("session.jsonl")
+    assert any('"attached"' in line for line in answer["lines"])  # type: ignore[attr-defined]
+
+
+def test_a_tuning_reports_to_its_client_and_to_all_who_listen(office: Office, guest: Guest) -> None:
+    watcher = Guest(office)
+    watcher.ask("subscribe")
+    assert guest.ask("tune", for_ns=60 * SECOND_NS, only=["optimizer.fused"])["ok"] is True
+    office.tuning.join(5)
+    assert office.session.state.value == "tuning"
+    office.run_calls()
+    for ear in (guest, watcher):
+        assert [ear.hear()["event"] for _ in range(3)] == ["progress", "trial", "tuned"]
+    assert office.tuner.request == TuneRequest(for_ns=60 * SECOND_NS, only=["optimizer.fused"])
+    assert office.session.state.value == "watching"
+
+
+def test_only_one_tuning_at_a_time(office: Office, guest: Guest) -> None:
+    guest.ask("tune")
+    answer = Guest(office).ask("tune")
+    assert "being tuned already" in str(answer["error"])
+    office.tuning.join(5)
+
+
+def test_a_client_that_tunes_hears_of_the_end_without_having_subscribed(office: Office, guest: Guest) -> None:
+    guest.ask("tune")
+    office.tuning.join(5)
+    office.session.job_ended()
+    office.service.end()
+    assert guest.hear()["event"] == "ended"
+
+
+def test_a_fault_of_the_tuner_is_an_answer_and_the_session_goes_on(
+    office: Office, guest: Guest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    office.tuner.error = ZeroDivisionError("division by zero")
+    guest.ask("tune")
+    office.tuning.join(5)
+    office.run_calls()
+    heard = guest.hear()
+    assert heard["event"] == "tune_failed"
+    assert "ZeroDivisionError" in str(heard["error"])
+    assert "Traceback" in capsys.readouterr().err
+    assert guest.ask("ping")["state"] == "watching"
+
+
+def test_a_client_that_leaves_cancels_its_tuning(office: Office, guest: Guest) -> None:
+    guest.ask("tune")
+    office.tuning.join(5)
+    guest.link.close()
+    office.service.readable(guest.seat)
+    office.service.free()
+    assert office.tuner.bench is not None
+    assert office.tuner.bench.cancelled()
+
+
+def test_a_read_only_session_does_not_tune(tmp_path: Path) -> None:
+    answer = Guest(Office(tmp_path, readonly=True)).ask("tune")
+    assert "read-only" in str(answer["error"])
+
+
+def test_after_the_end_nothing_more_comes(office: Office, guest: Guest) -> None:
+    office.session.job_ended()
+    office.service.end()
+    office.service.free()
+    guest.seat.wire.close()
+    with pytest.raises(Closed):
+        guest.hear()

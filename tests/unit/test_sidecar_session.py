@@ -1,0 +1,427 @@
+"""A session goes its course: trace, sample, probe, judge; and ends in order, whatever happens."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from autobrrr.agent import ring
+from autobrrr.device.protocol import AbsentDevice, ReplayedDevice
+from autobrrr.records import Attach, HostSample, JobFacts
+from autobrrr.sidecar.levers import Switched
+from autobrrr.sidecar.options import SessionOptions
+from autobrrr.sidecar.ring_reader import RingReader
+from autobrrr.sidecar.session import Session
+from autobrrr.sidecar.states import Ending, State
+from autobrrr.sidecar.store import SessionLog, read_log
+from support.sidecar import RingWriter, ScriptedAgent, StepModel, anatomy, cost, facts, probed, traced
+
+SECOND_NS = 1_000_000_000
+
+
+class Stage:
+    """A session with everything around it played by the test; time passes only in `run`."""
+
+    def __init__(self, folder: Path, model: StepModel | None = None, **options: object) -> None:
+        self.now_ns = 1000 * SECOND_NS
+        self.alive = True
+        self.model = model or StepModel()
+        self.agent = ScriptedAgent()
+        self.writer = RingWriter()
+        self.log = SessionLog(folder / "session.jsonl")
+        self.said: list[str] = []
+        self.session = Session(
+            42,
+            SessionOptions(**options),  # type: ignore[arg-type]
+            device=ReplayedDevice(sample(n) for n in range(100_000)),
+            journal=self.log,
+            alive=lambda: self.alive,
+            clock_ns=lambda: self.now_ns,
+            cores=2,
+        )
+        self.session.say = self.said.append
+
+    def enter(self, **changes: object) -> Stage:
+        self.session.entered(
+            self.agent,
+            RingReader(self.writer.fd),
+            msgspec.convert(facts(42, **changes), JobFacts),
+            Attach(method="ptrace", latency_ns=3_000_000, pause_ns=400_000),
+        )
+        return self
+
+    def run(self, steps: int = 0, *, seconds: float = 0.1, flags: int = 0, arm: int = 0) -> State:
+        """Let the job train and the session look once, this much later."""
+        for _ in range(steps):
+            self.writer.model_step(self.model, flags=flags, arm=arm)
+        self.now_ns += int(seconds * SECOND_NS)
+        self.session.tick()
+        return self.session.state
+
+    def event(self, name: str, body: dict[str, object]) -> None:
+        self.session.on_event({"event": name, name: body})
+
+    def journal(self, kind: str) -> list[dict[str, object]]:
+        return [body for each, body in read_log(self.log.path) if each == kind]
+
+    def measured(self) -> Stage:
+        """Through the whole course, to the verdict."""
+        self.enter()
+        self.event("anatomy", anatomy())
+        assert self.run(12) is State.TRACING
+        self.agent.answer("trace")
+        self.event("traced", traced(self.model))
+        assert self.run(24) is State.PROBING
+        self.agent.answer("probe")
+        self.event("probed", probed(self.model))
+        assert self.run(24) is State.JUDGED
+        return self
+
+
+def sample(number: int) -> HostSample:
+    return HostSample(
+        t_ns=number * SECOND_NS // 2,
+        cpu_share=1.0,
+        rss_bytes=1 << 30,
+        threads=5,
+        run_delay_share=0.0,
+        steal_share=0.0,
+        children_cpu_share=0.0,
+    )
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path)
+
+
+def test_it_waits_for_steps_and_anatomy_before_it_traces(stage: Stage) -> None:
+    stage.enter()
+    assert stage.run() is State.WATCHING
+    assert stage.session.activity == "waiting for the first steps"
+    assert stage.run(20) is State.WATCHING
+    assert stage.session.activity == "finding out how the loop is built"
+    stage.event("anatomy", anatomy())
+    assert stage.run() is State.TRACING
+    assert stage.agent.commands[-1] == ("trace", {"steps": 6})
+
+
+def test_a_loop_whose_anatomy_never_comes_is_traced_all_the_same(stage: Stage) -> None:
+    stage.enter()
+    stage.run(20)
+    assert stage.run(20, seconds=25) is State.TRACING
+
+
+def test_overhead_by_trace_and_probe_is_named_with_high_confidence(stage: Stage) -> None:
+    stage.measured()
+    stage.run(50, seconds=3)
+    found = stage.session.snapshot()
+    assert (found.regime, found.confidence) == ("overhead", "high"), found.reason
+    assert found.batch_probe.status == "ok"
+    assert found.steps == stage.writer.seq
+    assert found.state == "judged"
+    assert found.phases_ns.forward is not None
+    assert found.step_ns.mean == stage.model.step_ns
+    assert found.attach.pause_ns == 400_000
+    assert (found.final, found.pid) == (False, 42)
+    assert stage.session.decided
+    assert stage.journal("verdict")[-1]["regime"] == "overhead"
+    assert stage.said
+
+
+def test_before_anything_is_measured_there_is_a_snapshot_that_says_so(stage: Stage) -> None:
+    found = stage.session.snapshot()
+    assert (found.regime, found.activity, found.steps) == ("unknown", "attaching", None)
+    assert not stage.session.decided
+
+
+def test_stacks_are_sampled_where_the_loop_waits(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, StepModel(data_wait=0.6, forward=0.15, backward=0.15, optimizer=0.05)).enter()
+    stage.event("anatomy", anatomy())
+    stage.run(12)
+    stage.agent.answer("trace")
+    stage.event("traced", traced(stage.model))
+    assert stage.run(20) is State.SAMPLING
+    assert stage.agent.commands[-1] == ("frames", {"for_ms": 1500, "every_ms": 10})
+    stage.event("frames", {"samples": 0, "places": []})
+    assert stage.run() is State.PROBING
+
+
+def test_a_refused_trace_becomes_an_abstention_with_its_reason(stage: Stage) -> None:
+    stage.enter()
+    stage.event("anatomy", anatomy())
+    stage.run(12)
+    stage.agent.answer("trace", ok=False, why="another mode is on the stack")
+    assert stage.run() is State.PROBING
+    stage.agent.answer("probe", ok=False, why="collectives")
+    assert stage.run() is State.JUDGED
+    found = stage.session.findings
+    assert found.traced is not None
+    assert (found.traced.status, found.traced.why) == ("abstained", "another mode is on the stack")
+    assert stage.session.snapshot().batch_probe.why == "collectives"
+
+
+def test_an_answer_that_never_comes_holds_nothing_up(stage: Stage) -> None:
+    stage.enter()
+    stage.event("anatomy", anatomy())
+    stage.run(12)
+    assert stage.run(12, seconds=29) is State.TRACING
+    assert stage.run(12, seconds=2) is State.PROBING
+    assert stage.run(12, seconds=119) is State.PROBING
+    assert stage.run(12, seconds=2) is State.JUDGED
+
+
+@pytest.mark.parametrize(
+    ("changes", "built", "reason"),
+    [({"compiled": True}, {}, "compiled"), ({}, {"compiled": True}, "compiled"), ({"cuda": True}, {}, "GPU")],
+)
+def test_compiled_and_gpu_jobs_are_neither_traced_nor_probed(
+    stage: Stage, changes: dict[str, object], built: dict[str, object], reason: str
+) -> None:
+    stage.enter(**changes)
+    stage.event("anatomy", anatomy(**built))
+    assert stage.run(12) is State.JUDGED
+    assert set(stage.agent.asked) == {"facts"}
+    assert reason in (stage.session.findings.traced.why or "")  # type: ignore[union-attr]
+    stage.run(100, seconds=400)
+    assert set(stage.agent.asked) == {"facts"}
+
+
+def test_a_read_only_session_neither_traces_nor_probes_nor_switches(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, readonly=True).enter()
+    stage.event("anatomy", anatomy())
+    assert stage.run(12) is State.JUDGED
+    stage.run(100, seconds=400)
+    done: list[Switched] = []
+    stage.session.apply("gc.freeze", {}, done.append)
+    assert done[0].why == "the session is read-only"
+    assert set(stage.agent.asked) == {"facts"}
+    assert stage.session.begin_tuning() == "the session is read-only"
+
+
+def test_without_the_probe_the_course_ends_after_the_trace(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, probing="off").enter()
+    stage.event("anatomy", anatomy())
+    stage.run(12)
+    stage.event("traced", traced(stage.model))
+    assert stage.run(12) is State.JUDGED
+    assert "probe" not in stage.agent.asked
+
+
+def test_an_overridden_probe_tells_the_agent_so(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, probing="overridden").enter()
+    stage.event("anatomy", anatomy())
+    stage.run(12)
+    stage.event("traced", traced(stage.model))
+    stage.run(12)
+    assert stage.agent.commands[-1] == ("probe", {"override": True})
+
+
+def test_doubt_is_met_with_further_traces_ever_more_rarely(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, StepModel(kernels=0.6)).measured()
+    traces: list[int] = []
+    for second in range(120):
+        if stage.run(20, seconds=1) is State.TRACING:
+            traces.append(second)
+            stage.event("traced", traced(stage.model))
+            stage.run(20, seconds=0)
+    assert stage.session.snapshot().confidence == "low"
+    gaps = [later - earlier for earlier, later in itertools.pairwise(traces)]
+    assert len(traces) >= 3
+    assert gaps == sorted(gaps)
+    assert stage.agent.asked.count("probe") == 1
+
+
+def test_a_job_that_changes_its_pace_for_good_is_measured_anew(stage: Stage) -> None:
+    stage.measured()
+    stage.run(200, seconds=61)
+    assert stage.session.state is State.JUDGED
+    stage.model.step_ns *= 3
+    for _ in range(20):
+        stage.run(600, seconds=1)
+    assert stage.agent.asked.count("trace") == 2
+
+
+def test_a_lever_makes_what_was_measured_without_it_void(stage: Stage) -> None:
+    stage.measured()
+    done: list[Switched] = []
+    stage.session.apply("optimizer.fused", {}, done.append)
+    assert stage.agent.commands[-1] == ("apply", {"remedy": "optimizer.fused", "options": {}})
+    stage.agent.answer("apply", token=7, arm=1, seq=70, **{"class": "rounding"})
+    assert (done[0].why, done[0].token, done[0].seq, done[0].cls) == (None, 7, 70, "rounding")
+    assert stage.session.snapshot().levers == ["optimizer.fused"]
+    assert stage.run(12, arm=1, flags=ring.LEVER) is State.WATCHING
+    assert stage.run(12, arm=1) is State.TRACING
+    stage.session.undo(7, done.append)
+    stage.agent.answer("undo", arm=2, seq=90)
+    assert stage.session.snapshot().levers == []
+    assert done[-1].seq == 90
+
+
+def test_a_refused_lever_is_not_on(stage: Stage) -> None:
+    stage.measured()
+    done: list[Switched] = []
+    stage.session.apply("optimizer.fused", {}, done.append)
+    stage.agent.answer("apply", ok=False, why="refused: no optimizer")
+    assert done[0].why == "refused: no optimizer"
+    assert stage.session.snapshot().levers == []
+    assert stage.session.state is State.JUDGED
+
+
+def test_a_lost_lever_is_said_and_no_longer_listed(stage: Stage) -> None:
+    stage.measured()
+    stage.session.apply("gc.freeze", {}, lambda done: None)
+    stage.agent.answer("apply", token=1, arm=1, seq=70)
+    stage.session.on_event({"event": "lever_lost", "token": 1, "remedy": "gc.freeze", "why": "collected"})
+    assert stage.session.snapshot().levers == []
+    assert stage.said[-1] == "gc.freeze was lost: collected"
+
+
+def test_levers_that_a_recipe_has_switched_on_before_are_known(stage: Stage) -> None:
+    stage.enter()
+    stage.agent.answer(
+        "facts", levers=[{"token": 3, "remedy": "gc.freeze", "options": {}}], anatomy=anatomy()
+    )
+    assert stage.session.snapshot().levers == ["gc.freeze"]
+    assert stage.session.snapshot().anatomy is not None
+
+
+def test_while_the_tuner_works_nothing_else_is_measured(stage: Stage) -> None:
+    stage.measured()
+    assert stage.session.begin_tuning() is None
+    assert stage.session.begin_tuning() == "the job is being tuned already"
+    before = len(stage.agent.commands)
+    stage.session.measure_again()
+    assert stage.run(100, seconds=100, arm=1) is State.TUNING
+    assert len(stage.agent.commands) == before
+    stage.session.end_tuning()
+    assert stage.run(20, arm=1) is State.TRACING
+
+
+def test_detach_asks_the_agent_and_ends_with_what_it_left(stage: Stage) -> None:
+    stage.measured()
+    endings: list[Ending] = []
+    stage.session.detach(True, endings.append)
+    stage.session.detach(False, endings.append)
+    assert stage.run() is State.DETACHING
+    assert stage.agent.commands[-1] == ("detach", {"keep": True})
+    stage.agent.answer("detach", left=[])
+    assert stage.session.state is State.ENDED
+    assert [(each.kind, each.left) for each in endings] == [("detached", ())] * 2
+    stage.session.detach(False, endings.append)
+    assert len(endings) == 3
+    assert stage.session.snapshot().final is True
+    assert stage.journal("ended") == [{"kind": "detached", "why": "detached", "left": []}]
+    assert stage.journal("snapshot")[0]["regime"] == "overhead"
+
+
+def test_an_agent_that_does_not_answer_the_detach_is_left_by_name(stage: Stage) -> None:
+    stage.measured()
+    endings: list[Ending] = []
+    stage.session.detach(False, endings.append)
+    stage.run(seconds=14)
+    assert not endings
+    stage.run(seconds=2)
+    assert endings[0].left == ("the agent",)
+
+
+def test_a_link_that_ends_with_the_job_is_the_job_s_end(stage: Stage) -> None:
+    stage.measured()
+    stage.session.link_lost()
+    assert stage.run() is State.JUDGED
+    stage.alive = False
+    assert stage.run() is State.ENDED
+    found = stage.session.snapshot()
+    assert (found.activity, found.final, found.regime) == ("job ended", True, "overhead")
+
+
+def test_a_link_that_ends_while_the_job_lives_is_lost(stage: Stage) -> None:
+    stage.measured()
+    stage.session.link_lost()
+    assert stage.run(seconds=0.5) is State.JUDGED
+    assert stage.run(seconds=1) is State.ENDED
+    assert stage.session.ending is not None
+    assert stage.session.ending.kind == "link lost"
+
+
+def test_a_link_that_ends_during_the_detach_is_the_agent_leaving(stage: Stage) -> None:
+    stage.measured()
+    endings: list[Ending] = []
+    stage.session.detach(False, endings.append)
+    stage.session.link_lost()
+    stage.run()
+    assert (endings[0].kind, endings[0].left) == ("detached", ())
+
+
+def test_an_agent_that_removes_itself_ends_the_session_with_its_reason(stage: Stage) -> None:
+    stage.measured()
+    stage.session.on_event({"event": "removed", "why": "TypeError in a hook"})
+    assert stage.session.ending is not None
+    assert stage.session.ending.kind == "removed"
+    assert "TypeError" in stage.session.ending.why
+
+
+def test_an_event_that_can_not_be_read_is_noted_and_the_session_goes_on(stage: Stage) -> None:
+    stage.enter()
+    stage.event("traced", {"status": 5})
+    stage.session.on_event({"event": "something new"})
+    assert "can't be read" in stage.said[0]
+    assert stage.run(12) is State.WATCHING
+
+
+def test_a_fault_in_judging_is_said_and_the_session_goes_on(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(measured: object) -> None:
+        raise ZeroDivisionError("no steps")
+
+    monkeypatch.setattr("autobrrr.sidecar.session.judge", fail)
+    stage.enter()
+    stage.run(12)
+    assert stage.said == ["the verdict stays as it is, judging failed: ZeroDivisionError: no steps"]
+    assert "Traceback" in capsys.readouterr().err
+    assert stage.session.snapshot().regime == "unknown"
+
+
+def test_what_the_agent_costs_is_shown_as_a_share_of_the_step(stage: Stage) -> None:
+    stage.enter()
+    stage.event("cost", cost())
+    stage.run(12)
+    found = stage.session.snapshot()
+    assert found.cost.ns_per_step == 1000
+    assert found.cost.share == pytest.approx(1000 / stage.model.step_ns)
+
+
+def test_from_outside_only_the_machine_is_seen_and_no_regime_is_named(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, outside=True)
+    stage.session.entered_outside(Attach(method="outside", latency_ns=None, pause_ns=0))
+    for _ in range(10):
+        stage.run(seconds=1)
+    found = stage.session.snapshot()
+    assert (found.regime, found.steps, found.attach.method) == ("unknown", None, "outside")
+    assert found.host is not None
+    assert found.host.cpu_share == 1.0
+    assert stage.session.decided
+    endings: list[Ending] = []
+    stage.session.detach(False, endings.append)
+    assert endings[0].kind == "detached"
+
+
+def test_a_job_that_ends_before_any_verdict_has_decided_nothing(tmp_path: Path) -> None:
+    stage = Stage(tmp_path).enter()
+    stage.run(2)
+    stage.session.job_ended()
+    assert stage.session.state is State.ENDED
+    assert not stage.session.decided
+    assert stage.session.snapshot().activity == "job ended"
+
+
+def test_an_absent_device_leaves_the_host_unmeasured(tmp_path: Path) -> None:
+    session = Session(
+        1, SessionOptions(), device=AbsentDevice(), journal=SessionLog(tmp_path / "s"), alive=lambda: True
+    )
+    session.tick()
+    assert session.snapshot().host is None

@@ -1,0 +1,82 @@
+"""The session log keeps what is whole, and never stops a session."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+from pathlib import Path
+
+from autobrrr.records import Attach
+from autobrrr.sidecar.store import SessionLog, log_path, read_log, tail
+
+
+def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+    log = SessionLog(log_path(7, tmp_path, 0.0))
+    log.write("attached", Attach(method="ptrace", latency_ns=5, pause_ns=None))
+    log.write("note", {"text": "two\nlines"})
+    log.close()
+    assert list(read_log(log.path)) == [
+        ("attached", {"method": "ptrace", "latency_ns": 5, "pause_ns": None}),
+        ("note", {"text": "two\nlines"}),
+    ]
+    assert log.path.name.endswith("-7.jsonl")
+    assert log.path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_torn_tail_costs_only_itself(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    log = SessionLog(path)
+    log.write("note", {"n": 1})
+    log.write("note", {"n": 2})
+    log.close()
+    path.write_bytes(path.read_bytes()[:-9])
+    again = SessionLog(path)
+    again.write("note", {"n": 3})
+    again.close()
+    assert [body["n"] for _, body in read_log(path)] == [1, 3]
+
+
+def test_lines_that_are_no_entries_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    path.write_bytes(
+        b'\xff\xfe\n[]\n{"kind":1,"body":{}}\n{"kind":"note","body":{"n":1}}\n{"kind":"note"}\n\n'
+    )
+    assert list(read_log(path)) == [("note", {"n": 1})]
+
+
+def test_a_folder_that_can_not_be_made_loses_lines_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    log = SessionLog(tmp_path / "file" / "sessions" / "s.jsonl")
+    log.write("note", {"n": 1})
+    assert log.lost_lines == 1
+    log.close()
+
+
+def test_a_full_disk_loses_lines_and_the_next_one_stands_alone(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    log = SessionLog(path)
+    log.write("note", {"n": 1})
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 10, hard))
+    try:
+        log.write("note", {"n": 2})  # ten bytes of it fit
+        log.write("note", {"n": 3})  # nothing of it does
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, before)
+    log.write("note", {"n": 4})
+    log.close()
+    assert log.lost_lines == 2
+    assert [body["n"] for _, body in read_log(path)] == [1, 4]
+
+
+def test_the_tail_is_the_last_lines(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    path.write_text("one\ntwo\nthree\n")
+    assert tail(path, 2) == ["two", "three"]
+    assert tail(path, 0) == []
+    assert tail(path, 9) == ["one", "two", "three"]
+    assert tail(tmp_path / "none", 5) == []
+    assert os.listdir(tmp_path) == ["s.jsonl"]

@@ -1,0 +1,200 @@
+"""Reading: any cutting into blocks gives the same columns; odd files are read as far as they go."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autobrrr.errors import UsageError
+from autobrrr.trace.collector import Collector
+from autobrrr.trace.columns import CALL, KERNEL, MEMCPY, OPERATOR, Trace
+from autobrrr.trace.source import named_traces
+from autobrrr.trace.splitting import Splitter
+from support.trace import Scene, busy_scene, read
+
+
+def in_blocks(text: bytes, size: int) -> Trace:
+    splitter, collector = Splitter("blocks"), Collector()
+    for batch in splitter.batches(text[place : place + size] for place in range(0, len(text), size)):
+        collector.add(batch)
+        splitter.exact = collector.exact
+    return collector.trace("blocks", len(text), splitter, splitter.damage)
+
+
+def figures(trace: Trace) -> list[object]:
+    columns = [
+        getattr(each, name).tolist() for each in (trace.gpu, trace.host) for name in each.__struct_fields__
+    ]
+    return [columns, trace.names, trace.threads, trace.devices, trace.events]
+
+
+@given(st.integers(40, 4000))
+def test_the_columns_do_not_depend_on_how_the_file_is_cut_into_blocks(size: int) -> None:
+    text = busy_scene(steps=2, kernels=6).text()
+    assert figures(in_blocks(text, size)) == figures(in_blocks(text, len(text)))
+
+
+def test_an_argument_that_is_a_list_of_objects_does_not_mislead_the_cut() -> None:
+    scene = Scene()
+    for index in range(200):
+        nested = [{"a": 1}, {"b": [{"c": 2}, {"name": "} , {"}]}]
+        scene.operator(index * 10, 5, "aten::add", nested=nested)
+    for size in (64, 1000, 5000):
+        assert len(in_blocks(scene.text(), size).host) == 200
+
+
+def test_a_bare_list_is_a_trace() -> None:
+    scene = busy_scene(1, 3)
+    bare = ("[" + ",".join(scene.events) + "]").encode()
+    assert len(in_blocks(bare, 500).gpu) == 3
+    assert in_blocks(bare, 500).damage is None
+
+
+def test_compressed_traces_are_recognised_by_their_content(tmp_path: Path) -> None:
+    target = tmp_path / "trace.json"
+    target.write_bytes(gzip.compress(busy_scene(1, 3).text()))
+    assert len(read(target).gpu) == 3
+
+
+def test_a_cut_file_gives_what_stands_before_the_cut_and_says_so(tmp_path: Path) -> None:
+    text = busy_scene(2, 10).text()
+    target = tmp_path / "cut.json"
+    target.write_bytes(text[: len(text) // 2])
+    trace = read(target)
+    assert 0 < trace.events < 62
+    assert trace.damage is not None
+    assert "ends at byte" in trace.damage
+
+
+def test_a_cut_compressed_file_gives_what_could_be_inflated(tmp_path: Path) -> None:
+    scene = busy_scene(40, 50)
+    data = gzip.compress(scene.text())
+    target = tmp_path / "cut.json.gz"
+    target.write_bytes(data[: len(data) * 3 // 4])
+    trace = read(target)
+    assert trace.events > 100
+    assert trace.damage is not None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"   ",
+        b"hello",
+        b'{"a": 1}',
+        b"[1, 2, 3]",
+        b'{"traceEvents": [',
+        b"\x00\x01\x02",
+        b'"traceEvents": [',
+    ],
+)
+def test_what_is_no_trace_is_refused_in_one_line(tmp_path: Path, content: bytes) -> None:
+    target = tmp_path / "not.json"
+    target.write_bytes(content)
+    with pytest.raises(UsageError) as caught:
+        read(target)
+    assert caught.value.exit_code == 2
+    assert "\n" not in caught.value.message
+
+
+def test_an_empty_list_of_events_is_a_trace_without_anything() -> None:
+    trace = in_blocks(b'{"traceEvents": [ ], "deviceProperties": [{"id": 3, "name": "X"}]}', 10)
+    assert trace.events == 0
+    assert trace.metadata.devices[0].name == "X"
+
+
+def test_metadata_before_and_after_the_events_is_kept() -> None:
+    text = (
+        b'{"schemaVersion": 1, "traceEvents": [{"ph":"M"}], "distributedInfo": {"rank": 3, "world_size": 8}}'
+    )
+    trace = in_blocks(text, 7)
+    assert trace.metadata.distributed is not None
+    assert trace.metadata.distributed.rank == 3
+
+
+def test_strings_for_numbers_control_characters_and_bad_utf8_are_read_event_by_event() -> None:
+    scene = Scene()
+    scene.kernel(0, 10, launch=(-20, 5))
+    odd = b'{"ph":"X","cat":"kernel","name":"a\x01\xff","pid":0,"tid":7,"ts":"1000050.5","dur":"2.5",'
+    odd += b'"args":{"device":0,"stream":"7","correlation":"9"}}'
+    scene.kernel(200, 10)
+    text = scene.text().replace(b"\n],", b",\n" + odd + b", 17, null\n],")
+    trace = in_blocks(text, 300)
+    assert len(trace.gpu) == 3
+    assert trace.unread == 2
+    at = trace.gpu.correlation.tolist().index(9)
+    assert (int(trace.gpu.start[at]), int(trace.gpu.end[at])) == (1_000_050_500, 1_000_053_000)
+
+
+def test_every_schema_s_words_for_the_same_thing_are_known() -> None:
+    scene = Scene()
+    for cat in (
+        "kernel",
+        "Kernel",
+        "gpu_memcpy",
+        "Memcpy",
+        "cuda_runtime",
+        "Runtime",
+        "hip_runtime",
+        "Operator",
+    ):
+        scene.event(0, 5, cat, "name", args={"device": 9, "stream": 1})
+    for cat in ("gpu_user_annotation", "cuda_sync", "Trace", "ac2g"):
+        scene.event(0, 5, cat, "name", args={"device": 9})
+    trace = in_blocks(scene.text(), 100_000)
+    assert trace.gpu.kind.tolist() == [KERNEL, KERNEL, MEMCPY, MEMCPY]
+    assert trace.host.kind.tolist() == [CALL, CALL, CALL, OPERATOR]
+    assert trace.devices == ["9"]
+
+
+def test_a_device_is_what_the_argument_says_else_the_lane_s_process() -> None:
+    scene = Scene()
+    scene.event(0, 5, "kernel", "k", pid=4, args={"device": 2})
+    scene.event(0, 5, "kernel", "k", pid=4, args={})
+    scene.event(0, 5, "kernel", "k", pid="GPU x")
+    assert in_blocks(scene.text(), 10_000).devices == ["2", "4", "GPU x"]
+
+
+def test_times_of_1_7e15_microseconds_keep_their_nanoseconds() -> None:
+    scene = Scene(base_ns=1733767137045419368)
+    scene.kernel(0, 1_001)
+    scene.kernel(1_733, 5)
+    trace = in_blocks(scene.text(), 100)
+    assert trace.gpu.start.tolist() == [1733767137045419368, 1733767137045421101]
+    assert trace.gpu.end.tolist() == [1733767137045420369, 1733767137045421106]
+
+
+def test_missing_negative_and_zero_durations_are_counted_and_last_nothing() -> None:
+    scene = Scene()
+    scene.kernel(0, None)
+    scene.kernel(10, -5)
+    scene.kernel(20, 0)
+    scene.kernel(30, 5)
+    trace = in_blocks(scene.text(), 1000)
+    assert trace.gpu.bad.tolist() == [1, 2, 3, 0]
+    assert (trace.gpu.end - trace.gpu.start).tolist() == [0, 0, 0, 5]
+
+
+def test_an_event_without_a_time_is_passed_over_and_counted() -> None:
+    text = b'{"traceEvents":[{"ph":"X","cat":"kernel","name":"k","pid":0,"tid":7,"dur":3}]}'
+    trace = in_blocks(text, 100)
+    assert (len(trace.gpu), trace.unread) == (0, 1)
+
+
+def test_folders_hold_traces_and_files_named_twice_are_read_once(tmp_path: Path) -> None:
+    inner = tmp_path / "ranks"
+    inner.mkdir()
+    for name in ("b.json", "a.json.gz", "notes.txt", ".hidden.json"):
+        (inner / name).write_text(json.dumps([]))
+    found = named_traces([str(tmp_path), str(inner / "b.json")])
+    assert [Path(each.name).name for each in found] == ["b.json", "a.json.gz"] or [
+        Path(each.name).name for each in found
+    ] == ["a.json.gz", "b.json"]
+    with pytest.raises(UsageError, match="there is no trace"):
+        named_traces([str(tmp_path / "none.json")])

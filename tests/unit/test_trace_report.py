@@ -1,0 +1,174 @@
+"""What `analyze` gives out: text of 80 columns, JSON, a page without network, a lane for Perfetto."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from autobrrr.cli import analyze
+from autobrrr.errors import UsageError
+from autobrrr.report import trace_text
+from autobrrr.trace.analysis import analyse
+from autobrrr.trace.source import TraceFile
+from support.trace import Scene, busy_scene
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "trace_report.txt"
+
+
+def run(*words: str) -> int:
+    parser = argparse.ArgumentParser()
+    analyze.prepare_parser(parser)
+    return analyze.run(parser.parse_args(words))
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    return busy_scene(3, 20).write(tmp_path)
+
+
+def test_the_report_is_the_golden_one(tmp_path: Path, trace: Path) -> None:
+    text = trace_text.render(analyse([TraceFile(name="scene.json", path=trace)])) + "\n"
+    if os.environ.get("REMAKE_GOLDEN"):
+        GOLDEN.write_text(text)
+    assert text == GOLDEN.read_text()
+
+
+def test_no_line_of_the_report_is_wider_than_80_columns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene = busy_scene(3, 20)
+    scene.kernel(10, 5, "k" * 300, device="GPU with a long name indeed")
+    assert run(str(scene.write(tmp_path))) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > 20
+    assert max(len(line) for line in lines if "scene.json" not in line) <= 80
+
+
+def test_json_is_one_object_on_one_line_with_the_promised_fields(
+    trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(str(trace), "--json") == 0
+    out = capsys.readouterr().out
+    assert out.count("\n") == 1
+    found = json.loads(out)
+    assert found["schema"] == 1
+    one = found["traces"][0]
+    assert {"file", "devices", "steps", "regime", "reason", "warnings"} <= set(one)
+    device = one["devices"][0]
+    assert {
+        "device",
+        "span_ns",
+        "busy_ns",
+        "idle_ns",
+        "idle",
+        "host_late_by_cause_ns",
+        "kernels",
+        "launches",
+        "communication_ns",
+        "exposed_communication_ns",
+    } <= set(device)
+    assert set(device["idle"]) == {"host_late_ns", "in_launch_ns", "after_launch_ns", "unmatched_ns"}
+    assert {"ns", "count"} <= set(device["kernels"]["pointwise"])
+
+
+def test_a_page_is_one_file_that_asks_the_network_for_nothing(tmp_path: Path, trace: Path) -> None:
+    target = tmp_path / "page.html"
+    assert run(str(trace), "--html", str(target)) == 0
+    page = target.read_text()
+    assert not re.search(r"(src|href)=|url\(|@import|https?://", page)
+    assert "prefers-color-scheme: dark" in page
+    assert "<canvas" in page
+    assert "operator dispatch" in page
+
+
+def test_names_from_the_trace_can_t_break_out_of_the_page(tmp_path: Path) -> None:
+    scene = busy_scene(2, 5)
+    scene.operator(0, 5, "</script><script>alert(1)</script>")
+    scene.kernel(500_000, 9_000, "<img onerror=x>", launch=(2, 1))
+    target = tmp_path / "page.html"
+    assert run(str(scene.write(tmp_path)), "--html", str(target)) == 0
+    page = target.read_text()
+    assert "<script>alert" not in page
+    assert "<img" not in page.replace('"<img onerror=x>"', "")
+
+
+def test_the_data_of_the_page_s_timeline_is_readable_json(tmp_path: Path, trace: Path) -> None:
+    target = tmp_path / "page.html"
+    run(str(trace), "--html", str(target))
+    found = re.search(
+        r'<script type="application/json" id="view-0-0">(.*?)</script>', target.read_text(), re.S
+    )
+    assert found is not None
+    view = json.loads(found.group(1))
+    assert view["operations"]
+    assert view["gaps"]
+    assert all(0 <= each["name"] < len(view["names"]) for each in view["operations"])
+
+
+@pytest.mark.parametrize("name", ["lanes.json", "lanes.json.gz"])
+def test_the_perfetto_file_is_the_trace_with_a_lane_more_and_analyses_to_the_same(
+    tmp_path: Path, trace: Path, name: str
+) -> None:
+    target = tmp_path / name
+    assert run(str(trace), "--perfetto", str(target)) == 0
+    before = analyse([TraceFile(name="t", path=trace)]).traces[0]
+    after = analyse([TraceFile(name="t", path=target)]).traces[0]
+    assert after.devices == before.devices
+    assert after.events > before.events
+
+
+def test_the_lane_s_times_keep_their_nanoseconds_and_cover_the_idle_time(tmp_path: Path) -> None:
+    scene = Scene(base_ns=1733767137045419368)
+    scene.kernel(0, 2_001, launch=(-100, 10))
+    scene.kernel(9_003, 10, launch=(7_002, 1_001))
+    target = tmp_path / "lanes.json"
+    run(str(scene.write(tmp_path)), "--perfetto", str(target))
+    gaps = [each for each in json.loads(target.read_text())["traceEvents"] if each.get("cat") == "gap"]
+    text = target.read_text()
+    assert '"ts": 1733767137045421.369' in text
+    assert [(each["name"].split(":")[0], each["dur"]) for each in gaps] == [
+        ("host late", 5.001),
+        ("in the launch call", 1.001),
+        ("after the launch", 1.0),
+    ]
+
+
+def test_a_bare_list_gets_its_lane_too(tmp_path: Path) -> None:
+    bare = tmp_path / "bare.json"
+    bare.write_text("[" + ",".join(busy_scene(1, 5).events) + "]")
+    target = tmp_path / "lanes.json"
+    assert run(str(bare), "--perfetto", str(target)) == 0
+    assert isinstance(json.loads(target.read_text()), list)
+
+
+def test_wrong_words_end_with_one_line_and_exit_2(tmp_path: Path, trace: Path) -> None:
+    for words in (
+        [
+            str(trace),
+            str(busy_scene(1, 2).write(tmp_path, "two.json")),
+            "--perfetto",
+            str(tmp_path / "x.json"),
+        ],
+        [str(tmp_path / "none.json")],
+        [str(trace), "--html", str(tmp_path / "none" / "x.html")],
+        ["-", "--perfetto", str(tmp_path / "x.json")],
+    ):
+        with pytest.raises(UsageError) as caught:
+            run(*words)
+        assert caught.value.exit_code == 2
+
+
+def test_a_folder_s_other_files_are_passed_over_and_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    busy_scene(1, 5).write(tmp_path, "rank0.json")
+    (tmp_path / "notes.json").write_text('{"a": 1}')
+    assert run(str(tmp_path), "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(found["traces"]) == 1
+    assert "notes.json" in found["skipped"][0]

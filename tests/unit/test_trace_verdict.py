@@ -1,0 +1,210 @@
+"""The verdict on a trace: a regime is named where two signals agree, and only there."""
+
+from __future__ import annotations
+
+from autobrrr.trace.analysis import analyse_trace
+from autobrrr.trace.records import TraceAnalysis
+from autobrrr.trace.signals import AGREEMENT
+from support.trace import Scene, busy_scene
+from unit.test_trace_idle import as_trace
+
+HEAD: dict[str, object] = {"deviceProperties": [{"id": 0, "name": "NVIDIA A100-SXM4-80GB", "numSms": 108}]}
+GRID, BLOCK = [4096, 1, 1], [128, 1, 1]
+STREAMING = "void at::native::vectorized_elementwise_kernel<4, add<float>, at::detail::Array<char*, 3> >"
+MATMUL = "ampere_sgemm_128x64_tn"
+
+
+def verdict(scene: Scene) -> TraceAnalysis:
+    return analyse_trace(as_trace(scene))
+
+
+def back_to_back(name: str, length: int, dims: list[list[int]] | None = None, count: int = 200) -> Scene:
+    """Kernels that were all launched long before they run."""
+    scene = Scene(head=HEAD)
+    for index in range(count):
+        called = index * 1_000
+        args: dict[str, object] = (
+            {} if dims is None else {"Input Dims": dims, "Input type": ["float", "float"]}
+        )
+        scene.operator(called, 900, "aten::mm" if dims else "aten::add", **args)
+        scene.kernel(
+            500_000 + index * length, length - 100, name, launch=(called + 100, 300), grid=GRID, block=BLOCK
+        )
+    return scene
+
+
+def test_a_device_that_waits_for_dispatch_is_overhead_and_graphs_are_advised() -> None:
+    found = verdict(busy_scene(steps=4, kernels=40))
+    assert (found.regime, found.confidence) == ("overhead", "high")
+    assert found.advice[0].kind == "launch_bound"
+    assert found.advice[0].gain is not None
+    assert found.advice[0].gain > 3
+
+
+def test_matmuls_near_the_peak_are_compute_and_fp32_ones_are_told_of_tensor_cores() -> None:
+    flops = 2 * 1024**3
+    found = verdict(back_to_back(MATMUL, int(flops / 19.5e12 * 1e9 / 0.8), [[1024, 1024], [1024, 1024]]))
+    assert found.regime == "compute"
+    assert "tensor_cores" in {each.kind for each in found.advice}
+
+
+def test_matmuls_far_from_the_peak_are_not_called_compute() -> None:
+    found = verdict(back_to_back(MATMUL, 2_000_000, [[1024, 1024], [1024, 1024]]))
+    assert found.regime == "mixed"
+    assert "speaks against" in found.reason
+
+
+def test_matmuls_without_shapes_stay_unknown_and_shapes_would_decide() -> None:
+    found = verdict(back_to_back(MATMUL, 100_000))
+    assert found.regime == "unknown"
+    assert found.decide_with is not None
+    assert "record_shapes" in found.decide_with
+
+
+def test_streaming_kernels_at_the_speed_of_memory_are_memory_and_fusion_is_advised() -> None:
+    moved = 4096 * 512 * 12
+    found = verdict(back_to_back(STREAMING, int(moved / 2.039e12 * 1e9 / 0.8)))
+    assert found.regime == "memory"
+    assert "fusion" in {each.kind for each in found.advice}
+
+
+def test_short_kernels_back_to_back_are_underfilled() -> None:
+    found = verdict(back_to_back(STREAMING, 3_000, count=400))
+    assert found.regime == "underfilled"
+
+
+def loading(copy_ends_the_gap: bool) -> Scene:
+    scene = Scene(head=HEAD)
+    for step in range(12):
+        at = step * 1_000_000
+        scene.annotation(at, 1_000_000, f"ProfilerStep#{step}")
+        scene.operator(at, 700_000, "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__")
+        if copy_ends_the_gap:
+            scene.kernel(
+                at + 702_000,
+                3_000,
+                "Memcpy HtoD (Pinned -> Device)",
+                cat="gpu_memcpy",
+                launch=(at + 700_000, 500),
+            )
+        for index in range(20):
+            begin = at + 710_000 + index * 10_000
+            scene.operator(begin, 1_000, "aten::add")
+            scene.kernel(begin + 1_500, 9_000, STREAMING, launch=(begin, 700), grid=GRID, block=BLOCK)
+    return scene
+
+
+def test_waiting_for_the_loader_and_then_for_its_copy_is_input() -> None:
+    found = verdict(loading(copy_ends_the_gap=True))
+    assert found.regime == "input"
+    assert found.advice[0].kind == "data_loader"
+
+
+def test_exposed_collectives_of_one_rank_alone_stay_unknown_and_all_ranks_would_decide() -> None:
+    scene = Scene(head=HEAD)
+    for index in range(50):
+        at = index * 100_000
+        scene.operator(at, 900, "c10d::allreduce_")
+        scene.kernel(at + 5_000, 95_000, "ncclDevKernel_AllReduce_Sum_f16_RING_LL()", launch=(at, 300))
+    found = verdict(scene)
+    assert found.regime == "unknown"
+    assert found.decide_with is not None
+    assert "all ranks" in found.decide_with
+    assert found.devices[0].exposed_communication_ns == 50 * 95_000
+
+
+def test_python_that_holds_the_host_for_milliseconds_is_host_where_a_frame_names_it() -> None:
+    scene = Scene(head=HEAD)
+    scene.python(-1_000, 130_000_000, "train.py(10): main")
+    for index in range(120):
+        at = index * 1_050_000
+        scene.python(at, 1_000_000, "env.py(77): simulate")
+        scene.operator(at + 1_020_000, 1_000, "aten::add")
+        scene.kernel(at + 1_021_500, 20_000, STREAMING, launch=(at + 1_020_100, 500), grid=GRID, block=BLOCK)
+    found = verdict(scene)
+    assert found.regime == "host"
+    assert found.devices[0].host_code[0].python == "env.py:77 simulate"
+
+
+def test_an_operator_that_computes_on_the_cpu_is_no_dispatch_overhead() -> None:
+    scene = Scene(head=HEAD)
+    for index in range(120):
+        at = index * 1_050_000
+        scene.operator(at, 1_000_000, "aten::randn")
+        scene.operator(at + 1_020_000, 1_000, "aten::add")
+        scene.kernel(at + 1_021_500, 20_000, STREAMING, launch=(at + 1_020_100, 500), grid=GRID, block=BLOCK)
+    found = verdict(scene)
+    assert found.regime == "unknown"
+    assert "compute on the CPU" in found.reason
+    assert found.devices[0].host_late_by_cause_ns["op_dispatch"] > 100_000_000
+
+
+def test_first_launches_are_left_out_of_the_verdict_and_of_step_statistics_but_not_of_totals() -> None:
+    scene = Scene(head=HEAD)
+    scene.annotation(0, 90_000_000, "ProfilerStep#0")
+    scene.operator(0, 90_000_000, "aten::conv2d")
+    scene.kernel(0, 100, launch=(-500, 100))
+    at = 90_000_000
+    for step in range(1, 5):
+        scene.annotation(at, 800_000, f"ProfilerStep#{step}")
+        for _ in range(40):
+            scene.operator(at, 18_000, "aten::mul")
+            scene.kernel(at + 14_000, 2_000, launch=(at + 8_000, 5_000), grid=GRID, block=BLOCK)
+            at += 20_000
+    found = verdict(scene)
+    assert [step.early for step in found.steps] == [True, False, False, False, False]
+    assert (found.step_ns.count, found.step_ns.median) == (4, 800_000)
+    assert found.regime == "overhead"
+    assert found.devices[0].span_ns > 90_000_000
+    assert any("early steps left out" in line for line in found.warnings)
+
+
+def test_without_a_gpu_operation_there_are_no_devices_and_a_warning_says_why() -> None:
+    scene = Scene(head=HEAD)
+    scene.operator(0, 100, "aten::add")
+    scene.call(10, 5, "cudaLaunchKernel", correlation=4)
+    found = verdict(scene)
+    assert found.devices == []
+    assert found.regime == "unknown"
+    assert any("no GPU operation" in line and "1 launch calls" in line for line in found.warnings)
+
+
+def test_launch_calls_without_a_kernel_are_said_to_be_dropped() -> None:
+    scene = busy_scene(2, 20)
+    for index in range(10):
+        scene.call(index * 30_000, 10, "cudaLaunchKernel", correlation=5_000 + index)
+    found = verdict(scene)
+    assert any("dropped" in line for line in found.warnings)
+
+
+def test_several_devices_in_one_file_have_verdicts_of_their_own() -> None:
+    scene = busy_scene(2, 60)
+    for index in range(60):
+        scene.kernel(index * 13_000, 12_900, STREAMING, device=5, launch=(-1_000, 10), grid=GRID, block=BLOCK)
+    found = verdict(scene)
+    assert [device.device for device in found.devices] == [0, 5]
+    assert found.devices[0].regime == "overhead"
+    assert found.devices[1].regime != "overhead"
+
+
+def test_every_pair_that_may_carry_a_regime_joins_two_different_signals() -> None:
+    for pairs in AGREEMENT.values():
+        assert pairs
+        assert all(one != other for one, other in pairs)
+
+
+def test_steps_are_taken_from_optimizer_steps_where_none_are_marked() -> None:
+    scene = busy_scene(1, 40)
+    for index in range(4):
+        scene.annotation(100_000 + index * 200_000, 10_000, "Optimizer.step#SGD.step")
+    found = verdict(Scene(events=[each for each in scene.events if "ProfilerStep" not in each]))
+    assert [(step.source, step.duration_ns) for step in found.steps] == [("optimizer", 200_000)] * 3
+
+
+def test_the_parts_of_a_step_sum_to_its_share_of_the_device_s_span() -> None:
+    found = verdict(busy_scene(3, 10))
+    for step in found.steps[1:-1]:
+        on = step.devices[0]
+        idle = on.idle.host_late_ns + on.idle.in_launch_ns + on.idle.after_launch_ns + on.idle.unmatched_ns
+        assert on.busy_ns + idle == step.duration_ns
+        assert on.kernels == 10

@@ -1,0 +1,89 @@
+"""Blocks: how long, in which order, which steps count, and what a pair of them says."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autobrrr.agent import ring
+from autobrrr.tuner.bench import STEP, Steps
+from autobrrr.tuner.blocks import durations_ns, log_speed_ratio, pair_orders, plan_block
+
+
+def records(took_ns: list[int], flags: list[int] | None = None, first: int = 0) -> Steps:
+    made = np.zeros(len(took_ns), dtype=STEP)
+    made["seq"] = np.arange(first, first + len(took_ns))
+    made["end_ns"] = np.cumsum(took_ns)
+    made["start_ns"] = made["end_ns"] - np.array(took_ns)
+    made["flags"] = flags or [0] * len(took_ns)
+    return made
+
+
+@given(st.floats(1e3, 1e11))
+def test_a_block_is_long_enough_to_mean_something_and_short_enough_to_bear(step_ns: float) -> None:
+    plan = plan_block(step_ns)
+    assert plan.steps >= 2
+    assert plan.steps * step_ns >= 60e6 or plan.steps * step_ns > 3e9
+    assert plan.steps >= 8 or plan.steps * step_ns >= 2e9
+    assert plan.steps <= 8 or plan.steps * step_ns <= 60e6 + step_ns
+
+
+def test_slow_steps_lose_only_one_step_to_settling() -> None:
+    assert plan_block(2e9).settle == 1
+    assert plan_block(1e6).settle == 2
+
+
+def test_both_orders_come_and_none_is_favoured() -> None:
+    orders = list(itertools.islice(pair_orders(random.Random(5)), 2000))
+    assert set(orders) == {("A", "B"), ("B", "A")}
+    assert 900 < orders.count(("A", "B")) < 1100
+
+
+@pytest.mark.parametrize(
+    "flag", [ring.TRACED, ring.SKIPPED, ring.EVALUATION, ring.LEVER, ring.SETTLING, ring.AFTER_SHADOW]
+)
+def test_steps_that_stand_for_nothing_do_not_count(flag: int) -> None:
+    assert list(durations_ns(records([10, 99, 11], [0, flag, 0]), 0, 0)) == [10, 11]
+
+
+def test_sampled_steps_count() -> None:
+    assert list(durations_ns(records([10, 12], [0, ring.PHASES]), 0, 0)) == [10, 12]
+
+
+def test_the_first_steps_under_new_levers_are_dropped() -> None:
+    assert list(durations_ns(records([50, 40, 10, 11], first=100), 2, 100)) == [10, 11]
+
+
+def test_a_faster_block_has_a_ratio_above_zero() -> None:
+    without, with_it = np.full(20, 120.0), np.full(20, 100.0)
+    assert log_speed_ratio(without, with_it, rare=False) == pytest.approx(np.log(1.2))
+
+
+@given(
+    st.lists(st.floats(1, 1e9), min_size=2, max_size=40), st.lists(st.floats(1, 1e9), min_size=2, max_size=40)
+)
+def test_swapping_the_blocks_turns_the_sign(one: list[float], other: list[float]) -> None:
+    forth = log_speed_ratio(np.array(one), np.array(other), rare=False)
+    back = log_speed_ratio(np.array(other), np.array(one), rare=False)
+    assert forth == pytest.approx(-back)  # type: ignore[operator]
+
+
+def test_a_checkpoint_in_one_block_hardly_moves_the_ratio() -> None:
+    draw = np.random.default_rng(2)
+    without, with_it = draw.normal(100, 5, 60), draw.normal(100, 5, 60)
+    with_it[30] = 5000.0
+    capped = log_speed_ratio(without, with_it, rare=False)
+    plain = log_speed_ratio(without, with_it, rare=True)
+    assert capped is not None
+    assert plain is not None
+    assert abs(capped) < 0.03
+    assert plain < -0.3
+
+
+def test_a_block_without_steps_says_nothing() -> None:
+    assert log_speed_ratio(np.array([1.0]), np.full(9, 1.0), rare=False) is None

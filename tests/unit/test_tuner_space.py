@@ -1,0 +1,194 @@
+"""What is tried, in which order, how it is kept in the study, and how levers are switched."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autobrrr.errors import UsageError
+from autobrrr.records import Advice, Shares, Verdict
+from autobrrr.tuner.bench import STEP, LeverLost, NotApplied
+from autobrrr.tuner.guard import Guard
+from autobrrr.tuner.space import Candidate, Choice, allowed_classes, candidates, thread_counts, widest
+from autobrrr.tuner.study import Study
+from autobrrr.tuner.switchboard import Switchboard
+from support.tuner import Effect, SimulatedJob
+
+FUSED, FOREACH = Choice(remedy="optimizer.fused"), Choice(remedy="optimizer.foreach")
+ONE_THREAD = Choice(remedy="threads.intra_op", options=(("threads", 1),))
+BOTH = ("bitwise", "rounding")
+
+
+def verdict(**expected: float) -> Verdict:
+    advice = [
+        Advice(remedy=name.replace("_", ".", 1), why="", expected=factor, reach="live", class_="rounding")
+        for name, factor in expected.items()
+    ]
+    return Verdict(
+        regime="overhead", confidence="high", reason="", shares=Shares(), evidence=[], advice=advice
+    )
+
+
+def names(found: list[Candidate]) -> list[str]:
+    return [candidate.choice.label for candidate in found]
+
+
+def test_the_largest_predicted_gain_comes_first() -> None:
+    facts = SimulatedJob().facts
+    found = candidates(
+        facts=facts, cores=2, verdict=verdict(threads_intra_op=1.1, optimizer_fused=1.6), allowed=BOTH
+    )
+    assert names(found)[:2] == ["optimizer.fused", "threads.intra_op(threads=1)"]
+    assert found[0].predicted == 1.6
+
+
+def test_without_a_verdict_all_are_tried_and_rare_steps_come_last() -> None:
+    found = candidates(facts=SimulatedJob().facts, cores=2, verdict=None, allowed=BOTH)
+    assert set(names(found)) == {
+        "optimizer.fused",
+        "optimizer.foreach",
+        "threads.intra_op(threads=1)",
+        "gc.freeze",
+    }
+    assert names(found)[-1] == "gc.freeze"
+
+
+def test_the_present_thread_count_is_not_tried() -> None:
+    assert thread_counts(1, 2) == [2]
+    assert thread_counts(2, 2) == [1]
+    assert thread_counts(64, 64) == [1, 32, 16]
+    assert thread_counts(None, None) == [1]
+
+
+@given(st.integers(1, 512), st.integers(1, 512))
+def test_thread_counts_are_few_and_possible(now: int, cores: int) -> None:
+    found = thread_counts(now, cores)
+    assert len(found) <= 4
+    assert all(1 <= count <= cores and count != now for count in found)
+    assert len(set(found)) == len(found)
+
+
+def test_only_names_of_live_remedies_can_be_asked_for() -> None:
+    with pytest.raises(UsageError, match=r"--only optimizer\.fuse"):
+        candidates(facts=SimulatedJob().facts, cores=2, verdict=None, allowed=BOTH, only=["optimizer.fuse"])
+
+
+def test_allow_widens_and_narrows() -> None:
+    assert allowed_classes(None) == BOTH
+    assert allowed_classes("bitwise") == ("bitwise",)
+    assert allowed_classes("changes-training") == ("bitwise", "rounding", "stream", "changes-training")
+    with pytest.raises(UsageError, match="no such class"):
+        allowed_classes("fast")
+
+
+def test_the_widest_class_speaks_for_all() -> None:
+    assert widest([]) == "bitwise"
+    assert widest(["rounding", "bitwise", "stream"]) == "stream"
+
+
+def test_choices_conflict_where_they_set_the_same_thing() -> None:
+    assert FUSED.conflicts(FOREACH)
+    assert ONE_THREAD.conflicts(Choice(remedy="threads.intra_op", options=(("threads", 2),)))
+    assert not FUSED.conflicts(ONE_THREAD)
+
+
+def test_the_study_asks_for_every_candidate_once_in_order(tmp_path: Path) -> None:
+    listed = candidates(facts=SimulatedJob().facts, cores=2, verdict=None, allowed=BOTH)
+    for journal in (None, tmp_path / "study.log"):
+        study = Study(listed, journal)
+        asked = []
+        while (one := study.ask()) is not None:
+            asked.append(one.candidate.choice)
+            study.tell(one, None, "skipped", "no time")
+        assert asked == [candidate.choice for candidate in listed]
+    assert (tmp_path / "study.log").stat().st_size > 0
+
+
+def test_the_switchboard_only_switches_what_differs() -> None:
+    job = SimulatedJob()
+    board = Switchboard(job, BOTH)
+    board.go((FUSED, ONE_THREAD))
+    job.history.clear()
+    seq, switched = board.go((FUSED,))
+    assert job.history == [("undo", "threads.intra_op")]
+    assert switched
+    assert seq == job.next_seq()
+    assert board.go((FUSED,)) == (job.next_seq(), False)
+
+
+def test_what_conflicts_is_off_before_the_other_comes_on() -> None:
+    job = SimulatedJob()
+    board = Switchboard(job, BOTH)
+    board.go((FUSED,))
+    board.go((FOREACH,))
+    assert job.history[-2:] == [("undo", "optimizer.fused"), ("apply", "optimizer.foreach")]
+
+
+def test_a_refused_lever_leaves_the_others_as_they_are() -> None:
+    job = SimulatedJob(effects={"optimizer.fused": Effect(refuses="no")})
+    board = Switchboard(job, BOTH)
+    board.go((ONE_THREAD,))
+    with pytest.raises(NotApplied):
+        board.go((ONE_THREAD, FUSED))
+    assert [lever.choice for lever in board.levers] == [ONE_THREAD]
+    assert job.names_on == ["threads.intra_op"]
+
+
+def test_a_lost_lever_is_told_once_and_forgotten() -> None:
+    job = SimulatedJob(effects={"optimizer.fused": Effect(lost_after_steps=3)})
+    board = Switchboard(job, BOTH)
+    board.go((FUSED,))
+    job.steps(job.next_seq(), 10, 10**9)
+    with pytest.raises(LeverLost, match="replaced its optimizer"):
+        board.go((FUSED,))
+    assert board.levers == ()
+    assert FUSED in board.lost
+
+
+@given(st.lists(st.sets(st.sampled_from([FUSED, FOREACH, ONE_THREAD])), max_size=12))
+def test_after_any_way_through_the_arms_exactly_the_last_is_on(arms: list[set[Choice]]) -> None:
+    job = SimulatedJob()
+    board = Switchboard(job, BOTH)
+    for arm in [*arms, set()]:
+        board.go(tuple(arm))
+        assert sorted(job.names_on) == sorted(choice.remedy for choice in arm)
+    assert job.on == {}
+
+
+def guarded(speed: float) -> tuple[SimulatedJob, Guard]:
+    job = SimulatedJob(effects={"optimizer.fused": Effect(speed=speed)})
+    board = Switchboard(job, BOTH)
+    board.go((FUSED,))
+    return job, Guard(job, board, baseline_ns=1e6, best_ns=0.8e6)
+
+
+def test_the_guard_undoes_what_has_turned_bad() -> None:
+    job, guard = guarded(0.85)
+    assert [each.remedy for each in guard.check()] == ["optimizer.fused"]
+    assert job.names_on == []
+
+
+def test_the_guard_leaves_what_still_pays_and_what_makes_no_difference() -> None:
+    for speed in (1.2, 1.0):
+        job, guard = guarded(speed)
+        assert guard.check() == []
+        assert job.names_on == ["optimizer.fused"]
+
+
+def test_the_guard_looks_closer_only_where_the_gain_has_gone() -> None:
+    _, guard = guarded(1.2)
+
+    def steps_of(step_ns: int, count: int = 100) -> np.ndarray:
+        made = np.zeros(count, dtype=STEP)
+        made["end_ns"] = list(itertools.accumulate([step_ns] * count))
+        made["start_ns"] = made["end_ns"] - step_ns
+        return made
+
+    assert guard.suspects(steps_of(980_000))
+    assert not guard.suspects(steps_of(820_000))
+    assert not guard.suspects(steps_of(980_000, count=5))
