@@ -71,8 +71,11 @@ class Prepared:
     environment: dict[str, str]
 
     def remove(self) -> None:
-        """Take the folder away."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        """Take the folder away, also while `furnish` is still writing into it."""
+        gone = self.folder.with_suffix(".gone")
+        with contextlib.suppress(OSError):
+            self.folder.rename(gone)  # a file that is made now has no folder to land in
+        shutil.rmtree(gone, ignore_errors=True)
 
 
 def prepare(
