@@ -5,18 +5,17 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from autobrrr.errors import UsageError
-from autobrrr.records import to_json
-from autobrrr.report import perfetto, trace_html, trace_text
-from autobrrr.trace.analysis import analyse
-from autobrrr.trace.columns import Trace
-from autobrrr.trace.device import DeviceWork
-from autobrrr.trace.gap_lane import GapLane, gap_lane
-from autobrrr.trace.records import Analysis, TraceAnalysis
-from autobrrr.trace.source import STANDARD_INPUT, TraceFile, named_traces
-from autobrrr.trace.step_view import StepView, step_view
-from autobrrr.trace.steps import find_steps
+
+if TYPE_CHECKING:  # numpy and msgspec are not for --help
+    from autobrrr.trace.columns import Trace
+    from autobrrr.trace.device import DeviceWork
+    from autobrrr.trace.gap_lane import GapLane
+    from autobrrr.trace.records import Analysis, TraceAnalysis
+    from autobrrr.trace.source import TraceFile
+    from autobrrr.trace.step_view import StepView
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -34,6 +33,11 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from autobrrr.records import to_json
+    from autobrrr.report import trace_text
+    from autobrrr.trace.analysis import analyse
+    from autobrrr.trace.source import STANDARD_INPUT, named_traces
+
     sources = named_traces(args.traces)
     if args.perfetto and len(sources) > 1:
         raise UsageError("--perfetto takes one trace", "name the rank that you want to look at")
@@ -69,6 +73,10 @@ class _Watchers:
         return self._page or self._lanes
 
     def see(self, trace: Trace, devices: list[DeviceWork], found: TraceAnalysis) -> None:
+        from autobrrr.trace.gap_lane import gap_lane
+        from autobrrr.trace.step_view import step_view
+        from autobrrr.trace.steps import find_steps
+
         if self._page:
             marks = find_steps(trace)
             self._views[found.file] = [step_view(device, marks) for device in devices]
@@ -76,10 +84,14 @@ class _Watchers:
             self._gaps = [gap_lane(device) for device in devices]
 
     def write_page(self, target: Path, analysis: Analysis) -> None:
+        from autobrrr.report import trace_html
+
         target.write_text(trace_html.page(analysis, self._views), encoding="utf-8")
         _say(f"wrote {target}")
 
     def write_lanes(self, target: Path, source: TraceFile) -> None:
+        from autobrrr.report import perfetto
+
         perfetto.write(target, source, self._gaps)
         _say(f"wrote {target}: open it at ui.perfetto.dev")
 

@@ -12,7 +12,9 @@ from importlib import resources
 
 import msgspec
 
-from autobrrr.report.trace_text import CAUSE_WORDS, duration
+from autobrrr.records import Evidence
+from autobrrr.report.trace_flops import FOOTNOTE, fine_share, flops_rows, note
+from autobrrr.report.trace_text import CAUSE_WORDS, duration, plain
 from autobrrr.trace.records import Analysis, DeviceAnalysis, RankComparison, TraceAnalysis
 from autobrrr.trace.step_view import StepView
 
@@ -66,6 +68,8 @@ def _trace(trace: TraceAnalysis, views: Sequence[StepView], index: int) -> Itera
     if trace.devices:
         shares = {name: getattr(trace.shares, name) or 0.0 for name in trace.shares.__struct_fields__}
         yield _stacked(shares)
+    if len(trace.devices) == 1:
+        yield f'<p class="muted">{_extent(trace.devices[0])}</p>'
     yield "</section>"
     for number, view in enumerate(views):
         yield _timeline(view, f"view-{index}-{number}")
@@ -99,20 +103,18 @@ def _timeline(view: StepView, name: str) -> str:
 
 
 def _device(device: DeviceAnalysis, several: bool) -> Iterator[str]:
-    span = max(device.span_ns, 1)
-    title = f"Device {device.device}: " if several else ""
-    yield f"<section><p>{title}{duration(device.span_ns)}, busy {device.busy_ns / span:.1%}, idle "
-    yield f"{device.idle_ns / span:.1%}"
     if several:
-        yield f", regime {device.regime}: {_text(device.reason)}"
-    yield "</p></section><div class='columns'>"
+        yield f"<section><h2>Device {device.device}</h2><p>{_extent(device)}, regime {device.regime}: "
+        yield f"{_text(device.reason)}</p></section>"
+    yield "<div class='columns'>"
     yield "<section><h2>Why the device was idle</h2>" + _causes(device) + "</section>"
     yield "<section><h2>Kernels by class</h2>" + _kernels(device) + "</section></div>"
+    yield from _flops(device)
     yield from _places(device)
     rows = [
         [
-            '<td class="name"><i'
-            f' style="background:var(--{kernel.class_})"></i>{_text(kernel.name[:300])}</td>',
+            f'<td class="name" title="{_text(kernel.name)}">{_swatch(kernel.class_)}'
+            f"{_text(plain(kernel.name)[:240])}</td>",
             f"<td>{_text(kernel.operator or '')}</td>",
             _number(duration(kernel.ns)),
             _number(str(kernel.count)),
@@ -123,6 +125,12 @@ def _device(device: DeviceAnalysis, several: bool) -> Iterator[str]:
     if rows:
         yield "<section><h2>Longest kernels</h2>"
         yield _table(["kernel", "operator", "#time", "#count", "#median"], rows) + "</section>"
+
+
+def _extent(device: DeviceAnalysis) -> str:
+    span = max(device.span_ns, 1)
+    busy, idle = device.busy_ns / span, device.idle_ns / span
+    return f"{duration(device.span_ns)} of the device, busy {busy:.1%}, idle {idle:.1%}"
 
 
 def _causes(device: DeviceAnalysis) -> str:
@@ -172,6 +180,26 @@ def _kernels(device: DeviceAnalysis) -> str:
     return _table(["class", "#time", "#share", "#count", "#TFLOP/s", ""], lines)
 
 
+def _flops(device: DeviceAnalysis) -> Iterator[str]:
+    rows = [
+        [
+            f"<td>{_swatch(row.name)}{row.name}</td>",
+            _number("" if row.flops_share is None else fine_share(row.flops_share)),
+            _bar(row.flops_share, row.name) if row.flops_share is not None else "<td></td>",
+            _number(f"{row.time_share:.1%}"),
+            _bar(row.time_share, row.name),
+            _number("" if row.flops_per_s is None else f"{row.flops_per_s / 1e12:.3g}"),
+            _number("" if row.times_slower is None else f"{row.times_slower:.3g}x"),
+            f'<td class="muted">{_text(note(row))}</td>',
+        ]
+        for row in flops_rows(device)
+    ]
+    if rows:
+        heads = ["class", "#FLOPs", "", "#kernel time", "", "#TFLOP/s", "#slower", ""]
+        yield "<section><h2>FLOPs against time</h2>" + _table(heads, rows)
+        yield f'<p class="muted">{FOOTNOTE}</p></section>'
+
+
 def _places(device: DeviceAnalysis) -> Iterator[str]:
     if device.synchronisations:
         rows = [
@@ -192,8 +220,8 @@ def _places(device: DeviceAnalysis) -> Iterator[str]:
                 _number(duration(stall.ns)),
                 _number(duration(stall.start_ns)),
                 f"<td>{_text(_stall(stall.part, stall.cause))}</td>",
-                f'<td class="name">{_text(stall.ended_by[:160])}</td>',
-                f'<td class="name">{_text(stall.python or stall.operator or "")}</td>',
+                f'<td class="name" title="{_text(stall.ended_by)}">{_text(plain(stall.ended_by)[:120])}</td>',
+                f'<td class="name place">{_text(stall.python or stall.operator or "")}</td>',
             ]
             for stall in device.stalls[:10]
         ]
@@ -212,14 +240,15 @@ def _steps(trace: TraceAnalysis) -> str:
         [
             f"<td>{_text(step.name)}{' (early)' if step.early else ''}</td>",
             _number(duration(step.duration_ns)),
-            _number(f"{step.devices[0].busy_ns / max(step.duration_ns, 1):.0%}" if step.devices else ""),
             _bar(step.duration_ns / max(longest, 1), "other" if step.early else "memory"),
+            _number(f"{step.devices[0].busy_ns / max(step.duration_ns, 1):.0%}" if step.devices else ""),
         ]
         for step in trace.steps[:40]
     ]
     stats = trace.step_ns
-    head = f"<p>{stats.count} steps, median {duration(stats.median)}, p99 {duration(stats.p99)}</p>"
-    return f"<section><h2>Steps</h2>{head}{_table(['step', '#duration', '#device busy', ''], rows)}</section>"
+    counted = f"{stats.count} step" + ("" if stats.count == 1 else "s")
+    head = f"<p>{counted}, median {duration(stats.median)}, p99 {duration(stats.p99)}</p>"
+    return f"<section><h2>Steps</h2>{head}{_table(['step', '#duration', '', '#device busy'], rows)}</section>"
 
 
 def _evidence(trace: TraceAnalysis) -> Iterator[str]:
@@ -227,14 +256,20 @@ def _evidence(trace: TraceAnalysis) -> Iterator[str]:
         [
             f"<td>{_text(each.signal.replace('_', ' '))}</td>",
             f"<td>{_text(each.says or '')}</td>",
-            _number("" if each.value is None else f"{each.value:.3g}"),
-            f"<td>{_text(each.unit)}</td><td>{_text(each.note)}</td>",
+            _number(_value(each)),
+            f"<td>{_text('' if each.unit == 'ns' else each.unit)}</td><td>{_text(each.note)}</td>",
         ]
         for each in trace.evidence
     ]
     yield (
         "<section><h2>Signals</h2>" + _table(["signal", "says", "#value", "of", "note"], rows) + "</section>"
     )
+
+
+def _value(each: Evidence) -> str:
+    if each.value is None:
+        return ""
+    return duration(each.value) if each.unit == "ns" else f"{each.value:.3g}"
 
 
 def _ranks(ranks: RankComparison) -> Iterator[str]:

@@ -9,7 +9,7 @@ const time = ns => {
   return Math.round(ns) + " ns";
 };
 const tip = document.getElementById("tip");
-const ROW = 15, LANE = 20, LABEL = 92, AXIS = 22, PAD = 8;
+const ROW = 15, LANE = 20, LABEL = 108, AXIS = 22, PAD = 8;
 
 function draw(canvas, view) {
   const names = view.names;

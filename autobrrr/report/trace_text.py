@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from autobrrr.report.trace_flops import FOOTNOTE, FlopsRow, fine_share, flops_rows, note
 from autobrrr.trace.records import (
     Analysis,
     DeviceAnalysis,
@@ -117,6 +118,9 @@ def _device(device: DeviceAnalysis, several: bool) -> Iterator[str]:
     if device.kernels:
         yield ""
         yield from _kernels(device)
+    if rows := flops_rows(device):
+        yield ""
+        yield from _flops(rows)
     if device.communication_ns:
         yield ""
         yield (
@@ -146,7 +150,7 @@ def _device(device: DeviceAnalysis, several: bool) -> Iterator[str]:
             what = stall.part.replace("_", " ") + (f", {cause}" if cause else "")
             yield _cut(
                 f"  {duration(stall.ns):>8} at {duration(stall.start_ns):>8}  {what:<28}"
-                f" until {_plain(stall.ended_by)}"
+                f" until {plain(stall.ended_by)}"
             )
 
 
@@ -199,6 +203,25 @@ def _kernels(device: DeviceAnalysis) -> Iterator[str]:
             yield f"  {'':<14} {', '.join(notes)}"
 
 
+def _flops(rows: list[FlopsRow]) -> Iterator[str]:
+    yield "FLOPs against time, of what could be counted"
+    yield f"  {'':<14} {'FLOPs':>7} {'time':>7} {'FLOP/s':>9} {'slower':>8}"
+    for row in rows:
+        if row.time_share < 0.001:
+            continue
+        flops = "-" if row.flops_share is None else fine_share(row.flops_share)
+        speed = "-" if row.flops_per_s is None else _tera(row.flops_per_s)
+        slower = "-" if row.times_slower is None else f"{row.times_slower:.3g}x"
+        figures = f"{flops:>7} {row.time_share:7.1%} {speed:>9} {slower:>8}"
+        yield f"  {row.name:<14} {figures}  {note(row)}".rstrip()
+    if any("*" in note(row) for row in rows):
+        yield f"  {FOOTNOTE}"
+
+
+def _tera(flops_per_s: float) -> str:
+    return f"{flops_per_s / 1e12:.3g} T"
+
+
 def _steps(trace: TraceAnalysis) -> Iterator[str]:
     stats = trace.step_ns
     yield (
@@ -235,7 +258,7 @@ def _ranks(ranks: RankComparison) -> Iterator[str]:
         )
 
 
-def _plain(name: str) -> str:
+def plain(name: str) -> str:
     """A kernel's name without return type and namespaces that say nothing."""
     for noise in ("void ", "at::native::", "(anonymous namespace)::"):
         name = name.replace(noise, "")

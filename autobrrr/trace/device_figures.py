@@ -13,7 +13,7 @@ from autobrrr.trace.device import DeviceWork
 from autobrrr.trace.figures import median
 from autobrrr.trace.host_causes import CAUSES, DATA_LOADER, INITIALISATION, LONG_PYTHON, SYNCHRONISATION
 from autobrrr.trace.idle import idle_parts
-from autobrrr.trace.kernel_classes import CLASSES, CONTRACTIONS, uses_tensor_cores
+from autobrrr.trace.kernel_classes import CLASSES, CONTRACTIONS, POINTWISE, uses_tensor_cores
 from autobrrr.trace.kernel_work import contraction
 from autobrrr.trace.launched_by import NOT_FOUND, python_at, python_line
 from autobrrr.trace.launches import NO_LAUNCH
@@ -111,7 +111,9 @@ def _classes(device: DeviceWork) -> dict[str, KernelClass]:
             sums = np.bincount(gpu.name[rows], length[rows], len(device.trace.names))
             for each in np.flatnonzero(sums).tolist():
                 by_core[uses_tensor_cores(device.trace.names[each])] += int(sums[each])
-        flops = float(work.flops[rows].sum())
+        flops, counted = float(work.flops[rows].sum()), rows[work.counted[rows]]
+        if name == POINTWISE:
+            flops, counted = float(work.elements[rows].sum()), rows[work.elements[rows] > 0]
         found[name] = KernelClass(
             ns=ns,
             count=len(rows),
@@ -120,7 +122,7 @@ def _classes(device: DeviceWork) -> dict[str, KernelClass]:
             plain_ns=by_core[False] if name in CONTRACTIONS else None,
             underfilled_ns=int(length[rows][work.underfilled[rows]].sum()),
             flops=int(flops) if flops else None,
-            counted_ns=int(length[rows][work.counted[rows]].sum()) if flops else None,
+            counted_ns=int(length[counted].sum()) if flops else None,
         )
     return dict(sorted(found.items(), key=lambda item: -item[1].ns))
 

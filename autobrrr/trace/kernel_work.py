@@ -41,6 +41,7 @@ class KernelWork(Struct, frozen=True, kw_only=True):
         counted: belongs to an operator whose work was counted.
         ideal_ns: what the counted work would take at the spec-sheet peak of the units it uses.
         bytes: that a streaming kernel moves, from its grid; else 0.
+        elements: that it goes over, likewise.
         fp32_plain: a contraction of 32-bit floats that runs without tensor cores.
     """
 
@@ -50,6 +51,7 @@ class KernelWork(Struct, frozen=True, kw_only=True):
     counted: Flags
     ideal_ns: NDArray[np.float64]
     bytes: NDArray[np.float64]
+    elements: NDArray[np.float64]
     fp32_plain: Flags
 
 
@@ -66,6 +68,7 @@ def kernel_work(
     blocks, threads = _blocks(trace, gpu.grid), _blocks(trace, gpu.block)
     communicates = class_ == CLASSES.index(kernel_classes.COMMUNICATION)
     small = (length < LATENCY_NS) | ((blocks > 0) & (blocks < _half_of(properties)))
+    streamed = _streamed(trace, gpu, blocks, threads)
     flops, counted, ideal = _counted(trace, gpu, by, class_, length=length, peaks=peaks)
     return KernelWork(
         class_=class_,
@@ -73,7 +76,8 @@ def kernel_work(
         flops=flops,
         counted=counted,
         ideal_ns=ideal,
-        bytes=_streamed(trace, gpu, blocks, threads),
+        bytes=streamed[0],
+        elements=streamed[1],
         fp32_plain=_fp32_plain(trace, gpu, by, class_),
     )
 
@@ -171,22 +175,26 @@ def _fp32_plain(trace: Trace, gpu: GpuColumns, by: LaunchedBy, class_: NDArray[n
 
 def _streamed(
     trace: Trace, gpu: GpuColumns, blocks: NDArray[np.int64], threads: NDArray[np.int64]
-) -> NDArray[np.float64]:
-    """Bytes of ATen's streaming kernels: blocks x threads x items each x pointers x item size.
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Bytes and elements of ATen's streaming kernels: blocks x threads x items each (x pointers x item size).
 
     An upper estimate by up to one block: the last one may be partly empty.
     """
-    factor = np.zeros(len(trace.names) or 1)
+    if len(gpu) == 0:
+        return np.zeros(0), np.zeros(0)
+    factors = np.zeros((2, len(trace.names)))
     for name in used(gpu.name[gpu.kind == KERNEL]):
-        factor[name] = _bytes_per_thread(trace.names[name])
-    return factor[gpu.name] * blocks * threads if len(gpu) else np.zeros(0)
+        factors[:, name] = _per_thread(trace.names[name])
+    in_bytes, in_elements = factors[:, gpu.name] * blocks * threads
+    return in_bytes, in_elements
 
 
-def _bytes_per_thread(name: str) -> float:
+def _per_thread(name: str) -> tuple[float, float]:
+    """Bytes and elements of one thread; nothing where the name does not tell."""
     kind, pointers = _STREAMING.search(name), _POINTERS.search(name)
     if kind is None or pointers is None:
-        return 0.0
+        return 0.0, 0.0
     width = int(kind.group(2) or 4)
     items = max(4, width) if kind.group(1) == "vectorized" else 4
     item = next((size for mark, size in _ITEM_BYTES if mark in name), None)
-    return 0.0 if item is None else float(items * int(pointers.group(1)) * item)
+    return (0.0, 0.0) if item is None else (float(items * int(pointers.group(1)) * item), float(items))

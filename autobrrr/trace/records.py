@@ -40,7 +40,8 @@ class KernelClass(Record, kw_only=True, frozen=True):
     tensor_core_ns: int | None = None  # contractions whose names tell that they use tensor cores
     plain_ns: int | None = None  # contractions whose names tell that they do not
     underfilled_ns: int | None = None  # in kernels whose grid or occupancy leaves most of the device idle
-    flops: int | None = None  # where shapes were recorded; a multiply and an add are two
+    flops: int | None = None  # where shapes were recorded, a multiply and an add are two; pointwise: one an
+    # element at least, from the grids of streaming kernels
     counted_ns: int | None = None  # time of the kernels whose work could be counted
 
 

@@ -54,6 +54,17 @@ def test_a_guard_stops_the_trace_and_says_why(trace: TracedSteps | None, why: st
     assert why in why_not(trace)
 
 
+def test_steps_that_vary_are_trusted_where_they_are_many_and_their_means_stand_for_them() -> None:
+    two_kinds = (0.5, 1.5) * 42
+    trace = traced(wobble=two_kinds, kernels=0.5)
+    work = trusted(trace)
+    assert work.step_ns == pytest.approx(2.6 * MS, rel=0.01)
+    assert work.share == pytest.approx(0.5, abs=0.01)
+    assert "steps vary by" in why_not(traced(wobble=two_kinds[:8], kernels=0.5))
+    one_checkpoint = [*trace.plain_step_ns[:-1], 500 * MS]
+    assert "steps vary by" in why_not(replace(trace, plain_step_ns=one_checkpoint))
+
+
 def test_one_slow_step_does_not_tilt_the_shares() -> None:
     even, tilted = traced(kernels=0.4), traced(kernels=0.4)
     slow = replace(

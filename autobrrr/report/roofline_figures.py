@@ -1,0 +1,125 @@
+"""Rates, and the rows and sentences that the terminal and the page of `roofline` share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from autobrrr.report.figures import NOT_MEASURED, duration
+from autobrrr.roofline.records import Roofline
+
+SCALES = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
+Row = tuple[str, Callable[[Roofline], str]]
+
+
+def rate(value: float | None, unit: str) -> str:
+    """Three digits, a prefix and a unit: 103 GFLOP/s."""
+    if value is None:
+        return NOT_MEASURED
+    prefix, scale = next(((name, scale) for name, scale in SCALES if abs(value) >= scale), ("", 1.0))
+    return f"{_digits(value / scale)} {prefix}{unit}"
+
+
+def rows(found: Roofline) -> list[Row]:
+    """What the table says, one figure a row; only what was measured at some number of threads."""
+    wanted: list[Row] = [
+        ("Python additions", lambda run: rate(run.python_adds_per_s, "/s")),
+        ("torch additions, one element", lambda run: rate(run.torch_ops_per_s, "/s")),
+        ("kernel launch, queued", lambda run: duration(run.launch.queued_ns if run.launch else None)),
+        ("kernel launch, waited for", lambda run: duration(run.launch.awaited_ns if run.launch else None)),
+        ("memory, copy", lambda run: rate(run.copy_bytes_per_s, "B/s")),
+        ("memory, triad", lambda run: rate(run.triad_bytes_per_s, "B/s")),
+        ("vector units, multiplying", lambda run: rate(_vector(run, fused=False), "FLOP/s")),
+        ("vector units, multiply-add", lambda run: rate(_vector(run, fused=True), "FLOP/s")),
+    ]
+    wanted += [(f"matmul, {dtype}", partial(_peak, dtype)) for dtype in found.peak_flops]
+    wanted += [
+        ("ridge point, operations an element", lambda run: _plain(run.ridge_ops_per_element)),
+        ("FLOPs in one Python addition", lambda run: rate(run.flops_per_python_add, "")),
+        ("x.cos().cos() by fusing", lambda run: _times(run.fusion.ratio if run.fusion else None)),
+        ("x * 2 + 1 by fusing", lambda run: _times(run.fusion.light_ratio if run.fusion else None)),
+        (
+            "gelu takes, of relu's time",
+            lambda run: _times(run.activations.ratio if run.activations else None),
+        ),
+    ]
+    every = runs(found)
+    return [row for row in wanted if any(row[1](run) != NOT_MEASURED for run in every)]
+
+
+def runs(found: Roofline) -> list[Roofline]:
+    """One thread first, where there are several."""
+    return [found.single_thread, found] if found.single_thread is not None else [found]
+
+
+def spec_lines(found: Roofline) -> Iterator[str]:
+    """What the maker promises beside what was reached."""
+    spec = found.spec
+    if spec is None:
+        return
+    best_half = max((found.peak_flops.get(name, 0.0) for name in ("float16", "bfloat16")), default=0.0)
+    for words, promised, reached, unit in (
+        ("memory", spec.bytes_per_s, found.peak_bytes_per_s, "B/s"),
+        ("matmul at 16 bit", spec.half_flops, best_half or None, "FLOP/s"),
+        ("matmul of fp32 input (TF32)", spec.tf32_flops, found.peak_flops.get("tf32"), "FLOP/s"),
+        ("vector units at fp32", spec.fp32_flops, _vector(found, fused=True), "FLOP/s"),
+    ):
+        if reached is not None:
+            sheet = f"{rate(promised, unit)} on the data sheet"
+            yield f"{words}: {rate(reached, unit)} of {sheet} ({reached / promised:.0%})"
+
+
+def sentences(found: Roofline) -> Iterator[str]:
+    """What the figures mean."""
+    ridge, peak = found.ridge_ops_per_element, max(found.peak_flops.values(), default=None)
+    if ridge is not None:
+        yield (
+            f"A kernel that reads and writes each 32-bit number once is bound by memory until it makes about "
+            f"{ridge:.0f} operations on it."
+        )
+    if found.python_adds_per_s and found.torch_ops_per_s and peak:
+        in_python, in_torch = (
+            rate(peak / each, "FLOPs") for each in (found.python_adds_per_s, found.torch_ops_per_s)
+        )
+        yield (
+            f"While Python makes one addition this device could make {in_python}; "
+            f"while torch adds two one-element tensors, {in_torch}."
+        )
+    fusion = found.fusion
+    if fusion is not None and fusion.ratio < 1.5 < fusion.light_ratio:
+        yield (
+            f"Fusing makes x * 2 + 1 {fusion.light_ratio:.2f}x as fast, x.cos().cos() {fusion.ratio:.2f}x: "
+            "here the cosine itself, not memory, takes the time."
+        )
+    points = found.sweep
+    if points and points[-1].flops < 0.7 * max(point.flops for point in points):
+        yield (
+            f"At {points[-1].repeat} repeats FLOP/s fall again: each multiplication waits for the one "
+            "before it, and the chain is longer than the processor looks ahead."
+        )
+    if (found.waited_share or 0.0) > 0.1:
+        yield f"Others used the cores for {found.waited_share:.0%} of the time: the peaks may be too low."
+    for name, why in found.left_out.items():
+        yield f"Left out, {name.replace('_', ' ')}: {why}."
+
+
+def _peak(dtype: str, run: Roofline) -> str:
+    return rate(run.peak_flops.get(dtype), "FLOP/s")
+
+
+def _vector(run: Roofline, *, fused: bool) -> float | None:
+    if run.multiply_add is None:
+        return None
+    return run.multiply_add.multiply_add_flops if fused else run.multiply_add.multiply_flops
+
+
+def _plain(value: float | None) -> str:
+    return NOT_MEASURED if value is None else _digits(value)
+
+
+def _times(value: float | None) -> str:
+    return NOT_MEASURED if value is None else f"{value:.2f}x"
+
+
+def _digits(value: float) -> str:
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"

@@ -1,0 +1,103 @@
+"""The machine that a calibration holds for: its processor, the cores that we may use, its last cache.
+
+Read from `/proc` and `/sys` under a root that tests replace; goes into the names of cached files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+ASSUMED_CACHE_BYTES = 32 << 20  # where the kernel does not tell
+MODEL = re.compile(r"^(?:model name|Hardware|cpu model)\s*:\s*(.+)$", re.MULTILINE)
+UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+ASKS_VERSION = "import importlib.metadata as m; print(m.version('torch'))"
+ASKING_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """A processor as this process sees it."""
+
+    name: str
+    cores: int  # that we may run on
+    last_cache_bytes: int | None
+
+    @property
+    def title(self) -> str:
+        """The name that calibrations are kept under: fewer cores are another machine."""
+        return f"{self.name}, {self.cores} cores"
+
+
+def read_machine(root: Path = Path("/"), cores: Callable[[], int] | None = None) -> Machine:
+    """The machine under a filesystem root."""
+    try:
+        found = MODEL.search((root / "proc/cpuinfo").read_text(errors="replace"))
+    except OSError:
+        found = None
+    return Machine(
+        name=found[1].strip() if found else platform.machine(),
+        cores=cores() if cores else len(os.sched_getaffinity(0)),
+        last_cache_bytes=_last_cache_bytes(root),
+    )
+
+
+def accelerators(root: Path = Path("/")) -> list[str]:
+    """GPUs as the kernel's drivers name them; tells calibrations apart without importing torch."""
+    models = []
+    for file in sorted((root / "proc/driver/nvidia/gpus").glob("*/information")):
+        try:
+            told = re.search(r"^Model:\s*(.+)$", file.read_text(errors="replace"), re.MULTILINE)
+        except OSError:
+            continue
+        models.append(told[1].strip() if told else "NVIDIA GPU")
+    return models or (["AMD GPU"] if (root / "dev/kfd").exists() else [])
+
+
+def torch_version(python: str = sys.executable) -> str | None:
+    """The torch that an interpreter would import, without importing it; None where it has none."""
+    if python == sys.executable:
+        try:
+            return metadata.version("torch")
+        except metadata.PackageNotFoundError:
+            return None
+    try:
+        told = subprocess.run(
+            [python, "-c", ASKS_VERSION],
+            capture_output=True,
+            text=True,
+            timeout=ASKING_S,
+            cwd="/",
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return told.stdout.strip() or None
+
+
+def cached_file(cache: Path, kind: str, *, device: str, torch: str, threads: int) -> Path:
+    """Where a calibration of this device, torch and number of threads is kept."""
+    key = hashlib.sha256(f"{device}|{torch}".encode()).hexdigest()[:12]
+    return cache / "roofline" / f"{kind}-{key}-{threads}.json"
+
+
+def _last_cache_bytes(root: Path) -> int | None:
+    sizes: dict[int, int] = {}
+    for index in (root / "sys/devices/system/cpu/cpu0/cache").glob("index*"):
+        try:
+            level = int((index / "level").read_text())
+            size = (index / "size").read_text().strip()
+        except (OSError, ValueError):
+            continue
+        number = size.rstrip("KMG")
+        if number.isdigit():
+            sizes[level] = int(number) * UNITS.get(size[-1], 1)
+    return sizes[max(sizes)] if sizes else None

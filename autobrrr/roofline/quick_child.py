@@ -1,0 +1,95 @@
+"""Measures one matmul size and one triad, in a process of its own; prints one line of JSON.
+
+A script for any interpreter that has torch >= 2.1: it uses the standard library and torch only and
+may not import anything of autobrrr. One argument: JSON with threads, n, triad_elements, budget_s.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+LEAST = 3  # runs that count; the one before them warms up
+
+
+def best_ns(
+    call: Callable[[], object], budget_s: float, clock_ns: Callable[[], int] = time.perf_counter_ns
+) -> int:
+    """The shortest of as many runs as fit: a peak is what was reached when nothing was in the way.
+
+    Args:
+        call: What is measured; it is done when it returns.
+        budget_s: At least LEAST runs are made, whatever they take.
+        clock_ns: A monotonic clock.
+    """
+    call()
+    end = clock_ns() + int(budget_s * 1e9)
+    best = None
+    runs = 0
+    while runs < LEAST or clock_ns() < end:
+        began = clock_ns()
+        call()
+        took = max(clock_ns() - began, 1)
+        best = took if best is None else min(best, took)
+        runs += 1
+    assert best is not None
+    return best
+
+
+def matmul_flops(torch: Any, n: int, budget_s: float, dtype: Any = None) -> float:
+    """FLOP/s of a square matmul, 2 n^3 each."""
+    left, right = (torch.randn(n, n).to(dtype or torch.float32) for _ in range(2))
+    out = torch.empty_like(left)
+    return 2 * n**3 / best_ns(lambda: torch.mm(left, right, out=out), budget_s) * 1e9
+
+
+def triad_bytes_per_s(torch: Any, elements: int, budget_s: float) -> float:
+    """Bytes per second of a = b + 3 c in fp32: two reads and one write, as STREAM counts them."""
+    b, c, a = (torch.ones(elements) for _ in range(3))
+    return 3 * 4 * elements / best_ns(lambda: torch.add(b, c, alpha=3.0, out=a), budget_s) * 1e9
+
+
+def waited_ns() -> int | None:
+    """How long all threads of this process were runnable, but not running."""
+    total = 0
+    try:
+        for task in os.listdir("/proc/self/task"):
+            with open(f"/proc/self/task/{task}/schedstat") as file:
+                total += int(file.read().split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
+    return total
+
+
+def main(words: list[str]) -> int:
+    asked = json.loads(words[1])
+    import torch
+
+    threads = int(asked["threads"])
+    torch.set_num_threads(threads)
+    began_ns, waited_before = time.perf_counter_ns(), waited_ns()
+    flops = matmul_flops(torch, int(asked["n"]), float(asked["budget_s"]))
+    bytes_per_s = triad_bytes_per_s(torch, int(asked["triad_elements"]), float(asked["budget_s"]))
+    wall_ns, waited_after = time.perf_counter_ns() - began_ns, waited_ns()
+    waited = None if waited_before is None or waited_after is None else waited_after - waited_before
+    found = {
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "matmul_flops": flops,
+        "triad_bytes_per_s": bytes_per_s,
+        "waited_share": None if waited is None else min(waited / (wall_ns * threads), 1.0),
+    }
+    print(json.dumps(found))
+    return 0
+
+
+if __name__ == "__main__":
+    # Started by its path, this folder stands first in the search path: our files would hide others'.
+    sys.path[:] = [place for place in sys.path if place != os.path.dirname(os.path.abspath(__file__))]
+    main(sys.argv)
+    sys.stdout.flush()
+    os._exit(0)  # taking torch down in good order would cost a quarter of all the time

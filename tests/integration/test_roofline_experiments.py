@@ -1,0 +1,140 @@
+"""Every experiment on the real torch, at a fraction of its size, and the processes that make them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from autobrrr.errors import UsageError
+from autobrrr.roofline.machine import read_machine
+from autobrrr.roofline.measure import Wish, roofline
+from autobrrr.roofline.quick import quick_peaks
+from autobrrr.roofline.records import Roofline
+
+pytestmark = pytest.mark.integration
+torch = pytest.importorskip("torch")
+
+from autobrrr.roofline.bench import Bench, NoCompiler  # noqa: E402  # they import torch
+from autobrrr.roofline.experiments import EXPERIMENTS, Experiment, repeat_sweep  # noqa: E402
+
+EFFORT = 0.002
+BLANK = Roofline(device="here", torch="?", threads=1, python="?", measured_at_unix_s=0.0)
+ON_CPU = [each for each in EXPERIMENTS if each.name != "launches"]
+
+
+def bench(compiler: Callable[[Callable[..., object]], Callable[..., object]]) -> Bench:
+    return Bench(device="cpu", threads=1, last_cache_bytes=1 << 20, effort=EFFORT, compiler=compiler)
+
+
+def as_it_is(function: Callable[..., object]) -> Callable[..., object]:
+    return function
+
+
+def missing(function: Callable[..., object]) -> Callable[..., object]:
+    def refuse(*args: object) -> None:
+        raise RuntimeError("InvalidCxxCompiler: none found\n\nmore words")
+
+    return refuse
+
+
+@pytest.mark.parametrize("experiment", ON_CPU, ids=lambda each: each.name)
+def test_an_experiment_fills_its_own_fields_and_no_other(experiment: Experiment) -> None:
+    found = experiment.measure(bench(as_it_is), BLANK)
+    for field in Roofline.__struct_fields__:
+        value = getattr(found, field)
+        if field in experiment.fields:
+            assert value, field
+        else:
+            assert value == getattr(BLANK, field), field
+    msgspec.json.decode(msgspec.json.encode(found), type=Roofline)
+
+
+def test_every_field_of_an_experiment_is_one_of_the_record_and_has_one_owner() -> None:
+    owned = [field for each in EXPERIMENTS for field in each.fields]
+    assert len(owned) == len(set(owned))
+    assert set(owned) <= set(Roofline.__struct_fields__)
+
+
+def test_on_a_cpu_there_is_nothing_to_launch() -> None:
+    (launches,) = (each for each in EXPERIMENTS if each.name == "launches")
+    assert launches.measure(bench(as_it_is), BLANK) == BLANK
+
+
+@pytest.mark.parametrize("name", ["repeat_sweep", "multiply_add", "cosine_fusion"])
+def test_without_a_compiler_an_experiment_says_so_in_one_line(name: str) -> None:
+    (experiment,) = (each for each in EXPERIMENTS if each.name == name)
+    with pytest.raises(NoCompiler, match=r"^InvalidCxxCompiler: none found$"):
+        experiment.measure(bench(missing), BLANK)
+
+
+def test_without_a_compiler_activations_are_compared_eagerly() -> None:
+    (experiment,) = (each for each in EXPERIMENTS if each.name == "activations")
+    found = experiment.measure(bench(missing), BLANK).activations
+    assert found is not None
+    assert not found.compiled
+
+
+def test_the_parts_of_the_flame_lie_within_the_whole() -> None:
+    (experiment,) = (each for each in EXPERIMENTS if each.name == "flame")
+    flame = experiment.measure(bench(as_it_is), BLANK).flame
+    assert flame is not None
+    assert flame.ns > 0
+    names = [part.name for part in flame.parts]
+    assert "Python bytecode" in names
+    assert "dispatcher and kernel" in names
+    assert all(part.ns >= 0 for part in flame.parts)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
+def test_the_sweep_is_really_compiled_into_one_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(repeat_sweep, "REPEATS", (1, 8))
+    real = Bench(device="cpu", threads=1, last_cache_bytes=1 << 20, effort=EFFORT)
+    once, eight = repeat_sweep.measure(real, BLANK).sweep
+    count = real.large_elements
+    for point, repeat in ((once, 1), (eight, 8)):
+        assert point.repeat == repeat
+        assert point.flops == pytest.approx(count * repeat / point.runtime_ns * 1e9)
+        assert point.bytes_per_s == pytest.approx(8 * count / point.runtime_ns * 1e9)
+    assert list(tmp_path.rglob("*.so"))
+
+
+def test_the_measuring_process_reports_without_a_compiler_and_leaves_the_cache_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", "/no/such/compiler")
+    told: list[tuple[str, float]] = []
+    wish = Wish(device="cpu", threads=1, flame=True, effort=EFFORT)
+    found = roofline(wish, tmp_path, read_machine(), lambda title, share: told.append((title, share)))
+    assert found.threads == 1
+    assert found.torch == str(torch.__version__)
+    assert found.python_adds_per_s
+    assert found.peak_flops["float32"] > 0
+    assert found.flame is not None
+    assert set(found.left_out) == {"repeat_sweep", "multiply_add", "cosine_fusion"}
+    assert all(why.startswith("not compiled: ") for why in found.left_out.values())
+    assert found.activations is not None
+    assert not found.activations.compiled
+    assert [share for _, share in told] == sorted(share for _, share in told)
+    assert not list(tmp_path.glob("roofline/full-*"))
+
+
+def test_a_device_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    with pytest.raises(UsageError, match="no CUDA"):
+        roofline(Wish(device="cuda", threads=1), tmp_path, read_machine(), lambda title, share: None)
+
+
+def test_quick_peaks_are_measured_with_the_asked_threads_and_kept(tmp_path: Path) -> None:
+    found = quick_peaks(1, tmp_path)
+    assert found is not None
+    assert found.threads == 1
+    assert found.torch == str(torch.__version__)
+    assert found.matmul_flops > 1e7
+    assert found.triad_bytes_per_s > 1e7
+    assert quick_peaks(1, tmp_path, measure=False) == found

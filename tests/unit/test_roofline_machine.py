@@ -1,0 +1,70 @@
+"""The machine is read from files under a root, and calibrations of different machines lie apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from autobrrr.roofline.machine import accelerators, cached_file, read_machine, torch_version
+from support import roofline
+
+
+def caches(root: Path, **sizes: str) -> None:
+    for index, (level, size) in enumerate(sizes.items()):
+        folder = root / f"sys/devices/system/cpu/cpu0/cache/index{index}"
+        folder.mkdir(parents=True)
+        (folder / "level").write_text(level.removeprefix("l") + "\n")
+        (folder / "size").write_text(size + "\n")
+
+
+def test_a_machine_has_a_name_cores_and_a_last_cache(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cpuinfo").write_text(
+        "processor : 0\nmodel name\t: Some CPU @ 2 GHz\nmodel name\t: other\n"
+    )
+    caches(tmp_path, l1="32K", l2="2M", l3="33M")
+    found = read_machine(tmp_path, cores=lambda: 4)
+    assert (found.name, found.cores, found.last_cache_bytes) == ("Some CPU @ 2 GHz", 4, 33 << 20)
+    assert found.title == "Some CPU @ 2 GHz, 4 cores"
+
+
+def test_what_the_kernel_does_not_tell_is_not_made_up(tmp_path: Path) -> None:
+    found = read_machine(tmp_path, cores=lambda: 1)
+    assert found.name
+    assert found.last_cache_bytes is None
+
+
+def test_a_cache_of_odd_words_is_passed_over(tmp_path: Path) -> None:
+    caches(tmp_path, l1="32K", l2="many", lx="3M")
+    assert read_machine(tmp_path, cores=lambda: 1).last_cache_bytes == 32 << 10
+
+
+def test_drivers_name_their_devices(tmp_path: Path) -> None:
+    assert accelerators(tmp_path) == []
+    gpu = tmp_path / "proc/driver/nvidia/gpus/0000:01:00.0"
+    gpu.mkdir(parents=True)
+    (gpu / "information").write_text("Model: \t\t NVIDIA L4\nIRQ: 5\n")
+    assert accelerators(tmp_path) == ["NVIDIA L4"]
+
+
+def test_an_amd_device_is_seen_by_its_node(tmp_path: Path) -> None:
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/kfd").touch()
+    assert accelerators(tmp_path) == ["AMD GPU"]
+
+
+def test_other_devices_threads_and_versions_have_other_files(tmp_path: Path) -> None:
+    files = {
+        cached_file(tmp_path, kind, device=device, torch=torch, threads=threads)
+        for kind in ("quick", "full")
+        for device in ("a", "b")
+        for torch in ("2.1", "2.9")
+        for threads in (1, 2)
+    }
+    assert len(files) == 16
+    assert {file.parent for file in files} == {tmp_path / "roofline"}
+
+
+def test_the_torch_of_another_interpreter_is_asked_for(tmp_path: Path) -> None:
+    assert torch_version(roofline.interpreter(tmp_path, "", torch="2.3.0+cpu")) == "2.3.0+cpu"
+    assert torch_version(str(tmp_path / "nowhere")) is None
+    assert torch_version("/bin/false") is None

@@ -1,0 +1,213 @@
+"""What follows from the measurements, and what the report makes of them."""
+
+from __future__ import annotations
+
+import argparse
+import html.parser
+import json
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from autobrrr import paths
+from autobrrr.cli import roofline as verb
+from autobrrr.errors import AutobrrrError, UsageError
+from autobrrr.report import roofline_figures, roofline_html, roofline_text
+from autobrrr.report.log_scale import LogScale, around
+from autobrrr.report.roofline_plot import Series, plot
+from autobrrr.roofline import machine, measure
+from autobrrr.roofline.cached import keep
+from autobrrr.roofline.machine import cached_file
+from autobrrr.roofline.peaks import with_peaks
+from autobrrr.roofline.records import Roofline
+from autobrrr.trace.device_peaks import peaks_of
+from support import roofline
+
+
+def both() -> Roofline:
+    many = with_peaks(roofline.measured(2, flame=roofline.flame()))
+    return msgspec.structs.replace(many, single_thread=with_peaks(roofline.measured(1)))
+
+
+def test_the_ridge_is_where_both_limits_cost_the_same() -> None:
+    found = with_peaks(roofline.measured(1))
+    assert found.peak_bytes_per_s == pytest.approx(24e9)
+    assert found.peak_flops == pytest.approx({"float32": 100e9, "bfloat16": 200e9})
+    # 60 GFLOP/s of pointwise work against 8 bytes an element at 24 GB/s
+    assert found.ridge_ops_per_element == pytest.approx(20.0)
+    assert found.flops_per_python_add == pytest.approx(200e9 / 50e6)
+
+
+def test_the_seeds_card_has_the_seeds_ridge() -> None:
+    """19.5 TFLOP/s and 1.5 TB/s: about a hundred operations an element of 4 bytes, read and written."""
+    found = with_peaks(
+        roofline.measured(1, sweep=roofline.sweep(19.5e12, 1.5e12), multiply_add=None, matmul=[])
+    )
+    assert found.ridge_ops_per_element == pytest.approx(104.0)
+
+
+def test_without_a_compiler_there_is_no_ridge_and_the_rest_stays() -> None:
+    found = with_peaks(roofline.measured(1, sweep=[], multiply_add=None, fusion=None))
+    assert found.ridge_ops_per_element is None
+    assert found.peak_bytes_per_s == pytest.approx(22e9)
+    text = roofline_text.render(
+        msgspec.structs.replace(found, left_out={"repeat_sweep": "not compiled: no g++"})
+    )
+    assert "Left out, repeat sweep: not compiled: no g++." in text
+    assert "ridge" not in text
+
+
+def test_the_report_keeps_to_80_columns_and_says_every_figure() -> None:
+    text = roofline_text.render(both())
+    assert max(len(line) for line in text.splitlines()) <= 80
+    for part in (
+        "1 thread",
+        "2 threads",
+        "100 GFLOP/s",
+        "200 GFLOP/s",
+        "44.0 GB/s",
+        "20.0",
+        "2.00x",
+        "1.50x",
+    ):
+        assert part in text
+    assert re.search(r"a \+ b +2\.00 us +100 %", text)
+    assert re.search(r"the addition +0\.10 ns", text)
+
+
+def test_sentences_speak_of_what_was_seen_and_of_nothing_else() -> None:
+    whole = " ".join(roofline_figures.sentences(both()))
+    assert "about 20 operations" in whole
+    assert "the cosine itself" in whole
+    assert "fall again" not in whole
+    assert "Others used the cores" not in whole
+    disturbed = roofline.measured(1, waited_share=0.4, fusion=None)
+    assert "Others used the cores for 40%" in " ".join(roofline_figures.sentences(disturbed))
+
+
+def test_the_makers_promise_stands_beside_what_was_reached() -> None:
+    found = with_peaks(roofline.measured(1, spec=peaks_of("NVIDIA A100-SXM4-80GB")))
+    lines = list(roofline_figures.spec_lines(found))
+    assert "memory: 24.0 GB/s of 2.04 TB/s on the data sheet (1%)" in lines
+    assert list(roofline_figures.spec_lines(roofline.measured(1))) == []
+
+
+class Page(html.parser.HTMLParser):
+    """Counts tags and remembers what the page would fetch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[str] = []
+        self.fetched: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+        self.fetched += [value or "" for name, value in attrs if name in ("src", "href")]
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_draws_all_plots_and_fetches_nothing() -> None:
+    page = Page()
+    page.feed(roofline_html.page(both()))
+    assert page.open == []
+    assert page.fetched == []
+    assert page.seen.count("svg") == 5  # runtime, FLOP/s, bandwidth, matmuls, flame
+    assert page.seen.count("polyline") == 3 * 2 + 2
+    assert "prefers-color-scheme: dark" in roofline_html.page(both())
+
+
+def test_a_name_with_markup_stays_a_name() -> None:
+    assert "<b>CPU" not in roofline_html.page(roofline.measured(1, device="<b>CPU"))
+
+
+def test_logarithmic_marks_are_round_and_within() -> None:
+    assert LogScale(low=1.0, high=5e4).marks() == [1.0, 10.0, 100.0, 1000.0, 10000.0]
+    assert LogScale(low=1.5, high=30.0).marks() == [2.0, 5.0, 10.0, 20.0]
+    assert LogScale(low=1.0, high=100.0).share(10.0) == pytest.approx(0.5)
+    with pytest.raises(ValueError, match="above nothing"):
+        around([1.0, 0.0])
+
+
+def test_a_rising_line_rises_in_the_plot() -> None:
+    lines = plot(
+        [Series(name="a", mark="o", points=[(1, 1.0), (10, 10.0), (100, 100.0)])], str, width=21, height=5
+    )
+    marked = [(row, line.index("o")) for row, line in enumerate(lines) if "o" in line]
+    assert [row for row, _ in marked] == sorted(row for row, _ in marked)
+    assert [column for _, column in marked] == sorted((column for _, column in marked), reverse=True)
+    assert len(marked) == 3
+    assert plot([], str) == []
+
+
+def run(*words: str) -> int:
+    parser = argparse.ArgumentParser()
+    verb.prepare_parser(parser)
+    return verb.run(parser.parse_args(words))
+
+
+@pytest.fixture
+def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache in which both numbers of threads are known, and a process that must not be started."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(machine, "read_machine", lambda: roofline.MACHINE)
+    monkeypatch.setattr(measure, "torch_version", lambda: "2.9.1")
+    for threads in (1, 2):
+        device = roofline.MACHINE.title
+        file = cached_file(paths.cache_dir(), "full", device=device, torch="2.9.1", threads=threads)
+        keep(file, with_peaks(roofline.measured(threads)))
+    monkeypatch.setattr(measure.subprocess, "Popen", None)
+    return tmp_path
+
+
+def test_json_is_the_contracts_object_on_one_line(cached: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--device", "cpu", "--json") == 0
+    out = capsys.readouterr().out
+    assert out.count("\n") == 1
+    found = json.loads(out)
+    promised = {"schema", "device", "python_adds_per_s", "torch_ops_per_s", "sweep", "peak_flops"}
+    promised |= {"peak_bytes_per_s", "ridge_ops_per_element", "matmul", "fusion"}
+    assert promised <= found.keys()
+    assert found["sweep"][0].keys() == {"repeat", "runtime_ns", "flops", "bytes_per_s"}
+    assert {"n", "flops"} <= found["matmul"][0].keys()
+    assert {"unfused_ns", "fused_ns", "ratio"} <= found["fusion"].keys()
+    assert (found["threads"], found["single_thread"]["threads"]) == (2, 1)
+
+
+def test_a_page_is_written_beside_the_text(cached: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = cached / "page.html"
+    assert run("--device", "cpu", "--html", str(target)) == 0
+    assert "<svg" in target.read_text()
+    assert "Made-up CPU" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words", [("--device", "tpu"), ("--threads", "0"), ("--html", "/no/such/folder/page.html")]
+)
+def test_wrong_words_are_refused_before_anything_is_measured(cached: Path, words: tuple[str, ...]) -> None:
+    with pytest.raises(UsageError):
+        run(*words)
+
+
+def test_without_torch_the_verb_says_so(cached: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "torch_version", lambda: None)
+    with pytest.raises(AutobrrrError, match="no torch"):
+        run("--device", "cpu")
+
+
+def test_the_device_is_a_gpu_only_where_driver_and_torch_have_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measure, "torch_version", lambda: "2.9.1+cu128")
+    assert measure.default_device(tmp_path) == "cpu"
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/kfd").touch()
+    assert measure.default_device(tmp_path) == "cuda"
+    monkeypatch.setattr(measure, "torch_version", lambda: "2.9.1+cpu")
+    assert measure.default_device(tmp_path) == "cpu"

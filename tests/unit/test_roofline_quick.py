@@ -1,0 +1,166 @@
+"""Quick peaks: measured once in a process of its own, kept, and never made up."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autobrrr.roofline import curve, quick_child
+from autobrrr.roofline.cached import keep
+from autobrrr.roofline.curve import MatmulPoint
+from autobrrr.roofline.machine import cached_file
+from autobrrr.roofline.quick import AGAIN_AFTER_S, Peaks, quick_peaks
+from support import roofline
+
+CURVE = [MatmulPoint(n=64, flops=1e9), MatmulPoint(n=256, flops=16e9), MatmulPoint(n=1024, flops=20e9)]
+
+
+def answer(flops: float = 90e9, waited: float | None = 0.0, threads: int = 2) -> str:
+    return json.dumps(
+        {
+            "torch": "2.9.1",
+            "threads": threads,
+            "matmul_flops": flops,
+            "triad_bytes_per_s": 20e9,
+            "waited_share": waited,
+        }
+    )
+
+
+def peaks(
+    folder: Path, python: str, *, now_s: float = 100.0, measure: bool = True, threads: int = 2
+) -> Peaks | None:
+    return quick_peaks(
+        threads, folder / "cache", python, measure, machine=roofline.MACHINE, now_s=lambda: now_s
+    )
+
+
+def test_the_first_call_measures_and_the_second_remembers(tmp_path: Path) -> None:
+    python = roofline.interpreter(tmp_path, answer())
+    first = peaks(tmp_path, python)
+    assert first is not None
+    assert (first.threads, first.torch, first.matmul_n) == (2, "2.9.1", 512)
+    assert (first.matmul_flops, first.triad_bytes_per_s, first.measured_at_unix_s) == (90e9, 20e9, 100.0)
+    assert peaks(tmp_path, python, now_s=1e9) == first
+    assert roofline.calls(tmp_path) == 1
+
+
+def test_without_leave_to_measure_only_the_cache_is_asked(tmp_path: Path) -> None:
+    python = roofline.interpreter(tmp_path, answer())
+    assert peaks(tmp_path, python, measure=False) is None
+    assert roofline.calls(tmp_path) == 0
+    known = peaks(tmp_path, python)
+    assert peaks(tmp_path, python, measure=False) == known
+
+
+def test_other_numbers_of_threads_and_other_torches_are_measured_apart(tmp_path: Path) -> None:
+    python = roofline.interpreter(tmp_path, answer())
+    peaks(tmp_path, python)
+    assert peaks(tmp_path, roofline.interpreter(tmp_path, answer(), torch="2.1.0"), measure=False) is None
+    assert peaks(tmp_path, python, measure=False, threads=1) is None
+
+
+@pytest.mark.parametrize(
+    "python",
+    [
+        lambda folder: roofline.interpreter(folder, answer(), status=3),
+        lambda folder: roofline.interpreter(folder, "Killed"),
+        lambda folder: roofline.interpreter(folder, answer(threads=1)),
+        lambda folder: roofline.interpreter(folder, answer(), torch=""),
+        lambda folder: str(folder / "nowhere"),
+    ],
+    ids=[
+        "it failed",
+        "it said nonsense",
+        "it had other threads",
+        "it has no torch",
+        "there is no such program",
+    ],
+)
+def test_what_could_not_be_measured_is_none(tmp_path: Path, python: object) -> None:
+    assert peaks(tmp_path, python(tmp_path)) is None  # type: ignore[operator]
+    assert not list(tmp_path.glob("cache/roofline/*"))
+
+
+def test_no_threads_have_no_peaks(tmp_path: Path) -> None:
+    assert peaks(tmp_path, roofline.interpreter(tmp_path, answer()), threads=0) is None
+
+
+def test_a_disturbed_measurement_is_made_again_later_and_only_rises(tmp_path: Path) -> None:
+    peaks(tmp_path, roofline.interpreter(tmp_path, answer(40e9, waited=0.6)))
+    better = roofline.interpreter(tmp_path, answer(90e9, waited=0.5))
+    soon = peaks(tmp_path, better, now_s=100.0 + AGAIN_AFTER_S / 2)
+    later = peaks(tmp_path, better, now_s=101.0 + AGAIN_AFTER_S)
+    worse = peaks(tmp_path, roofline.interpreter(tmp_path, answer(30e9)), now_s=202.0 + 2 * AGAIN_AFTER_S)
+    assert [each.matmul_flops for each in (soon, later, worse) if each] == [40e9, 90e9, 90e9]
+    assert worse is not None
+    assert worse.waited_share == 0.0
+
+
+def test_a_cache_that_is_broken_or_forbidden_is_measured_anew(tmp_path: Path) -> None:
+    python = roofline.interpreter(tmp_path, answer())
+    first = peaks(tmp_path, python)
+    (kept,) = (tmp_path / "cache/roofline").iterdir()
+    kept.write_text("{")
+    assert peaks(tmp_path, python) == first
+    blocked = tmp_path / "file"
+    blocked.touch()
+    assert quick_peaks(2, blocked, python, machine=roofline.MACHINE, now_s=lambda: 100.0) == first
+
+
+def test_the_whole_roofline_lends_its_curve(tmp_path: Path) -> None:
+    python = roofline.interpreter(tmp_path, answer())
+    file = cached_file(tmp_path / "cache", "full", device=roofline.MACHINE.title, torch="2.9.1", threads=2)
+    keep(file, roofline.measured(2))
+    found = peaks(tmp_path, python)
+    assert found is not None
+    assert roofline.calls(tmp_path) == 0
+    assert [point.n for point in found.curve] == [64, 256, 1024]
+    assert (found.matmul_n, found.matmul_flops, found.triad_bytes_per_s) == (1024, 200e9, 44e9)
+    keep(file, roofline.measured(2, waited_share=0.4))
+    again = peaks(tmp_path, python)
+    assert again is not None
+    assert again.curve == []
+
+
+def test_without_a_curve_the_peak_stands_for_every_shape() -> None:
+    one = Peaks(
+        threads=1, torch="2", matmul_n=512, matmul_flops=7e9, triad_bytes_per_s=1e9, measured_at_unix_s=0.0
+    )
+    assert one.matmul_flops_at(3, 4, 5) == 7e9
+    assert one.matmul_flops_at(0, 4, 5) is None
+    assert msgspec.structs.replace(one, curve=CURVE).matmul_flops_at(256, 256, 256) == pytest.approx(16e9)
+
+
+def test_the_curve_is_met_at_its_points_and_flat_beyond_its_ends() -> None:
+    for point in CURVE:
+        assert curve.flops_at(CURVE, point.n, point.n, point.n) == pytest.approx(point.flops)
+    assert curve.flops_at(CURVE, 2, 2, 2) == 1e9
+    assert curve.flops_at(CURVE, 9000, 9000, 9000) == 20e9
+    assert curve.flops_at(CURVE, 128, 128, 128) == pytest.approx(4e9)  # half-way on both logarithms
+    assert curve.flops_at([], 4, 4, 4) is None
+
+
+@given(sizes=st.tuples(*[st.integers(1, 5000)] * 3))
+def test_the_curve_never_leaves_its_range_and_knows_no_order_of_sizes(sizes: tuple[int, int, int]) -> None:
+    found = curve.flops_at(CURVE, *sizes)
+    assert found is not None
+    assert 1e9 * (1 - 1e-9) <= found <= 20e9 * (1 + 1e-9)
+    assert math.isclose(found, curve.flops_at(CURVE, *reversed(sizes)) or 0.0, rel_tol=1e-9)
+
+
+def test_the_best_run_counts_and_the_first_only_warms_up() -> None:
+    now = [0]
+    lengths = iter([1, 50, 30, 40, 20, 60])
+
+    def call() -> None:
+        now[0] += next(lengths)
+
+    assert quick_child.best_ns(call, 0.0, lambda: now[0]) == 30
+    assert quick_child.best_ns(lambda: None, 0.0, lambda: now[0]) == 1  # a clock too coarse to see it

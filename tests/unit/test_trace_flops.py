@@ -1,0 +1,101 @@
+"""FLOPs share against runtime share: only what was counted, and only where it tells something."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from autobrrr.report import trace_html, trace_text
+from autobrrr.report.trace_flops import flops_rows, note
+from autobrrr.trace.analysis import analyse
+from autobrrr.trace.records import Analysis, DeviceAnalysis, KernelClass
+from autobrrr.trace.source import TraceFile
+from support.trace import Scene, busy_scene
+
+STREAMING = (
+    "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, "
+    "std::array<char*, 1ul> >(int, float)"
+)
+
+
+def kernels(ns: int, flops: int | None, counted_ns: int | None, share: float) -> KernelClass:
+    return KernelClass(ns=ns, count=1, share=share, flops=flops, counted_ns=counted_ns)
+
+
+@pytest.fixture
+def analysis(tmp_path: Path) -> Analysis:
+    return analyse([TraceFile(name="scene.json", path=busy_scene(1, 4).write(tmp_path))])
+
+
+def with_kernels(analysis: Analysis, **classes: KernelClass) -> Analysis:
+    trace = analysis.traces[0]
+    device = msgspec.structs.replace(trace.devices[0], kernels=classes)
+    return msgspec.structs.replace(analysis, traces=[msgspec.structs.replace(trace, devices=[device])])
+
+
+def device_of(analysis: Analysis) -> DeviceAnalysis:
+    return analysis.traces[0].devices[0]
+
+
+@pytest.fixture
+def bert(analysis: Analysis) -> Analysis:
+    return with_kernels(
+        analysis,
+        matmul=kernels(600_000, 60_000_000_000, 600_000, 0.6),
+        pointwise=kernels(250_000, 20_000_000, 125_000, 0.25),
+        normalisation=kernels(150_000, None, None, 0.15),
+    )
+
+
+def test_shares_are_of_what_was_counted_and_time_is_of_all(bert: Analysis) -> None:
+    matmul, pointwise, norms = flops_rows(device_of(bert))
+    assert (matmul.name, pointwise.name, norms.name) == ("matmul", "pointwise", "normalisation")
+    assert matmul.flops_share == pytest.approx(60_000 / 60_020)
+    assert (matmul.time_share, pointwise.time_share) == (0.6, 0.25)
+    assert matmul.flops_per_s == pytest.approx(100e12)
+    assert pointwise.times_slower == pytest.approx(100e12 / 0.16e12)
+    assert (norms.flops_share, norms.flops_per_s, norms.times_slower) == (None, None, None)
+
+
+def test_what_is_not_the_whole_truth_says_so(bert: Analysis) -> None:
+    notes = [note(row) for row in flops_rows(device_of(bert))]
+    assert notes == ["", "50% of it counted *", "work not recorded"]
+
+
+def test_the_table_is_printed_and_drawn(bert: Analysis) -> None:
+    text = trace_text.render(bert)
+    assert "FLOPs against time" in text
+    assert " 99.97%" in text
+    assert "625x" in text
+    assert max(len(line) for line in text.splitlines()) <= 80
+    page = trace_html.page(bert, {})
+    assert "FLOPs against time" in page
+    assert "99.97%" in page
+
+
+@pytest.mark.parametrize(
+    "classes",
+    [
+        {"pointwise": kernels(100, 1000, 100, 1.0)},
+        {"matmul": kernels(900, 10**9, 100, 0.9), "pointwise": kernels(100, 1000, 100, 0.1)},
+        {"matmul": kernels(900, None, None, 0.9), "pointwise": kernels(100, 1000, 100, 0.1)},
+    ],
+    ids=["no contraction", "most contractions uncounted", "no shapes"],
+)
+def test_without_the_contractions_work_there_is_no_table(
+    analysis: Analysis, classes: dict[str, KernelClass]
+) -> None:
+    found = with_kernels(analysis, **classes)
+    assert flops_rows(device_of(found)) == []
+    assert "FLOPs against time" not in trace_text.render(found)
+
+
+def test_a_streaming_kernel_makes_one_operation_an_element_at_least(tmp_path: Path) -> None:
+    scene = Scene()
+    scene.kernel(10, 5, STREAMING, grid=[100, 1, 1], block=[128, 1, 1])
+    scene.kernel(20, 7, "some_other_elementwise_kernel", grid=[100, 1, 1], block=[128, 1, 1])
+    found = device_of(analyse([TraceFile(name="s", path=scene.write(tmp_path))])).kernels["pointwise"]
+    assert found.flops == 100 * 128 * 4
+    assert found.counted_ns == 5
