@@ -16,8 +16,19 @@ from typing import TypeVar
 import msgspec
 
 from autobrrr.agent.protocol import BadFrame, Closed
+from autobrrr.answers import (
+    Activity,
+    Details,
+    Ended,
+    Explained,
+    Left,
+    LogLines,
+    Outcome,
+    SessionFacts,
+    TuneFailed,
+)
 from autobrrr.errors import AutobrrrError, TargetGone
-from autobrrr.records import Diagnosis, Record, Trial, TuneProgress, Tuning
+from autobrrr.records import Diagnosis, Trial, TuneProgress, Tuning
 from autobrrr.sidecar.endpoint import connect, find_target, is_alive
 from autobrrr.sidecar.options import Probing, SessionOptions
 from autobrrr.sidecar.start import error_from, start
@@ -25,55 +36,13 @@ from autobrrr.sidecar.wire import TooSlow, Wire
 
 OnText = Callable[[str], None]
 Fields = dict[str, object]
+Event = Diagnosis | Activity | TuneProgress | Trial | Tuning | TuneFailed
 T = TypeVar("T")
 
 ANSWER_S = 15.0
 APPLY_S = 120.0
 DETACH_S = 300.0  # the session itself gives up earlier
 JOIN_S = 90.0  # somebody else may be attaching, and wait for a long step
-
-
-class SessionFacts(Record, frozen=True, kw_only=True):
-    """What a session says of itself."""
-
-    version: str
-    pid: int
-    state: str
-    activity: str
-    readonly: bool
-    outside: bool
-    probing: Probing
-
-
-class Ended(Record, frozen=True, kw_only=True):
-    """How a session ended. `decided`: there was something to say about the job."""
-
-    kind: str
-    why: str
-    decided: bool = False
-
-
-class Outcome(Record, frozen=True, kw_only=True):
-    """What became of one lever; `why` is None where it is on."""
-
-    remedy: str
-    why: str | None
-    token: int | None = None
-
-
-class Left(Record, frozen=True, kw_only=True):
-    """What a detach left behind: nothing, unless something went wrong."""
-
-    kind: str
-    why: str
-    left: list[str]
-
-
-class LogLines(Record, frozen=True, kw_only=True):
-    """The end of a session log."""
-
-    path: str
-    lines: list[str]
 
 
 class Client:
@@ -105,6 +74,14 @@ class Client:
 
         The last one is final where the session has ended.
         """
+        for event in self.events(for_s=for_s, every_s=every_s):
+            if isinstance(event, Activity):
+                on_activity(event.text)
+            elif isinstance(event, Diagnosis):
+                yield event
+
+    def events(self, *, for_s: float | None = None, every_s: float = 0.5) -> Iterator[Event]:
+        """Everything that a subscriber is sent, until the session ends or the time is up."""
         end_s = None if for_s is None else time.monotonic() + for_s
         if self._every_s != every_s and self.ending is None:
             try:
@@ -117,13 +94,10 @@ class Client:
             left_s = None if end_s is None else end_s - time.monotonic()
             if left_s is not None and left_s <= 0:
                 return
-            event = self._next_event(left_s)
-            if event is None:
-                continue
-            if event.get("event") == "activity":
-                on_activity(str(event.get("text")))
-            elif event.get("event") in ("snapshot", "ended"):
-                yield _typed(event.get("snapshot"), Diagnosis)
+            message = self._next_event(left_s)
+            event = None if message is None else _event(message)
+            if event is not None:
+                yield event
 
     def diagnose(self, probing: Probing | None = None) -> None:
         """Have the session measure again, or go on measuring."""
@@ -134,6 +108,38 @@ class Client:
         wanted = [{"remedy": remedy, "options": options} for remedy, options in remedies]
         outcome = self._ask("apply", APPLY_S, remedies=wanted).get("outcome")
         return _typed(outcome, list[Outcome])
+
+    def undo(self, token: int) -> str | None:
+        """Switch one lever off; returns why it is still on, None where it is off."""
+        why = self._ask("undo", APPLY_S, token=token).get("why")
+        return None if why is None else str(why)
+
+    def details(self) -> Details:
+        """What a screen shows beside the snapshot."""
+        return _typed(self._ask("details").get("details"), Details)
+
+    def explain(self, name: str) -> Explained:
+        """What a signal, a regime or a figure means."""
+        return _typed(self._ask("explain", name=name), Explained)
+
+    def window(self) -> None:
+        """Have a few steps run under the profiler."""
+        self._ask("window")
+
+    def begin_tuning(
+        self, *, for_s: float | None = None, only: Sequence[str] | None = None, allow: str | None = None
+    ) -> None:
+        """Start a tuning that goes on without this client; what comes of it is among the events."""
+        for_ns = None if for_s is None else int(for_s * 1e9)
+        self._ask("tune", for_ns=for_ns, only=None if only is None else list(only), allow=allow, stays=True)
+
+    def pause(self) -> None:
+        """Let the tuner rest after the pair of blocks that runs; its budget stands still."""
+        self._ask("pause")
+
+    def resume(self) -> None:
+        """Let the tuner go on."""
+        self._ask("resume")
 
     def tune(
         self,
@@ -351,6 +357,22 @@ def join_or_start(
                 on_wait(f"another command is attaching to process {pid}")
             waited = True
             time.sleep(0.1)
+
+
+def _event(message: Fields) -> Event | None:
+    """What came unasked, as a record; None for what this version does not know."""
+    name = message.get("event")
+    if name in ("snapshot", "ended"):
+        return _typed(message.get("snapshot"), Diagnosis)
+    if name == "progress":
+        return _typed(message.get("progress"), TuneProgress)
+    if name == "trial":
+        return _typed(message.get("trial"), Trial)
+    if name == "tuned":
+        return _typed(message.get("tuning"), Tuning)
+    if name == "tune_failed":
+        return _typed(message.get("error"), TuneFailed)
+    return _typed(message, Activity) if name == "activity" else None
 
 
 def _typed(raw: object, kind: type[T]) -> T:

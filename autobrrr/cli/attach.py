@@ -6,20 +6,27 @@ The session outlives this command; `autobrrr detach` ends it.
 from __future__ import annotations
 
 import argparse
+import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
 
+from autobrrr.answers import Ended
 from autobrrr.cli.durations import duration_s
+from autobrrr.cli.screen import serve, show_session, wants_screen
 from autobrrr.cli.target import add_target, narrate, one_pid, session_options, tell_about_joined
 from autobrrr.client import Client, join_or_start
 from autobrrr.errors import EXIT_DONE, EXIT_INTERRUPTED, AutobrrrError, TargetGone, UsageError
 from autobrrr.records import Diagnosis, to_json
 from autobrrr.report.live import live_line
+from autobrrr.sidecar.options import SessionOptions
 
 JSON_EVERY_S = 0.5
+MEETING_S, MEETING_EVERY_S = 10.0, 0.5
 LINE_EVERY_S = 1.0
+WEB_PORT = 8000
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -30,8 +37,16 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--recipe", metavar="F", help="switch the live remedies of a recipe on")
     parser.add_argument("--foreground", action="store_true", help="the session ends with this command")
     shown = parser.add_mutually_exclusive_group()
-    shown.add_argument("--plain", action="store_true", help="live lines")
+    shown.add_argument("--plain", action="store_true", help="live lines, also on a terminal")
     shown.add_argument("--json", action="store_true", help="one snapshot a line")
+    shown.add_argument(
+        "--web",
+        nargs="?",
+        type=int,
+        const=WEB_PORT,
+        metavar="PORT",
+        help=f"the screen in a browser, on localhost only (default port {WEB_PORT})",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -41,7 +56,11 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(
             "--recipe switches levers, which --readonly and --outside rule out", "give one of them"
         )
+    if args.web is not None:
+        return serve(_words_of(args), args.web)
     remedies = live_remedies(args.recipe) if args.recipe else []
+    if wants_screen() and not (args.plain or args.json or args.foreground):
+        return _on_screen(pid, options, remedies, args.for_s)
     show: Callable[[Diagnosis], None] = _show_json if args.json else _show_line
     with join_or_start(pid, options, foreground=args.foreground, on_wait=narrate) as client:
         try:
@@ -53,7 +72,34 @@ def run(args: argparse.Namespace) -> int:
         finally:
             if args.foreground and client.started and client.ending is None:
                 client.detach()
-    return _farewell(pid, client, watched, args.foreground and client.started)
+    return _farewell(pid, client.ending, watched, args.foreground and client.started)
+
+
+def _on_screen(
+    pid: int,
+    options: SessionOptions,
+    remedies: list[tuple[str, dict[str, object]]],
+    for_s: float | None,
+) -> int:
+    """The same in the terminal UI."""
+
+    def opened(on_wait: Callable[[str], None]) -> Client:
+        client = join_or_start(pid, options, on_wait=on_wait)
+        if not client.started:
+            tell_about_joined(client, options, on_wait)
+        if remedies:
+            _switch_on(client, remedies, on_wait)
+        return client
+
+    ending = show_session(pid, opened, readonly=options.readonly or options.outside, for_s=for_s)
+    return _farewell(pid, ending, Watched(interrupted=False), False)
+
+
+def _words_of(args: argparse.Namespace) -> list[str]:
+    """This command again, for a process that serves one browser."""
+    flags = [name for name in ("readonly", "outside", "probe", "no_probe") if getattr(args, name)]
+    recipe = ["--recipe", os.path.abspath(args.recipe)] if args.recipe else []
+    return ["attach", str(one_pid(args)), *(f"--{name.replace('_', '-')}" for name in flags), *recipe]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,15 +122,13 @@ def _watch(client: Client, for_s: float | None, show: Callable[[Diagnosis], None
     return Watched(interrupted=interrupted)
 
 
-def _farewell(pid: int, client: Client, watched: Watched, ended_with_us: bool) -> int:
-    if client.ending is not None and not ended_with_us:
-        narrate(f"the session ended: {client.ending.why}")
-        if client.ending.kind == "job ended" and not client.ending.decided:
+def _farewell(pid: int, ending: Ended | None, watched: Watched, ended_with_us: bool) -> int:
+    if ending is not None and not ended_with_us:
+        narrate(f"the session ended: {ending.why}")
+        if ending.kind == "job ended" and not ending.decided:
             raise TargetGone(f"process {pid} ended before anything could be said about it")
-        if client.ending.kind in ("link lost", "removed"):
-            raise AutobrrrError(
-                f"the agent has left process {pid}: {client.ending.why}", "autobrrr attach again"
-            )
+        if ending.kind in ("link lost", "removed"):
+            raise AutobrrrError(f"the agent has left process {pid}: {ending.why}", "autobrrr attach again")
         return EXIT_DONE
     if not ended_with_us:
         narrate(f"the session goes on; autobrrr detach {pid} ends it")
@@ -106,9 +150,21 @@ def live_remedies(path: str) -> list[tuple[str, dict[str, object]]]:
     return live
 
 
-def _switch_on(client: Client, remedies: list[tuple[str, dict[str, object]]]) -> None:
-    for outcome in client.apply(remedies):
-        narrate(f"recipe: {outcome.remedy} {'is on' if outcome.why is None else f'is not on: {outcome.why}'}")
+def _switch_on(
+    client: Client, remedies: list[tuple[str, dict[str, object]]], say: Callable[[str], None] = narrate
+) -> None:
+    """Switch on what a recipe names; what has not been met yet in the job's loop is given some time."""
+    waiting, until_s = remedies, time.monotonic() + MEETING_S
+    while waiting:
+        outcomes = client.apply(waiting)
+        patient = time.monotonic() < until_s
+        early = {each.remedy for each in outcomes if patient and (each.why or "").endswith(" yet")}
+        for each in outcomes:
+            if each.remedy not in early:
+                say(f"recipe: {each.remedy} {'is on' if each.why is None else f'is not on: {each.why}'}")
+        waiting = [each for each in waiting if each[0] in early]
+        if waiting:
+            time.sleep(MEETING_EVERY_S)
 
 
 def _show_json(snapshot: Diagnosis) -> None:

@@ -1,1 +1,1 @@
-"""The terminal UI: a client of sessions like any other. Its screens come later."""
+"""The terminal UI: a client of sessions like any other."""

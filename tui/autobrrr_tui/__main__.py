@@ -1,18 +1,19 @@
-"""`python -m autobrrr_tui`: says where the live view is for now."""
+"""`python -m autobrrr_tui`: plays the recorded session that comes with the package."""
 
 from __future__ import annotations
 
-import sys
+from pathlib import Path
 
-from autobrrr.errors import UsageError
+from autobrrr_tui.app import show
+from autobrrr_tui.past import read
+from autobrrr_tui.replay import ReplaySource
+
+RECORDING = Path(__file__).parent / "recordings" / "demo.jsonl.gz"
 
 
-def main() -> int:
-    """Until there are screens: one line, and the exit code of a usage error."""
-    error = UsageError("the terminal UI is not built yet", "autobrrr attach PID --plain shows a job live")
-    print(f"autobrrr: {error.message} | {error.hint}", file=sys.stderr)
-    return error.exit_code
+def main() -> None:
+    show(ReplaySource(read(RECORDING), title="the demo job", speed=1.0))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

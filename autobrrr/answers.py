@@ -1,0 +1,152 @@
+"""What a session answers beside its snapshots: its facts, its ending, and what a screen shows of it.
+
+Field names are the names on the wire. Times are integer nanoseconds; None is "not measured".
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from autobrrr.records import ExactnessClass, OpTime, Reach, Record, TuneProgress, Tuning
+
+
+class SessionFacts(Record, frozen=True, kw_only=True):
+    """What a session says of itself."""
+
+    version: str
+    pid: int
+    state: str
+    activity: str
+    readonly: bool
+    outside: bool
+    probing: Literal["on", "off", "overridden"]
+
+
+class Ended(Record, frozen=True, kw_only=True):
+    """How a session ended. `decided`: there was something to say about the job."""
+
+    kind: str
+    why: str
+    decided: bool = False
+
+
+class Outcome(Record, frozen=True, kw_only=True):
+    """What became of one lever; `why` is None where it is on."""
+
+    remedy: str
+    why: str | None
+    token: int | None = None
+
+
+class Left(Record, frozen=True, kw_only=True):
+    """What a detach left behind: nothing, unless something went wrong."""
+
+    kind: str
+    why: str
+    left: list[str]
+
+
+class LogLines(Record, frozen=True, kw_only=True):
+    """The end of a session log."""
+
+    path: str
+    lines: list[str]
+
+
+class Explained(Record, frozen=True, kw_only=True):
+    """What a signal, a regime or a figure means."""
+
+    name: str
+    kind: str
+    meaning: str
+    source: str
+    guards: list[str] = []
+
+
+class Activity(Record, frozen=True, kw_only=True):
+    """A line of narration."""
+
+    text: str
+
+
+class TuneFailed(Record, frozen=True, kw_only=True):
+    """A tuning ended without a result."""
+
+    message: str
+    hint: str = ""
+
+
+# --- what a screen asks for now and then --------------------------------------------------
+
+
+class SlowStep(Record, frozen=True, kw_only=True):
+    """A step that took several times the usual; `why` is what autobrrr itself knows of it."""
+
+    seq: int
+    before_ns: int  # how long before the newest step it ended
+    ns: int
+    usual_ns: int  # the median at that time
+    why: str | None = None
+
+
+class StepHistory(Record, frozen=True, kw_only=True):
+    """Step durations over the last minutes, one bucket after the other, oldest first.
+
+    `median_ns` and `longest_ns` have one entry a bucket, None where no step ended in it. The
+    histogram is of the steps that stand for the job now: `counts[i]` steps took between `edges_ns[i]` and
+    `edges_ns[i + 1]`.
+    """
+
+    bucket_ns: int
+    median_ns: list[int | None] = []
+    longest_ns: list[int | None] = []
+    last_ns: int | None = None
+    edges_ns: list[int] = []
+    counts: list[int] = []
+    slow: list[SlowStep] = []
+
+
+class LeverOn(Record, frozen=True, kw_only=True):
+    """A remedy that is on; `token` undoes it."""
+
+    token: int
+    remedy: str
+    options: dict[str, object] = {}
+    class_: str | None = msgspec.field(name="class", default=None)
+
+
+class RemedyLine(Record, frozen=True, kw_only=True):
+    """A remedy that may be tried on this job, in the order in which the tuner would.
+
+    `default` is whether `tune` tries it unless it is told to allow more.
+    """
+
+    remedy: str
+    options: dict[str, object] = {}
+    predicted: float | None = None
+    reach: Reach = "live"
+    class_: ExactnessClass = msgspec.field(name="class")
+    default: bool = True
+    doc: str = ""
+
+
+class RecipeNow(Record, frozen=True, kw_only=True):
+    """What is on, as a recipe; `problem` is None where it is valid."""
+
+    text: str
+    problem: str | None = None
+
+
+class Details(Record, frozen=True, kw_only=True):
+    """What a screen shows beside the snapshot."""
+
+    history: StepHistory
+    levers: list[LeverOn] = []
+    remedies: list[RemedyLine] = []
+    operators: list[OpTime] = []  # of the traced steps, widest first; per step
+    recipe: RecipeNow | None = None
+    progress: TuneProgress | None = None  # of the tuning that runs
+    tuned: Tuning | None = None  # the last result
+    paused: bool = False

@@ -1,0 +1,28 @@
+"""`autobrrr report SESSION`: what a session of the past has found, as text or in the terminal UI."""
+
+from __future__ import annotations
+
+import argparse
+
+from autobrrr.cli.screen import past_session, session_file, wants_screen
+from autobrrr.errors import EXIT_DONE, UsageError
+from autobrrr.report.past import report_text
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "session", metavar="SESSION", help="a session log, its name, a pid (its latest), last, or demo"
+    )
+    parser.add_argument("--tui", action="store_true", help="open it in the terminal UI")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.tui:
+        if not wants_screen():
+            raise UsageError("--tui needs a terminal", "autobrrr report SESSION prints it")
+        from autobrrr_tui.app import show
+
+        show(past_session(args.session))
+        return EXIT_DONE
+    print(report_text(session_file(args.session)))
+    return EXIT_DONE

@@ -1,0 +1,367 @@
+"""Views of made-up jobs for the screens: a crawling CPU job, a GPU, eight ranks, a tuning; and a source."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+
+from autobrrr.answers import Details, Explained, LeverOn, RecipeNow, RemedyLine, SlowStep, StepHistory
+from autobrrr.records import (
+    Advice,
+    Attach,
+    BatchPoint,
+    BatchProbe,
+    Cost,
+    Diagnosis,
+    Evidence,
+    HostSample,
+    JobFacts,
+    OpTime,
+    Phases,
+    ProfilerWindow,
+    Shares,
+    StepStats,
+    Trial,
+    TuneProgress,
+    Tuning,
+    WindowGaps,
+    WindowOp,
+)
+from autobrrr_tui.book import take
+from autobrrr_tui.source import Publish, Tell, TellMeaning, Wish
+from autobrrr_tui.state import RankCell, Standing, View
+
+MS = 1_000_000
+REASON = (
+    "68 % of each 4.2 ms step is Python and dispatch (1208 operators, about 1.53 us to dispatch one); "
+    "doubling the batch would take 1.03 to 1.08 times as long"
+)
+
+
+def snapshot(**changes: object) -> Diagnosis:
+    """A job that is bound by overhead, judged."""
+    found = Diagnosis(
+        pid=8091,
+        regime="overhead",
+        confidence="high",
+        reason=REASON,
+        shares=Shares(overhead=0.68, memory=0.23, compute=0.07, host=0.02, other=0.0),
+        step_ns=StepStats(count=670, mean=4_220_000, median=4_200_000, p99=4_690_000),
+        phases_ns=Phases(
+            data_wait=0,
+            forward=900_000,
+            backward=1_200_000,
+            optimizer=2_020_000,
+            other=100_000,
+        ),
+        evidence=[
+            Evidence(
+                signal="traced_steps",
+                says="overhead",
+                value=0.68,
+                unit="share of step",
+                note="kernels work 1.34 ms of a 4.51 ms step in 1208 operators; they leave 68 % of it idle",
+            ),
+            Evidence(
+                signal="loader_wait",
+                says=None,
+                value=0.0,
+                unit="share of step",
+                note="no loader",
+                against=["input"],
+            ),
+            Evidence(
+                signal="sampled_frames", says=None, value=None, unit="share of step", note="not sampled"
+            ),
+        ],
+        batch_probe=BatchProbe(
+            status="ok",
+            batch=16,
+            points=[
+                BatchPoint(batch=b, step_ns=ns)
+                for b, ns in ((4, 4_010_000), (8, 4_080_000), (16, 4_200_000), (32, 4_430_000))
+            ],
+            ratio_2x=1.06,
+            fixed_ns=3_950_000,
+            per_sample_ns=15_000.0,
+            ratio_2x_interval=[1.03, 1.08],
+        ),
+        attach=Attach(method="ptrace", latency_ns=9 * MS, pause_ns=378_000),
+        cost=Cost(ns_per_step=18_600, share=0.0044, one_off_ns=308 * MS),
+        device=None,
+        advice=[
+            Advice(
+                remedy="batch.larger",
+                why="what does not grow is shared",
+                expected=1.84,
+                reach="relaunch",
+                class_="changes-training",
+            ),
+            Advice(
+                remedy="optimizer.fused",
+                why="the optimizer takes 48 % of the step",
+                expected=1.67,
+                reach="live",
+                class_="rounding",
+            ),
+        ],
+        job=job(),
+        host=HostSample(
+            t_ns=1,
+            cpu_share=1.0,
+            rss_bytes=412 << 20,
+            threads=6,
+            run_delay_share=0.0,
+            steal_share=0.0,
+            children_cpu_share=0.0,
+        ),
+        t_ns=42_000 * MS,
+        steps=9_870,
+        state="judged",
+        activity="watching",
+    )
+    return msgspec.structs.replace(found, **changes)
+
+
+def job(**changes: object) -> JobFacts:
+    facts = JobFacts(
+        pid=8091,
+        python="3.11.7",
+        torch="2.13.0",
+        script="/home/ada/train.py",
+        argv=["train.py"],
+        train_tid=8091,
+        threads=1,
+    )
+    return msgspec.structs.replace(facts, **changes)
+
+
+def history(step_ns: int = 4_200_000, seconds: int = 40) -> StepHistory:
+    """Quiet, with one bad second."""
+    medians: list[int | None] = [step_ns + (index * 7919 % 100) * 1000 for index in range(seconds)]
+    medians[seconds // 2] = 6 * MS
+    return StepHistory(
+        bucket_ns=1_000_000_000,
+        median_ns=medians,
+        longest_ns=[
+            None if each is None else (each * 5 if index == seconds // 2 else each)
+            for index, each in enumerate(medians)
+        ],
+        last_ns=4_180_000,
+        edges_ns=[4_000_000, 4_200_000, 4_400_000, 4_700_000],
+        counts=[300, 350, 20],
+        slow=[
+            SlowStep(seq=310, before_ns=30_000 * MS, ns=19 * MS, usual_ns=4_200_000, why="traced"),
+            SlowStep(seq=5120, before_ns=20_000 * MS, ns=30 * MS, usual_ns=4_200_000),
+        ],
+    )
+
+
+def details(**changes: object) -> Details:
+    found = Details(
+        history=history(),
+        remedies=[
+            RemedyLine(
+                remedy="optimizer.fused",
+                predicted=1.67,
+                class_="rounding",
+                doc="one kernel updates all parameters",
+            ),
+            RemedyLine(
+                remedy="optimizer.foreach", predicted=1.2, class_="bitwise", doc="parameters in lists"
+            ),
+            RemedyLine(
+                remedy="threads.intra_op",
+                options={"threads": 2},
+                class_="rounding",
+                doc="another thread count",
+            ),
+            RemedyLine(
+                remedy="precision.autocast", class_="changes-training", default=False, doc="bf16 in matmuls"
+            ),
+            RemedyLine(
+                remedy="batch.larger",
+                predicted=1.84,
+                reach="relaunch",
+                class_="changes-training",
+                default=False,
+                doc="a larger batch",
+            ),
+        ],
+        operators=[
+            OpTime(op="aten::addmm", count=26, kernel_ns=410_000.0),
+            OpTime(op="aten::gelu", count=12, kernel_ns=90_000.0),
+        ],
+    )
+    return msgspec.structs.replace(found, **changes)
+
+
+def trial(remedy: str = "optimizer.fused", outcome: str = "kept", achieved: float = 1.56) -> Trial:
+    why = "faster" if outcome == "kept" else "throughput falls"
+    return Trial(
+        remedy=remedy,
+        options={},
+        outcome=outcome,  # type: ignore[arg-type]
+        why=f"{why}: {100 * (achieved - 1):+.1f} %",
+        class_="rounding",
+        predicted=1.67,
+        achieved=achieved,
+        interval=[achieved - 0.1, achieved + 0.11],
+        blocks=8,
+        steps=80,
+        duration_ns=4_200 * MS,
+    )
+
+
+def tuned() -> Tuning:
+    return Tuning(
+        objective="step_ns",
+        baseline=4.2e6,
+        best=2.7e6,
+        speedup=1.56,
+        interval=[1.52, 1.6],
+        class_="rounding",
+        kept=["optimizer.fused"],
+        reverted=[],
+        trials=[trial(), trial("optimizer.foreach", "undone", 0.75)],
+        recipe=None,
+    )
+
+
+def fused_on() -> dict[str, object]:
+    """The changes to `details` once a remedy is on."""
+    text = 'schema = 1\n\n[match]\nscript = "train.py"\n\n[remedies]\n"optimizer.fused" = true\n'
+    return {
+        "levers": [LeverOn(token=1, remedy="optimizer.fused", class_="rounding")],
+        "recipe": RecipeNow(text=text),
+    }
+
+
+def judged(**changes: object) -> View:
+    """The CPU job, live."""
+    view = take(take(View(standing=Standing.LIVE), snapshot()), details())
+    return replace(view, **changes)  # type: ignore[arg-type]
+
+
+def measuring() -> View:
+    unknown = snapshot(
+        regime="unknown",
+        confidence="low",
+        reason="measuring steps",
+        state="tracing",
+        activity="tracing 6 steps",
+        evidence=[],
+        advice=[],
+        shares=Shares(),
+        batch_probe=BatchProbe(status="abstained", why="not yet"),
+    )
+    return take(View(standing=Standing.LIVE), unknown)
+
+
+def trying() -> View:
+    """In the middle of a tuning."""
+    view = take(judged(), trial("optimizer.foreach", "undone", 0.75))
+    view = take(view, snapshot(state="tuning", activity="trying optimizer.fused"))
+    return take(
+        view,
+        TuneProgress(
+            stage="trial",
+            text="trying optimizer.fused: +31.0 % (+27.0 % to +35.0 %), 4 pairs of blocks",
+            remedy="optimizer.fused",
+            achieved=1.31,
+            interval=[1.27, 1.35],
+            pairs=4,
+            elapsed_ns=12_000 * MS,
+            budget_ns=60_000 * MS,
+        ),
+    )
+
+
+def kept() -> View:
+    """After a tuning that has kept something."""
+    view = take(judged(), tuned())
+    return take(take(view, snapshot(levers=["optimizer.fused"])), details(**fused_on()))
+
+
+def gpu() -> View:
+    """A GPU job with a profiler window."""
+    window = ProfilerWindow(
+        status="ok",
+        plain_step_ns=[22 * MS] * 4,
+        profiled_step_ns=[31 * MS] * 4,
+        stall_ns=420 * MS,
+        inside_share=0.71,
+        loader_share=0.04,
+        by_op=[
+            WindowOp(op="aten::addmm", count=48, self_ns=9.1e6),
+            WindowOp(op="aten::copy_", count=96, self_ns=2.2e6),
+        ],
+        gaps=[
+            WindowGaps(
+                device="cuda:0",
+                span_ns=124 * MS,
+                busy_ns=50 * MS,
+                idle_by_cause_ns={"host_late": 61 * MS, "in_launch": 9 * MS, "unmatched": 4 * MS},
+            )
+        ],
+    )
+    return take(
+        judged(),
+        snapshot(
+            job=job(cuda=True, threads=8),
+            device={
+                "name": "NVIDIA H100",
+                "gpu_util_share": 0.97,
+                "memory_used_bytes": 61 << 30,
+                "memory_total_bytes": 80 << 30,
+                "power_w": 412.0,
+                "sm_clock_mhz": 1755,
+            },
+            window=window,
+        ),
+    )
+
+
+def ranks() -> View:
+    """Eight ranks, the sixth of them slow."""
+    cells = tuple(
+        RankCell(rank=rank, pid=8091 + rank, step_ns=(24 if rank == 5 else 22) * MS, regime="communication")
+        for rank in range(8)
+    )
+    rank = take(
+        gpu(), msgspec.structs.replace(gpu().snapshot, job=job(cuda=True, threads=8, rank=0, world_size=8))
+    )
+    return replace(rank, ranks=cells)
+
+
+class FakeSource:
+    """Publishes what the test hands it; keeps the wishes."""
+
+    def __init__(self, first: View) -> None:
+        self.title = "fake"
+        self.first = first
+        self.wishes: list[Wish] = []
+        self.asked: list[str] = []
+        self.closed = False
+        self.publish: Publish = lambda view: None
+        self.tell: Tell = lambda text: None
+
+    def start(self, publish: Publish) -> None:
+        self.publish = publish
+        publish(self.first)
+
+    def wish(self, wish: Wish, tell: Tell) -> None:
+        self.wishes.append(wish)
+        self.tell = tell
+
+    def explain(self, name: str, tell: TellMeaning) -> None:
+        self.asked.append(name)
+        tell(
+            Explained(
+                name=name, kind="signal", meaning="What it means.", source="Where from.", guards=["A guard."]
+            )
+        )
+
+    def close(self) -> None:
+        self.closed = True

@@ -1,0 +1,68 @@
+"""Every mode and state as plain text, at two sizes. `REMAKE_GOLDEN=1` writes the files anew."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autobrrr_tui.state import Standing, View
+from support import tui
+from support.tui_screen import text_after
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "tui"
+SIZES = ((80, 24), (120, 40))
+SCREENS: dict[str, tuple[View, tuple[str, ...]]] = {
+    "glance": (tui.judged(), ()),
+    "glance_measuring": (tui.measuring(), ()),
+    "glance_kept": (tui.kept(), ()),
+    "glance_gpu": (tui.gpu(), ()),
+    "glance_ranks": (tui.ranks(), ()),
+    "glance_tuning": (tui.trying(), ()),
+    "glance_readonly": (tui.judged(readonly=True), ()),
+    "steps": (tui.judged(), ("1",)),
+    "diagnosis": (tui.judged(), ("2",)),
+    "tuning": (tui.trying(), ("3",)),
+    "tuning_kept": (tui.kept(), ("3", "down")),
+    "gaps": (tui.gpu(), ("4",)),
+    "gaps_traced": (tui.judged(), ("4",)),
+    "recipe": (tui.kept(), ("5",)),
+    "log": (tui.kept(), ("6",)),
+    "help": (tui.judged(), ("question_mark",)),
+    "explained": (tui.judged(), ("2", "enter")),
+    "asked": (tui.kept(), ("d",)),
+    "opening": (View(pid=8091, why="the job is in a long step"), ()),
+    "lost": (
+        tui.judged(
+            standing=Standing.LOST, why="the sidecar of process 8091 is gone", hint="attach again to go on"
+        ),
+        (),
+    ),
+    "ended": (tui.judged(standing=Standing.ENDED, why="process 8091 ended"), ()),
+}
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+@pytest.mark.parametrize("name", SCREENS)
+def test_a_screen_looks_as_it_did(name: str, size: tuple[int, int]) -> None:
+    view, keys = SCREENS[name]
+    shown = text_after(view, *keys, size=size) + "\n"
+    file = GOLDEN / f"{name}-{size[0]}x{size[1]}.txt"
+    if os.environ.get("REMAKE_GOLDEN"):
+        file.write_text(shown)
+    assert shown == file.read_text()
+
+
+@pytest.mark.parametrize("name", [name for name in SCREENS if name.startswith("glance")])
+def test_the_first_screen_has_one_line_that_names_the_regime(name: str) -> None:
+    view, keys = SCREENS[name]
+    lines = [line.strip() for line in text_after(view, *keys).splitlines()]
+    assert lines.count(f"regime: {view.regime}") == 1
+    assert sum(line.startswith("regime:") for line in lines) == 1
+
+
+def test_a_made_up_view_is_what_a_golden_screen_shows() -> None:
+    other = replace(tui.judged(), snapshot=tui.snapshot(regime="memory", reason="other words"))
+    assert text_after(other) + "\n" != (GOLDEN / "glance-80x24.txt").read_text()

@@ -1,0 +1,294 @@
+"""Each key does what its word says, or says why it does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from autobrrr.answers import LeverOn, RecipeNow
+from autobrrr_tui.messages import Updated
+from autobrrr_tui.screens.keys import MODES, keys_line
+from autobrrr_tui.screens.session import SessionScreen
+from autobrrr_tui.source import Do
+from autobrrr_tui.state import Standing, View
+from support import tui
+from support.tui_screen import Desk, at_desk, text_after
+
+TOUCHING = ("t", "a", "u", "w", "p", "space", "d")
+
+
+def wishes_after(view: View, *keys: str) -> list[tuple[str, str]]:
+    async def work(desk: Desk) -> None:
+        await desk.press(*keys)
+
+    return [(wish.do.value, wish.remedy) for wish in at_desk(view, work).wishes]
+
+
+@pytest.mark.parametrize(
+    ("view", "keys", "wish"),
+    [
+        (tui.judged(), ("t",), ("tune", "")),
+        (tui.judged(), ("p",), ("probe", "")),
+        (tui.judged(), ("w",), ("window", "")),
+        (tui.judged(), ("d",), ("detach", "")),
+        (tui.judged(), ("3", "a"), ("apply", "optimizer.fused")),
+        (tui.judged(), ("3", "down", "a"), ("apply", "optimizer.foreach")),
+        (tui.kept(), ("u",), ("undo", "optimizer.fused")),
+        (tui.kept(), ("3", "u"), ("undo", "optimizer.fused")),
+        (tui.trying(), ("space",), ("pause", "")),
+        (replace(tui.trying(), details=tui.details(paused=True)), ("space",), ("resume", "")),
+    ],
+    ids=lambda each: "+".join(each) if isinstance(each, tuple) else "",
+)
+def test_a_key_wishes_one_thing(view: View, keys: tuple[str, ...], wish: tuple[str, str]) -> None:
+    assert wishes_after(view, *keys) == [wish]
+
+
+@pytest.mark.parametrize(
+    ("view", "keys", "wish"),
+    [
+        (tui.judged(), ("3", "down", "down", "down", "a"), ("apply", "precision.autocast")),
+        (tui.kept(), ("d",), ("detach", "")),
+        (tui.trying(), ("t",), ("cancel", "")),
+        (tui.trying(), ("d",), ("detach", "")),
+    ],
+    ids=["class changes-training", "detach undoes", "stop tuning", "detach while tuning"],
+)
+def test_what_can_surprise_is_asked_first(view: View, keys: tuple[str, ...], wish: tuple[str, str]) -> None:
+    assert wishes_after(view, *keys) == []
+    assert wishes_after(view, *keys, "n") == []
+    assert wishes_after(view, *keys, "escape") == []
+    assert wishes_after(view, *keys, "enter") == []
+    assert wishes_after(view, *keys, "y") == [wish]
+
+
+def test_a_remedy_of_class_stream_is_asked_about_too() -> None:
+    risky = [msgspec.structs.replace(tui.details().remedies[0], class_="stream")]
+    view = replace(tui.judged(), details=tui.details(remedies=risky))
+    assert wishes_after(view, "3", "a") == []
+    assert "other random" in text_after(view, "3", "a")
+
+
+@pytest.mark.parametrize("key", TOUCHING)
+@pytest.mark.parametrize(
+    ("view", "why"),
+    [
+        (replace(tui.trying(), readonly=True), "read-only"),
+        (replace(tui.trying(), standing=Standing.ENDED, why="process 8091 ended"), "process 8091 ended"),
+        (replace(tui.trying(), standing=Standing.LOST, why="the sidecar is gone"), "is gone"),
+        (replace(tui.trying(), standing=Standing.RECORDED, why="a.jsonl"), "recorded"),
+        (View(pid=1), "not attached yet"),
+    ],
+    ids=["readonly", "ended", "lost", "recorded", "opening"],
+)
+def test_no_key_touches_a_job_that_must_or_can_not_be_touched(key: str, view: View, why: str) -> None:
+    assert wishes_after(view, key, "y") == []
+    assert why in text_after(view, key)
+
+
+def test_readonly_strikes_the_keys_that_touch_the_job() -> None:
+    tones = {text.strip(): tone for text, tone, _ in keys_line(tui.judged(readonly=True), 100)}
+    assert tones["tune"] == tones["undo"] == tones["detach"] == "off"
+    assert tones["help"] == tones["quit"] == tones["export"] == "plain"
+
+
+@pytest.mark.parametrize(("number", "mode"), list(enumerate(MODES)))
+def test_numbers_are_the_modes(number: int, mode: str) -> None:
+    shown = text_after(tui.kept(), str(number))
+    assert f"[{number} {mode.capitalize()}]" in shown
+    assert (
+        f"[{number} {mode.capitalize()}]" not in text_after(tui.kept(), str(number), "escape") or number == 0
+    )
+
+
+def test_the_answer_to_a_wish_is_shown_for_a_while() -> None:
+    now_s = [0.0]
+
+    async def work(desk: Desk) -> None:
+        await desk.press("3", "a")
+        assert "optimizer.fused goes on at the next step boundary" in desk.text
+        await desk.told("optimizer.fused is not on: it does not fit")
+        assert "it does not fit" in desk.text
+        now_s[0] = 60.0
+        await desk.show(tui.judged())
+        assert "it does not fit" not in desk.text
+
+    at_desk(tui.judged(), work, clock_s=lambda: now_s[0])
+
+
+def test_export_writes_what_is_on_and_never_over_a_file(tmp_path: Path) -> None:
+    async def work(desk: Desk) -> None:
+        await desk.press("e")
+        await desk.press("e")
+
+    at_desk(tui.kept(), work, export_to=tmp_path)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["autobrrr-8091-2.toml", "autobrrr-8091.toml"]
+    assert '"optimizer.fused" = true' in (tmp_path / "autobrrr-8091.toml").read_text()
+
+
+def test_export_says_where_there_is_nothing_to_write_or_no_place(tmp_path: Path) -> None:
+    assert "no recipe to write" in text_after(tui.judged(), "e")
+    assert "not written (No such file" in text_after(tui.kept(), "e", export_to=tmp_path / "gone")
+
+
+def test_a_recipe_that_is_not_valid_says_why() -> None:
+    view = replace(tui.kept(), details=tui.details(recipe=RecipeNow(text="x", problem="recipe:1: no table")))
+    assert "not valid: recipe:1: no table" in text_after(view, "5")
+
+
+def test_enter_explains_the_signal_under_the_cursor() -> None:
+    async def work(desk: Desk) -> None:
+        await desk.press("2", "down", "enter")
+        assert "loader_wait (signal)" in desk.text
+        await desk.press("escape")
+        assert "loader_wait (signal)" not in desk.text
+
+    assert at_desk(tui.judged(), work).asked == ["loader_wait"]
+
+
+def test_applying_what_can_not_be_applied_says_what_to_do() -> None:
+    assert "is on already" in text_after(tui.kept(), "3", "a")
+    assert "autobrrr run --recipe" in text_after(tui.judged(), "3", *["down"] * 4, "a")
+    assert "choose a remedy" in text_after(tui.judged(), "a")
+    assert "no remedy is on" in text_after(tui.judged(), "u")
+    assert "nothing is being tuned" in text_after(tui.judged(), "space")
+
+
+def test_the_one_switched_on_last_is_undone_first() -> None:
+    on = [
+        LeverOn(token=1, remedy="gc.freeze"),
+        LeverOn(token=4, remedy="threads.intra_op", options={"threads": 2}),
+    ]
+    view = replace(tui.judged(), details=tui.details(levers=on))
+
+    async def work(desk: Desk) -> None:
+        await desk.press("u")
+
+    assert [(wish.do, wish.token) for wish in at_desk(view, work).wishes] == [(Do.UNDO, 4)]
+
+
+def test_q_leaves_and_closes_the_source_only() -> None:
+    async def work(desk: Desk) -> None:
+        await desk.press("q")
+
+    source = at_desk(tui.judged(), work)
+    assert source.closed
+    assert source.wishes == []
+
+
+def test_a_click_on_a_key_or_a_mode_is_that_key() -> None:
+    async def work(desk: Desk) -> None:
+        await desk.pilot.click("#modes", offset=(24, 0))
+        await desk.pilot.pause()
+        assert desk.screen.mode == "steps"
+        await desk.pilot.click("#keys", offset=(4, 0))
+        await desk.pilot.pause()
+
+    assert [wish.do for wish in at_desk(tui.judged(), work).wishes] == [Do.TUNE]
+
+
+def test_a_click_chooses_a_remedy() -> None:
+    async def work(desk: Desk) -> None:
+        await desk.press("3")
+        await desk.pilot.click("#body", offset=(5, 2))
+        await desk.press("a")
+
+    assert [wish.remedy for wish in at_desk(tui.judged(), work).wishes] == ["optimizer.foreach"]
+
+
+def test_the_palette_knows_everything_that_has_a_key() -> None:
+    async def work(desk: Desk) -> None:
+        names = {command.title for command in desk.pilot.app.get_system_commands(desk.screen)}
+        assert {"Tune", "Undo", "Export recipe", "Detach", "Mode: gaps", "Theme: light"} <= names
+        await desk.press("ctrl+p")
+        await desk.press(*"undo", "enter")
+
+    assert [wish.do for wish in at_desk(tui.kept(), work).wishes] == [Do.UNDO]
+
+
+@pytest.mark.parametrize("size", [(60, 16), (80, 24), (200, 60), (40, 10), (20, 5)])
+def test_any_size_shows_something_and_nothing_breaks(size: tuple[int, int]) -> None:
+    async def work(desk: Desk) -> None:
+        for number in range(len(MODES)):
+            await desk.press(str(number))
+            assert all(len(line) <= size[0] for line in desk.text.splitlines())
+            assert len(desk.text.splitlines()) == size[1]
+
+    for view in (tui.ranks(), tui.trying(), View()):
+        at_desk(view, work, size=size)
+
+
+def test_a_screen_that_shrinks_and_grows_ends_as_it_began() -> None:
+    async def work(desk: Desk) -> None:
+        before = desk.text
+        for size in ((60, 16), (30, 8), (120, 40), (80, 24)):
+            await desk.pilot.resize_terminal(*size)
+            await desk.pilot.pause()
+        assert desk.text == before
+
+    at_desk(tui.judged(), work)
+
+
+def test_only_rows_that_differ_are_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[int] = []
+
+    async def work(desk: Desk) -> None:
+        body = desk.screen.query_one("#body")
+        refresh = body.refresh
+        monkeypatch.setattr(
+            body, "refresh", lambda *regions, **more: drawn.append(len(regions)) or refresh(*regions)
+        )
+        await desk.show(tui.judged())
+        assert drawn == []
+        await desk.show(replace(tui.judged(), snapshot=tui.snapshot(activity="tracing 6 steps")))
+        assert drawn == [1]
+
+    at_desk(tui.judged(), work)
+
+
+def test_views_that_come_faster_than_they_are_drawn_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    draw = SessionScreen.on_updated
+
+    def on_updated(screen: SessionScreen, message: Updated) -> None:
+        seen.append(message.view.why)
+        draw(screen, message)
+
+    monkeypatch.setattr(SessionScreen, "on_updated", on_updated)
+
+    async def work(desk: Desk) -> None:
+        for number in range(200):
+            desk.source.publish(replace(tui.judged(), why=str(number)))
+        await desk.pilot.pause()
+
+    at_desk(tui.judged(), work)
+    assert seen[-1] == "199"
+    assert len(seen) < 20
+
+
+def test_a_light_terminal_gets_other_tones_than_a_dark_one() -> None:
+    async def themes(desk: Desk) -> None:
+        found.append(desk.pilot.app.theme)
+
+    found: list[str] = []
+    for environ in ({"COLORFGBG": "0;15"}, {"COLORFGBG": "15;0"}, {}):
+        at_desk(tui.judged(), themes, environ=environ)
+    assert found == ["ansi-light", "ansi-dark", "ansi-dark"]
+
+
+def test_no_colour_leaves_no_colour_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    async def work(desk: Desk) -> None:
+        filters = desk.pilot.app._filters
+        for strip in desk.pilot.app.screen._compositor.render_strips():
+            for each in filters:
+                if each.enabled:
+                    strip = strip.apply_filter(each, desk.pilot.app.background_colors[1])  # noqa: PLW2901
+            for segment in strip:
+                assert segment.style is None or segment.style.color is None or segment.style.color.is_default
+
+    at_desk(tui.judged(), work)

@@ -1,0 +1,339 @@
+"""The listener turns everything that can happen to a session into a view, and every wish into a sentence."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from queue import Empty, SimpleQueue
+
+import pytest
+
+from autobrrr.answers import Activity, Details, Ended, Explained, Left, LogLines, Outcome, SessionFacts
+from autobrrr.client import Event
+from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
+from autobrrr.records import JobLine
+from autobrrr_tui import live
+from autobrrr_tui.live import LiveSource
+from autobrrr_tui.ranks import Siblings
+from autobrrr_tui.source import Do, Wish
+from autobrrr_tui.state import Standing, View
+from support import tui
+
+PATIENCE_S = 20.0
+
+
+class FakeClient:
+    """A connection whose events the test puts in; an exception among them is raised."""
+
+    def __init__(self, **facts: object) -> None:
+        known = {
+            "version": "0",
+            "pid": 8091,
+            "state": "judged",
+            "activity": "",
+            "readonly": False,
+            "outside": False,
+        }
+        self.facts = SessionFacts(**{**known, "probing": "on", **facts})  # type: ignore[arg-type]
+        self.ending: Ended | None = None
+        self.inbox: SimpleQueue[Event | Exception | Ended] = SimpleQueue()
+        self.calls: list[tuple[str, object]] = []
+        self.refusal: AutobrrrError | None = None
+        self.logged: list[str] = []
+        self.left = threading.Event()
+
+    def events(self, *, for_s: float, every_s: float) -> Iterator[Event]:
+        try:
+            word = self.inbox.get(timeout=PATIENCE_S)
+        except Empty:  # the test is over, and this thread is its last
+            return
+        if isinstance(word, Exception):
+            raise word
+        if isinstance(word, Ended):
+            self.ending = word
+            return
+        yield word
+
+    def details(self) -> Details:
+        return tui.details()
+
+    def log(self, lines: int) -> LogLines:
+        return LogLines(path="/state/a.jsonl", lines=self.logged)
+
+    def snapshot(self) -> object:
+        return tui.snapshot()
+
+    def explain(self, name: str) -> Explained:
+        return Explained(name=name, kind="signal", meaning="m", source="s")
+
+    def apply(self, remedies: list[tuple[str, dict[str, object]]]) -> list[Outcome]:
+        self._note("apply", remedies[0])
+        return [Outcome(remedy=remedies[0][0], why=None)]
+
+    def undo(self, token: int) -> str | None:
+        self._note("undo", token)
+        return "the agent is busy"
+
+    def begin_tuning(self, **asked: object) -> None:
+        self._note("tune", asked["only"])
+
+    def detach(self) -> Left:
+        self._note("detach", None)
+        return Left(kind="detached", why="detached", left=[])
+
+    def diagnose(self, probing: str) -> None:
+        self._note("diagnose", probing)
+
+    def cancel(self) -> None:
+        self._note("cancel", None)
+
+    pause = resume = window = cancel
+
+    def close(self) -> None:
+        self.left.set()
+
+    def __enter__(self) -> FakeClient:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self.close()
+
+    def _note(self, name: str, what: object) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+        self.calls.append((name, what))
+
+
+class Watcher:
+    """Starts a source and waits for views."""
+
+    def __init__(
+        self, *clients: FakeClient, rejoined: Callable[[int], object] | None = None, **options: object
+    ) -> None:
+        self.views: SimpleQueue[View] = SimpleQueue()
+        self.clients = list(clients)
+        self.source = LiveSource(8091, self._open, rejoin=rejoined or self._rejoin, **options)  # type: ignore[arg-type]
+
+    def start(self) -> Watcher:
+        self.source.start(self.views.put)
+        return self
+
+    def until(self, right: Callable[[View], bool]) -> View:
+        while True:
+            view = self.views.get(timeout=PATIENCE_S)
+            if right(view):
+                return view
+
+    def _open(self, on_wait: Callable[[str], None]) -> object:
+        on_wait("waiting for the interpreter")
+        return self._rejoin(8091)
+
+    def _rejoin(self, pid: int) -> object:
+        return self.clients.pop(0) if self.clients else None
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "REJOIN_S", 0.001)
+
+
+def test_snapshots_details_and_narration_become_one_view() -> None:
+    client = FakeClient()
+    watcher = Watcher(client).start()
+    assert watcher.until(lambda view: view.why == "waiting for the interpreter").standing is Standing.OPENING
+    client.inbox.put(tui.snapshot())
+    client.inbox.put(Activity(text="regime: overhead (high)"))
+    view = watcher.until(lambda view: view.details is not None and len(view.log) >= 2)
+    assert (view.standing, view.regime, view.acting) == (Standing.LIVE, "overhead", True)
+    assert view.log[-1].text == "regime: overhead (high)"
+    watcher.source.close()
+
+
+@pytest.mark.parametrize("facts", [{"readonly": True}, {"outside": True}])
+def test_a_session_that_may_not_act_makes_a_screen_that_does_not(facts: dict[str, bool]) -> None:
+    client = FakeClient(**facts)
+    client.inbox.put(tui.snapshot())
+    view = Watcher(client).start().until(lambda view: view.snapshot is not None)
+    assert view.readonly
+    assert not view.acting
+    client.inbox.put(Ended(kind="detached", why="detached"))
+
+
+def test_readonly_of_the_command_holds_on_a_session_that_could_act() -> None:
+    client = FakeClient()
+    client.inbox.put(tui.snapshot())
+    watcher = Watcher(client, readonly=True).start()
+    assert not watcher.until(lambda view: view.snapshot is not None).acting
+    client.inbox.put(Ended(kind="detached", why="detached"))
+
+
+def test_what_was_logged_before_is_there_from_the_start() -> None:
+    client = FakeClient()
+    client.logged = [
+        '{"at": 1.0, "kind": "note", "body": {"text": "optimizer.fused is on"}}',
+        '{"at": 2.0, "ki',
+    ]
+    client.inbox.put(tui.snapshot())
+    view = Watcher(client).start().until(lambda view: view.snapshot is not None)
+    assert view.log[0].text == "optimizer.fused is on"
+    assert view.log_path == "/state/a.jsonl"
+    client.inbox.put(Ended(kind="detached", why="detached"))
+
+
+def test_a_job_that_ends_leaves_its_last_picture() -> None:
+    client = FakeClient()
+    client.inbox.put(tui.snapshot())
+    client.inbox.put(Ended(kind="job ended", why="process 8091 ended", decided=True))
+    watcher = Watcher(client).start()
+    view = watcher.until(lambda view: view.standing is Standing.ENDED)
+    assert (view.why, view.regime, view.acting) == ("process 8091 ended", "overhead", False)
+    assert watcher.source.ending == client.ending
+    assert client.left.wait(PATIENCE_S)
+
+
+def test_a_job_that_is_killed_with_its_sidecar_is_gone() -> None:
+    client = FakeClient()
+    client.inbox.put(TargetGone("the session is over: the sidecar closed the connection"))
+    view = Watcher(client).start().until(lambda view: view.standing is Standing.ENDED)
+    assert "is over" in view.why
+
+
+def test_a_sidecar_that_is_gone_is_waited_for_and_joined_again() -> None:
+    first, second = FakeClient(), FakeClient()
+    first.inbox.put(AutobrrrError("the sidecar of process 8091 is gone", "attach again"))
+    watcher = Watcher(first, second).start()
+    lost = watcher.until(lambda view: view.standing is Standing.LOST)
+    assert (lost.why, lost.hint, lost.acting) == (
+        "the sidecar of process 8091 is gone",
+        "attach again",
+        False,
+    )
+    second.inbox.put(tui.snapshot())
+    again = watcher.until(lambda view: view.standing is Standing.LIVE)
+    assert again.why == ""
+    second.inbox.put(Ended(kind="detached", why="detached"))
+
+
+def test_a_job_that_ends_while_its_sidecar_is_gone_ends_the_search() -> None:
+    client = FakeClient()
+    client.inbox.put(AutobrrrError("the sidecar is gone"))
+
+    def nowhere(pid: int) -> None:
+        raise TargetGone(f"there is no process {pid}")
+
+    watcher = Watcher(client, rejoined=nowhere)
+    watcher.source._open = lambda on_wait: client  # type: ignore[assignment, return-value]
+    view = watcher.start().until(lambda view: view.standing is Standing.ENDED)
+    assert view.why == "there is no process 8091"
+
+
+def test_a_job_that_can_not_be_entered_says_why() -> None:
+    def refused(on_wait: object) -> FakeClient:
+        raise CannotAttach("it is a free-threaded build", "use another Python")
+
+    watcher = Watcher()
+    watcher.source._open = refused  # type: ignore[assignment]
+    view = watcher.start().until(lambda view: view.standing is Standing.REFUSED)
+    assert (view.why, view.hint) == ("it is a free-threaded build", "use another Python")
+    assert isinstance(watcher.source.error, CannotAttach)
+    watcher.source.close()
+
+
+@pytest.mark.parametrize(
+    ("wish", "call", "said"),
+    [
+        (Wish(do=Do.APPLY, remedy="gc.freeze"), ("apply", ("gc.freeze", {})), "gc.freeze is on"),
+        (
+            Wish(do=Do.UNDO, remedy="gc.freeze", token=7),
+            ("undo", 7),
+            "gc.freeze is still on: the agent is busy",
+        ),
+        (Wish(do=Do.TUNE, only=("gc.freeze",)), ("tune", ("gc.freeze",)), "tuning"),
+        (Wish(do=Do.TUNE), ("tune", None), "tuning"),
+        (Wish(do=Do.PROBE), ("diagnose", "on"), "measuring again"),
+        (Wish(do=Do.DETACH), ("detach", None), "detached"),
+        (Wish(do=Do.CANCEL), ("cancel", None), "the tuner stops"),
+    ],
+    ids=lambda each: each.do.value if isinstance(each, Wish) else "",
+)
+def test_a_wish_is_done_on_a_connection_of_its_own(wish: Wish, call: object, said: str) -> None:
+    listener, hand = FakeClient(), FakeClient()
+    watcher = Watcher(listener, hand).start()
+    watcher.until(lambda view: view.why == "waiting for the interpreter")
+    listener.inbox.put(tui.snapshot())
+    watcher.until(lambda view: view.snapshot is not None)
+    told: SimpleQueue[str] = SimpleQueue()
+    watcher.source.wish(wish, told.put)
+    assert told.get(timeout=PATIENCE_S) == said
+    assert hand.calls == [call]
+    assert hand.left.wait(PATIENCE_S)
+    assert listener.calls == []
+    watcher.source.close()
+    listener.inbox.put(Ended(kind="detached", why="detached"))
+
+
+def test_a_wish_that_is_refused_says_why_and_the_next_is_done() -> None:
+    listener, first, second = FakeClient(), FakeClient(), FakeClient()
+    first.refusal = AutobrrrError("the job is being tuned", "cancel the tuning first")
+    watcher = Watcher(listener, first, second).start()
+    listener.inbox.put(tui.snapshot())
+    watcher.until(lambda view: view.snapshot is not None)
+    told: SimpleQueue[str] = SimpleQueue()
+    watcher.source.wish(Wish(do=Do.APPLY, remedy="x"), told.put)
+    watcher.source.wish(Wish(do=Do.PROBE), told.put)
+    watcher.source.wish(Wish(do=Do.PROBE), told.put)
+    said = [told.get(timeout=PATIENCE_S) for _ in range(3)]
+    assert said == [
+        "the job is being tuned; cancel the tuning first",
+        "measuring again",
+        "there is no session of this job any more",
+    ]
+    watcher.source.close()
+    listener.inbox.put(Ended(kind="detached", why="detached"))
+
+
+def test_a_meaning_is_asked_of_the_session() -> None:
+    listener, hand = FakeClient(), FakeClient()
+    watcher = Watcher(listener, hand).start()
+    listener.inbox.put(tui.snapshot())
+    watcher.until(lambda view: view.snapshot is not None)
+    told: SimpleQueue[Explained | str] = SimpleQueue()
+    watcher.source.explain("op_cost", told.put)
+    found = told.get(timeout=PATIENCE_S)
+    assert isinstance(found, Explained)
+    assert found.name == "op_cost"
+    watcher.source.close()
+    listener.inbox.put(Ended(kind="detached", why="detached"))
+
+
+def job_line(pid: int, rank: int, attached: bool = True, script: str = "train.py") -> JobLine:
+    return JobLine(pid=pid, script=script, rank=rank, torch="2", attached=attached, attachable=True, why=None)
+
+
+def test_other_ranks_are_found_among_the_sessions_that_are_there() -> None:
+    jobs = [
+        job_line(8091, 0),
+        job_line(8092, 1),
+        job_line(8093, 2, attached=False),
+        job_line(9000, 1, script="other.py"),
+    ]
+    joined: list[int] = []
+
+    def join(pid: int) -> FakeClient:
+        joined.append(pid)
+        return FakeClient(pid=pid)
+
+    siblings = Siblings(lambda: jobs, join)  # type: ignore[arg-type]
+    rank = tui.judged(snapshot=tui.snapshot(job=tui.job(rank=0, world_size=3)))
+    siblings._find(8091, "train.py")
+    siblings._ask()
+    siblings.close()
+    assert joined == [8092]
+    assert [each.rank for each in siblings.look(rank, 0.0)] == [0, 1]
+
+
+def test_a_job_of_one_rank_looks_for_no_others() -> None:
+    def never() -> list[JobLine]:
+        raise AssertionError
+
+    assert Siblings(never).look(tui.judged(), 0.0) == ()

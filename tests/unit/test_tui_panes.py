@@ -1,0 +1,169 @@
+"""Panes are pure: whatever a session says, the rows fit and the sums are right."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from autobrrr.records import Phases
+from autobrrr_tui import bars, figures
+from autobrrr_tui.panes import glance, job, tuning
+from autobrrr_tui.panes.ranks import strip
+from autobrrr_tui.rows import clipped, padded, plain, width_of, wrapped
+from autobrrr_tui.screens.session import PANES
+from autobrrr_tui.state import RankCell, Standing, View
+from support import tui
+
+VIEWS = {
+    "cpu": tui.judged(),
+    "measuring": tui.measuring(),
+    "tuning": tui.trying(),
+    "kept": tui.kept(),
+    "gpu": tui.gpu(),
+    "ranks": tui.ranks(),
+    "nothing": View(),
+    "ended": tui.judged(standing=Standing.ENDED, why="process 8091 ended"),
+}
+
+
+@given(st.lists(st.floats(0, 1e9), max_size=9), st.integers(0, 200))
+def test_the_parts_of_a_bar_sum_to_its_width(shares: list[float], cells: int) -> None:
+    found = bars.cells_of(shares, cells)
+    assert sum(found) == (cells if sum(shares) > 0 else 0)
+    assert all(each >= 0 for each in found)
+
+
+@given(st.text(max_size=60), st.integers(1, 40))
+def test_text_is_cut_and_filled_in_cells_not_characters(text: str, cells: int) -> None:
+    assert cell_len(clipped(text, cells)) <= cells
+    assert cell_len(padded(text, cells)) == cells
+
+
+@given(st.text(alphabet="ab 字", max_size=80), st.integers(2, 30), st.integers(1, 4))
+def test_wrapped_lines_fit_and_lose_nothing_silently(text: str, cells: int, most: int) -> None:
+    lines = wrapped(text, cells, most)
+    assert len(lines) <= most
+    assert all(cell_len(line) <= cells for line in lines)
+    if len(wrapped(text, cells)) > most:
+        assert lines[-1].endswith("…")
+
+
+@pytest.mark.parametrize("name", VIEWS)
+@pytest.mark.parametrize(("width", "height"), [(60, 16), (80, 24), (120, 40)])
+def test_the_glance_fits_without_scrolling(name: str, width: int, height: int) -> None:
+    body = height - 3 - len(job.banner(VIEWS[name], width)) - 1
+    page = glance.page(VIEWS[name], width, body)
+    assert len(page.rows) <= body
+    assert all(width_of(line) <= width for line in page.rows), [plain(line) for line in page.rows]
+
+
+@pytest.mark.parametrize("name", VIEWS)
+@pytest.mark.parametrize("mode", PANES)
+def test_every_mode_fits_in_width_at_eighty(name: str, mode: str) -> None:
+    for line in PANES[mode](VIEWS[name], 80, 20).rows:
+        assert width_of(line) <= 80, plain(line)
+
+
+def test_the_phase_bar_is_the_whole_step() -> None:
+    lines = [plain(line) for line in glance._phases(Phases(forward=30, backward=60, optimizer=10), 50)]
+    assert lines[0].count("▓") == 15
+    assert lines[0].count("█") == 30
+    assert lines[0].count("▞") == 5
+    assert "forward 30 %" in lines[1]
+    assert "= 100 ns" in " ".join(lines)
+    assert "data" not in " ".join(lines), "what was not measured is not shown as nothing"
+
+
+def test_a_share_that_was_not_measured_is_no_zero() -> None:
+    assert figures.share(None) == figures.duration(None) == figures.size(None) == "-"
+    assert figures.share(0.00001) == "<0.01 %"
+    assert (figures.share(0.0044), figures.share(0.31)) == ("0.44 %", "31 %")
+    assert (figures.duration(1_420_000), figures.clock(3_723e9), figures.size(61 << 30)) == (
+        "1.42 ms",
+        "1:02:03",
+        "61.0 GB",
+    )
+    assert figures.gain(1.31, [1.27, 1.35]) == "+31 % [27, 35]"
+
+
+def test_a_sparkline_keeps_small_noise_flat_and_shows_a_spike_and_a_hole() -> None:
+    line = bars.sparkline([100.0, 101.0, 99.0, None, 300.0], 10)
+    assert line[0] == line[1] == line[2] == "▄"
+    assert line[3:] == " █"
+    assert bars.sparkline([1.0] * 50, 10) == "▄" * 10
+    assert bars.sparkline([None], 5) == ""
+
+
+def test_columns_fill_from_below() -> None:
+    assert bars.columns([0.0, 50.0, 100.0], 2, 100.0) == ["  █", " ██"]
+
+
+def test_the_fit_is_drawn_through_its_points() -> None:
+    rows = [plain(line) for line in bars.plot([(1, 10.0), (2, 20.0)], (0.0, 10.0), 21, 5)]
+    assert rows[0].endswith("●")
+    assert rows[2].strip() == "··●··"
+    assert sum(line.count("●") for line in rows) == 2
+
+
+def test_a_gpu_is_described_by_the_units_in_its_names() -> None:
+    words = glance.device_words(
+        tui.snapshot(
+            device={"name": "H100", "power_w": 412.0, "sm_clock_mhz": 1755, "busy_share": 0.5, "fan": None}
+        )
+    )
+    assert words[:4] == ["H100", "power 412 W", "sm clock 1755 MHz", "busy 50 %"]
+    assert not any("fan" in word for word in words)
+
+
+def test_the_slowest_rank_is_marked_and_one_without_a_figure_is_not_counted() -> None:
+    cells = [RankCell(rank=0, pid=1, step_ns=5, regime=None), RankCell(rank=1, pid=2, step_ns=9, regime=None)]
+    text = " ".join(
+        text
+        for line in strip([*cells, RankCell(rank=2, pid=3, step_ns=None, regime=None)], 70)
+        for text, _, _ in line
+    )
+    assert "[1 9 ns slowest]" in text
+    assert "[2 -]" in text
+    assert "slowest" not in str(strip(cells[:1], 70))
+
+
+def test_thirty_two_ranks_still_take_two_lines() -> None:
+    many = [RankCell(rank=rank, pid=rank, step_ns=20_000_000 + rank, regime=None) for rank in range(32)]
+    lines = strip(many, 67)
+    assert len(lines) <= 2
+
+
+def test_a_wide_script_name_is_cut_in_cells() -> None:
+    facts = tui.job(script="/データ/訓練スクリプトの長い長い長い名前の例です.py")
+    for width in (60, 80, 120):
+        line = job.job_line(tui.judged(snapshot=tui.snapshot(job=facts)), width)
+        assert width_of(line) <= width
+        assert "訓練" in plain(line)
+
+
+def test_a_job_that_stands_still_is_said_to() -> None:
+    assert "no step has ended for 31 s" in job.activity(tui.judged(silent_s=31.0))
+    assert "no step" not in job.activity(tui.judged(silent_s=1.0))
+
+
+def test_remedies_show_what_became_of_them() -> None:
+    states = {line.key: line.state for line in tuning.lines(tui.trying())}
+    assert states == {
+        "optimizer.foreach": "undone",
+        "optimizer.fused": "trying",
+        "threads.intra_op(threads=2)": "waiting",
+        "precision.autocast": "by hand",
+        "batch.larger": "relaunch",
+    }
+    now = next(line for line in tuning.lines(tui.trying()) if line.state == "trying")
+    assert (now.achieved, now.interval, now.predicted) == (1.31, [1.27, 1.35], 1.67)
+    assert [line.state for line in tuning.lines(tui.kept())][:2] == ["kept", "undone"]
+
+
+def test_a_lever_that_nobody_listed_is_shown_with_its_token() -> None:
+    on = msgspec.structs.replace(tui.details(remedies=[]), **tui.fused_on())
+    lines = tuning.lines(tui.judged(details=on))
+    assert [(line.key, line.state, line.token) for line in lines] == [("optimizer.fused", "on", 1)]

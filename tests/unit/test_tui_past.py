@@ -1,0 +1,180 @@
+"""Session logs and recordings become the views they were; whatever is broken in them is left out."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autobrrr.errors import UsageError
+from autobrrr_tui import __main__ as demo
+from autobrrr_tui.past import Entry, Reader, read
+from autobrrr_tui.replay import ReplaySource
+from autobrrr_tui.source import Do, Wish
+from autobrrr_tui.state import Standing, View
+from support import tui
+
+
+def line(at_s: float, kind: str, body: object) -> bytes:
+    return msgspec.json.encode({"at": at_s, "kind": kind, "body": body}) + b"\n"
+
+
+def session() -> list[bytes]:
+    """As a sidecar writes it."""
+    return [
+        line(10.0, "attached", {"attach": {}}),
+        line(10.5, "snapshot", tui.measuring().snapshot),
+        line(12.0, "verdict", {"regime": "overhead", "confidence": "high", "reason": "Python"}),
+        line(13.0, "snapshot", tui.snapshot()),
+        line(20.0, "trial", tui.trial()),
+        line(30.0, "tuned", tui.tuned()),
+        line(31.0, "note", {"text": "gc.freeze was lost: it was taken off"}),
+        line(40.0, "history", tui.history()),
+        line(41.0, "ended", {"kind": "job ended", "why": "process 8091 ended", "left": []}),
+        line(41.0, "snapshot", tui.snapshot(levers=["optimizer.fused"], state="ended", final=True)),
+    ]
+
+
+def seen(source: ReplaySource) -> list[View]:
+    """Play it to its end, in this thread."""
+    views: list[View] = []
+    source._play(views.append)
+    return views
+
+
+def test_a_log_makes_the_view_that_the_session_ended_with() -> None:
+    reader = Reader()
+    reader.feed(session())
+    view = reader.view
+    assert (view.regime, view.pid, reader.ended) == ("overhead", 8091, "process 8091 ended")
+    assert view.tuned == tui.tuned()
+    assert [trial.outcome for trial in view.trials] == ["kept", "undone"]
+    assert view.details is not None
+    assert view.details.history == tui.history()
+    said = [(each.t_ns, each.text) for each in view.log]
+    assert (2_000_000_000, "regime: overhead (high): Python") in said
+    assert (21_000_000_000, "gc.freeze was lost: it was taken off") in said
+
+
+def test_the_switching_of_a_tuner_does_not_fill_the_log() -> None:
+    reader = Reader()
+    lines = [
+        line(1.0, "activity", {"text": "gc.freeze is on"}),
+        line(2.0, "snapshot", tui.snapshot(state="tuning", activity="tuning")),
+        *(line(2.0, "activity", {"text": "optimizer.fused is on"}) for _ in range(50)),
+        line(3.0, "activity", {"text": "optimizer.fused was lost: compiling"}),
+    ]
+    reader.feed(lines)
+    said = [each.text for each in reader.view.log]
+    assert said == ["gc.freeze is on", "optimizer.fused was lost: compiling"]
+
+
+def test_a_torn_line_costs_that_line_only() -> None:
+    lines = session()
+    lines[4] = lines[4][:40]
+    lines.insert(2, b"\xff\xfe garbage\n")
+    reader = Reader()
+    reader.feed(lines)
+    assert reader.view.tuned is not None
+    assert reader.ended
+
+
+@given(
+    st.lists(st.one_of(st.binary(max_size=40), st.sampled_from(session())), max_size=12), st.integers(0, 400)
+)
+def test_no_file_at_all_makes_it_raise(lines: list[bytes], cut: int) -> None:
+    reader = Reader()
+    reader.feed([each[: len(each) - cut % (len(each) + 1)] for each in lines] + lines)
+    assert isinstance(reader.view, View)
+
+
+@given(
+    st.sampled_from(
+        ["snapshot", "details", "trial", "tuned", "history", "ranks", "recipe", "note", "ended", "x"]
+    ),
+    st.dictionaries(
+        st.sampled_from(["text", "ranks", "pid", "why", "trials", "median_ns"]),
+        st.integers() | st.text() | st.none(),
+    ),
+)
+def test_an_entry_of_another_version_is_left_out(kind: str, body: dict[str, object]) -> None:
+    reader = Reader()
+    reader.take(Entry(at_s=0.0, kind=kind, body=body))
+    assert reader.view.snapshot is None
+
+
+def test_a_file_that_holds_no_session_says_so(tmp_path: Path) -> None:
+    for name, content in (("a.jsonl", b"{}\n"), ("b.jsonl.gz", b"no gzip"), ("c.jsonl", b"")):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(UsageError):
+            read(tmp_path / name)
+    with pytest.raises(UsageError, match="can't be read"):
+        read(tmp_path / "gone.jsonl")
+
+
+def test_a_log_and_a_packed_recording_read_alike(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b"".join(session()))
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b"".join(session())))
+    assert read(tmp_path / "a.jsonl") == read(tmp_path / "a.jsonl.gz")
+
+
+def test_the_end_of_a_session_is_shown_at_once(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b"".join(session()))
+    views = seen(ReplaySource(read(tmp_path / "a.jsonl"), title="a.jsonl"))
+    assert len(views) == 1
+    assert (views[0].standing, views[0].why) == (Standing.RECORDED, "a.jsonl, process 8091 ended")
+
+
+def test_a_played_session_waits_as_long_as_it_took_but_not_for_gaps(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b"".join(session()))
+    waits: list[float] = []
+
+    def wait(seconds: float) -> bool:
+        waits.append(seconds)
+        return False
+
+    views = seen(ReplaySource(read(tmp_path / "a.jsonl"), title="a", speed=2.0, wait=wait))
+    assert waits == [0.25, 0.75, 0.5, 2.5, 2.5, 0.5, 2.5, 0.5]
+    assert len(views) == len(waits) + 1
+    assert views[-1].tuned is not None
+
+
+def test_playing_ends_when_the_screen_leaves(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b"".join(session()))
+    source = ReplaySource(read(tmp_path / "a.jsonl"), title="a", speed=1.0)
+    source.close()
+    assert len(seen(source)) == 1
+
+
+def test_nothing_can_be_wished_of_the_past() -> None:
+    told: list[str] = []
+    ReplaySource([], title="a").wish(Wish(do=Do.TUNE), told.append)
+    assert told == ["this is a recorded session: there is no job"]
+
+
+def test_the_recording_that_ships_is_a_whole_session_of_a_real_job() -> None:
+    entries = read(demo.RECORDING)
+    reader = Reader()
+    for entry in entries:
+        reader.take(entry)
+    view = reader.view
+    assert view.snapshot is not None
+    assert view.snapshot.regime == "overhead"
+    assert view.snapshot.job is not None
+    assert view.tuned is not None
+    assert "optimizer.fused" in view.tuned.kept
+    assert view.details is not None
+    assert view.details.recipe is not None
+    assert len([entry for entry in entries if entry.kind == "snapshot"]) > 20
+    assert len(demo.RECORDING.read_bytes()) < 200_000
+
+
+def test_the_recording_names_no_place_of_the_machine_that_made_it() -> None:
+    text = json.dumps([entry.body for entry in read(demo.RECORDING)])
+    assert "/root" not in text
+    assert "/home" not in text

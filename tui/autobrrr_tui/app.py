@@ -1,0 +1,97 @@
+"""The app: one session, or the list of all; colours, the command palette, leaving.
+
+Everything that waits happens on threads of sources; this thread only draws.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from textual.app import App, SystemCommand
+from textual.binding import Binding
+from textual.screen import Screen
+
+from autobrrr_tui.screens.session import SessionScreen
+from autobrrr_tui.screens.top import Enter, ListJobs, TopScreen
+from autobrrr_tui.source import Source
+from autobrrr_tui.theme import is_light
+
+COMMANDS = (
+    ("Tune", "tune", "try the matching remedies on the running job"),
+    ("Pause or go on", "pause", "the tuner rests, or goes on"),
+    ("Apply", "apply", "switch the chosen remedy on"),
+    ("Undo", "undo", "switch a remedy off"),
+    ("Export recipe", "export", "write what is on as a recipe"),
+    ("Window", "window", "a few steps under the profiler"),
+    ("Probe", "probe", "measure again, with the batch probe"),
+    ("Detach", "detach", "undo everything and end the session"),
+    ("Help", "help", "all keys"),
+    ("Quit", "quit", "leave; the session goes on"),
+)
+
+
+class AutobrrrApp(App[None]):
+    """Shows `first`; further screens are put on top of it."""
+
+    CSS_PATH = "styles.tcss"
+    TITLE = "autobrrr"
+    BINDINGS = [Binding("ctrl+c", "leave", show=False, priority=True)]
+    ENABLE_COMMAND_PALETTE = True
+
+    def __init__(self, first: Screen[None], *, environ: Mapping[str, str] = os.environ) -> None:
+        super().__init__(ansi_color=True)
+        self._first = first
+        self.theme = "ansi-light" if is_light(environ) else "ansi-dark"
+
+    def on_mount(self) -> None:
+        self.push_screen(self._first)
+
+    def action_leave(self) -> None:
+        self.exit()
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """The command palette: everything that has a key, then light and dark."""
+        for title, action, help_text in COMMANDS:
+            run = getattr(screen, f"action_{action}", None)
+            if run is not None:
+                yield SystemCommand(title, help_text, run)
+        if isinstance(screen, SessionScreen):
+            for name in ("steps", "diagnosis", "tuning", "gaps", "recipe", "log", "glance"):
+                yield SystemCommand(
+                    f"Mode: {name}", f"show {name}", lambda name=name: screen.action_mode(name)
+                )
+        yield SystemCommand("Theme: dark", "colours for a dark terminal", lambda: self._wear("ansi-dark"))
+        yield SystemCommand("Theme: light", "colours for a light terminal", lambda: self._wear("ansi-light"))
+
+    def _wear(self, theme: str) -> None:
+        self.theme = theme
+
+
+def show(
+    source: Source,
+    *,
+    export_to: Path | None = None,
+    for_s: float | None = None,
+    leave_when_refused: bool = False,
+) -> None:
+    """Show one session until the user leaves, or the time is up.
+
+    Args:
+        export_to: The folder in which recipes are written; the working folder where it is None.
+        leave_when_refused: Leave at once where the session can't be opened: the caller says why.
+    """
+    screen = SessionScreen(
+        source, export_to=export_to or Path.cwd(), for_s=for_s, leave_when_refused=leave_when_refused
+    )
+    AutobrrrApp(screen).run()
+
+
+def show_top(list_jobs: ListJobs, enter: Enter) -> None:
+    """Show all jobs until the user leaves.
+
+    Args:
+        enter: Makes the source of the job with this pid.
+    """
+    AutobrrrApp(TopScreen(list_jobs, enter)).run()

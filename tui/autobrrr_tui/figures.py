@@ -1,0 +1,65 @@
+"""Figures as a person reads them; "-" where nothing was measured."""
+
+from __future__ import annotations
+
+NOT_MEASURED = "-"
+_TIMES = ((1e9, "s"), (1e6, "ms"), (1e3, "us"))
+_SIZES = ((1 << 40, "TB"), (1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "kB"))
+
+
+def duration(ns: float | None) -> str:
+    """Three digits and a unit: 1.42 ms."""
+    if ns is None:
+        return NOT_MEASURED
+    for scale, unit in _TIMES:
+        if abs(ns) >= scale:
+            return f"{digits(ns / scale)} {unit}"
+    return f"{ns:.0f} ns"
+
+
+def clock(ns: float | None) -> str:
+    """Time that passes: 0:42, 1:02:03."""
+    if ns is None:
+        return NOT_MEASURED
+    minutes, seconds = divmod(int(ns / 1e9), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+def share(part: float | None) -> str:
+    """A share in percent; small ones with the digits that tell them from nothing."""
+    if part is None:
+        return NOT_MEASURED
+    percent = 100 * part
+    if 0 < abs(percent) < 0.01:
+        return "<0.01 %"
+    return f"{percent:.2f} %" if 0 < abs(percent) < 1 else f"{percent:.0f} %"
+
+
+def size(count: float | None) -> str:
+    """Bytes: 612 MB."""
+    if count is None:
+        return NOT_MEASURED
+    for scale, unit in _SIZES:
+        if abs(count) >= scale:
+            return f"{digits(count / scale)} {unit}"
+    return f"{count:.0f} B"
+
+
+def factor(value: float | None) -> str:
+    """How many times as fast: 1.56x."""
+    return NOT_MEASURED if value is None else f"{value:.2f}x"
+
+
+def gain(value: float | None, bounds: list[float] | None = None) -> str:
+    """`+31 % [27, 35]` from factors on speed."""
+    if value is None:
+        return NOT_MEASURED
+    said = f"{100 * (value - 1):+.0f} %"
+    if bounds is None:
+        return said
+    return f"{said} [{100 * (bounds[0] - 1):.0f}, {100 * (bounds[1] - 1):.0f}]"
+
+
+def digits(value: float) -> str:
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"

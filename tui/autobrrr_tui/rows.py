@@ -1,0 +1,84 @@
+"""Rows of text with tones and clicks, as plain tuples: what panes make and the widget draws.
+
+A tone is a name that the theme turns into colours; without colours the words alone must do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rich.cells import cell_len, set_cell_size
+
+Tone = str
+Piece = tuple[str, Tone, str]  # text, tone, action on a click (or nothing)
+Row = tuple[Piece, ...]
+
+BLANK: Row = ()
+LABEL = 9  # cells of the names on the left
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """Rows of one pane. `picks`: row number -> name of what can be chosen there, in order."""
+
+    rows: list[Row]
+    picks: dict[int, str] = field(default_factory=dict)
+
+
+def piece(text: str, tone: Tone = "plain", action: str = "") -> Piece:
+    return (text, tone, action)
+
+
+def row(*pieces: Piece | str) -> Row:
+    """A row; bare strings are in the plain tone."""
+    return tuple((each, "plain", "") if isinstance(each, str) else each for each in pieces)
+
+
+def labelled(name: str, *pieces: Piece | str) -> Row:
+    """A row with a dim name on its left: `  step     4.2 ms`."""
+    return ((f"  {name:<{LABEL}}", "dim", ""), *row(*pieces))
+
+
+def heading(text: str) -> Row:
+    return row(piece(f"  {text}", "head"))
+
+
+def plain(line: Row) -> str:
+    """The text of a row, as a screen without colours shows it."""
+    return "".join(text for text, _, _ in line).rstrip()
+
+
+def width_of(line: Row) -> int:
+    """Cells, not characters: a wide character takes two."""
+    return sum(cell_len(text) for text, _, _ in line)
+
+
+def clipped(text: str, cells: int) -> str:
+    """At most so many cells; what is cut off is marked."""
+    if cell_len(text) <= cells:
+        return text
+    return set_cell_size(text, max(0, cells - 1)).rstrip() + "…" if cells > 0 else ""
+
+
+def padded(text: str, cells: int) -> str:
+    """Exactly so many cells."""
+    return set_cell_size(clipped(text, cells), cells)
+
+
+def wrapped(text: str, cells: int, most: int | None = None) -> list[str]:
+    """Words over lines of at most so many cells; the last line is cut where there are too many."""
+    lines: list[str] = []
+    line = ""
+    for word in text.split():
+        longer = f"{line} {word}" if line else word
+        if cell_len(longer) <= cells or not line:
+            line = longer
+        else:
+            lines.append(clipped(line, cells))
+            line = word
+    if line:
+        lines.append(clipped(line, cells))
+    if most is not None and len(lines) > most:
+        rest = " ".join(lines[most - 1 :])
+        lines = [*lines[: most - 1], clipped(rest, cells)] if most > 0 else []
+    return lines

@@ -1,0 +1,1 @@
+"""Whole screens: one session, all sessions, questions, things to read."""

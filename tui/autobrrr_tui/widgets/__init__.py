@@ -1,0 +1,1 @@
+"""The one widget that draws rows."""
