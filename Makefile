@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: setup demo check test format bench gpu clean
+.PHONY: setup demo check test format bench planted gpu clean
 
 setup: $(STAMP)
 
@@ -43,6 +43,21 @@ format: setup
 # Timings never stand in tests; each script prints a table. See benchmarks/README.md.
 bench: setup
 	$(BIN)/python -m benchmarks
+
+# Planted bottlenecks: first what is true of each job, then what `diagnose` says. Both go on where they stood.
+planted: setup
+	$(BIN)/python -m benchmarks.planted confirm
+	$(BIN)/python -m benchmarks.planted run
+
+# The same on a CUDA machine, from a bare checkout and with the python3 that is there: needs torch,
+# numpy, psutil, nvidia-ml-py, msgspec, tomli-w and isal; WHEELS=folder holds those of them that are missing.
+GPU_SITE := build/gpu-site
+gpu:
+	@if [ -n "$(WHEELS)" ]; then \
+	  $(PYTHON) -m pip install -q --no-index --no-deps --no-compile --upgrade --target $(GPU_SITE) $(WHEELS)/*.whl; \
+	fi
+	PYTHONPATH=$(GPU_SITE):$$PYTHONPATH $(PYTHON) -m benchmarks.planted confirm --table cuda
+	PYTHONPATH=$(GPU_SITE):$$PYTHONPATH $(PYTHON) -m benchmarks.planted run --table cuda
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

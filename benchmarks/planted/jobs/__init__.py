@@ -1,0 +1,1 @@
+"""One script a family of jobs: `python -m benchmarks.planted.jobs.NAME --knob value`."""

@@ -1,0 +1,43 @@
+"""Convolutions with BatchNorm: many channels fill the core, few channels leave it underfilled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from benchmarks.planted.loop import Loop, knobs
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    args = knobs(argv, channels=64, layers=3, batch=8, side=24, norm=1)
+    loop = Loop(args)
+    channels, batch, side = loop.size(args.channels, 2), loop.size(args.batch, 2), loop.size(args.side, 4)
+    layers: list[nn.Module] = [nn.Conv2d(3, channels, 3, padding=1)]
+    for _ in range(args.layers):
+        layers += [nn.Conv2d(channels, channels, 3, padding=1)]
+        layers += [nn.BatchNorm2d(channels)] if args.norm else []
+        layers += [nn.ReLU()]
+    model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 10))
+    model = model.to(loop.device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+    x = torch.randn(batch, 3, side, side, device=loop.device)
+    labels = torch.randint(0, 10, (batch,), device=loop.device)
+    pixels = batch * side * side
+    loop.works(
+        flops=2 * 9 * pixels * channels * (2 * 3 + 3 * args.layers * channels),
+        traffic_bytes=4 * pixels * channels * args.layers * (6 + 5 + (16 if args.norm else 0)),
+    )
+    for _ in loop:
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), labels)
+        loop.mark("forward")
+        loss.backward()
+        loop.mark("backward")
+        optimizer.step()
+        loop.mark("optimizer")
+
+
+if __name__ == "__main__":
+    main()

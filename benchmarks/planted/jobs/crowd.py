@@ -1,0 +1,49 @@
+"""A job that has to share its cores with other processes: nothing true can be said of its step."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from benchmarks.planted.loop import Loop, knobs
+
+SPIN = (
+    "import ctypes, os, time\n"
+    "ctypes.CDLL(None).prctl(1, 9)\n"
+    "end = time.monotonic() + float(os.sys.argv[1])\n"
+    "while time.monotonic() < end and os.getppid() == int(os.sys.argv[2]): sum(range(20000))\n"
+)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    args = knobs(argv, siblings=2, depth=20, width=32, batch=8)
+    loop = Loop(args)
+    width, batch = loop.size(args.width, 2), loop.size(args.batch, 1)
+    cores = sorted(os.sched_getaffinity(0))[-args.threads :]
+    os.sched_setaffinity(0, cores)
+    layers = [layer for _ in range(args.depth) for layer in (nn.Linear(width, width), nn.ReLU())]
+    model = nn.Sequential(*layers)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    x = torch.randn(batch, width)
+    words = [sys.executable, "-S", "-c", SPIN, str(args.seconds + 5), str(os.getpid())]
+    others = [subprocess.Popen(words) for _ in range(args.siblings)]
+    try:
+        for _ in loop:
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            loop.mark("model")
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+if __name__ == "__main__":
+    main()

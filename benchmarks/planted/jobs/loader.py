@@ -1,0 +1,91 @@
+"""A DataLoader in front of a small net: slow items (asleep, or at work in Python), slow collate, heavy
+augmentation with torch, with and without workers. `--width` turns it into a job whose loader is quick.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+from benchmarks.planted.loop import Loop, knobs
+
+Item = tuple[Tensor, Tensor]
+
+
+class Samples(Dataset[Item]):
+    """Rows that take their time."""
+
+    def __init__(self, width: int, asleep_us: float, parse: int, augment: int) -> None:
+        self.width, self.asleep_s = width, asleep_us * 1e-6
+        self.parse, self.augment = parse, augment
+        self.row = torch.randn(width)
+        self.text = " ".join(str(number * 37 % 1009) for number in range(max(1, parse)))
+        self.image = torch.rand(3, 64, 64)
+
+    def __len__(self) -> int:
+        return 10_000_000
+
+    def __getitem__(self, index: int) -> Item:
+        row = self.row
+        if self.asleep_s:
+            time.sleep(self.asleep_s)
+        if self.parse:
+            row = row + sum(int(word) for word in self.text.split()) * 1e-9
+        if self.augment:
+            image = self.image
+            for turn in range(self.augment):
+                image = torch.roll(image.flip(-1), turn, dims=-1) * 0.99 + 0.01
+                image = (image - image.mean(dim=(1, 2), keepdim=True)) / image.std(dim=(1, 2), keepdim=True)
+            row = row + image.mean()
+        return row, torch.tensor(index % 4)
+
+
+class Collate:
+    """Stacks rows, after a pause."""
+
+    def __init__(self, asleep_us: float) -> None:
+        self.asleep_s = asleep_us * 1e-6
+
+    def __call__(self, items: list[Item]) -> Item:
+        if self.asleep_s:
+            time.sleep(self.asleep_s)
+        return torch.stack([item[0] for item in items]), torch.stack([item[1] for item in items])
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    args = knobs(
+        argv, asleep_us=0.0, parse=0, augment=0, collate_us=0.0, workers=0, batch=16, width=32, depth=3
+    )
+    loop = Loop(args)
+    width = loop.size(args.width, 2)
+    layers = [layer for _ in range(args.depth) for layer in (nn.Linear(width, width), nn.ReLU())]
+    model = nn.Sequential(*layers, nn.Linear(width, 4)).to(loop.device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    loader = DataLoader(
+        Samples(width, args.asleep_us, args.parse, args.augment),
+        batch_size=loop.size(args.batch, 1) if args.width > 256 else args.batch,
+        num_workers=args.workers,
+        collate_fn=Collate(args.collate_us),
+    )
+    batches = iter(loader)
+    weights = args.depth * width * width
+    loop.works(flops=6 * args.batch * weights, traffic_bytes=4 * weights * 6)
+    for _ in loop:
+        x, labels = next(batches)
+        x, labels = x.to(loop.device), labels.to(loop.device)
+        loop.mark("input")
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), labels)
+        loop.mark("forward")
+        loss.backward()
+        loop.mark("backward")
+        optimizer.step()
+        loop.mark("optimizer")
+
+
+if __name__ == "__main__":
+    main()

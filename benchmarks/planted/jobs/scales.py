@@ -1,0 +1,52 @@
+"""A bag of parameters under an optimizer that loops over them: many small ones, or few huge ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.planted.loop import Loop, knobs
+
+PASSES = {"adamw": 20, "momentum": 6, "rmsprop": 12}
+
+
+class Scales(nn.Module):
+    """The sum of all parameters, each times an input."""
+
+    def __init__(self, tensors: int, size: int) -> None:
+        super().__init__()
+        self.scales = nn.ParameterList([nn.Parameter(torch.randn(size)) for _ in range(tensors)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.stack([scale[: len(x)].dot(x) for scale in self.scales])
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    args = knobs(argv, tensors=200, size=64, optimizer="adamw", foreach=0)
+    loop = Loop(args)
+    size = loop.size(args.size, 4)
+    model = Scales(args.tensors, size).to(loop.device)
+    optimizer: torch.optim.Optimizer
+    if args.optimizer == "adamw":
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=bool(args.foreach))
+    elif args.optimizer == "momentum":
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9, foreach=bool(args.foreach))
+    else:
+        optimizer = torch.optim.RMSprop(model.parameters(), lr=1e-4, foreach=bool(args.foreach))
+    x = torch.randn(min(size, 16), device=loop.device)
+    # The gradient is a zero-filled copy of the parameter: one write, one read.
+    loop.works(traffic_bytes=4 * args.tensors * size * (1 + PASSES[args.optimizer]))
+    for _ in loop:
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loop.mark("forward")
+        loss.backward()
+        loop.mark("backward")
+        optimizer.step()
+        loop.mark("optimizer")
+
+
+if __name__ == "__main__":
+    main()

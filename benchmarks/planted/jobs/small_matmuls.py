@@ -1,0 +1,48 @@
+"""Thousands of tiny matrices in one batched product: busy kernels, far below both roofs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.planted.loop import Loop, knobs
+
+
+class Products(nn.Module):
+    """x @ w, layer after layer, for every matrix of a batch."""
+
+    def __init__(self, layers: int, batch: int, side: int) -> None:
+        super().__init__()
+        self.weights = nn.ParameterList(
+            [nn.Parameter(torch.randn(batch, side, side) * 0.3) for _ in range(layers)]
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        for weight in self.weights:
+            x = torch.bmm(x, weight)
+        return x
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    args = knobs(argv, batch=2048, side=6, layers=4)
+    loop = Loop(args)
+    batch, side = loop.size(args.batch, 1), loop.size(args.side, 2)
+    model = Products(args.layers, batch, side).to(loop.device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    x = torch.randn(batch, side, side, device=loop.device)
+    cells = batch * side * side
+    loop.works(flops=6 * cells * side * args.layers, traffic_bytes=4 * cells * args.layers * (9 + 3))
+    for _ in loop:
+        optimizer.zero_grad()
+        loss = model(x).mean()
+        loop.mark("forward")
+        loss.backward()
+        loop.mark("backward")
+        optimizer.step()
+        loop.mark("optimizer")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""Pointwise operators just large enough to be split over threads, and more threads than they are worth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from benchmarks.planted.loop import Loop, knobs
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    args = knobs(argv, elements=40_000, links=40)
+    loop = Loop(args)
+    elements = loop.size(args.elements, 8)
+    gain = nn.Parameter(torch.ones(elements))
+    optimizer = torch.optim.SGD([gain], lr=1e-4)
+    x = torch.randn(elements)
+    loop.works(traffic_bytes=4 * elements * args.links * 8)
+    for _ in loop:
+        optimizer.zero_grad()
+        y = gain * x
+        for _ in range(args.links):
+            y = torch.relu(y)
+        loss = y.mean()
+        loop.mark("forward")
+        loss.backward()
+        loop.mark("backward")
+        optimizer.step()
+        loop.mark("optimizer")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""Rows on disk: one JSON object a line, so that a run that was broken off goes on where it stood.
+
+A row belongs to a revision: a digest over the sources of the product and of the planted jobs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "benchmarks" / "results"
+SOURCES = ("autobrrr", "benchmarks/planted")
+
+
+def revision(root: Path = ROOT) -> str:
+    """A digest over the sources as they lie there, committed or not."""
+    digest = hashlib.sha256()
+    for folder in SOURCES:
+        for path in sorted((root / folder).rglob("*.py")):
+            digest.update(str(path.relative_to(root)).encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def machine() -> dict[str, Any]:
+    """What the rows were measured on."""
+    import torch
+
+    model = next(
+        (
+            line.partition(":")[2].strip()
+            for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+            if line.startswith("model name")
+        ),
+        platform.machine(),
+    )
+    return {
+        "cores": os.cpu_count(),
+        "cpu": model,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+    }
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """All whole rows; a torn last line is left out."""
+    rows = []
+    if path.exists():
+        for line in path.read_text(encoding="utf-8").splitlines():
+            try:
+                rows.append(json.loads(line))
+            except ValueError:
+                continue
+    return rows
+
+
+def append(path: Path, row: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(row) + "\n")
+
+
+def latest(rows: Iterable[dict[str, Any]], of: str | None = None) -> list[dict[str, Any]]:
+    """The newest row of each case and repeat; of one revision, where one is given."""
+    newest: dict[tuple[str, int], dict[str, Any]] = {}
+    for row in rows:
+        if of is None or row.get("revision") == of:
+            newest[(row["case"], row.get("repeat", 0))] = row
+    return list(newest.values())

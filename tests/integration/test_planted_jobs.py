@@ -1,0 +1,107 @@
+"""Planted jobs as they are run: each one trains, times itself, is diagnosed, and leaves nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from benchmarks.planted.__main__ import main
+from benchmarks.planted.case import Case
+from benchmarks.planted.cases import CASES
+from benchmarks.planted.job_process import JobFailed, PlantedJob, timed
+from benchmarks.planted.results import ROOT
+from support.training import environment
+
+pytestmark = pytest.mark.integration
+
+IN_ONE_PROCESS = """
+import importlib, json, sys
+for module, words in json.loads(sys.argv[1]):
+    importlib.import_module(module).main([*words, "--hollow", "--steps", "4"])
+    print("done", module, *words, flush=True)
+"""
+DEEP = Case(
+    name="deep", job="mlp", truth="overhead", why="tiny layers", knobs={"depth": 4, "width": 8, "batch": 2}
+)
+
+
+@pytest.fixture
+def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    monkeypatch.chdir(ROOT)
+    return environment(tmp_path)
+
+
+def test_every_case_trains_its_steps_on_hollow_data(told: dict[str, str]) -> None:
+    once = {(case.module, *case.words({"threads": 1})): case for case in CASES if case.job != "crowd"}
+    jobs = [(case.module, case.words({"threads": 1})) for case in once.values()]
+    done = subprocess.run(
+        [sys.executable, "-c", IN_ONE_PROCESS, json.dumps(jobs)],
+        capture_output=True,
+        text=True,
+        env=told,
+        timeout=150,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.count("done") == len(jobs)
+
+
+def test_a_job_times_its_own_sections_and_counts_its_work(told: dict[str, str]) -> None:
+    found = timed(DEEP, told, seconds=0.2)
+    assert found.steps >= 12
+    assert sum(found.sections_ns.values()) == pytest.approx(found.step_ns)
+    assert {"forward", "backward", "optimizer"} <= set(found.sections_ns)
+    assert found.flops == 6 * 2 * 4 * 8 * 8 - 2 * 2 * 8 * 8
+
+
+def test_a_mixture_keeps_to_the_units_that_it_settled_on(told: dict[str, str]) -> None:
+    mixture = Case(
+        name="m", job="mixture", truth="mixed", why="half and half", knobs={"share": 0.5, "step_ms": 4.0}
+    )
+    settled = timed(mixture, told, seconds=0.2, over={"first_units": 7, "second_units": 3}).settled
+    assert (settled["first_units"], settled["second_units"]) == (7, 3)
+
+
+def test_a_job_that_cannot_train_says_so(told: dict[str, str]) -> None:
+    broken = Case(name="b", job="mlp", truth="overhead", why="no such knob", knobs={"optimizer": "none"})
+    with PlantedJob(broken, environment=told) as job, pytest.raises(JobFailed, match="KeyError"):
+        job.wait_for_training()
+
+
+def test_company_of_a_crowded_job_goes_with_it(told: dict[str, str]) -> None:
+    crowd = next(case for case in CASES if case.job == "crowd")
+    with PlantedJob(crowd, environment=told) as job:
+        job.wait_for_training()
+        company = psutil.Process(job.pid).children()
+        assert len(company) == 2
+        assert job.works_on()
+    _, alive = psutil.wait_procs(company, timeout=10)
+    assert not alive
+
+
+def test_a_diagnosed_case_gives_a_row_and_is_not_run_again(
+    told: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in told.items():
+        monkeypatch.setitem(os.environ, name, value)
+    words = ["run", "--only", "deep-tiny-mlp", "--for", "4", "--revision", "r", "--out", str(tmp_path)]
+    main(words)
+    main(words)
+    rows = [
+        json.loads(line)
+        for line in (tmp_path / "planted-cpu-run.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
+    assert len(rows) == 1
+    assert rows[0]["truth"] == "overhead"
+    assert rows[0]["verdict"] in ("overhead", "mixed", "unknown")
+    assert rows[0]["lives_on"]
+    assert rows[0]["left_behind"] == []
+    assert rows[0]["load"]["foreign_cores"] >= 0
+    assert "| **overhead** |" in capsys.readouterr().out
+    assert (tmp_path / "planted-cpu.md").exists()

@@ -1,0 +1,109 @@
+"""Scores, the matrix, and rows that survive a broken-off run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.planted import results
+from benchmarks.planted.load import LoadMeter
+from benchmarks.planted.matrix import Score, markdown, score, summary
+
+
+def row(truth: str, verdict: str | None, **more: Any) -> dict[str, Any]:
+    told = {} if verdict is None else {"verdict": verdict, "confidence": "high", "reason": "figures"}
+    load = {"foreign_cores": 0.1, "stolen_cores": 0.0, "average_1m": 1.0}
+    return {"case": f"{truth}-{verdict}", "truth": truth, "load": load, **told, **more}
+
+
+@pytest.mark.parametrize(
+    ("truth", "verdict", "expected"),
+    [
+        ("overhead", "overhead", "right"),
+        ("overhead", "unknown", "abstained"),
+        ("overhead", "mixed", "abstained"),
+        ("overhead", "memory", "wrong"),
+        ("mixed", "mixed", "right"),
+        ("mixed", "unknown", "right"),
+        ("mixed", "input", "wrong"),
+        ("unknown", "unknown", "right"),
+        ("unknown", "overhead", "wrong"),
+        ("overhead", None, "failed"),
+    ],
+)
+def test_only_another_named_regime_is_wrong(truth: str, verdict: str | None, expected: Score) -> None:
+    assert score(row(truth, verdict)) == expected
+
+
+def test_a_verdict_whose_job_did_not_live_on_is_a_failure() -> None:
+    assert score(row("input", "input", failed="the job did not live on")) == "failed"
+
+
+def test_abstentions_are_counted_among_the_unmixed_only() -> None:
+    rows = [row("input", "input"), row("input", "unknown"), row("mixed", "mixed"), row("unknown", "unknown")]
+    found = summary(rows)
+    assert (found["unmixed"], found["abstained"], found["right"]) == (2, 1, 3)
+    assert found["abstained_share"] == 0.5
+
+
+def test_the_table_shows_truth_against_verdict_and_why_something_was_not_named() -> None:
+    rows = [row("memory", "memory", first_named_s=2.5, first_high_s=3.0), row("memory", "unknown")]
+    confirmed = [
+        {"case": "memory-memory", "truth": "memory", "holds": True, "figure": "memory 90%"},
+        {"case": "memory-unknown", "truth": "memory", "holds": True, "figure": "memory 60%"},
+    ]
+    text = markdown(rows, confirmed, {"cores": 2})
+    assert "| truth | memory | unknown | failed |" in text
+    assert "| **memory** | 1 | 1 |  |" in text
+    assert "1 right, 1 abstained, 0 wrong, 0 failed" in text
+    assert "| memory 90% |" in text
+    assert "- `memory-unknown` (memory): abstained: figures" in text
+
+
+def test_a_truth_that_the_machine_disproved_counts_neither_as_right_nor_as_wrong() -> None:
+    confirmed = [{"case": "mixed-input", "truth": "mixed", "holds": False, "figure": "input 70%"}]
+    text = markdown([row("mixed", "input"), row("host", "host")], confirmed, {})
+    assert "1 runs: 1 right, 0 abstained, 0 wrong" in text
+    assert "**NOT CONFIRMED** input 70%" in text
+
+
+def test_a_truth_that_was_claimed_otherwise_when_it_was_measured_counts_as_not_measured() -> None:
+    confirmed = [{"case": "memory-memory", "truth": "compute", "holds": True, "figure": "compute 90%"}]
+    assert "not measured |" in markdown([row("memory", "memory")], confirmed, {})
+
+
+def test_rows_are_kept_by_case_and_repeat_and_a_torn_line_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "out" / "rows.jsonl"
+    for number, revision in enumerate(("old", "new", "new")):
+        results.append(path, {"case": "x", "revision": revision, "number": number})
+    results.append(path, {"case": "x", "repeat": 1, "revision": "new", "number": 3})
+    with path.open("a", encoding="utf-8") as file:
+        file.write('{"case": "y", "rev')
+    rows = results.read(path)
+    assert [one["number"] for one in results.latest(rows, "new")] == [2, 3]
+    assert results.latest(rows, "other") == []
+
+
+def test_a_revision_changes_with_any_source(tmp_path: Path) -> None:
+    for folder in results.SOURCES:
+        (tmp_path / folder).mkdir(parents=True)
+    source = tmp_path / "autobrrr" / "x.py"
+    source.write_text("1", encoding="utf-8")
+    before = results.revision(tmp_path)
+    assert before == results.revision(tmp_path)
+    source.write_text("2", encoding="utf-8")
+    assert before != results.revision(tmp_path)
+
+
+def test_foreign_load_is_what_the_machine_did_and_we_did_not(tmp_path: Path) -> None:
+    stat = tmp_path / "stat"
+    stat.write_text("cpu  100 0 100 900 0 0 0 0 0 0\n", encoding="ascii")
+    meter = LoadMeter(tmp_path)
+    stat.write_text("cpu  100 0 100 900 0 0 0 0 0 0\n", encoding="ascii")
+    assert meter.read().foreign_cores == 0
+    stat.write_text("cpu  900000 0 100 900 0 0 0 7 0 0\n", encoding="ascii")
+    load = meter.read()
+    assert load.foreign_cores > 1
+    assert load.stolen_cores > 0
