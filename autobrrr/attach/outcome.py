@@ -1,13 +1,17 @@
 """What preloaded agents report to `run`: one file of JSON lines for each process that armed itself.
 
-Lines are {"remedy", "status", "why"} while the plan is applied, and {"steps", "step_ns"} at the
-end. The command's own process counts; under a launcher the first local rank does.
+Lines are {"remedy", "status", "why"} while the plan is applied, and {"steps", "step_ns"} at the end. All
+processes are heard: a remedy counts once, and again where another process says otherwise. Step times are
+those of the command's own process, else of the first local rank that trained.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
+
+Line = dict[str, object]
 
 
 class Outcome:
@@ -16,47 +20,72 @@ class Outcome:
     Args:
         folder: The run's private folder.
         pid: The command's process.
+        planned: Names of the remedies that are to be applied.
     """
 
-    def __init__(self, folder: Path, pid: int) -> None:
+    def __init__(self, folder: Path, pid: int, planned: Iterable[str] = ()) -> None:
         self._folder, self._pid = folder, pid
-        self._file: Path | None = None
-        self._read_bytes = 0
-        self.remedies: list[dict[str, object]] = []
-        self.step_ns: dict[str, object] | None = None
+        self._planned = tuple(planned)
+        self._read_bytes: dict[Path, int] = {}
+        self._heard: set[tuple[object, object]] = set()
+        self._times: dict[Path, dict[str, object]] = {}
+        self.remedies: list[Line] = []
 
-    def news(self) -> list[dict[str, object]]:
+    @property
+    def step_ns(self) -> dict[str, object] | None:
+        """How long the steps of the run took."""
+        first = min(self._times, key=self._rank_of, default=None)
+        return None if first is None else self._times[first]
+
+    def news(self) -> list[Line]:
         """Remedies reported since the last call; an unfinished line waits for the next."""
-        if self._file is None:
-            self._file = self._choose()
-        if self._file is None:
-            return []
+        fresh: list[Line] = []
+        for file in sorted(self._folder.glob("outcome-*"), key=self._rank_of):
+            for line in self._lines(file):
+                if "remedy" in line and "status" in line:
+                    if (line["remedy"], line["status"]) not in self._heard:
+                        self._heard.add((line["remedy"], line["status"]))
+                        fresh.append(line)
+                elif isinstance(line.get("step_ns"), dict):
+                    self._times[file] = line["step_ns"]  # type: ignore[assignment]
+        self.remedies += fresh
+        return fresh
+
+    def missed(self) -> list[Line]:
+        """Planned remedies of which no process has said a word; to be asked when the command has ended."""
+        said = {line["remedy"] for line in self.remedies}
+        why = "it never got its chance: " + (
+            "the processes that came up were none of its script"
+            if self._read_bytes or any(self._folder.glob("outcome-*"))
+            else "no process of the command trained with torch"
+        )
+        fresh: list[Line] = [
+            {"remedy": name, "status": "refused", "why": why} for name in self._planned if name not in said
+        ]
+        self.remedies += fresh
+        return fresh
+
+    def _lines(self, file: Path) -> list[Line]:
         try:
-            with self._file.open("rb") as file:
-                file.seek(self._read_bytes)
-                data = file.read()
+            with file.open("rb") as opened:
+                opened.seek(self._read_bytes.get(file, 0))
+                data = opened.read()
         except OSError:
             return []
         whole = data[: data.rfind(b"\n") + 1]
-        self._read_bytes += len(whole)
-        fresh = []
+        self._read_bytes[file] = self._read_bytes.get(file, 0) + len(whole)
+        found = []
         for text in whole.splitlines():
             try:
                 line = json.loads(text)
             except ValueError:
                 continue
-            if not isinstance(line, dict):
-                continue
-            if "remedy" in line and "status" in line:
-                fresh.append(line)
-            elif isinstance(line.get("step_ns"), dict):
-                self.step_ns = line["step_ns"]
-        self.remedies += fresh
-        return fresh
+            if isinstance(line, dict):
+                found.append(line)
+        return found
 
-    def _choose(self) -> Path | None:
-        """Files are named outcome-LOCAL_RANK-PID."""
-        found = sorted(self._folder.glob("outcome-*"))
-        own = [file for file in found if file.name.endswith(f"-{self._pid}")]
-        first = [file for file in found if file.name.startswith("outcome-0-")]
-        return next(iter(own or first), None)
+    def _rank_of(self, file: Path) -> tuple[bool, int, str]:
+        """Files are named outcome-LOCAL_RANK-PID; the command's own comes first."""
+        parts = file.name.split("-")
+        rank = parts[1] if len(parts) > 1 and parts[1].isdigit() else "0"
+        return not file.name.endswith(f"-{self._pid}"), int(rank), file.name

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from autobrrr import paths
@@ -41,18 +41,32 @@ def run(args: argparse.Namespace) -> int:
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
     if not command:
         raise UsageError("no command given", "autobrrr run [--recipe FILE] -- python train.py")
-    plan: dict[str, object] | None = None
+    order = Order(plan=None, command=command, variables={})
     if args.recipe is not None:
-        plan, command = _with_recipe(args.recipe, command, strict=args.strict)
-    prepared = preload.prepare(plan, os.environ, paths.runtime_dir())
+        order = _with_recipe(args.recipe, command, strict=args.strict)
+    prepared = preload.prepare(order.plan, {**os.environ, **order.variables}, paths.runtime_dir())
     try:
-        return _supervise(prepared, command, strict=args.strict, as_json=args.json)
+        return _supervise(prepared, order, strict=args.strict, as_json=args.json)
     finally:
         prepared.remove()
 
 
-def _with_recipe(file: Path, command: list[str], *, strict: bool) -> tuple[dict[str, object], list[str]]:
-    """The plan for the agent, and the command with the recipe's flags.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What to start, with which variables, and what its agents apply."""
+
+    plan: dict[str, object] | None
+    command: list[str]
+    variables: dict[str, str]
+
+    @property
+    def planned(self) -> list[str]:
+        remedies = [] if self.plan is None else self.plan["remedies"]
+        return [str(each["name"]) for each in remedies] if isinstance(remedies, list) else []
+
+
+def _with_recipe(file: Path, command: list[str], *, strict: bool) -> Order:
+    """The plan for the agent, the command with the recipe's flags, the variables it starts with.
 
     Raises:
         UsageError: the recipe is not valid, or (`strict`) does not fit this machine or script.
@@ -60,40 +74,31 @@ def _with_recipe(file: Path, command: list[str], *, strict: bool) -> tuple[dict[
     from autobrrr import recipe
 
     loaded = recipe.load(file)
-    for misfit in recipe.misfits(loaded, recipe.here(script_of(command))):
+    script = recipe.script_of(command)
+    now = recipe.here(script)
+    unknown = recipe.unknown_flags(script, loaded.args)
+    said = [
+        *recipe.misfits(loaded, now),
+        *(f"{flag} is left out: {script} has no such flag" for flag in unknown),
+    ]
+    for misfit in said:
         if strict:
             raise UsageError(f"{file}: {misfit}", "leave out --strict to apply the rest")
         print(f"autobrrr: {file}: {misfit}", file=sys.stderr)
-    return recipe.plan(loaded), with_flags(command, loaded.args)
+    left_out = recipe.unavailable(loaded, now)
+    flags = {flag: value for flag, value in loaded.args.items() if flag not in unknown}
+    plan = recipe.plan(loaded, left_out)
+    if script is not None:
+        plan["script"] = None  # it has been looked at; else each process that trains compares itself
+    return Order(
+        plan=plan,
+        command=recipe.with_flags(command, flags),
+        variables=recipe.environment(loaded, os.environ, left_out),
+    )
 
 
-def script_of(command: Sequence[str]) -> str | None:
-    """The script that a command runs, also under a launcher: its first Python file."""
-    return next((word for word in command if word.endswith(".py")), None)
-
-
-def with_flags(command: Sequence[str], flags: Mapping[str, object]) -> list[str]:
-    """The command with each flag's value replaced where the flag stands, else appended.
-
-    True is the flag alone; False and None take it away.
-    """
-    words = list(command)
-    for flag, value in flags.items():
-        at = next((i for i, word in enumerate(words) if word == flag or word.startswith(f"{flag}=")), None)
-        alone = isinstance(value, bool) or value is None
-        if at is None:
-            if value is not None and value is not False:
-                words += [flag] if alone else [flag, str(value)]
-        elif value is None or value is False:
-            del words[at]
-        elif not alone and words[at] == flag:
-            words[at + 1 : at + 2] = [str(value)]
-        elif not alone:
-            words[at] = f"{flag}={value}"
-    return words
-
-
-def _supervise(prepared: preload.Prepared, command: list[str], *, strict: bool, as_json: bool) -> int:
+def _supervise(prepared: preload.Prepared, order: Order, *, strict: bool, as_json: bool) -> int:
+    command = order.command
     watched = {signal.SIGCHLD, *_FORWARDED}
     earlier = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
     try:
@@ -105,7 +110,7 @@ def _supervise(prepared: preload.Prepared, command: list[str], *, strict: bool, 
         threading.Thread(
             target=preload.furnish, args=(prepared, command[0], os.environ, cache), daemon=True
         ).start()
-        told = outcome.Outcome(prepared.folder, pid)
+        told = outcome.Outcome(prepared.folder, pid, order.planned)
         status, refused = _watch(pid, watched, told, strict=strict, quiet=as_json)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, earlier)
@@ -135,7 +140,10 @@ def _watch(
         if came is not None and came.si_signo in _FORWARDED and came.si_code != _SI_KERNEL:
             os.kill(pid, came.si_signo)
         ended, status = os.waitpid(pid, os.WNOHANG)
-        for line in told.news():
+        fresh = told.news()
+        if ended and os.waitstatus_to_exitcode(status) == 0:
+            fresh += told.missed()  # of a command that failed itself this says nothing
+        for line in fresh:
             why = f": {line['why']}" if line.get("why") else ""
             if not quiet:
                 print(f"autobrrr: {line['status']} {line['remedy']}{why}", file=sys.stderr, flush=True)

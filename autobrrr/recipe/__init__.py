@@ -4,9 +4,10 @@ A recipe names remedies of the registry and their options, flags of the script, 
 measured. It holds no code.
 """
 
-from autobrrr.recipe.apply import live_remedies, plan
+from autobrrr.recipe.apply import environment, live_remedies, plan
 from autobrrr.recipe.contents import Chosen, Match, Measured, Recipe
-from autobrrr.recipe.fit import Here, here, misfits
+from autobrrr.recipe.fit import Here, here, misfits, unavailable
+from autobrrr.recipe.flags import script_of, unknown_flags, with_flags
 from autobrrr.recipe.read import load, parse
 from autobrrr.recipe.shipped import shipped
 from autobrrr.recipe.write import dump, from_tuning
@@ -18,6 +19,7 @@ __all__ = [
     "Measured",
     "Recipe",
     "dump",
+    "environment",
     "from_tuning",
     "here",
     "live_remedies",
@@ -25,5 +27,9 @@ __all__ = [
     "misfits",
     "parse",
     "plan",
+    "script_of",
     "shipped",
+    "unavailable",
+    "unknown_flags",
+    "with_flags",
 ]

@@ -6,10 +6,13 @@ import fnmatch
 import importlib.metadata
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from autobrrr.recipe.contents import Recipe
+from autobrrr.remedies.catalog import REGISTRY
+from autobrrr.remedies.registry import Refused
 
 _CLAUSE = re.compile(r"(>=|<=|==|!=|>|<)\s*(\d{1,9}(?:\.\d{1,9}){0,3})(\.\*)?")
 
@@ -22,6 +25,7 @@ class Here:
     device: str | None = None
     torch: str | None = None
     cores: int | None = None
+    environment: Mapping[str, str] | None = None
 
 
 def here(script: str | None = None, root: Path = Path("/")) -> Here:
@@ -36,6 +40,7 @@ def here(script: str | None = None, root: Path = Path("/")) -> Here:
         device="cuda" if gpu else "cpu",
         torch=version,
         cores=len(os.sched_getaffinity(0)),
+        environment=os.environ,
     )
 
 
@@ -56,6 +61,24 @@ def misfits(recipe: Recipe, now: Here) -> list[str]:
             found.append(
                 f"line {chosen.line}: {chosen.name} asks for {threads} threads, here are {now.cores} CPUs"
             )
+    for name, why in unavailable(recipe, now).items():
+        line = next(chosen.line for chosen in recipe.remedies if chosen.name == name)
+        found.append(f"line {line}: {name} is left out: {why}")
+    return found
+
+
+def unavailable(recipe: Recipe, now: Here) -> dict[str, str]:
+    """Remedies that can't be had here, whatever the job is, each with the reason."""
+    found = {}
+    for chosen in recipe.remedies:
+        remedy = REGISTRY[chosen.name]
+        if "cuda" in remedy.needs and now.device == "cpu":
+            found[chosen.name] = "there is no GPU here"
+        elif remedy.environment is not None and now.environment is not None:
+            try:
+                remedy.environment(remedy.option_values(chosen.options), now.environment)
+            except Refused as refused:
+                found[chosen.name] = str(refused)
     return found
 
 

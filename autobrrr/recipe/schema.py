@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from autobrrr.recipe.contents import SCHEMA
 from autobrrr.remedies.catalog import REGISTRY
 from autobrrr.remedies.registry import CLASSES, Option, Remedy
@@ -54,7 +56,18 @@ def _table(properties: dict[str, Node]) -> Node:
 
 def _remedy(remedy: Remedy) -> Node:
     options = _table({option.name: _option(option) for option in remedy.options})
-    return {"description": f"{remedy.doc} Class: {remedy.cls}.", "oneOf": [{"const": True}, options]}
+    return {"description": _said(remedy), "oneOf": [{"const": True}, options]}
+
+
+def _said(remedy: Remedy) -> str:
+    """What it does, when, and to the numbers."""
+    when = {
+        "live": "at once",
+        "next_epoch": "from the next epoch on",
+        "relaunch": "from the start of a run only",
+    }
+    needs = f" Needs {', '.join(remedy.needs)}." if remedy.needs else ""
+    return f"{remedy.doc} Works {when[remedy.reach]}. Class: {remedy.cls}.{needs}"
 
 
 def _option(option: Option) -> Node:
@@ -87,7 +100,7 @@ def template() -> str:
         "[remedies]",
     ]
     for name, remedy in REGISTRY.items():
-        lines.append(f"# {remedy.doc} Class: {remedy.cls}.")
+        lines.append(f"# {_said(remedy)}")
         options = ", ".join(f"{option.name} = {_example(option)}" for option in remedy.options)
         lines.append(f'# "{name}" = {{ {options} }}' if options else f'# "{name}" = true')
     lines += [
@@ -111,7 +124,7 @@ def template() -> str:
 
 def _example(option: Option) -> str:
     if option.default is not None:
-        return str(option.default).lower()
+        return json.dumps(option.default)
     if option.choices:
         return f'"{option.choices[0]}"'
     return "true" if option.kind == "bool" else f"{option.low or 1:g}"

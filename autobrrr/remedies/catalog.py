@@ -2,9 +2,43 @@
 
 from __future__ import annotations
 
-from . import garbage, optimizer_foreach, optimizer_fused, threads
+from . import (
+    attention,
+    batch_size,
+    compile,
+    ddp_arguments,
+    garbage,
+    host_affinity,
+    host_environment,
+    host_malloc,
+    layout,
+    loader_cache,
+    loader_workers,
+    optimizer_foreach,
+    optimizer_fused,
+    precision,
+    recompute,
+    threads,
+)
 from .registry import REGISTRY
 
-FAMILIES = (optimizer_fused, optimizer_foreach, threads, garbage)
+FAMILIES = (
+    optimizer_fused,
+    optimizer_foreach,
+    threads,
+    garbage,
+    host_malloc,
+    host_affinity,
+    host_environment,
+    loader_workers,
+    loader_cache,
+    batch_size,
+    ddp_arguments,
+    compile,
+    layout,
+    attention,
+    precision,
+    recompute,
+)
 
 __all__ = ["FAMILIES", "REGISTRY"]

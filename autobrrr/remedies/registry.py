@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 Undo = Callable[[], None]
 Apply = Callable[["Job", Mapping[str, object]], Undo]
 ClassFor = Callable[["Job"], str]
+Release = Callable[[ModuleType], None]
+Environment = Callable[[Mapping[str, object], Mapping[str, str]], dict[str, str]]
 
 CLASSES = ("bitwise", "rounding", "stream", "changes-training")
 REACHES = ("live", "next_epoch", "relaunch")
@@ -23,6 +26,26 @@ REACHES = ("live", "next_epoch", "relaunch")
 
 class Refused(Exception):
     """The remedy does not fit this job; the message says why. Nothing was changed."""
+
+
+class Watched:
+    """An undo that goes on looking at what was applied.
+
+    Args:
+        undo: As any other.
+        trouble: Asked at step boundaries: why the remedy must be undone after all; None while it is well.
+        cls: The class with the options as given, where they widen it.
+    """
+
+    def __init__(
+        self, undo: Undo, trouble: Callable[[], str | None] = lambda: None, cls: str | None = None
+    ) -> None:
+        self._undo = undo
+        self.trouble = trouble
+        self.cls = cls
+
+    def __call__(self) -> None:
+        self._undo()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +95,13 @@ class Remedy:
     options: tuple[Option, ...] = ()
     class_for: ClassFor | None = field(default=None)  # may widen the class for a given job
     rare: bool = False  # acts on rare long steps: judged by plain means over longer blocks
+    needs: tuple[str, ...] = ()  # what must be there: "cuda"
+    environment: Environment | None = None  # variables to start the job with: (options, environment) -> more
+    unproven: bool = False  # never run on the device it is for: only where it is asked for by name
+    only_named: bool = False  # buys something else than speed: only where it is asked for by name
+    warm_up_steps: int = 0  # steps that a first switching on may take long; they are its price
+    price_s: float = 0.0  # what those steps usually take
+    release: Release | None = None  # at the end of a session: lets go of what the next apply would need
 
     def class_on(self, job: Job) -> str:
         """The exactness class on this job."""
@@ -111,6 +141,13 @@ def remedy(
     options: tuple[Option, ...] = (),
     class_for: ClassFor | None = None,
     rare: bool = False,
+    needs: tuple[str, ...] = (),
+    environment: Environment | None = None,
+    unproven: bool = False,
+    only_named: bool = False,
+    warm_up_steps: int = 0,
+    price_s: float = 0.0,
+    release: Release | None = None,
 ) -> Callable[[Apply], Apply]:
     """Enter a function into the table.
 
@@ -135,6 +172,13 @@ def remedy(
             options=options,
             class_for=class_for,
             rare=rare,
+            needs=needs,
+            environment=environment,
+            unproven=unproven,
+            only_named=only_named,
+            warm_up_steps=warm_up_steps,
+            price_s=price_s,
+            release=release,
         )
         return apply
 

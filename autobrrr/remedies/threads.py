@@ -1,4 +1,4 @@
-"""`threads.intra_op`: how many threads one operator may use on the CPU.
+"""How many threads work on the CPU: `threads.intra_op` inside one operator, `threads.inter_op` beside it.
 
 On tiny tensors waking threads costs more than they bring: one thread is faster. On large ones
 every physical core helps, a second thread on the same core seldom.
@@ -7,9 +7,10 @@ every physical core helps, a second thread on the same core seldom.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from .process_value import switch
 from .registry import Option, Refused, Undo, remedy
 
 if TYPE_CHECKING:
@@ -39,19 +40,36 @@ def intra_op(job: Job, options: Mapping[str, object]) -> Undo:
         wanted = physical_cores()
     if isinstance(wanted, bool) or not isinstance(wanted, int) or not 1 <= wanted <= 4096:
         raise Refused(f"threads = {wanted!r}: a whole number from 1 to 4096")
-    before = job.torch.get_num_threads()
-    if before == wanted:
+    torch = job.torch
+    if torch.get_num_threads() == wanted:
         raise Refused(f"the job uses {wanted} {'thread' if wanted == 1 else 'threads'} already")
-    set_threads: Callable[[int], None] = job.torch.set_num_threads
-    current = job.torch.get_num_threads
-    set_threads(wanted)
+    return switch(torch.get_num_threads, torch.set_num_threads, wanted)
 
-    def undo() -> None:
-        # Somebody else may have changed it meanwhile: theirs then.
-        if current() == wanted:
-            set_threads(before)
 
-    return undo
+@remedy(
+    "threads.inter_op",
+    treats=("overhead", "compute"),
+    reach="relaunch",
+    cls="bitwise",
+    doc="Set how many operators may run beside each other, before the first one does.",
+    undo_safe=False,
+    targets=("torch.num_interop_threads",),
+    options=(Option(name="threads", kind="int", default=1, low=1, high=4096, doc="Number of such threads."),),
+)
+def inter_op(job: Job, options: Mapping[str, object]) -> Undo:
+    wanted = options.get("threads", 1)
+    if isinstance(wanted, bool) or not isinstance(wanted, int) or not 1 <= wanted <= 4096:
+        raise Refused(f"threads = {wanted!r}: a whole number from 1 to 4096")
+    torch = job.torch
+    if torch.get_num_interop_threads() == wanted:
+        raise Refused(f"the job uses {wanted} already")
+    if job.optimizers or job.roots:
+        raise Refused("the job has begun to train: torch takes no other number any more")
+    try:
+        torch.set_num_interop_threads(wanted)
+    except RuntimeError as error:
+        raise Refused(str(error).splitlines()[0][:160]) from None
+    return lambda: None
 
 
 def physical_cores(root: str = "/sys/devices/system/cpu") -> int:

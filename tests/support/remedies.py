@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 from torch import nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, TensorDataset
 
 from autobrrr.agent.job import Job
+from autobrrr.remedies import host_malloc
 
 MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
@@ -33,6 +38,47 @@ OPTIMIZERS: dict[str, MakeOptimizer] = {
 }
 
 
+class Residual(nn.Module):
+    """A block that a net repeats."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.up, self.down = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+        self.drop = nn.Dropout(0.1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.drop(self.down(functional.gelu(self.up(self.norm(x)))))
+
+
+class Attention(nn.Module):
+    """Sequences made of features, that look at each other."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.project = nn.Linear(width, 3 * width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.project(x).view(len(x), 4, -1).chunk(3, dim=-1)
+        return functional.scaled_dot_product_attention(q, k, v).flatten(1)
+
+
+MODELS: dict[str, Callable[[], nn.Module]] = {
+    "plain": lambda: nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Dropout(0.2), nn.Linear(64, 4)),
+    "blocks": lambda: nn.Sequential(*(Residual(16) for _ in range(3)), nn.Linear(16, 4)),
+    "attention": lambda: nn.Sequential(Attention(16), nn.Linear(16, 4)),
+    "images": lambda: nn.Sequential(
+        nn.Unflatten(1, (4, 2, 2)),
+        nn.Conv2d(4, 8, 3, padding=1, bias=False),  # under a norm its gradient would be noise
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.Conv2d(8, 8, 3, padding=1),
+        nn.Flatten(),
+        nn.Linear(32, 4),
+    ),
+}
+
+
 @dataclass
 class Training:
     """A net with dropout, its optimizer, and the job as the agent would know it."""
@@ -41,6 +87,7 @@ class Training:
     optimizer: torch.optim.Optimizer
     job: Job
     device: str
+    loaders: list[DataLoader[object]] = field(default_factory=list)
 
     def train(self, steps: int) -> None:
         for _ in range(steps):
@@ -50,10 +97,23 @@ class Training:
             self.optimizer.step()
 
 
-def training(optimizer: str = "AdamW", *, device: str = "cpu", dtype: torch.dtype | None = None) -> Training:
+def training(
+    optimizer: str = "AdamW", *, device: str = "cpu", dtype: torch.dtype | None = None, model: str = "plain"
+) -> Training:
     """Make the loop, with two steps done; always from the same seed."""
+    return loop_of(MODELS[model], optimizer, device=device, dtype=dtype)
+
+
+def loop_of(
+    make: Callable[[], nn.Module],
+    optimizer: str = "AdamW",
+    *,
+    device: str = "cpu",
+    dtype: torch.dtype | None = None,
+) -> Training:
+    """The same around any model that takes 16 features."""
     torch.manual_seed(3)
-    model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Dropout(0.2), nn.Linear(64, 4)).to(device)
+    model = make().to(device)
     if dtype is not None:
         model = model.to(dtype)
     made = OPTIMIZERS[optimizer](list(model.parameters()))
@@ -62,6 +122,10 @@ def training(optimizer: str = "AdamW", *, device: str = "cpu", dtype: torch.dtyp
     loop.train(2)
     job.saw_optimizer(made)
     job.saw_root(model)
+    data = TensorDataset(torch.arange(40.0).reshape(20, 2))
+    loop.loaders += [DataLoader(data, batch_size=4, num_workers=workers) for workers in (0, 1)]
+    for loader in loop.loaders:
+        job.saw_loader(loader)
     return loop
 
 
@@ -82,8 +146,31 @@ def picture(loop: Training) -> dict[str, object]:
         "modules": [list(vars(module)) for module in loop.model.modules()],
         "random": torch.get_rng_state().tolist(),
         "threads": torch.get_num_threads(),
+        "environment": dict(os.environ),
+        "children": Path("/proc/thread-self/children").read_text().split(),
+        "modes": (
+            torch.get_float32_matmul_precision(),
+            torch.backends.cuda.flash_sdp_enabled(),
+            torch.backends.cuda.math_sdp_enabled(),
+        ),
+        "marks": [list(vars(parameter)) for parameter in loop.model.parameters()],
+        "loaders": [list(vars(loader).items()) for loader in loop.loaders],
+        "loading": DataLoader.__dict__["__iter__"],
+        "cpus": sorted(os.sched_getaffinity(0)),
+        "malloc": large_blocks_are_mappings(),
         "gc": (gc.isenabled(), gc.get_threshold(), gc.get_freeze_count() > 2000),
     }
+
+
+def large_blocks_are_mappings() -> bool:
+    """Whether glibc maps a block of 48 MiB for itself, as it does unless it is told otherwise."""
+    libc = host_malloc.glibc()
+    block = libc.malloc(48 << 20)
+    assert block is not None
+    try:
+        return bool(libc.size_word(block) & 2)
+    finally:
+        libc.free(block)
 
 
 def _plain(value: object) -> object:

@@ -14,8 +14,8 @@ import pytest
 
 from autobrrr.attach import outcome, preload
 from autobrrr.attach.place import Place
-from autobrrr.cli import run
 from autobrrr.errors import CannotAttach, TargetGone
+from autobrrr.recipe import with_flags
 from support.fake_proc import FakeProc
 
 _spec = importlib.util.spec_from_file_location("preload_site", preload.SITE / "sitecustomize.py")
@@ -87,7 +87,7 @@ def test_a_forked_child_is_not_armed(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_flags_of_a_recipe_replace_or_follow(flags: dict[str, object], became: list[str]) -> None:
-    assert run.with_flags(["train.py", "--lr", "1", "--workers=2", "--amp"], flags) == became
+    assert with_flags(["train.py", "--lr", "1", "--workers=2", "--amp"], flags) == became
 
 
 def test_the_interpreter_behind_a_command(tmp_path: Path) -> None:
@@ -120,13 +120,29 @@ def test_outcomes_are_read_as_they_come(tmp_path: Path) -> None:
     assert told.step_ns == {"count": 9}
 
 
-def test_the_commands_own_process_counts_else_the_first_rank(tmp_path: Path) -> None:
-    (tmp_path / "outcome-1-50").write_text('{"remedy": "one", "status": "applied"}\n')
-    assert outcome.Outcome(tmp_path, 77).news() == []
-    (tmp_path / "outcome-0-60").write_text('{"remedy": "zero", "status": "applied"}\n')
-    assert outcome.Outcome(tmp_path, 77).news()[0]["remedy"] == "zero"
-    (tmp_path / "outcome-0-77").write_text('{"remedy": "own", "status": "applied"}\n')
-    assert outcome.Outcome(tmp_path, 77).news()[0]["remedy"] == "own"
+def test_every_process_is_heard_and_a_remedy_counts_once_unless_they_differ(tmp_path: Path) -> None:
+    told = outcome.Outcome(tmp_path, 77)
+    for rank in (1, 0):
+        (tmp_path / f"outcome-{rank}-6{rank}").write_text(
+            '{"remedy": "one", "status": "applied"}\n' + json.dumps({"step_ns": {"count": 10 + rank}}) + "\n"
+        )
+    assert len(told.news()) == 1
+    assert told.step_ns == {"count": 10}
+    (tmp_path / "outcome-1-61").open("a").write('{"remedy": "two", "status": "refused", "why": "x"}\n')
+    (tmp_path / "outcome-0-77").write_text(json.dumps({"step_ns": {"count": 5}}) + "\n")
+    assert [line["remedy"] for line in told.news()] == ["two"]
+    assert told.step_ns == {"count": 5}
+
+
+def test_what_no_process_has_said_a_word_about_never_got_its_chance(tmp_path: Path) -> None:
+    told = outcome.Outcome(tmp_path, 77, ["one", "two"])
+    assert next(line["why"] for line in told.missed()).endswith(
+        "no process of the command trained with torch"
+    )
+    again = outcome.Outcome(tmp_path, 77, ["one", "two"])
+    (tmp_path / "outcome-0-77").write_text('{"remedy": "one", "status": "applied"}\n')
+    again.news()
+    assert [(line["remedy"], line["status"]) for line in again.missed()] == [("two", "refused")]
 
 
 def test_a_preloaded_agent_is_found_by_pid_and_start_time(tmp_path: Path) -> None:

@@ -16,7 +16,16 @@ from autobrrr.tuner.live import tune
 from autobrrr.tuner.settings import TuneSettings
 from support.tuner import Effect, SimulatedJob
 
-SHIPPED = ("bitwise-only", "cpu-only", "tiny-model-host-bound")
+SHIPPED = (
+    "bitwise-only",
+    "cpu-only",
+    "ddp-small-buckets",
+    "inference-heavy-rl",
+    "input-bound-images",
+    "memory-bound-pointwise",
+    "small-batch-transformer",
+    "tiny-model-host-bound",
+)
 
 
 def words(*given: str) -> argparse.Namespace:
@@ -124,12 +133,13 @@ def test_validate_looks_at_all_files_before_it_fails(
     bad.write_text("schema = 7")
     with pytest.raises(UsageError, match=r"bad\.toml:1: schema 7"):
         cli.run(words("validate", str(bad), "cpu-only"))
-    assert "cpu-only: valid, 2 remedies" in capsys.readouterr().out
+    assert "cpu-only: valid, 3 remedies" in capsys.readouterr().out
 
 
 def test_diff_shows_what_two_recipes_do_differently(capsys: pytest.CaptureFixture[str]) -> None:
     cli.run(words("diff", "cpu-only", "tiny-model-host-bound"))
     assert capsys.readouterr().out.splitlines() == [
+        '- remedies."host.malloc" = true',
         '- remedies."threads.intra_op" = true',
         '+ remedies."threads.intra_op" = { threads = 1 }',
     ]

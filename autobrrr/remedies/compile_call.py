@@ -1,0 +1,117 @@
+"""Calls of one module as compiled code, for those kinds of arguments that were rehearsed, else eagerly.
+
+A kind is the shapes, types and gradient flags of the arguments. The first kind is rehearsed when it
+comes; another one only when it keeps coming, so the last short batch of an epoch costs no
+compilation. Evaluation stays eager. Whatever a rehearsal finds wrong leaves training as it was.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from ..agent.shadow.trees import leaves
+from .compile_rehearsal import Rehearsal
+from .module_call import Call, autocast_states
+
+FEWEST_CALLS = 3  # of another kind of arguments, before it is compiled too
+MOST_KINDS = 4
+STORM = 6  # graphs compiled outside rehearsals, more of which are no accident
+
+_PLAIN = (int, float, bool, str, type(None))
+
+
+class CompiledCall:
+    """The compiled calls of one module.
+
+    Args:
+        compiled: `torch.compile` of the module's call.
+        dynamic: Sizes are left open: all of them are one kind.
+    """
+
+    def __init__(self, rehearsal: Rehearsal, compiled: Call, *, dynamic: bool) -> None:
+        self.broken: str | None = None
+        self._rehearsal = rehearsal
+        self._compiled = compiled
+        self._dynamic = dynamic
+        self._ready: dict[object, bool] = {}
+        self._met: dict[object, int] = {}
+        self._autocast = autocast_states(rehearsal.torch)
+
+    def layer(self, eager: Call) -> Call:
+        """The layer to lead the module's calls through."""
+        module, compiled, ready = self._rehearsal.module, self._compiled, self._ready
+        grad_enabled: Callable[[], bool] = self._rehearsal.torch.is_grad_enabled
+
+        def call(*args: object, **kwargs: object) -> object:
+            if not module.training or not grad_enabled():
+                return eager(*args, **kwargs)
+            kind = self.kind(args, kwargs)
+            state = ready.get(kind)
+            if state is None and self._rehearse(kind, eager, args, kwargs):
+                state = True
+            return compiled(*args, **kwargs) if state else eager(*args, **kwargs)
+
+        return call
+
+    @property
+    def rehearsed(self) -> int:
+        """Kinds of arguments that were compiled for, well or not."""
+        return len(self._ready)
+
+    def kind(self, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+        """What distinguishes these arguments for the compiler."""
+        tensor = self._rehearsal.torch.Tensor
+        named = [kwargs[name] for name in kwargs] if kwargs else []
+        found: list[object] = [self._autocast(), *kwargs]
+        for leaf in leaves([args, named]):
+            if isinstance(leaf, tensor):
+                sizes = leaf.dim() if self._dynamic else leaf.shape
+                found.append((sizes, leaf.dtype, leaf.requires_grad))
+            else:
+                found.append(leaf if isinstance(leaf, _PLAIN) else type(leaf))
+        return tuple(found)
+
+    def _rehearse(
+        self, kind: object, eager: Call, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> bool:
+        if self.broken is not None:
+            return False
+        if self._ready:
+            met = self._met[kind] = self._met.get(kind, 0) + 1
+            if len(self._met) > 64:
+                self._met.clear()  # every batch has its own shape
+            if met < FEWEST_CALLS or len(self._ready) >= MOST_KINDS:
+                return False
+        why = self._rehearsal.why_not(eager, self._compiled, args, kwargs)
+        if why is not None and not self._ready:
+            self.broken = why
+        self._ready[kind] = why is None
+        return why is None
+
+
+class StormWatch:
+    """Counts graphs that were compiled while it is on, less those of rehearsals."""
+
+    def __init__(self, calls: list[CompiledCall]) -> None:
+        self._calls = calls
+        self._kinds = -1
+        self._graphs = 0
+
+    def trouble(self) -> str | None:
+        """Why the compiled code must go; None while it does well."""
+        for call in self._calls:
+            if call.broken is not None:
+                return call.broken
+        kinds, now = sum(call.rehearsed for call in self._calls), graphs()
+        if kinds != self._kinds:
+            self._kinds, self._graphs = kinds, now
+        if now - self._graphs >= STORM:
+            return f"it was compiled {now - self._graphs} times more: what it is called with keeps changing"
+        return None
+
+
+def graphs() -> int:
+    """Graphs that dynamo has compiled in this process."""
+    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
+    return int(counters["stats"].get("unique_graphs", 0)) if counters and "stats" in counters else 0

@@ -1,0 +1,159 @@
+"""`host.malloc`: glibc's allocator keeps large blocks instead of giving them back after every operator.
+
+A block above the mmap threshold is a mapping of its own: made, page-faulted in and unmapped for each
+temporary tensor. glibc raises that threshold by itself, to 32 MiB at most, and only where blocks are freed in
+a favourable order. With both thresholds high, temporaries come from memory that the process has already.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from .registry import Option, Refused, Undo, remedy
+
+if TYPE_CHECKING:
+    from autobrrr.agent.job import Job
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+DEFAULT_BYTES = 128 << 10
+MOST_BYTES = 32 << 20  # where glibc's own raising of the threshold ends
+KEPT_BYTES = (1 << 31) - 1
+OTHERS = ("jemalloc", "tcmalloc", "mimalloc")
+_on = False
+
+
+class Libc(Protocol):
+    """What is used of the C library."""
+
+    def mallopt(self, parameter: int, value: int, /) -> int: ...
+    def malloc(self, size: int, /) -> int | None: ...
+    def free(self, block: int, /) -> None: ...
+    def malloc_trim(self, pad: int, /) -> int: ...
+    def size_word(self, block: int, /) -> int: ...
+
+
+@remedy(
+    "host.malloc",
+    treats=("memory", "overhead", "underfilled"),
+    reach="live",
+    cls="bitwise",
+    doc="Let glibc keep large freed blocks for the next tensor instead of returning them to the system.",
+    targets=("malloc",),
+    options=(
+        Option(
+            name="mmap_threshold",
+            kind="int",
+            default=1 << 30,
+            low=1 << 20,
+            high=1 << 30,
+            doc="Bytes from which a block is a mapping of its own.",
+        ),
+        Option(
+            name="trim_threshold",
+            kind="int",
+            default=KEPT_BYTES,
+            low=1 << 20,
+            high=KEPT_BYTES,
+            doc="Free bytes at the top of the heap above which they are given back.",
+        ),
+    ),
+)
+def malloc(job: Job, options: Mapping[str, object]) -> Undo:
+    return keep_blocks(
+        glibc(),
+        int(str(options.get("mmap_threshold", 1 << 30))),
+        int(str(options.get("trim_threshold", KEPT_BYTES))),
+    )
+
+
+def keep_blocks(libc: Libc, mmap_threshold: int, trim_threshold: int) -> Undo:
+    """Raise both thresholds.
+
+    The undo sets what was measured before. glibc does not raise that by itself any more: once set by hand, a
+    threshold is fixed for the life of the process.
+
+    Raises:
+        Refused: it is on already, or this glibc does not take the values.
+    """
+    global _on
+    if _on:
+        raise Refused("glibc keeps large blocks already")
+    probes: list[int] = []
+    before = mmap_threshold_now(libc, probes)
+    # From here on freeing a probe does not move the threshold.
+    taken = libc.mallopt(M_MMAP_THRESHOLD, mmap_threshold) or libc.mallopt(M_MMAP_THRESHOLD, MOST_BYTES)
+    for block in probes:
+        libc.free(block)
+    if not taken or not libc.mallopt(M_TRIM_THRESHOLD, trim_threshold):
+        raise Refused("this glibc takes no other thresholds")
+    _on = True
+
+    def undo() -> None:
+        global _on
+        if _on:
+            _on = False
+            libc.mallopt(M_MMAP_THRESHOLD, before)
+            libc.mallopt(M_TRIM_THRESHOLD, DEFAULT_BYTES if before <= DEFAULT_BYTES else 2 * before)
+            libc.malloc_trim(0)
+
+    return undo
+
+
+def mmap_threshold_now(libc: Libc, probes: list[int]) -> int:
+    """The present threshold in bytes, to 4 KiB: the smallest block that is a mapping of its own.
+
+    The probes are not written to and cost address space only; the caller frees them when the threshold is
+    fixed, for freeing a mapping raises it.
+    """
+    low, high = DEFAULT_BYTES, MOST_BYTES
+    if _is_mapping(libc, low, probes):
+        return low
+    while high - low > 4096:
+        middle = (low + high) // 2
+        if _is_mapping(libc, middle, probes):
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def _is_mapping(libc: Libc, size: int, probes: list[int]) -> bool:
+    block = libc.malloc(size)
+    if not block:
+        return True
+    probes.append(block)
+    # The size word before the block carries the flag IS_MMAPPED (glibc, malloc.c: struct malloc_chunk).
+    return bool(libc.size_word(block) & 2)
+
+
+def glibc() -> Libc:
+    """The C library of this process.
+
+    Raises:
+        Refused: another allocator serves the process.
+    """
+    if not hasattr(ctypes.CDLL(None), "gnu_get_libc_version"):
+        raise Refused("the C library is not glibc")
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        found = maps.read()
+    for name in OTHERS:
+        if f"/lib{name}" in found:
+            raise Refused(f"the job's allocator is {name}")
+    return _Glibc()
+
+
+class _Glibc:
+    def __init__(self) -> None:
+        library = ctypes.CDLL(None)
+        self.mallopt: Callable[[int, int], int] = library.mallopt
+        self.malloc_trim: Callable[[int], int] = library.malloc_trim
+        allocate, release = library.malloc, library.free
+        allocate.argtypes, allocate.restype = (ctypes.c_size_t,), ctypes.c_void_p
+        release.argtypes, release.restype = (ctypes.c_void_p,), None
+        self.malloc: Callable[[int], int | None] = allocate
+        self.free: Callable[[int], None] = release
+
+    def size_word(self, block: int) -> int:
+        return ctypes.c_size_t.from_address(block - ctypes.sizeof(ctypes.c_size_t)).value

@@ -1,0 +1,143 @@
+"""`run --recipe` on unedited scripts: plain, as a module, under launchers and trainers; what strict means."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from support.training import JOBS, TrainingJob, autobrrr
+
+pytestmark = pytest.mark.integration
+
+PYTHON = [sys.executable]
+BIN = Path(sys.executable).parent
+LOADING = """
+"loader.workers" = { workers = 1 }
+"loader.persistent_workers" = true
+"""
+RANKS = """
+"ddp.bucket_size" = { megabytes = 64 }
+"ddp.gradient_as_bucket_view" = true
+"""
+FOREACH = '"optimizer.foreach" = true\n'
+TORCHRUN = [str(BIN / "torchrun"), "--standalone", "--nproc-per-node", "2"]
+ACCELERATE = [str(BIN / "accelerate"), "launch", "--cpu", "--num_processes", "1"]
+HOW = {
+    "plain": (PYTHON, "epochs.py", FOREACH + LOADING, "loader 1 2 True 4"),
+    "torchrun": (TORCHRUN, "ranks.py", FOREACH + RANKS, "rank 1 bucket 64 view True"),
+    "accelerate launch": (ACCELERATE, "accelerated.py", FOREACH + LOADING, "foreach True"),
+    "Lightning": (PYTHON, "lit.py", FOREACH + LOADING, "foreach True workers 1"),
+    "HF Trainer": (PYTHON, "trainer.py", LOADING, "steps 12"),
+}
+
+
+def recipe(folder: Path, remedies: str, match: str = "") -> str:
+    file = folder / "r.toml"
+    file.write_text(f"schema = 1\n{match}[remedies]\n{remedies}")
+    return str(file)
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_every_remedy_of_the_recipe_is_applied(how: str, tmp_path: Path) -> None:
+    launcher, script, remedies, says = HOW[how]
+    if not Path(launcher[0]).exists():
+        pytest.skip(f"{launcher[0]} is not installed")
+    words = [*launcher, str(JOBS / script), "--steps", "12"]
+    done = autobrrr(
+        tmp_path, "run", "--strict", "--json", "--recipe", recipe(tmp_path, remedies), "--", *words
+    )
+    assert done.code == 0, done.stderr
+    named = [line.split('"')[1] for line in remedies.splitlines() if line]
+    assert sorted((line["remedy"], line["status"]) for line in done.json["remedies"]) == sorted(
+        (name, "applied") for name in named
+    )
+    assert done.json["step_ns"]["count"] == 11
+    assert says in done.stdout
+
+
+def test_the_training_is_the_same_to_the_bit_with_persistent_workers_as_without(tmp_path: Path) -> None:
+    words = [*PYTHON, str(JOBS / "epochs.py"), "--steps", "40"]  # more than three epochs
+    found = []
+    for order in ([], ["--recipe", recipe(tmp_path, LOADING)]):
+        done = autobrrr(tmp_path, "run", *order, "--", *words)
+        assert done.code == 0, done.stderr
+        found.append([line for line in done.stdout.splitlines() if line.startswith(("loader", "finger"))])
+    assert found[0][0] != found[1][0]
+    assert found[0][1] == found[1][1]
+
+
+def test_a_module_is_known_by_its_own_name_when_the_recipe_asks(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import torch\nparameter = torch.nn.Parameter(torch.ones(3))\n"
+        "optimizer = torch.optim.AdamW([parameter])\n"
+        "for _ in range(9):\n    parameter.sum().backward()\n    optimizer.step()\n"
+    )
+    words = ["sh", "-c", f"cd {tmp_path} && {sys.executable} -m train"]
+    for script, code in (("train*", 0), ("other.py", 2)):
+        order = recipe(tmp_path, FOREACH, f'[match]\nscript = "{script}"\n')
+        done = autobrrr(tmp_path, "run", "--strict", "--json", "--recipe", order, "--", *words)
+        assert done.code == code, done.stderr
+        (line,) = done.json["remedies"]
+        assert line["status"] == ("refused" if code else "applied")
+        assert not code or "never got its chance" in line["why"]
+
+
+@pytest.mark.parametrize(
+    ("remedies", "body", "says"),
+    [
+        (FOREACH, "print(1)", "no process of the command trained with torch"),
+        (RANKS, "import torch, time; time.sleep(0.4)", "never got its chance"),
+        ('"host.allocator" = true\n', "print('started')", "not installed"),
+    ],
+)
+def test_strict_means_that_every_remedy_had_its_chance(
+    remedies: str, body: str, says: str, tmp_path: Path
+) -> None:
+    order = recipe(tmp_path, remedies)
+    lenient = autobrrr(tmp_path, "run", "--recipe", order, "--", *PYTHON, "-c", body)
+    assert lenient.code == 0
+    assert says in lenient.stderr
+    strict = autobrrr(tmp_path, "run", "--strict", "--recipe", order, "--", *PYTHON, "-c", body)
+    assert strict.code == 2
+    assert "started" not in strict.stdout
+
+
+def test_a_command_that_fails_by_itself_keeps_its_exit_code(tmp_path: Path) -> None:
+    words = [*PYTHON, "-c", "raise SystemExit(7)"]
+    done = autobrrr(tmp_path, "run", "--strict", "--recipe", recipe(tmp_path, FOREACH), "--", *words)
+    assert done.code == 7
+
+
+def test_a_job_started_elsewhere_loads_otherwise_from_its_next_epoch_on(
+    job: Callable[..., TrainingJob], tmp_path: Path
+) -> None:
+    running = job("epochs")
+    order = recipe(tmp_path, LOADING + '"ddp.static_graph" = true\n')
+    attached = autobrrr(tmp_path, "attach", str(running.pid), "--recipe", order, "--for", "3s", "--plain")
+    assert attached.code == 0, attached.stderr
+    for says in (
+        "loader.workers is on",
+        "loader.persistent_workers is on",
+        "loader.workers works from the next epoch on",
+        "ddp.static_graph is left out",
+    ):
+        assert says in attached.stderr
+    running.finish()
+    assert "loader 1 2 True 4" in running.lines
+
+
+def test_detaching_gives_the_loaders_their_own_settings_back(
+    job: Callable[..., TrainingJob], tmp_path: Path
+) -> None:
+    running = job("epochs")
+    order = recipe(tmp_path, LOADING)
+    assert (
+        autobrrr(tmp_path, "attach", str(running.pid), "--recipe", order, "--for", "2s", "--plain").code == 0
+    )
+    assert autobrrr(tmp_path, "detach", str(running.pid)).code == 0
+    trained = running.finish()
+    assert "loader 0 None False 4" in running.lines
+    assert trained == job("epochs", "--steps", str(trained.steps)).finish(120)

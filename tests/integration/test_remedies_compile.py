@@ -1,0 +1,217 @@
+"""Compiling live modules: rehearsed before training meets it, eager wherever it went wrong, all put back."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import nn
+
+from autobrrr.agent.job import Job
+from autobrrr.remedies import compile as compile_module
+from autobrrr.remedies.catalog import REGISTRY
+from autobrrr.remedies.compile_call import FEWEST_CALLS, STORM, graphs
+from autobrrr.remedies.registry import Refused, Watched
+from support.remedies import Training, loop_of, picture, training
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+DEFAULT, REGIONAL = REGISTRY["compile.default"], REGISTRY["compile.regional"]
+
+
+@pytest.fixture(autouse=True)
+def one_thread_and_nothing_compiled() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+    compile_module._release(torch)
+    torch._dynamo.utils.counters.clear()
+
+
+def switched_on(loop: Training, **options: object) -> Watched:
+    undo = DEFAULT.apply(loop.job, DEFAULT.option_values(options))
+    assert isinstance(undo, Watched)
+    return undo
+
+
+def trained(loop: Training, steps: int, *, seed: int = 5) -> list[torch.Tensor]:
+    torch.manual_seed(seed)
+    loop.train(steps)
+    return [each.detach().clone() for each in loop.model.parameters()]
+
+
+class Scaled(nn.Module):
+    """Reads a number of its own in each forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(16, 4)
+        self.scale = 1.5
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.inner(x)) * self.scale
+
+
+class Printing(Scaled):
+    """Tells the world."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        print("forward")
+        return super().forward(x)
+
+
+class Counting(Scaled):
+    """Remembers how often it was called."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.scale = self.scale + 1
+        return super().forward(x)
+
+
+def test_dropout_draws_the_same_numbers_compiled_and_the_session_s_end_leaves_no_trace() -> None:
+    plain, cured = training(), training()
+    before = picture(cured)
+    init, validate = nn.Module.__init__, torch.distributions.Distribution._validate_args
+    threads, depth = {thread.name for thread in threading.enumerate()}, sys.getrecursionlimit()
+    undo = switched_on(cured)
+    weights = list(zip(trained(cured, 6), trained(plain, 6), strict=True))
+    assert undo.trouble() is None
+    assert graphs() == 1
+    assert undo.cls is None
+    assert picture(cured)["random"] == picture(plain)["random"]
+    for mine, theirs in weights:
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-6)
+    undo()
+    DEFAULT.release(torch)  # type: ignore[misc]
+    after = picture(cured)
+    assert {name: after[name] for name in ("modules", "marks", "environment", "children", "class")} == {
+        name: before[name] for name in ("modules", "marks", "environment", "children", "class")
+    }
+    assert nn.Module.__init__ is init
+    assert torch.distributions.Distribution._validate_args is validate
+    assert {thread.name for thread in threading.enumerate()} <= threads
+    assert sys.getrecursionlimit() == depth
+
+
+def test_evaluation_and_rare_shapes_stay_eager_and_switching_again_compiles_nothing() -> None:
+    loop = training()
+    undo = switched_on(loop)
+    loop.train(2)
+    compiled = graphs()
+    loop.model.eval()
+    with torch.no_grad():
+        loop.model(torch.randn(5, 16))
+    loop.model.train()
+    for _ in range(FEWEST_CALLS - 1):
+        loop.model(torch.randn(3, 16)).sum().backward()
+    undo()
+    again = switched_on(loop)
+    loop.train(2)
+    assert graphs() == compiled == 1
+    loop.model(torch.randn(3, 16)).sum().backward()  # it keeps coming
+    assert graphs() == 2
+    assert again.trouble() is None
+    again()
+
+
+def test_a_copy_or_a_pickle_of_a_compiled_model_is_a_plain_one_of_its_own() -> None:
+    loop = training()
+    undo = switched_on(loop)
+    loop.train(1)
+    assert undo.trouble() is None
+    twin, thawed = copy.deepcopy(loop.model), pickle.loads(pickle.dumps(loop.model))
+    x = torch.randn(4, 16)
+    for each in (twin, thawed):
+        assert [list(vars(part)) for part in each.modules()] == [
+            list(vars(part)) for part in training().model.modules()
+        ]
+        with torch.no_grad():
+            for parameter in each.parameters():
+                parameter.zero_()
+        assert not each(x).any()
+    assert loop.model(x).any()
+    undo()
+
+
+def test_what_can_not_be_compiled_trains_on_as_if_nothing_had_been() -> None:
+    import torch._inductor.config as inductor
+
+    plain, cured = training("SGD"), training("SGD")
+    with inductor.patch({"cpp.cxx": ("false",), "force_disable_caches": True}):
+        undo = switched_on(cured)
+        assert all(map(torch.equal, trained(cured, 4), trained(plain, 4)))
+    assert "can't be compiled: InductorError" in str(undo.trouble())
+    undo()
+    found, expected = picture(cured), picture(plain)
+    alike = ("weights", "state", "random", "modules", "marks", "environment", "children", "modes")
+    assert {name: found[name] for name in alike} == {name: expected[name] for name in alike}
+    with pytest.raises(Refused, match="can't be compiled"):
+        switched_on(cured)
+
+
+def test_code_that_never_stays_the_same_is_a_storm() -> None:
+    loop = loop_of(Scaled)
+    undo = switched_on(loop)
+    loop.train(2)
+    assert undo.trouble() is None
+    for scale in range(STORM + 3):
+        loop.model.scale = 2.5 + scale
+        loop.train(1)
+    assert "times more" in str(undo.trouble())
+    undo()
+
+
+def test_a_forward_that_changes_the_model_is_told_apart_and_left_alone() -> None:
+    plain, cured = loop_of(Counting, "SGD"), loop_of(Counting, "SGD")
+    undo = switched_on(cured)
+    assert all(map(torch.equal, trained(cured, 3), trained(plain, 3)))
+    assert "own state (Counting.scale)" in str(undo.trouble())
+    assert cured.model.scale == plain.model.scale
+    undo()
+
+
+def test_wrong_numbers_are_never_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    def off(*_: object, **__: object) -> object:
+        return lambda module, x: module._call_impl(x) * 1.01
+
+    monkeypatch.setattr(torch, "compile", off)
+    plain, cured = training("SGD"), training("SGD")
+    undo = switched_on(cured)
+    assert all(map(torch.equal, trained(cured, 3), trained(plain, 3)))
+    assert "are off by 1.0e-02" in str(undo.trouble())
+    undo()
+
+
+def test_jobs_that_it_does_not_fit_are_refused_with_their_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    printing = loop_of(Printing)
+    with pytest.raises(Refused, match="calls print"):
+        switched_on(printing)
+    plain = training()
+    with pytest.raises(Refused, match="no block of the model is repeated"):
+        REGIONAL.apply(plain.job, {})
+    mostly_head = loop_of(
+        lambda: nn.Sequential(*(nn.Sequential(nn.Linear(16, 16)) for _ in range(2)), nn.Linear(16, 2000))
+    )
+    with pytest.raises(Refused, match="only 2% of the parameters"):
+        REGIONAL.apply(mostly_head.job, {})
+    hooked = training()
+    hooked.model[0].register_forward_hook(lambda *_: None)
+    with pytest.raises(Refused, match="forward hook"):
+        switched_on(hooked)
+    compiled = training()
+    compiled.model.compile()
+    with pytest.raises(Refused, match="compiled already"):
+        switched_on(compiled)
+    job = Job(torch)
+    job.saw_root(nn.CrossEntropyLoss())
+    with pytest.raises(Refused, match="no module that is trained"):
+        DEFAULT.apply(job, {})
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(Refused, match="no C\\+\\+ compiler \\(no-such-compiler\\)"):
+        switched_on(plain)

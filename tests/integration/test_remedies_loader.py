@@ -1,0 +1,200 @@
+"""DataLoaders cured in mid-training: the next epochs load otherwise, with the same bits, and are put back."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+
+from autobrrr.agent.job import Job
+from autobrrr.remedies import loader_items
+from autobrrr.remedies.catalog import REGISTRY
+from autobrrr.remedies.loader_cache import CHECK_EVERY, Cached
+from autobrrr.remedies.loader_switch import DESK
+from autobrrr.remedies.registry import Refused
+
+pytestmark = pytest.mark.integration
+
+PLAIN_ITER = DataLoader.__dict__["__iter__"]
+Names = list[tuple[str, dict[str, object]]]
+WORKERS: Names = [("loader.workers", {"workers": 1})]
+ALL: Names = [*WORKERS, ("loader.prefetch_factor", {"batches": 3}), ("loader.persistent_workers", {})]
+
+
+class Numbers(Dataset[torch.Tensor]):
+    """Items by index; counts its readings; may draw, or change."""
+
+    def __init__(self, *, draws: bool = False, drifts: bool = False, length: int = 16) -> None:
+        self.draws, self.drifts, self.length, self.read = draws, drifts, length, 0
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        self.read += 1
+        item = torch.full((3,), float(index))
+        if self.draws:
+            item += torch.rand(3)
+        return item + self.read if self.drifts else item
+
+
+class Stream(IterableDataset[torch.Tensor]):
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return iter([torch.zeros(2)] * 8)
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays() -> Iterator[None]:
+    yield
+    assert DataLoader.__dict__["__iter__"] is PLAIN_ITER
+    assert not DESK.has("loader.workers")
+    assert multiprocessing.active_children() == []
+
+
+def epochs(
+    remedies: Names, *, undo_at: int = 4, loader: DataLoader[torch.Tensor] | None = None
+) -> tuple[list[object], list[tuple[object, ...]]]:
+    """Five epochs, a random number after each batch; remedies go on in the first, off in `undo_at`."""
+    torch.manual_seed(1)
+    loader = loader or DataLoader(Numbers(), batch_size=4, shuffle=True)
+    seen: list[object] = []
+    settings = []
+    undos: list[Callable[[], None]] = []
+    for epoch in range(5):
+        iterator = iter(loader)
+        for number, batch in enumerate(iterator):
+            seen += [batch.tolist(), torch.rand(1).item()]
+            if (epoch, number) == (0, 1):
+                job = Job(torch)
+                job.saw_iterator(iterator)
+                undos = [REGISTRY[name].apply(job, options) for name, options in remedies]
+            if (epoch, number) == (undo_at, 1):
+                while undos:
+                    undos.pop()()
+        settings.append((loader.num_workers, loader.prefetch_factor, loader.persistent_workers))
+        del iterator
+    return seen, settings
+
+
+@pytest.mark.parametrize("undo_at", [2, 4])
+@pytest.mark.parametrize("remedies", [WORKERS, ALL, [("loader.cache", {})]], ids=["workers", "all", "cache"])
+def test_cured_loaders_give_the_same_bits_and_are_put_back(remedies: Names, undo_at: int) -> None:
+    plain, settings = epochs([])
+    cured, during = epochs(remedies, undo_at=undo_at)
+    assert cured == plain
+    assert during[-1] == settings[-1] == (0, None, False)
+    assert remedies != ALL or during[1] == (1, 3, True)
+    assert remedies != WORKERS or during[1] == (1, 2, False)
+
+
+def test_a_cache_reads_each_item_once_and_checks_some_of_them_again() -> None:
+    data = Numbers()
+    epochs([("loader.cache", {})], loader=DataLoader(data, batch_size=4))
+    assert data.read < 16 + 6 + 16 + 5  # the first epoch, the proof, at most one more, some checks
+    cached = Cached(drifting := Numbers(), 1 << 20)
+    for _ in range(CHECK_EVERY):
+        assert cached[3].tolist() == [3.0] * 3  # type: ignore[attr-defined]
+    drifting.drifts = True
+    assert cached[3].tolist() != [3.0] * 3  # type: ignore[attr-defined]
+    assert cached.broken
+    assert Cached(Numbers(), 1)[5].tolist() == [5.0] * 3  # type: ignore[attr-defined]
+
+
+def test_random_items_make_another_stream_and_are_never_cached() -> None:
+    job = Job(torch)
+    job.saw_loader(loader := DataLoader(Numbers(draws=True)))
+    before = torch.get_rng_state()
+    workers = REGISTRY["loader.workers"]
+    undo = workers.apply(job, {"workers": 1})
+    assert workers.class_on(job) == "stream"
+    assert torch.equal(before, torch.get_rng_state())
+    undo()
+    with pytest.raises(Refused, match="random numbers"):
+        REGISTRY["loader.cache"].apply(job, {})
+    assert loader.num_workers == 0
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "says"),
+    [
+        (lambda: DataLoader(Stream()), "loader.workers", "iterable dataset"),
+        (lambda: DataLoader(Numbers(drifts=True)), "loader.workers", "differs from itself"),
+        (lambda: DataLoader(Numbers(), num_workers=1), "loader.cache", "in the workers"),
+        (lambda: DataLoader(Numbers(), batch_size=None), "loader.cache", "training could change"),
+        (lambda: DataLoader(Numbers(), collate_fn=list), "loader.cache", "training could change"),
+        (lambda: DataLoader(Numbers()), "loader.prefetch_factor", "no workers"),
+        (lambda: DataLoader(Numbers()), "loader.persistent_workers", "no workers"),
+        (lambda: DataLoader(Numbers(), batch_size=9), "batch.larger", "smaller than a batch"),
+        (lambda: DataLoader(Numbers(), batch_sampler=[[1, 2]]), "batch.larger", "the job's own"),
+        (lambda: DataLoader([]), "loader.workers", "empty"),
+        (lambda: DataLoader([1 / 3, None]), "loader.workers", None),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_its_reason(
+    make: Callable[[], DataLoader[object]], name: str, says: str | None
+) -> None:
+    job = Job(torch)
+    try:
+        job.saw_loader(loader := make())
+    except ValueError:
+        return  # torch takes no empty dataset itself
+    before = dict(vars(loader))
+    if says is None:
+        REGISTRY[name].apply(job, {"workers": 1})()
+    else:
+        with pytest.raises(Refused, match=says):
+            REGISTRY[name].apply(job, {"workers": 1} if name == "loader.workers" else {})
+    assert vars(loader) == before
+
+
+def test_a_loader_that_cannot_start_with_workers_starts_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job(torch)
+    job.saw_loader(loader := DataLoader(Numbers(), batch_size=4))
+    undo = REGISTRY["loader.workers"].apply(job, {"workers": 1})
+
+    def no_fork(*_: object) -> None:
+        raise OSError("Cannot allocate memory")
+
+    monkeypatch.setattr("multiprocessing.context.Process.start", no_fork)
+    assert len(list(loader)) == 4
+    assert loader.num_workers == 0
+    undo()
+
+
+def test_a_larger_batch_comes_with_the_next_epoch_and_goes_with_the_undo() -> None:
+    job = Job(torch)
+    job.saw_loader(loader := DataLoader(TensorDataset(torch.arange(16.0)), batch_size=2, shuffle=True))
+    sampler = loader.batch_sampler
+    undo = REGISTRY["batch.larger"].apply(job, {"factor": 4})
+    assert [len(batch[0]) for batch in loader] == [8, 8]
+    assert loader.batch_size == 8
+    undo()
+    assert loader.batch_sampler is sampler
+    assert [len(batch[0]) for batch in loader] == [2] * 8
+
+
+def test_items_are_the_same_only_to_the_bit() -> None:
+    same = loader_items.same
+    assert same({"a": [torch.ones(2), 1, "x"]}, {"a": [torch.ones(2), 1, "x"]})
+    assert same(float("nan"), float("nan"))
+    assert not same(torch.ones(2), torch.ones(2, dtype=torch.float64))
+    assert not same(torch.tensor([0.0]), torch.tensor([-0.0]))
+    assert not same((1, 2), [1, 2])
+
+
+def test_a_batch_beyond_the_free_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from autobrrr.remedies import batch_size
+
+    (tmp_path / "proc" / "self").mkdir(parents=True)
+    (tmp_path / "proc" / "self" / "status").write_text("VmHWM:\t 1024 kB\n")
+    assert batch_size.extra_bytes(Job(torch), 3, tmp_path) == 2 << 20
+    monkeypatch.setattr(batch_size, "free_bytes", lambda job: 1 << 20)
+    job = Job(torch)
+    job.saw_loader(loader := DataLoader(Numbers(), batch_size=2))
+    with pytest.raises(Refused, match=r"may need \d+ MiB more, 1 MiB are free"):
+        REGISTRY["batch.larger"].apply(job, {})
+    assert loader.batch_size == 2

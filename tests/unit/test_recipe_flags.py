@@ -1,0 +1,83 @@
+"""Flags of a recipe in a command, what a script certainly does not know, and what can't be had here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autobrrr import recipe
+from autobrrr.recipe.fit import Here
+from autobrrr.recipe.flags import known_flags
+
+PARSES = 'p.add_argument("--lr", "-l")\np.add_argument("--batch-size")\nargs = p.parse_args()\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "unknown"),
+    [
+        (PARSES, ["--workers"]),
+        (PARSES.replace("parse_args", "parse_known_args"), []),
+        (PARSES + "from .flags import more\n", []),
+        (PARSES + "p.add_argument(name)\n", []),
+        (PARSES + "p = ArgumentParser(parents=[other])\n", []),
+        (PARSES + "p = ArgumentParser(prog='x')\n", ["--workers"]),
+        (PARSES + "p = HfArgumentParser(Config)\n", []),
+        ("print(1)\n", []),
+        ("def broken(:\n", []),
+    ],
+)
+def test_a_flag_is_unknown_only_where_the_scripts_text_shows_it(
+    text: str, unknown: list[str], tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(text)
+    assert recipe.unknown_flags(str(script), ["--lr", "-l", "--batch", "--workers"]) == unknown
+
+
+def test_without_a_script_to_read_every_flag_may_be_known() -> None:
+    assert recipe.unknown_flags(None, ["--x"]) == []
+    assert known_flags(Path("/nowhere/train.py")) is None
+
+
+def test_a_launchers_flag_of_the_same_name_is_not_touched() -> None:
+    command = ["torchrun", "--seed", "1", "train.py", "--seed", "2"]
+    assert recipe.with_flags(command, {"--seed": 3}) == ["torchrun", "--seed", "1", "train.py", "--seed", "3"]
+    assert recipe.with_flags(command[:4], {"--seed": 3}) == [*command[:4], "--seed", "3"]
+
+
+HERE = Here(device="cpu", environment={"CUDA_MODULE_LOADING": "EAGER"})
+
+
+def test_what_can_not_be_had_here_is_a_line_and_stays_out_of_the_plan() -> None:
+    found = recipe.parse(
+        'schema = 1\n[remedies]\n"cuda.module_loading" = true\n"optimizer.fused" = true\n'
+        '"host.allocator" = { library = "tcmalloc_minimal" }\n'
+    )
+    left_out = recipe.unavailable(found, HERE)
+    assert "GPU" in left_out["cuda.module_loading"]
+    assert "line 3: cuda.module_loading is left out: there is no GPU here" in recipe.misfits(found, HERE)
+    planned = recipe.plan(found, left_out)["remedies"]
+    assert "optimizer.fused" in [each["name"] for each in planned]  # type: ignore[index]
+    assert "cuda.module_loading" not in [each["name"] for each in planned]  # type: ignore[index]
+    on_a_gpu = Here(device="cuda", environment=HERE.environment)
+    assert "is set to EAGER already" in recipe.unavailable(found, on_a_gpu)["cuda.module_loading"]
+
+
+def test_variables_of_a_recipe_are_those_of_its_remedies() -> None:
+    found = recipe.parse(
+        'schema = 1\n[remedies]\n"cuda.module_loading" = { mode = "EAGER" }\n"optimizer.fused" = true\n'
+    )
+    assert recipe.environment(found, {}) == {"CUDA_MODULE_LOADING": "EAGER"}
+    assert recipe.environment(found, {}, ["cuda.module_loading"]) == {}
+
+
+def test_a_running_job_takes_loaders_for_its_next_epoch_workers_first() -> None:
+    found = recipe.parse(
+        'schema = 1\n[remedies]\n"loader.persistent_workers" = true\n"loader.workers" = { workers = 2 }\n'
+        '"gc.freeze" = true\n"ddp.static_graph" = true\n'
+    )
+    live, said = recipe.live_remedies(found)
+    assert [name for name, _ in live] == ["gc.freeze", "loader.workers", "loader.persistent_workers"]
+    assert said[-1] == "ddp.static_graph is left out: it works from the start of a run only"
+    assert "loader.workers works from the next epoch on" in said
