@@ -6,6 +6,7 @@ session ends (detach, link lost, an error of ours) it ends through `_leave`.
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -22,12 +23,15 @@ from .pages import Pages
 from .shadow.task import ShadowTask
 from .task import Task
 from .traced import TraceTask
+from .window import WindowTask
 
 TICK_MS = 2000
 LOOK_FOR_MARKS_AFTER_S = 2.0
 LINK_LOST_PATIENCE_S = 1.0
 DETACH_PATIENCE_S = 20.0
+MOST_WINDOW_STEPS = 16
 Reply = dict[str, object]
+_RESULT_OF = {TraceTask.name: "traced", WindowTask.name: "window"}  # the event that ends a task
 
 
 class Agent:
@@ -55,6 +59,7 @@ class Agent:
             "watch": self._do_watch,
             "trace": self._do_trace,
             "probe": self._do_probe,
+            "window": self._do_window,
             "frames": self._do_frames,
             "apply": self._do_apply,
             "undo": self._do_undo,
@@ -66,7 +71,7 @@ class Agent:
         """Until detach, link loss or an error of ours. Leaves nothing behind."""
         try:
             self._hello()
-            self._loop.put_on(self._link.close)
+            self._loop.put_on(self._forked)
             self._serve()
         except Lost:
             pass
@@ -80,6 +85,11 @@ class Agent:
                 self._tell_removed()
             self._link.close()
             self._release()
+
+    def _forked(self) -> None:
+        """In a forked child: nothing of ours is left there."""
+        frames.restore_intervals()
+        self._link.close()
 
     # --- the agent's loop ----------------------------------------------------------------
 
@@ -141,14 +151,25 @@ class Agent:
     def _flush(self) -> None:
         while self._outbox:
             event = self._outbox.popleft()
+            finish = event.get("finish")
+            if callable(finish):
+                self._send_with_fd(*finish())
+                continue
             failed = event.get("task_failed")
             if failed is not None:
-                name = "traced" if failed == TraceTask.name else "probed"
+                name = _RESULT_OF.get(str(failed), "probed")
                 event = {
                     "event": name,
                     name: {"status": "abstained", "why": f"it failed: {event.get('why')}"},
                 }
             self._link.send(event)
+
+    def _send_with_fd(self, event: dict[str, object], fd: int | None) -> None:
+        try:
+            self._link.send(event, fd)
+        finally:
+            if fd is not None:
+                os.close(fd)
 
     def _obey(self, command: Mapping[str, object]) -> None:
         number = command.get("id")
@@ -183,10 +204,17 @@ class Agent:
     def _do_probe(self, command: Mapping[str, object]) -> Reply:
         if self._readonly:
             raise Refused("the session is read-only")
-        if self._loop.compiled or self._loop.check.compiled(self._loop.job.roots):
+        if self._loop.compiled or self._loop.is_compiled():
             raise Refused("the job runs compiled code")
         params = {key: value for key, value in command.items() if key not in ("v", "do", "id")}
         self._begin(ShadowTask(self._loop.job, params, self._emit, time.perf_counter_ns))
+        return {}
+
+    def _do_window(self, command: Mapping[str, object]) -> Reply:
+        if self._readonly:
+            raise Refused("the session is read-only")
+        steps, shapes = _whole(command, "steps", 4), command.get("shapes") is True
+        self._begin(WindowTask(self._loop, min(steps, MOST_WINDOW_STEPS), shapes, self._emit))
         return {}
 
     def _begin(self, task: Task) -> None:

@@ -16,6 +16,7 @@ from types import FrameType, ModuleType
 from .loader import LoaderWatch
 
 DEEPEST = 200
+SWITCH_S = 0.0001
 Place = tuple[str, str, bool]
 
 
@@ -33,18 +34,21 @@ def sample(
     places: Counter[Place] = Counter()
     looked = empty = 0
     end = time.monotonic() + for_s
-    while time.monotonic() < end:
-        frame = sys._current_frames().get(ident)
-        if frame is None:
-            break
-        place = place_of(frame, foreign)
-        del frame  # a frame that is held keeps the user's tensors alive
-        places[place] += 1
-        is_empty = loader.queue_empty()
-        if is_empty is not None:
-            looked += 1
-            empty += is_empty
-        time.sleep(every_s)
+    interval = Interval()
+    interval.shorten()
+    try:
+        while time.monotonic() < end:
+            place = look(ident, foreign)
+            if place is None:
+                break
+            places[place] += 1
+            is_empty = loader.queue_empty()
+            if is_empty is not None:
+                looked += 1
+                empty += is_empty
+            time.sleep(every_s)
+    finally:
+        interval.restore()
     return {
         "samples": places.total() if hasattr(places, "total") else sum(places.values()),
         "places": [
@@ -53,6 +57,51 @@ def sample(
         ],
         "queue_empty_share": empty / looked if looked else None,
     }
+
+
+def look(ident: int, foreign: tuple[str, ...]) -> Place | None:
+    """Where the thread stands now; None where it is gone. Holds on to no frame: it keeps tensors alive."""
+    frame = sys._current_frames().get(ident)
+    return None if frame is None else place_of(frame, foreign)
+
+
+class Interval:
+    """How long a thread that runs Python may keep the interpreter once another one asks for it.
+
+    By default 5 ms, which a thread that calls torch never needs: it lets go in every operator. Samples
+    would fall there, and hardly ever into the user's own Python. In a forked child it is put back too.
+    """
+
+    def __init__(self) -> None:
+        self._before: float | None = None
+        self._ours = 0.0
+
+    def shorten(self) -> None:
+        """From here on a look comes soon after it is asked for."""
+        self._before = sys.getswitchinterval()
+        if self._before <= SWITCH_S:
+            self._before = None
+            return
+        sys.setswitchinterval(SWITCH_S)
+        self._ours = sys.getswitchinterval()
+        SHORTENED.append(self)
+
+    def restore(self) -> None:
+        """As it was, unless the user has set it meanwhile. May be called twice."""
+        before, self._before = self._before, None
+        if before is not None and sys.getswitchinterval() == self._ours:
+            sys.setswitchinterval(before)
+        if self in SHORTENED:
+            SHORTENED.remove(self)
+
+
+SHORTENED: list[Interval] = []
+
+
+def restore_intervals() -> None:
+    """In a forked child: nothing of ours stays there."""
+    for interval in list(SHORTENED):
+        interval.restore()
 
 
 def foreign_folders(torch: ModuleType) -> tuple[str, ...]:

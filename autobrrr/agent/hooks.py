@@ -16,7 +16,7 @@ from time import perf_counter_ns
 
 from . import shapes
 from .job import Job
-from .loader import LoaderWatch, make_next
+from .loader import LoaderWatch, make_iter, make_next
 from .patches import Patch, patched, prepared, take_off_all
 from .phases import PhaseClock
 
@@ -118,6 +118,7 @@ class PhaseHooks:
         self._patches += patched(
             iterator, "__next__", lambda f: make_next(f, phases, self._loader, owner, fail)
         )
+        self._patches += patched(loader_class(), "__iter__", lambda f: make_iter(f, self._job, owner, fail))
         for cls in classes:
             self._patches += patched(cls, "zero_grad", lambda f: make_zero_grad(f, phases, owner, fail))
         return left
@@ -146,8 +147,17 @@ def _no_hook(*_: object) -> None:
 
 
 def make_backward(original: AnyCall, phases: PhaseClock, owner: int, fail: Fail) -> AnyCall:
-    """`torch.autograd.backward`, timed."""
-    return _timed(original, phases, owner, fail, (phases.backward_enter, phases.backward_exit))
+    """`torch.autograd.backward`, timed; the loss is looked at when the step ends."""
+
+    timed = _timed(original, phases, owner, fail, (phases.backward_enter, phases.backward_exit))
+
+    @functools.wraps(original)
+    def backward(*args: object, **kwargs: object) -> object:
+        if phases.on and get_ident() == owner:
+            phases.loss = args[0] if args else None
+        return timed(*args, **kwargs)
+
+    return backward
 
 
 def make_zero_grad(original: AnyCall, phases: PhaseClock, owner: int, fail: Fail) -> AnyCall:
@@ -237,6 +247,11 @@ def optimizer_pre_hooks() -> dict[object, object] | None:
 def loader_iterator_class() -> object | None:
     """torch's base class of DataLoader iterators, if the job has loaded it."""
     return getattr(sys.modules.get("torch.utils.data.dataloader"), "_BaseDataLoaderIter", None)
+
+
+def loader_class() -> object | None:
+    """torch's DataLoader, if the job has loaded it."""
+    return getattr(sys.modules.get("torch.utils.data.dataloader"), "DataLoader", None)
 
 
 def zero_grad_classes(optimizers: list[object]) -> list[object]:

@@ -20,6 +20,10 @@ class Job:
         self.torch = torch
         self._optimizers: list[weakref.ref[object]] = []
         self._roots: list[weakref.ref[object]] = []
+        self._loaders: list[weakref.ref[object]] = []
+        self._iterator: weakref.ref[object] | None = None
+        self.ddp_arguments: dict[str, object] | None = None
+        """Keyword arguments of the DistributedDataParallel that is being made just now."""
 
     @property
     def optimizers(self) -> list[object]:
@@ -31,6 +35,16 @@ class Job:
         """Modules that the loop calls directly."""
         return _alive(self._roots)
 
+    @property
+    def loaders(self) -> list[object]:
+        """DataLoaders that were asked for an iterator while somebody looked."""
+        return _alive(self._loaders)
+
+    @property
+    def iterator(self) -> object | None:
+        """The DataLoader iterator that training reads."""
+        return None if self._iterator is None else self._iterator()
+
     def saw_optimizer(self, optimizer: object) -> bool:
         """Remember an optimizer; whether it is a new one."""
         return _remember(self._optimizers, optimizer)
@@ -38,6 +52,14 @@ class Job:
     def saw_root(self, module: object) -> bool:
         """Remember a root module; whether it is a new one."""
         return _remember(self._roots, module)
+
+    def saw_loader(self, loader: object) -> bool:
+        """Remember a DataLoader; whether it is a new one."""
+        return _remember(self._loaders, loader)
+
+    def saw_iterator(self, iterator: object) -> None:
+        """Training has asked this iterator for a batch."""
+        self._iterator = weakref.ref(iterator)
 
 
 def _alive(refs: list[weakref.ref[object]]) -> list[object]:

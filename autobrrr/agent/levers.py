@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ..remedies.registry import Option, Refused, Remedy
+from ..remedies.registry import Option, Refused, Remedy, Watched
 from .job import Job
 
 Undo = Callable[[], None]
@@ -49,6 +49,7 @@ class Levers:
         self._registry = registry
         self._applied: list[Applied] = []
         self._next = 1
+        self._releases: dict[str, Undo] = {}  # by remedy: what it keeps between an undo and the next apply
         self.arm = 0
 
     @property
@@ -61,6 +62,25 @@ class Levers:
         """Those that go with the session: not those of the recipe the job was started with."""
         return [lever for lever in self._applied if not lever.planned]
 
+    @property
+    def compiled(self) -> bool:
+        """A lever that is on stands in the calls of modules: hooks on them would disturb it."""
+        return any("module.code" in lever.remedy.targets for lever in self._applied)
+
+    @property
+    def watched(self) -> bool:
+        """A lever that is on may turn out badly by itself."""
+        return any(isinstance(lever.undo, Watched) for lever in self._applied)
+
+    def troubles(self) -> list[tuple[Applied, str]]:
+        """Levers that must be undone after all, each with its reason."""
+        found = []
+        for lever in self._applied:
+            why = lever.undo.trouble() if isinstance(lever.undo, Watched) else None
+            if why is not None:
+                found.append((lever, why))
+        return found
+
     def apply(self, job: Job, name: str, options: Mapping[str, object], *, planned: bool = False) -> Applied:
         """Apply a remedy now.
 
@@ -71,7 +91,7 @@ class Levers:
         remedy = self._registry.get(name)
         if remedy is None:
             raise Refused(f"no remedy {name} in this agent")
-        if remedy.reach == "relaunch":
+        if remedy.reach == "relaunch" and not planned:
             raise Refused(f"{name} needs a new start of the job")
         check_options(remedy.options, options)
         for other in self._applied:
@@ -84,12 +104,16 @@ class Levers:
             raise
         except Exception as error:
             raise Refused(f"{name} raised {type(error).__name__}: {error}") from error
+        release = remedy.release
+        if release is not None:
+            self._releases[name] = lambda: release(job.torch)
+        widened = undo.cls if isinstance(undo, Watched) else None
         lever = Applied(
             token=self._next,
             remedy=remedy,
             options=dict(options),
             undo=undo,
-            cls=remedy.class_for(job) if remedy.class_for is not None else remedy.cls,
+            cls=widened or remedy.class_on(job),
             planned=planned,
         )
         self._next += 1
@@ -116,8 +140,12 @@ class Levers:
         return None
 
     def undo_all(self) -> list[Lost]:
-        """Undo every lever of the session, the youngest first."""
+        """Undo every lever of the session, the youngest first, and let go of what they kept."""
         losses = [self.undo(lever) for lever in reversed(self.ours)]
+        on = {lever.remedy.release for lever in self._applied}
+        for name in list(self._releases):
+            if self._registry[name].release not in on:
+                self._releases.pop(name)()
         return [loss for loss in losses if loss is not None]
 
     def undo_anywhere(self) -> list[Lost]:
@@ -143,6 +171,8 @@ def check_options(known: tuple[Option, ...], given: Mapping[str, object]) -> Non
         if option is None:
             raise Refused(f"no option {name}; known: {', '.join(by_name) or 'none'}")
         wanted = kinds.get(option.kind)
+        if option.kind == "choice" and option.problem_with(value) is not None:
+            raise Refused(f"option {name} {option.problem_with(value)}")
         if wanted is not None and (
             not isinstance(value, wanted) or (isinstance(value, bool) and option.kind != "bool")
         ):

@@ -13,13 +13,15 @@ from collections.abc import Callable
 from time import perf_counter_ns
 
 from . import shapes
+from .job import Job
 from .phases import PhaseClock
 
 
 class LoaderWatch:
     """The loader iterator that training uses."""
 
-    def __init__(self) -> None:
+    def __init__(self, job: Job | None = None) -> None:
+        self._job = job
         self._iterator: weakref.ref[object] | None = None
         self.workers: int | None = None
         self.prefetch: int | None = None
@@ -30,6 +32,8 @@ class LoaderWatch:
         self.batches += 1
         if self._iterator is None or self._iterator() is not iterator:
             self._iterator = weakref.ref(iterator)
+            if self._job is not None:
+                self._job.saw_iterator(iterator)
             self.workers = _whole(getattr(iterator, "_num_workers", None))
             self.prefetch = _whole(getattr(iterator, "_prefetch_factor", None))
 
@@ -62,6 +66,23 @@ def _nothing_ready(iterator: object) -> bool:
 
 def _whole(value: object) -> int | None:
     return value if type(value) is int else None
+
+
+def make_iter(
+    original: Callable[..., object], job: Job, owner: int, fail: Callable[[BaseException], None]
+) -> Callable[..., object]:
+    """`DataLoader.__iter__`: an epoch begins, and shows the loader that it is read from."""
+
+    @functools.wraps(original)
+    def __iter__(self: object) -> object:
+        if get_ident() == owner:
+            try:
+                job.saw_loader(self)
+            except Exception as error:  # noqa: BLE001
+                fail(error)
+        return original(self)
+
+    return __iter__
 
 
 def make_next(

@@ -56,7 +56,7 @@ class Loop:
         self.levers = levers
         self.steps = Steps()
         self.phases = PhaseClock()
-        self.loader = LoaderWatch()
+        self.loader = LoaderWatch(self.job)
         self.bursts = Bursts()
         self.check = CompiledCheck()
         self.hot = Hot(clock())
@@ -75,6 +75,7 @@ class Loop:
         self.sampled_steps = 0
         self.step_ns = 0  # mean of the last stretch
         self.task: Task | None = None
+        self._unfinished: Task | None = None  # cancelled, but the training thread has a part in it
         self._task_at = NEVER
         self._emit = emit
         self._clock = clock
@@ -208,8 +209,20 @@ class Loop:
 
     def check_again(self, lever: Applied) -> None:
         """A lever has been undone: what it compiled does not make the job a compiled one."""
-        if not self.compiled_by_user and "compile" in lever.remedy.name:
+        if not self.compiled_by_user and "module.code" in lever.remedy.targets:
             self.check.forget_ours()
+
+    def is_compiled(self) -> bool:
+        """The job runs compiled code, its own or a lever's: no hooks on modules."""
+        return self.levers.compiled or self.check.compiled(self.job.roots)
+
+    def undo_troubled(self) -> None:
+        """Undo levers that say themselves that they do not work out here."""
+        for lever, why in self.levers.troubles():
+            self.hooks_off()
+            loss = self.levers.undo(lever)
+            self.check_again(lever)
+            self._report([loss or Lost(token=lever.token, remedy=lever.remedy.name, why=why)])
 
     def task_ends(self) -> None:
         """Posted work need not wait for the measuring task any more."""
@@ -239,6 +252,8 @@ class Loop:
         else:
             self._report(self.levers.undo_anywhere())
         waiting = [lever.remedy.name for lever in self.levers.ours]
+        if self._unfinished is not None:
+            waiting.append(self._unfinished.name)
         if waiting:
             self.hot.will = lambda: self.take_down(keep=False)
             return waiting
@@ -267,13 +282,15 @@ class Loop:
 
     def _stop(self, *, at_boundary: bool) -> None:
         self.close_door()
-        task, self.task = self.task, None
+        task, self.task = self.task or self._unfinished, None
         if task is not None:
             task.cancel()
+        self._unfinished = task if task is not None and task.pending else None
         if self._search is not None:
             self._search.take_off()
             self._search = None
         self.left += self.hooks.take_off(at_boundary=at_boundary)
+        self._sampling.take_off()
 
     def _finish(self) -> None:
         self.hot.will = None
@@ -306,6 +323,7 @@ class Loop:
             task.cancel()
         self.hooks.take_off(at_boundary=True)
         self.hooks.take_off_wrappers()
+        self._sampling.take_off()
         if self._search is not None:
             self._search.take_off()
         self._scouts.keep_only(None)
@@ -404,6 +422,8 @@ class Loop:
                 self._inbox.popleft()()
         if not self.hot.live:
             return
+        if self.levers.watched:
+            self.undo_troubled()
         if self.levers.arm != self.hot.arm:
             self.hot.arm = self.levers.arm
             boundary.mark |= ring.LEVER
@@ -421,12 +441,12 @@ class Loop:
             self.left += self._scouts.keep_only(None if steps.source == "optimizer" else steps.source)
             self.news += 1
             for_roots = not self.job.roots and steps.source in ("optimizer", "backward")
-            self.compiled = self.check.compiled(self.job.roots)
+            self.compiled = self.is_compiled()
             if for_roots and not self.compiled:
                 self._begin_search()
             self.bursts.begin_at(boundary.seq + 8)
         if self._search is not None and not self._search.on:
-            if self.check.compiled(self.job.roots):
+            if self.is_compiled():
                 self._search = None
             elif self._search.put_on():
                 boundary.mark |= ring.SETTLING
@@ -472,7 +492,7 @@ class Loop:
         hot = self.hot
         if sample != self.hooks.on:
             if sample:
-                self.compiled = self.check.compiled(self.job.roots)
+                self.compiled = self.is_compiled()
                 if not self.levers.arm:
                     self.compiled_by_user = self.compiled
                 self.left += self.hooks.put_on(hot.owner, compiled=self.compiled)

@@ -32,6 +32,7 @@ class PhaseClock:
         "backward_depth",
         "backwards",
         "fires",
+        "loss",
         "on",
         "quiet_calls",
         "samples",
@@ -57,6 +58,7 @@ class PhaseClock:
         self.fires = 0
         self.quiet_calls = 0
         self.samples = -1
+        self.loss: object = None  # what the last backward was called on
 
     @property
     def shown(self) -> int:

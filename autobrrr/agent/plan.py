@@ -2,13 +2,15 @@
 
 In: the plan of a preloaded job. Out: one line of JSON for each remedy in the outcome file, and at
 the end of the process how long its steps took. What needs no optimizer is on before the script's
-next line; the rest goes on in the first optimizer steps, before their update where torch's pre
-hooks allow. Errors become lines; training goes on.
+next line; what is for a DataLoader or for DistributedDataParallel when the first one is used; the rest goes
+on in the first optimizer steps, before their update where torch's pre hooks allow. Errors become lines, and
+so does what never got its chance; training goes on.
 """
 
 from __future__ import annotations
 
 import atexit
+import fnmatch
 import json
 import os
 import sys
@@ -22,11 +24,13 @@ from ..remedies.registry import Refused
 from .compiled import CompiledCheck
 from .job import Job
 from .levers import Applied, Levers
+from .occasions import Occasions
 from .patches import patched
 from .roots import RootSearch
 
 SEARCH_STEPS = 8  # after as many steps what still refuses has refused
 KEPT = 4096  # durations
+CONSTRUCTED = "ddp."
 
 
 class Plan:
@@ -37,7 +41,10 @@ class Plan:
         self._levers = levers
         self._job = Job(torch)
         self._outcome = boot.get("outcome")
-        self._waiting = _remedies(boot.get("plan"))
+        self._waiting = _remedies(boot.get("plan")) if is_for(boot.get("plan"), script_names()) else {}
+        self._pid = os.getpid()
+        self._occasions = Occasions(torch, self._job, self._look)
+        self._at_construction: list[tuple[Mapping[str, object], Applied]] = []
         self._refusals: dict[str, str] = {}
         self._in_steps: list[tuple[str, Mapping[str, object], Applied]] = []
         self._search: RootSearch | None = None
@@ -58,8 +65,9 @@ class Plan:
         self._try_all(in_step=False)
         optimizer = getattr(getattr(self._torch, "optim", None), "Optimizer", None)
         patched(optimizer, "_optimizer_step_code", self._tap)  # stays: it times the run
-        atexit.register(self._tell_steps)
+        atexit.register(self._tell_end)
         if self._waiting:
+            self._occasions.put_on()
             hooks = getattr(sys.modules.get("torch.optim.optimizer"), "_global_optimizer_pre_hooks", None)
             if hooks is not None and not hooks:  # empty: nothing is iterating over an item of it
                 self._pre_hooks = hooks
@@ -85,6 +93,8 @@ class Plan:
                 self._last_ns = now
                 if not self._closed and not self._busy:
                     self._guarded(lambda: self._after(self_))
+                if self._levers.watched and not self._busy:
+                    self._guarded(self._undo_troubled)
             original(self_)
 
         return after_update
@@ -113,8 +123,34 @@ class Plan:
         if self._steps >= SEARCH_STEPS:
             self._close()
 
+    def _undo_troubled(self) -> None:
+        """What turns out badly by itself is undone, here as in a session."""
+        for lever, why in self._levers.troubles():
+            self._in_steps = [each for each in self._in_steps if each[2] is not lever]
+            self._levers.undo(lever)
+            self._tell({"remedy": lever.remedy.name, "status": "refused", "why": why})
+
+    def _look(self) -> None:
+        """A loader or a construction is at hand."""
+        if self._busy:
+            return
+        if not self._closed:
+            self._guarded(lambda: self._try_all(in_step=False))
+        if self._job.ddp_arguments is not None:
+            self._guarded(self._construct_alike)
+
+    def _construct_alike(self) -> None:
+        """What was applied to the first construction goes for each later one."""
+        for options, lever in self._at_construction:
+            try:
+                lever.remedy.apply(self._job, options)
+            except Refused:
+                continue  # this one sets it itself
+
     def _close(self) -> None:
         self._closed = True
+        if not self._at_construction:
+            self._occasions.take_off()
         if self._search is not None:
             self._search.take_off()
         if self._pre_hooks is not None and list(self._pre_hooks) == [self._key]:
@@ -141,16 +177,22 @@ class Plan:
     # --- applying and telling ------------------------------------------------------------
 
     def _try_all(self, *, in_step: bool) -> None:
-        for name, options in list(self._waiting.items()):
-            try:
-                lever = self._levers.apply(self._job, name, options, planned=True)
-            except Refused as refused:
-                self._refusals[name] = str(refused)
-                continue
-            del self._waiting[name]
-            if in_step:
-                self._in_steps.append((name, options, lever))
-            self._tell({"remedy": name, "status": "applied", "why": "", "class": lever.cls})
+        found = True
+        while found:  # one may be what another waits for
+            found = False
+            for name, options in list(self._waiting.items()):
+                try:
+                    lever = self._levers.apply(self._job, name, options, planned=True)
+                except Refused as refused:
+                    self._refusals[name] = str(refused)
+                    continue
+                found = True
+                del self._waiting[name]
+                if in_step:
+                    self._in_steps.append((name, options, lever))
+                elif name.startswith(CONSTRUCTED):
+                    self._at_construction.append((options, lever))
+                self._tell({"remedy": name, "status": "applied", "why": "", "class": lever.cls})
 
     def _tell(self, line: dict[str, object]) -> None:
         if isinstance(self._outcome, str):
@@ -159,6 +201,15 @@ class Plan:
                     file.write(json.dumps(line) + "\n")
             except OSError:
                 self._outcome = None  # its reader is gone
+
+    def _tell_end(self) -> None:
+        if os.getpid() != self._pid:
+            return
+        if not self._closed:
+            for name in self._waiting:
+                why = f"it never got its chance: {self._refusals.get(name, 'nothing was trained')}"
+                self._tell({"remedy": name, "status": "refused", "why": why})
+        self._tell_steps()
 
     def _tell_steps(self) -> None:
         count = min(self._steps, KEPT)
@@ -186,3 +237,25 @@ def _remedies(plan: object) -> dict[str, Mapping[str, object]]:
             options = entry.get("options")
             found[entry["name"]] = options if isinstance(options, dict) else {}
     return found
+
+
+def is_for(plan: object, names: tuple[str, ...]) -> bool:
+    """Whether this process runs the script that the plan is for; each process of a run asks for itself."""
+    pattern = plan.get("script") if isinstance(plan, dict) else None
+    if not isinstance(pattern, str) or not names:
+        return True
+    return any(
+        fnmatch.fnmatchcase(name if "/" in pattern else os.path.basename(name), pattern) for name in names
+    )
+
+
+def script_names() -> tuple[str, ...]:
+    """What this process runs: its script's path, or the file of its module; empty for `-c`."""
+    words = list(getattr(sys, "orig_argv", []))[1:]
+    if "-c" in words[:4] and "-m" not in words[:4]:
+        return ()
+    main = getattr(sys.modules.get("__main__"), "__file__", None)
+    found = [main] if isinstance(main, str) else []
+    if "-m" in words[:-1]:
+        found.append(words[words.index("-m") + 1].replace(".", "/") + ".py")
+    return tuple(found)

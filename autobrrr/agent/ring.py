@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 
 MAGIC = b"ABRRRING"
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 HEADER_BYTES = 4096
 HEADER = struct.Struct("@8sIIII")  # magic, layout version, record bytes, capacity, pid
 CAPACITY = 8192
@@ -30,6 +30,8 @@ SAMPLED_FIELDS = (
     "minor_faults",  # of the training thread
     "allocated_bytes",  # accelerator memory; -1: no accelerator
     "reserved_bytes",
+    "garbage_ns",  # of Python's garbage collections, in whatever thread
+    "loss_finite",  # 1 yes, 0 no, -1: not known
 )
 TAIL_FIELDS = (
     "start_ns",  # time.perf_counter_ns when the agent handed the thread back to training
@@ -39,7 +41,7 @@ TAIL_FIELDS = (
     "flags",
     "seq",  # 0, 1, 2 …
 )
-SAMPLED = struct.Struct("@11q")
+SAMPLED = struct.Struct(f"@{len(SAMPLED_FIELDS)}q")
 TAIL = struct.Struct("@qqqIIQ")
 RECORD_BYTES = SAMPLED.size + TAIL.size
 

@@ -1,4 +1,4 @@
-"""One sampled step: the phase clock, the thread's page faults, the accelerator's memory.
+"""One sampled step: the phase clock, page faults, garbage collections, the accelerator's memory.
 
 In: the boundary times of the step. Out: the fields of the sampled part of a ring record.
 """
@@ -9,6 +9,8 @@ import resource
 import sys
 from types import ModuleType
 
+from .garbage import GarbageClock
+from .loss import loss_finite
 from .phases import NAMES, PhaseClock
 
 
@@ -18,21 +20,25 @@ class Sampling:
     def __init__(self, torch: ModuleType, phases: PhaseClock) -> None:
         self._phases = phases
         self._faults = 0
+        self._garbage = GarbageClock()
         self.by_name: dict[str, int] = {}
 
     def begin(self, now: int) -> None:
         """The step begins."""
         self._faults = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+        self._garbage.put_on()
         self._phases.begin(now)
 
     def finish(self, now: int, *, fires: int, forward_measured: bool) -> tuple[int, ...]:
         """The step ends: the sampled fields, in the ring's order."""
         phases = self._phases
+        garbage_ns = self._garbage.take_off()
         spent = phases.finish(now)
         self.by_name = dict(zip(NAMES, spent, strict=True))
         _other, data_wait, forward, backward, optimizer = spent
         faults = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - self._faults
         allocated, reserved = accelerator_bytes()
+        loss, phases.loss = phases.loss, None
         return (
             data_wait,
             -1,
@@ -45,7 +51,14 @@ class Sampling:
             faults,
             allocated,
             reserved,
+            garbage_ns,
+            loss_finite(loss),
         )
+
+    def take_off(self) -> None:
+        """The step is given up."""
+        self._phases.loss = None
+        self._garbage.take_off()
 
 
 def accelerator_bytes() -> tuple[int, int]:

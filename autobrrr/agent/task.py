@@ -35,6 +35,10 @@ class Task(Protocol):
 
     name: str
 
+    @property
+    def pending(self) -> bool:
+        """After a cancel: something is left that only the training thread can take off."""
+
     def at_boundary(self, boundary: Boundary) -> int | None:
         """One slice of work; returns after how many steps to call again (>= 1), None when done."""
 

@@ -1,4 +1,5 @@
-"""Traced steps: a timing dispatch mode around some real steps, plain ones between them.
+"""Traced steps: a timing dispatch mode around some real steps, plain ones between them; then one more,
+in which each operator's work (operations, bytes) is read from its shapes.
 
 In: step boundaries. Out: the event `traced` (`records.TracedSteps`): what the kernels did, by
 phase and by operator, and how long the same steps take untraced. The mode only times: it calls
@@ -21,7 +22,11 @@ from .task import Boundary
 
 SLOW_STEP_NS = 50_000_000  # from here on a plain step's phase hooks weigh nothing
 PAUSE_NS = 3_000_000  # of calibration, after which the next step comes first
+COUNT_TRIES = 3
 MOST_TRIES = 4  # as many times the steps asked for, then it abstains
+MOST_MORE = 6  # as many times the steps asked for, where they vary,
+MORE_NS = 4_000_000_000  # ... within this time,
+MORE_OPERATORS = 40_000  # ... and with no more operators than can be added up in a few milliseconds
 UNUSABLE = ring.SKIPPED | ring.EVALUATION | ring.LEVER | ring.SETTLING | ring.AFTER_SHADOW
 
 
@@ -33,6 +38,7 @@ class TraceTask:
     """Steps in turn: traced, plain with phases, plain without (the last only where steps are short)."""
 
     name = "traced steps"
+    pending = False
 
     def __init__(self, loop: Loop, steps: int, emit: Callable[[dict[str, object]], None]) -> None:
         self._loop = loop
@@ -44,6 +50,7 @@ class TraceTask:
         self._kind = ""
         self._turn = 0
         self._tries = 0
+        self._count_tries = 0
         self._results = tracing.Results()
         self._meter: Meter | None = None
         self._delay_ns = 0
@@ -76,14 +83,29 @@ class TraceTask:
             self._began_ns = perf_counter_ns()
             self._delay_ns = run_delay_ns(self._loop.train_tid)
         done = len(self._results.traced) >= self._wanted and self._results.has_plain
-        if done:
+        self._tries += 1
+        if done and self._worth_more():
+            self._begin_step(boundary, last=False)
+            return 1
+        if done and (self._results.counted is not None or self._count_tries >= COUNT_TRIES):
             self._finish()
             return None
-        self._tries += 1
-        if self._tries > MOST_TRIES * 3 * self._wanted:
+        if not done and self._tries > MOST_TRIES * 3 * self._wanted:
             raise Abstained("too few ordinary steps: evaluations, skipped updates or changes in between")
-        self._begin_step(boundary)
+        self._begin_step(boundary, last=done)
         return 1
+
+    def _worth_more(self) -> bool:
+        """Steps vary, and more of them would make their median surer."""
+        results = self._results
+        return (
+            results.counted is None
+            and not results.steady
+            and len(results.traced) < MOST_MORE * self._wanted
+            and self._tries < 3 * MOST_MORE * self._wanted
+            and results.operators < MORE_OPERATORS
+            and perf_counter_ns() - self._began_ns < MORE_NS
+        )
 
     def _calibrating(self, boundary: Boundary) -> bool:
         """Measure operators on 8 elements first, no more at one boundary than training may notice."""
@@ -99,17 +121,20 @@ class TraceTask:
         self._results.floors = self._meter.floors
         return False
 
-    def _begin_step(self, boundary: Boundary) -> None:
+    def _begin_step(self, boundary: Boundary, *, last: bool) -> None:
         kinds = (
             ("traced", "phases") if boundary.last_step_ns > SLOW_STEP_NS else ("traced", "phases", "plain")
         )
-        self._kind = kinds[self._turn % len(kinds)]
+        self._kind = "counted" if last else kinds[self._turn % len(kinds)]
         self._turn += 1
+        self._count_tries += last
         boundary.sample = self._kind != "plain"
-        if self._kind == "traced":
+        if self._kind in ("traced", "counted"):
             self._check(boundary.job)
             boundary.mark |= ring.TRACED
             self._mode = tracing.enter(self._torch, self._loop.phases)
+            if last:
+                self._mode.count = tracing.counter()
             self._loop.hooks.overdue = self._overdue(self._mode, boundary)
 
     def _end_step(self, boundary: Boundary) -> None:
@@ -126,7 +151,10 @@ class TraceTask:
         if mode is not None:
             if mode.foreign_device is not None:
                 raise Abstained(f"operators run on {mode.foreign_device}: their time is not the kernels'")
-            self._results.add_traced(mode, boundary.last_step_ns)
+            if kind == "counted":
+                self._results.counted = mode
+            else:
+                self._results.add_traced(mode, boundary.last_step_ns)
         else:
             sampled = self._loop.last_phases if kind == "phases" else None
             self._results.add_plain(boundary.last_step_ns, sampled)

@@ -11,16 +11,24 @@ import sys
 from array import array
 from collections import defaultdict
 from collections.abc import Callable
-from statistics import median
+from statistics import median, quantiles
 from time import perf_counter_ns
 from types import ModuleType
 from typing import Protocol
 
+from . import work
 from .floors import Floors, Meter
 from .phases import NAMES, PhaseClock
+from .work_table import work_table
 
 TOP_OPS = 40
 FEWEST_PLAIN = 3
+EVEN_STEPS, EVEN_KERNELS = 0.25, 0.15  # range of the middle half, over the median step
+LONG_STEP_NS = 2_000_000  # from here on the phase hooks are less than half a percent
+COUNTING_NS = 25_000_000  # own time in the counted step, from which on its operators go uncounted
+
+
+Count = Callable[[object, tuple[object, ...], dict[str, object], object], "work.Work | None"]
 
 
 class TimingMode(Protocol):
@@ -31,6 +39,8 @@ class TimingMode(Protocol):
     ops: list[object]
     spent: array[int]
     where: bytearray
+    count: Count | None
+    work: list[work.Work | None]
 
     def __enter__(self) -> object: ...
 
@@ -56,6 +66,8 @@ def _mode_class(torch: ModuleType) -> type:
             self.ops: list[object] = []
             self.spent = array("q")
             self.where = bytearray()
+            self.count: Count | None = None
+            self.work: list[work.Work | None] = []
             self._phases = phases
 
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
@@ -71,6 +83,8 @@ def _mode_class(torch: ModuleType) -> type:
                 kind = getattr(getattr(out, "device", None), "type", "cpu")
                 if kind not in ("cpu", "meta"):
                     self.foreign_device = kind
+            if self.count is not None:
+                self.work.append(self.count(func, args, kwargs, out))
             return out
 
     return Timing
@@ -81,6 +95,28 @@ def enter(torch: ModuleType, phases: PhaseClock | None) -> TimingMode:
     mode: TimingMode = _mode_class(torch)(phases)
     mode.__enter__()
     return mode
+
+
+def counter() -> Count:
+    """Reads what each operator has to do, after it ran; None where it can't, or once it took too long."""
+    reader = work.Reader()
+    left_ns = COUNTING_NS
+
+    def count(
+        func: object, args: tuple[object, ...], kwargs: dict[str, object], out: object
+    ) -> work.Work | None:
+        nonlocal left_ns
+        if left_ns <= 0:
+            return None
+        began = perf_counter_ns()
+        try:
+            found = reader.of(func, args, kwargs or {}, out)
+        except Exception:  # noqa: BLE001 - in the user's step: what can't be read goes uncounted
+            found = None
+        left_ns -= perf_counter_ns() - began
+        return found
+
+    return count
 
 
 def leave(torch: ModuleType, mode: TimingMode) -> bool:
@@ -104,6 +140,8 @@ class Results:
         self.floors = Floors()
         self.op_cost_ns: int | None = None
         self.traced: list[tuple[TimingMode, int]] = []
+        self.counted: TimingMode | None = None
+        self._kernels_ns: list[int] = []  # of the traced steps
         self.plain_ns: list[int] = []
         self.sampled_ns: list[int] = []
         self.phases: list[dict[str, int]] = []
@@ -115,12 +153,27 @@ class Results:
 
     @property
     def _untraced_ns(self) -> list[int]:
-        """Plain steps; with those whose phases were sampled (some us longer) where they are few."""
-        return self.plain_ns if len(self.plain_ns) >= FEWEST_PLAIN else self.plain_ns + self.sampled_ns
+        """Plain steps; with those whose phases were sampled (some us longer) where they are few, or long."""
+        if len(self.plain_ns) < FEWEST_PLAIN or median(self.plain_ns) >= LONG_STEP_NS:
+            return self.plain_ns + self.sampled_ns
+        return self.plain_ns
+
+    @property
+    def steady(self) -> bool:
+        """Steps, and the kernels in them, vary little from one to the next."""
+        plain, kernels = self._untraced_ns, self._kernels_ns[1:]
+        usual = median(plain)
+        return _width(plain) <= EVEN_STEPS * usual and _width(kernels) <= EVEN_KERNELS * usual
+
+    @property
+    def operators(self) -> int:
+        """Operators dispatched in the traced steps, all together."""
+        return sum(len(mode.ops) for mode, _ in self.traced)
 
     def add_traced(self, mode: TimingMode, step_ns: int) -> None:
         """A step under the mode."""
         self.traced.append((mode, step_ns))
+        self._kernels_ns.append(self._kernel_ns(mode))
 
     def add_plain(self, step_ns: int, phases: dict[str, int] | None) -> None:
         """A step between them, with its phases where they were sampled."""
@@ -137,22 +190,27 @@ class Results:
     def record(self, *, run_delay_share: float | None) -> dict[str, object]:
         """The payload of `traced`; the first traced step is dropped."""
         steps = self.traced[1:] or self.traced
-        kernel_ns = [self._kernel_ns(mode) for mode, _ in steps]
+        kernel_ns = self._kernels_ns[1:] or self._kernels_ns
         # One step in which the thread had to wait for a CPU would fill the tables below.
         usual_ns = 1.5 * median(kernel_ns)
         quiet = [mode for (mode, _), own in zip(steps, kernel_ns, strict=True) if own <= usual_ns]
+        if len(quiet) < 0.8 * len(steps):  # not one, but a kind of step
+            quiet = [mode for mode, _ in steps]
         by_phase: dict[str, float] = dict.fromkeys(NAMES, 0.0)
         count: dict[object, int] = defaultdict(int)
         kernel: dict[object, int] = defaultdict(int)
+        calls: dict[str, int] = dict.fromkeys(NAMES, 0)
         for mode in quiet:
             for op, spent, where in zip(mode.ops, mode.spent, mode.where, strict=True):
                 own = max(0, spent - self.floors.of(op))
                 by_phase[NAMES[where]] += own
+                calls[NAMES[where]] += 1
                 count[op] += 1
                 kernel[op] += own
         n = len(quiet)
         ops = sorted(count, key=lambda op: kernel[op], reverse=True)[:TOP_OPS]
         names = {name for phases in self.phases for name in phases}
+        per_step = {op: spent / n for op, spent in kernel.items()}
         return {
             "status": "ok",
             "kernel_ns": kernel_ns,
@@ -163,11 +221,23 @@ class Results:
             "plain_by_phase_ns": {
                 name: sum(phases.get(name, 0) for phases in self.phases) / len(self.phases) for name in names
             },
-            "by_op": [{"op": op_name(op), "count": count[op] / n, "kernel_ns": kernel[op] / n} for op in ops],
+            "operations_by_phase": {name: times / n for name, times in calls.items()},
+            "by_op": [{"op": op_name(op), "count": count[op] / n, "kernel_ns": per_step[op]} for op in ops],
+            "work": (
+                work_table(self.counted, quiet, self.floors.of, per_step) if self.counted is not None else []
+            ),
             "op_floor_ns": self.floors.usual_ns,
             "op_cost_ns": self.op_cost_ns,
             "run_delay_share": run_delay_share,
         }
+
+
+def _width(values: list[int]) -> float:
+    """The range of the middle half."""
+    if len(values) < 2:
+        return 0.0
+    low, _, high = quantiles(values, n=4, method="inclusive")
+    return high - low
 
 
 def op_name(op: object) -> str:

@@ -25,6 +25,7 @@ class _Reading:
     cpu_ticks: int
     run_delay_ns: int | None
     machine: tuple[int, int] | None
+    throttled_ns: int | None
 
 
 class HostDevice:
@@ -35,6 +36,7 @@ class HostDevice:
         train_tid: The training thread as it is known here; the main thread where it is not known.
         proc: Where `/proc` lies.
         clock_ns: A monotonic clock.
+        cgroups: Where the control groups lie.
     """
 
     name = "host"
@@ -45,11 +47,14 @@ class HostDevice:
         train_tid: int | None = None,
         proc: Path = procfs.PROC,
         clock_ns: Callable[[], int] = time.monotonic_ns,
+        *,
         tick_hz: int | None = None,
+        cgroups: Path = procfs.CGROUPS,
     ) -> None:
         self._pid = pid
         self._tid = train_tid or pid
         self._proc = proc
+        self._cgroups = cgroups
         self._clock_ns = clock_ns
         self._tick_ns = 1_000_000_000 // (tick_hz or os.sysconf("SC_CLK_TCK"))
         self._page_bytes = os.sysconf("SC_PAGE_SIZE")
@@ -72,6 +77,7 @@ class HostDevice:
             cpu_ticks=stat.cpu_ticks,
             run_delay_ns=procfs.run_delay_ns(self._pid, self._tid, self._proc),
             machine=procfs.machine_ticks(self._proc),
+            throttled_ns=procfs.throttled_ns(self._pid, self._proc, self._cgroups),
         )
         before, self._last = self._last, now
         self._look_at_children(now.t_ns)
@@ -85,6 +91,7 @@ class HostDevice:
             run_delay_share=_run_delay_share(compared, now, wall_ns),
             steal_share=_steal_share(compared, now),
             children_cpu_share=self._children_share,
+            throttled_share=_throttled_share(compared, now, wall_ns),
         )
 
     def _look_at_children(self, now_ns: int) -> None:
@@ -120,3 +127,10 @@ def _steal_share(before: _Reading | None, now: _Reading) -> float | None:
         return None
     ticks = now.machine[0] - before.machine[0]
     return (now.machine[1] - before.machine[1]) / ticks if ticks > 0 else None
+
+
+def _throttled_share(before: _Reading | None, now: _Reading, wall_ns: int) -> float | None:
+    if before is None or before.throttled_ns is None or now.throttled_ns is None:
+        return None
+    # Summed over the group's CPUs, of which several may be stopped at once.
+    return min(max((now.throttled_ns - before.throttled_ns) / wall_ns, 0.0), 1.0)

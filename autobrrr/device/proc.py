@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROC = Path("/proc")
+CGROUPS = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +66,20 @@ def machine_ticks(proc: Path = PROC) -> tuple[int, int] | None:
     return (sum(fields), fields[7]) if len(fields) == 8 else None
 
 
+def throttled_ns(pid: int, proc: Path = PROC, cgroups: Path = CGROUPS) -> int | None:
+    """How long the CPU limit of its control group (v2) has stopped a process; None without a limit."""
+    text = _read(proc / str(pid) / "cgroup")
+    for line in (text or "").splitlines():
+        if line.startswith("0::"):
+            group = line[3:].lstrip("/")
+            figures = dict(
+                entry.split()[:2] for entry in (_read(cgroups / group / "cpu.stat") or "").splitlines()
+            )
+            found = figures.get("throttled_usec", "")
+            return 1_000 * int(found) if found.isdecimal() and figures.get("nr_periods") != "0" else None
+    return None
+
+
 def children(pid: int, proc: Path = PROC) -> list[int]:
     """Children of all threads of a process, and theirs; empty where the kernel does not tell."""
     found: list[int] = []
@@ -81,6 +96,15 @@ def children(pid: int, proc: Path = PROC) -> list[int]:
             found += born
             waiting += born
     return found
+
+
+def multiplies_bf16(proc: Path = PROC) -> bool | None:
+    """Whether the processor has instructions for products of bfloat16; None where it can't be told."""
+    text = _read(proc / "cpuinfo")
+    for line in (text or "").splitlines():
+        if line.startswith(("flags", "Features")):
+            return not {"amx_bf16", "avx512_bf16", "bf16"}.isdisjoint(line.split())
+    return None
 
 
 def tid_outside(pid: int, tid_inside: int, proc: Path = PROC) -> int | None:

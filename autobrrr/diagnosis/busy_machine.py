@@ -15,20 +15,22 @@ UNIT = "share of wall time"
 
 
 def busy_machine(measured: Measurements) -> Reading:
-    """The larger of run-queue delay and stolen time, as the median of the last samples."""
+    """The largest of run-queue delay, stolen and throttled time, as the median of the last samples."""
     delays = [unit_share(sample.run_delay_share) for sample in measured.host]
     stolen = [unit_share(sample.steal_share) for sample in measured.host]
     delay = median([share for share in delays if share is not None])
     steal = median([share for share in stolen if share is not None])
-    known = [share for share in (delay, steal) if share is not None]
+    limits = [unit_share(sample.throttled_share) for sample in measured.host]
+    throttled = median([share for share in limits if share is not None])
+    known = [share for share in (delay, steal, throttled) if share is not None]
     if not known:
         return abstention(NAME, UNIT, "run-queue delay was not measured")
     share = max(known)
-    what = (
-        "of CPU time stolen by other guests"
-        if steal == share and steal != delay
-        else "run-queue delay of the training thread"
-    )
+    what = "run-queue delay of the training thread"
+    if throttled == share and throttled != delay:
+        what = "of the time stopped by the CPU limit of its container"
+    elif steal == share and steal != delay:
+        what = "of CPU time stolen by other guests"
     state = "busy" if share >= thresholds.BUSY_AT else "quiet"
     return Reading(
         signal=NAME,

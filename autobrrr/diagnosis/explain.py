@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autobrrr.diagnosis import thresholds
+from autobrrr.diagnosis import thresholds, uneven_steps
 from autobrrr.diagnosis.agreement import AGREEMENT
 from autobrrr.diagnosis.figures import of_one
 
@@ -77,6 +77,16 @@ ENTRIES: tuple[Explanation, ...] = (
         "stands in for batch_probe only where that one abstains",
     ),
     _signal(
+        "profiler_window",
+        "The part of a profiled step that lies between operators and compiled graphs, outside the loader and "
+        f"host code. {NAMED} speaks for overhead; operators that fill the step and are long exclude it. On a "
+        "GPU the device's idle time, by cause, carries the verdict instead.",
+        "A few real steps under torch.profiler, without stacks, and as many plain ones before them; the "
+        "trace is read as by `autobrrr analyze`.",
+        "unasked only on a GPU or in compiled code; else --window, or key w; never with --readonly",
+        "gives way where the job profiles itself or starts a process meanwhile",
+    ),
+    _signal(
         "loader_wait",
         "The part of the step that the loop waits for its next batch.",
         "A clock around the DataLoader's `next`, in sampled steps.",
@@ -109,11 +119,74 @@ ENTRIES: tuple[Explanation, ...] = (
         f"at least {thresholds.FRAME_SAMPLES} samples",
     ),
     _signal(
+        "kernel_time",
+        "The part of the step that kernels of one kind take: matrix products above the ridge of this "
+        "machine (compute), or all that moves tensors, products of too few rows included (memory). "
+        f"{NAMED}, and twice the other kind, speaks for the kind; {EXCLUDED} or less excludes it.",
+        "Traced steps, operator by operator; one more step, in which shapes are read, tells what each "
+        "had to do.",
+        "the guards of traced_steps",
+    ),
+    _signal(
+        "traffic",
+        "What moving the step's tensors takes at the bandwidth of this machine, plus its page faults. "
+        f"Speaks for memory where that explains {of_one(thresholds.EXPLAINED_AT)} of the kernels that move "
+        "tensors.",
+        "Bytes from the operators' shapes (each input and output once), over a measured triad; page faults "
+        "of sampled steps, times what one costs here.",
+        "no kernel counts for more than it took: caches are faster than memory",
+        "peaks at the job's own number of threads; what others took from them counts against it",
+    ),
+    _signal(
+        "matmul_rate",
+        "FLOP/s of matrix products, convolutions and attention, as a part of what this machine reaches "
+        f"with as many threads. {NAMED} speaks for compute.",
+        "FLOPs from the operators' shapes over the time inside them; the peak from a benchmark of a square "
+        "product, or the whole curve where `autobrrr roofline` has run.",
+        f"products take at least {EXCLUDED} of the step",
+        "peaks at the job's own number of threads; what others took from them counts against it",
+    ),
+    _signal(
+        "roofline",
+        "How much of the kernels' time the nearer roof, FLOP/s or bandwidth, explains. Below "
+        f"{of_one(thresholds.ROOF_LOW)} of both, kernels are too small for this machine: underfilled.",
+        "Shapes of the operators, over measured peaks and over the time inside them.",
+        "large tensors that move slowly (page faults, exponentials) stay memory",
+    ),
+    _signal(
+        "page_faults",
+        "The part of the step spent on minor page faults. An allocator that gives large tensors back to "
+        "the kernel has them faulted in again in every step; it names nothing alone, and adds to traffic.",
+        "The training thread's own count in sampled steps, times the cost of a first touch, measured here.",
+    ),
+    _signal(
+        "garbage",
+        "The part of the step that Python's garbage collector takes. It names nothing alone: the time lies "
+        "in whatever phase a collection happens to begin.",
+        "A callback of Python's `gc`, there in sampled steps only.",
+    ),
+    _signal(
+        "loader_cpu",
+        "How much of a core each DataLoader worker uses: near 100 %, more workers or cheaper samples help; "
+        "far below while training waits, they wait for a disk or a network themselves.",
+        "CPU time of the job's children in /proc.",
+        "only with DataLoader workers",
+    ),
+    _signal(
+        "uneven_steps",
+        "The part of the time that a few much longer steps take beyond the usual one: evaluations, "
+        "checkpoints, logging. The verdict speaks of the usual step.",
+        "Durations in the agent's ring.",
+        f"at least {uneven_steps.LEAST_STEPS} steps",
+        f"a long step takes {uneven_steps.LONGER} times the median",
+    ),
+    _signal(
         "busy_machine",
         "How long the training thread was ready to run and had no CPU. "
         f"From {of_one(thresholds.BUSY_AT)} on a verdict is low at best, and given only where the delay, all "
         f"taken off its share, leaves it ahead; from {of_one(thresholds.WITHHELD_AT)} on it is withheld.",
-        "The run-queue delay in /proc/PID/task/TID/schedstat, and time stolen by other guests.",
+        "The run-queue delay in /proc/PID/task/TID/schedstat, time stolen by other guests, and time in which "
+        "a container's CPU limit stopped the job.",
     ),
     _regime("overhead", "The step is spent in Python, the dispatcher and launches, not in kernels."),
     _regime("input", "The step is spent waiting for data."),

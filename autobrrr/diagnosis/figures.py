@@ -47,6 +47,14 @@ def median(values: Numbers) -> float | None:
     return quantile(values, 0.5)
 
 
+def mean(values: Numbers) -> float | None:
+    """The mean of a non-empty list of finite numbers."""
+    if len(values) == 0:
+        return None
+    found = float(np.mean(np.asarray(values, dtype=np.float64)))
+    return found if math.isfinite(found) else None
+
+
 def interquartile(values: Numbers) -> float | None:
     """Third quartile less the first."""
     low, high = quantile(values, 0.25), quantile(values, 0.75)

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autobrrr.diagnosis.batch_fit import BatchFit, fit_batch
-from autobrrr.diagnosis.figures import positive
+from autobrrr.diagnosis.faults import fault_share
+from autobrrr.diagnosis.figures import positive, share_of
 from autobrrr.diagnosis.kernel_work import KernelWork, kernel_work
 from autobrrr.diagnosis.loader_queue import workers_keep_up
 from autobrrr.diagnosis.measurements import Measurements
@@ -54,12 +55,20 @@ MARKS = {
 def predicted_gain(measured: Measurements) -> dict[str, float]:
     """Factor on speed by remedy, for those whose effect the measured step shows; 1.0 = none."""
     found: dict[str, float | None] = {"batch.larger": _larger_batch(measured)}
+    found["host.malloc"] = _without(fault_share(measured))
+    found["gc.freeze"] = found["gc.threshold"] = _without(garbage_share(measured))
     parts, work = step_parts(measured), kernel_work(measured.traced)
     if parts is not None:
         found["loader.workers"] = _workers(measured, parts)
         if isinstance(work, KernelWork):
             found.update({remedy: _optimizer(measured, parts, remedy) for remedy in COSTS})
     return {name: min(HIGHEST, max(1.0, gain)) for name, gain in found.items() if gain is not None}
+
+
+def garbage_share(measured: Measurements) -> float | None:
+    """Share of the sampled steps spent in Python's garbage collector."""
+    sampled = measured.phases
+    return None if sampled is None else share_of(sampled.garbage_ns, sampled.step_ns)
 
 
 def implementation(measured: Measurements) -> str | None:
@@ -129,6 +138,11 @@ def _larger_batch(measured: Measurements) -> float | None:
         return None
     slowest = positive(max(fit.probe.ratio_2x_interval))
     return None if slowest is None else 2 / slowest
+
+
+def _without(share: float | None) -> float | None:
+    """The factor if all of a share went away."""
+    return None if share is None else _factor(1.0, share)
 
 
 def _factor(step: float, removed: float) -> float:

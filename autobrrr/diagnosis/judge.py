@@ -15,6 +15,7 @@ from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.advice import advise
 from autobrrr.diagnosis.agreement import Carried, carried
 from autobrrr.diagnosis.batch_fit import BatchFit, fit_batch
+from autobrrr.diagnosis.device_window import device_verdict
 from autobrrr.diagnosis.figures import at_worst, spread
 from autobrrr.diagnosis.measurements import Measurements, step_stats
 from autobrrr.diagnosis.reading import Reading
@@ -56,6 +57,9 @@ def judge(measured: Measurements) -> Judgement:
         evidence=[reading.evidence() for reading in readings.values()],
         decide_with=decide_with,
     )
+    on_device = device_verdict(measured)
+    if on_device is not None:
+        verdict = msgspec.structs.replace(on_device, evidence=[*on_device.evidence, *verdict.evidence])
     fit = fit_batch(measured.probe)
     return Judgement(
         verdict=msgspec.structs.replace(verdict, advice=advise(measured, verdict)),

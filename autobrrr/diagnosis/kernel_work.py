@@ -6,11 +6,13 @@ the trace can't be trusted. What kernels leave of a phase is dispatch, Python or
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from autobrrr.diagnosis import thresholds
-from autobrrr.diagnosis.figures import interquartile, median, of_one, positive, share_of, spread
+from autobrrr.diagnosis.figures import interquartile, mean, median, of_one, positive, share_of, spread
 from autobrrr.records import TracedSteps
 
 COMPUTE_STEMS = (
@@ -62,7 +64,8 @@ def kernel_work(traced: TracedSteps | None) -> KernelWork | str:
     reason = untrusted(traced)
     if reason is not None:
         return reason
-    plain_ns, kernel_ns = median(traced.plain_step_ns), median(traced.kernel_ns)
+    centre = median if _even(traced) else mean
+    plain_ns, kernel_ns = centre(traced.plain_step_ns), centre(traced.kernel_ns)
     if plain_ns is None or kernel_ns is None:
         return "the traced steps hold no figures"
     plain, kernel = (
@@ -106,11 +109,14 @@ def untrusted(traced: TracedSteps) -> str | None:
     delay = traced.run_delay_share
     if delay is not None and not delay < thresholds.BUSY_AT:
         return f"machine busy: the training thread waited for a CPU {of_one(delay)} of the time while tracing"
-    if steadiness > thresholds.STEP_SPREAD:
+    mean_ns = positive(mean(traced.plain_step_ns)) or plain_ns
+    even = steadiness <= thresholds.STEP_SPREAD
+    if not even and not _sure(traced.plain_step_ns, thresholds.STEP_ERROR * mean_ns):
         return (
             f"steps vary by {of_one(steadiness)} (IQR over median; at most {of_one(thresholds.STEP_SPREAD)})"
         )
-    if width / plain_ns > thresholds.KERNEL_SPREAD:
+    even = width / plain_ns <= thresholds.KERNEL_SPREAD
+    if not even and not _sure(traced.kernel_ns, thresholds.KERNEL_ERROR * mean_ns):
         return (
             f"kernel work varies by {of_one(width / plain_ns)} of the step "
             f"(IQR; at most {of_one(thresholds.KERNEL_SPREAD)})"
@@ -121,6 +127,23 @@ def untrusted(traced: TracedSteps) -> str | None:
     if different is not None and different > thresholds.OPERATION_SPREAD:
         return f"the number of operators varies by {of_one(different)} from step to step"
     return None
+
+
+def _even(traced: TracedSteps) -> bool:
+    """Whether steps and kernel work vary so little that medians stand for them."""
+    steadiness, width = spread(traced.plain_step_ns), interquartile(traced.kernel_ns)
+    plain_ns = positive(median(traced.plain_step_ns))
+    if steadiness is None or width is None or plain_ns is None:
+        return True
+    return steadiness <= thresholds.STEP_SPREAD and width / plain_ns <= thresholds.KERNEL_SPREAD
+
+
+def _sure(values: Sequence[int], most_ns: float) -> bool:
+    """Whether the mean of many uneven values is known to within a standard error."""
+    if len(values) < thresholds.MANY_STEPS:
+        return False
+    deviation_ns = float(np.std(np.asarray(values, dtype=np.float64), ddof=1))
+    return deviation_ns <= most_ns * float(np.sqrt(len(values)))
 
 
 def compute_part(traced: TracedSteps) -> float | None:

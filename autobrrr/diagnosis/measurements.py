@@ -20,10 +20,12 @@ from autobrrr.records import (
     HostSample,
     JobFacts,
     Phases,
+    ProfilerWindow,
     ShadowProbe,
     StepStats,
     TracedSteps,
 )
+from autobrrr.roofline.quick import Peaks
 
 Durations = NDArray[np.int64]
 Probing = Literal["on", "off", "overridden"]  # off: `--no-probe`; overridden: `--probe`
@@ -46,6 +48,7 @@ class PhaseFigures:
     error: Phases
     batch: int | None = None  # median of the batch sizes seen
     minor_faults: float | None = None  # of the training thread, mean per step
+    garbage_ns: float | None = None  # in Python's garbage collector, mean per step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +63,7 @@ class Measurements:
     traced: TracedSteps | None = None
     probe: ShadowProbe | None = None
     frames: FrameSamples | None = None
+    profile: ProfilerWindow | None = None
     host: tuple[HostSample, ...] = ()  # the last ten seconds or so, oldest first
     cost: AgentCost | None = None
     readonly: bool = False  # no traced steps, no probe
@@ -67,6 +71,9 @@ class Measurements:
     probing: Probing = "on"
     cores: int | None = None  # CPUs that the job may run on
     elapsed_ns: int = 0  # since attach
+    peaks: Peaks | None = None  # of this machine, at the job's number of threads
+    bf16: bool | None = None  # the processor multiplies bfloat16 by itself
+    fault_ns: float | None = None  # what one minor page fault costs on this machine
 
 
 def phase_figures(step_ns: Durations, columns: Mapping[str, Durations]) -> PhaseFigures | None:
@@ -95,6 +102,8 @@ def phase_figures(step_ns: Durations, columns: Mapping[str, Durations]) -> Phase
     batches = batches[batches > 0]
     faults = columns.get("minor_faults", NO_STEPS)
     faults = faults[faults >= 0]
+    garbage = columns.get("garbage_ns", NO_STEPS)
+    garbage = garbage[garbage >= 0]
     return PhaseFigures(
         steps=steps,
         step_ns=int(step_ns.mean()),
@@ -102,6 +111,7 @@ def phase_figures(step_ns: Durations, columns: Mapping[str, Durations]) -> Phase
         error=Phases(**{name: _standard_error_ns(column) for name, column in measured.items()}),
         batch=int(np.median(batches)) if len(batches) else None,
         minor_faults=float(faults.mean()) if len(faults) else None,
+        garbage_ns=float(garbage.mean()) if len(garbage) else None,
     )
 
 

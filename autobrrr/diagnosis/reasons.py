@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.batch_fit import BatchFit, fit_batch
 from autobrrr.diagnosis.figures import duration, median, of_one, positive
 from autobrrr.diagnosis.loader_queue import workers_keep_up
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.reading import Reading
+from autobrrr.diagnosis.roofs import Roofs, roofs
 from autobrrr.diagnosis.sampled_frames import busiest_in_loader, busiest_own_code
 from autobrrr.diagnosis.shares import StepParts, step_parts
 from autobrrr.records import Regime, Shares
@@ -28,13 +30,34 @@ def named_reason(
     if regime == "host":
         place = busiest_own_code(measured.frames)
         return f"{lead} is code between the phases without an operator{f', most at {place}' if place else ''}"
+    if regime in ("memory", "compute", "underfilled"):
+        return f"{lead} is {_kernels(regime, measured, readings)}"
     raise KeyError(regime)
 
 
 def each_step(measured: Measurements, parts: StepParts | None) -> str:
-    """ "each 2.6 ms step", by the median of the plain steps where there are some."""
-    step_ns = positive(median(measured.step_ns)) or (parts.step_ns if parts else None)
-    return f"each {duration(step_ns)} step" if step_ns else "each step"
+    """ "each 2.6 ms step": the mean that shares are taken of; the median too where the two differ."""
+    usual_ns = positive(median(measured.step_ns))
+    step_ns = parts.step_ns if parts else usual_ns
+    if not step_ns:
+        return "each step"
+    if usual_ns and abs(step_ns / usual_ns - 1) > thresholds.MEAN_OFF_MEDIAN:
+        return f"each {duration(step_ns)} step (a mean; the median is {duration(usual_ns)})"
+    return f"each {duration(step_ns)} step"
+
+
+def _kernels(regime: Regime, measured: Measurements, readings: Mapping[str, Reading]) -> str:
+    """What the kernels are, and the figure that confirms it."""
+    found = roofs(measured)
+    kinds = found.by_kind(regime) if isinstance(found, Roofs) else {}
+    listed = ", ".join(f"{kind} {of_one(share)}" for kind, share in list(kinds.items())[:3] if share >= 0.005)
+    among = f" ({listed})" if listed else ""
+    words, seconds = {
+        "memory": ("kernels that move tensors", ("traffic", "batch_probe")),
+        "compute": ("matrix products", ("matmul_rate", "batch_probe")),
+    }.get(regime, ("kernels too small for this machine", ("roofline",)))
+    heard = [readings[name] for name in seconds if not readings[name].abstained]
+    return f"{words}{among}{f'; {heard[0].note}' if heard else ''}"
 
 
 def _operators(measured: Measurements) -> str:

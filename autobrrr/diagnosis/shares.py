@@ -1,8 +1,8 @@
 """Where the step goes: phases, and inside them kernel work, put together to shares of the whole.
 
 overhead: forward, backward and optimizer less their kernels. input: waiting for data. host: the rest
-of the step less its kernels. compute and memory: the kernels, by operator class. What no
-measurement separates is left in `other`.
+of the step less its kernels. compute, memory, underfilled: the kernels, by operator class and by how
+near they come to the roofs. What no measurement separates is left in `other`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.figures import positive, unit_share
 from autobrrr.diagnosis.kernel_work import KernelWork, kernel_work
 from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.roofs import Roofs, by_regime, roofs
 from autobrrr.records import Phases, Shares
 
 MODEL_PHASES = ("forward", "backward", "optimizer")
@@ -131,16 +132,19 @@ def _dispatch_outside(measured: Measurements, parts: StepParts) -> float:
 
 
 def _kernel_shares(measured: Measurements, parts: StepParts) -> dict[str, float]:
-    """Kernels outside the loader, by operator class.
-
-    The table of operators does not tell phases apart: where the loader's own kernels weigh, the
-    split would be theirs.
-    """
+    """Kernels outside the loader, by operator class; by shapes and roofs where these are known."""
     work = kernel_work(measured.traced)
-    if parts.kernels is None or not isinstance(work, KernelWork) or work.compute is None:
+    if parts.kernels is None or not isinstance(work, KernelWork):
         return {}
     loading = parts.kernels.get("data_wait", 0.0) + parts.kernels.get("host_to_device", 0.0)
     kernels = sum(parts.kernels.values()) - loading
+    under = roofs(measured)
+    if isinstance(under, Roofs) and under.kernels > 0:
+        return {name: share * kernels / under.kernels for name, share in by_regime(under).items()}
+    if work.compute is None:
+        return {}
+    # The table of operators does not tell phases apart: where the loader's own kernels weigh, the
+    # split would be theirs.
     if loading > 0.25 * (kernels + loading):
         return {}
     return {"compute": kernels * work.compute, "memory": kernels * (1 - work.compute)}

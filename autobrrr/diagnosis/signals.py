@@ -7,13 +7,22 @@ from collections.abc import Callable, Mapping
 from autobrrr.diagnosis import (
     batch_probe,
     busy_machine,
+    faults,
+    garbage,
     host_frames,
     host_time,
+    kernel_time,
+    loader_cpu,
     loader_frames,
     loader_queue,
     loader_wait,
+    matmul_rate,
     op_cost,
+    profiler_window,
+    roofline,
     traced,
+    traffic,
+    uneven_steps,
 )
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.reading import Reading
@@ -24,11 +33,20 @@ SIGNALS: Mapping[str, Signal] = {
     traced.NAME: traced.traced_steps,
     batch_probe.NAME: batch_probe.batch_probe,
     op_cost.NAME: op_cost.op_cost,
+    profiler_window.NAME: profiler_window.profiler_window,
     loader_wait.NAME: loader_wait.loader_wait,
     loader_queue.NAME: loader_queue.loader_queue,
     loader_frames.NAME: loader_frames.loader_frames,
     host_time.NAME: host_time.host_time,
     host_frames.NAME: host_frames.host_frames,
+    kernel_time.NAME: kernel_time.kernel_time,
+    traffic.NAME: traffic.traffic,
+    matmul_rate.NAME: matmul_rate.matmul_rate,
+    roofline.NAME: roofline.roofline,
+    faults.NAME: faults.page_faults,
+    garbage.NAME: garbage.garbage,
+    loader_cpu.NAME: loader_cpu.loader_cpu,
+    uneven_steps.NAME: uneven_steps.uneven_steps,
     busy_machine.NAME: busy_machine.busy_machine,
 }
 

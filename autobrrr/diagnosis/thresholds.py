@@ -15,6 +15,10 @@ WITHHELD_AT = 0.60  # the same: no verdict at all
 
 STEP_SPREAD = 0.25
 KERNEL_SPREAD = 0.15  # IQR of kernel work / step
+# Steps that vary more are good enough where there are many: then means stand for them, with an error of
+MANY_STEPS = 12
+STEP_ERROR = 0.08  # of the mean step, standard error
+KERNEL_ERROR = 0.06  # of the mean kernel work, over the mean step
 TRACED_OVER_PLAIN = 0.95  # a traced step that is faster than a plain one: the two can't be compared
 PARTS_AGREE = 2.0  # the phases' means together, over the median step: at most this factor off
 TRACED_STEPS = 3  # and as many plain ones
@@ -26,6 +30,16 @@ REPLAY_SPREAD = 0.25
 FAULT_NS = 1_000  # a minor fault costs at least this: kernel entry and zeroing 4 KiB
 FAULT_SHARE = 0.05  # of the 2B replay spent on faults that B does not explain
 PROBE_POINTS = 3
+
+ROOF_LOW = 0.30  # of the nearer roof: below it a kernel is underfilled
+SMALL_CALL_NS = 10_000  # of memory traffic in one call: with less, a slow kernel is a small one
+TIMES_THE_OTHER = 2.0  # of two kinds of kernels, what the leading one takes: less is a mixture
+EXPLAINED_AT = 0.5  # of the kernels that move tensors, by bytes and page faults
+PROBE_FLAT = 0.5  # fixed share of the probe from which on it is flat
+PROBE_GROWS = 0.25  # ... up to which it grows with the batch
+PEAKS_DISTURBED_AT = 0.60  # of the time that the peaks' own threads waited for a core: no use at all
+
+MEAN_OFF_MEDIAN = 0.2  # of the median step: from here on a sentence gives both
 
 SAMPLED_STEPS = 4
 SAMPLED_STEPS_FIRM = 8

@@ -22,8 +22,9 @@ WORDS = {
     "overhead": "Python and dispatch",
     "input": "waiting for data",
     "host": "code between the phases",
-    "compute": "matmul, convolution and attention kernels",
-    "memory": "other kernels",
+    "compute": "matrix products",
+    "memory": "kernels that move tensors",
+    "underfilled": "kernels too small for this machine",
     "other": "not measured",
 }
 
@@ -125,16 +126,24 @@ def _contradiction(case: Case) -> Undecided | None:
 
 
 def _full_kernels(case: Case) -> Undecided | None:
-    """Not overhead, and kernels take most of the step: compute and memory are not told apart here."""
+    """Not overhead, kernels take most of the step, and no second signal says which kind leads."""
     if "overhead" not in case.readings["traced_steps"].against:
         return None
-    compute, memory = case.shares.compute, case.shares.memory
-    if compute is None or memory is None or compute + memory < thresholds.NAMED_AT:
+    kinds = {name: getattr(case.shares, name) or 0.0 for name in ("compute", "memory", "underfilled")}
+    total = sum(kinds.values())
+    if case.shares.compute is None or total < thresholds.NAMED_AT:
         return None
-    reason = (
-        f"not overhead: kernels work {of_one(compute + memory)} of {case.step} "
-        f"({of_one(compute)} {WORDS['compute']}, {of_one(memory)} {WORDS['memory']})"
-    )
+    if case.leader is None:
+        return None  # `_mixture` says it
+    listed = ", ".join(f"{of_one(share)} {WORDS[name]}" for name, share in kinds.items() if share >= 0.005)
+    kernel_time = case.readings["kernel_time"]
+    if not kernel_time.abstained and kernel_time.says is None and case.leader in kinds:
+        return (
+            "mixed",
+            f"mixed: no kind of kernel leads clearly in {case.step}: {listed}",
+            f"autobrrr tune {case.measured.pid} --for 2m",
+        )
+    reason = f"not overhead: kernels work {of_one(min(1.0, total))} of {case.step} ({listed})"
     probe = case.readings["batch_probe"]
     if probe.says == "overhead" and probe.value is not None:
         reason += (
@@ -142,8 +151,15 @@ def _full_kernels(case: Case) -> Undecided | None:
             "traffic (optimizer, embedding), which points to memory"
         )
     else:
-        reason += "; no second signal tells compute from memory yet"
+        reason += f"; but no second signal confirms {case.leader}{_unconfirmed(case)}"
     return "unknown", f"unknown: {reason}", f"autobrrr tune {case.measured.pid} --for 2m"
+
+
+def _unconfirmed(case: Case) -> str:
+    """What the signals that could confirm the leading kind say: ` (traffic: ...)`."""
+    rows = [pair for pair in AGREEMENT if pair.regime == case.leader]
+    seconds = [case.readings[name] for name in dict.fromkeys(pair.second for pair in rows)]
+    return f" ({'; '.join(f'{one.signal}: {one.note}' for one in seconds)})" if seconds else ""
 
 
 def _unsupported(case: Case) -> Undecided | None:

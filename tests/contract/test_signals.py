@@ -26,6 +26,10 @@ KINDS = (
     diagnosis.starved_with_workers,
     diagnosis.metrics_loop,
     diagnosis.blend,
+    diagnosis.products_at_peak,
+    diagnosis.skinny_products,
+    diagnosis.pointwise_chain,
+    diagnosis.small_kernels,
 )
 NAMES = sorted(SIGNALS)
 

@@ -107,7 +107,7 @@ def test_weights_state_and_random_numbers_are_bitwise_those_of_a_run_never_attac
 def test_steps_were_really_traced_meanwhile(outcome: dict[str, dict[str, object]], kind: str) -> None:
     traced = outcome[kind]["traced"]
     assert traced["status"] == "ok", traced["why"]
-    assert len(traced["kernel_ns"]) == 4
+    assert len(traced["kernel_ns"]) >= 4  # more where steps vary
     assert all(count > 3 for count in traced["operations"])
     assert traced["plain_step_ns"]
     assert sum(1 for step in outcome[kind]["steps"] if step.flags & ring.TRACED) >= 5

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
+import msgspec
 import numpy as np
 
 from autobrrr.diagnosis.measurements import Measurements, PhaseFigures, Probing, phase_figures
@@ -14,10 +16,12 @@ from autobrrr.records import (
     HostSample,
     JobFacts,
     OpTime,
+    OpWork,
     ShadowPoint,
     ShadowProbe,
     TracedSteps,
 )
+from autobrrr.roofline.quick import Peaks
 
 PID = 4242
 MS = 1_000_000
@@ -121,7 +125,12 @@ def frames(
     )
 
 
-def machine(run_delay_share: float | None = 0.01, steal_share: float | None = 0.0) -> tuple[HostSample, ...]:
+def machine(
+    run_delay_share: float | None = 0.01,
+    steal_share: float | None = 0.0,
+    throttled_share: float | None = None,
+    children_cpu_share: float | None = None,
+) -> tuple[HostSample, ...]:
     """Ten looks at the machine."""
     return tuple(
         HostSample(
@@ -131,7 +140,8 @@ def machine(run_delay_share: float | None = 0.01, steal_share: float | None = 0.
             threads=3,
             run_delay_share=run_delay_share,
             steal_share=steal_share,
-            children_cpu_share=None,
+            children_cpu_share=children_cpu_share,
+            throttled_share=throttled_share,
         )
         for i in range(10)
     )
@@ -190,6 +200,8 @@ def measured(
     build: Anatomy | None = None,
     job: JobFacts | None = None,
     cores: int | None = 4,
+    peaks: Peaks | None = None,
+    fault_ns: float | None = None,
 ) -> Measurements:
     """Measurements of a job on a quiet machine."""
     return Measurements(
@@ -205,6 +217,8 @@ def measured(
         readonly=readonly,
         probing=probing,
         cores=cores,
+        peaks=peaks,
+        fault_ns=fault_ns,
     )
 
 
@@ -315,4 +329,118 @@ def blend() -> Measurements:
         shares=BLENDED,
         trace=traced(shares=BLENDED, kernels=0.6, compute=0.5, operations=400),
         probe=probed(fixed=0.4),
+    )
+
+
+GFLOPS, GBPS = 100.0, 20.0  # of the machine that these jobs run on
+
+
+def peaks_of_machine(threads: int = 1, waited_share: float | None = 0.0) -> Peaks:
+    """A machine of 100 GFLOP/s and 20 GB/s."""
+    return Peaks(
+        threads=threads,
+        torch="2.13.0",
+        matmul_n=512,
+        matmul_flops=GFLOPS * 1e9,
+        triad_bytes_per_s=GBPS * 1e9,
+        measured_at_unix_s=0.0,
+        waited_share=waited_share,
+    )
+
+
+def worked(
+    op: str,
+    share: float,
+    step_ns: float,
+    *,
+    rate: float = 0.0,
+    bandwidth: float = 0.0,
+    count: float = 2,
+    phase: str = "forward",
+    dtype: str = "float32",
+) -> OpWork:
+    """An operator that takes a share of the step, at parts of the machine's FLOP/s and bandwidth."""
+    ns = share * step_ns
+    return OpWork(
+        op=op,
+        phase=phase,
+        shapes="512x768 768x1024",
+        dtype=dtype,
+        count=count,
+        kernel_ns=ns,
+        flops=rate * GFLOPS * ns,
+        bytes=bandwidth * GBPS * ns,
+    )
+
+
+def kernel_bound(
+    *work: OpWork, step_ns: float = 20.0 * MS, probe: ShadowProbe | None = None, peaks: Peaks | None = None
+) -> Measurements:
+    """A job whose kernels do what is given, and leave the rest of the step idle."""
+    kernels = sum(one.kernel_ns for one in work) / step_ns
+    shares = {"data_wait": 0.0, "forward": 0.4, "backward": 0.4, "optimizer": 0.2, "other": 0.0}
+    trace = traced(step_ns, shares, kernels=kernels, operations=80)
+    products = sum(one.kernel_ns for one in work if one.flops) / max(1.0, kernels * step_ns)
+    trace = msgspec.structs.replace(trace, work=list(work))
+    trace = msgspec.structs.replace(
+        trace,
+        by_op=[
+            OpTime(op="aten.addmm.default", count=20, kernel_ns=products * kernels * step_ns),
+            OpTime(op="aten.mul.Tensor", count=60, kernel_ns=(1 - products) * kernels * step_ns),
+        ],
+    )
+    return measured(
+        step_ns, shares, trace=trace, probe=probe, peaks=peaks or peaks_of_machine(), probing="off"
+    )
+
+
+def replaced(
+    measured: Measurements,
+    *,
+    minor_faults: float | None = None,
+    garbage_ns: float | None = None,
+    **fields: object,
+) -> Measurements:
+    """The same measurements with other fields."""
+    if measured.phases is not None and (minor_faults is not None or garbage_ns is not None):
+        fields["phases"] = dataclasses.replace(
+            measured.phases, minor_faults=minor_faults, garbage_ns=garbage_ns
+        )
+    return dataclasses.replace(measured, **fields)
+
+
+def products_at_peak() -> Measurements:
+    """Matrix products at 80 % of the peak."""
+    step_ns = 20.0 * MS
+    return kernel_bound(
+        worked("aten.addmm.default", 0.85, step_ns, rate=0.8, bandwidth=0.1),
+        worked("aten.relu.default", 0.05, step_ns, bandwidth=0.7),
+    )
+
+
+def skinny_products() -> Measurements:
+    """Two rows against large weights: the weights' traffic."""
+    step_ns = 20.0 * MS
+    return kernel_bound(
+        worked("aten.mm.default", 0.75, step_ns, rate=0.05, bandwidth=0.8),
+        worked("aten.add_.Tensor", 0.15, step_ns, bandwidth=0.8, phase="optimizer"),
+    )
+
+
+def pointwise_chain() -> Measurements:
+    """Large tensors through pointwise operators."""
+    step_ns = 20.0 * MS
+    return kernel_bound(
+        worked("aten.mul.Tensor", 0.6, step_ns, bandwidth=0.75),
+        worked("aten.native_layer_norm.default", 0.3, step_ns, bandwidth=0.5),
+    )
+
+
+def small_kernels() -> Measurements:
+    """Products far too small for the machine, back to back."""
+    step_ns = 4.0 * MS
+    return kernel_bound(
+        worked("aten.mkldnn_rnn_layer.default", 0.7, step_ns, rate=0.12, bandwidth=0.1),
+        worked("aten.mul.Tensor", 0.1, step_ns, bandwidth=0.1, count=20),
+        step_ns=step_ns,
     )

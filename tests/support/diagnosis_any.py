@@ -11,10 +11,12 @@ from autobrrr.records import (
     FrameSamples,
     HostSample,
     OpTime,
+    OpWork,
     ShadowPoint,
     ShadowProbe,
     TracedSteps,
 )
+from autobrrr.roofline.quick import Peaks
 from support import diagnosis
 
 NUMBER = st.integers(min_value=-(2**62), max_value=2**62) | st.integers(min_value=-2, max_value=2)
@@ -35,6 +37,20 @@ ABSURD_TRACES = st.builds(
     plain_by_phase_ns=BY_PHASE,
     operations_by_phase=BY_PHASE,
     by_op=st.lists(st.builds(OpTime, op=st.text(max_size=12), count=REAL, kernel_ns=REAL), max_size=4),
+    work=st.lists(
+        st.builds(
+            OpWork,
+            op=st.text(max_size=12) | st.sampled_from(["aten.mm.default", "aten.addmm.default"]),
+            phase=PHASE,
+            shapes=st.text(max_size=12) | st.sampled_from(["2x3 3x4", "8 2x3 3x4", "0x0 0x0"]),
+            dtype=st.sampled_from(["float32", "float64", "bfloat16", ""]),
+            count=REAL,
+            kernel_ns=REAL,
+            flops=st.none() | REAL,
+            bytes=st.none() | REAL,
+        ),
+        max_size=4,
+    ),
     op_cost_ns=st.none() | NUMBER,
     run_delay_share=st.none() | REAL,
 )
@@ -66,6 +82,16 @@ ABSURD_FRAMES = st.builds(
     ),
     queue_empty_share=st.none() | REAL,
 )
+ABSURD_PEAKS = st.builds(
+    Peaks,
+    threads=NUMBER,
+    torch=st.just("2.13.0"),
+    matmul_n=NUMBER,
+    matmul_flops=REAL,
+    triad_bytes_per_s=REAL,
+    measured_at_unix_s=st.just(0.0),
+    waited_share=st.none() | REAL,
+)
 ABSURD_HOST = st.lists(
     st.builds(
         HostSample,
@@ -75,7 +101,8 @@ ABSURD_HOST = st.lists(
         threads=st.none(),
         run_delay_share=st.none() | REAL,
         steal_share=st.none() | REAL,
-        children_cpu_share=st.none(),
+        children_cpu_share=st.none() | REAL,
+        throttled_share=st.none() | REAL,
     ),
     max_size=4,
 ).map(tuple)
@@ -106,6 +133,8 @@ def absurd(draw: st.DrawFn) -> Measurements:
         outside=draw(st.booleans()),
         probing=draw(st.sampled_from(["on", "off", "overridden"])),
         cores=draw(st.none() | NUMBER),
+        peaks=draw(st.none() | ABSURD_PEAKS | st.just(diagnosis.peaks_of_machine())),
+        fault_ns=draw(st.none() | REAL),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import types
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ from autobrrr.agent.patches import Patch, patched, prepared, take_off_all
 from autobrrr.agent.roots import RootSearch
 from autobrrr.agent.shapes import batch_size
 from autobrrr.agent.tap import Hot, make_tap
-from autobrrr.remedies.registry import Option, Refused, Remedy, Undo
+from autobrrr.remedies.registry import Option, Refused, Remedy, Undo, Watched
 
 # --- bursts ---
 
@@ -224,6 +225,47 @@ def test_levers_of_the_recipe_outlive_the_session(switches: Switches, job: Job) 
     assert switches.log[-1] == "-gc.b"
     levers.undo_all()
     assert [lever.remedy.name for lever in levers.applied] == ["a"]
+
+
+def test_a_lever_that_says_it_does_badly_is_named_with_its_reason(job: Job) -> None:
+    said: list[str | None] = [None]
+    off: list[str] = []
+    released: list[types.ModuleType] = []
+
+    def apply(job: Job, options: Mapping[str, object]) -> Undo:
+        return Watched(lambda: off.append("off"), lambda: said[0], "stream")
+
+    careful = Remedy(
+        name="compile.a",
+        apply=apply,
+        treats=("overhead",),
+        reach="live",
+        cls="rounding",
+        doc="",
+        targets=("module.code",),
+        release=released.append,
+    )
+    levers = levers_of(careful)
+    assert not levers.watched
+    lever = levers.apply(job, "compile.a", {})
+    assert (lever.cls, levers.watched, levers.compiled, levers.troubles()) == ("stream", True, True, [])
+    said[0] = "compiled nine times"
+    assert levers.troubles() == [(lever, "compiled nine times")]
+    levers.undo(lever)
+    assert (off, released, levers.compiled) == (["off"], [], False)  # the next switching on is a quick one
+    levers.undo_all()
+    assert released == [job.torch]
+    levers.undo_all()
+    assert released == [job.torch]
+
+
+def test_what_a_lever_of_the_recipe_needs_is_not_let_go(switches: Switches, job: Job) -> None:
+    released: list[types.ModuleType] = []
+    kept = dataclasses.replace(switches.remedy("a", ("x",)), release=released.append)
+    levers = levers_of(kept)
+    levers.apply(job, "a", {}, planned=True)
+    levers.undo_all()
+    assert released == []
 
 
 # --- the tap ---

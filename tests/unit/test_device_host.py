@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from autobrrr.device import proc as procfs
+from autobrrr.device.fault_cost import fault_cost_ns
 from autobrrr.device.host import HostDevice
 from autobrrr.device.protocol import AbsentDevice, Device, ReplayedDevice
 
@@ -41,7 +42,16 @@ class FakeProc:
         (self.root / "stat").write_text("cpu  " + " ".join(map(str, self.machine)) + "\ncpu0 1 2 3\n")
 
     def device(self, pid: int, tid: int | None = None) -> HostDevice:
-        return HostDevice(pid, tid, self.root, lambda: self.now_ns, tick_hz=100)
+        groups = self.root / "groups"
+        return HostDevice(pid, tid, self.root, lambda: self.now_ns, tick_hz=100, cgroups=groups)
+
+    def throttled(self, pid: int, periods: int, microseconds: int) -> None:
+        folder = self.root / "groups" / "job.slice"
+        folder.mkdir(parents=True, exist_ok=True)
+        (self.root / str(pid) / "cgroup").write_text("0::/job.slice\n")
+        (folder / "cpu.stat").write_text(
+            f"usage_usec 12\nnr_periods {periods}\nnr_throttled 3\nthrottled_usec {microseconds}\n"
+        )
 
 
 @pytest.fixture
@@ -167,3 +177,43 @@ def test_absent_and_replayed_devices_speak_the_same_protocol(proc: FakeProc) -> 
     assert devices[0].sample() is None
     assert devices[1].sample() == recorded
     assert devices[1].sample() is None
+
+
+def test_time_stopped_by_a_cpu_limit_is_a_share_of_wall_time(proc: FakeProc) -> None:
+    device = proc.device(10)
+    proc.throttled(10, periods=5, microseconds=100_000)
+    assert device.sample() is not None
+    proc.throttled(10, periods=9, microseconds=400_000)
+    proc.now_ns += SECOND_NS
+    sample = device.sample()
+    assert sample is not None
+    assert sample.throttled_share == pytest.approx(0.3)
+
+
+def test_a_group_without_a_limit_has_no_throttling_to_measure(proc: FakeProc) -> None:
+    proc.throttled(10, periods=0, microseconds=0)
+    assert procfs.throttled_ns(10, proc.root, proc.root / "groups") is None
+    assert procfs.throttled_ns(11, proc.root, proc.root / "groups") is None
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "expected"),
+    [("flags\t: fpu avx512_bf16 amx_bf16\n", True), ("flags\t: fpu avx2\n", False), ("odd\n", None)],
+)
+def test_a_processor_that_multiplies_bfloat16_says_so(
+    proc: FakeProc, cpuinfo: str, expected: bool | None
+) -> None:
+    (proc.root / "cpuinfo").write_text(cpuinfo)
+    assert procfs.multiplies_bf16(proc.root) is expected
+
+
+def test_a_page_fault_costs_what_a_first_touch_takes_longer_than_a_second() -> None:
+    clock = iter([0, 512_000, 600_000, 651_200] * 3)
+    assert fault_cost_ns(lambda: next(clock)) == pytest.approx((512_000 - 51_200) / 512)
+    backwards = iter([0, 10, 10, 100] * 3)
+    assert fault_cost_ns(lambda: next(backwards)) is None
+
+
+def test_a_page_fault_costs_something_on_a_real_machine() -> None:
+    cost_ns = fault_cost_ns()
+    assert cost_ns is None or 10 < cost_ns < 1_000_000

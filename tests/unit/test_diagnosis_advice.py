@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autobrrr.diagnosis.advice import ARGUMENTS
+from autobrrr.diagnosis.cures import ROWS
 from autobrrr.diagnosis.gains import COSTS, predicted_gain
 from autobrrr.diagnosis.judge import judge
 from autobrrr.diagnosis.measurements import Measurements
@@ -28,15 +28,12 @@ def test_overhead_gets_its_cures_best_first() -> None:
     assert "gc.freeze" in names
 
 
-def test_reach_and_class_are_those_of_the_registry_or_of_the_arguments_table() -> None:
+def test_reach_and_class_are_those_of_the_registry() -> None:
     for kind in (diagnosis.tiny_mlp, diagnosis.starved_without_workers, diagnosis.metrics_loop):
         for name, one in advice(kind()).items():
-            known = ARGUMENTS.get(name)
-            if known is None:
-                assert (one.reach, one.class_) == (REGISTRY[name].reach, REGISTRY[name].cls)
-            else:
-                assert (one.reach, one.class_) == (known.reach, known.class_)
+            assert (one.reach, one.class_) == (REGISTRY[name].reach, REGISTRY[name].cls)
     assert set(COSTS) <= set(REGISTRY)
+    assert set(ROWS) <= set(REGISTRY)
 
 
 def test_a_fused_optimizer_is_predicted_to_save_its_dispatch() -> None:
@@ -123,7 +120,7 @@ def test_workers_take_over_loading_as_far_as_cores_reach(cores: int, gain: float
     stacks = diagnosis.frames(loader=105, model=45)
     job = measured(10 * MS, diagnosis.STARVED, stacks=stacks, workers=0, cores=cores)
     assert predicted_gain(job)["loader.workers"] == pytest.approx(gain, rel=0.01)
-    assert advice(job)["loader.workers"].reach == "relaunch"
+    assert advice(job)["loader.workers"].reach == "next_epoch"
 
 
 def test_more_workers_are_not_advised_without_cores_for_them() -> None:
@@ -132,6 +129,44 @@ def test_more_workers_are_not_advised_without_cores_for_them() -> None:
     assert judge(job).verdict.regime == "input"
     assert predicted_gain(job)["loader.workers"] == 1.0
     assert "loader.workers" not in advice(job)
+
+
+def test_a_cpu_job_is_advised_nothing_of_cuda_or_of_ranks() -> None:
+    kinds = (diagnosis.tiny_mlp, diagnosis.pointwise_chain, diagnosis.products_at_peak)
+    names = {name for kind in kinds for name in advice(kind())}
+    assert not {name for name in names if name.startswith(("cuda.", "ddp.", "recompute."))}
+    assert "precision.tf32" not in names
+    assert "precision.autocast_bf16" not in names
+    with_bf16 = diagnosis.replaced(diagnosis.products_at_peak(), bf16=True)
+    assert "precision.autocast_bf16" in advice(with_bf16)
+
+
+def test_page_faults_are_cured_by_malloc_and_the_gain_is_their_share() -> None:
+    faulting = diagnosis.replaced(diagnosis.pointwise_chain(), minor_faults=2_500.0, fault_ns=2_000.0)
+    found = advice(faulting)["host.malloc"]
+    assert found.expected == pytest.approx(1 / 0.75, rel=0.01)
+    assert "2500 page faults a step" in found.why
+    calm = diagnosis.replaced(diagnosis.pointwise_chain(), minor_faults=10.0, fault_ns=2_000.0)
+    assert "host.malloc" not in advice(calm)
+
+
+def test_garbage_collection_is_cured_where_it_takes_a_part_of_the_step() -> None:
+    def job(garbage_ns: float) -> Measurements:
+        return diagnosis.replaced(diagnosis.tiny_mlp(), garbage_ns=garbage_ns)
+
+    found = advice(job(0.52 * MS))["gc.freeze"]
+    assert found.expected == pytest.approx(1.25, rel=0.01)
+    assert "20 % of the step" in found.why
+    assert not {"gc.freeze", "gc.threshold"} & set(advice(job(0.01 * MS)))
+
+
+def test_convolutions_and_attention_are_advised_only_where_they_run() -> None:
+    assert not {"layout.channels_last", "attention.sdpa"} & set(advice(diagnosis.pointwise_chain()))
+    step_ns = 20.0 * MS
+    convolving = diagnosis.kernel_bound(
+        diagnosis.worked("aten.convolution.default", 0.8, step_ns, rate=0.7, bandwidth=0.1)
+    )
+    assert "layout.channels_last" in advice(convolving)
 
 
 def test_an_undecided_verdict_advises_only_what_the_step_shows() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from autobrrr.diagnosis.agreement import AGREEMENT, Pair, carried, opposed, partners, supported
+from autobrrr.diagnosis.agreement import AGREEMENT, Pair, carried, opposed, partners, supported, within
 from autobrrr.diagnosis.reading import Reading, abstention
 from autobrrr.diagnosis.signals import SIGNALS
 from autobrrr.records import Regime
@@ -20,6 +22,25 @@ def denies(signal: str, regime: Regime) -> Reading:
     return Reading(signal=signal, value=0.1, unit="share of step", note="-", against=(regime,))
 
 
+def second(pair: Pair, firm: bool = True) -> Reading:
+    """The second signal of a row as the row wants it: saying its regime, or of a value within limits."""
+    if pair.second_within is None:
+        return says(pair.second, pair.regime, firm)
+    low, high = pair.second_within
+    value = 1.0 if high >= 1 else 0.0
+    if not firm:  # at the closed end
+        value = low if high >= 1 else high
+    return Reading(signal=pair.second, value=value, unit="share of step", note="-", firm=firm)
+
+
+def row(pair: Pair, firm: bool = True) -> dict[str, Reading]:
+    """All that a row needs."""
+    spoken = [says(pair.first, pair.regime), second(pair, firm)]
+    if pair.without is not None:
+        spoken.append(denies("traced_steps", pair.without))
+    return readings(*spoken)
+
+
 def silent() -> dict[str, Reading]:
     return {name: abstention(name, "share of step", "not measured in this test") for name in SIGNALS}
 
@@ -30,7 +51,7 @@ def readings(*spoken: Reading) -> dict[str, Reading]:
 
 @pytest.mark.parametrize("pair", ROWS.values(), ids=ROWS)
 def test_both_signals_of_a_row_carry_its_regime(pair: Pair) -> None:
-    (found,) = carried(readings(says(pair.first, pair.regime), says(pair.second, pair.regime)))
+    (found,) = carried(row(pair))
     assert (found.regime, found.pair, found.firm) == (pair.regime, pair, True)
 
 
@@ -38,12 +59,13 @@ def test_both_signals_of_a_row_carry_its_regime(pair: Pair) -> None:
 def test_one_signal_of_a_row_alone_carries_nothing(pair: Pair) -> None:
     assert carried(readings(says(pair.first, pair.regime))) == []
     assert carried(readings(says(pair.second, pair.regime))) == []
-    assert carried(readings(says(pair.first, pair.regime), says(pair.second, None))) == []
+    beside = replace(second(pair), says=None, value=0.4 if pair.second_within != (0.0, 0.5) else 0.6)
+    assert carried(row(pair) | {pair.second: beside}) == []
 
 
 @pytest.mark.parametrize("pair", ROWS.values(), ids=ROWS)
 def test_a_row_is_only_as_firm_as_both_of_its_signals(pair: Pair) -> None:
-    (found,) = carried(readings(says(pair.first, pair.regime), says(pair.second, pair.regime, firm=False)))
+    (found,) = carried(row(pair, firm=False))
     assert not found.firm
 
 
@@ -52,10 +74,11 @@ def test_a_row_is_only_as_firm_as_both_of_its_signals(pair: Pair) -> None:
 def test_any_signal_that_excludes_the_regime_stops_a_row(pair: Pair, signal: str) -> None:
     if signal in (pair.first, pair.second):
         return
-    spoken = says(pair.first, pair.regime), says(pair.second, pair.regime), denies(signal, pair.regime)
-    assert carried(readings(*spoken)) == []
-    assert opposed(readings(*spoken), pair.regime) == [spoken[2]]
-    assert len(supported(readings(*spoken), pair.regime)) == 2
+    denial = denies(signal, pair.regime)
+    spoken = row(pair) | {signal: denial}
+    assert carried(spoken) == []
+    assert opposed(spoken, pair.regime) == [denial]
+    assert len(supported(spoken, pair.regime)) == (2 if pair.second_within is None else 1)
 
 
 @pytest.mark.parametrize("first", sorted(SIGNALS))
@@ -63,10 +86,18 @@ def test_any_signal_that_excludes_the_regime_stops_a_row(pair: Pair, signal: str
 def test_pairs_that_are_not_in_the_table_carry_nothing(first: str, second: str) -> None:
     for regime in ("overhead", "input", "host", "memory", "compute"):
         listed = any(
-            {pair.first, pair.second} == {first, second} and pair.regime == regime for pair in AGREEMENT
+            {pair.first, pair.second} == {first, second} and pair.regime == regime and pair.without is None
+            for pair in AGREEMENT
+            if within(says(pair.second, regime), pair.second_within or (0.0, 1.0))
         )
         found = carried(readings(says(first, regime), says(second, regime)))
         assert bool(found) == listed
+
+
+def test_a_flat_probe_confirms_memory_only_where_traced_steps_exclude_dispatch() -> None:
+    (pair,) = (pair for pair in AGREEMENT if pair.regime == "memory" and pair.second == "batch_probe")
+    assert carried(row(pair))
+    assert carried(row(pair) | {"traced_steps": says("traced_steps", None)}) == []
 
 
 def test_counted_operators_stand_in_for_the_probe_only_where_it_is_silent() -> None:

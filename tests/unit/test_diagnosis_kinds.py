@@ -299,3 +299,13 @@ def test_a_lead_of_less_than_fifteen_points_names_nothing() -> None:
     found = verdict(measured)
     assert found.regime == "mixed"
     assert "42 % waiting for data" in found.reason
+
+
+def test_a_step_whose_mean_is_far_from_its_median_is_told_by_both() -> None:
+    bursts = diagnosis.starved_with_workers()
+    steps = diagnosis.steady(3.0 * MS)
+    steps[::10] = 73 * MS
+    found = verdict(dataclasses.replace(bursts, step_ns=steps))
+    assert found.regime == "input"
+    assert "70 % of each 10 ms step (a mean; the median is 3 ms) waits for the next batch" in found.reason
+    assert "of each 10 ms step waits" in verdict(bursts).reason

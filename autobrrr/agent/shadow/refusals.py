@@ -40,7 +40,7 @@ def before_recording(torch: ModuleType, roots: Iterable[object], below: Iterable
         raise Abstain("a CUDA graph is being captured")
     for root in roots:
         if isinstance(root, torch.nn.Module):
-            _refuse_kinds(torch, root)
+            refuse_kinds(torch, root)
 
 
 def is_compiled(torch: ModuleType, roots: Iterable[object]) -> bool:
@@ -68,7 +68,7 @@ def before_replay(torch: ModuleType, tape: Tape, override: bool) -> None:
     if is_compiled(torch, tape.modules):
         raise Abstain("the job is compiled (torch.compile)")
     for root in tape.modules:
-        _refuse_kinds(torch, root)
+        refuse_kinds(torch, root)
     for node in tape.nodes:
         if node.kind == "module" and node.trainable != sum(
             parameter.requires_grad
@@ -77,7 +77,7 @@ def before_replay(torch: ModuleType, tape: Tape, override: bool) -> None:
             raise Abstain("the step switches requires_grad of parameters on and off")
     if override:
         return
-    hook = _user_hook(tape.modules)
+    hook = user_hook(tape.modules)
     if hook is not None:
         raise Abstain(f"{hook} would fire again in replays")
 
@@ -93,7 +93,7 @@ def derived_attributes(modules: Iterable[Module]) -> set[str]:
     return names
 
 
-def _refuse_kinds(torch: ModuleType, root: Module) -> None:
+def refuse_kinds(torch: ModuleType, root: Module) -> None:
     for part in root.modules():
         for kind in type(part).__mro__:
             if kind.__name__ in _SHARDED:
@@ -122,7 +122,7 @@ def _refuse_tensor(torch: ModuleType, tensor: Tensor) -> None:
         raise Abstain("the parameters lie in memory that other processes write")
 
 
-def _user_hook(modules: Iterable[Module]) -> str | None:
+def user_hook(modules: Iterable[Module]) -> str | None:
     """A name for the first hook that is neither ours nor torch's own."""
     place = sys.modules["torch.nn.modules.module"]
     for name in _HOOK_DICTS:

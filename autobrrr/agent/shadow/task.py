@@ -65,6 +65,7 @@ class ShadowTask:
     """
 
     name = "shadow probe"
+    pending = False
 
     def __init__(self, job: Job, params: Mapping[str, object], emit: Emit, clock: Callable[[], int]) -> None:
         self._job = job

@@ -1,0 +1,64 @@
+"""Looks at a thread: soon after they are asked for, and nothing is left of it afterwards."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from autobrrr.agent import frames
+from autobrrr.agent.frames import SWITCH_S, Interval, look, restore_intervals
+
+
+@pytest.fixture(autouse=True)
+def interval() -> Iterator[float]:
+    before = sys.getswitchinterval()
+    yield before
+    sys.setswitchinterval(before)
+    frames.SHORTENED.clear()
+
+
+def test_the_switch_interval_is_short_only_while_looking(interval: float) -> None:
+    looking = Interval()
+    looking.shorten()
+    assert sys.getswitchinterval() == pytest.approx(SWITCH_S)
+    looking.restore()
+    looking.restore()
+    assert sys.getswitchinterval() == interval
+    assert frames.SHORTENED == []
+
+
+def test_an_interval_that_the_user_sets_meanwhile_is_kept() -> None:
+    looking = Interval()
+    looking.shorten()
+    sys.setswitchinterval(0.02)
+    looking.restore()
+    assert sys.getswitchinterval() == pytest.approx(0.02)
+
+
+def test_an_interval_that_is_short_already_is_left_alone() -> None:
+    sys.setswitchinterval(SWITCH_S / 2)
+    looking = Interval()
+    looking.shorten()
+    assert sys.getswitchinterval() == pytest.approx(SWITCH_S / 2)
+    looking.restore()
+    assert sys.getswitchinterval() == pytest.approx(SWITCH_S / 2)
+
+
+def test_a_forked_child_gets_its_interval_back(interval: float) -> None:
+    Interval().shorten()
+    restore_intervals()
+    assert sys.getswitchinterval() == interval
+
+
+def test_a_look_finds_this_thread_and_no_thread_that_is_gone() -> None:
+    place = look(threading.get_ident(), ())
+    assert place is not None
+    assert place[0].startswith("frames.py:")
+    gone = threading.Thread(target=lambda: None)
+    gone.start()
+    gone.join()
+    assert gone.ident is not None
+    assert look(gone.ident, ()) is None

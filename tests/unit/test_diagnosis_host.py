@@ -1,0 +1,55 @@
+"""What the machine and Python themselves take of a step: told, never named alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from autobrrr.diagnosis.judge import judge
+from autobrrr.diagnosis.reading import Reading
+from autobrrr.diagnosis.signals import read_all
+from support import diagnosis
+from support.diagnosis import MS
+
+
+def reading(measured: diagnosis.Measurements, signal: str) -> Reading:
+    return read_all(measured)[signal]
+
+
+def test_garbage_collections_are_told_with_their_share() -> None:
+    found = reading(diagnosis.replaced(diagnosis.tiny_mlp(), garbage_ns=0.26 * MS), "garbage")
+    assert found.value == pytest.approx(0.1, rel=0.02)
+    assert "260 us a step, 10 % of it" in found.note
+    assert found.says is None
+
+
+def test_busy_workers_are_told_by_the_core_that_each_uses() -> None:
+    busy = diagnosis.replaced(
+        diagnosis.starved_with_workers(), host=diagnosis.machine(children_cpu_share=1.9)
+    )
+    assert reading(busy, "loader_cpu").value == pytest.approx(0.95)
+    assert "each of 2 workers uses 95 % of a core" in reading(busy, "loader_cpu").note
+    assert reading(diagnosis.starved_without_workers(), "loader_cpu").abstained
+
+
+def test_a_few_long_steps_are_told_apart_from_the_usual_one() -> None:
+    steps = diagnosis.steady(2.0 * MS, 100)
+    steps[[20, 60]] = 50 * MS
+    found = reading(diagnosis.replaced(diagnosis.tiny_mlp(), step_ns=steps), "uneven_steps")
+    assert found.value == pytest.approx(96 / 296, rel=0.02)
+    assert "2 of 100 steps take 50 ms instead of 2 ms" in found.note
+
+
+def test_even_steps_are_of_one_kind_and_steps_of_any_length_have_none() -> None:
+    assert reading(diagnosis.tiny_mlp(), "uneven_steps").value == 0.0
+    halves = np.array([1 * MS] * 12 + [4 * MS] * 10, dtype=np.int64)
+    wild = reading(diagnosis.replaced(diagnosis.tiny_mlp(), step_ns=halves), "uneven_steps")
+    assert "no usual length" in wild.note
+    assert reading(diagnosis.replaced(diagnosis.tiny_mlp(), step_ns=halves[:4]), "uneven_steps").abstained
+
+
+def test_a_container_that_stops_the_job_is_a_busy_machine() -> None:
+    stopped = diagnosis.tiny_mlp(diagnosis.machine(throttled_share=0.7))
+    assert "70 % of the time stopped by the CPU limit" in reading(stopped, "busy_machine").note
+    assert judge(stopped).verdict.regime == "unknown"
+    assert judge(diagnosis.tiny_mlp(diagnosis.machine(throttled_share=0.0))).verdict.confidence == "high"

@@ -1,0 +1,200 @@
+"""Kernels under the roofs of the machine: compute, memory or underfilled, by two signals or not at all."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from autobrrr.diagnosis.judge import judge
+from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.op_classes import op_class
+from autobrrr.diagnosis.reading import Reading
+from autobrrr.diagnosis.roofs import Roofs, roofs, shape_of_product
+from autobrrr.diagnosis.signals import read_all
+from autobrrr.records import Verdict
+from support import diagnosis
+from support.diagnosis import MS, kernel_bound, peaks_of_machine, probed, worked
+
+STEP_NS = 20.0 * MS
+
+
+def verdict(measured: Measurements) -> Verdict:
+    return judge(measured).verdict
+
+
+def under(measured: Measurements) -> Roofs:
+    found = roofs(measured)
+    assert isinstance(found, Roofs), found
+    return found
+
+
+def reading(measured: Measurements, signal: str) -> Reading:
+    return read_all(measured)[signal]
+
+
+def test_products_near_the_peak_are_compute_and_the_rate_is_told() -> None:
+    found = verdict(diagnosis.products_at_peak())
+    assert (found.regime, found.confidence) == ("compute", "high")
+    assert "85 % of each 20 ms step is matrix products" in found.reason
+    assert "80 GFLOP/s, 80 % of what this machine does with 1 thread (100)" in found.reason
+
+
+def test_two_rows_against_a_large_weight_are_memory_and_never_overhead_or_compute() -> None:
+    found = verdict(diagnosis.skinny_products())
+    assert found.regime == "memory"
+    assert found.shares.compute == 0.0
+    assert "matmul 75 %" in found.reason
+    assert "traced_steps" in [one.signal for one in found.evidence if "overhead" in one.against]
+
+
+def test_pointwise_chains_and_norms_are_memory() -> None:
+    found = verdict(diagnosis.pointwise_chain())
+    assert (found.regime, found.confidence) == ("memory", "high")
+    assert "(pointwise 60 %, norm 30 %)" in found.reason
+    assert "at 20 GB/s take 60 % of the step" in found.reason
+
+
+def test_kernels_below_both_roofs_are_underfilled() -> None:
+    found = verdict(diagnosis.small_kernels())
+    assert (found.regime, found.confidence) == ("underfilled", "high")
+    assert found.shares.underfilled == pytest.approx(0.8, abs=0.02)
+    assert found.shares.compute == 0.0
+
+
+def test_two_kinds_of_kernels_of_which_none_takes_twice_the_other_are_mixed() -> None:
+    step_ns = 20.0 * MS
+
+    def job(memory: float, compute: float) -> Measurements:
+        return kernel_bound(
+            worked("aten.mul.Tensor", memory, step_ns, bandwidth=0.8),
+            worked("aten.addmm.default", compute, step_ns, rate=0.8, bandwidth=0.1),
+        )
+
+    assert verdict(job(0.65, 0.25)).regime == "memory"
+    found = verdict(job(0.58, 0.34))
+    assert found.regime == "mixed"
+    assert "58 % kernels that move tensors" in found.reason
+    assert "34 % matrix products" in found.reason
+
+
+def test_small_kernels_that_leave_the_step_idle_are_not_underfilled() -> None:
+    found = verdict(kernel_bound(worked("aten.mm.default", 0.35, STEP_NS, rate=0.05, bandwidth=0.05)))
+    assert found.regime != "underfilled"
+
+
+def test_products_at_forty_percent_have_one_signal_only_without_a_probe() -> None:
+    work = worked("aten.addmm.default", 0.9, STEP_NS, rate=0.4, bandwidth=0.1)
+    assert verdict(kernel_bound(work)).regime == "unknown"
+    growing = kernel_bound(work, probe=probed(STEP_NS, fixed=0.05))
+    assert verdict(growing).regime == "compute"
+
+
+def test_slow_traffic_is_memory_only_where_page_faults_or_a_flat_probe_explain_it() -> None:
+    work = worked("aten.mul.Tensor", 0.9, STEP_NS, bandwidth=0.3)
+    assert verdict(kernel_bound(work)).regime == "unknown"
+    flat = kernel_bound(work, probe=probed(STEP_NS, fixed=0.9))
+    assert verdict(flat).regime == "memory"
+    faulting = kernel_bound(work)
+    assert faulting.phases is not None
+    faulting = diagnosis.replaced(faulting, minor_faults=4_000.0, fault_ns=2_000.0)
+    assert verdict(faulting).regime == "memory"
+    assert "page faults 40 %" in reading(faulting, "traffic").note
+    assert reading(faulting, "page_faults").value == pytest.approx(0.4, abs=0.01)
+
+
+def test_page_faults_of_a_loader_are_not_counted_for_the_kernels() -> None:
+    shares = {"data_wait": 0.3, "forward": 0.3, "backward": 0.3, "optimizer": 0.08, "other": 0.02}
+    loading = diagnosis.measured(STEP_NS, shares, peaks=peaks_of_machine())
+    loading = diagnosis.replaced(loading, minor_faults=4_000.0, fault_ns=2_000.0)
+    from autobrrr.diagnosis.faults import fault_share
+
+    assert fault_share(loading) is None
+
+
+def test_peaks_at_another_number_of_threads_say_nothing() -> None:
+    measured = diagnosis.products_at_peak()
+    other = diagnosis.replaced(measured, peaks=peaks_of_machine(threads=4))
+    for signal in ("traffic", "matmul_rate", "roofline"):
+        assert reading(other, signal).abstained
+        assert "4 threads, the job has 1" in reading(other, signal).note
+    assert verdict(other).regime == "unknown"
+
+
+def test_peaks_measured_beside_others_must_be_beaten_by_as_much() -> None:
+    measured = diagnosis.products_at_peak()
+    a_little = diagnosis.replaced(measured, peaks=peaks_of_machine(waited_share=0.2))
+    half = diagnosis.replaced(measured, peaks=peaks_of_machine(waited_share=0.5))
+    hardly = diagnosis.replaced(measured, peaks=peaks_of_machine(waited_share=0.7))
+    assert reading(a_little, "matmul_rate").says == "compute"
+    assert reading(half, "matmul_rate").says is None
+    assert "idle machine" in reading(hardly, "matmul_rate").note
+
+
+def test_without_peaks_kinds_of_operators_are_told_apart_all_the_same() -> None:
+    measured = diagnosis.replaced(diagnosis.skinny_products(), peaks=None)
+    found = verdict(measured)
+    assert found.shares.compute == pytest.approx(0.75, abs=0.02)
+    assert found.shares.underfilled is None
+    assert found.regime == "unknown"
+    assert "autobrrr roofline" in reading(measured, "matmul_rate").note
+
+
+def test_a_type_without_a_measured_peak_has_no_roof() -> None:
+    odd = kernel_bound(worked("aten.mm.default", 0.9, STEP_NS, rate=0.1, bandwidth=0.0, dtype="bfloat16"))
+    assert under(odd).ops[0].regime == "compute"
+    assert reading(odd, "roofline").abstained
+    double = kernel_bound(worked("aten.mm.default", 0.9, STEP_NS, rate=0.4, dtype="float64"))
+    assert reading(double, "matmul_rate").value == pytest.approx(0.8)
+
+
+def test_a_large_tensor_that_moves_slowly_is_not_an_underfilled_kernel() -> None:
+    large = kernel_bound(worked("aten.exp.default", 0.9, STEP_NS, bandwidth=0.1, count=1))
+    small = kernel_bound(worked("aten.exp.default", 0.9, STEP_NS, bandwidth=0.1, count=2_000))
+    assert under(large).ops[0].regime == "memory"
+    assert under(small).ops[0].regime == "underfilled"
+
+
+def test_operators_that_were_not_listed_are_left_to_other() -> None:
+    measured = kernel_bound(worked("aten.mm.default", 0.9, STEP_NS, rate=0.8))
+    trace = measured.traced
+    assert trace is not None
+    half = [msgspec.structs.replace(trace.work[0], kernel_ns=0.45 * STEP_NS)]
+    found = verdict(diagnosis.replaced(measured, traced=msgspec.structs.replace(trace, work=half)))
+    assert found.shares.compute == pytest.approx(0.45, abs=0.01)
+    assert found.shares.other == pytest.approx(0.45, abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("op", "phase", "kind"),
+    [
+        ("aten.addmm.default", "forward", "matmul"),
+        ("aten.mm.default", "optimizer", "matmul"),
+        ("aten.mul_.Tensor", "optimizer", "optimizer"),
+        ("aten.native_layer_norm_backward.default", "backward", "norm"),
+        ("aten._softmax.default", "forward", "norm"),
+        ("aten.embedding_dense_backward.default", "backward", "embedding"),
+        ("aten.index.Tensor", "forward", "embedding"),
+        ("aten._to_copy.default", "forward", "copy"),
+        ("aten.cat.default", "forward", "copy"),
+        ("aten.sum.dim_IntList", "forward", "reduction"),
+        ("aten.gelu.default", "forward", "pointwise"),
+        ("aten.normal_.default", "forward", "pointwise"),
+    ],
+)
+def test_operators_have_classes(op: str, phase: str, kind: str) -> None:
+    assert op_class(op, phase) == kind
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes", "product"),
+    [
+        ("aten.mm.default", "8x3 3x5", (8, 5, 3)),
+        ("aten.addmm.default", "5 8x3 3x5", (8, 5, 3)),
+        ("aten.bmm.default", "2x8x3 2x3x5", None),
+        ("aten.mm.default", "8x3", None),
+        ("aten.mm.default", "odd", None),
+    ],
+)
+def test_the_shape_of_a_product_is_read(op: str, shapes: str, product: tuple[int, int, int] | None) -> None:
+    one = msgspec.structs.replace(worked(op, 0.5, STEP_NS), shapes=shapes)
+    assert shape_of_product(one) == product
