@@ -81,6 +81,23 @@ class OpTime(Record, frozen=True, kw_only=True):
     kernel_ns: float
 
 
+class OpWork(Record, frozen=True, kw_only=True):
+    """Calls of one operator on the same shapes in one phase: what they had to do; sums per step.
+
+    `flops` counts a multiply and an add as two, for matrix products, convolutions and attention
+    alone; `bytes` is what must be read and written at least once. None: it could not be read.
+    """
+
+    op: str
+    phase: str
+    shapes: str  # of the first arguments: "512x768 768x1024"
+    dtype: str
+    count: float
+    kernel_ns: float
+    flops: float | None
+    bytes: float | None
+
+
 class TracedSteps(Record, frozen=True, kw_only=True):
     """Real steps under the timing dispatch mode (event `traced`). CPU only.
 
@@ -98,6 +115,7 @@ class TracedSteps(Record, frozen=True, kw_only=True):
     plain_by_phase_ns: dict[str, float] = {}  # the untraced steps' phases, mean per step
     operations_by_phase: dict[str, float] = {}  # operators dispatched, mean per step, keys as above
     by_op: list[OpTime] = []
+    work: list[OpWork] = []  # outside the loader, the dearest first; empty: not counted
     op_floor_ns: int | None = None  # median time of an operator on 8 elements, under the mode
     op_cost_ns: int | None = None  # what dispatching one operator costs without the mode
     run_delay_share: float | None = None  # training thread runnable but not running, while tracing
@@ -142,6 +160,45 @@ class FrameSamples(Record, frozen=True, kw_only=True):
     samples: int
     places: list[FrameCount]
     queue_empty_share: float | None = None  # prefetch queue empty when looked at; None: no workers
+
+
+class WindowOp(Record, frozen=True, kw_only=True):
+    """One operator in a profiler window; per step, its own time without that of operators inside it."""
+
+    op: str
+    count: float
+    self_ns: float
+
+
+class WindowGaps(Record, frozen=True, kw_only=True):
+    """The idle time of one device in a profiler window, by cause."""
+
+    device: str
+    span_ns: int
+    busy_ns: int
+    idle_by_cause_ns: dict[str, int]
+
+
+class ProfilerWindow(Record, frozen=True, kw_only=True):
+    """A few steps under torch.profiler (event `window`), and what the trace shows.
+
+    The profiler makes steps longer: shares are of the profiled step, `inflation` says how much.
+    """
+
+    status: Literal["ok", "abstained"]
+    why: str | None = None
+    plain_step_ns: list[int] = []  # just before, without the profiler
+    profiled_step_ns: list[int] = []
+    stall_ns: int | None = None  # training stood still: profiler on and off
+    write_ns: int | None = None  # of the trace, on another thread
+    shapes: bool = False
+    operators: float | None = None  # called by the step itself, not by other operators; per step
+    inside_share: float | None = None  # of the profiled step: the training thread inside operators
+    compiled_share: float | None = None  # the same inside compiled graphs
+    loader_share: float | None = None  # the same waiting for the DataLoader
+    by_op: list[WindowOp] = []
+    gaps: list[WindowGaps] = []  # devices
+    verdict: Verdict | None = None  # of a GPU's trace
 
 
 class AgentCost(Record, frozen=True, kw_only=True):
@@ -201,6 +258,7 @@ class HostSample(Record, frozen=True, kw_only=True):
     run_delay_share: float | None  # training thread waiting for a CPU, of wall time
     steal_share: float | None
     children_cpu_share: float | None  # DataLoader workers, of one core each, summed
+    throttled_share: float | None = None  # stopped by the CPU limit of its control group, of wall time
 
 
 class Evidence(Record, frozen=True, kw_only=True):
@@ -290,6 +348,7 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     state: str | None = None  # of the session: watching, tracing, ..., judged, tuning, ended
     activity: str | None = None
     levers: list[str] = []  # remedies that are on
+    window: ProfilerWindow | None = None  # the last one
     final: bool | None = None
 
 

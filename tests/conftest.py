@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,6 +10,9 @@ import psutil
 import pytest
 
 from support import training
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in a shell's background: programs
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # that tests start would ignore Ctrl-C
 
 
 @pytest.fixture

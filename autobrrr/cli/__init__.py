@@ -24,10 +24,13 @@ VERBS = {
     "run": "start a script unedited, with the agent preloaded and a recipe applied",
     "detach": "end a session: undo, take everything off",
     "ls": "list training jobs on this machine",
+    "top": "all jobs on one screen; go into one of them",
     "doctor": "can I attach and measure here? what mends it?",
     "explain": "what a figure or signal means",
     "analyze": "explain the CPU-GPU gaps in torch.profiler traces",
+    "roofline": "what this machine could do, from first principles",
     "recipe": "list, show and check recipes",
+    "report": "what a session of the past has found",
     "demo": "watch the whole loop on a small job of our own",
 }
 
@@ -52,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return int(module.run(verb_parser.parse_args(words[1:])))
     except AutobrrrError as error:
-        return report(error, as_json="--json" in words)
+        return complain(error, as_json="--json" in words)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
@@ -60,10 +63,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     except OSError as error:
-        return report(AutobrrrError(f"the system refused: {error}", exit_code=EXIT_FAILED), "--json" in words)
+        return complain(
+            AutobrrrError(f"the system refused: {error}", exit_code=EXIT_FAILED), "--json" in words
+        )
 
 
-def report(error: AutobrrrError, as_json: bool) -> int:
+def complain(error: AutobrrrError, as_json: bool) -> int:
     """Print one line on standard error; returns the error's exit code."""
     if as_json:
         line = json.dumps(

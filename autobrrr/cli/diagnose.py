@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from autobrrr.cli.durations import duration_s
+from autobrrr.cli.machine_peaks import likely_threads, make_sure_of_peaks
 from autobrrr.cli.target import (
     add_target,
     narrate,
@@ -25,6 +26,7 @@ from autobrrr.client import Client, join_or_start
 from autobrrr.errors import EXIT_DONE, AutobrrrError, TargetGone, UsageError
 from autobrrr.records import Diagnosis, to_json
 from autobrrr.report.text import verdict_text
+from autobrrr.report.window import window_text
 
 DEFAULT_S = 15.0
 DEFAULT_STEPS = 50
@@ -39,16 +41,19 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         "--for", dest="for_s", type=duration_s, metavar="D", help="at most so long (default: 15s or 50 steps)"
     )
     parser.add_argument("--json", action="store_true", help="one JSON object")
-    parser.add_argument("--window", action="store_true", help="a few steps under the profiler (later)")
+    parser.add_argument(
+        "--window", action="store_true", help="profile a few steps too: training stalls for a moment"
+    )
     parser.add_argument("--sweep", metavar="batch|length|width", help="step time against a size (later)")
 
 
 def run(args: argparse.Namespace) -> int:
     pid = one_pid(args)
-    if args.window or args.sweep:
-        flag = "--window" if args.window else "--sweep"
-        raise UsageError(f"{flag} {LATER}", "diagnose without it")
+    if args.sweep:
+        raise UsageError(f"--sweep {LATER}", "diagnose without it")
     options = session_options(args)
+    if not (options.readonly or options.outside):
+        make_sure_of_peaks(likely_threads(pid))
     with join_or_start(pid, options, on_wait=narrate) as client:
         try:
             if client.started:
@@ -56,7 +61,9 @@ def run(args: argparse.Namespace) -> int:
             else:
                 tell_about_joined(client, options)
                 client.diagnose(wanted_probing(args) if args.probe or args.no_probe else None)
-            found = _wait_for_verdict(client, Patience(for_s=args.for_s))
+            if args.window:
+                client.window()
+            found = _wait_for_verdict(client, Patience(for_s=args.for_s, window=args.window))
         finally:
             if client.started and client.ending is None:
                 left = client.detach().left
@@ -67,6 +74,8 @@ def run(args: argparse.Namespace) -> int:
         print(to_json(msgspec.structs.replace(found, final=None)))
     else:
         print(verdict_text(found))
+        if args.window and found.window is not None:
+            print(window_text(found.window))
     return EXIT_DONE
 
 
@@ -78,6 +87,7 @@ class Patience:
     """
 
     for_s: float | None = None
+    window: bool = False  # what was asked for is not there before a profiler window is
     clock_s: Callable[[], float] = time.monotonic
     began_s: float = field(init=False)
     moved_s: float = field(init=False)
@@ -91,7 +101,8 @@ class Patience:
         now_s = self.clock_s()
         if (snapshot.steps or 0) > self.steps:
             self.steps, self.moved_s = snapshot.steps or 0, now_s
-        if snapshot.confidence == "high" or snapshot.final:
+        asked_for = not self.window or snapshot.window is not None
+        if (snapshot.confidence == "high" and asked_for) or snapshot.final:
             return True
         spent_s = now_s - self.began_s
         if self.for_s is not None:
@@ -102,7 +113,11 @@ class Patience:
 
 def _wait_for_verdict(client: Client, patience: Patience) -> Diagnosis:
     told = None
+    threads_known = False
     for snapshot in client.snapshots(every_s=EVERY_S):
+        if not threads_known and snapshot.job is not None and snapshot.job.threads:
+            threads_known = True
+            make_sure_of_peaks(snapshot.job.threads)
         if patience.is_over(snapshot):
             return snapshot
         if snapshot.activity != told:

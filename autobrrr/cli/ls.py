@@ -20,13 +20,18 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    runtime = paths.runtime_dir()
-    lines = [_line(process, runtime) for process in processes.find()]
+    lines = jobs()
     if args.json:
         print(json.dumps({"schema": SCHEMA, "jobs": [msgspec.to_builtins(line) for line in lines]}))
     else:
         print(table(lines))
     return 0
+
+
+def jobs() -> list[JobLine]:
+    """The training jobs of this machine as they are now."""
+    runtime = paths.runtime_dir()
+    return [_line(process, runtime) for process in processes.find()]
 
 
 def table(lines: list[JobLine]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 
 from autobrrr.client import Client
 from autobrrr.errors import CannotAttach, UsageError
@@ -63,7 +64,9 @@ def wanted_probing(args: argparse.Namespace) -> Probing:
     return "overridden" if args.probe else "on"
 
 
-def tell_about_joined(client: Client, options: SessionOptions) -> None:
+def tell_about_joined(
+    client: Client, options: SessionOptions, say: Callable[[str], None] | None = None
+) -> None:
     """A session that was there keeps its own options: say where they differ.
 
     Raises:
@@ -88,11 +91,12 @@ def tell_about_joined(client: Client, options: SessionOptions) -> None:
             f"process {facts.pid} has a session already that is not {stricter[0]}",
             f"autobrrr detach {facts.pid}, then attach anew",
         )
-    narrate(f"joined the session that process {facts.pid} has already")
+    say = say or narrate
+    say(f"joined the session that process {facts.pid} has already")
     if facts.outside and not options.outside:
-        narrate(f"it watches from outside only; autobrrr detach {facts.pid} ends it")
+        say(f"it watches from outside only; autobrrr detach {facts.pid} ends it")
     elif facts.readonly and not options.readonly:
-        narrate(f"it is read-only; autobrrr detach {facts.pid} ends it")
+        say(f"it is read-only; autobrrr detach {facts.pid} ends it")
 
 
 def narrate(text: str) -> None:

@@ -30,7 +30,7 @@ class AgentLink:
     """An agent behind a connected socket."""
 
     def __init__(self, link: socket.socket) -> None:
-        self.wire = Wire(link)
+        self.wire = Wire(link, takes_fds=True)
         self.lost = False
         self._number = 0
         self._waiting: dict[int, OnReply] = {}
@@ -47,7 +47,10 @@ class AgentLink:
             self.lose()
 
     def read(self) -> list[Fields]:
-        """Events that came in; replies go to those who asked. Call when the socket is readable."""
+        """Events that came in; replies go to those who asked. Call when the socket is readable.
+
+        The field `fd` of an event is an open descriptor, which the receiver closes.
+        """
         try:
             messages = self.wire.read()
         except (BadFrame, Closed, OSError):
@@ -56,6 +59,8 @@ class AgentLink:
         events = []
         for message in messages:
             if isinstance(message.get("event"), str):
+                if message.get("fd") is True:  # a file comes with it
+                    message["fd"] = self.wire.fds.popleft() if self.wire.fds else None
                 events.append(message)
                 continue
             number = message.get("reply")

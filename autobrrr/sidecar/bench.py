@@ -17,6 +17,7 @@ import numpy as np
 
 from autobrrr.errors import TargetGone
 from autobrrr.records import Anatomy, ExactnessClass, JobFacts
+from autobrrr.remedies.catalog import REGISTRY
 from autobrrr.sidecar.levers import Lever, Switched
 from autobrrr.sidecar.ring_reader import NO_RECORDS, Records
 from autobrrr.sidecar.session import Session
@@ -28,6 +29,7 @@ T = TypeVar("T")
 KEPT_STEPS = 1 << 16
 SWITCH_S = 20.0  # or so many steps, until a lever must have switched
 SWITCH_STEPS = 5
+STALL_PATIENCE = 8.0  # times the usual price of switching on
 LOOP_S = 10.0  # the event loop answers at once, unless the machine is starved
 LOOK_S = 0.1  # between looks whether the session is still there
 SECOND_NS = 1_000_000_000
@@ -84,6 +86,10 @@ class LiveBench:
         self._session, self._call = session, call
         self._tape = StepTape()
         self._cancelled = threading.Event()
+        self._running = threading.Event()
+        self._running.set()
+        self._rested_ns = 0
+        self._stands_until_s = 0.0  # training may stand still so long: what was switched on takes its time
         session.listen = self._tape.add
 
     @property
@@ -110,6 +116,7 @@ class LiveBench:
         cls: ExactnessClass = "changes-training"
         for known in get_args(ExactnessClass):
             cls = known if known == done.cls else cls
+        self._stands_until_s = time.monotonic() + STALL_PATIENCE * REGISTRY[remedy].price_s
         return Applied(token=done.token, seq=done.seq if done.seq is not None else self.next_seq(), cls=cls)
 
     def undo(self, token: int) -> int:
@@ -139,7 +146,8 @@ class LiveBench:
         return found
 
     def now_ns(self) -> int:
-        return time.monotonic_ns()
+        """Stands still while the user holds the tuner: the budget is for work."""
+        return time.monotonic_ns() - self._rested_ns
 
     def cancelled(self) -> bool:
         return self._cancelled.is_set()
@@ -147,7 +155,29 @@ class LiveBench:
     def cancel(self) -> None:
         """From any thread: the tuner is to stop."""
         self._cancelled.set()
+        self._running.set()
         self._tape.wake()
+
+    @property
+    def paused(self) -> bool:
+        """Whether the user holds the tuner."""
+        return not self._running.is_set()
+
+    def pause(self) -> None:
+        """From any thread: the tuner rests from the end of the pair of blocks that runs."""
+        if not self._cancelled.is_set():
+            self._running.clear()
+
+    def resume(self) -> None:
+        """From any thread: the tuner goes on."""
+        self._running.set()
+
+    def rest_while_paused(self) -> None:
+        """On the tuner's thread, between pairs: wait for `resume`, `cancel` or the session's end."""
+        began_ns = time.monotonic_ns()
+        while not self._running.wait(LOOK_S) and self._session.ending is None:
+            pass
+        self._rested_ns += time.monotonic_ns() - began_ns
 
     def close(self) -> None:
         """On the event loop's thread: no more steps are needed."""
@@ -199,7 +229,8 @@ class LiveBench:
         self._call(lambda: start(replied))
         longest_ns = self._session.findings.window.longest_ns
         try:
-            return self._wait(answer, max(SWITCH_S, SWITCH_STEPS * longest_ns / SECOND_NS))
+            stall_s = self._stands_until_s - time.monotonic()
+            return self._wait(answer, max(SWITCH_S, SWITCH_STEPS * longest_ns / SECOND_NS, stall_s))
         except FutureTimeout:
             if not answer.cancel():
                 return answer.result(LOOP_S)

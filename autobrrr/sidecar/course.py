@@ -1,4 +1,4 @@
-"""The course of measurement: trace, sample, probe, then watch; one method a state.
+"""The course of measurement: trace or profile, sample, probe, then watch; one method a state.
 
 In: the findings so far and the clock. Out: commands to the agent, one at a time. A refusal, or an
 answer that does not come, becomes an abstention with its reason, and the course goes on.
@@ -6,7 +6,7 @@ answer that does not come, becomes an abstention with its reason, and the course
 
 from __future__ import annotations
 
-from autobrrr.records import Confidence, FrameSamples, ShadowProbe, TracedSteps
+from autobrrr.records import Confidence, FrameSamples, ProfilerWindow, ShadowProbe, TracedSteps
 from autobrrr.sidecar.agent_link import Agent, Fields
 from autobrrr.sidecar.findings import Findings
 from autobrrr.sidecar.options import Probing, SessionOptions
@@ -18,6 +18,7 @@ ANATOMY_NS = 20 * SECOND_NS  # once steps come
 STAGE_NS = 30 * SECOND_NS  # or so many steps, before an answer is no longer waited for
 STAGE_STEPS = 60
 TRACED_STEPS = 6
+WINDOW_STEPS = 4
 NOTICEABLE = 0.15  # share of the step from which on stacks are worth sampling
 FRAMES_MS = 1500
 FRAMES_EVERY_MS = 10
@@ -40,9 +41,11 @@ class Course:
         self._traced_before: TracedSteps | None = None
         self._retraces = 0
         self._traced_median_ns: float | None = None
+        self._window_wanted = False
         self._method = {
             State.WATCHING: self._watching,
             State.TRACING: self._tracing,
+            State.PROFILING: self._profiling,
             State.SAMPLING: self._sampling,
             State.PROBING: self._probing,
             State.JUDGED: self._judged,
@@ -71,6 +74,13 @@ class Course:
             self._retraces = 0
             self._enter(State.WATCHING, now_ns, "measuring anew")
 
+    def open_window(self) -> str | None:
+        """Profile a few steps as soon as nothing else is measured; a sentence where that can't be."""
+        if self._findings.options.readonly:
+            return "the session is read-only"
+        self._window_wanted = True
+        return None
+
     def _enter(self, state: State, now_ns: int, activity: str) -> None:
         self.state, self._since_ns, self.activity = state, now_ns, activity
 
@@ -89,7 +99,8 @@ class Course:
         if findings.options.readonly or why_not is not None:
             if why_not is not None:
                 findings.traced = TracedSteps(status="abstained", why=why_not)
-            self._sample(now_ns)
+                self._window_wanted = self._window_wanted or findings.profile is None
+            self._profile(now_ns)
             return
         self._traced_before = findings.traced
         self._traced_median_ns = findings.window.stats.median
@@ -105,6 +116,32 @@ class Course:
         if findings.traced is self._traced_before and self._late(now_ns):
             findings.traced = TracedSteps(status="abstained", why="the traced steps did not come in time")
         if findings.traced is not self._traced_before:
+            self._profile(now_ns)
+
+    def _profile(self, now_ns: int) -> None:
+        """Where it was asked for, or the only way to see kernels: on a GPU, in compiled code."""
+        findings = self._findings
+        if not self._window_wanted or findings.options.readonly:
+            self._window_wanted = False
+            self._sample(now_ns)
+            return
+        self._window_wanted = False
+        findings.profile = None
+        on_gpu = findings.facts is not None and findings.facts.cuda
+        stall = (
+            "training will stall for up to a few seconds" if on_gpu else "training will stall for a moment"
+        )
+        self._enter(State.PROFILING, now_ns, f"profiling {WINDOW_STEPS} steps: {stall}")
+        self._agent.command("window", self._profile_replied, steps=WINDOW_STEPS, shapes=on_gpu)
+
+    def _profile_replied(self, reply: Fields) -> None:
+        if self.state is State.PROFILING and reply.get("ok") is not True:
+            self._findings.profile = ProfilerWindow(status="abstained", why=_why(reply))
+
+    def _profiling(self, now_ns: int) -> None:
+        if self._findings.profile is None and self._late(now_ns):
+            self._findings.profile = ProfilerWindow(status="abstained", why="the window did not come in time")
+        if self._findings.profile is not None:
             self._sample(now_ns)
 
     def _sample(self, now_ns: int) -> None:
@@ -159,6 +196,9 @@ class Course:
         findings = self._findings
         if findings.frames is None and self._noticeable():
             self._sample(now_ns)
+            return
+        if self._window_wanted:
+            self._profile(now_ns)
             return
         if self._drifted(now_ns):
             self.again(now_ns)

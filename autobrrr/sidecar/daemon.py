@@ -20,8 +20,9 @@ from autobrrr.errors import AutobrrrError
 from autobrrr.records import Attach, JobFacts
 from autobrrr.sidecar.agent_link import AgentLink
 from autobrrr.sidecar.birth import Announcement
+from autobrrr.sidecar.calibrations import Calibrations
 from autobrrr.sidecar.endpoint import Endpoint, is_alive, sweep
-from autobrrr.sidecar.live_tuner import tune
+from autobrrr.sidecar.live_tuner import check, tune
 from autobrrr.sidecar.loop import SIGNALS, Calls, Loop, open_pidfd
 from autobrrr.sidecar.options import SessionOptions
 from autobrrr.sidecar.ring_reader import RingReader
@@ -29,6 +30,7 @@ from autobrrr.sidecar.service import Service
 from autobrrr.sidecar.session import Session
 from autobrrr.sidecar.store import SessionLog, log_path
 from autobrrr.sidecar.tuning import Tuning
+from autobrrr.sidecar.window import WindowReader
 
 NICE = 5  # training comes first
 TUNER_S = 5.0
@@ -55,7 +57,9 @@ def serve(endpoint: Endpoint, options: SessionOptions, announcement: Announcemen
         alive=lambda: is_alive(target),
         cores=_cores(target.pid),
     )
-    tuning = Tuning(session, calls, tune)
+    tuning = Tuning(session, calls, tune, check)
+    session.read_window = WindowReader(calls)
+    session.findings.calibrations = Calibrations(paths.cache_dir())
     service = Service(session, tuning, log, time.monotonic_ns)
     session.say = service.say
 

@@ -18,9 +18,12 @@ from autobrrr.records import (
     FrameSamples,
     HostSample,
     JobFacts,
+    ProfilerWindow,
     ShadowProbe,
     TracedSteps,
 )
+from autobrrr.sidecar.calibrations import Calibrations
+from autobrrr.sidecar.history import Buckets
 from autobrrr.sidecar.options import SessionOptions
 from autobrrr.sidecar.steps import StepWindow
 
@@ -35,13 +38,16 @@ class Findings:
         self.options = options
         self.cores = cores
         self.window = StepWindow()
+        self.history = Buckets()
         self.facts: JobFacts | None = None
         self.attach: Attach | None = None
         self.anatomy: Anatomy | None = None
         self.traced: TracedSteps | None = None
         self.probe: ShadowProbe | None = None
         self.frames: FrameSamples | None = None
+        self.profile: ProfilerWindow | None = None
         self.cost: AgentCost | None = None
+        self.calibrations: Calibrations | None = None
         self.host: deque[HostSample] = deque(maxlen=128)
 
     @property
@@ -78,6 +84,7 @@ class Findings:
 
     def measurements(self, elapsed_ns: int) -> Measurements:
         """What the judge reads."""
+        calibrations = self.calibrations
         return Measurements(
             pid=self.pid,
             step_ns=self.window.step_ns,
@@ -87,6 +94,7 @@ class Findings:
             traced=self.traced,
             probe=self.probe,
             frames=self.frames,
+            profile=self.profile,
             host=tuple(self.host),
             cost=self.cost,
             readonly=self.options.readonly,
@@ -94,4 +102,7 @@ class Findings:
             probing=self.options.probing,
             cores=self.cores,
             elapsed_ns=elapsed_ns,
+            peaks=calibrations.peaks(self.facts.threads) if calibrations and self.facts else None,
+            fault_ns=calibrations.fault_ns if calibrations else None,
+            bf16=calibrations.bf16 if calibrations else None,
         )

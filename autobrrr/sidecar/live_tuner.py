@@ -1,4 +1,4 @@
-"""The tuner as a session calls it: on the tuner's thread, on the session's bench.
+"""The tuner, and its guard, as a session calls it: on the tuner's thread, on the session's bench.
 
 Its libraries are heavy, so they are imported when somebody tunes.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, get_args
 
-from autobrrr.records import Diagnosis, ExactnessClass, Trial, TuneProgress, Tuning
+from autobrrr.records import Diagnosis, ExactnessClass, Reverted, Trial, TuneProgress, Tuning
 from autobrrr.sidecar.bench import LiveBench
 from autobrrr.sidecar.levers import Lever
 from autobrrr.sidecar.tuning import TuneRequest
@@ -36,6 +36,15 @@ def tune(
         on_trial=on_trial,
         already=[_kept(lever) for lever in bench.levers()],
     )
+
+
+def check(bench: LiveBench, baseline_ns: float, best_ns: float) -> list[Reverted]:
+    """Whether what is on still pays; see `tuner.guard.Guard.check`."""
+    from autobrrr.tuner.guard import Guard
+    from autobrrr.tuner.switchboard import Switchboard
+
+    board = Switchboard(bench, get_args(ExactnessClass), [_kept(lever) for lever in bench.levers()])
+    return Guard(bench, board, baseline_ns=baseline_ns, best_ns=best_ns).check()
 
 
 def _settings(request: TuneRequest) -> TuneSettings:

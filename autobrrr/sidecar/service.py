@@ -18,11 +18,12 @@ from autobrrr import __version__
 from autobrrr.agent.protocol import MAX_FRAME_BYTES, BadFrame, Closed
 from autobrrr.errors import AutobrrrError, UsageError
 from autobrrr.sidecar.agent_link import Fields
+from autobrrr.sidecar.details import details
 from autobrrr.sidecar.levers import Switched
 from autobrrr.sidecar.options import Probing
 from autobrrr.sidecar.seat import Reply, Seat, as_fields, failure
 from autobrrr.sidecar.session import Session
-from autobrrr.sidecar.states import Ending
+from autobrrr.sidecar.states import Ending, State
 from autobrrr.sidecar.store import SessionLog, tail
 from autobrrr.sidecar.tuning import Tuning
 from autobrrr.sidecar.wire import Wire
@@ -51,8 +52,14 @@ class Service:
             "subscribe": self._subscribe,
             "diagnose": self._diagnose,
             "apply": self._apply,
+            "undo": self._undo,
             "tune": self._tune,
             "cancel": self._cancel,
+            "window": self._window,
+            "pause": self._pause,
+            "resume": self._resume,
+            "details": self._details,
+            "explain": self._explain,
             "own": self._own,
             "detach": self._detach,
             "log": self._read_log,
@@ -98,6 +105,7 @@ class Service:
     def tick(self) -> list[Seat]:
         """Push what is due; returns the seats that are free now."""
         now_ns = self._clock_ns()
+        self._tuning.look(self.push)
         snapshot: Fields | None = None
         for seat in self.seats:
             if seat.cut_since_ns is not None and now_ns - seat.cut_since_ns > CUT_FRAME_NS:
@@ -202,6 +210,7 @@ class Service:
     def _apply(self, reply: Reply, message: Fields) -> None:
         """Levers one after the other; a refusal of one is said and does not stop the rest."""
         waiting = _remedies(message.get("remedies"))
+        self._leave_the_tuner_alone()
         outcome: list[Fields] = []
 
         def go_on() -> None:
@@ -218,6 +227,19 @@ class Service:
 
         go_on()
 
+    def _undo(self, reply: Reply, message: Fields) -> None:
+        """One lever, by its token."""
+        token = message.get("token")
+        if not isinstance(token, int) or isinstance(token, bool):
+            raise UsageError(f"token is {token!r}; the number of a lever is needed")
+        self._leave_the_tuner_alone()
+        self._session.undo(token, lambda done: reply.done(why=done.why))
+
+    def _leave_the_tuner_alone(self) -> None:
+        """Raises AutobrrrError while a tuner compares: a lever of somebody else's would spoil it."""
+        if self._session.state is State.TUNING:
+            raise AutobrrrError("the job is being tuned", "wait for it, or cancel the tuning first")
+
     def _tune(self, reply: Reply, message: Fields) -> None:
         self._tuning.begin(reply.seat, message, self.push)
         reply.done()
@@ -225,6 +247,41 @@ class Service:
     def _cancel(self, reply: Reply, message: Fields) -> None:
         self._tuning.cancel()
         reply.done()
+
+    def _window(self, reply: Reply, message: Fields) -> None:
+        """A few steps under the profiler; what they show comes with the snapshots."""
+        refusal = self._session.open_window()
+        if refusal is not None:
+            raise AutobrrrError(f"no profiler window: {refusal}")
+        reply.done()
+
+    def _pause(self, reply: Reply, message: Fields) -> None:
+        self._tuning.hold(True)
+        reply.done()
+
+    def _resume(self, reply: Reply, message: Fields) -> None:
+        self._tuning.hold(False)
+        reply.done()
+
+    def _details(self, reply: Reply, message: Fields) -> None:
+        tuning = self._tuning
+        found = details(self._session, tuning.tuned, tuning.progress, tuning.paused)
+        reply.done(details=as_fields(found))
+
+    def _explain(self, reply: Reply, message: Fields) -> None:
+        """What a signal, a regime or a figure means."""
+        from autobrrr.diagnosis.explain import EXPLANATIONS
+
+        entry = EXPLANATIONS.get(str(message.get("name")))
+        if entry is None:
+            raise UsageError(f"nothing is called {message.get('name')!r}")
+        reply.done(
+            name=entry.name,
+            kind=entry.kind,
+            meaning=entry.meaning,
+            source=entry.source,
+            guards=list(entry.guards),
+        )
 
     def _own(self, reply: Reply, message: Fields) -> None:
         """The session ends with this client, unless somebody else listens by then."""

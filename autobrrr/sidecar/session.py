@@ -14,8 +14,9 @@ import msgspec
 
 from autobrrr.device.protocol import Device
 from autobrrr.diagnosis.judge import Judgement, judge
-from autobrrr.records import Attach, Diagnosis, JobFacts, Record
+from autobrrr.records import Attach, Diagnosis, JobFacts, ProfilerWindow, Record
 from autobrrr.sidecar.agent_link import LINK_LOST, Agent, Fields
+from autobrrr.sidecar.chronicle import Chronicle
 from autobrrr.sidecar.course import Course
 from autobrrr.sidecar.findings import Findings
 from autobrrr.sidecar.levers import Levers, OnSwitched, Switched
@@ -24,6 +25,7 @@ from autobrrr.sidecar.ports import Journal, Ring
 from autobrrr.sidecar.ring_reader import NO_RECORDS, Records
 from autobrrr.sidecar.snapshots import snapshot
 from autobrrr.sidecar.states import Ending, State
+from autobrrr.sidecar.window import Read, told_window
 
 SECOND_NS = 1_000_000_000
 JUDGE_EVERY_NS = 2 * SECOND_NS
@@ -46,6 +48,7 @@ class Session:
     Attributes:
         say: Gets every line of narration.
         listen: Gets all new records of the ring.
+        read_window: Reads the trace of a profiler window, and hands the window back later.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class Session:
         self.ring: Ring | None = None
         self.say: Callable[[str], None] = lambda text: None
         self.listen: Callable[[Records], None] = lambda records: None
+        self.read_window: Read | None = None
         self._state: State | None = State.ATTACHING  # None: where the course stands
         self._course: Course | None = None
         self._agent: Agent | None = None
@@ -74,6 +78,7 @@ class Session:
         self._judgement: Judgement = judge(self.findings.measurements(0))
         self._judged_ns = self._host_ns = self._began_ns - JUDGE_EVERY_NS
         self._link_lost_ns: int | None = None
+        self._chronicle = Chronicle(journal, self._began_ns)
         self._stale = False  # a fact has come in that was not judged yet
         self._activity = "attaching"
         self._on_detached: list[OnDetached] = []
@@ -136,11 +141,16 @@ class Session:
         due = self._stale or now_ns - self._judged_ns >= JUDGE_EVERY_NS
         if due and self._state is None:
             self._judge(now_ns)
+        self._chronicle.look(now_ns, self.state, self.snapshot, self.findings)
 
     def on_event(self, event: Fields) -> None:
         """One event of the agent."""
         name = str(event.get("event"))
         try:
+            if name == "window" and self.read_window is not None:
+                fd = event.get("fd")
+                self.read_window(told_window(event), fd if isinstance(fd, int) else None, self._took_window)
+                return
             measured = self.findings.take(name, event)
         except msgspec.ValidationError as error:
             self._note(f"the agent's event {name} can't be read: {error}")
@@ -172,6 +182,14 @@ class Session:
         if self._state is None and self._course is not None:
             self._course.again(self._clock_ns(), probing)
             self._stale = True
+
+    def open_window(self) -> str | None:
+        """Profile a few steps as soon as nothing else is measured; a sentence where that can't be."""
+        if self._course is None:
+            return "nothing of the session is in the job"
+        if self._state is not None:
+            return f"the session is {self.state.value}"
+        return self._course.open_window()
 
     def apply(self, remedy: str, options: Mapping[str, object], on_done: OnSwitched) -> None:
         """Switch a lever on; what was measured without it no longer counts."""
@@ -268,6 +286,13 @@ class Session:
         if isinstance(reply.get("anatomy"), dict) and self.findings.anatomy is None:
             self.on_event({"event": "anatomy", "anatomy": reply["anatomy"]})
 
+    def _took_window(self, window: ProfilerWindow) -> None:
+        if self.state is State.ENDED:
+            return
+        self.findings.profile = window
+        self._stale = True
+        self._journal.write("window", window)
+
     def _took_detach(self, reply: Fields) -> None:
         if reply.get("ok") is not True:
             if self._link_lost_ns is None and reply.get("why") == LINK_LOST:
@@ -286,7 +311,7 @@ class Session:
         self.ending, self._state = ending, State.ENDED
         self._activity = ending.kind
         self._journal.write("ended", {"kind": ending.kind, "why": ending.why, "left": list(ending.left)})
-        self._journal.write("snapshot", self.snapshot())
+        self._chronicle.close(self.snapshot, self.findings)
         waiting, self._on_detached = self._on_detached, []
         for on_done in waiting:
             on_done(ending)
@@ -313,6 +338,7 @@ class Session:
         records = self.ring.read_new() if self.ring is not None else NO_RECORDS
         if len(records):
             self.findings.window.add(records)
+            self.findings.history.add(records)
             self.listen(records)
         if now_ns - self._host_ns >= HOST_EVERY_NS:
             self._host_ns = now_ns

@@ -58,5 +58,6 @@ def snapshot(
         state=state.value,
         activity=activity,
         levers=levers,
+        window=measured.profile,
         final=state is State.ENDED,
     )

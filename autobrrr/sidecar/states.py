@@ -13,6 +13,7 @@ class State(Enum):
     ATTACHING = "attaching"
     WATCHING = "watching"  # waits for the loop's anatomy and a few steps
     TRACING = "tracing"  # a few real steps under the timing mode
+    PROFILING = "profiling"  # a few steps under torch.profiler
     SAMPLING = "sampling"  # stacks of the training thread
     PROBING = "probing"  # the shadow-step batch probe
     JUDGED = "judged"  # all is measured; goes on watching

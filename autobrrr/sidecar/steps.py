@@ -17,6 +17,7 @@ WINDOW_NS = 30_000_000_000
 WINDOW_STEPS = 64  # at least so many, however long they take
 MOST_STEPS = 4096
 MOST_SAMPLED = 512
+LOSSES = 3  # one may be the loss scaler's doing
 
 
 class StepWindow:
@@ -44,6 +45,12 @@ class StepWindow:
         self._recent = _recent(np.concatenate([self._recent, fresh]))
         sampled = fresh[fresh["flags"] & ring.PHASES != 0]
         self._sampled = np.concatenate([self._sampled, sampled])[-MOST_SAMPLED:]
+
+    @property
+    def loss_lost(self) -> bool:
+        """The latest sampled losses are no longer finite; false where that is not known."""
+        latest = self._sampled["loss_finite"][-LOSSES:]
+        return len(latest) == LOSSES and bool((latest == 0).all())
 
     @property
     def count(self) -> int:

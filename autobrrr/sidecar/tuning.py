@@ -7,6 +7,7 @@ the end `tuned` or `tune_failed`. One tuning at a time; it stops when its client
 from __future__ import annotations
 
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterable
 from typing import Protocol
@@ -14,12 +15,14 @@ from typing import Protocol
 import msgspec
 
 from autobrrr.errors import AutobrrrError, UsageError
-from autobrrr.records import Diagnosis, Record, Trial, TuneProgress
+from autobrrr.records import Diagnosis, Record, Reverted, Trial, TuneProgress
 from autobrrr.records import Tuning as TuningResult
 from autobrrr.sidecar.agent_link import Fields
 from autobrrr.sidecar.bench import Call, LiveBench
+from autobrrr.sidecar.levers import Levers
 from autobrrr.sidecar.seat import Seat, as_fields, error_fields
 from autobrrr.sidecar.session import Session
+from autobrrr.sidecar.watchman import Watchman, watch_over
 
 
 class TuneRequest(Record, frozen=True, kw_only=True):
@@ -29,6 +32,7 @@ class TuneRequest(Record, frozen=True, kw_only=True):
     horizon_ns: int | None = None
     allow: str | None = None
     only: list[str] | None = None
+    stays: bool = False  # goes on when the client that asked leaves
 
 
 class Tuner(Protocol):
@@ -44,6 +48,12 @@ class Tuner(Protocol):
     ) -> TuningResult: ...
 
 
+class Check(Protocol):
+    """Compares all that was kept with all off, for some seconds; returns what it undid."""
+
+    def __call__(self, bench: LiveBench, baseline_ns: float, best_ns: float) -> list[Reverted]: ...
+
+
 class Push(Protocol):
     """Sends an event to subscribers, and to the seats in `also`."""
 
@@ -53,11 +63,22 @@ class Push(Protocol):
 class Tuning:
     """At most one tuner at work. Belongs to the event loop's thread."""
 
-    def __init__(self, session: Session, call: Call, tuner: Tuner) -> None:
-        self._session, self._call, self._tuner = session, call, tuner
+    def __init__(
+        self,
+        session: Session,
+        call: Call,
+        tuner: Tuner,
+        check: Check,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._session, self._call, self._tuner, self._check = session, call, tuner, check
+        self._clock_ns = clock_ns
+        self._watchman: Watchman | None = None
         self._bench: LiveBench | None = None
         self._thread: threading.Thread | None = None
         self.asked_by: Seat | None = None
+        self.tuned: TuningResult | None = None  # the latest result
+        self.progress: TuneProgress | None = None  # of the tuning that runs
 
     def begin(self, asked_by: Seat, message: Fields, push: Push) -> None:
         """Start; events follow.
@@ -74,7 +95,7 @@ class Tuning:
         if refusal is not None:
             raise AutobrrrError(f"this session can't tune: {refusal}", "autobrrr detach, then attach anew")
         self._bench = LiveBench(self._session, self._call)
-        self.asked_by = asked_by
+        self.asked_by = None if request.stays else asked_by
         arguments = (self._bench, request, self._session.snapshot(), push)
         self._thread = threading.Thread(target=self._work, args=arguments, name="tuner", daemon=True)
         self._thread.start()
@@ -83,6 +104,79 @@ class Tuning:
         """Stop as soon as the job is in a state that can be left."""
         if self._bench is not None:
             self._bench.cancel()
+
+    @property
+    def paused(self) -> bool:
+        """Whether a tuner is at work and rests."""
+        return self._bench is not None and self._bench.paused
+
+    def hold(self, paused: bool) -> None:
+        """Let the tuner rest after the pair of blocks that runs, or go on.
+
+        Raises:
+            AutobrrrError: nothing is being tuned.
+        """
+        if self._bench is None:
+            raise AutobrrrError("nothing is being tuned", "autobrrr tune PID")
+        if paused:
+            self._bench.pause()
+        else:
+            self._bench.resume()
+
+    def look(self, push: Push) -> None:
+        """Now and then: whether what was kept still pays; where that is in doubt, it is compared."""
+        watchman, levers = self._watchman, self._session.levers
+        if watchman is None or levers is None or self._bench is not None:
+            return
+        if not levers.on:
+            self._watchman = None
+            return
+        if watchman.loss_was_finite and self._session.findings.window.loss_lost:
+            self._undo_for_loss(levers, push)
+            return
+        window = self._session.findings.window
+        if not watchman.due(self._clock_ns()) or not watchman.suspects(window.step_ns):
+            return
+        if self._session.begin_tuning() is not None:
+            return
+        self._session.narrate("the gain has gone: comparing what is kept with all off")
+        self._bench = LiveBench(self._session, self._call)
+        arguments = (self._bench, watchman, push)
+        self._thread = threading.Thread(target=self._compare, args=arguments, name="guard", daemon=True)
+        self._thread.start()
+
+    def _undo_for_loss(self, levers: Levers, push: Push) -> None:
+        """At once, and whatever made it: what does not keep the bits goes off."""
+        self._watchman = None
+        why = "the loss is no longer finite"
+        suspects = [lever for lever in levers.on.values() if lever.cls != "bitwise"]
+        for lever in reversed(suspects):
+            self._session.undo(lever.token, lambda done: None)
+        self._tell([Reverted(remedy=lever.remedy, why=why) for lever in suspects], push)
+
+    def _tell(self, undid: list[Reverted], push: Push) -> None:
+        for each in undid:
+            self._session.record("guard", each)
+            self._session.say(f"the guard undid {each.remedy}: {each.why}")
+        if undid:
+            push({"event": "guard", "undid": [as_fields(each) for each in undid]})
+
+    def _compare(self, bench: LiveBench, watchman: Watchman, push: Push) -> None:
+        undid: list[Reverted] = []
+        try:
+            undid = self._check(bench, watchman.baseline_ns, watchman.best_ns)
+        except AutobrrrError:
+            pass  # the session ends, or a lever is lost: said already
+        except Exception:  # noqa: BLE001 - the session must outlive a fault of the guard
+            traceback.print_exc()
+        finally:
+            self._call(lambda: self._looked(watchman, undid, push))
+            self._call(self._through)
+
+    def _looked(self, watchman: Watchman, undid: list[Reverted], push: Push) -> None:
+        window = self._session.findings.window
+        self._watchman = watchman.looked(undid, window.step_ns, self._clock_ns())
+        self._tell(undid, push)
 
     def join(self, timeout_s: float) -> None:
         """Wait for the tuner's thread (it must be cancelled, or its session ended)."""
@@ -96,8 +190,11 @@ class Tuning:
             self._call(lambda: push(event, also=(asked_by,) if asked_by is not None else ()))
 
         def progress(now: TuneProgress) -> None:
-            self._call(lambda: self._session.narrate(now.text))
+            self._call(lambda: self._note(now))
             send({"event": "progress", "progress": as_fields(now)})
+            if bench.paused:
+                self._call(lambda: self._session.narrate(f"paused: {now.text}"))
+                bench.rest_while_paused()
 
         def tried(trial: Trial) -> None:
             self._call(lambda: self._session.record("trial", trial))
@@ -105,7 +202,7 @@ class Tuning:
 
         try:
             result = self._tuner(bench, request, judged, progress, tried)
-            self._call(lambda: self._session.record("tuned", result))
+            self._call(lambda: self._keep(result))
             send({"event": "tuned", "tuning": as_fields(result)})
         except AutobrrrError as error:
             send({"event": "tune_failed", "error": error_fields(error)})
@@ -116,11 +213,22 @@ class Tuning:
         finally:
             self._call(self._through)
 
+    def _note(self, now: TuneProgress) -> None:
+        self.progress = now
+        self._session.narrate(now.text)
+
+    def _keep(self, result: TuningResult) -> None:
+        self.tuned = result
+        lost = self._session.findings.window.loss_lost
+        self._watchman = watch_over(result, self._clock_ns(), loss_lost=lost)
+        self._session.record("tuned", result)
+
     def _through(self) -> None:
         if self._bench is not None:
             self._bench.close()
         self._bench = None
         self.asked_by = None
+        self.progress = None
         self._session.end_tuning()
 
 

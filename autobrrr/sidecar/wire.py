@@ -10,6 +10,7 @@ import array
 import os
 import socket
 import struct
+from collections import deque
 
 from autobrrr.agent.protocol import MAX_FRAME_BYTES, BadFrame, Closed, decode, encode
 
@@ -29,11 +30,16 @@ class Wire:
     Args:
         link: The socket; the wire closes it.
         max_waiting_bytes: More than this waiting to go out raises `TooSlow`.
+        takes_fds: Keep descriptors that come in, in `fds`, for whoever reads the frames.
     """
 
-    def __init__(self, link: socket.socket, max_waiting_bytes: int = MAX_WAITING_BYTES) -> None:
+    def __init__(
+        self, link: socket.socket, max_waiting_bytes: int = MAX_WAITING_BYTES, *, takes_fds: bool = False
+    ) -> None:
         link.setblocking(False)
         self.link = link
+        self.fds: deque[int] = deque()
+        self._most_fds = _FDS if takes_fds else 0
         self._max_waiting_bytes = max_waiting_bytes
         self._incoming = bytearray()
         self._outgoing = bytearray()
@@ -83,7 +89,7 @@ class Wire:
             raw, control, _, _ = self.link.recvmsg(_READ_BYTES, socket.CMSG_SPACE(_FDS * 4))
         except (BlockingIOError, InterruptedError):
             return []
-        _refuse_fds(control)
+        self._take_fds(control)
         if not raw:
             if self._incoming:
                 raise BadFrame(f"stream ended inside a frame, after {len(self._incoming)} bytes")
@@ -122,13 +128,18 @@ class Wire:
 
     def close(self) -> None:
         self.link.close()
+        while self.fds:
+            os.close(self.fds.popleft())
 
-
-def _refuse_fds(control: list[tuple[int, int, bytes]]) -> None:
-    """Nobody may fill our file table: descriptors that come with a frame are closed."""
-    for level, kind, payload in control:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            fds = array.array("i")
-            fds.frombytes(payload[: len(payload) - len(payload) % fds.itemsize])
-            for fd in fds:
-                os.close(fd)
+    def _take_fds(self, control: list[tuple[int, int, bytes]]) -> None:
+        """Nobody may fill our file table: descriptors that nobody wants, or too many, are closed."""
+        for level, kind, payload in control:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                fds = array.array("i")
+                fds.frombytes(payload[: len(payload) - len(payload) % fds.itemsize])
+                for fd in fds:
+                    if len(self.fds) < self._most_fds:
+                        os.set_inheritable(fd, False)
+                        self.fds.append(fd)
+                    else:
+                        os.close(fd)

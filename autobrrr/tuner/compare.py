@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autobrrr.agent import ring
+from autobrrr.remedies.catalog import REGISTRY
 from autobrrr.tuner.bench import Bench, LeverLost, Steps
 from autobrrr.tuner.blocks import BlockPlan, Side, durations_ns, log_speed_ratio, pair_orders, plan_block
 from autobrrr.tuner.interval import Interval, mean_interval
@@ -27,6 +28,7 @@ SILENCE_STEPS = 20
 SLOWER = 4.0
 PROMISING_ERRORS = 1.5
 PROMISING_GAIN = 0.01
+WARM_UP_PATIENCE = 8.0  # times the usual price
 
 Durations = NDArray[np.float64]
 
@@ -42,6 +44,7 @@ class Comparison:
     steps: int
     duration_ns: int
     without_ns: float | None  # mean step of the blocks without
+    price_ns: int = 0  # what the first steps with it took longer than usual
 
 
 @dataclass(slots=True, kw_only=True)
@@ -84,7 +87,35 @@ class _Run:
         self.step_ns = asked.step_ns
         self.steps = 0
         self.pause_ns = 0
+        self.price_ns = 0
         self.next_seq = 0
+        self.lost_without = False  # the loss is not finite without the remedy either
+
+    def warm_up(self) -> None:
+        """Let what takes long when it first goes on (a compilation) take its time; that is its price.
+
+        The time of the comparison begins after it.
+        """
+        remedies = [REGISTRY[choice.remedy] for choice in self.asked.with_it if choice not in self.board.warm]
+        slow = [remedy for remedy in remedies if remedy.warm_up_steps]
+        if not slow:
+            return
+        count = max(remedy.warm_up_steps for remedy in slow)
+        patience_ns = WARM_UP_PATIENCE * sum(remedy.price_s for remedy in slow) * 1e9
+        seq, _ = self.board.go(self.asked.with_it)
+        while len(found := self.bench.steps(seq, count, SHORTEST_SLICE_NS)) < count:
+            self.board.go(self.asked.with_it)  # notices what was lost
+            if self.bench.cancelled():
+                raise _Over("cancelled", "stopped by the user")
+            waited_ns = self.bench.now_ns() - self.began_ns
+            if waited_ns > patience_ns + count * SLOWER * self.step_ns:
+                raise _Over("hopeless", f"not running after {waited_ns / 1e9:.0f} s")
+        took_ns = (found["end_ns"] - found["start_ns"])[:count].astype(np.float64)
+        self.price_ns = int(np.maximum(took_ns - self.step_ns, 0).sum())
+        self.board.go(self.asked.with_it)
+        self.board.warm.update(self.asked.with_it)
+        waited_ns = self.bench.now_ns() - self.began_ns
+        self.slot_end_ns = min(self.slot_end_ns + waited_ns, self.asked.deadline_ns)
 
     def pairs(self) -> _Over:
         """Pair after pair, until the rule or the deadline ends it."""
@@ -122,6 +153,7 @@ class _Run:
         settle = self.plan.settle if switched else 0
         found = self.wait(side, first, self.plan.steps + settle)
         self.next_seq = first if len(found) == 0 else int(found["seq"][-1]) + 1
+        self.mind_loss(side, found)
         changes = found[found["flags"] & ring.LEVER != 0]
         self.pause_ns = max(self.pause_ns, int(changes["own_ns"].max(initial=0)))
         return durations_ns(found, settle, first)
@@ -144,6 +176,16 @@ class _Run:
                 )
             if side == "B":
                 self.protect(found, now_ns - began_ns)
+
+    def mind_loss(self, side: Side, found: Steps) -> None:
+        """A loss that stops being finite with the remedy ends the comparison; what it did stays done."""
+        losses = found["loss_finite"][found["flags"] & (ring.PHASES | ring.SKIPPED) == ring.PHASES]
+        lost = int((losses == 0).sum())
+        if lost and side == "B" and not self.lost_without:
+            raise _Over(
+                "hopeless", f"the loss was not finite in {lost} of {len(losses)} sampled steps with it"
+            )
+        self.lost_without = self.lost_without or bool(lost)
 
     def protect(self, found: Steps, waited_ns: int) -> None:
         if len(found) >= 3:
@@ -175,7 +217,7 @@ class _Run:
             pairs=len(self.typical),
             typical=mean_interval(self.typical, self.asked.alpha),
             throughput=mean_interval(self.throughput, self.asked.alpha, winsorise=False),
-            pause_ns=self.pause_ns,
+            pause_ns=max(self.pause_ns, self.price_ns),
         )
 
     def interval(self, standing: Standing) -> Interval | None:
@@ -190,6 +232,7 @@ class _Run:
             steps=self.steps,
             duration_ns=self.bench.now_ns() - self.began_ns,
             without_ns=float(np.mean(self.without_means)) if self.without_means else None,
+            price_ns=self.price_ns,
         )
 
 
@@ -202,6 +245,7 @@ def compare(bench: Bench, board: Switchboard, asked: Comparing) -> Comparison:
     """
     run = _Run(bench, board, asked)
     try:
+        run.warm_up()
         over = run.pairs()
     except _Over as ended:
         over = ended

@@ -13,14 +13,16 @@ from typing import Literal
 import numpy as np
 
 from autobrrr.errors import AutobrrrError
-from autobrrr.records import Diagnosis, ExactnessClass, Trial, TuneProgress, Tuning, Verdict
+from autobrrr.records import Diagnosis, ExactnessClass, Reverted, Trial, TuneProgress, Tuning, Verdict
+from autobrrr.remedies.catalog import REGISTRY
 from autobrrr.tuner.bench import Bench, LeverLost, NotApplied
 from autobrrr.tuner.blocks import shortest_pairs_ns
 from autobrrr.tuner.compare import Comparing, Comparison, compare
+from autobrrr.tuner.guard import Guard
 from autobrrr.tuner.interval import Interval
 from autobrrr.tuner.ledger import Ledger, Outcome
 from autobrrr.tuner.settings import ABLATION_SHARE, CLOSING_SHARE, SEARCH_SHARE, TuneSettings
-from autobrrr.tuner.space import Choice, candidates, is_rare, widest
+from autobrrr.tuner.space import Candidate, Choice, candidates, is_rare, widest
 from autobrrr.tuner.stop import FEWEST_PAIRS, Standing, percent, precision, proof
 from autobrrr.tuner.study import Asked, Study
 from autobrrr.tuner.switchboard import Arm, Lever, Switchboard
@@ -33,6 +35,10 @@ SLICE_NS = 500_000_000
 FIRST_STEPS = 8
 FIRST_WAIT_NS = 3_000_000_000
 SWITCH_ATTEMPTS = 3
+GUARD_STEPS = 128
+GUARD_NS = 3_000_000_000
+LIKELY_BEST = 3.0  # the largest gain that is likely, where none is predicted
+SAID_NS = 500_000_000
 
 
 def tune(
@@ -89,6 +95,7 @@ class _LiveTuning:
         self.step_ns = 0.0
         self.comparisons = 0
         self.note: str | None = None
+        self.guard_undid: list[Reverted] = []
 
     def go(self, study: Study) -> Tuning:
         self.step_ns = self.first_steps()
@@ -99,6 +106,8 @@ class _LiveTuning:
                 self.ablate()
             if self.kept and not self.bench.cancelled():
                 closing = self.close()
+            if self.kept and closing is not None and not self.bench.cancelled():
+                self.guard(closing)
         except BaseException:
             self.leave()
             raise
@@ -124,15 +133,20 @@ class _LiveTuning:
     def search(self, study: Study) -> None:
         while (asked := study.ask()) is not None:
             rest_ns = self.deadline(SEARCH_SHARE) - self.bench.now_ns()
-            needed_ns = shortest_pairs_ns(self.step_ns, FEWEST_PAIRS)
-            if self.bench.cancelled() or needed_ns > rest_ns:
-                why = "stopped by the user" if self.bench.cancelled() else self.too_short(needed_ns)
+            price_ns = self.price_ns(asked.candidate.choice)
+            needed_ns = shortest_pairs_ns(self.step_ns, FEWEST_PAIRS) + price_ns
+            too_dear = self.too_dear(asked.candidate, price_ns)
+            if self.bench.cancelled() or needed_ns > rest_ns or too_dear:
+                why = "stopped by the user" if self.bench.cancelled() else self.too_short(needed_ns, price_ns)
+                why = too_dear if too_dear and not self.bench.cancelled() else why
                 self.end(study, asked, None, "skipped", why)
                 continue
             self.trial(study, asked, max(rest_ns / (study.waiting + 1), needed_ns))
 
     def trial(self, study: Study, asked: Asked, slot_ns: float) -> None:
         choice = asked.candidate.choice
+        if self.price_ns(choice):
+            self.announce(choice)
         replaced = [other for other in self.kept if other.conflicts(choice)]
         arm = (*(other for other in self.kept if other not in replaced), choice)
         try:
@@ -154,10 +168,10 @@ class _LiveTuning:
             self.settle()
             for other in replaced:
                 self.ledger.revise(other, f"{choice.label} is faster still")
-            self.end(study, asked, found, "kept", found.why)
+            self.end(study, asked, found, "kept", found.why + _priced(found))
         else:
             self.settle()
-            self.end(study, asked, found, "undone", found.why)
+            self.end(study, asked, found, "undone", found.why + _priced(found))
 
     def ablate(self) -> None:
         """Take away one after the other: what no longer pays beside the rest goes.
@@ -201,6 +215,27 @@ class _LiveTuning:
                 self.ledger.revise(choice, f"not confirmed by the closing run: {said}")
             self.kept = ()
         return found
+
+    def guard(self, closing: Comparison) -> None:
+        """Watch what is kept for a moment: where the gain has gone again, look closer."""
+        if closing.without_ns is None or closing.interval is None:
+            return
+        self.settle()
+        guard = Guard(
+            self.bench,
+            self.board,
+            baseline_ns=closing.without_ns,
+            best_ns=closing.without_ns / closing.interval.factor,
+        )
+        seen = self.bench.steps(self.bench.next_seq(), GUARD_STEPS, GUARD_NS)
+        if guard.suspects(seen) and not self.bench.cancelled():
+            self.say("guard", "the gain has gone: comparing again what is kept with all off")
+            for undone in guard.check():
+                self.guard_undid.append(undone)
+            on = {lever.choice for lever in self.board.levers}
+            for choice in [each for each in self.kept if each not in on]:
+                self.ledger.revise(choice, "the guard undid it")
+            self.kept = tuple(each for each in self.kept if each in on)
 
     def compare(
         self,
@@ -272,6 +307,7 @@ class _LiveTuning:
                 for choice in [each for each in self.kept if each in self.board.lost]:
                     self.kept = tuple(other for other in self.kept if other != choice)
                     self.ledger.revise(choice, f"lost: {self.board.lost[choice]}")
+                    self.guard_undid.append(Reverted(remedy=choice.label, why=self.board.lost[choice]))
             except NotApplied as refused:
                 why = str(refused)
                 present = {lever.choice for lever in self.board.levers}
@@ -295,8 +331,42 @@ class _LiveTuning:
     def deadline(self, share: float) -> int:
         return self.began_ns + int(share * self.settings.budget_ns)
 
-    def too_short(self, needed_ns: int) -> str:
+    def price_ns(self, choice: Choice) -> int:
+        """What switching it on for the first time is expected to cost."""
+        return 0 if choice in self.board.warm else int(1e9 * REGISTRY[choice.remedy].price_s)
+
+    def too_dear(self, candidate: Candidate, price_ns: int) -> str | None:
+        """Why a candidate can't earn its price back, however well it does."""
+        saved = 1 - 1 / max(candidate.predicted or LIKELY_BEST, 1.0)
+        if price_ns <= saved * self.settings.horizon_ns:
+            return None
+        return (
+            f"it stops training for about {price_ns / 1e9:.0f} s, more than it is likely to save within "
+            f"{self.settings.horizon_ns / 1e9:.0f} s (--horizon)"
+        )
+
+    def announce(self, choice: Choice) -> None:
+        price_s = self.price_ns(choice) / 1e9
+        text = f"switching {choice.label} on: training stands still for about {price_s:.0f} s"
+        self.say("trial", text, choice)
+
+    def say(self, stage: Literal["trial", "guard"], text: str, choice: Choice | None = None) -> None:
+        self.on_progress(
+            TuneProgress(
+                stage=stage,
+                text=text,
+                remedy=None if choice is None else choice.remedy,
+                options={} if choice is None else choice.settings,
+                kept=[kept.remedy for kept in self.kept],
+                elapsed_ns=self.bench.now_ns() - self.began_ns,
+                budget_ns=self.settings.budget_ns,
+            )
+        )
+
+    def too_short(self, needed_ns: int, price_ns: int = 0) -> str:
         total_s = math.ceil((self.bench.now_ns() - self.began_ns + 3 * needed_ns) / SEARCH_SHARE / 1e9)
+        if price_ns:
+            return f"it stops training for about {price_ns / 1e9:.0f} s; --for {total_s}s would do"
         return (
             f"the budget is spent: {FEWEST_PAIRS} pairs of blocks take {needed_ns / 1e9:.1f} s; "
             f"--for {total_s}s would do"
@@ -327,11 +397,17 @@ class _LiveTuning:
             trials=self.ledger.trials,
             recipe=None,
             note=self.note,
+            guard_undid=self.guard_undid,
             job=self.bench.facts,
         )
 
 
 _VERBS = {"trial": "trying", "ablation": "without", "final": "closing run,"}
+
+
+def _priced(found: Comparison) -> str:
+    """What switching on took, where that is worth a word."""
+    return f"; training stood still for {found.price_ns / 1e9:.1f} s" if found.price_ns > SAID_NS else ""
 
 
 def _names(arm: Arm) -> str:

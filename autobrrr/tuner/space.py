@@ -111,28 +111,35 @@ def candidates(
         for choice in _choices(remedy, facts, cores)
     ]
 
-    def promise(candidate: Candidate) -> tuple[float, bool, bool, int]:
+    def promise(candidate: Candidate) -> tuple[float, bool, float, bool, int]:
         remedy = registry[candidate.choice.remedy]
-        # Rare long steps take long to see: such a remedy comes last among equals.
+        # Rare long steps take long to see: such a remedy comes last among equals. So does a dear one.
         expected = candidate.predicted or 1.0
         usual = USUAL_ORDER.index(remedy.name) if remedy.name in USUAL_ORDER else len(USUAL_ORDER)
-        return (-expected, remedy.rare, regime not in remedy.treats, usual)
+        return (-expected, remedy.rare, remedy.price_s, regime not in remedy.treats, usual)
 
     return sorted(found, key=promise)
 
 
 def _may_be_tried(remedy: Remedy, allowed: Sequence[ExactnessClass], only: Sequence[str]) -> bool:
+    named = remedy.name in only
     return (
         remedy.reach == "live"
         and remedy.undo_safe
         and remedy.cls in allowed
-        and (not only or remedy.name in only)
+        and (named or not (only or remedy.unproven or remedy.only_named))
     )
 
 
 def _choices(remedy: Remedy, facts: JobFacts, cores: int | None) -> list[Choice]:
     if remedy.name != "threads.intra_op":
-        return [Choice(remedy=remedy.name)]
+        open_ended = [
+            option for option in remedy.options if option.kind == "choice" and option.default is None
+        ]
+        values = [(option.name, value) for option in open_ended[:1] for value in option.choices]
+        return [Choice(remedy=remedy.name, options=(each,)) for each in values] or [
+            Choice(remedy=remedy.name)
+        ]
     counts = thread_counts(facts.threads, cores)
     return [Choice(remedy=remedy.name, options=(("threads", count),)) for count in counts]
 

@@ -35,6 +35,7 @@ class Switchboard:
         self._on = list(on)
         self._seen: dict[Choice, ExactnessClass] = {lever.choice: lever.cls for lever in on}
         self.lost: dict[Choice, str] = {}
+        self.warm: set[Choice] = {lever.choice for lever in on}  # have been on for some steps
 
     @property
     def levers(self) -> tuple[Lever, ...]:

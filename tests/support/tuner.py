@@ -27,6 +27,7 @@ class Effect:
     beside: Mapping[str, float] = field(default_factory=dict)  # another factor where that remedy is on too
     lost_after_steps: int | None = None
     pause_ns: int = 0
+    warm_up_ns: int = 0  # what the first step takes longer, when it goes on for the first time
 
 
 @dataclass
@@ -76,6 +77,8 @@ class SimulatedJob:
         self._arm = 0
         self._changed = False
         self._pause_ns = 0
+        self._stall_ns = 0
+        self._warm: set[str] = set()
         self._tokens = 0
         self.on: dict[int, tuple[str, dict[str, object], int]] = {}
         self.history: list[tuple[str, str]] = []
@@ -95,6 +98,9 @@ class SimulatedJob:
         self.history.append(("apply", remedy))
         self._arm, self._changed = self._arm + 1, True
         self._pause_ns = effect.pause_ns
+        if remedy not in self._warm:
+            self._warm.add(remedy)
+            self._stall_ns = effect.warm_up_ns
         return Applied(token=self._tokens, seq=self._count, cls=effect.cls)
 
     def undo(self, token: int) -> int:
@@ -153,6 +159,9 @@ class SimulatedJob:
             evaluating = numbers % self.evaluation_every == self.evaluation_every - 1
             took = np.where(evaluating, 15 * took, took)
             records["flags"] = np.where(evaluating, ring.EVALUATION, 0)
+        if self._stall_ns:
+            took[0] += self._stall_ns
+            self._stall_ns = 0
         ends = self._clock_ns + np.cumsum(took.astype(np.int64))
         records["seq"], records["arm"] = numbers, self._arm
         records["end_ns"], records["start_ns"] = ends, ends - took.astype(np.int64)

@@ -35,14 +35,14 @@ def test_an_unknown_verb_is_a_usage_error(capsys: pytest.CaptureFixture[str]) ->
 def test_an_error_is_one_line_with_its_hint_and_nothing_on_standard_output(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert cli.report(CannotAttach("pid 7 is stopped", "kill -CONT 7"), as_json=False) == 3
+    assert cli.complain(CannotAttach("pid 7 is stopped", "kill -CONT 7"), as_json=False) == 3
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err == "autobrrr: pid 7 is stopped | kill -CONT 7\n"
 
 
 def test_an_error_in_json_is_one_object_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
-    cli.report(CannotAttach("no", "yes"), as_json=True)
+    cli.complain(CannotAttach("no", "yes"), as_json=True)
     said = capsys.readouterr()
     assert said.out == ""
     assert json.loads(said.err) == {"schema": 1, "error": "no", "hint": "yes", "exit_code": 3}

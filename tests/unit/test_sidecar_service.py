@@ -11,7 +11,7 @@ import pytest
 
 from autobrrr.agent.protocol import MAX_FRAME_BYTES, Closed, encode, receive
 from autobrrr.device.protocol import AbsentDevice
-from autobrrr.records import Attach, Diagnosis, JobFacts, Trial, TuneProgress
+from autobrrr.records import Attach, Diagnosis, JobFacts, Reverted, Trial, TuneProgress
 from autobrrr.records import Tuning as TuningResult
 from autobrrr.sidecar.bench import LiveBench
 from autobrrr.sidecar.options import SessionOptions
@@ -80,7 +80,9 @@ class Office:
             Attach(method="ptrace", latency_ns=1, pause_ns=1),
         )
         self.tuner = FakeTuner()
-        self.tuning = Tuning(self.session, self.calls.append, self.tuner)
+        self.guard = FakeGuard()
+        clock = lambda: self.now_ns  # noqa: E731
+        self.tuning = Tuning(self.session, self.calls.append, self.tuner, self.guard, clock)
         self.service = Service(self.session, self.tuning, log, lambda: self.now_ns)
         self.session.say = self.service.say
 
@@ -110,6 +112,18 @@ class FakeTuner:
         on_progress(TuneProgress(stage="trial", text="trying optimizer.fused"))
         on_trial(TRIAL)
         return RESULT
+
+
+class FakeGuard:
+    """Compares nothing: undoes what the test says."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[float, float]] = []
+        self.undoes: list[Reverted] = []
+
+    def __call__(self, bench: LiveBench, baseline_ns: float, best_ns: float) -> list[Reverted]:
+        self.asked.append((baseline_ns, best_ns))
+        return self.undoes
 
 
 TRIAL = Trial(
@@ -388,6 +402,113 @@ def test_a_client_that_leaves_cancels_its_tuning(office: Office, guest: Guest) -
     office.service.free()
     assert office.tuner.bench is not None
     assert office.tuner.bench.cancelled()
+
+
+def tuned(office: Office, guest: Guest) -> None:
+    """A tuning has kept a remedy that halves a step of 2 ms, and the job trains at 1 ms."""
+    guest.ask("tune")
+    office.tuning.join(5)
+    office.run_calls()
+    office.session.apply("optimizer.fused", {}, lambda done: None)
+    office.agent.answer("apply", token=3, arm=1, seq=0, **{"class": "rounding"})
+    train(office, 1_000_000)
+
+
+def train(office: Office, step_ns: int) -> None:
+    for _ in range(260):
+        office.writer.step(step_ns, arm=1)
+        office.session.tick()
+
+
+def guarded(office: Office) -> None:
+    """The comparison that the tick has started is through."""
+    office.tuning.join(5)
+    office.run_calls()
+
+
+def test_what_goes_on_paying_is_left_alone(office: Office, guest: Guest) -> None:
+    tuned(office, guest)
+    for _ in range(20):
+        office.later(30)
+    guarded(office)
+    assert office.guard.asked == []
+
+
+def test_what_has_stopped_paying_is_compared_and_undone_and_said(office: Office, guest: Guest) -> None:
+    tuned(office, guest)
+    train(office, 1_900_000)
+    office.later(1)
+    assert office.guard.asked == []  # not at the first slow moment after a tuning
+    office.guard.undoes = [Reverted(remedy="optimizer.fused", why="slower by now: -12 %")]
+    guest.ask("subscribe", every_ms=1_000_000)
+    office.later(30)
+    guarded(office)
+    assert office.guard.asked == [(2e6, 1e6)]
+    heard = []
+    while not guest.hears_nothing():
+        heard.append(guest.hear())
+    assert {"event": "guard", "undid": [{"remedy": "optimizer.fused", "why": "slower by now: -12 %"}]} in [
+        {key: each[key] for key in ("event", "undid") if key in each} for each in heard
+    ]
+    assert any("the guard undid optimizer.fused" in str(each.get("text")) for each in heard)
+    for _ in range(20):
+        office.later(300)
+    guarded(office)
+    assert len(office.guard.asked) == 1  # nothing is left to watch over
+
+
+def test_a_job_that_slowed_down_by_itself_is_measured_by_its_new_pace_and_ever_more_rarely(
+    office: Office, guest: Guest
+) -> None:
+    tuned(office, guest)
+    train(office, 1_900_000)
+    office.later(11)
+    guarded(office)
+    assert office.guard.asked == [(2e6, 1e6)]
+    office.later(300)
+    guarded(office)
+    assert len(office.guard.asked) == 1
+    train(office, 3_000_000)
+    office.later(300)
+    guarded(office)
+    assert office.guard.asked[1] == pytest.approx((3.8e6, 1.9e6))
+
+
+def test_levers_that_the_user_undoes_are_not_watched_over(office: Office, guest: Guest) -> None:
+    tuned(office, guest)
+    office.session.undo(3, lambda done: None)
+    office.agent.answer("undo", arm=2, seq=60)
+    train(office, 1_900_000)
+    office.later(60)
+    guarded(office)
+    assert office.guard.asked == []
+
+
+def test_a_loss_that_is_no_longer_finite_takes_off_all_that_does_not_keep_the_bits(
+    office: Office, guest: Guest
+) -> None:
+    tuned(office, guest)
+    office.session.apply("gc.freeze", {}, lambda done: None)
+    office.agent.answer("apply", token=4, arm=2, seq=270, **{"class": "bitwise"})
+    for finite in (1, 0, 0, 0):
+        office.writer.step(1_000_000, arm=2, backward_ns=400_000, loss_finite=finite)
+    office.session.tick()
+    office.later(1)
+    assert office.agent.commands[-1] == ("undo", {"token": 3})
+    assert [each for each in office.agent.asked if each == "undo"] == ["undo"]
+    assert office.guard.asked == []
+
+
+def test_a_loss_that_was_not_finite_before_is_the_jobs_own(office: Office, guest: Guest) -> None:
+    for _ in range(3):
+        office.writer.step(1_000_000, backward_ns=400_000, loss_finite=0)
+    office.session.tick()
+    tuned(office, guest)
+    for _ in range(3):
+        office.writer.step(1_000_000, arm=1, backward_ns=400_000, loss_finite=0)
+    office.session.tick()
+    office.later(1)
+    assert "undo" not in office.agent.asked
 
 
 def test_a_read_only_session_does_not_tune(tmp_path: Path) -> None:

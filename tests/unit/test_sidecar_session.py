@@ -10,7 +10,7 @@ import pytest
 
 from autobrrr.agent import ring
 from autobrrr.device.protocol import AbsentDevice, ReplayedDevice
-from autobrrr.records import Attach, HostSample, JobFacts
+from autobrrr.records import Attach, HostSample, JobFacts, ProfilerWindow
 from autobrrr.sidecar.levers import Switched
 from autobrrr.sidecar.options import SessionOptions
 from autobrrr.sidecar.ring_reader import RingReader
@@ -63,6 +63,11 @@ class Stage:
 
     def event(self, name: str, body: dict[str, object]) -> None:
         self.session.on_event({"event": name, name: body})
+
+    def window(self, window: ProfilerWindow) -> None:
+        """A window comes, and its trace is read."""
+        self.session.read_window = lambda told, fd, done: done(told)
+        self.session.on_event({"event": "window", "window": msgspec.to_builtins(window)})
 
     def journal(self, kind: str) -> list[dict[str, object]]:
         return [body for each, body in read_log(self.log.path) if each == kind]
@@ -178,16 +183,70 @@ def test_an_answer_that_never_comes_holds_nothing_up(stage: Stage) -> None:
     ("changes", "built", "reason"),
     [({"compiled": True}, {}, "compiled"), ({}, {"compiled": True}, "compiled"), ({"cuda": True}, {}, "GPU")],
 )
-def test_compiled_and_gpu_jobs_are_neither_traced_nor_probed(
+def test_compiled_and_gpu_jobs_are_profiled_instead_of_traced_and_probed(
     stage: Stage, changes: dict[str, object], built: dict[str, object], reason: str
 ) -> None:
     stage.enter(**changes)
     stage.event("anatomy", anatomy(**built))
+    assert stage.run(12) is State.PROFILING
+    assert "training will stall" in stage.session.activity
+    assert stage.agent.commands[-1] == ("window", {"steps": 4, "shapes": reason == "GPU"})
+    stage.window(ProfilerWindow(status="ok", inside_share=0.5, stall_ns=80_000_000))
     assert stage.run(12) is State.JUDGED
-    assert set(stage.agent.asked) == {"facts"}
+    assert stage.session.snapshot().window == stage.session.findings.profile
+    assert set(stage.agent.asked) == {"facts", "window"}
     assert reason in (stage.session.findings.traced.why or "")  # type: ignore[union-attr]
     stage.run(100, seconds=400)
-    assert set(stage.agent.asked) == {"facts"}
+    assert stage.agent.asked.count("window") == 1
+    assert len(stage.journal("window")) == 1
+
+
+def test_a_window_that_is_refused_or_never_comes_does_not_hold_the_course_up(stage: Stage) -> None:
+    stage.enter(compiled=True)
+    stage.event("anatomy", anatomy())
+    stage.run(12)
+    stage.agent.answer("window", ok=False, why="refused: the session is read-only")
+    assert stage.run(12) is State.JUDGED
+    assert stage.session.findings.profile == ProfilerWindow(
+        status="abstained", why="refused: the session is read-only"
+    )
+    assert stage.session.open_window() is None
+    assert stage.run(12) is State.PROFILING
+    assert stage.run(12, seconds=60) is State.JUDGED
+    assert stage.session.findings.profile.why == "the window did not come in time"  # type: ignore[union-attr]
+
+
+def test_a_window_is_opened_on_request_after_what_is_under_way(stage: Stage) -> None:
+    stage.enter()
+    stage.event("anatomy", anatomy())
+    assert stage.run(12) is State.TRACING
+    assert stage.session.open_window() is None
+    stage.agent.answer("trace")
+    stage.event("traced", traced(stage.model))
+    assert stage.run(24) is State.PROFILING
+    stage.window(ProfilerWindow(status="abstained", why="the job is being profiled already"))
+    assert stage.run(24) is State.PROBING
+    stage.event("probed", probed(stage.model))
+    assert stage.run(24) is State.JUDGED
+    assert stage.agent.asked.count("window") == 1
+
+
+def test_no_window_is_opened_read_only_or_while_tuning(tmp_path: Path) -> None:
+    readonly = Stage(tmp_path, readonly=True).enter(compiled=True)
+    readonly.event("anatomy", anatomy())
+    assert readonly.run(12) is State.JUDGED
+    assert readonly.session.open_window() == "the session is read-only"
+    tuned = Stage(tmp_path).measured()
+    assert tuned.session.begin_tuning() is None
+    assert tuned.session.open_window() == "the session is tuning"
+
+
+def test_a_window_event_that_cannot_be_read_is_noted_and_changes_nothing(stage: Stage) -> None:
+    stage.enter(compiled=True)
+    stage.session.read_window = lambda told, fd, done: done(told)
+    stage.session.on_event({"event": "window", "window": {"status": 7}})
+    assert stage.session.findings.profile is None
+    assert any("window can't be read" in line for line in stage.said)
 
 
 def test_a_read_only_session_neither_traces_nor_probes_nor_switches(tmp_path: Path) -> None:
@@ -315,7 +374,7 @@ def test_detach_asks_the_agent_and_ends_with_what_it_left(stage: Stage) -> None:
     assert len(endings) == 3
     assert stage.session.snapshot().final is True
     assert stage.journal("ended") == [{"kind": "detached", "why": "detached", "left": []}]
-    assert stage.journal("snapshot")[0]["regime"] == "overhead"
+    assert stage.journal("snapshot")[-1]["regime"] == "overhead"
 
 
 def test_an_agent_that_does_not_answer_the_detach_is_left_by_name(stage: Stage) -> None:

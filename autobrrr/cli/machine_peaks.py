@@ -1,0 +1,43 @@
+"""Peaks of this machine for a job's verdict: asked of the cache, measured once where it has none.
+
+A measurement takes a second or two of as many cores as the job has threads, so it runs before
+attaching; a job that sets its threads in its code shows them only afterwards.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from autobrrr import paths
+from autobrrr.cli.target import narrate
+
+VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+PROC = Path("/proc")
+
+
+def likely_threads(pid: int, proc: Path = PROC) -> int | None:
+    """Threads that a process's torch starts with: its environment's, else the cores that it may use."""
+    try:
+        environ = (proc / str(pid) / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return None
+    given = dict(entry.decode(errors="replace").partition("=")[::2] for entry in environ)
+    for name in VARIABLES:
+        if given.get(name, "").isdecimal() and int(given[name]) > 0:
+            return int(given[name])
+    try:
+        return len(os.sched_getaffinity(pid))
+    except OSError:
+        return None
+
+
+def make_sure_of_peaks(threads: int | None, cache: Path | None = None) -> None:
+    """Measure the peaks at so many threads, unless the cache holds them."""
+    from autobrrr.roofline.quick import quick_peaks  # not for --help: it brings msgspec records
+
+    folder = cache or paths.cache_dir()
+    if threads is None or quick_peaks(threads, folder, measure=False) is not None:
+        return
+    narrate(f"measuring what this machine can do with {threads} thread{'s' if threads > 1 else ''}, once")
+    quick_peaks(threads, folder)

@@ -1,0 +1,32 @@
+"""Steps of a benchmark job: some to warm up, then for a given time; prints how many a second."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+
+WARM_STEPS = 10
+
+
+def arguments() -> argparse.Namespace:
+    """The flags that every job knows."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--steps", type=int, default=0, help="so many instead (ranks must agree)")
+    return parser.parse_args()
+
+
+def steps(args: argparse.Namespace, warm: int = WARM_STEPS) -> Iterator[int]:
+    """Step numbers, until the time is up; prints the rate of the steps after the first few."""
+    number = 0
+    began = ends = time.perf_counter()
+    while True:
+        now = time.perf_counter()
+        if number == warm:
+            began, ends = now, now + args.seconds
+        if number > warm and (number >= args.steps if args.steps else now >= ends):
+            break
+        yield number
+        number += 1
+    print(f"rate {(number - warm) / (now - began):.4f}", flush=True)

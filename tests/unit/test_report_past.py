@@ -1,0 +1,142 @@
+"""`report SESSION`: found by a path, a name, a pid or `last`; printed as text; opened only on a terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from autobrrr.cli import main, screen
+from autobrrr.errors import UsageError
+from autobrrr.report.past import report_text
+from support import tui
+
+
+@pytest.fixture
+def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Three sessions in the state folder, two of them of one job."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    folder = tmp_path / "autobrrr" / "sessions"
+    folder.mkdir(parents=True)
+    for name in ("20260101-100000-8091", "20260102-100000-8091", "20260103-100000-42"):
+        (folder / f"{name}.jsonl").write_bytes(
+            _line("snapshot", tui.snapshot())
+            + _line("tuned", tui.tuned())
+            + _line("ended", {"why": f"end of {name}"})
+        )
+    return folder
+
+
+def _line(kind: str, body: object) -> bytes:
+    return msgspec.json.encode({"at": 1.0, "kind": kind, "body": body}) + b"\n"
+
+
+@pytest.mark.parametrize(
+    ("word", "file"),
+    [
+        ("last", "20260103-100000-42"),
+        ("8091", "20260102-100000-8091"),
+        ("42", "20260103-100000-42"),
+        ("20260101-100000-8091", "20260101-100000-8091"),
+        ("20260101-100000-8091.jsonl", "20260101-100000-8091"),
+    ],
+)
+def test_a_session_is_found_by_whatever_names_it(logs: Path, word: str, file: str) -> None:
+    assert screen.session_file(word) == logs / f"{file}.jsonl"
+    assert screen.session_file(str(logs / f"{file}.jsonl")).stem == file
+
+
+@pytest.mark.parametrize("word", ["8", "yesterday", "/no/such/file.jsonl"])
+def test_a_session_that_is_not_there_names_the_latest(logs: Path, word: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        screen.session_file(word)
+    assert "20260103-100000-42" in caught.value.hint
+
+
+def test_without_any_session_the_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    with pytest.raises(UsageError) as caught:
+        screen.session_file("last")
+    assert str(tmp_path) in caught.value.hint
+
+
+def test_the_text_says_what_was_found_tried_and_how_it_ended(
+    logs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", "8091"]) == 0
+    said = capsys.readouterr().out
+    assert "regime: overhead, confidence high" in said
+    assert "speed-up 1.56x" in said
+    assert "session of 42 s, 9870 steps; end of 20260102-100000-8091" in said
+
+
+def test_a_session_that_was_cut_is_told_as_far_as_it_went(tmp_path: Path) -> None:
+    file = tmp_path / "cut.jsonl"
+    file.write_bytes(
+        _line("snapshot", tui.snapshot()) + _line("trial", tui.trial()) + b'{"at": 1, "kind": "tu'
+    )
+    said = report_text(file)
+    assert "kept optimizer.fused: faster" in said
+    assert "its end is missing" in said
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{}\n", b"\xff\xfe", b'{"kind": "snapshot", "body": {"pid": "many"}}\n']
+)
+def test_a_file_without_a_session_is_one_clear_line(
+    tmp_path: Path, content: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "x.jsonl").write_bytes(content)
+    assert main(["report", str(tmp_path / "x.jsonl")]) == 2
+    assert "holds no snapshot" in capsys.readouterr().err
+
+
+def test_the_shipped_session_can_be_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", "demo"]) == 0
+    assert "optimizer.fused" in capsys.readouterr().out
+
+
+def test_screens_need_a_terminal(
+    logs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TEXTUAL_DRIVER", raising=False)
+    assert main(["report", "last", "--tui"]) == 2
+    assert main(["top"]) == 2
+    assert capsys.readouterr().err.count("needs a terminal") == 2
+
+
+@pytest.mark.parametrize("port", [0, 70000, -1])
+def test_a_port_that_is_none_is_refused_before_anything_is_served(port: int) -> None:
+    pytest.importorskip("textual_serve")
+    with pytest.raises(UsageError, match="no such port"):
+        screen.serve(["attach", "1"], port)
+
+
+def test_serving_without_its_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(screen.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UsageError) as caught:
+        screen.serve(["attach", "1"], 8000)
+    assert "autobrrr[web]" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("origin", "host", "own"),
+    [
+        ("http://localhost:8000", "localhost:8000", True),
+        ("http://evil.example", "localhost:8000", False),
+        ("http://localhost:8000", "evil.example:8000", False),
+        ("http://localhost:9000", "localhost:8000", False),
+        (None, "localhost:8000", False),
+        ("null", "localhost:8000", False),
+    ],
+)
+def test_only_pages_of_this_server_may_press_keys(origin: str | None, host: str, own: bool) -> None:
+    serving = pytest.importorskip("autobrrr_tui.serving")
+    assert serving.is_own_page(origin, host, 8000) is own
+
+
+def test_what_a_signal_means_is_known_without_a_session() -> None:
+    assert screen.explained("traced_steps").guards
+    with pytest.raises(UsageError):
+        screen.explained("nonsense")

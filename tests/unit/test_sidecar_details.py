@@ -1,0 +1,263 @@
+"""What a screen may ask of a session: details, undo, pause, resume, explain; and what it is refused."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from pathlib import Path
+
+import msgspec
+import pytest
+from test_client_session import Session
+from test_sidecar_service import RESULT, Guest, Office
+
+from autobrrr.agent.protocol import encode
+from autobrrr.answers import Details, Explained
+from autobrrr.client import Client
+from autobrrr.records import Anatomy, TuneProgress
+from autobrrr.sidecar import bench
+from autobrrr.sidecar.bench import LiveBench
+from autobrrr.sidecar.details import recipe_now
+from autobrrr.sidecar.levers import Lever
+from autobrrr.sidecar.states import State
+from autobrrr.sidecar.store import read_log
+from support.sidecar import StepModel, anatomy, traced
+
+FUSED = Lever(token=1, remedy="optimizer.fused", cls="rounding")
+
+
+@pytest.fixture
+def office(tmp_path: Path) -> Office:
+    return Office(tmp_path)
+
+
+def details_of(guest: Guest) -> Details:
+    answer = guest.ask("details")
+    assert answer["ok"] is True, answer
+    return msgspec.convert(answer["details"], Details)
+
+
+def on(office: Office, lever: Lever = FUSED) -> None:
+    assert office.session.levers is not None
+    office.session.levers.on[lever.token] = lever
+
+
+def test_details_list_the_remedies_that_may_be_tried_and_say_which_are_tried_by_default(
+    office: Office,
+) -> None:
+    office.session.findings.anatomy = msgspec.convert(anatomy(), Anatomy)
+    found = details_of(Guest(office))
+    named = {line.remedy: line for line in found.remedies}
+    assert named["optimizer.fused"].default
+    assert named["optimizer.fused"].doc
+    assert all(line.default == (line.class_ in ("bitwise", "rounding")) for line in found.remedies)
+    assert (found.levers, found.recipe, found.paused, found.progress) == ([], None, False, None)
+
+
+def test_details_hold_the_steps_and_the_widest_operators(office: Office) -> None:
+    for _ in range(40):
+        office.writer.step(100_000_000)
+        office.later(0.1)
+    office.session.tick()
+    office.session.on_event({"event": "traced", "traced": traced(StepModel())})
+    found = details_of(Guest(office))
+    assert found.history.median_ns[-1] == 100_000_000
+    assert sum(found.history.counts) > 0
+    assert [op.op for op in found.operators] == ["aten::addmm"]
+
+
+def test_what_is_on_is_a_valid_recipe(office: Office) -> None:
+    on(office)
+    found = details_of(Guest(office))
+    assert found.levers[0].remedy == "optimizer.fused"
+    assert found.recipe is not None
+    assert found.recipe.problem is None
+    assert '"optimizer.fused" = true' in found.recipe.text
+
+
+def test_the_evidence_is_in_the_recipe_only_where_just_that_was_proven() -> None:
+    proven = recipe_now([FUSED], RESULT, None)
+    other = recipe_now([FUSED, Lever(token=2, remedy="gc.freeze")], RESULT, None)
+    assert proven is not None
+    assert other is not None
+    assert "[evidence]" in proven.text
+    assert "[evidence]" not in other.text
+    assert recipe_now([], RESULT, None) is None
+
+
+def test_a_lever_that_no_recipe_can_hold_says_so() -> None:
+    found = recipe_now([Lever(token=1, remedy="no.such")], None, None)
+    assert found is not None
+    assert found.problem is not None
+    assert "no.such" in found.problem
+
+
+def test_undo_takes_a_lever_off_by_its_token(office: Office) -> None:
+    on(office)
+    guest = Guest(office)
+    guest.send(_frame("undo", token=1))
+    office.agent.answer("undo")
+    assert guest.hear()["why"] is None
+    assert details_of(guest).levers == []
+
+
+def test_undo_says_why_a_lever_is_still_on(office: Office) -> None:
+    on(office)
+    guest = Guest(office)
+    guest.send(_frame("undo", token=1))
+    office.agent.answer("undo", ok=False, why="the model is compiling")
+    assert guest.hear()["why"] == "the model is compiling"
+
+
+@pytest.mark.parametrize("token", ["1", None, True, 1.5])
+def test_undo_of_nonsense_is_a_usage_error(office: Office, token: object) -> None:
+    answer = Guest(office).ask("undo", token=token)
+    assert answer["error"]["exit_code"] == 2  # type: ignore[index]
+
+
+@pytest.mark.parametrize(("do", "fields"), [("undo", {"token": 1}), ("apply", {"remedies": []})])
+def test_nobody_switches_levers_under_a_tuner(office: Office, do: str, fields: dict[str, object]) -> None:
+    assert office.session.begin_tuning() is None
+    assert office.session.state is State.TUNING
+    assert "being tuned" in str(Guest(office).ask(do, **fields)["error"])
+
+
+@pytest.mark.parametrize("do", ["pause", "resume"])
+def test_there_is_nothing_to_pause_where_nothing_is_tuned(office: Office, do: str) -> None:
+    assert "nothing is being tuned" in str(Guest(office).ask(do)["error"])
+
+
+def test_a_paused_tuner_rests_between_pairs_and_its_budget_stands_still(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_ns = [0]
+    monkeypatch.setattr(bench.time, "monotonic_ns", lambda: now_ns[0])
+    tuned_bench = LiveBench(office.session, office.calls.append)
+    resting = threading.Event()
+    wait = tuned_bench._running.wait
+
+    def waiting(timeout_s: float) -> bool:
+        resting.set()
+        now_ns[0] += 1_000_000_000
+        return wait(timeout_s)
+
+    monkeypatch.setattr(tuned_bench._running, "wait", waiting)
+    tuned_bench.pause()
+    assert tuned_bench.paused
+    thread = threading.Thread(target=tuned_bench.rest_while_paused)
+    thread.start()
+    assert resting.wait(10)
+    tuned_bench.resume()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert now_ns[0] > 0
+    assert tuned_bench.now_ns() == 0
+
+
+@pytest.mark.parametrize("end", ["cancel", "session"])
+def test_a_paused_tuner_is_woken_by_whatever_ends_it(office: Office, end: str) -> None:
+    tuned_bench = LiveBench(office.session, office.calls.append)
+    tuned_bench.pause()
+    thread = threading.Thread(target=tuned_bench.rest_while_paused)
+    thread.start()
+    if end == "cancel":
+        tuned_bench.cancel()
+    else:
+        office.session.job_ended()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_a_tuning_that_stays_does_not_end_with_the_client_that_asked(office: Office) -> None:
+    stays, goes = Guest(office), Guest(office)
+    assert stays.ask("tune", stays=True)["ok"] is True
+    assert office.tuning.asked_by is None
+    office.tuning.join(10)
+    office.run_calls()
+    assert goes.ask("tune")["ok"] is True
+    office.tuning.join(10)
+    office.run_calls()
+
+
+def test_a_screen_that_comes_later_finds_the_result_of_a_tuning(office: Office) -> None:
+    guest = Guest(office)
+    guest.ask("tune", stays=True)
+    office.tuning.join(10)
+    office.run_calls()
+    assert details_of(guest).tuned == RESULT
+
+
+def test_progress_is_there_while_a_tuner_works(office: Office) -> None:
+    office.tuning.progress = TuneProgress(stage="trial", text="trying gc.freeze")
+    found = details_of(Guest(office))
+    assert found.progress is not None
+    assert found.progress.text == "trying gc.freeze"
+
+
+def test_signals_are_explained_by_the_session(office: Office) -> None:
+    answer = Guest(office).ask("explain", name="traced_steps")
+    assert answer["kind"] == "signal"
+    assert answer["guards"]
+    assert "nothing is called" in str(Guest(office).ask("explain", name="x")["error"])
+
+
+def test_a_session_leaves_snapshots_and_its_history_in_its_log(office: Office, tmp_path: Path) -> None:
+    for _ in range(30):
+        office.writer.step(100_000_000)
+        office.later(3.0)
+        office.session.tick()
+    office.session.job_ended()
+    kinds = [kind for kind, _ in read_log(tmp_path / "session.jsonl")]
+    assert kinds.count("snapshot") >= 3
+    assert kinds[-1] == "snapshot"
+    assert "history" in kinds
+
+
+class TestClient:
+    """The same through the client's methods, over a real socket pair."""
+
+    def client(self, *answers: dict[str, object]) -> tuple[Client, socket.socket]:
+        session = Session()
+        for answer in answers:
+            session.answer(**answer)  # type: ignore[arg-type]
+        client = Client(session.theirs)
+        session.asked()
+        self.session = session
+        return client, session.link
+
+    def test_undo_pause_resume_window_and_tuning_are_asked_by_name(self) -> None:
+        client, _ = self.client({"why": None}, {}, {}, {}, {})
+        assert client.undo(3) is None
+        client.pause()
+        client.resume()
+        client.window()
+        client.begin_tuning(for_s=5, only=["gc.freeze"])
+        asked = [self.session.asked() for _ in range(5)]
+        assert [each["do"] for each in asked] == ["undo", "pause", "resume", "window", "tune"]
+        assert asked[0]["token"] == 3
+        assert (asked[4]["stays"], asked[4]["for_ns"], asked[4]["only"]) == (
+            True,
+            5_000_000_000,
+            ["gc.freeze"],
+        )
+
+    def test_details_and_meanings_are_records(self) -> None:
+        history = {"bucket_ns": 1}
+        meaning = {"name": "op_cost", "kind": "signal", "meaning": "m", "source": "s"}
+        client, _ = self.client({"details": {"history": history}}, meaning)
+        assert client.details().history.bucket_ns == 1
+        assert client.explain("op_cost") == Explained(name="op_cost", kind="signal", meaning="m", source="s")
+
+    def test_everything_that_a_subscriber_is_sent_comes_as_a_record(self) -> None:
+        client, _ = self.client({})
+        self.session.say({"event": "progress", "progress": {"stage": "trial", "text": "trying"}})
+        self.session.say({"event": "tuned", "tuning": msgspec.to_builtins(RESULT)})
+        self.session.say({"event": "of another version"})
+        self.session.say({"event": "tune_failed", "error": {"message": "no step ends", "hint": ""}})
+        self.session.snapshot("ended", ending={"kind": "job ended", "why": "gone"})
+        found = [type(each).__name__ for each in client.events()]
+        assert found == ["TuneProgress", "Tuning", "TuneFailed", "Diagnosis"]
+
+
+def _frame(do: str, **fields: object) -> bytes:
+    return encode({"do": do, "id": 5, **fields})

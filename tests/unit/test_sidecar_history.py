@@ -1,0 +1,98 @@
+"""The history has one bucket a second, and remembers the steps that took far longer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autobrrr.agent import ring
+from autobrrr.answers import StepHistory
+from autobrrr.sidecar.history import BINS, BUCKETS, SLOW_KEPT, Buckets, histogram
+from autobrrr.sidecar.ring_reader import RingReader
+from support.sidecar import MS, RingWriter
+
+NO_STEPS = np.empty(0, dtype=np.int64)
+
+
+class Loop:
+    """A job whose steps end one after the other; the clock starts at a whole second."""
+
+    def __init__(self) -> None:
+        self.writer = RingWriter(8192)
+        self.reader = RingReader(self.writer.fd)
+        self.buckets = Buckets()
+
+    def train(self, steps: int, step_ns: int, **fields: int) -> StepHistory:
+        for _ in range(steps):
+            self.writer.step(step_ns, own_ns=0, **fields)
+        self.buckets.add(self.reader.read_new())
+        return self.buckets.history(NO_STEPS)
+
+
+def test_before_the_first_step_there_is_nothing() -> None:
+    found = Buckets().history(NO_STEPS)
+    assert (found.median_ns, found.longest_ns, found.last_ns, found.counts, found.slow) == (
+        [],
+        [],
+        None,
+        [],
+        [],
+    )
+
+
+def test_every_second_is_one_bucket_whether_read_at_once_or_in_parts() -> None:
+    whole, parts = Loop(), Loop()
+    expected = whole.train(25, 100 * MS)
+    for _ in range(25):
+        found = parts.train(1, 100 * MS)
+    assert found == expected
+    assert found.median_ns == [100 * MS] * 3
+    assert found.last_ns == 100 * MS
+
+
+def test_a_second_without_a_step_is_a_hole_and_no_zero() -> None:
+    loop = Loop()
+    loop.train(10, 90 * MS)
+    found = loop.train(1, 3_000 * MS)
+    assert found.median_ns == [90 * MS, None, None, 3_000 * MS]
+
+
+def test_a_slow_step_is_remembered_with_its_number_and_cause() -> None:
+    loop = Loop()
+    loop.train(30, 50 * MS)
+    loop.train(1, 400 * MS, flags=ring.TRACED)
+    loop.train(1, 200 * MS)
+    found = loop.train(4, 50 * MS)
+    assert [(each.seq, each.ns, each.usual_ns, each.why) for each in found.slow] == [
+        (30, 400 * MS, 50 * MS, "traced"),
+        (31, 200 * MS, 50 * MS, None),
+    ]
+    assert found.slow[1].before_ns == 200 * MS
+
+
+def test_steady_steps_are_never_slow() -> None:
+    assert Loop().train(500, 10 * MS).slow == []
+
+
+def test_memory_stays_bounded() -> None:
+    loop = Loop()
+    for _ in range(BUCKETS + 50):
+        loop.train(1, 50 * MS)
+        found = loop.train(1, 950 * MS)
+    assert len(found.median_ns) == BUCKETS
+    assert len(found.slow) <= SLOW_KEPT
+
+
+@given(st.lists(st.integers(1, 10**10), min_size=2, max_size=200))
+def test_every_step_is_in_one_bin(took: list[int]) -> None:
+    edges, counts = histogram(np.array(took, dtype=np.int64))
+    assert (len(edges), len(counts)) == (BINS + 1, BINS)
+    assert sum(counts) == len(took)
+    assert edges == sorted(edges)
+
+
+@pytest.mark.parametrize("took", [[], [5]])
+def test_one_step_is_no_distribution(took: list[int]) -> None:
+    assert histogram(np.array(took, dtype=np.int64)) == ([], [])
