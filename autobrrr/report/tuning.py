@@ -19,7 +19,10 @@ def trial_line(trial: Trial) -> str:
 def tuning_table(tuning: Tuning) -> str:
     """Predicted against achieved for every trial, then the figure of the closing run."""
     rows = [("remedy", "predicted", "achieved", "interval", "class", "outcome", "why")]
+    refused = [trial for trial in tuning.trials if trial.outcome == "refused"]
     for trial in tuning.trials:
+        if trial in refused:
+            continue
         rows.append(
             (
                 _label(trial),
@@ -36,6 +39,7 @@ def tuning_table(tuning: Tuning) -> str:
         "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]).rstrip()
         for row in rows
     ]
+    lines += _refusals(refused)
     lines += ["", _verdict(tuning)]
     if tuning.note:
         lines.append(f"note: {tuning.note}")
@@ -43,6 +47,16 @@ def tuning_table(tuning: Tuning) -> str:
     if tuning.recipe:
         lines.append(f"recipe: {tuning.recipe}")
     return "\n".join(lines)
+
+
+def _refusals(refused: list[Trial]) -> list[str]:
+    """One line for each remedy that does not fit the job, however many of its options were tried."""
+    reasons: dict[str, str] = {}
+    for trial in refused:
+        reasons.setdefault(trial.remedy, trial.why.removeprefix("refused: "))
+    return (
+        ["", *(f"does not fit here: {remedy}: {why}" for remedy, why in reasons.items())] if reasons else []
+    )
 
 
 def _verdict(tuning: Tuning) -> str:

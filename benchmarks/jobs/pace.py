@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections.abc import Iterator
 
@@ -29,4 +30,5 @@ def steps(args: argparse.Namespace, warm: int = WARM_STEPS) -> Iterator[int]:
             break
         yield number
         number += 1
-    print(f"rate {(number - warm) / (now - began):.4f}", flush=True)
+    if os.environ.get("RANK", "0") == "0":
+        print(f"rate {(number - warm) / (now - began):.4f}", flush=True)

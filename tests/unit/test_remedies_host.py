@@ -193,5 +193,5 @@ def test_threads_between_operators_are_set_once_and_before_anything_ran() -> Non
     assert fresh.threads == 1
     with pytest.raises(Refused, match="uses 1 already"):
         inter_op.apply(Job(fresh), {"threads": 1})
-    with pytest.raises(Refused, match="after parallel work has started$"):
+    with pytest.raises(Refused, match=r"after parallel work has started$"):
         inter_op.apply(Job(FakeTorch(begun=True)), {"threads": 1})
