@@ -1,12 +1,13 @@
 """Signal `roofline`: how much of the kernels' time the nearer of the two roofs explains.
 
-Below 30 % of both, kernels are too small for the machine: they neither multiply nor move enough.
+Below 30 % of both, kernels are too small for the machine: they neither multiply nor move enough. Calls
+of a few microseconds are no kernels at all: that time is the operator's own way in and out.
 """
 
 from __future__ import annotations
 
 from autobrrr.diagnosis import thresholds
-from autobrrr.diagnosis.figures import of_one, unit_share
+from autobrrr.diagnosis.figures import duration, of_one, unit_share
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.reading import Reading, abstention
 from autobrrr.diagnosis.roofs import Roofs, roofs
@@ -33,8 +34,9 @@ def roofline(measured: Measurements) -> Reading:
     if reached is None:
         return abstention(NAME, UNIT, "the kernels hold no figures")
     low = found.share("underfilled")
+    call_ns = _call_ns(found)
     says: Regime | None = None
-    if reached < thresholds.ROOF_LOW and low >= thresholds.NAMED_AT:
+    if reached < thresholds.ROOF_LOW and low >= thresholds.NAMED_AT and call_ns >= thresholds.KERNEL_NS:
         says = "underfilled"
     against: tuple[Regime, ...] = ("underfilled",) if reached >= thresholds.NAMED_AT else ()
     return Reading(
@@ -44,8 +46,15 @@ def roofline(measured: Measurements) -> Reading:
         note=(
             f"kernels reach {of_one(reached)} of the nearer roof; those below "
             f"{of_one(thresholds.ROOF_LOW)} of both take {of_one(min(1.0, low))} of the step"
+            + (f", {duration(call_ns)} a call" if call_ns else "")
         ),
         says=says,
         against=against,
         firm=low >= thresholds.NAMED_AT + 0.05,
     )
+
+
+def _call_ns(found: Roofs) -> float:
+    """Mean time of one call of what is underfilled."""
+    low = [one.work for one in found.ops if one.regime == "underfilled"]
+    return sum(work.kernel_ns for work in low) / max(1.0, sum(work.count for work in low)) if low else 0.0

@@ -32,6 +32,7 @@ FAULT_SHARE = 0.05  # of the 2B replay spent on faults that B does not explain
 PROBE_POINTS = 3
 
 ROOF_LOW = 0.30  # of the nearer roof: below it a kernel is underfilled
+KERNEL_NS = 20_000  # of one call: with less, what an operator takes is mostly getting there and back
 SMALL_CALL_NS = 10_000  # of memory traffic in one call: with less, a slow kernel is a small one
 TIMES_THE_OTHER = 2.0  # of two kinds of kernels, what the leading one takes: less is a mixture
 EXPLAINED_AT = 0.5  # of the kernels that move tensors, by bytes and page faults

@@ -61,6 +61,15 @@ def test_kernels_below_both_roofs_are_underfilled() -> None:
     assert found.shares.compute == 0.0
 
 
+def test_operators_of_a_few_microseconds_are_not_called_underfilled_kernels() -> None:
+    def job(calls: int) -> Measurements:
+        bag = worked("aten._embedding_bag.default", 0.85, STEP_NS, bandwidth=0.05, count=calls)
+        return kernel_bound(bag, worked("aten.mul.Tensor", 0.05, STEP_NS, bandwidth=0.9))
+
+    assert verdict(job(200)).regime == "underfilled"
+    assert verdict(job(int(STEP_NS / 5_000))).regime in ("mixed", "unknown")
+
+
 def test_two_kinds_of_kernels_of_which_none_takes_twice_the_other_are_mixed() -> None:
     step_ns = 20.0 * MS
 
