@@ -20,7 +20,7 @@ from autobrrr.diagnosis.figures import at_worst, spread
 from autobrrr.diagnosis.measurements import Measurements, step_stats
 from autobrrr.diagnosis.reading import Reading
 from autobrrr.diagnosis.reasons import named_reason
-from autobrrr.diagnosis.shares import measured_shares, shown_phases, step_shares
+from autobrrr.diagnosis.shares import leads, measured_shares, shown_phases, step_shares
 from autobrrr.diagnosis.signals import read_all
 from autobrrr.diagnosis.undecided import Case, undecided, why_foreign
 from autobrrr.records import BatchProbe, Confidence, Phases, StepStats, Verdict
@@ -79,7 +79,7 @@ def _carrier(case: Case) -> Carried | None:
         if share is None:
             continue
         rivals = [other for name, other in measured_shares(case.shares).items() if name != one.regime]
-        if share < thresholds.NAMED_AT or share - max(rivals, default=0.0) < thresholds.LEAD:
+        if not leads(one.regime, share, max(rivals, default=0.0)):
             continue
         # On a busy machine the delay may lie in any part of the step; all the rest may be one rival.
         least = at_worst(share, busy) if busy >= thresholds.BUSY_AT else 1.0

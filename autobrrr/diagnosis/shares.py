@@ -96,6 +96,12 @@ def measured_shares(shares: Shares) -> dict[str, float]:
     return {name: share for name, share in msgspec.structs.asdict(shares).items() if share is not None}
 
 
+def leads(regime: str, share: float, rival: float) -> bool:
+    """Whether a regime takes half of the step and is clearly ahead of the next one."""
+    times = thresholds.OVERHEAD_TIMES if regime == "overhead" else 1.0
+    return share >= thresholds.NAMED_AT and share - rival >= thresholds.LEAD and share >= times * rival
+
+
 def shown_phases(measured: Measurements) -> Phases:
     """The phases as they leave the program."""
     if measured.phases is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 NAMED_AT = 0.5  # a signal speaks for a regime
 EXCLUDED_AT = 0.25  # a signal speaks against it
 LEAD = 0.15  # what a regime must be ahead of the next one
+OVERHEAD_TIMES = 1.75  # the next one, for overhead: it is what estimated costs of dispatch leave of kernels
 
 BUSY_AT = 0.10  # training thread runnable but not running: confidence low, shares less the delay
 WITHHELD_AT = 0.60  # the same: no verdict at all

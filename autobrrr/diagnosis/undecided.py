@@ -15,7 +15,7 @@ from autobrrr.diagnosis.figures import of_one
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.reading import Reading
 from autobrrr.diagnosis.reasons import each_step
-from autobrrr.diagnosis.shares import measured_shares, step_parts
+from autobrrr.diagnosis.shares import leads, measured_shares, step_parts
 from autobrrr.records import Regime, Shares
 
 WORDS = {
@@ -44,12 +44,12 @@ class Case:
 
     @property
     def leader(self) -> str | None:
-        """The share that takes half of the step and leads by 15 points; None where none does."""
+        """The share that takes half of the step and leads clearly; None where none does."""
         ranked = sorted(measured_shares(self.shares).items(), key=lambda item: -item[1])
-        if not ranked or ranked[0][1] < thresholds.NAMED_AT:
+        if not ranked:
             return None
-        ahead = ranked[0][1] - (ranked[1][1] if len(ranked) > 1 else 0.0)
-        return ranked[0][0] if ahead >= thresholds.LEAD else None
+        rival = ranked[1][1] if len(ranked) > 1 else 0.0
+        return ranked[0][0] if leads(*ranked[0], rival) else None
 
     @property
     def step(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from autobrrr.diagnosis.shares import measured_shares, shown_phases, step_shares
+from autobrrr.diagnosis.shares import leads, measured_shares, shown_phases, step_shares
 from autobrrr.records import Shares
 from support import diagnosis
 from support.diagnosis import MS, measured, traced
@@ -102,3 +102,11 @@ def test_phases_are_shown_from_sampled_steps_else_from_the_trace() -> None:
     assert alone.forward == pytest.approx(3 * MS, rel=0.01)
     assert alone.host_to_device is None
     assert shown_phases(diagnosis.Measurements(pid=1)).forward is None
+
+
+def test_overhead_must_lead_further_since_it_is_what_estimates_leave() -> None:
+    assert leads("compute", 0.55, 0.38)
+    assert not leads("overhead", 0.55, 0.38)
+    assert leads("overhead", 0.60, 0.33)
+    assert not leads("compute", 0.55, 0.42)
+    assert not leads("overhead", 0.49, 0.01)
