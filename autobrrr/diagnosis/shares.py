@@ -31,10 +31,11 @@ class StepParts:
     steps: int  # steps that the phases were measured in
     phase: Mapping[str, float]
     kernels: Mapping[str, float] | None  # kernel work inside each phase
+    at_least: bool = False  # it may be more
 
     def idle(self, phase: str) -> float | None:
-        """The part of a phase in which no kernel works."""
-        if self.kernels is None or phase not in self.phase:
+        """The part of a phase in which no kernel works; None where that is not known."""
+        if self.kernels is None or self.at_least or phase not in self.phase:
             return None
         return max(0.0, self.phase[phase] - self.kernels.get(phase, 0.0))
 
@@ -51,7 +52,8 @@ def step_parts(measured: Measurements) -> StepParts | None:
     kernels = None
     if trusted is not None and all(name in trusted.by_phase for name in phase if phase[name] > 0.01):
         kernels = {name: share * trusted.by_phase.get(name, 0.0) for name, share in phase.items()}
-    return StepParts(step_ns=step_ns, steps=steps, phase=phase, kernels=kernels)
+    at_least = trusted is not None and trusted.at_least
+    return StepParts(step_ns=step_ns, steps=steps, phase=phase, kernels=kernels, at_least=at_least)
 
 
 def step_shares(measured: Measurements) -> Shares:

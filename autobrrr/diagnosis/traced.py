@@ -48,14 +48,17 @@ def traced_steps(measured: Measurements) -> Reading:
 
 
 def _whole_step(work: KernelWork) -> Reading:
-    """Without phases, loading can't be told from overhead; kernels can still exclude both."""
+    """Loading or less work can't be told from overhead; kernels can still exclude both."""
     left = 1 - work.share
+    why = "; its phases were not measured"
+    if work.at_least:
+        why = " at most: traced steps were faster than plain ones, and did less"
     against: tuple[Regime, ...] = ("overhead",) if left <= thresholds.EXCLUDED_AT else ()
     return Reading(
         signal=NAME,
         value=left,
         unit=UNIT,
-        note=f"kernels leave {of_one(left)} of a {duration(work.step_ns)} step; its phases were not measured",
+        note=f"kernels leave {of_one(left)} of a {duration(work.step_ns)} step{why}",
         against=against,
         abstained=not against,
     )

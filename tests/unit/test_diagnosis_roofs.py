@@ -70,6 +70,30 @@ def test_operators_of_a_few_microseconds_are_not_called_underfilled_kernels() ->
     assert verdict(job(int(STEP_NS / 5_000))).regime in ("mixed", "unknown")
 
 
+def faster_when_traced(job: Measurements, factor: float = 0.8) -> Measurements:
+    """The same job, its traced steps faster than plain ones."""
+    trace = job.traced
+    assert trace is not None
+    times = [int(factor * ns) for ns in trace.plain_step_ns]
+    return diagnosis.replaced(job, traced=msgspec.structs.replace(trace, traced_step_ns=times))
+
+
+def test_where_traced_steps_did_less_kernels_are_a_lower_bound_and_may_still_be_named() -> None:
+    found = verdict(faster_when_traced(diagnosis.pointwise_chain()))
+    assert found.regime == "memory"
+    assert found.shares.overhead is None
+    assert found.shares.host is None
+    assert found.shares.memory == pytest.approx(0.9, abs=0.02)
+
+
+def test_where_traced_steps_did_less_nothing_but_kernels_is_named() -> None:
+    for job in (diagnosis.tiny_mlp(), diagnosis.metrics_loop()):
+        assert verdict(job).regime in ("overhead", "host")
+        found = verdict(faster_when_traced(job))
+        assert found.regime in ("mixed", "unknown")
+        assert found.shares.overhead is None
+
+
 def test_two_kinds_of_kernels_of_which_none_takes_twice_the_other_are_mixed() -> None:
     step_ns = 20.0 * MS
 

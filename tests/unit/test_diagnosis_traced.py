@@ -41,7 +41,7 @@ def test_kernel_work_is_given_by_step_and_by_phase() -> None:
         (TracedSteps(status="abstained", why="the user profiles"), "the user profiles"),
         (traced(wobble=(1.0, 1.0)), "2 of 3 traced and plain steps"),
         (traced(wobble=(0.7, 1.3, 0.7, 1.3)), "steps vary by"),
-        (traced(slowdown=0.8), "faster than plain ones"),
+        (traced(slowdown=0.5), "faster than plain ones"),
         (traced(run_delay_share=0.12), "machine busy"),
         (replace(traced(kernels=0.5), kernel_ns=[MS, 2 * MS] * 3), "kernel work varies by"),
         (replace(traced(), operations=[10, 900] * 3), "number of operators varies"),
