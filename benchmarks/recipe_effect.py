@@ -42,7 +42,11 @@ FITTING = {
 # One thread where the cure is not about threads: two of them on two CPUs measure the neighbours.
 ONE_THREAD = ("bitwise-only", "memory-bound-pointwise", "input-bound-images", "ddp-small-buckets")
 # Where it should bring nothing, and must not harm.
-ELSEWHERE = {"memory-bound-pointwise": "small_blocks", "tiny-model-host-bound": "pointwise"}
+ELSEWHERE = {
+    "input-bound-images": "resized_images",
+    "memory-bound-pointwise": "small_blocks",
+    "tiny-model-host-bound": "pointwise",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +120,7 @@ def measure() -> None:
         env |= {"XDG_RUNTIME_DIR": str(runtime), "XDG_CACHE_HOME": folder}
         env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), env.get("PYTHONPATH")]))
         for name, job in rows:
-            threads = {"OMP_NUM_THREADS": "1"} if name in ONE_THREAD else {}
+            threads = {"OMP_NUM_THREADS": "1"} if name in ONE_THREAD and job != "resized_images" else {}
             found = effect(name, job, args.pairs, args.seconds, env | threads)
             print(
                 f"{name:<26}{job:<18}{found.plain:>8.1f}/s{found.cured:>8.1f}/s"
