@@ -261,6 +261,26 @@ class HostSample(Record, frozen=True, kw_only=True):
     throttled_share: float | None = None  # stopped by the CPU limit of its control group, of wall time
 
 
+class GpuSample(Record, frozen=True, kw_only=True):
+    """The GPU of the job as its driver shows it from outside, over the last interval."""
+
+    t_ns: int
+    name: str | None = None
+    gpu_util_share: float | None = None  # time in which any kernel ran, however small
+    sm_active_share: float | None = None  # GPM: of all SMs, over the interval
+    tensor_active_share: float | None = None
+    dram_active_share: float | None = None  # of the bandwidth that the memory could have
+    memory_used_bytes: int | None = None  # by everybody
+    memory_total_bytes: int | None = None
+    job_memory_bytes: int | None = None
+    power_w: float | None = None
+    temperature_c: float | None = None
+    sm_clock_mhz: int | None = None
+    sm_clock_max_mhz: int | None = None
+    throttled_by: list[str] | None = None  # empty: nothing lowers the clock
+    other_processes: int | None = None  # that compute on the same device
+
+
 class Evidence(Record, frozen=True, kw_only=True):
     """What one signal found. `says` is what it says alone; `against` what it excludes."""
 

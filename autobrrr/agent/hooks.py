@@ -43,6 +43,7 @@ class PhaseHooks:
         self._update: AnyCall = _no_hook
         self.on = False
         self.roots_on = False  # forward is measured
+        self.updates_on = False  # the optimizer is
         self.overdue: Callable[[], None] | None = None  # called at doors of the training thread
 
     def put_on(self, owner: int, *, compiled: bool) -> list[str]:
@@ -64,7 +65,7 @@ class PhaseHooks:
     def take_off(self, *, at_boundary: bool) -> list[str]:
         """The burst is over; what had to stay. At a boundary on the training thread, or from outside."""
         self.on = self._phases.on = False
-        self.roots_on = False
+        self.roots_on = self.updates_on = False
         left = [] if at_boundary else self._leave_update_hook()
         for hooks in self._placed:
             hooks.pop(self._key, None)
@@ -126,11 +127,12 @@ class PhaseHooks:
     def _put_on_update(self) -> None:
         # torch iterates this dict live. With a single key, an iteration over it has no next item to
         # lose: going in when it is empty and out when it holds only ours is safe at any moment.
-        # With hooks of the user's the optimizer phase starts at the end of backward instead.
+        # With hooks of the user's the optimizer lies in what follows backward, and is not measured.
         hooks = optimizer_pre_hooks()
         if hooks is not None and not hooks:
             hooks[self._key] = self._update
             self._placed.append(hooks)
+            self.updates_on = True
 
     def _leave_update_hook(self) -> list[str]:
         # The user has added a hook of their own after ours: the training thread may be between the

@@ -397,7 +397,12 @@ class Loop:
 
     def _finish_sample(self, now: int, extra: int) -> int:
         fires = 0 if extra or self.steps.source != "optimizer" else 1
-        fields = self._sampling.finish(now, fires=fires, forward_measured=self.hooks.roots_on)
+        fields = self._sampling.finish(
+            now,
+            fires=fires,
+            forward_measured=self.hooks.roots_on,
+            optimizer_measured=self.hooks.updates_on,
+        )
         self._pages.write_sampled(self.hot.seq, fields)
         self.sampled_steps += 1
         self._sampled = False
@@ -427,9 +432,10 @@ class Loop:
         if self.levers.arm != self.hot.arm:
             self.hot.arm = self.levers.arm
             boundary.mark |= ring.LEVER
-            self.bursts.begin_at(boundary.seq + self.bursts.steps)
+            self.bursts.rest(boundary.seq, self.bursts.steps, self.step_ns)
         self._settle(boundary)
-        if self.task is None and not self.steps.settling:
+        # While root modules are looked for, a burst would miss their forward.
+        if self.task is None and self._search is None and not self.steps.settling:
             boundary.sample = boundary.sample or self.bursts.wants(boundary.seq, self.step_ns)
 
     def _settle(self, boundary: Boundary) -> None:
@@ -444,7 +450,7 @@ class Loop:
             self.compiled = self.is_compiled()
             if for_roots and not self.compiled:
                 self._begin_search()
-            self.bursts.begin_at(boundary.seq + 8)
+            self.bursts.rest(boundary.seq, 8, self.step_ns)
         if self._search is not None and not self._search.on:
             if self.is_compiled():
                 self._search = None
@@ -469,7 +475,7 @@ class Loop:
         if after is None:
             self.task = None
             self._task_at = NEVER
-            self.bursts.begin_at(boundary.seq + self.bursts.steps)
+            self.bursts.rest(boundary.seq, self.bursts.steps, self.step_ns)
             self._emit({})
         else:
             self._task_at = boundary.seq + max(1, after)

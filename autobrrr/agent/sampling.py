@@ -29,12 +29,15 @@ class Sampling:
         self._garbage.put_on()
         self._phases.begin(now)
 
-    def finish(self, now: int, *, fires: int, forward_measured: bool) -> tuple[int, ...]:
+    def finish(
+        self, now: int, *, fires: int, forward_measured: bool, optimizer_measured: bool
+    ) -> tuple[int, ...]:
         """The step ends: the sampled fields, in the ring's order."""
         phases = self._phases
         garbage_ns = self._garbage.take_off()
         spent = phases.finish(now)
-        self.by_name = dict(zip(NAMES, spent, strict=True))
+        measured = {"forward": forward_measured, "optimizer": optimizer_measured}
+        self.by_name = {name: ns for name, ns in zip(NAMES, spent, strict=True) if measured.get(name, True)}
         _other, data_wait, forward, backward, optimizer = spent
         faults = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - self._faults
         allocated, reserved = accelerator_bytes()
@@ -44,7 +47,7 @@ class Sampling:
             -1,
             forward if forward_measured else -1,
             backward,
-            optimizer,
+            optimizer if optimizer_measured else -1,
             phases.backwards + (phases.backward_depth > 0),
             phases.fires + fires,
             phases.samples,

@@ -1,4 +1,6 @@
-"""`autobrrr tune PID`: try the cures on the running job, keep what is proven, write a recipe.
+"""`autobrrr tune PID`, and `autobrrr tune -- CMD…`, which `tune_script` does.
+
+`tune PID`: try the cures on the running job, keep what is proven, write a recipe.
 
 The session stays, with what is kept switched on, until `autobrrr detach`. Ctrl-C undoes the trial
 that runs.
@@ -12,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from autobrrr.cli import tune_script
 from autobrrr.cli.diagnose import Patience
 from autobrrr.cli.durations import duration_s
 from autobrrr.cli.target import narrate, tell_about_joined
@@ -25,13 +28,15 @@ from autobrrr.tuner.space import allowed_classes, check_names
 DEFAULT_S = 60.0
 VERDICT_SHARE = 0.25  # of --for: how long to wait for a verdict, which orders the trials
 VERDICT_S = 15.0
-LATER = ("param", "trials", "storage", "allow_writes")
+OF_A_SCRIPT = ("param", "trials", "yes", "allow_writes", "keep_output", "launcher", "html", "storage")
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("target", nargs="*", metavar="PID", help="the training process")
     parser.add_argument(
-        "--for", dest="for_s", type=duration_s, default=DEFAULT_S, metavar="D", help="budget (default 1m)"
+        "target", nargs="*", metavar="PID", help="the training process; or -- CMD…: a script to start"
+    )
+    parser.add_argument(
+        "--for", dest="for_s", type=duration_s, metavar="D", help="budget (default 1m; of a script 10m)"
     )
     parser.add_argument(
         "--horizon",
@@ -48,13 +53,14 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", metavar="R,…", help="only these remedies")
     parser.add_argument("--recipe", type=Path, metavar="FILE", help="write what is kept, with its evidence")
     parser.add_argument("--json", action="store_true", help="one JSON object at the end")
-    for name in LATER[:-1]:
-        parser.add_argument(f"--{name}", action="append", help=argparse.SUPPRESS)
-    parser.add_argument("--allow-writes", action="store_true", help=argparse.SUPPRESS)
+    tune_script.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
+    if _is_script(args):
+        return tune_script.run(args, args.target)
     pid = _pid(args)
+    for_s = DEFAULT_S if args.for_s is None else args.for_s
     if args.recipe is not None:
         _refuse_unwritable(args.recipe)
     only = None if args.only is None else [name.strip() for name in args.only.split(",") if name.strip()]
@@ -63,12 +69,12 @@ def run(args: argparse.Namespace) -> int:
     options = SessionOptions()
     with join_or_start(pid, options, on_wait=narrate) as client:
         if client.started:
-            _wait_for_verdict(client, min(VERDICT_S, VERDICT_SHARE * args.for_s))
+            _wait_for_verdict(client, min(VERDICT_S, VERDICT_SHARE * for_s))
         else:
             tell_about_joined(client, options)
         try:
             tuning = client.tune(
-                for_s=args.for_s,
+                for_s=for_s,
                 horizon_s=args.horizon_s,
                 allow=args.allow,
                 only=only,
@@ -88,13 +94,22 @@ def run(args: argparse.Namespace) -> int:
     return EXIT_GUARD_UNDID if tuning.guard_undid else EXIT_DONE
 
 
+def _is_script(args: argparse.Namespace) -> bool:
+    """Whether a command is given, not a process.
+
+    Raises:
+        UsageError: options of a script, and no command.
+    """
+    words: list[str] = args.target
+    if words and not all(word.isdigit() for word in words):
+        return True
+    if any(getattr(args, name) for name in OF_A_SCRIPT):
+        raise UsageError("no command given", "autobrrr tune [--param SPEC] -- python train.py")
+    return False
+
+
 def _pid(args: argparse.Namespace) -> int:
     words: list[str] = args.target
-    later = any(getattr(args, name) for name in LATER)
-    if later or (words and not all(word.isdigit() for word in words)):
-        raise UsageError(
-            "tuning a script by relaunching it is not built yet", "start it, then autobrrr tune PID"
-        )
     if not words:
         raise UsageError("no process given", "autobrrr tune PID; autobrrr ls names the jobs")
     if len(words) > 1:

@@ -6,18 +6,28 @@ A device is asked a few times a second for the last interval; a figure that it c
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
-from autobrrr.records import HostSample
+Sample = TypeVar("Sample")
+Sample_co = TypeVar("Sample_co", covariant=True)
 
 
-class Device(Protocol):
+class Device(Protocol[Sample_co]):
     """A source of samples of one job."""
 
     name: str
 
-    def sample(self) -> HostSample | None:
+    def sample(self) -> Sample_co | None:
         """Figures over the time since the call before; None where there is nothing to say (any more)."""
+
+
+class Driven(Device[Sample_co], Protocol[Sample_co]):
+    """A device behind a driver that has to be let go of."""
+
+    gone: bool  # nothing will ever come (any more)
+
+    def close(self) -> None:
+        """Let go of it, on the thread that samples."""
 
 
 class AbsentDevice:
@@ -25,17 +35,29 @@ class AbsentDevice:
 
     name = "absent"
 
-    def sample(self) -> HostSample | None:
+    def __init__(self) -> None:
+        self.gone = True
+
+    def sample(self) -> None:
         return None
 
+    def close(self) -> None:
+        """There is nothing to let go of."""
 
-class ReplayedDevice:
+
+class ReplayedDevice(Generic[Sample]):
     """Gives recorded samples in their order, then nothing."""
 
     name = "replayed"
 
-    def __init__(self, samples: Iterable[HostSample]) -> None:
+    def __init__(self, samples: Iterable[Sample]) -> None:
+        self.gone = False
         self._samples = iter(samples)
 
-    def sample(self) -> HostSample | None:
-        return next(self._samples, None)
+    def sample(self) -> Sample | None:
+        found = next(self._samples, None)
+        self.gone = found is None
+        return found
+
+    def close(self) -> None:
+        """There is nothing to let go of."""

@@ -52,7 +52,8 @@ ENTRIES: tuple[Explanation, ...] = (
         f"at least {thresholds.TRACED_STEPS} traced and as many plain steps",
         f"plain steps vary by at most {of_one(thresholds.STEP_SPREAD)} (IQR over median)",
         f"kernel work varies by at most {of_one(thresholds.KERNEL_SPREAD)} of the step",
-        f"a traced step takes at least {thresholds.TRACED_OVER_PLAIN} of a plain one",
+        f"a traced step takes at least {thresholds.TRACED_OVER_PLAIN} of a plain one; where it takes less, "
+        f"down to {thresholds.TRACED_LEAST}, kernels are a lower bound, and nothing but kernels is named",
         f"run-queue delay below {of_one(thresholds.BUSY_AT)}",
         "eager CPU jobs only; never with --readonly",
     ),
@@ -181,6 +182,16 @@ ENTRIES: tuple[Explanation, ...] = (
         f"a long step takes {uneven_steps.LONGER} times the median",
     ),
     _signal(
+        "nvml",
+        "What the GPU's driver shows from outside. GPU-Util says that some kernel ran, not how much of the "
+        "device it filled, so it names nothing; the note says where the clock is held down or where another "
+        "process computes on the same device.",
+        "NVML, five times a second on a thread of its own, and on Hopper and later GPM's counters of SMs, "
+        "tensor cores and memory. Medians of the last ten seconds.",
+        "not while a tuning measures",
+        "in a container the driver's process numbers may be others: then only where there is one GPU",
+    ),
+    _signal(
         "busy_machine",
         "How long the training thread was ready to run and had no CPU. "
         f"From {of_one(thresholds.BUSY_AT)} on a verdict is low at best, and given only where the delay, all "
@@ -229,6 +240,10 @@ ENTRIES: tuple[Explanation, ...] = (
         "phases_ns",
         "Means of data wait, copies, forward (with the loss), backward, optimizer (with zero_grad), rest.",
         "Hooks that are on in short bursts of steps.",
+        "host_to_device is null: on a CPU nothing is copied, and on a GPU a copy runs beside the host, so "
+        "that no clock of the host shows it; there the profiler window does",
+        "forward and optimizer are null in compiled code, which a hook would make compile anew: they lie in "
+        "other, as the optimizer does where the job has a global optimizer hook of its own",
     ),
     _figure(
         "expected",

@@ -17,6 +17,7 @@ from autobrrr.records import (
     AgentCost,
     Anatomy,
     FrameSamples,
+    GpuSample,
     HostSample,
     JobFacts,
     Phases,
@@ -65,6 +66,7 @@ class Measurements:
     frames: FrameSamples | None = None
     profile: ProfilerWindow | None = None
     host: tuple[HostSample, ...] = ()  # the last ten seconds or so, oldest first
+    gpu: tuple[GpuSample, ...] = ()  # the same of its GPU; none is added while a tuning measures
     cost: AgentCost | None = None
     readonly: bool = False  # no traced steps, no probe
     outside: bool = False  # no code in the target at all

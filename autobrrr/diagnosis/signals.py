@@ -17,6 +17,7 @@ from autobrrr.diagnosis import (
     loader_queue,
     loader_wait,
     matmul_rate,
+    nvml,
     op_cost,
     profiler_window,
     roofline,
@@ -47,6 +48,7 @@ SIGNALS: Mapping[str, Signal] = {
     garbage.NAME: garbage.garbage,
     loader_cpu.NAME: loader_cpu.loader_cpu,
     uneven_steps.NAME: uneven_steps.uneven_steps,
+    nvml.NAME: nvml.nvml,
     busy_machine.NAME: busy_machine.busy_machine,
 }
 

@@ -216,8 +216,8 @@ def _not_traceable(case: Case) -> Undecided | None:
     if compiled:
         return (
             "unknown",
-            "unknown: the job runs compiled code, where tracing steps would make it compile anew"
-            f"{_waits(case)}",
+            "unknown: the job runs compiled code, where tracing steps, or timing forward and the optimizer "
+            f"apart, would make it compile anew{_waits(case)}",
             f"autobrrr diagnose {measured.pid} --window",
         )
     if measured.readonly:

@@ -26,8 +26,8 @@ def plan(recipe: Recipe, left_out: Collection[str] = ()) -> dict[str, object]:
 
 
 def environment(recipe: Recipe, env: Mapping[str, str], left_out: Collection[str] = ()) -> dict[str, str]:
-    """Variables that the recipe's remedies want the job to start with."""
-    found: dict[str, str] = {}
+    """Variables that the recipe, and its remedies, want the job to start with."""
+    found = dict(recipe.env)
     for chosen in recipe.remedies:
         remedy = REGISTRY[chosen.name]
         if remedy.environment is not None and chosen.name not in left_out:
@@ -51,4 +51,5 @@ def live_remedies(recipe: Recipe) -> tuple[list[tuple[str, dict[str, object]]], 
     order = list(REGISTRY)
     live.sort(key=lambda each: order.index(each[0]) if REGISTRY[each[0]].reach == "next_epoch" else -1)
     said += [f"{flag} is left out: flags work from the start of a run only" for flag in recipe.args]
+    said += [f"{name} is left out: variables work from the start of a run only" for name in recipe.env]
     return live, said

@@ -54,5 +54,6 @@ class Recipe:
     match: Match = field(default_factory=Match)
     remedies: tuple[Chosen, ...] = ()
     args: Mapping[str, Value] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
     evidence: Measured | None = None
     numerics: ExactnessClass | None = None

@@ -27,7 +27,7 @@ else:
     import tomli as tomllib
 
 MOST_BYTES = 1 << 20
-TABLES = ("schema", "description", "match", "remedies", "args", "evidence", "numerics")
+TABLES = ("schema", "description", "match", "remedies", "args", "env", "evidence", "numerics")
 MATCH_KEYS = ("script", "device", "torch")
 EVIDENCE_KEYS = ("speedup", "interval", "baseline_ns", "best_ns", "measured_on")
 DEVICES = ("cpu", "cuda")
@@ -102,6 +102,7 @@ class _Reader:
             match=self.match(self.table(table, "match")),
             remedies=self.remedies(self.table(table, "remedies")),
             args=self.args(self.table(table, "args")),
+            env=self.env(self.table(table, "env")),
             evidence=self.evidence(self.table(table, "evidence")) if "evidence" in table else None,
             numerics=self.numerics(self.table(table, "numerics")),
         )
@@ -174,6 +175,16 @@ class _Reader:
             if isinstance(value, str) and "\0" in value:
                 self.fail(("args", flag), f"{flag} holds a NUL character")
             found[flag] = value
+        return found
+
+    def env(self, table: Table) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for name, value in table.items():
+            if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) is None:
+                self.fail(("env", name), f"{_shown(name)} is no name of a variable")
+            if not isinstance(value, str) or "\0" in value:
+                self.fail(("env", name), f"{name} must be a text, not {_shown(value)}")
+            found[name] = value
         return found
 
     def evidence(self, table: Table) -> Measured:

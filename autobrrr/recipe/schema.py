@@ -30,6 +30,11 @@ def json_schema() -> Node:
                     "propertyNames": {"pattern": "^-"},
                     "additionalProperties": {"type": ["string", "number", "boolean"]},
                 },
+                "env": {
+                    "type": "object",
+                    "propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$"},
+                    "additionalProperties": text,
+                },
                 "evidence": _table(
                     {
                         "speedup": factor,
@@ -108,6 +113,10 @@ def template() -> str:
         "# Flags of the script: the value is replaced where the flag stands, else the flag is appended.",
         "# [args]",
         '# "--num-workers" = 2',
+        "",
+        "# Variables that the script starts with.",
+        "# [env]",
+        '# OMP_NUM_THREADS = "2"',
         "",
         "# What was measured, on what. `autobrrr tune --recipe FILE` writes it.",
         "# [evidence]",

@@ -53,6 +53,7 @@ def dump(recipe: Recipe) -> str:
         "match": [_line(key, value) for key, value in match.items() if value is not None],
         "remedies": [_remedy(chosen) for chosen in recipe.remedies],
         "args": [_line(flag, value) for flag, value in recipe.args.items()],
+        "env": [_line(name, value) for name, value in recipe.env.items()],
         "evidence": [] if recipe.evidence is None else _evidence(recipe.evidence),
         "numerics": [] if recipe.numerics is None else [_line("class", recipe.numerics)],
     }

@@ -15,6 +15,8 @@ from types import FrameType
 from autobrrr import paths
 from autobrrr.attach.enter import enter
 from autobrrr.device.host import HostDevice
+from autobrrr.device.nvml import NvmlDevice
+from autobrrr.device.poller import Poller
 from autobrrr.device.proc import tid_outside
 from autobrrr.errors import AutobrrrError
 from autobrrr.records import Attach, JobFacts
@@ -28,6 +30,7 @@ from autobrrr.sidecar.options import SessionOptions
 from autobrrr.sidecar.ring_reader import RingReader
 from autobrrr.sidecar.service import Service
 from autobrrr.sidecar.session import Session
+from autobrrr.sidecar.states import State
 from autobrrr.sidecar.store import SessionLog, log_path
 from autobrrr.sidecar.tuning import Tuning
 from autobrrr.sidecar.window import WindowReader
@@ -60,6 +63,9 @@ def serve(endpoint: Endpoint, options: SessionOptions, announcement: Announcemen
     tuning = Tuning(session, calls, tune, check)
     session.read_window = WindowReader(calls)
     session.findings.calibrations = Calibrations(paths.cache_dir())
+    gpu = session.findings.gpu = Poller(
+        NvmlDevice(target.pid, lambda: _uses_gpu(session)), resting=lambda: session.state is State.TUNING
+    )
     service = Service(session, tuning, log, time.monotonic_ns)
     session.say = service.say
 
@@ -82,12 +88,14 @@ def serve(endpoint: Endpoint, options: SessionOptions, announcement: Announcemen
     signals.pass_on(calls, session)
     try:
         _be_modest()
+        gpu.start()  # from here on, so that its thread is as modest
         announcement.ready()
         loop.run()
     finally:
         # Whatever went wrong: once the link is closed the agent takes everything off.
         tuning.cancel()
         tuning.join(TUNER_S)
+        gpu.close()
         signals.restore()
         loop.close()
         calls.close()
@@ -120,6 +128,11 @@ def _enter(
     device.watch_thread(_train_tid(pid, entered.facts))
     session.entered(agent, ring, entered.facts, entered.attach)
     return agent
+
+
+def _uses_gpu(session: Session) -> bool:
+    facts = session.findings.facts
+    return facts is not None and facts.cuda
 
 
 def _train_tid(pid: int, facts: JobFacts) -> int:

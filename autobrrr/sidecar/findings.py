@@ -10,12 +10,14 @@ from collections.abc import Mapping
 
 import msgspec
 
+from autobrrr.device.poller import Poller
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.records import (
     AgentCost,
     Anatomy,
     Attach,
     FrameSamples,
+    GpuSample,
     HostSample,
     JobFacts,
     ProfilerWindow,
@@ -48,6 +50,7 @@ class Findings:
         self.profile: ProfilerWindow | None = None
         self.cost: AgentCost | None = None
         self.calibrations: Calibrations | None = None
+        self.gpu: Poller[GpuSample] | None = None
         self.host: deque[HostSample] = deque(maxlen=128)
 
     @property
@@ -96,6 +99,7 @@ class Findings:
             frames=self.frames,
             profile=self.profile,
             host=tuple(self.host),
+            gpu=self.gpu.samples() if self.gpu is not None else (),
             cost=self.cost,
             readonly=self.options.readonly,
             outside=self.options.outside,

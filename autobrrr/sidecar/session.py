@@ -14,7 +14,7 @@ import msgspec
 
 from autobrrr.device.protocol import Device
 from autobrrr.diagnosis.judge import Judgement, judge
-from autobrrr.records import Attach, Diagnosis, JobFacts, ProfilerWindow, Record
+from autobrrr.records import Attach, Diagnosis, HostSample, JobFacts, ProfilerWindow, Record
 from autobrrr.sidecar.agent_link import LINK_LOST, Agent, Fields
 from autobrrr.sidecar.chronicle import Chronicle
 from autobrrr.sidecar.course import Course
@@ -56,7 +56,7 @@ class Session:
         pid: int,
         options: SessionOptions,
         *,
-        device: Device,
+        device: Device[HostSample],
         journal: Journal,
         alive: Callable[[], bool],
         clock_ns: Callable[[], int] = time.monotonic_ns,

@@ -5,10 +5,14 @@ In: measurements and the last judgement. Out: `records.Diagnosis`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import msgspec
+
 from autobrrr.diagnosis.judge import Judgement
 from autobrrr.diagnosis.measurements import Measurements, step_stats
 from autobrrr.diagnosis.shares import shown_phases
-from autobrrr.records import Attach, Cost, Diagnosis
+from autobrrr.records import Attach, Cost, Diagnosis, GpuSample
 from autobrrr.sidecar.states import State
 
 
@@ -47,7 +51,7 @@ def snapshot(
             share=own_ns / stats.mean if own_ns is not None and stats.mean else None,
             one_off_ns=measured.cost.one_off_ns if measured.cost else None,
         ),
-        device=None,
+        device=device_figures(measured.gpu),
         advice=verdict.advice,
         decide_with=verdict.decide_with,
         job=measured.facts,
@@ -61,3 +65,12 @@ def snapshot(
         window=measured.profile,
         final=state is State.ENDED,
     )
+
+
+def device_figures(samples: Sequence[GpuSample]) -> dict[str, object] | None:
+    """The last sample of the GPU by the names of its fields; None where there is none."""
+    if not samples:
+        return None
+    figures: dict[str, object] = msgspec.to_builtins(samples[-1])
+    del figures["t_ns"]
+    return figures

@@ -22,16 +22,17 @@ from benchmarks.planted.cases import CASES
 from benchmarks.planted.confirm import Confirmer, settled_units
 from benchmarks.planted.diagnosed import diagnose
 from benchmarks.planted.gpu_cases import GPU_CASES
+from benchmarks.planted.held_out import HELD_OUT
 from benchmarks.planted.job_process import JobFailed, adopt_orphans, end_descendants, own_folders
 from benchmarks.planted.matrix import loud, markdown, score, summary
 
-TABLES = {"cpu": CASES, "cuda": GPU_CASES}
+TABLES = {"cpu": CASES, "cuda": GPU_CASES, "held_out": HELD_OUT}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = arguments(argv)
     chosen = [
-        case for case in tables(args.table) if any(fnmatch.fnmatch(case.name, one) for one in args.only)
+        case for case in TABLES[args.table] if any(fnmatch.fnmatch(case.name, one) for one in args.only)
     ]
     if args.verb == "list" or args.list:
         for case in chosen:
@@ -117,7 +118,7 @@ def write_table(args: argparse.Namespace) -> int:
     if not rows:
         print(f"no rows of revision {of}", file=sys.stderr)
         return 1
-    known = {case.name for case in tables(args.table)}
+    known = {case.name for case in TABLES[args.table]}
     rows = [row for row in rows if row["case"] in known]
     confirmed = results.latest(results.read(store(args.out, args.table, "confirm")))
     about = {name: rows[-1].get(name) for name in ("cpu", "gpu", "cores", "torch", "python", "revision")}
@@ -127,14 +128,6 @@ def write_table(args: argparse.Namespace) -> int:
     disproved = {row["case"] for row in confirmed if not row["holds"]}
     found = summary([row for row in rows if row["case"] not in disproved])
     return 1 if found["wrong"] or found["failed"] else 0
-
-
-def tables(name: str) -> tuple[Case, ...]:
-    if name == "held_out":
-        from benchmarks.planted.held_out import HELD_OUT
-
-        return HELD_OUT
-    return TABLES[name]
 
 
 def has_cuda() -> bool:
@@ -156,7 +149,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--only", action="append", metavar="PATTERN", help="names, with * and ?; may be repeated"
     )
-    parser.add_argument("--table", default="cpu", choices=("cpu", "cuda", "held_out"))
+    parser.add_argument("--table", default="cpu", choices=tuple(TABLES))
     parser.add_argument("--repeat", type=int, default=1, metavar="N")
     parser.add_argument("--until-quiet", action="store_true", help="also what was measured on a busy machine")
     parser.add_argument("--again", action="store_true", help="also what has a row of this revision")

@@ -18,6 +18,7 @@ NAMED_AT = 0.5
 LEAD = 0.15
 NEAR_ROOF = 0.5
 FAR_FROM_ROOF = 0.3
+UNEXPLAINED = 0.25  # more of the step than this between the words: nothing is confirmed
 CROWDED_AT = 1.4  # a step that takes so much longer in company was not measured, but its company
 
 
@@ -75,16 +76,22 @@ def shares(full: Timing, hollow: Timing, calm: Timing | None, roofs: Ceilings) -
     faults_ns = max(0.0, full.step_ns - calm.step_ns) if calm is not None else 0.0
     compute = full.flops / roofs.matmul_flops * 1e9 / kernel
     memory = (full.traffic_bytes / roofs.bytes_per_s * 1e9 + faults_ns) / kernel
-    for name, part in _divided(compute, memory, full.settled).items():
+    for name, part in _divided(compute, memory, full.settled, kernel).items():
         found[name] = part * kernel / step
     return Found(shares=found, compute_fill=compute, memory_fill=memory)
 
 
-def _divided(compute: float, memory: float, settled: Mapping[str, float]) -> dict[str, float]:
-    """Kernel time, divided among compute, memory and underfilled; what is near no word is left out."""
+def _divided(
+    compute: float, memory: float, settled: Mapping[str, float], kernel_ns: float
+) -> dict[str, float]:
+    """Kernel time, divided among compute, memory and underfilled; what is near no word is left out.
+
+    The parts of a mixture were timed alone: kernels beyond them are those of the part that is dispatch.
+    """
     timed = {name: settled[f"{name}_ns"] for name in ("compute", "memory") if f"{name}_ns" in settled}
     if timed:
-        return {name: ns / sum(timed.values()) for name, ns in timed.items()}
+        whole_ns = max(kernel_ns, sum(timed.values()))
+        return {name: ns / whole_ns for name, ns in timed.items()}
     if compute < FAR_FROM_ROOF and memory < FAR_FROM_ROOF:
         return {"underfilled": 1.0}
     if compute >= NEAR_ROOF and compute > memory:
@@ -112,6 +119,8 @@ def confirm_shares(case: Case, found: Found) -> Confirmation:
     rest = 1 - sum(found.shares.values())
     ahead = most - max([share for _, share in ranked[1:]] + [rest])
     named = leader if most >= NAMED_AT and ahead >= LEAD else "mixed"
+    if rest > UNEXPLAINED:
+        named = "not explained"
     return Confirmation(holds=named == case.truth, figure=listed)
 
 

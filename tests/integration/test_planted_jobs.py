@@ -14,6 +14,7 @@ import pytest
 from benchmarks.planted.__main__ import main
 from benchmarks.planted.case import Case
 from benchmarks.planted.cases import CASES
+from benchmarks.planted.held_out import HELD_OUT
 from benchmarks.planted.job_process import JobFailed, PlantedJob, timed
 from benchmarks.planted.results import ROOT
 from support.training import environment
@@ -38,8 +39,9 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 
 def test_every_case_trains_its_steps_on_hollow_data(told: dict[str, str]) -> None:
-    once = {(case.module, *case.words({"threads": 1})): case for case in CASES if case.job != "crowd"}
-    jobs = [(case.module, case.words({"threads": 1})) for case in once.values()]
+    alone = [case for case in (*CASES, *HELD_OUT) if case.job != "crowd"]
+    once = {(case.module, *case.words({"threads": 1})) for case in alone}
+    jobs = [(module, words) for module, *words in sorted(once)]
     done = subprocess.run(
         [sys.executable, "-c", IN_ONE_PROCESS, json.dumps(jobs)],
         capture_output=True,

@@ -9,6 +9,7 @@ from autobrrr.diagnosis.measurements import Measurements, phase_figures
 from autobrrr.records import (
     FrameCount,
     FrameSamples,
+    GpuSample,
     HostSample,
     OpTime,
     OpWork,
@@ -107,6 +108,20 @@ ABSURD_HOST = st.lists(
     max_size=4,
 ).map(tuple)
 
+ABSURD_GPU = st.lists(
+    st.builds(
+        GpuSample,
+        t_ns=NUMBER,
+        gpu_util_share=st.none() | REAL,
+        sm_active_share=st.none() | REAL,
+        sm_clock_mhz=st.none() | NUMBER,
+        sm_clock_max_mhz=st.none() | NUMBER,
+        throttled_by=st.none() | st.lists(st.text(max_size=4), max_size=3),
+        other_processes=st.none() | NUMBER,
+    ),
+    max_size=4,
+).map(tuple)
+
 
 @st.composite
 def absurd(draw: st.DrawFn) -> Measurements:
@@ -129,6 +144,7 @@ def absurd(draw: st.DrawFn) -> Measurements:
         probe=draw(st.none() | ABSURD_PROBES),
         frames=draw(st.none() | ABSURD_FRAMES),
         host=draw(ABSURD_HOST),
+        gpu=draw(ABSURD_GPU),
         readonly=draw(st.booleans()),
         outside=draw(st.booleans()),
         probing=draw(st.sampled_from(["on", "off", "overridden"])),

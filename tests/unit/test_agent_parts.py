@@ -61,6 +61,23 @@ def test_the_step_before_a_burst_is_looked_at_and_plain_ones_are_not() -> None:
     assert bursts.look_at(10) == 49
 
 
+def test_long_steps_are_sampled_at_once_and_short_ones_after_a_rest() -> None:
+    short, long = Bursts(), Bursts()
+    for bursts, step_ns in ((short, 1_000_000), (long, 300_000_000)):
+        bursts.rest(20, 8, step_ns)
+    assert [seq for seq in range(20, 32) if short.wants(seq, 1_000_000)] == [28, 29, 30, 31]
+    assert [seq for seq in range(20, 32) if long.wants(seq, 300_000_000)] == [20, 21, 22, 23, 28, 29, 30, 31]
+
+
+def test_a_rest_is_left_out_only_where_each_step_might_be_sampled() -> None:
+    bursts = Bursts()
+    limit_ns = int((bursts.cost_ns + bursts.boundary_ns) / BUDGET)
+    bursts.rest(20, 8, limit_ns + 1)
+    assert bursts.wants(20, limit_ns)
+    bursts.rest(40, 8, limit_ns - 1)
+    assert not bursts.wants(47, limit_ns)
+
+
 # --- patches ---
 
 

@@ -11,9 +11,10 @@ import pytest
 from benchmarks.planted.case import TRUTHS, Case
 from benchmarks.planted.cases import CASES
 from benchmarks.planted.gpu_cases import GPU_CASES
+from benchmarks.planted.held_out import HELD_OUT
 
-ALL = [*CASES, *GPU_CASES]
-IDS = [f"{case.device}-{case.name}" for case in ALL]
+ALL = [*CASES, *GPU_CASES, *HELD_OUT]
+IDS = [f"{case.device}-{case.job}-{case.name}" for case in ALL]
 
 
 def knobs_of(case: Case) -> set[str]:
@@ -29,7 +30,7 @@ def knobs_of(case: Case) -> set[str]:
 
 def test_forty_cases_and_more_are_planted_and_no_name_stands_twice() -> None:
     assert len(CASES) >= 40
-    for table in (CASES, GPU_CASES):
+    for table in (CASES, GPU_CASES, HELD_OUT):
         assert len({case.name for case in table}) == len(table)
 
 

@@ -21,7 +21,7 @@ from autobrrr.records import (
     Shares,
     StepStats,
 )
-from autobrrr.report.figures import duration, share
+from autobrrr.report.figures import duration, phase_shares, share
 from autobrrr.report.live import live_line, regime_words
 from autobrrr.report.text import MOST_LINES, verdict_text
 from support.sidecar import facts
@@ -200,3 +200,14 @@ def test_durations_have_three_digits_and_a_unit(ns: float | None, text: str) -> 
 )
 def test_small_shares_keep_the_digits_that_tell_them_from_nothing(part: float | None, text: str) -> None:
     assert share(part) == text
+
+
+def test_what_is_not_timed_apart_lies_in_other_and_its_name_says_so() -> None:
+    compiled = Phases(data_wait=10, backward=30, other=60)
+    assert phase_shares(compiled) == [
+        ("data wait", 0.1),
+        ("backward", 0.3),
+        ("other with forward and optimizer", 0.6),
+    ]
+    whole = Phases(data_wait=1, forward=1, backward=1, optimizer=1, other=1)
+    assert [name for name, _ in phase_shares(whole)][-1] == "other"

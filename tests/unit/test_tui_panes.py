@@ -77,6 +77,11 @@ def test_the_phase_bar_is_the_whole_step() -> None:
     assert "data" not in " ".join(lines), "what was not measured is not shown as nothing"
 
 
+def test_the_phase_bar_says_what_lies_in_other() -> None:
+    lines = [plain(line) for line in glance._phases(Phases(data_wait=10, backward=30, other=60), 70)]
+    assert "other with forward and optimizer 60 %" in " ".join(lines)
+
+
 def test_a_share_that_was_not_measured_is_no_zero() -> None:
     assert figures.share(None) == figures.duration(None) == figures.size(None) == "-"
     assert figures.share(0.00001) == "<0.01 %"

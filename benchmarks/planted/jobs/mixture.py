@@ -110,8 +110,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         if not units[kind]:
             units[kind] = units_for(kind, share * args.step_ms * 1e6, rows.to(loop.device))
     loop.settled = {"first_units": units[args.first], "second_units": units[args.second]}
-    if args.clock and {"memory", "compute"} == set(units):
-        for kind, many in units.items():
+    if args.clock:
+        for kind in {"memory", "compute"} & units.keys():
+            many = units[kind]
             loop.settled[f"{kind}_ns"] = best_ns(trained(Part(kind, many, width).to(loop.device), rows))
     parts = nn.ModuleList([Part(kind, units[kind], width) for kind in MODEL_PARTS if kind in units])
     if not parts:

@@ -113,9 +113,11 @@ def _steps(view: View, found: Diagnosis, room: int) -> list[Row]:
 
 
 def _phases(phases: Phases, room: int) -> list[Row]:
-    """A bar that sums to the step, and what its parts are."""
+    """A bar that sums to the step, and what its parts are; what is not timed apart lies in `other`."""
+    inside = [name for name in ("forward", "optimizer") if getattr(phases, name) is None]
+    other = f"other with {' and '.join(inside)}" if inside else "other"
     known = [
-        ((name, value / 1.0, glyph, tone), value)
+        ((other if field == "other" else name, value / 1.0, glyph, tone), value)
         for field, name, glyph, tone in PHASES
         if (value := getattr(phases, field)) is not None
     ]

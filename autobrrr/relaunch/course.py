@@ -1,0 +1,351 @@
+"""A study from its first trial to its last: search, ablation, confirmation.
+
+In: an order (command, space, budget). Out: a `Tuning` and the recipe of what was proven. The baseline
+stands by as a live process that sleeps while it is not compared: each candidate meets it block by
+block, at the same time on the same machine. The ratio that is reported comes from fresh starts, not
+from the search.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from autobrrr.errors import EXIT_FAILED, EXIT_USAGE, AutobrrrError
+from autobrrr.recipe import Recipe
+from autobrrr.records import JobFacts, Trial, TuneProgress, Tuning
+from autobrrr.relaunch import running, surroundings, trials
+from autobrrr.relaunch.duel import Duel, Rule, duel, joint
+from autobrrr.relaunch.endings import Ending
+from autobrrr.relaunch.findings import Baseline, Ledger
+from autobrrr.relaunch.running import Running
+from autobrrr.relaunch.search import Result, Search
+from autobrrr.relaunch.space import Point, Space
+from autobrrr.tuner.interval import Interval
+from autobrrr.tuner.stop import percent
+
+BUDGET_NS = 600_000_000_000
+SEARCH_SHARE = 0.7  # of the budget; the rest belongs to ablation and confirmation
+CANDIDATE = Rule(budget_ns=3_000_000_000, half=0.02)
+CLOSING = Rule(budget_ns=4_000_000_000, half=0.01)
+CLOSING_STARTS = 3
+WORTHWHILE = 0.01
+ROOM = 1.25  # times what the baseline takes must be left for a candidate
+USAGE_ENDINGS = ("refused_flag", "asks", "no_start")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listener:
+    """Who hears of a study while it goes on."""
+
+    on_progress: Callable[[TuneProgress], None] = lambda progress: None
+    on_trial: Callable[[Trial], None] = lambda trial: None
+
+
+@dataclass(slots=True, kw_only=True)
+class Course:
+    """One study.
+
+    Args:
+        stable: Starts trials and remembers how.
+        search: Which points are tried.
+        budget_ns: Time of the study. What has begun is brought to its end.
+        keep_output: Where the files of the winner's last trial go.
+    """
+
+    stable: trials.Stable
+    space: Space
+    search: Search
+    budget_ns: int = BUDGET_NS
+    keep_output: Path | None = None
+    listener: Listener = field(default_factory=Listener)
+    _ledger: Ledger = field(default_factory=Ledger)
+    _base: Running | None = None
+    _base_ns: float | None = None
+    _samples: int | None = None
+    _facts: JobFacts | None = None
+    _reserved: int | None = None
+    _free_before: int | None = None
+    _began_ns: int = field(default_factory=time.perf_counter_ns)
+    _notes: list[str] = field(default_factory=list)
+
+    def run(self, base: Running | None = None) -> tuple[Tuning, Recipe | None]:
+        """The whole study; returns what it found, and the recipe if something was proven.
+
+        Args:
+            base: The baseline, where it runs already; it is closed here.
+
+        Raises:
+            AutobrrrError: the command as given can't be measured.
+        """
+        self._base = base
+        try:
+            self._baseline()
+            self._search()
+            winner = self._ablate(self._winner())
+            found = None if winner is None else self._confirm(winner)
+            self.search.finish()
+            return self._result(winner, found)
+        finally:
+            self._close_base()
+
+    # --- baseline ------------------------------------------------------------------------
+
+    def _baseline(self) -> Running:
+        """The command as given, settled and standing still; started again where it has ended."""
+        base = self._base
+        if base is None or base.ending is not None:
+            self._close_base()
+            self._say("trial", "starting the command as it is given")
+            self._free_before = surroundings.available_bytes()
+            base = self._base = self.stable.start(self.space.base)
+        if not base.paused:
+            self._warm(base, "the command as given")
+            if base.ending is not None:
+                raise unmeasurable(base.ending)
+            self.stable.learn(base)
+            first, self._facts = self._facts is None, base.witnesses.facts
+            self._samples = base.samples
+            self._reserved = base.steps.reserved_bytes
+            base.pause()
+            if first:  # later a candidate may be there too
+                refuse_crowding(self._free_before, surroundings.available_bytes())
+        return base
+
+    def _close_base(self) -> None:
+        if self._base is not None:
+            self._base.close()
+            self._base = None
+
+    def _warm(self, trial: Running, what: str, stage: str = "trial") -> bool:
+        def look() -> None:
+            self._say(stage, f"{what}: {trial.steps.count} steps, waiting for step times to settle")
+
+        return trial.warm_up(look)
+
+    # --- search --------------------------------------------------------------------------
+
+    def _search(self) -> None:
+        for result in self.search.results:
+            self._enter(result, None, 0, "from an earlier run of this study")
+        while self._spent_ns() < SEARCH_SHARE * self.budget_ns:
+            point = self.search.ask()
+            if point is None:
+                return
+            began = time.perf_counter_ns()
+            best = self.search.best
+            rule = CANDIDATE if best is None else replace(CANDIDATE, beaten=best.value)
+            met, ending = self._meet(point, rule)
+            result = self._judged(point, met, ending)
+            self.search.tell(result)
+            self._enter(result, met, time.perf_counter_ns() - began)
+        self._notes.append(f"the budget ended the search after {len(self.search.results)} trials")
+
+    def _meet(self, point: Point, rule: Rule) -> tuple[Duel | None, Ending | None]:
+        """One candidate against the baseline that stands by."""
+        label = self.space.label(point)
+        candidate = self.stable.start(point)
+        try:
+            if not self._warm(candidate, label):
+                return None, candidate.ending
+            candidate.pause()
+            base = self._baseline()
+            found = self._fight(base, candidate, point, rule, label)
+            if candidate.ending is None and found.interval is None and base.ending is not None:
+                found = self._fight(self._baseline(), candidate, point, rule, label)
+            return found, candidate.ending
+        finally:
+            candidate.close()
+
+    def _fight(
+        self, base: Running, candidate: Running, point: Point, rule: Rule, label: str, *, stage: str = "trial"
+    ) -> Duel:
+        def on_pair(interval: Interval | None, pairs: int) -> None:
+            text = (
+                f"{label}: {pairs} pairs of blocks" if interval is None else f"{label}: {percent(interval)}"
+            )
+            self._say(stage, text, pairs, interval)
+
+        found = duel(
+            base,
+            candidate,
+            rule,
+            samples_ratio=lambda: self._samples_ratio(base, candidate, self.space.base, point),
+            on_pair=on_pair,
+        )
+        self._base_ns = found.base_ns or self._base_ns
+        return found
+
+    def _samples_ratio(self, base: Running, candidate: Running, its_point: Point, point: Point) -> float:
+        """Samples of a step against another trial's: as agents saw them, else as flags say."""
+        if candidate.samples and base.samples:
+            return candidate.samples / base.samples
+        mine, its = self.space.samples(point), self.space.samples(its_point)
+        return mine / its if mine and its else 1.0
+
+    def _judged(self, point: Point, met: Duel | None, ending: Ending | None) -> Result:
+        if met is not None and met.interval is not None:
+            why = percent(met.interval) + (", no better than the best so far" if met.pruned else "")
+            return Result(point=point, value=met.interval.mean, kind="measured", why=why)
+        if ending is None:
+            return Result(point=point, value=None, kind="too_short", why="too few steps to measure")
+        if ending.kind == "oom" and self._reserved:
+            held = f"{self._reserved / (1 << 30):.1f} GiB of the GPU"
+            ending = replace(ending, why=f"{ending.why} (the baseline, which stands by, holds {held})")
+        last = f"; last line: {ending.lines[-1].strip()}" if ending.lines else ""
+        why = ending.why if not last or ending.lines[-1].strip() in ending.why else ending.why + last
+        return Result(point=point, value=None, kind=ending.kind, why=why)
+
+    # --- the winner ----------------------------------------------------------------------
+
+    def _winner(self) -> Point | None:
+        best = self.search.best
+        return best.point if best is not None and (best.value or 0.0) > WORTHWHILE else None
+
+    def _ablate(self, winner: Point | None) -> Point | None:
+        """Leave out each change that the winner does as well without."""
+        if winner is None:
+            return None
+        for i in self.space.changed(winner):
+            if len(self.space.changed(winner)) < 2:
+                return winner
+            peeled = tuple(self.space.base[j] if j == i else level for j, level in enumerate(winner))
+            if self.space.problem(peeled) is not None:
+                continue
+            label = self.space.parameters[i].label(winner[i])
+            self._say("ablation", f"does {label} help?")
+            whole, part = self.stable.start(winner), None
+            try:
+                part = self.stable.start(peeled)
+                if not (
+                    self._warm(whole, "the winner", "ablation")
+                    and self._warm(part, f"without {label}", "ablation")
+                ):
+                    continue
+                whole.pause()
+                part.pause()
+                found = self._apart(part, whole, peeled, winner)
+                if found.interval is not None and found.interval.low <= 0:
+                    self._notes.append(f"{label} was left out: {percent(found.interval)} by itself")
+                    winner = peeled
+            finally:
+                whole.close()
+                if part is not None:
+                    part.close()
+        return winner
+
+    def _apart(self, part: Running, whole: Running, peeled: Point, winner: Point) -> Duel:
+        return duel(
+            part, whole, CANDIDATE, samples_ratio=lambda: self._samples_ratio(part, whole, peeled, winner)
+        )
+
+    def _confirm(self, winner: Point) -> Interval | None:
+        """Fresh starts of both, side by side; None where they could not be measured."""
+        self._close_base()
+        starts: list[tuple[float, ...]] = []
+        for i in range(CLOSING_STARTS):
+            self._say("final", f"confirming with fresh starts, {i + 1} of {CLOSING_STARTS}")
+            base, candidate = self.stable.start(self.space.base), None
+            last = i == CLOSING_STARTS - 1
+            try:
+                candidate = self.stable.start(winner)
+                warm = self._warm(base, "the command as given", "final")
+                base.pause()
+                if not warm or not self._warm(candidate, self.space.label(winner), "final"):
+                    continue
+                candidate.pause()
+                found = self._fight(base, candidate, winner, CLOSING, f"start {i + 1}", stage="final")
+                if found.values:
+                    starts.append(found.values)
+            finally:
+                base.close()
+                if candidate is not None:
+                    candidate.close(self.keep_output if last else None, trials.MOST_KEPT_BYTES)
+                    if last and self.keep_output is not None:
+                        self._notes.append(_said_of_output(candidate, self.keep_output))
+        return joint(starts) if len(starts) > 1 else None
+
+    # --- telling -------------------------------------------------------------------------
+
+    def _enter(self, result: Result, met: Duel | None, duration_ns: int, note: str = "") -> None:
+        self.listener.on_trial(self._ledger.enter(self.space, result, met, duration_ns, note))
+
+    def _say(self, stage: str, text: str, pairs: int = 0, interval: Interval | None = None) -> None:
+        best = self.search.best
+        done = (
+            f"trial {len(self.search.results) + 1} of at most {self.search.most}, "
+            if stage == "trial"
+            else ""
+        )
+        so_far = (
+            "" if best is None or stage == "final" else f"; best so far {math.exp(best.value or 0.0):.2f}x"
+        )
+        self.listener.on_progress(
+            TuneProgress(
+                stage=stage,  # type: ignore[arg-type]
+                text=f"{done}{text}{so_far}",
+                pairs=pairs,
+                achieved=None if interval is None else interval.factor,
+                interval=None if interval is None else interval.speed(),
+                elapsed_ns=self._spent_ns(),
+                budget_ns=self.budget_ns,
+            )
+        )
+
+    def _result(self, winner: Point | None, found: Interval | None) -> tuple[Tuning, Recipe | None]:
+        proven = winner is not None and found is not None and found.low > 0
+        if winner is not None and not proven:
+            self._notes.append(
+                f"{self.space.label(winner)} was not confirmed by fresh starts"
+                + ("" if found is None else f": {percent(found)}")
+            )
+        measured = Baseline(
+            step_ns=self._base_ns,
+            samples=self._samples or self.space.samples(self.space.base),
+            facts=self._facts,
+            machine=self.stable.machine(self._facts),
+            script=self.stable.script_name,
+        )
+        if not proven:
+            winner = found = None
+        return self._ledger.conclude(self.space, measured, winner, found, self._notes)
+
+    def _spent_ns(self) -> int:
+        return time.perf_counter_ns() - self._began_ns
+
+
+def refuse_crowding(free_before: int | None, free_now: int | None) -> None:
+    """A candidate runs beside the baseline: both must fit into memory, else the kernel kills somebody.
+
+    Raises:
+        AutobrrrError: they don't.
+    """
+    if free_before is None or free_now is None:
+        return
+    taken = free_before - free_now
+    if taken > 0 and free_now < ROOM * taken:
+        raise AutobrrrError(
+            f"two copies of the command do not fit into memory: one takes {taken >> 20} MiB, "
+            f"{free_now >> 20} MiB are left",
+            "make it smaller for the study, or tune the running job: autobrrr tune PID",
+        )
+
+
+def unmeasurable(ending: Ending) -> AutobrrrError:
+    """The error of a command that can't be measured as it is given."""
+    usage = ending.kind in USAGE_ENDINGS
+    told = "".join(f"\n    {line}" for line in ending.lines[-5:])
+    return AutobrrrError(
+        f"the command can't be measured: {ending.why}",
+        (f"its last lines:{told}" if told else "run it by itself first"),
+        exit_code=EXIT_USAGE if usage else EXIT_FAILED,
+    )
+
+
+def _said_of_output(trial: running.Running, folder: Path) -> str:
+    if trial.kept.problem is not None:
+        return f"the output was not kept: {trial.kept.problem}"
+    return f"{trial.kept.files} files of the winner's last trial are in {folder}"

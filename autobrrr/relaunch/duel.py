@@ -1,0 +1,158 @@
+"""Two live trials against each other: one runs while the other stands still, in turn, block by block.
+
+In: the baseline and a candidate, both settled. Out: one log-ratio of speeds for each pair of
+neighbouring blocks, in which drift of the machine cancels, and their interval.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from autobrrr.relaunch.running import Running
+from autobrrr.relaunch.steps import Durations
+from autobrrr.tuner.blocks import log_speed_ratio, pair_orders
+from autobrrr.tuner.interval import Interval, mean_interval
+
+BLOCK_NS = 120_000_000
+FEWEST_STEPS, MOST_STEPS = 4, 400
+SETTLE_STEPS = 2
+SLOW_NS = 150_000_000  # of steps that are longer two make a block, after one to settle
+PAIRS_IN_TIME = 10  # a duel of slow steps may go on for as many
+FEWEST_PAIRS = 6
+ALPHA = 0.05
+LOOK_S = 0.002
+PATIENCE = 8.0  # times what a block should take
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """When a duel ends.
+
+    Attributes:
+        budget_ns: At most so long, once there is an interval.
+        half: Sure enough: half of the interval is no more (log-ratio), or a quarter of the gain.
+        beaten: Below it a candidate is given up: no better than the best so far.
+    """
+
+    budget_ns: int
+    half: float
+    beaten: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Duel:
+    """What a duel found. Values: log(speed of the candidate / of the baseline), one for each pair."""
+
+    values: tuple[float, ...]
+    interval: Interval | None
+    steps: int
+    base_ns: float | None  # mean step of the baseline's blocks
+    pruned: bool = False
+
+
+def duel(
+    base: Running,
+    candidate: Running,
+    rule: Rule,
+    *,
+    samples_ratio: Callable[[], float] = lambda: 1.0,
+    seed: int = 0,
+    on_pair: Callable[[Interval | None, int], None] = lambda interval, pairs: None,
+) -> Duel:
+    """Run blocks until the rule is met or one of the two ends; both stand still afterwards.
+
+    Args:
+        samples_ratio: Samples of a step of the candidate over those of the baseline; asked after each pair.
+    """
+    values: list[float] = []
+    base_steps: list[Durations] = []
+    steps = 0
+    pruned = False
+    interval: Interval | None = None
+    began = time.perf_counter_ns()
+    longest_ns = PAIRS_IN_TIME * sum(sum(plan(each)) * typical_ns(each) for each in (base, candidate))
+    for order in pair_orders(random.Random(seed)):
+        found = {side: block(base if side == "A" else candidate) for side in order}
+        if found["A"] is None or found["B"] is None:
+            break
+        ratio = log_speed_ratio(found["A"], found["B"], rare=False)
+        if ratio is not None:
+            values.append(ratio + math.log(samples_ratio()))
+            base_steps.append(found["A"])
+            steps += len(found["A"]) + len(found["B"])
+            interval = mean_interval(values, ALPHA)
+            on_pair(interval, len(values))
+        spent = time.perf_counter_ns() - began
+        if len(values) >= FEWEST_PAIRS and interval is not None:
+            pruned = rule.beaten is not None and interval.high < rule.beaten
+            half = (interval.high - interval.low) / 2
+            if pruned or half <= max(rule.half, abs(interval.mean) / 4):
+                break
+        sure = interval is not None and len(values) >= FEWEST_PAIRS
+        if spent > rule.budget_ns and (sure or spent > max(3 * rule.budget_ns, longest_ns)):
+            break
+    return Duel(
+        values=tuple(values),
+        interval=interval,
+        steps=steps,
+        base_ns=float(np.concatenate(base_steps).mean()) if base_steps else None,
+        pruned=pruned,
+    )
+
+
+def block(trial: Running) -> Durations | None:
+    """Let a trial run for one block; None where it ended meanwhile."""
+    typical = typical_ns(trial)
+    wanted, settle = plan(trial)
+    needed = wanted + settle
+    resumed_ns = trial.resume()
+    deadline = resumed_ns + PATIENCE * needed * max(typical, 1e6) + 1e9
+    time.sleep(min(needed * typical / 1e9, 10.0))
+    while trial.ending is None:
+        trial.look()
+        done = trial.steps.between(resumed_ns)
+        now = time.perf_counter_ns()
+        if len(done) >= needed or (now > deadline and len(done) > settle):
+            trial.pause()
+            return trial.steps.between(resumed_ns)[settle:]
+        trial.witnesses.flush()
+        time.sleep(max(LOOK_S, min(typical / 1e9, 0.05)))
+    return None
+
+
+def plan(trial: Running) -> tuple[int, int]:
+    """Steps of a block that count, and those before them that don't."""
+    typical = typical_ns(trial)
+    if typical > SLOW_NS:
+        return 2, 1
+    return min(MOST_STEPS, max(FEWEST_STEPS, math.ceil(BLOCK_NS / max(typical, 1.0)))), SETTLE_STEPS
+
+
+def typical_ns(trial: Running) -> float:
+    """Median of the recent steps."""
+    return float(np.median(trial.steps.recent[-64:])) if len(trial.steps.recent) else 0.0
+
+
+def joint(starts: Sequence[Sequence[float]]) -> Interval | None:
+    """The interval over several fresh starts: never narrower than what differs from start to start.
+
+    Pairs within one start share its memory layout and its luck: half of the interval is the larger one of the
+    confidence sequence over all pairs and of Student's interval over the means of the starts.
+    """
+    pooled = mean_interval([value for values in starts for value in values], ALPHA)
+    if pooled is None:
+        return None
+    means = np.array([np.mean(values) for values in starts if values])
+    half = (pooled.high - pooled.low) / 2
+    middle = float(means.mean())
+    if len(means) > 1:
+        between = float(means.std(ddof=1)) / math.sqrt(len(means))
+        half = max(half, between * float(stats.t.ppf(1 - ALPHA / 2, len(means) - 1)))
+    return Interval(mean=middle, low=middle - half, high=middle + half, count=pooled.count)

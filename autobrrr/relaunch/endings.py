@@ -1,0 +1,131 @@
+"""How a trial ended, and why, told from its exit code and the last lines that it printed.
+
+In: what the study saw. Out: an `Ending` with one clear reason. An ending is a result of the study, not
+its failure.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal[
+    "measured",
+    "oom",
+    "crash",
+    "hang",
+    "nan",
+    "no_steps",
+    "too_short",
+    "background",
+    "asks",
+    "refused_flag",
+    "disk_full",
+    "no_permission",
+    "no_start",
+    "not_applied",
+    "port_taken",
+    "stopped",
+]
+REASON_CHARACTERS = 200
+_OF_OUTPUT: tuple[tuple[Kind, str, str], ...] = (
+    (
+        "oom",
+        r"out of memory|OutOfMemoryError|(can't|cannot) allocate memory|\bMemoryError\b|bad_alloc",
+        "out of memory",
+    ),
+    ("asks", r"EOFError: EOF when reading a line", "it asks on standard input, and nobody answers there"),
+    ("disk_full", r"No space left on device|Disk quota exceeded", "no space left for what it writes"),
+    ("port_taken", r"Address already in use|EADDRINUSE", "its port is taken"),
+    (
+        "no_permission",
+        r"Permission denied|Read-only file system|Value too large for defined data type",
+        "it may not write or read a file",
+    ),
+)
+_REFUSED_FLAG = re.compile(
+    r"error: (unrecognized arguments|argument [^:]+:|ambiguous option|the following arguments).*"
+    r"|Error: (No such option|Invalid value|Got unexpected).*|.*unrecognized arguments.*",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a trial ended. `lines` are the last that it printed; None of `code`: it was stopped by us."""
+
+    kind: Kind
+    why: str
+    code: int | None = None
+    lines: tuple[str, ...] = ()
+
+    @property
+    def fits_memory(self) -> bool:
+        return self.kind != "oom"
+
+
+def ending_of(code: int, lines: tuple[str, ...], *, steps: int, left: int) -> Ending:
+    """The ending of a script that has ended by itself.
+
+    Args:
+        code: Its exit code, negative for a signal.
+        lines: The last lines of its output.
+        steps: Training steps that were seen.
+        left: Processes of it that went on.
+    """
+    kind, why = _reason(code, lines, steps, left)
+    return Ending(kind=kind, why=why, code=code, lines=lines)
+
+
+def _reason(code: int, lines: tuple[str, ...], steps: int, left: int) -> tuple[Kind, str]:
+    if code == 0:
+        if left and not steps:
+            return "background", f"it went into the background: its process ended, {left} of it went on"
+        if not steps:
+            return "no_steps", "it ended, and no training step was seen"
+        return "too_short", f"it ended after {steps} steps, too few to measure"
+    if code == 2:
+        refused = next((found for line in reversed(lines) if (found := _REFUSED_FLAG.search(line))), None)
+        if refused is not None:
+            return "refused_flag", _shorten(refused.group(0))
+    text = "\n".join(lines)
+    for kind, pattern, said in _OF_OUTPUT:
+        if re.search(pattern, text, re.IGNORECASE):
+            return kind, _with_line(said, pattern, lines)
+    if code in (-signal.SIGKILL, 128 + signal.SIGKILL):
+        return "oom", "killed by the system, as it does when memory runs out"
+    how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    last = lines[-1] if lines else "it printed nothing"
+    return "crash", _shorten(f"{how}: {last}")
+
+
+def _with_line(said: str, pattern: str, lines: tuple[str, ...]) -> str:
+    line = next(line for line in reversed(lines) if re.search(pattern, line, re.IGNORECASE))
+    return _shorten(f"{said}: {line.strip()}")
+
+
+def _shorten(text: str) -> str:
+    text = text.strip()
+    return text if len(text) <= REASON_CHARACTERS else text[: REASON_CHARACTERS - 3] + "..."
+
+
+class Tail:
+    """The last lines of an output of any length; progress bars that overwrite their line count once."""
+
+    LINES, BYTES = 12, 1 << 16
+
+    def __init__(self) -> None:
+        self._kept = b""
+
+    def feed(self, data: bytes) -> None:
+        self._kept = (self._kept + data)[-self.BYTES :]
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The last lines that hold something, oldest first."""
+        text = self._kept.decode(errors="replace")
+        whole = [line.rsplit("\r", 1)[-1].rstrip() for line in re.split(r"\r?\n", text.rstrip("\r\n"))]
+        shown = ("".join(c for c in line if c.isprintable() or c == "\t")[:500] for line in whole)
+        return tuple([line for line in shown if line.strip()][-self.LINES :])

@@ -1,0 +1,130 @@
+"""What a study has found: its trials one by one, and at the end the result and the recipe.
+
+In: results of points, the confirmed interval of the winner. Out: `Trial`s, a `Tuning`, a `Recipe` with its
+evidence.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import msgspec
+
+from autobrrr.recipe import Match, Measured, Recipe
+from autobrrr.records import JobFacts, Reverted, Trial, Tuning
+from autobrrr.relaunch.duel import Duel
+from autobrrr.relaunch.search import Result
+from autobrrr.relaunch.space import Point, Space
+from autobrrr.tuner.interval import Interval
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """The command as given, as it was measured. `samples` of one step; None where they are not seen."""
+
+    step_ns: float | None
+    samples: int | None
+    facts: JobFacts | None
+    machine: str
+    script: str | None
+
+    @property
+    def objective(self) -> Literal["step_ns", "samples_per_s"]:
+        return "samples_per_s" if self.samples and self.step_ns else "step_ns"
+
+    def figure(self, speedup: float = 1.0) -> float | None:
+        """Samples a second, or nanoseconds a step, at so many times the baseline's speed."""
+        if self.step_ns is None:
+            return None
+        if self.samples:
+            return self.samples / (self.step_ns / 1e9) * speedup
+        return self.step_ns / speedup
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Trials by point, in the order in which they ended."""
+
+    _entries: dict[Point, Trial] = field(default_factory=dict)
+
+    def enter(
+        self, space: Space, result: Result, met: Duel | None, duration_ns: int, note: str = ""
+    ) -> Trial:
+        """A trial has ended."""
+        interval = None if met is None else met.interval
+        kind = result.kind if result.value is None else ""
+        entry = Trial(
+            remedy=space.label(result.point),
+            options=space.settings(result.point),
+            outcome="undone" if result.value is not None else "refused",
+            why=": ".join(part for part in (kind, result.why, note) if part),
+            class_=space.cls(result.point),
+            predicted=None,
+            achieved=None if result.value is None else round(math.exp(min(result.value, 50.0)), 4),
+            interval=None if interval is None else interval.speed(),
+            blocks=0 if met is None else 2 * len(met.values),
+            steps=0 if met is None else met.steps,
+            duration_ns=duration_ns,
+        )
+        self._entries[result.point] = entry
+        return entry
+
+    def conclude(
+        self,
+        space: Space,
+        base: Baseline,
+        winner: Point | None,
+        found: Interval | None,
+        notes: Sequence[str],
+    ) -> tuple[Tuning, Recipe | None]:
+        """The result of the study.
+
+        Args:
+            winner: What was proven; None: nothing.
+            found: Its gain over the command as given, from fresh starts.
+        """
+        proven = winner is not None and found is not None
+        if winner is not None and proven and winner in self._entries:
+            self._entries[winner] = msgspec.structs.replace(self._entries[winner], outcome="kept")
+        speedup = 1.0 if found is None else found.factor
+        entries = list(self._entries.values())
+        tuning = Tuning(
+            objective=base.objective,
+            baseline=base.figure(),
+            best=base.figure(speedup),
+            speedup=speedup,
+            interval=None if found is None else found.speed(),
+            class_="bitwise" if winner is None else space.cls(winner),
+            kept=[] if winner is None else space.kept(winner),
+            reverted=[
+                Reverted(remedy=each.remedy, why=each.why) for each in entries if each.outcome == "undone"
+            ],
+            trials=entries,
+            recipe=None,
+            note="; ".join(dict.fromkeys(notes)) or None,
+            job=base.facts,
+        )
+        if winner is None or found is None:
+            return tuning, None
+        return tuning, _recipe(space, base, winner, found)
+
+
+def _recipe(space: Space, base: Baseline, winner: Point, found: Interval) -> Recipe:
+    low, high = found.speed()
+    device = None if base.facts is None else "cuda" if base.facts.cuda else "cpu"
+    return replace(
+        space.recipe(winner),
+        match=Match(script=base.script, device=device),
+        evidence=Measured(
+            speedup=found.factor,
+            interval=(low, high),
+            baseline_ns=base.step_ns,
+            # A step may hold another number of samples: then its time says nothing of the speed.
+            best_ns=None if base.step_ns is None or space.batch is not None else base.step_ns / found.factor,
+            measured_on=base.machine,
+        ),
+        numerics=space.cls(winner),
+    )

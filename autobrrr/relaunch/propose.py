@@ -1,0 +1,83 @@
+"""A space for a script of which nothing was said: from its flags, its baseline's diagnosis, this machine.
+
+In: what the script declares, advice, CPUs. Out: a few parameters; the user sees and accepts them before
+they are used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from autobrrr.client import join_or_start
+from autobrrr.errors import AutobrrrError
+from autobrrr.records import Advice, Diagnosis, ExactnessClass
+from autobrrr.relaunch.flags import Declared, given_value
+from autobrrr.relaunch.running import Running
+from autobrrr.relaunch.space import ACCUMULATE, BATCH, WORKERS, Parameter
+from autobrrr.relaunch.specs import flag_parameter, parse_parameter, remedy_parameter
+from autobrrr.remedies.catalog import REGISTRY
+from autobrrr.sidecar.options import SessionOptions
+
+DIAGNOSIS_S = 15.0
+MOST_REMEDIES = 3
+BATCH_FACTORS = (1, 2, 4)
+THREADS = "OMP_NUM_THREADS"
+
+
+def proposed(
+    *,
+    command: Sequence[str],
+    env: Mapping[str, str],
+    declared: Mapping[str, Declared],
+    advice: Sequence[Advice],
+    allowed: Sequence[ExactnessClass],
+    cores: int,
+    cuda: bool,
+) -> list[Parameter]:
+    """Parameters worth a search on this script and machine; may be none."""
+    found: list[Parameter] = []
+    accumulates = any(ACCUMULATE.match(flag) for flag in declared)
+    long_flags = [flag for flag in declared if flag.startswith("--")]
+    batch = next((flag for flag in long_flags if BATCH.match(flag)), None)
+    now = None if batch is None else given_value(command, batch, declared)
+    if batch is not None and type(now) is int and (accumulates or "changes-training" in allowed):
+        sizes = [max(1, now // 2), *(now * factor for factor in BATCH_FACTORS)]
+        found.append(flag_parameter(batch, list(dict.fromkeys(sizes)), True, command, declared))
+    workers = next((flag for flag in long_flags if WORKERS.match(flag) and "worker" in flag), None)
+    if workers is not None:
+        found.append(flag_parameter(workers, [0, *doubled(cores)], True, command, declared))
+    if not cuda and cores > 1:
+        counts = ",".join(str(count) for count in doubled(cores))
+        found.append(parse_parameter(f"env:{THREADS}=choice:{counts}", command, env, declared))
+    covered = {"batch.larger"}
+    covered |= {"threads.intra_op"} if not cuda else set()
+    covered |= {name for name in REGISTRY if name.startswith("loader.workers")} if workers else set()
+    wanted = [each.remedy for each in advice if each.class_ in allowed and each.remedy not in covered]
+    found += [remedy_parameter(name) for name in wanted[:MOST_REMEDIES] if name in REGISTRY]
+    return found
+
+
+def doubled(most: int) -> list[int]:
+    """1, 2, 4, … and the most itself."""
+    return list(dict.fromkeys([*(1 << i for i in range(most.bit_length()) if 1 << i < most), most]))
+
+
+def diagnosis_of(base: Running, for_s: float = DIAGNOSIS_S) -> Diagnosis | None:
+    """What a session says of the baseline that runs; None where none could be had."""
+    pid = base.witnesses.pid
+    if pid is None:
+        return None
+    base.witnesses.rest()
+    last: Diagnosis | None = None
+    try:
+        with join_or_start(pid, SessionOptions()) as client:
+            for snapshot in client.snapshots(for_s=for_s):
+                last = snapshot
+                if snapshot.confidence == "high" and snapshot.regime not in ("unknown", "mixed"):
+                    break
+            client.detach()
+    except AutobrrrError:
+        pass  # flags and threads can be proposed without
+    finally:
+        base.witnesses.return_()
+    return last

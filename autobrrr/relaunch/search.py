@@ -1,0 +1,279 @@
+"""Which point comes next: every one of a small space, else what Optuna's sampler proposes.
+
+In: a space, points to begin with, results. Out: points, until there is none that is worth a trial.
+Optuna holds the study through ask and tell, in memory or in a journal file, from which a study that was
+cut off goes on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autobrrr.relaunch.space import Point, Space
+
+if TYPE_CHECKING:
+    from optuna import Study as OptunaStudy
+    from optuna.distributions import BaseDistribution
+    from optuna.storages import BaseStorage
+    from optuna.trial import FrozenTrial
+    from optuna.trial import Trial as OptunaTrial
+
+EXHAUSTIVE = 24
+SHARE_OF_POINTS = 0.25
+MOST_TRIALS = 40
+STARTUP_TRIALS = 5
+QUIET_TRIALS = 8  # without a gain, and a better one is not likely
+GAIN = 0.01
+PROPOSALS = 3  # a sampler that is sure proposes what it knows; then the best point's neighbours come
+OUT_OF_MEMORY = "out of memory"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What a trial found: `value` is the log of the speed-up, None where it could not be measured."""
+
+    point: Point
+    value: float | None
+    kind: str
+    why: str = ""
+
+
+class Search:
+    """One study.
+
+    Args:
+        seeds: Points to try first.
+        trials: At most so many; None: all of a small space, a quarter of a large one.
+        journal: File of the study; None keeps it in memory.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        *,
+        seeds: Sequence[Point] = (),
+        trials: int | None = None,
+        journal: Path | None = None,
+        seed: int = 0,
+    ) -> None:
+        self._space = space
+        self._points = space.points()
+        self.exhaustive = len(self._points) <= EXHAUSTIVE
+        share = max(STARTUP_TRIALS, round(SHARE_OF_POINTS * len(self._points)))
+        usual = len(self._points) if self.exhaustive else min(MOST_TRIALS, share)
+        self.most = min(trials or usual, len(self._points))
+        self._draw = random.Random(seed)
+        self._study = _make(space, journal, seed, self.exhaustive)
+        self._open: dict[Point, OptunaTrial] = {}
+        self.results: list[Result] = []
+        if not any(trial.state.is_finished() for trial in self._study.trials):
+            self._tell_base()
+        self._resume()
+        first = [point for point in seeds if point in self._points]
+        self._queue = list(dict.fromkeys([*first, *(self._points if self.exhaustive else ())]))
+
+    def ask(self) -> Point | None:
+        """The next point; None when enough were tried or no better one is likely."""
+        if len(self.results) >= self.most or self._is_quiet():
+            return None
+        tried = {result.point for result in self.results}
+        while self._queue:
+            point = self._queue.pop(0)
+            if point not in tried and not self._would_not_fit(point):
+                return self._enqueued(point)
+        if self.exhaustive:
+            return None
+        for _ in range(PROPOSALS):
+            trial = self._study.ask(_distributions(self._space))
+            point = tuple(int(trial.params[each.name]) for each in self._space.parameters)
+            if point in self._points and point not in tried and not self._would_not_fit(point):
+                self._open[point] = trial
+                return point
+            self._close(trial, self._known_value(point))
+        left = self._untried()
+        return self._enqueued(self._draw.choice(self._nearest(left))) if left else None
+
+    def tell(self, result: Result) -> None:
+        """Enter what became of the point that was asked for last."""
+        self.results.append(result)
+        trial = self._open.pop(result.point)
+        trial.set_user_attr("point", self._space.label(result.point))
+        trial.set_user_attr("kind", result.kind)
+        trial.set_user_attr("why", result.why)
+        value = result.value
+        if value is None and result.kind == "oom":
+            # Infeasible, and never attractive: as bad as the worst that could be measured.
+            value = min((each.value for each in self.results if each.value is not None), default=0.0)
+        self._close(trial, value, fits=result.kind != "oom")
+
+    def finish(self) -> None:
+        """The study is over: the same command begins a new one."""
+        self._study.set_user_attr("finished", True)
+
+    @property
+    def best(self) -> Result | None:
+        measured = [result for result in self.results if result.value is not None]
+        return max(measured, key=lambda result: result.value or 0.0, default=None)
+
+    def _is_quiet(self) -> bool:
+        if self.exhaustive:
+            return False
+        values = [result.value for result in self.results if result.value is not None]
+        if len(values) < STARTUP_TRIALS + QUIET_TRIALS:
+            return False
+        earlier = max(0.0, *values[:-QUIET_TRIALS])
+        if max(values[-QUIET_TRIALS:]) >= earlier + GAIN:
+            return False
+        untried = self._untried()
+        return not untried or self._distance(self._nearest(untried)[0]) > 1
+
+    def _untried(self) -> list[Point]:
+        tried = {result.point for result in self.results}
+        return [each for each in self._points if each not in tried and not self._would_not_fit(each)]
+
+    def _nearest(self, points: Sequence[Point]) -> list[Point]:
+        """Those of them that are most like the best so far."""
+        least = min(self._distance(point) for point in points)
+        return [point for point in points if self._distance(point) == least]
+
+    def _distance(self, point: Point) -> int:
+        """Levels between a point and the best so far; two choices without an order are one apart."""
+        best = self._space.base if self.best is None else self.best.point
+        return sum(
+            abs(one - other) if parameter.ordered else int(one != other)
+            for one, other, parameter in zip(point, best, self._space.parameters, strict=True)
+        )
+
+    def _would_not_fit(self, point: Point) -> bool:
+        """A batch at least as large as one that ran out of memory."""
+        batch = self._space.batch_of(point)
+        failed = [
+            size
+            for result in self.results
+            if result.kind == "oom" and (size := self._space.batch_of(result.point)) is not None
+        ]
+        return batch is not None and bool(failed) and batch >= min(failed)
+
+    def _known_value(self, point: Point) -> float | None:
+        if point == self._space.base:
+            return 0.0
+        return next((each.value for each in self.results if each.point == point), None)
+
+    def _enqueued(self, point: Point) -> Point:
+        names = [parameter.name for parameter in self._space.parameters]
+        self._study.enqueue_trial(dict(zip(names, point, strict=True)))
+        self._open[point] = self._study.ask(_distributions(self._space))
+        return point
+
+    def _tell_base(self) -> None:
+        base = self._space.base
+        self._enqueued(base)
+        trial = self._open.pop(base)
+        trial.set_user_attr("point", "as given")
+        self._close(trial, 0.0)
+
+    def _close(self, trial: OptunaTrial, value: float | None, *, fits: bool = True) -> None:
+        from optuna.trial import TrialState
+
+        if hasattr(trial, "set_constraint"):  # Optuna 5
+            trial.set_constraint(OUT_OF_MEMORY, -1.0 if fits else 1.0)
+        if value is None:
+            self._study.tell(trial, state=TrialState.FAIL)
+        else:
+            self._study.tell(trial, value)
+
+    def _resume(self) -> None:
+        """Take over what an earlier run has finished; what it left open is given up, and comes again."""
+        from optuna.trial import TrialState
+
+        for trial in self._study.trials:
+            if not trial.state.is_finished():
+                self._study.tell(trial.number, state=TrialState.FAIL, skip_if_finished=True)
+            elif "kind" in trial.user_attrs:
+                result = _result(trial, self._space)
+                if result is not None:
+                    self.results.append(result)
+
+
+def study_file(state: Path, command: Sequence[str], folder: Path, space: Space) -> Path:
+    """Where the study of a command and a space is kept; an earlier one that is finished makes room.
+
+    Raises:
+        OSError: the folder can't be made.
+    """
+    what = [list(command), str(folder), [(each.name, each.levels) for each in space.parameters]]
+    name = hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
+    where = state / "studies"
+    where.mkdir(parents=True, exist_ok=True)
+    file = where / f"{name}.journal"
+    if file.exists() and _is_finished(file):
+        file.rename(file.with_suffix(".finished"))
+    return file
+
+
+def _is_finished(file: Path) -> bool:
+    try:
+        return bool(_storage(file).get_all_studies()[0].user_attrs.get("finished"))
+    except (IndexError, KeyError, ValueError, OSError):
+        return True  # it can't be read: set aside, never overwritten
+
+
+def _storage(file: Path) -> BaseStorage:
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    return JournalStorage(JournalFileBackend(str(file)))
+
+
+def _make(space: Space, journal: Path | None, seed: int, exhaustive: bool) -> OptunaStudy:
+    import warnings
+
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # an experimental sampler is what we want
+        sampler = (
+            optuna.samplers.RandomSampler(seed=seed)  # draws nothing: all points are enqueued
+            if exhaustive
+            else optuna.samplers.GPSampler(
+                seed=seed, n_startup_trials=STARTUP_TRIALS, deterministic_objective=False
+            )
+        )
+        return optuna.create_study(
+            storage=None if journal is None else _storage(journal),
+            sampler=sampler,
+            study_name="autobrrr tune",
+            direction="maximize",
+            load_if_exists=True,
+        )
+
+
+def _distributions(space: Space) -> dict[str, BaseDistribution]:
+    from optuna.distributions import CategoricalDistribution, IntDistribution
+
+    return {
+        each.name: IntDistribution(0, len(each.levels) - 1)
+        if each.ordered and len(each.levels) > 1
+        else CategoricalDistribution(tuple(range(len(each.levels))))
+        for each in space.parameters
+    }
+
+
+def _result(trial: FrozenTrial, space: Space) -> Result | None:
+    try:
+        point = tuple(int(trial.params[each.name]) for each in space.parameters)
+    except KeyError:
+        return None
+    kind = str(trial.user_attrs["kind"])
+    value = trial.value if kind == "measured" else None
+    return Result(point=point, value=value, kind=kind, why=str(trial.user_attrs.get("why", "")))

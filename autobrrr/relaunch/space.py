@@ -1,0 +1,215 @@
+"""What is searched: parameters with finite levels, and points made of them.
+
+In: specs such as `--batch-size=int:8..512:log`, the command, the script's own flags. Out: parameters,
+and for every point a recipe: a trial is started exactly as `run --recipe` would start it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from autobrrr.errors import UsageError
+from autobrrr.recipe import Chosen, Recipe
+from autobrrr.recipe.contents import Value
+from autobrrr.records import ExactnessClass
+from autobrrr.relaunch.flags import Declared, given_value
+from autobrrr.remedies.catalog import REGISTRY
+from autobrrr.remedies.registry import CLASSES
+
+BATCH = re.compile(r"-(?:.*[-_])?(batch[-_]?size|bs|batch)$", re.IGNORECASE)
+ACCUMULATE = re.compile(r"-.*(accum|grad[-_]acc)", re.IGNORECASE)
+WORKERS = re.compile(r"-.*(workers|prefetch|pin[-_]?mem|loader)|^-j$", re.IGNORECASE)
+SHAPE = (
+    "write NAME=int:LOW..HIGH[:log], NAME=float:LOW..HIGH[:log], NAME=choice:A,B,… or the name of a remedy"
+)
+Kind = Literal["flag", "variable", "remedy"]
+Point = tuple[int, ...]  # the level of each parameter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """One thing that is varied. A level that is None leaves it as the command has it.
+
+    Attributes:
+        given: The level that the command has already.
+        ordered: Neighbouring levels are alike.
+    """
+
+    name: str
+    kind: Kind
+    levels: tuple[Value | None, ...]
+    given: int
+    ordered: bool
+    cls: ExactnessClass
+    remedy: str = ""
+    option: str = ""
+
+    def label(self, level: int) -> str:
+        value = self.levels[level]
+        if self.kind == "remedy" and not self.option:
+            return self.name if value else f"no {self.name}"
+        return f"{self.name}={'as given' if value is None else shown(value)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Space:
+    """All points of the parameters. `accumulate`: the flag that keeps the product with the batch the same."""
+
+    parameters: tuple[Parameter, ...]
+    accumulate: str | None = None
+    samples_an_update: int | None = None
+
+    @property
+    def base(self) -> Point:
+        """The command as it was given."""
+        return tuple(parameter.given for parameter in self.parameters)
+
+    @property
+    def count(self) -> int:
+        return math.prod(len(parameter.levels) for parameter in self.parameters)
+
+    @property
+    def batch(self) -> int | None:
+        """Which parameter is the batch size."""
+        found = (
+            i for i, each in enumerate(self.parameters) if each.kind == "flag" and BATCH.match(each.name)
+        )
+        return next(found, None)
+
+    def points(self) -> list[Point]:
+        """All that can be started but the command as given: those that differ least from it first."""
+        found = [
+            point
+            for point in itertools.product(*(range(len(each.levels)) for each in self.parameters))
+            if point != self.base and self.problem(point) is None
+        ]
+        return sorted(found, key=lambda point: (len(self.changed(point)), point))
+
+    def changed(self, point: Point) -> list[int]:
+        """Parameters that differ from the command as given."""
+        return [i for i, level in enumerate(point) if level != self.parameters[i].given]
+
+    def label(self, point: Point) -> str:
+        return ", ".join(self.kept(point)) or "as given"
+
+    def kept(self, point: Point) -> list[str]:
+        """What differs from the command as given, one label each."""
+        return [self.parameters[i].label(point[i]) for i in self.changed(point)]
+
+    def settings(self, point: Point) -> dict[str, object]:
+        return {self.parameters[i].name: self.parameters[i].levels[point[i]] for i in self.changed(point)}
+
+    def problem(self, point: Point) -> str | None:
+        """Why a point can't be started; None where it can."""
+        names = {self.parameters[i].remedy for i in self.changed(point) if self.parameters[i].remedy}
+        for one, other in itertools.combinations(sorted(names), 2):
+            both = set(REGISTRY[one].targets) & set(REGISTRY[other].targets)
+            if both:
+                return f"{one} and {other} both set {', '.join(sorted(both))}"
+        if self.accumulate is not None and self.batch is not None:
+            batch = self.batch_of(point)
+            if batch is None or not self.samples_an_update or self.samples_an_update % batch:
+                return "the samples of an update can't be kept"
+        return None
+
+    def batch_of(self, point: Point) -> int | None:
+        """Value of the batch flag; None where it is not known."""
+        value = None if self.batch is None else self.parameters[self.batch].levels[point[self.batch]]
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+    def samples(self, point: Point) -> int | None:
+        """Samples of an update as flags say; None where they don't."""
+        return self.samples_an_update if self.accumulate is not None else self.batch_of(point)
+
+    def cls(self, point: Point) -> ExactnessClass:
+        found = [self.parameters[i].cls for i in self.changed(point)]
+        return max(found, key=CLASSES.index, default="bitwise")
+
+    def recipe(self, point: Point) -> Recipe:
+        """The point as a recipe."""
+        args: dict[str, Value] = {}
+        env: dict[str, str] = {}
+        options: dict[str, dict[str, Value]] = {}
+        for i in self.changed(point):
+            parameter, value = self.parameters[i], self.parameters[i].levels[point[i]]
+            if value is None or (parameter.kind == "remedy" and value is False):
+                continue
+            if parameter.kind == "flag":
+                args[parameter.name] = value
+            elif parameter.kind == "variable":
+                env[parameter.name.removeprefix("env:")] = str(value)
+            else:
+                options.setdefault(parameter.remedy, {})
+                if parameter.option:
+                    options[parameter.remedy][parameter.option] = value
+        batch = self.batch_of(point)
+        if (
+            self.accumulate is not None
+            and self.samples_an_update
+            and batch
+            and self.batch in self.changed(point)
+        ):
+            args[self.accumulate] = self.samples_an_update // batch
+        return Recipe(
+            args=args,
+            env=env,
+            remedies=tuple(Chosen(name=name, options=found) for name, found in options.items()),
+        )
+
+
+def make_space(
+    parameters: Sequence[Parameter],
+    command: Sequence[str],
+    declared: Mapping[str, Declared],
+    allowed: Sequence[ExactnessClass],
+) -> Space:
+    """The space of these parameters, with the global batch kept where the script can accumulate.
+
+    Raises:
+        UsageError: a name stands twice, or one changes the training and `allowed` does not have that.
+    """
+    names = [parameter.name for parameter in parameters]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"--param {name}: given twice")
+    space = Space(parameters=tuple(parameters))
+    flag = next((flag for flag in declared if ACCUMULATE.match(flag)), None)
+    if (
+        space.batch is not None
+        and flag is not None
+        and flag not in names
+        and "changes-training" not in allowed
+    ):
+        batch, accumulated = space.batch_of(space.base), given_value(command, flag, declared)
+        if batch and isinstance(accumulated, int):
+            keeps = _with_class(space.parameters, space.batch, "rounding")
+            space = Space(parameters=keeps, accumulate=flag, samples_an_update=batch * accumulated)
+    for parameter in space.parameters:
+        if parameter.cls not in allowed:
+            raise UsageError(
+                f"--param {parameter.name}: it {_effect(parameter.cls)}",
+                f"add --allow {parameter.cls} if that is wanted",
+            )
+    if not space.points():
+        raise UsageError("there is nothing to try: every parameter has one level only", SHAPE)
+    return space
+
+
+def _with_class(parameters: Sequence[Parameter], which: int, cls: ExactnessClass) -> tuple[Parameter, ...]:
+    return tuple(replace(each, cls=cls) if i == which else each for i, each in enumerate(parameters))
+
+
+def shown(value: Value) -> str:
+    """A level for people, and to compare levels by."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _effect(cls: str) -> str:
+    if cls == "stream":
+        return "draws other random numbers"
+    return "may change what is trained" if cls == "changes-training" else f"is of class {cls}"

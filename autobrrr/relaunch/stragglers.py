@@ -1,0 +1,97 @@
+"""Processes that belong to a trial, found by a word in their environment; the last resort of tidiness.
+
+The keeper of a trial ends all of it. Where the keeper itself was killed, its study, or the next one,
+finds what is left by the token and ends it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from autobrrr.attach import procfs
+
+VARIABLE = "AUTOBRRR_TRIAL"
+FOLDER_PREFIX = "study-"
+PATIENCE_S = 5.0
+
+
+def new_token(proc: Path = procfs.PROC) -> str:
+    """Names the study's process, so that others can tell whether it still lives."""
+    return f"{own_name(proc)}-{secrets.token_hex(8)}"
+
+
+def own_name(proc: Path = procfs.PROC) -> str:
+    """This process, beyond doubt: its pid, when it started, the namespace that counts so."""
+    return f"{os.getpid()}-{procfs.start_ticks(os.getpid(), proc)}-{_pid_namespace(proc)}"
+
+
+def is_gone(token: str, proc: Path = procfs.PROC) -> bool:
+    """Whether the process that made a token, or that `own_name` named, has surely ended.
+
+    Of what was named in another container nothing is sure.
+    """
+    parts = token.split("-")
+    if len(parts) < 3 or not parts[0].isdigit() or parts[2] != str(_pid_namespace(proc)):
+        return False
+    return str(procfs.start_ticks(int(parts[0]), proc)) != parts[1]
+
+
+def found(token: str | None = None, proc: Path = procfs.PROC) -> Iterator[tuple[int, str]]:
+    """Processes of a trial, or of all trials, with their token."""
+    for entry in proc.iterdir():
+        if entry.name.isdigit():
+            try:
+                variables = (entry / "environ").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            for variable in variables:
+                name, _, value = variable.decode(errors="replace").partition("=")
+                if name == VARIABLE and token in (None, value):
+                    yield int(entry.name), value
+
+
+def end(token: str) -> int:
+    """Kill what is left of one trial; how many processes that were."""
+    ended: set[int] = set()
+    deadline = time.monotonic() + PATIENCE_S
+    while left := [pid for pid, _ in found(token)]:
+        for pid in left:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        ended.update(left)
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.005)
+    return len(ended)
+
+
+def sweep(runtime: Path) -> int:
+    """End trials whose study is gone, take away the folders that it left; how many processes that were."""
+    count = 0
+    for pid, token in list(found()):
+        if is_gone(token):
+            try:
+                os.kill(pid, signal.SIGKILL)
+                count += 1
+            except (ProcessLookupError, PermissionError):
+                pass
+    if runtime.is_dir():
+        for folder in runtime.glob(f"{FOLDER_PREFIX}*"):
+            if is_gone(folder.name.removeprefix(FOLDER_PREFIX)):
+                shutil.rmtree(folder, ignore_errors=True)
+    return count
+
+
+def _pid_namespace(proc: Path) -> int:
+    try:
+        return os.stat(proc / "self/ns/pid").st_ino
+    except OSError:
+        return 0

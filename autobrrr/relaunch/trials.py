@@ -1,0 +1,127 @@
+"""Starts the trials of one study, all in the same way: a point becomes a recipe, a recipe a launch.
+
+In: the command, the space, variables. Out: running trials. The study's folder goes when the study does.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from autobrrr import recipe
+from autobrrr.errors import AutobrrrError
+from autobrrr.paths import make_private
+from autobrrr.records import JobFacts
+from autobrrr.relaunch import running, stragglers, surroundings
+from autobrrr.relaunch.launch import Launch, Limits
+from autobrrr.relaunch.running import NoSandbox, Running
+from autobrrr.relaunch.space import Point, Space
+from autobrrr.remedies.registry import Refused
+
+MOST_KEPT_BYTES = 8 << 30
+FIRST_STEP_FACTOR, FIRST_STEP_LEAST_S = 4.0, 60.0
+INDUCTOR_CACHE = "TORCHINDUCTOR_CACHE_DIR"
+
+
+@dataclass(slots=True, kw_only=True)
+class Stable:
+    """Where trials come from. Use it as a context: at its end its folder is taken away.
+
+    Args:
+        runtime: The runtime folder.
+        walled: Trials run within walls; else they write where they want.
+        open_folders: What is written there stays, also from within walls.
+    """
+
+    command: tuple[str, ...]
+    folder: Path
+    environment: Mapping[str, str]
+    runtime: Path
+    cache: Path
+    space: Space = field(default_factory=lambda: Space(parameters=()))
+    walled: bool = True
+    open_folders: tuple[Path, ...] = ()
+    limits: Limits = field(default_factory=Limits)
+    _number: int = 0
+    _live: list[Running] = field(default_factory=list)
+
+    @property
+    def home(self) -> Path:
+        """The study's folder."""
+        return self.runtime / f"{stragglers.FOLDER_PREFIX}{stragglers.own_name()}"
+
+    @property
+    def script_name(self) -> str | None:
+        script = recipe.script_of(self.command)
+        return None if script is None else Path(script).name
+
+    def __enter__(self) -> Stable:
+        make_private(self.runtime)
+        stragglers.sweep(self.runtime)
+        make_private(self.home)
+        (self.home / "inductor").mkdir(mode=0o700, exist_ok=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for trial in self._live:
+            trial.close()
+        shutil.rmtree(self.home, ignore_errors=True)
+
+    def start(self, point: Point | None = None) -> Running:
+        """Start a trial of a point; of the command as given where it is None.
+
+        Raises:
+            AutobrrrError: it can't be started, or there can be no walls around it.
+        """
+        found = self.space.recipe(point) if point is not None else recipe.Recipe()
+        self._number += 1
+        env = surroundings.variables(self.environment, self.home)
+        env.setdefault(INDUCTOR_CACHE, str(self.home / "inductor"))
+        try:
+            env |= recipe.environment(found, env)
+        except Refused:
+            pass  # the agent says why it is not on
+        plan = recipe.plan(found)
+        plan["script"] = None
+        launch = Launch(
+            command=tuple(recipe.with_flags(self.command, found.args)),
+            environment=env,
+            folder=self.folder,
+            plan=plan if found.remedies else None,
+            remedies=tuple(chosen.name for chosen in found.remedies),
+        )
+        fence = None
+        if self.walled:
+            opened = (str(self.home), *(str(each.resolve()) for each in self.open_folders))
+            fence = surroundings.walls(self.folder, env, opened)
+        trial = running.start(launch, self.home / f"t{self._number}", self.limits, fence, self.cache)
+        self._live = [each for each in self._live if not each.closed] + [trial]
+        try:
+            trial.wait_for_start()
+        except NoSandbox as problem:
+            trial.close()
+            raise AutobrrrError(
+                f"trials can't be kept from writing into your files here: {problem}",
+                "--allow-writes runs them all the same; their outputs then land where the script puts them",
+            ) from None
+        return trial
+
+    def learn(self, base: Running) -> None:
+        """Set limits by what the command as given took to its first step."""
+        if base.start_ns is not None:
+            least = max(FIRST_STEP_LEAST_S, FIRST_STEP_FACTOR * base.start_ns / 1e9)
+            self.limits = Limits(
+                first_step_s=least,
+                settle_s=self.limits.settle_s,
+                silence_s=self.limits.silence_s,
+                grace_s=self.limits.grace_s,
+            )
+
+    def machine(self, facts: JobFacts | None) -> str:
+        """What it was measured on, for the recipe."""
+        cores = len(os.sched_getaffinity(0))
+        counted = f"{cores} {'core' if cores == 1 else 'cores'}"
+        return counted if facts is None or facts.torch is None else f"{counted}, torch {facts.torch}"

@@ -1,0 +1,289 @@
+"""Walls around one trial: what it writes goes into memory that vanishes with its processes.
+
+In: folders that stay open. Out: this process, and all that it starts, in a mount namespace of its own in
+which every writable file system is an overlay over a tmpfs, and read-only where there can be none.
+Standard library only; runs in the keeper. Nothing has to be cleaned up: the mounts live as long as a
+process of the trial does, whoever is killed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
+MS_NOATIME, MS_NODIRATIME, MS_BIND, MS_REC, MS_PRIVATE, MS_RELATIME = (
+    1024,
+    2048,
+    4096,
+    16384,
+    1 << 18,
+    1 << 21,
+)
+FLAGS = {
+    "nosuid": MS_NOSUID,
+    "nodev": MS_NODEV,
+    "noexec": MS_NOEXEC,
+    "noatime": MS_NOATIME,
+    "nodiratime": MS_NODIRATIME,
+    "relatime": MS_RELATIME,
+}
+KERNEL_S_OWN = frozenset(
+    [
+        "proc",
+        "sysfs",
+        "devtmpfs",
+        "devpts",
+        "cgroup",
+        "cgroup2",
+        "mqueue",
+        "debugfs",
+        "tracefs",
+        "securityfs",
+        "pstore",
+        "bpf",
+        "configfs",
+        "hugetlbfs",
+        "fusectl",
+        "efivarfs",
+        "binfmt_misc",
+        "autofs",
+        "rpc_pipefs",
+        "nsfs",
+        "ramfs",
+    ]
+)
+LEFT_ALONE = ("/proc", "/sys", "/dev")
+# An overlay would hide the sockets of the system.
+READ_ONLY = ("/run", "/boot", "/lost+found")
+SHARED_MEMORY = "/dev/shm"
+MOST_TARGETS = 200
+
+
+class NoWalls(Exception):
+    """The walls can't be raised here; the message says why. Nothing outside was changed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mount:
+    """One line of mountinfo."""
+
+    at: str
+    kind: str
+    options: tuple[str, ...]
+
+    @property
+    def writable(self) -> bool:
+        return "rw" in self.options and self.kind not in KERNEL_S_OWN
+
+    @property
+    def flags(self) -> int:
+        return sum(FLAGS.get(option, 0) for option in self.options)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upper:
+    """Where what a trial writes under `covers` lies, as seen by the process that raised the walls."""
+
+    covers: str
+    written: str
+
+
+def mounts(text: str) -> list[Mount]:
+    """The visible mounts, those nearer to the root first; of two at one place the later one."""
+    found: dict[str, Mount] = {}
+    for line in text.splitlines():
+        fields, _, rest = line.partition(" - ")
+        words = fields.split()
+        at = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal.group(1), 8)), words[4])
+        found.pop(at, None)
+        found[at] = Mount(at=at, kind=rest.split()[0], options=tuple(words[5].split(",")))
+    return sorted(found.values(), key=lambda mount: (mount.at.count("/") if mount.at != "/" else 0, mount.at))
+
+
+def targets(folder: str, mounted: Iterable[str]) -> Iterator[str]:
+    """The highest folders of a file system without a mount inside; an overlay may lie over each."""
+    others = [at for at in mounted if at != folder]
+    inside = [at for at in others if at.startswith(folder.rstrip("/") + "/")]
+    if not inside and folder != "/":
+        yield folder
+        return
+    with os.scandir(folder) as entries:
+        below = sorted(entry.path for entry in entries if entry.is_dir(follow_symlinks=False))
+    for path in below:
+        if path not in others and path not in LEFT_ALONE and path not in READ_ONLY:
+            yield from targets(path, others)
+
+
+def raise_walls(
+    *, size_bytes: int, folder: str, needed: Sequence[str], open_folders: Sequence[str]
+) -> list[Upper]:
+    """Enter the namespace and put overlays over everything that is writable.
+
+    Args:
+        size_bytes: What the trial may write in all.
+        folder: An empty folder that the tmpfs is mounted on.
+        needed: Folders that must be writable (the working folder, temporary files).
+        open_folders: What is written there goes to the real folder.
+
+    Raises:
+        NoWalls: the kernel or its settings do not let us; the process must end.
+    """
+    try:
+        return _raise(size_bytes, folder, needed, open_folders)
+    except OSError as error:
+        raise NoWalls(f"{error.strerror} ({error.filename or 'namespace'})") from None
+
+
+def _raise(size_bytes: int, folder: str, needed: Sequence[str], open_folders: Sequence[str]) -> list[Upper]:
+    own_paths = own_folders(needed)  # before: in the namespace all other owners are one
+    _enter_namespace()
+    _mount(None, "/", None, MS_REC | MS_PRIVATE, None)
+    passages = [(path, os.open(path, os.O_PATH | os.O_DIRECTORY)) for path in open_folders]
+    own = [(path, os.open(path, os.O_PATH | os.O_DIRECTORY)) for path in own_paths]
+    seen = mounts(Path("/proc/self/mountinfo").read_text())
+    visible = [mount.at for mount in seen]
+    _mount("tmpfs", folder, "tmpfs", MS_NOSUID | MS_NODEV, f"size={size_bytes},mode=700")
+    home = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+    uppers: list[Upper] = []
+    for mount in seen:
+        if not mount.writable or _below(mount.at, LEFT_ALONE):
+            continue
+        read_only = _below(mount.at, READ_ONLY)
+        for target in [] if read_only else _openable(mount.at, visible):
+            if len(uppers) < MOST_TARGETS:
+                uppers += _overlay(target, f"/proc/self/fd/{home}", len(uppers))
+    for path, fd in own:
+        if all(upper.covers != path for upper in uppers):
+            uppers += _overlay(path, f"/proc/self/fd/{home}", len(uppers), f"/proc/self/fd/{fd}")
+    if SHARED_MEMORY in visible:
+        _mount("tmpfs", SHARED_MEMORY, "tmpfs", MS_NOSUID | MS_NODEV, f"size={size_bytes},mode=1777")
+    for path in needed:
+        if not any(path == upper.covers or path.startswith(upper.covers + "/") for upper in uppers):
+            raise NoWalls(f"no overlay is possible over {path}")
+    for path, fd in passages:
+        _mount(f"/proc/self/fd/{fd}", path, None, MS_BIND, None)
+        os.close(fd)
+    # What no overlay covers is shut; the overlays and passages are mounts of their own and stay open.
+    for mount in reversed(seen):
+        if mount.writable and not _below(mount.at, LEFT_ALONE) and not _covered(mount.at, uppers):
+            _mount(None, mount.at, None, MS_REMOUNT | MS_BIND | MS_RDONLY | mount.flags, None)
+    return uppers
+
+
+def copy_out(uppers: Iterable[Upper], destination: str, most_bytes: int) -> tuple[int, int]:
+    """Copy the files that a trial wrote to a folder, under the names that they had.
+
+    Returns:
+        How many files, and their bytes. Links, sockets and byte code are left out.
+
+    Raises:
+        OSError: the folder can't be written, or there is more than `most_bytes`.
+    """
+    count = size = 0
+    for upper in uppers:
+        for here, folders, files in os.walk(upper.written):
+            folders[:] = [name for name in folders if name != "__pycache__"]
+            into = destination + upper.covers + here[len(upper.written) :]
+            for name in files:
+                found = os.lstat(f"{here}/{name}")
+                if not stat.S_ISREG(found.st_mode):
+                    continue
+                size += found.st_size
+                if size > most_bytes:
+                    raise OSError(27, "the trial wrote more than may be kept", destination)
+                os.makedirs(into, exist_ok=True)
+                with open(f"{here}/{name}", "rb") as source, open(f"{into}/{name}", "wb") as target:
+                    while block := source.read(1 << 20):
+                        target.write(block)
+                count += 1
+    return count, size
+
+
+def _openable(at: str, visible: Sequence[str]) -> list[str]:
+    if not os.path.isdir(at):
+        return []  # a single file that is mounted: read-only
+    try:
+        return list(targets(at, visible))
+    except PermissionError:
+        return []
+
+
+def own_folders(needed: Iterable[str]) -> list[str]:
+    """The highest folder of each path that is this user's.
+
+    It gets an overlay of its own: in a user namespace a folder of somebody else's on the way to it
+    could not be copied up, for its owner has no name there.
+    """
+    found = []
+    for path in needed:
+        parts = Path(path).parts
+        for length in range(2, len(parts) + 1):
+            part = str(Path(*parts[:length]))
+            if os.stat(part).st_uid == os.geteuid():
+                if length > 2:
+                    found.append(part)
+                break
+    return list(dict.fromkeys(found))
+
+
+def _overlay(target: str, home: str, number: int, lower: str | None = None) -> list[Upper]:
+    """One overlay; none where the file system refuses to be under one, or nobody may enter the folder."""
+    upper, work = f"{home}/{number}-upper", f"{home}/{number}-work"
+    if re.search(r"[:,\\]", target) or not os.access(target, os.X_OK | os.R_OK):
+        return []
+    os.mkdir(upper)
+    os.mkdir(work)
+    found = os.stat(target)
+    os.chmod(upper, stat.S_IMODE(found.st_mode))
+    try:
+        os.chown(upper, found.st_uid, found.st_gid)
+    except OSError:
+        os.chmod(upper, 0o777 if os.access(target, os.W_OK) else 0o755)
+    try:
+        _mount(
+            "overlay",
+            target,
+            "overlay",
+            0,
+            f"lowerdir={lower or target},upperdir={upper},workdir={work},userxattr",
+        )
+    except OSError:
+        return []
+    return [Upper(covers=target, written=upper)]
+
+
+def _enter_namespace() -> None:
+    """A mount namespace; with a user namespace around it where we may not mount ourselves."""
+    uid, gid = os.geteuid(), os.getegid()
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(CLONE_NEWNS) == 0:
+        return
+    if libc.unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), "user namespace")
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+        with open(f"/proc/self/{name}", "wb") as file:
+            file.write(text.encode())
+
+
+def _mount(source: str | None, at: str, kind: str | None, flags: int, options: str | None) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    words = [None if word is None else os.fsencode(word) for word in (source, at, kind, options)]
+    if libc.mount(words[0], words[1], words[2], ctypes.c_ulong(flags), words[3]) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), at)
+
+
+def _below(path: str, folders: Sequence[str]) -> bool:
+    return any(path == folder or path.startswith(folder + "/") for folder in folders)
+
+
+def _covered(at: str, uppers: Iterable[Upper]) -> bool:
+    return any(at == upper.covers for upper in uppers)

@@ -1,0 +1,62 @@
+"""A study of relaunched trials as text: every trial with its gain, then the confirmed figure."""
+
+from __future__ import annotations
+
+from autobrrr.records import Trial, Tuning
+
+
+def relaunch_table(tuning: Tuning) -> str:
+    """Trials, the best first, and the figure of the fresh starts at the end."""
+    rows = [("trial", "speed", "interval", "class", "outcome", "why")]
+    for trial in sorted(tuning.trials, key=lambda each: -(each.achieved or 0.0)):
+        rows.append(
+            (
+                trial.remedy,
+                factor(trial.achieved),
+                bounds(trial.interval),
+                trial.class_,
+                outcome(trial),
+                trial.why if trial.outcome == "refused" else "",
+            )
+        )
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
+    lines = [
+        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]).rstrip()
+        for row in rows
+    ]
+    lines += ["", verdict(tuning)]
+    if tuning.note:
+        lines.append(f"note: {tuning.note}")
+    if tuning.recipe:
+        lines.append(f"recipe: {tuning.recipe}")
+    return "\n".join(lines)
+
+
+def verdict(tuning: Tuning) -> str:
+    """One sentence: what was proven."""
+    if not tuning.kept:
+        return f"nothing faster was proven: speed-up 1.0; as given: {rate(tuning, tuning.baseline)}"
+    return (
+        f"speed-up {factor(tuning.speedup)} ({bounds(tuning.interval)}) with {', '.join(tuning.kept)}"
+        f" (class {tuning.class_}), from fresh starts side by side: {rate(tuning, tuning.baseline)}"
+        f" as given, {rate(tuning, tuning.best)} now"
+    )
+
+
+def rate(tuning: Tuning, value: float | None) -> str:
+    """A figure of the objective with its unit."""
+    if value is None:
+        return "not measured"
+    return f"{value:.4g} samples/s" if tuning.objective == "samples_per_s" else f"{value / 1e6:.3g} ms a step"
+
+
+def outcome(trial: Trial) -> str:
+    return {"kept": "kept", "undone": "tried", "refused": "not possible"}.get(trial.outcome, trial.outcome)
+
+
+def factor(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}x"
+
+
+def bounds(interval: list[float] | None) -> str:
+    return "-" if interval is None else f"{interval[0]:.2f} to {interval[1]:.2f}"

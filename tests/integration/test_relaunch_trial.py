@@ -1,0 +1,189 @@
+"""One relaunched trial: every way in which a script can end, and nothing of it is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from autobrrr.relaunch import running, stragglers
+from autobrrr.relaunch.launch import Launch, Limits
+from autobrrr.relaunch.running import Running
+from support import relaunch
+
+pytestmark = pytest.mark.integration
+Start = Callable[..., Running]
+LIMITS = Limits(first_step_s=20, settle_s=5, silence_s=1.0, grace_s=0.5)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts trials; at the end of the test they are closed and every trace is looked for."""
+    started: list[Running] = []
+
+    def begin(launch: Launch, limits: Limits = LIMITS) -> Running:
+        folder = tmp_path / "run" / f"t{len(started)}"
+        started.append(running.start(launch, folder, limits, None, tmp_path / "cache"))
+        return started[-1]
+
+    shared_memory = set(os.listdir("/dev/shm"))
+    yield begin
+    for each in started:
+        each.close()
+        assert not list(stragglers.found(each.token))
+        assert not each.folder.exists()
+    assert {name for name in set(os.listdir("/dev/shm")) - shared_memory if "autobrrr" in name} == set()
+
+
+def inline(tmp_path: Path, text: str, *flags: str) -> Launch:
+    return relaunch.launch(relaunch.script(tmp_path / "user", text), *flags)
+
+
+def test_a_script_that_trains_settles_and_is_paused_and_resumed(tmp_path: Path, start: Start) -> None:
+    trial = start(relaunch.launch(relaunch.script(tmp_path / "user")))
+    assert trial.warm_up(), trial.ending
+    assert trial.settled
+    assert trial.start_ns is not None
+    trial.pause()
+    trial.look()
+    stood = trial.steps.count
+    time.sleep(0.2)
+    trial.look()
+    assert trial.steps.count == stood
+    resumed_ns = trial.resume()
+    while len(trial.steps.between(resumed_ns)) < 5:
+        trial.look()
+        assert trial.ending is None
+        time.sleep(0.005)
+    assert min(trial.steps.between(resumed_ns)) >= 4_000_000
+
+
+ENDINGS = {
+    "no_steps": "print('nothing to do')",
+    "crash": "raise ValueError('odd')",
+    "oom": "raise MemoryError",
+    "asks": "input('continue? ')",
+    "refused_flag": "import argparse; argparse.ArgumentParser().parse_args(['--nope'])",
+    "disk_full": "import errno; raise OSError(errno.ENOSPC, 'No space left on device')",
+    "no_permission": "raise PermissionError(13, 'Permission denied')",
+    "background": "import os, time\nif os.fork(): os._exit(0)\nos.setsid()\ntime.sleep(100)",
+}
+
+
+@pytest.mark.parametrize("kind", ENDINGS)
+def test_every_way_to_end_has_its_name_and_reason(kind: str, tmp_path: Path, start: Start) -> None:
+    trial = start(inline(tmp_path, ENDINGS[kind]))
+    assert not trial.warm_up()
+    assert trial.ending is not None
+    assert trial.ending.kind == kind, trial.ending
+
+
+def test_a_program_that_is_not_there_is_said(tmp_path: Path, start: Start) -> None:
+    trial = start(Launch(command=("/no/such/program",), environment={}, folder=tmp_path))
+    assert not trial.warm_up()
+    assert trial.ending is not None
+    assert (trial.ending.kind, trial.ending.why) == (
+        "no_start",
+        "/no/such/program: No such file or directory",
+    )
+
+
+def test_a_script_that_stops_training_hangs(tmp_path: Path, start: Start) -> None:
+    trial = start(relaunch.launch(relaunch.script(tmp_path / "user"), "--hang-at", "200"))
+    assert trial.warm_up()
+    while trial.ending is None:
+        trial.look()
+        time.sleep(0.01)
+    assert trial.ending.kind == "hang"
+
+
+def test_a_script_that_never_trains_is_given_up_and_one_that_ignores_term_is_killed(
+    tmp_path: Path, start: Start
+) -> None:
+    text = (
+        "import os, signal, time\nfor s in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):\n"
+        "    signal.signal(s, signal.SIG_IGN)\n"
+        "if not os.fork():\n    os.setsid()\n    os.environ.clear()\n"
+        "print('waiting', flush=True)\ntime.sleep(100)\n"
+    )
+    trial = start(inline(tmp_path, text), Limits(first_step_s=1.0, grace_s=0.3))
+    assert not trial.warm_up()
+    assert trial.ending is not None
+    assert trial.ending.kind == "no_steps"
+    family = [pid for pid, _ in stragglers.found(trial.token)]
+    assert len(family) >= 2
+    began = time.monotonic()
+    trial.close()
+    assert time.monotonic() - began < 5
+    assert not any(Path(f"/proc/{pid}").exists() for pid in family)
+
+
+def test_a_remedy_that_can_t_be_applied_is_an_ending(tmp_path: Path, start: Start) -> None:
+    launch = relaunch.launch(relaunch.script(tmp_path / "user"))
+    plan = {"remedies": [{"name": "optimizer.fused", "options": {}}]}
+    trial = start(
+        Launch(
+            command=launch.command,
+            environment=launch.environment,
+            folder=launch.folder,
+            plan=plan,
+            remedies=("optimizer.fused",),
+        )
+    )
+    assert not trial.warm_up()
+    assert trial.ending is not None
+    assert trial.ending.kind == "not_applied"
+    assert trial.ending.why.startswith("optimizer.fused: ")
+
+
+def test_when_the_keeper_is_killed_nothing_of_the_trial_survives(tmp_path: Path, start: Start) -> None:
+    trial = start(inline(tmp_path, "import os, time\nos.fork()\nprint('up', flush=True)\ntime.sleep(100)"))
+    while not trial.lines:
+        trial.look()
+        time.sleep(0.01)
+    os.kill(trial.keeper.pid, signal.SIGKILL)
+    while trial.ending is None:
+        trial.look()
+    assert trial.ending.kind == "crash"
+    trial.close()
+    assert not list(stragglers.found(trial.token))
+
+
+def test_when_the_study_is_killed_its_trials_end_and_the_next_one_sweeps(tmp_path: Path) -> None:
+    file = relaunch.script(tmp_path / "user", "import time\nprint('up', flush=True)\ntime.sleep(100)")
+    study = (
+        "import sys, time; from pathlib import Path; from support import relaunch\n"
+        "from autobrrr.relaunch import running, stragglers\n"
+        "from autobrrr.relaunch.launch import Limits\n"
+        f"folder = Path({str(tmp_path)!r}) / 'run' / (stragglers.FOLDER_PREFIX + stragglers.own_name())\n"
+        f"launch = relaunch.launch(Path({str(file)!r}))\n"
+        "trial = running.start(launch, folder / 't0', Limits(), None, folder)\n"
+        "while not trial.lines: trial.look(); time.sleep(0.01)\n"
+        "print(trial.token, flush=True); time.sleep(100)\n"
+    )
+    root = Path(__file__).resolve().parents[2]
+    read, write = os.pipe()
+    pid = os.posix_spawn(
+        sys.executable,
+        [sys.executable, "-c", study],
+        {**os.environ, "PYTHONPATH": f"{root}:{root / 'tests'}"},
+        file_actions=[(os.POSIX_SPAWN_DUP2, write, 1)],
+    )
+    os.close(write)
+    with os.fdopen(read) as said:
+        token = said.readline().strip()
+    assert list(stragglers.found(token))
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    deadline = time.monotonic() + 5
+    while list(stragglers.found(token)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not list(stragglers.found(token))
+    assert list((tmp_path / "run").iterdir())
+    stragglers.sweep(tmp_path / "run")
+    assert not list((tmp_path / "run").iterdir())

@@ -1,0 +1,188 @@
+"""Walls around a trial: the user's tree is the same to the byte afterwards, whoever was killed when."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from autobrrr.relaunch import running, stragglers
+from autobrrr.relaunch.launch import Limits, Walls
+from autobrrr.relaunch.running import NoSandbox, Running
+from support import relaunch
+
+pytestmark = pytest.mark.integration
+TRY = (
+    "import sys; from autobrrr.relaunch import walls\n"
+    "folder, needed = sys.argv[1:]\n"
+    "try:\n    walls.raise_walls(size_bytes=1 << 20, folder=folder, needed=[needed], open_folders=[])\n"
+    "except walls.NoWalls as problem:\n    print(problem); sys.exit(9)\n"
+)
+WRITES = """
+import os, sys, time
+os.remove("notes.txt")
+open("train.log", "w").write("epoch 1")
+os.makedirs("runs/deep"); open("runs/deep/model.pt", "wb").write(b"w" * 1000)
+open("train.py", "a").write("# changed")
+os.rename("data.bin", "moved.bin")
+os.chmod("moved.bin", 0o600)
+open("/tmp/autobrrr-test-" + str(os.getpid()), "w").write("x")
+open("/dev/shm/autobrrr-test-" + str(os.getpid()), "w").write("x")
+print("written", os.getuid(), sorted(os.listdir(".")), flush=True)
+time.sleep(100)
+"""
+
+
+@pytest.fixture(autouse=True)
+def walls_are_possible(tmp_path: Path) -> None:
+    (tmp_path / "try").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", TRY, str(tmp_path / "try"), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).resolve().parents[2],
+    )
+    if done.returncode == 9:
+        pytest.skip(f"no overlay in a namespace here: {done.stdout.strip()}")
+    assert done.returncode == 0, done.stderr
+
+
+def tree(tmp_path: Path) -> Path:
+    file = relaunch.script(tmp_path / "user", WRITES)
+    (file.parent / "data.bin").write_bytes(os.urandom(5000))
+    return file
+
+
+def begin(file: Path, tmp_path: Path, size_bytes: int = 64 << 20, extra: tuple[Path, ...] = ()) -> Running:
+    fence = Walls(
+        size_bytes=size_bytes, needed=(str(file.parent),), open_folders=tuple(str(each) for each in extra)
+    )
+    return running.start(
+        relaunch.launch(file), tmp_path / "run" / "t", Limits(grace_s=0.3), fence, tmp_path / "cache"
+    )
+
+
+def until_printed(trial: Running) -> None:
+    deadline = time.monotonic() + 20
+    while not trial.lines and trial.ending is None and time.monotonic() < deadline:
+        trial.look()
+        time.sleep(0.005)
+
+
+def test_the_script_sees_its_changes_and_the_user_none(tmp_path: Path) -> None:
+    file = tree(tmp_path)
+    before, outside = (
+        relaunch.fingerprint(file.parent),
+        (set(os.listdir("/tmp")), set(os.listdir("/dev/shm"))),
+    )
+    trial = begin(file, tmp_path)
+    try:
+        until_printed(trial)
+        assert trial.lines[0].startswith(
+            f"written {os.getuid()} ['moved.bin', 'runs', 'train.log', 'train.py']"
+        )
+    finally:
+        trial.close()
+    assert relaunch.fingerprint(file.parent) == before
+    for folder, earlier in zip(("/tmp", "/dev/shm"), outside, strict=True):
+        assert not [name for name in set(os.listdir(folder)) - earlier if name.startswith("autobrrr-test")]
+
+
+def test_the_tree_is_the_same_whoever_is_killed_at_whatever_moment(tmp_path: Path) -> None:
+    file = tree(tmp_path)
+    before = relaunch.fingerprint(file.parent)
+    draw = random.Random(7)
+    for victim in ("script", "keeper", "both") * 3:
+        trial = begin(file, tmp_path)
+        try:
+            time.sleep(draw.uniform(0.0, 0.25))
+            trial.look()
+            if victim != "keeper" and trial.pid:
+                os.kill(trial.pid, signal.SIGKILL)
+            if victim != "script":
+                os.kill(trial.keeper.pid, signal.SIGKILL)
+        finally:
+            trial.close()
+        assert relaunch.fingerprint(file.parent) == before
+        assert not list(stragglers.found(trial.token))
+
+
+def test_a_script_that_writes_too_much_finds_the_disk_full(tmp_path: Path) -> None:
+    text = "open('large', 'wb').write(b'x' * (8 << 20))"
+    trial = begin(relaunch.script(tmp_path / "user", text), tmp_path, size_bytes=2 << 20)
+    try:
+        assert not trial.warm_up()
+        assert trial.ending is not None
+        assert trial.ending.kind == "disk_full"
+    finally:
+        trial.close()
+
+
+def test_an_open_folder_is_the_real_one_and_output_is_kept_on_demand(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    text = (
+        f"open({str(shared / 'cache')!r}, 'w').write('kept')\nopen('model.pt', 'w').write('weights')\n"
+        "import time; print('up', flush=True); time.sleep(100)"
+    )
+    file = relaunch.script(tmp_path / "user", text)
+    trial = begin(file, tmp_path, extra=(shared,))
+    until_printed(trial)
+    trial.close(keep=shared, keep_bytes=1 << 20)
+    assert (shared / "cache").read_text() == "kept"
+    assert trial.kept.problem is None
+    assert (shared / str(file.parent).lstrip("/") / "model.pt").read_text() == "weights"
+    assert not (file.parent / "model.pt").exists()
+
+
+def test_a_folder_that_can_t_be_covered_is_refused_before_the_script_starts(tmp_path: Path) -> None:
+    file = tree(tmp_path)
+    before = relaunch.fingerprint(file.parent)
+    fence = Walls(size_bytes=1 << 20, needed=("/proc",))
+    trial = running.start(relaunch.launch(file), tmp_path / "run" / "t", Limits(), fence, tmp_path / "cache")
+    try:
+        with pytest.raises(NoSandbox, match="no overlay is possible over /proc"):
+            trial.wait_for_start()
+    finally:
+        trial.close()
+    assert relaunch.fingerprint(file.parent) == before
+
+
+def test_a_user_without_rights_gets_the_same_walls(tmp_path: Path) -> None:
+    if os.getuid() != 0:
+        pytest.skip("the other tests run without rights")
+    base = Path("/tmp") / f"autobrrr-walls-{os.getpid()}"
+    base.mkdir(mode=0o777)
+    try:
+        (base / "w").mkdir()
+        os.chown(base / "w", 65534, 65534)
+        (base / "u").mkdir()
+        os.chown(base / "u", 65534, 65534)
+        code = (
+            "import ctypes, os, sys; from autobrrr.relaunch import walls\n"
+            "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
+            "ctypes.CDLL(None).prctl(4, 1)  # /proc/self is its own again, as after a login\n"
+            "w, u = sys.argv[1:]\n"
+            "walls.raise_walls(size_bytes=1 << 20, folder=w, needed=[u], open_folders=[])\n"
+            "open(u + '/x', 'wb').write(b'1'); print(os.getuid(), os.listdir(u))\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(base / "w"), str(base / "u")],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=Path(__file__).resolve().parents[2],
+        )
+        if "Operation not permitted" in done.stderr:
+            pytest.skip("no user namespaces here")
+        assert done.stdout == "65534 ['x']\n", done.stderr
+        assert os.listdir(base / "u") == []
+    finally:
+        subprocess.run(["rm", "-rf", str(base)], check=True)

@@ -1,0 +1,80 @@
+"""A script to relaunch that starts at once: it trains on the stand-in for torch, as fast as its flags say."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from pathlib import Path
+
+from autobrrr.relaunch.launch import Launch
+
+STANDIN = Path(__file__).resolve().parent / "standin"
+SCRIPT = """
+import argparse, os, sys, time
+import torch
+from torch.optim.optimizer import Optimizer
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch-size", type=int, default=8)
+parser.add_argument("--accumulate", type=int, default=1)
+parser.add_argument("--num-workers", type=int, default=0)
+parser.add_argument("--mode", default="fast", choices=["fast", "slow"])
+parser.add_argument("--most", type=int, default=10**9, help="the batch that still fits")
+parser.add_argument("--steps", type=int, default=10**9)
+parser.add_argument("--hang-at", type=int, default=-1)
+parser.add_argument("--write", default="")
+args = parser.parse_args()
+
+class Plain(Optimizer):
+    def _update(self):
+        pass
+
+if args.batch_size > args.most:
+    raise RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory")
+per_step = args.accumulate * (0.004 + 0.0001 * args.batch_size)
+per_step *= 1.0 if args.mode == "fast" else 1.5
+per_step *= float(os.environ.get("SLOWNESS", "1"))
+per_step -= 0.001 * min(args.num_workers, 2)
+optimizer = Plain([torch.Tensor(1.0)])
+print("training", flush=True)
+for step in range(args.steps):
+    if step == args.hang_at:
+        time.sleep(1000)
+    optimizer.zero_grad()
+    time.sleep(per_step)
+    torch.Tensor().backward()
+    optimizer.step()
+    if args.write and step == 5:
+        with open(args.write, "a") as file:
+            file.write("trained\\n")
+"""
+
+
+def script(folder: Path, text: str = SCRIPT) -> Path:
+    """A folder with a script and a file of the user's own."""
+    folder.mkdir(exist_ok=True)
+    (folder / "train.py").write_text(text)
+    (folder / "notes.txt").write_text("of the user\n")
+    return folder / "train.py"
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(STANDIN), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def launch(file: Path, *flags: str, python: tuple[str, ...] = (sys.executable,)) -> Launch:
+    return Launch(command=(*python, str(file), *flags), environment=environment(), folder=file.parent)
+
+
+def fingerprint(folder: Path) -> dict[str, tuple[int, float, str]]:
+    """Every file below a folder: mode, time, content."""
+    return {
+        str(file.relative_to(folder)): (
+            file.stat().st_mode,
+            file.stat().st_mtime,
+            hashlib.sha256(file.read_bytes()).hexdigest(),
+        )
+        for file in sorted(folder.rglob("*"))
+        if file.is_file()
+    }

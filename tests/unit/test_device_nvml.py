@@ -1,0 +1,330 @@
+"""The GPU as its driver shows it: which one is the job's, what can't be read, and nobody is kept waiting."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pynvml
+import pytest
+
+from autobrrr.device.nvml import FIRST_NAMESPACE, NvmlDevice
+from autobrrr.device.nvml_calls import load_nvml
+from autobrrr.device.poller import Poller
+from autobrrr.device.protocol import AbsentDevice, ReplayedDevice
+from autobrrr.diagnosis import nvml as signal
+from autobrrr.records import GpuSample
+from autobrrr.sidecar.options import SessionOptions
+from autobrrr.sidecar.session import Session
+from autobrrr.sidecar.snapshots import device_figures
+from autobrrr.sidecar.store import SessionLog
+from support import diagnosis
+from support.nvml import GIB, FakeNvml, Gpu
+
+PID, MS = 4242, 1_000_000
+
+
+class Bench:
+    """A device on a fake driver, a clock that the test turns, a `/proc` in or out of a container."""
+
+    def __init__(self, folder: Path, *gpus: Gpu, container: bool = False, uses_gpu: bool = True) -> None:
+        self.now_ns = 0
+        self.nvml = FakeNvml(*gpus)
+        namespace = folder / "self" / "ns"
+        namespace.mkdir(parents=True)
+        (namespace / "pid").symlink_to("pid:[4026532999]" if container else FIRST_NAMESPACE)
+        self.proc = folder
+        self.uses_gpu = uses_gpu
+        self.device = NvmlDevice(PID, lambda: self.uses_gpu, lambda: self.nvml, folder, lambda: self.now_ns)
+
+    def sample(self, after_ms: int = 200) -> GpuSample | None:
+        self.now_ns += after_ms * MS
+        return self.device.sample()
+
+    def figures(self, after_ms: int = 200) -> GpuSample:
+        found = self.sample(after_ms)
+        assert found is not None
+        return found
+
+
+def busy(**figures: object) -> Gpu:
+    return Gpu(processes={PID: 10 * GIB}, **figures)
+
+
+def test_a_sample_carries_what_the_driver_tells(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, busy())
+    bench.sample()
+    bench.nvml.gpus[0].energy_mj += 65_000  # in 0.2 s
+    found = bench.figures()
+    assert found == GpuSample(
+        t_ns=400 * MS,
+        name="NVIDIA H100 80GB HBM3",
+        gpu_util_share=0.97,
+        sm_active_share=0.41,
+        tensor_active_share=0.055,
+        dram_active_share=0.3,
+        memory_used_bytes=12 * GIB,
+        memory_total_bytes=80 * GIB,
+        job_memory_bytes=10 * GIB,
+        power_w=325.0,
+        temperature_c=61.0,
+        sm_clock_mhz=1755,
+        sm_clock_max_mhz=1980,
+        throttled_by=[],
+        other_processes=0,
+    )
+
+
+def test_power_is_the_drivers_own_where_the_energy_counter_does_not_move(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, busy())
+    assert [bench.figures().power_w, bench.figures().power_w] == [310.0, 310.0]
+    bench.nvml.gpus[0].energy_mj += 10_000_000
+    assert bench.figures(after_ms=60_000).power_w == 310.0  # a pause is no interval
+
+
+def test_counters_need_two_samples_that_lie_100_ms_apart(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, busy())
+    first, early, late, after_pause = (bench.figures(ms) for ms in (200, 50, 60, 60_000))
+    assert [one.sm_active_share for one in (first, early, late, after_pause)] == [None, None, 0.41, None]
+    assert bench.figures().sm_active_share == 0.41
+
+
+def test_of_several_gpus_the_one_that_lists_the_job_is_sampled(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Gpu(name="idle", processes={7: GIB}), busy(name="the job's"))
+    assert bench.figures().name == "the job's"
+
+
+def test_of_several_gpus_of_the_job_the_fullest_is_sampled(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Gpu(name="a", processes={PID: GIB}), busy(name="b"))
+    assert bench.figures().name == "b"
+
+
+def test_a_job_that_no_gpu_lists_has_none_until_one_does(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Gpu(processes={7: GIB}))
+    assert bench.sample() is None
+    bench.nvml.gpus[0].processes[PID] = GIB
+    assert bench.sample() is None  # it is looked for every few seconds only
+    assert bench.sample(after_ms=5000) is not None
+
+
+@pytest.mark.parametrize(("uses_gpu", "gpus"), [(True, 1), (False, 1), (True, 2)])
+def test_where_pids_are_others_the_only_gpu_is_the_jobs(tmp_path: Path, uses_gpu: bool, gpus: int) -> None:
+    # The pid of the job is listed, but in a container it may be anybody's.
+    bench = Bench(tmp_path, *[busy() for _ in range(gpus)], container=True, uses_gpu=uses_gpu)
+    found = bench.sample()
+    assert (found is not None) == (uses_gpu and gpus == 1)
+    if found is not None:
+        assert (found.other_processes, found.job_memory_bytes) == (None, None)
+        assert found.gpu_util_share == 0.97
+
+
+def test_children_of_the_job_are_no_other_process(tmp_path: Path) -> None:
+    folder = tmp_path / str(PID) / "task" / str(PID)
+    folder.mkdir(parents=True)
+    (folder / "children").write_text("50 ")
+    bench = Bench(tmp_path, Gpu(processes={PID: 2 * GIB, 50: GIB, 90: None}))
+    found = bench.figures()
+    assert (found.other_processes, found.job_memory_bytes) == (1, 3 * GIB)
+
+
+def test_throttling_is_told_in_words_and_an_idle_clock_is_none(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, busy(reasons=pynvml.nvmlClocksEventReasonGpuIdle))
+    assert bench.figures().throttled_by == []
+    bench.nvml.gpus[0].reasons = (
+        pynvml.nvmlClocksEventReasonSwPowerCap | pynvml.nvmlClocksEventReasonHwThermalSlowdown
+    )
+    assert bench.figures().throttled_by == ["power cap", "hardware thermal slowdown"]
+
+
+def test_older_names_serve_where_the_newer_ones_are_missing(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, busy(reasons=pynvml.nvmlClocksThrottleReasonSwPowerCap))
+    bench.nvml.missing = {"nvmlDeviceGetTemperatureV"}
+    bench.nvml.errors = {"nvmlDeviceGetCurrentClocksEventReasons": pynvml.NVML_ERROR_FUNCTION_NOT_FOUND}
+    found = bench.figures()
+    assert (found.temperature_c, found.throttled_by) == (61.0, ["power cap"])
+
+
+OPTIONAL = (
+    "nvmlDeviceGetName",
+    "nvmlDeviceGetUtilizationRates",
+    "nvmlDeviceGetMemoryInfo",
+    "nvmlDeviceGetTotalEnergyConsumption",
+    "nvmlDeviceGetPowerUsage",
+    "nvmlDeviceGetTemperatureV",
+    "nvmlDeviceGetTemperature",
+    "nvmlDeviceGetClockInfo",
+    "nvmlDeviceGetMaxClockInfo",
+    "nvmlDeviceGetCurrentClocksEventReasons",
+    "nvmlDeviceGetCurrentClocksThrottleReasons",
+    "nvmlDeviceGetComputeRunningProcesses",
+    "nvmlGpmQueryDeviceSupport",
+    "nvmlGpmSampleAlloc",
+    "nvmlGpmSampleGet",
+    "nvmlGpmMetricsGet",
+)
+
+OLDER = ("nvmlDeviceGetTemperature", "nvmlDeviceGetCurrentClocksThrottleReasons")
+
+
+@pytest.mark.parametrize("name", OPTIONAL)
+def test_whatever_fails_is_one_figure_less_and_a_refusal_is_final(tmp_path: Path, name: str) -> None:
+    bench = Bench(tmp_path, busy())
+    bench.nvml.errors = {name: pynvml.NVML_ERROR_NOT_SUPPORTED}
+    newer = {"nvmlDeviceGetTemperatureV", "nvmlDeviceGetCurrentClocksEventReasons"} - {name}
+    bench.nvml.missing = newer if name in OLDER else set()
+    for _ in range(3):
+        assert bench.figures().t_ns == bench.now_ns
+    assert bench.nvml.calls.count(name) == 1
+
+
+def test_a_device_without_any_figure_gives_an_empty_sample(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, busy())
+    bench.nvml.errors = dict.fromkeys(OPTIONAL, pynvml.NVML_ERROR_UNKNOWN)
+    assert bench.figures() == GpuSample(t_ns=bench.now_ns)
+    bench.nvml.errors = {}
+    assert bench.figures(after_ms=1000).other_processes == 0  # an unknown error is not final
+
+
+def test_a_device_that_falls_off_the_bus_is_gone_for_good(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, busy())
+    bench.sample()
+    bench.nvml.errors = {"nvmlDeviceGetMemoryInfo": pynvml.NVML_ERROR_GPU_IS_LOST}
+    assert bench.sample() is None
+    assert bench.device.gone
+    asked = len(bench.nvml.calls)
+    assert bench.sample() is None
+    assert len(bench.nvml.calls) == asked
+
+
+def test_closing_gives_the_counters_buffers_back(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, busy())
+    bench.sample()
+    assert bench.nvml.buffers == 2
+    bench.device.close()
+    assert bench.nvml.buffers == 0
+    assert bench.nvml.calls[-1] == "nvmlShutdown"
+
+
+def test_an_absent_driver_is_no_figure_and_no_error(tmp_path: Path) -> None:
+    device = NvmlDevice(PID, lambda: True, lambda: None, tmp_path)
+    assert device.sample() is None
+    assert device.gone
+
+
+@pytest.mark.skipif(os.path.exists("/dev/nvidiactl"), reason="there is a driver")
+def test_the_real_package_without_a_driver_is_absent() -> None:
+    assert load_nvml() is None
+
+
+def polled(*loads: float) -> Poller[GpuSample]:
+    samples = [GpuSample(t_ns=i, gpu_util_share=load) for i, load in enumerate(loads)]
+    return Poller(ReplayedDevice(samples), lambda: False, clock_ns=lambda: 0)
+
+
+def test_a_poller_keeps_the_last_ten_seconds() -> None:
+    now_ns = [0]
+    recorded = (GpuSample(t_ns=i) for i in range(100))
+    poller = Poller(ReplayedDevice(recorded), lambda: False, clock_ns=lambda: now_ns[0])
+    for second in range(30):
+        now_ns[0] = second * 1000 * MS
+        poller.look()
+    assert [sample.t_ns for sample in poller.samples()] == list(range(19, 30))
+    now_ns[0] += 20_000 * MS
+    assert poller.samples() == ()
+
+
+def test_a_poller_rests_while_something_is_measured() -> None:
+    resting = [True]
+    poller = Poller(ReplayedDevice([GpuSample(t_ns=1)]), lambda: resting[0], clock_ns=lambda: 0)
+    poller.look()
+    assert poller.samples() == ()
+    resting[0] = False
+    poller.look()
+    assert len(poller.samples()) == 1
+
+
+class Stalling(AbsentDevice):
+    """A driver that answers when the test lets it."""
+
+    def __init__(self) -> None:
+        self.gone = False
+        self.asked, self.let = threading.Event(), threading.Event()
+
+    def sample(self) -> None:
+        self.asked.set()
+        self.let.wait(30)
+        self.gone = True
+
+
+def test_a_call_that_stalls_keeps_nobody_waiting() -> None:
+    device = Stalling()
+    poller: Poller[GpuSample] = Poller(device, lambda: False)
+    poller.start()
+    assert device.asked.wait(30)
+    assert poller.samples() == ()
+    device.let.set()
+    poller.close()
+
+
+def test_a_device_that_breaks_ends_its_poller_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+    class Broken(AbsentDevice):
+        def __init__(self) -> None:
+            self.gone = False
+
+        def sample(self) -> None:
+            raise OSError("planted")
+
+    poller: Poller[GpuSample] = Poller(Broken(), lambda: False)
+    poller.start()
+    poller.close()
+    assert poller.samples() == ()
+    assert "planted" in capsys.readouterr().err
+
+
+def test_the_diagnosis_carries_the_last_sample_under_its_own_names() -> None:
+    samples = (GpuSample(t_ns=1, power_w=1.0), GpuSample(t_ns=2, power_w=310.0, throttled_by=["power cap"]))
+    figures = device_figures(samples)
+    assert figures is not None
+    assert "t_ns" not in figures
+    assert (figures["power_w"], figures["throttled_by"]) == (310.0, ["power cap"])
+    assert figures["temperature_c"] is None
+    assert device_figures(()) is None
+
+
+def test_a_session_shows_what_its_poller_saw_and_the_judge_reads_it(tmp_path: Path) -> None:
+    session = Session(
+        1, SessionOptions(), device=AbsentDevice(), journal=SessionLog(tmp_path / "s"), alive=lambda: True
+    )
+    assert session.snapshot().device is None
+    session.findings.gpu = poller = polled(0.4)
+    poller.look()
+    shown = session.snapshot().device
+    assert shown is not None
+    assert shown["gpu_util_share"] == 0.4
+    assert signal.nvml(session.findings.measurements(0)).value == 0.4
+
+
+def test_the_signal_says_what_disturbs_the_device_and_names_nothing() -> None:
+    poller = polled(0.9, 0.9, 0.99)
+    for _ in range(3):
+        poller.look()
+    held = [
+        GpuSample(t_ns=t, throttled_by=["power cap"], sm_clock_mhz=1200, sm_clock_max_mhz=1980)
+        for t in (4, 5)
+    ]
+    shared = GpuSample(t_ns=6, sm_active_share=0.2, other_processes=2, throttled_by=["power brake"])
+    found = signal.nvml(diagnosis.replaced(diagnosis.tiny_mlp(), gpu=(*poller.samples(), *held, shared)))
+    assert found.value == 0.9
+    assert (found.says, found.against, found.firm) == (None, (), False)
+    assert "GPU-Util 90 %, which says only that some kernel ran" in found.note
+    assert "20 % SMs at work" in found.note
+    assert "its clock is held down (power cap in 33 % of the looks)" in found.note
+    assert "power brake" not in found.note
+    assert "2 other processes compute on it" in found.note
+
+
+def test_the_signal_abstains_where_the_driver_tells_nothing_of_the_work() -> None:
+    assert signal.nvml(diagnosis.tiny_mlp()).abstained
+    silent = diagnosis.replaced(diagnosis.tiny_mlp(), gpu=(GpuSample(t_ns=1, power_w=90.0),))
+    assert signal.nvml(silent).abstained

@@ -1,0 +1,164 @@
+"""A study as text and as a page, what is proposed, and what every trial starts with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autobrrr.errors import AutobrrrError
+from autobrrr.records import Advice, Trial, Tuning
+from autobrrr.relaunch.course import refuse_crowding
+from autobrrr.relaunch.flags import Declared
+from autobrrr.relaunch.propose import doubled, proposed
+from autobrrr.relaunch.surroundings import available_bytes, variables, walls
+from autobrrr.report.relaunch import relaunch_table
+from autobrrr.report.relaunch_html import importance, relaunch_html
+
+USUAL = ("bitwise", "rounding")
+
+
+def trial(workers: int, threads: str, speed: float | None, outcome: str = "undone") -> Trial:
+    return Trial(
+        remedy=f"--workers={workers}, env:T={threads}",
+        options={"--workers": workers, "env:T": threads},
+        outcome=outcome,  # type: ignore[arg-type]
+        why="+1 %" if speed else "oom: out of memory <here>",
+        class_="bitwise",
+        predicted=None,
+        achieved=speed,
+        interval=None if speed is None else [speed - 0.02, speed + 0.02],
+        blocks=12,
+        steps=400,
+        duration_ns=3,
+    )
+
+
+TRIALS = [
+    trial(1, "1", 1.2, "kept"),
+    trial(2, "1", 1.1),
+    trial(1, "2", 1.2),
+    trial(2, "2", 1.1),
+    trial(8, "2", None, "refused"),
+]
+
+
+def tuning(kept: bool) -> Tuning:
+    return Tuning(
+        objective="samples_per_s",
+        baseline=100.0,
+        best=120.0 if kept else 100.0,
+        speedup=1.2 if kept else 1.0,
+        interval=[1.15, 1.25] if kept else None,
+        class_="bitwise",
+        kept=["--workers=1"] if kept else [],
+        reverted=[],
+        trials=TRIALS,
+        recipe="r.toml" if kept else None,
+    )
+
+
+def test_the_table_says_every_trial_and_the_confirmed_figure() -> None:
+    text = relaunch_table(tuning(kept=True))
+    assert "1.20x (1.15 to 1.25) with --workers=1 (class bitwise)" in text
+    assert "100 samples/s as given, 120 samples/s now" in text
+    assert "not possible" in text
+    assert "oom: out of memory" in text
+    assert text.endswith("recipe: r.toml")
+
+
+def test_nothing_proven_is_said_as_plainly() -> None:
+    assert "nothing faster was proven: speed-up 1.0; as given: 100 samples/s" in relaunch_table(
+        tuning(kept=False)
+    )
+
+
+def test_the_page_escapes_what_scripts_print_and_shows_every_trial() -> None:
+    page = relaunch_html(tuning(kept=True))
+    assert "&lt;here&gt;" in page
+    assert "<here>" not in page
+    assert page.count("<circle") == 4
+    assert "<script" not in page
+
+
+def test_what_made_the_difference_is_the_parameter_that_did() -> None:
+    found = importance(TRIALS)
+    assert list(found) == ["--workers", "env:T"]
+    assert found["--workers"] > 0.99
+    assert found["env:T"] < 0.01
+    assert importance(TRIALS[:2]) == {}
+
+
+def advice(remedy: str, cls: str = "rounding") -> Advice:
+    return Advice(remedy=remedy, why="", expected=1.2, reach="live", class_=cls)  # type: ignore[arg-type]
+
+
+def test_a_space_is_proposed_from_flags_machine_and_diagnosis() -> None:
+    declared = {
+        "--batch-size": Declared(default=16),
+        "--accum": Declared(default=2),
+        "--num-workers": Declared(default=0),
+    }
+    found = proposed(
+        command=["python", "train.py"],
+        env={},
+        declared=declared,
+        advice=[
+            advice("threads.intra_op"),
+            advice("optimizer.fused"),
+            advice("precision.bf16", "changes-training"),
+        ],
+        allowed=USUAL,
+        cores=4,
+        cuda=False,
+    )
+    assert [each.name for each in found] == [
+        "--batch-size",
+        "--num-workers",
+        "env:OMP_NUM_THREADS",
+        "optimizer.fused",
+    ]
+    assert found[0].levels == (8, 16, 32, 64)
+    assert found[1].levels == (0, 1, 2, 4)
+
+
+def test_without_accumulation_no_batch_is_proposed_unasked() -> None:
+    found = proposed(
+        command=["python", "train.py"],
+        env={},
+        declared={"--batch-size": Declared(default=16)},
+        advice=[],
+        allowed=USUAL,
+        cores=1,
+        cuda=False,
+    )
+    assert found == []
+
+
+def test_counts_double_up_to_the_most() -> None:
+    assert [doubled(most) for most in (1, 2, 6, 8)] == [[1], [1, 2], [1, 2, 4, 6], [1, 2, 4, 8]]
+
+
+def test_trackers_are_off_and_the_user_s_variables_stay() -> None:
+    found = variables({"HOME": "/home/me", "WANDB_MODE": "online"}, Path("/study"))
+    assert found["HOME"] == "/home/me"
+    assert found["WANDB_MODE"] == "disabled"
+    assert found["MLFLOW_TRACKING_URI"] == "file:///study/mlruns"
+
+
+def test_walls_take_a_quarter_of_the_free_memory(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 9 kB\nMemAvailable: 4194304 kB\n")
+    assert available_bytes(tmp_path) == 4 << 30
+    found = walls(tmp_path, {"TMPDIR": "/no/such"}, ("/open",), tmp_path)
+    assert found.size_bytes == 1 << 30
+    assert found.needed == (str(tmp_path),)
+    assert found.open_folders == ("/open",)
+
+
+def test_two_copies_that_do_not_fit_into_memory_are_refused() -> None:
+    refuse_crowding(10 << 30, 6 << 30)
+    refuse_crowding(None, 1)
+    refuse_crowding(1 << 30, 2 << 30)  # somebody else has given memory back
+    with pytest.raises(AutobrrrError, match="one takes 6144 MiB, 4096 MiB are left"):
+        refuse_crowding(10 << 30, 4 << 30)

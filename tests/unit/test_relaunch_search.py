@@ -1,0 +1,111 @@
+"""The search over simulated scripts: small spaces in full, large ones by a sampler, cut off and taken up
+again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from autobrrr.relaunch.search import Result, Search, study_file
+from autobrrr.relaunch.space import Parameter, Point, Space
+
+
+def parameter(name: str, count: int, given: int = 0) -> Parameter:
+    return Parameter(
+        name=name,
+        kind="flag",
+        levels=tuple(1 << i for i in range(count)),
+        given=given,
+        ordered=True,
+        cls="changes-training",
+    )
+
+
+SMALL = Space(parameters=(parameter("--batch-size", 5, 1), parameter("--workers", 3)))
+LARGE = Space(
+    parameters=(parameter("--batch-size", 6, 1), parameter("--workers", 3), parameter("--threads", 2))
+)
+
+
+def speed(point: Point) -> float:
+    return -0.05 * sum((level - 2) ** 2 for level in point) + 0.1 * point[0]
+
+
+def run(search: Search, measure: Callable[[Point], Result], most: int = 1000) -> list[Point]:
+    asked: list[Point] = []
+    while len(asked) < most and (point := search.ask()) is not None:
+        asked.append(point)
+        search.tell(measure(point))
+    return asked
+
+
+def measured(point: Point) -> Result:
+    return Result(point=point, value=speed(point), kind="measured")
+
+
+def test_a_small_space_is_tried_in_full_and_the_seeds_first() -> None:
+    search = Search(SMALL, seeds=[(4, 2)])
+    asked = run(search, measured)
+    assert search.exhaustive
+    assert asked[0] == (4, 2)
+    assert sorted(asked) == sorted(SMALL.points())
+    assert search.best is not None
+    assert search.best.point == max(SMALL.points(), key=speed)
+
+
+def test_a_large_space_is_searched_at_a_quarter_of_its_points() -> None:
+    search = Search(LARGE, seed=3)
+    asked = run(search, measured)
+    assert not search.exhaustive
+    assert len(asked) == len(set(asked)) <= round(0.25 * len(LARGE.points()))
+    assert search.best is not None
+    assert speed(search.best.point) > speed(LARGE.base)
+
+
+def test_a_batch_that_ran_out_of_memory_is_never_exceeded() -> None:
+    def with_limit(point: Point) -> Result:
+        if point[0] >= 3:
+            return Result(point=point, value=None, kind="oom", why="out of memory")
+        return measured(point)
+
+    search = Search(SMALL)
+    asked = run(search, with_limit)
+    tried = [point[0] for point in asked if point[0] >= 3]
+    assert tried == [3]
+    assert search.best is not None
+    assert search.best.point[0] < 3
+
+
+def test_what_fails_is_no_candidate_and_the_study_goes_on() -> None:
+    search = Search(SMALL)
+    asked = run(search, lambda point: Result(point=point, value=None, kind="crash", why="odd"))
+    assert len(asked) == len(SMALL.points())
+    assert search.best is None
+
+
+def test_a_study_that_was_cut_off_goes_on_and_one_that_is_finished_begins_anew(tmp_path: Path) -> None:
+    command = ["python", "train.py"]
+    file = study_file(tmp_path, command, tmp_path, SMALL)
+    first = Search(SMALL, journal=file)
+    asked = run(first, measured, most=5)
+    assert first.ask() is not None  # and is killed while that one runs
+    assert study_file(tmp_path, command, tmp_path, SMALL) == file
+    second = Search(SMALL, journal=file)
+    assert [result.point for result in second.results] == asked
+    rest = run(second, measured)
+    assert sorted([*asked, *rest]) == sorted(SMALL.points())
+    second.finish()
+    third = Search(SMALL, journal=study_file(tmp_path, command, tmp_path, SMALL))
+    assert third.results == []
+
+
+def test_a_journal_that_can_t_be_read_is_set_aside(tmp_path: Path) -> None:
+    file = study_file(tmp_path, ["python"], tmp_path, SMALL)
+    file.write_text("no journal\n")
+    assert study_file(tmp_path, ["python"], tmp_path, SMALL) == file
+    assert not file.exists()
+    assert [each.read_text() for each in file.parent.glob("*.finished")] == ["no journal\n"]
+
+
+def test_the_number_of_trials_is_kept() -> None:
+    assert len(run(Search(SMALL, trials=3), measured)) == 3

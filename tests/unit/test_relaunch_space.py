@@ -1,0 +1,157 @@
+"""Specs become parameters, points become recipes; what can't be read is said in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autobrrr.errors import UsageError
+from autobrrr.relaunch.flags import Declared, declared_flags, given_value
+from autobrrr.relaunch.space import Parameter, Space, make_space
+from autobrrr.relaunch.specs import parse_parameter
+
+COMMAND = ["python", "train.py", "--batch-size", "16"]
+DECLARED = {
+    "--batch-size": Declared(default=32),
+    "--num-workers": Declared(default=0),
+    "--accumulate": Declared(default=4),
+    "--compile": Declared(switch=True),
+    "--lr": Declared(default=0.1),
+}
+USUAL = ("bitwise", "rounding")
+ALL = ("bitwise", "rounding", "stream", "changes-training")
+
+
+def read(spec: str) -> Parameter:
+    return parse_parameter(spec, COMMAND, {"OMP_NUM_THREADS": "2"}, DECLARED)
+
+
+def test_a_logarithmic_range_doubles_and_knows_what_is_given() -> None:
+    found = read("--batch-size=int:8..512:log")
+    assert found.levels == (8, 16, 32, 64, 128, 256, 512)
+    assert found.levels[found.given] == 16
+    assert found.ordered
+    assert found.cls == "changes-training"
+
+
+@pytest.mark.parametrize(
+    ("spec", "levels", "given_level"),
+    [
+        ("--num-workers=int:0..3", (0, 1, 2, 3), 0),
+        ("--num-workers=int:1..2", (None, 1, 2), None),
+        ("--compile=choice:on,off", (True, False), False),
+        ("--lr=float:0.1..0.3", tuple(0.1 + 0.2 * i / 8 for i in range(9)), 0.1),
+        ("env:OMP_NUM_THREADS=choice:1,2", ("1", "2"), "2"),
+        ("env:MALLOC_ARENA_MAX=choice:1", (None, "1"), None),
+        ("gc.freeze", (False, True), False),
+        ("threads.intra_op.threads=choice:1,2", (False, 1, 2), False),
+    ],
+)
+def test_every_kind_of_spec(spec: str, levels: tuple[object, ...], given_level: object) -> None:
+    found = read(spec)
+    assert found.levels == pytest.approx(levels) if "float" in spec else found.levels == levels
+    assert found.levels[found.given] == given_level
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "",
+        "nonsense",
+        "--batch-size",
+        "--batch-size=8",
+        "--batch-size=int:8",
+        "--batch-size=int:9..8",
+        "--batch-size=int:0..8:log",
+        "--batch-size=int:1.5..8",
+        "--batch-size=choice:a,a",
+        "--batch-size=choice:",
+        "--nope=int:1..2",
+        "env:1X=choice:1",
+        "gc.freeze=choice:on",
+        "no.such=choice:1",
+        "threads.intra_op.nope=int:1..2",
+        "threads.intra_op.threads=choice:many",
+    ],
+)
+def test_a_spec_that_can_t_be_read_is_one_clear_line(spec: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        read(spec)
+    assert raised.value.message.startswith("--param")
+    assert "\n" not in raised.value.message
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_a_parameter_or_a_usage_error(text: str) -> None:
+    try:
+        found = parse_parameter(text, COMMAND, {}, {})
+    except UsageError:
+        return
+    assert 0 <= found.given < len(found.levels)
+    assert len(set(map(str, found.levels))) == len(found.levels)
+
+
+def space_of(*specs: str, allowed: tuple[str, ...] = ALL) -> Space:
+    return make_space([read(spec) for spec in specs], COMMAND, DECLARED, allowed)  # type: ignore[arg-type]
+
+
+def test_what_changes_the_training_needs_leave() -> None:
+    with pytest.raises(UsageError, match="may change what is trained"):
+        make_space([read("--lr=float:0.1..0.2")], COMMAND, DECLARED, USUAL)
+    assert space_of("--lr=float:0.1..0.2").count == 9
+
+
+def test_without_leave_the_batch_of_an_update_is_kept_through_accumulation() -> None:
+    space = space_of("--batch-size=int:8..512:log", allowed=USUAL)
+    batches = [space.batch_of(point) for point in space.points()]
+    assert batches == [8, 32, 64]  # 16 x 4 samples an update; 16 is given
+    recipe = space.recipe(space.points()[0])
+    assert dict(recipe.args) == {"--batch-size": 8, "--accumulate": 8}
+    assert space.cls(space.points()[0]) == "rounding"
+    assert space.samples(space.base) == space.samples(space.points()[2]) == 64
+
+
+def test_a_point_is_a_recipe_of_what_differs_from_the_command() -> None:
+    space = space_of(
+        "--num-workers=int:0..1",
+        "env:OMP_NUM_THREADS=choice:1,2",
+        "gc.freeze",
+        "threads.intra_op.threads=choice:1",
+    )
+    assert len(space.points()) == space.count - 1
+    recipe = space.recipe((1, 0, 1, 1))
+    assert dict(recipe.args) == {"--num-workers": 1}
+    assert dict(recipe.env) == {"OMP_NUM_THREADS": "1"}
+    assert [(each.name, dict(each.options)) for each in recipe.remedies] == [
+        ("gc.freeze", {}),
+        ("threads.intra_op", {"threads": 1}),
+    ]
+    assert space.recipe(space.base).args == {}
+    assert space.label((1, 1, 0, 0)) == "--num-workers=1"
+
+
+def test_remedies_that_set_the_same_thing_never_meet() -> None:
+    space = space_of("optimizer.fused", "optimizer.foreach")
+    assert (1, 1) not in space.points()
+    assert len(space.points()) == 2
+
+
+def test_flags_are_read_from_the_script_s_text(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(
+        "import argparse\np = argparse.ArgumentParser()\n"
+        "p.add_argument('--batch-size', '-b', type=int, default=8)\n"
+        "p.add_argument('--amp', action='store_true')\n"
+        "p.parse_args()\n"
+    )
+    command = ["python", str(file), "--amp", "-b=4"]
+    found = declared_flags(command)
+    assert found["-b"].default == 8
+    assert given_value(command, "--amp", found) is True
+    assert given_value(command, "-b", found) == 4
+    assert given_value(["python", str(file)], "--batch-size", found) == 8
+    file.write_text("import argparse, flags\nargparse.ArgumentParser(parents=[flags.p]).parse_args()")
+    assert declared_flags(command) == {}

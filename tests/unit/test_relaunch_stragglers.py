@@ -1,0 +1,41 @@
+"""What a study that is gone has left is told from what another one still uses."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from autobrrr.relaunch import stragglers
+
+
+def test_a_living_study_is_not_swept(tmp_path: Path) -> None:
+    assert not stragglers.is_gone(stragglers.new_token())
+    mine = tmp_path / f"{stragglers.FOLDER_PREFIX}{stragglers.own_name()}"
+    mine.mkdir()
+    stragglers.sweep(tmp_path)
+    assert mine.exists()
+
+
+def test_a_pid_that_was_used_again_is_another_process(tmp_path: Path) -> None:
+    pid, ticks, namespace = stragglers.own_name().split("-")
+    assert stragglers.is_gone(f"{pid}-{int(ticks) - 1}-{namespace}-ab")
+    gone = tmp_path / f"{stragglers.FOLDER_PREFIX}{pid}-{int(ticks) - 1}-{namespace}"
+    (gone / "t1").mkdir(parents=True)
+    stragglers.sweep(tmp_path)
+    assert not gone.exists()
+
+
+def test_of_another_container_s_study_nothing_is_sure(tmp_path: Path) -> None:
+    pid, ticks, namespace = stragglers.own_name().split("-")
+    assert not stragglers.is_gone(f"{pid}-{int(ticks) - 1}-{int(namespace) + 1}-ab")
+    assert not stragglers.is_gone("nonsense")
+
+
+def test_processes_are_found_by_the_word_in_their_environment(tmp_path: Path) -> None:
+    for pid, text in ((11, b"A=1\0AUTOBRRR_TRIAL=x-1\0"), (12, b"AUTOBRRR_TRIAL=y-2\0"), (13, b"A=\xff\0")):
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "environ").write_bytes(text)
+    (tmp_path / "self").mkdir()
+    assert sorted(stragglers.found(proc=tmp_path)) == [(11, "x-1"), (12, "y-2")]
+    assert list(stragglers.found("y-2", tmp_path)) == [(12, "y-2")]
+    assert stragglers.own_name().startswith(f"{os.getpid()}-")

@@ -1,0 +1,58 @@
+"""Which folders of a file system can be under an overlay, read from mountinfo and a tree."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autobrrr.relaunch import walls
+
+INFO = r"""22 27 0:21 / /proc rw,relatime - proc proc rw
+27 1 254:0 / / rw,relatime - ext4 /dev/vda rw
+30 25 0:27 / /dev/shm rw,nosuid,nodev - tmpfs tmpfs rw
+31 27 0:40 / /data/my\040set ro,noexec - xfs /dev/vdb rw
+32 27 0:41 / /home rw,nosuid - ext4 /dev/vdc rw
+33 32 0:42 / /home rw,nodev - nfs server:/home rw
+"""
+
+
+def test_mounts_come_from_the_root_on_and_the_later_one_hides_the_earlier() -> None:
+    found = walls.mounts(INFO)
+    assert [mount.at for mount in found] == ["/", "/home", "/proc", "/data/my set", "/dev/shm"]
+    assert found[1].kind == "nfs"
+    assert [mount.at for mount in found if mount.writable] == ["/", "/home", "/dev/shm"]
+    assert found[3].flags == walls.MS_NOEXEC
+
+
+def test_a_folder_without_mounts_inside_is_one_target(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    assert list(walls.targets(str(tmp_path), [str(tmp_path), "/elsewhere"])) == [str(tmp_path)]
+
+
+def test_around_a_mount_the_folders_beside_it_are_targets(tmp_path: Path) -> None:
+    for name in ("a/mounted", "a/beside", "b/deep"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "b")
+    (tmp_path / "file").write_text("")
+    found = list(walls.targets(str(tmp_path), [str(tmp_path), str(tmp_path / "a/mounted")]))
+    assert found == [str(tmp_path / "a/beside"), str(tmp_path / "b")]
+
+
+def test_what_a_trial_wrote_is_copied_under_its_own_names(tmp_path: Path) -> None:
+    written = tmp_path / "upper"
+    (written / "runs" / "__pycache__").mkdir(parents=True)
+    (written / "runs" / "model.pt").write_bytes(b"weights")
+    (written / "runs" / "__pycache__" / "x.pyc").write_bytes(b"code")
+    (written / "runs" / "link").symlink_to("model.pt")
+    upper = walls.Upper(covers="/home/me", written=str(written))
+    assert walls.copy_out([upper], str(tmp_path / "kept"), 100) == (1, 7)
+    assert (tmp_path / "kept/home/me/runs/model.pt").read_bytes() == b"weights"
+
+
+def test_more_than_may_be_kept_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "upper").mkdir()
+    (tmp_path / "upper" / "large").write_bytes(b"x" * 11)
+    upper = walls.Upper(covers="/x", written=str(tmp_path / "upper"))
+    with pytest.raises(OSError, match="more than may be kept"):
+        walls.copy_out([upper], str(tmp_path / "kept"), 10)
