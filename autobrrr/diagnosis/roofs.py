@@ -158,6 +158,8 @@ def _regime(work: OpWork, kind: str, flops_ns: float | None, bytes_ns: float | N
         return "compute" if flops_ns >= thresholds.ROOF_LOW * work.kernel_ns else "underfilled"
     if bytes_ns is None:
         return "memory"
+    if kind == MATMUL:  # below the ridge: held back by its factors' bytes, or by neither roof
+        return "memory" if bytes_ns >= thresholds.ROOF_LOW * work.kernel_ns else "underfilled"
     # A large tensor that moves slowly (page faults, exponentials, a product of two rows) is still one that
     # is moved: only a kernel with too little to do is underfilled.
     small = bytes_ns < thresholds.SMALL_CALL_NS * max(1.0, work.count)

@@ -6,8 +6,6 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-import tomli_w
-
 from autobrrr.recipe.contents import SCHEMA, Chosen, Match, Measured, Recipe, Value
 from autobrrr.records import Tuning
 
@@ -63,14 +61,14 @@ def dump(recipe: Recipe) -> str:
         if lines or (name == "evidence" and recipe.evidence is not None)
     }
     sections = [
-        tomli_w.dumps(top),
+        _dumps(top),
         *("\n".join([f"[{name}]", *lines]) + "\n" for name, lines in written.items()),
     ]
     return "\n".join(sections)
 
 
 def _line(key: str, value: object) -> str:
-    return tomli_w.dumps({key: value}).rstrip("\n")
+    return _dumps({key: value}).rstrip("\n")
 
 
 def _remedy(chosen: Chosen) -> str:
@@ -95,3 +93,9 @@ def _evidence(measured: Measured) -> list[str]:
 
 def _values(options: Mapping[str, object]) -> dict[str, Value]:
     return {key: value for key, value in options.items() if isinstance(value, str | int | float | bool)}
+
+
+def _dumps(table: dict[str, object]) -> str:
+    import tomli_w  # only where a recipe is written: a sidecar starts without it
+
+    return tomli_w.dumps(table)

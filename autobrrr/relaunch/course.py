@@ -177,6 +177,7 @@ class Course:
             on_pair=on_pair,
         )
         self._base_ns = found.base_ns or self._base_ns
+        self._samples = base.samples or self._samples
         return found
 
     def _samples_ratio(self, base: Running, candidate: Running, its_point: Point, point: Point) -> float:

@@ -70,6 +70,15 @@ def test_operators_of_a_few_microseconds_are_not_called_underfilled_kernels() ->
     assert verdict(job(int(STEP_NS / 5_000))).regime in ("mixed", "unknown")
 
 
+def test_a_recurrent_layer_far_below_both_roofs_is_underfilled_and_not_memory() -> None:
+    lstm = kernel_bound(
+        worked("aten.mkldnn_rnn_layer.default", 0.85, STEP_NS, rate=0.03, bandwidth=0.04, count=1)
+    )
+    assert under(lstm).ops[0].regime == "underfilled"
+    skinny = kernel_bound(worked("aten.mm.default", 0.85, STEP_NS, rate=0.03, bandwidth=0.7, count=4))
+    assert under(skinny).ops[0].regime == "memory"
+
+
 def faster_when_traced(job: Measurements, factor: float = 0.8) -> Measurements:
     """The same job, its traced steps faster than plain ones."""
     trace = job.traced
