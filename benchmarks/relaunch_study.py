@@ -113,7 +113,7 @@ def overhead(folder: Path, start_s: float, walled: bool) -> tuple[float, float]:
     ) as stable:
         began = time.time()
         trial = stable.start()
-        while not trial.lines:
+        while not trial.lines or len(trial.lines[0].split()) < 2:
             trial.look()
             time.sleep(0.002)
         until_trains = float(trial.lines[0].split()[1]) - began - start_s

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -27,6 +28,14 @@ def job(tmp_path: Path) -> Iterator[Callable[..., training.TrainingJob]]:
     yield start
     for each in started:
         each.kill()
+
+
+@pytest.fixture(autouse=True)
+def nothing_compiled(request: pytest.FixtureRequest) -> None:
+    """What an earlier test compiled in this process must not make the next one's job a compiled one."""
+    if request.node.get_closest_marker("integration") is not None and "torch._dynamo" in sys.modules:
+        sys.modules["torch._dynamo"].reset()
+        sys.modules["torch._dynamo.utils"].counters.clear()
 
 
 @pytest.fixture(autouse=True)

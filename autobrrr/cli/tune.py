@@ -23,7 +23,6 @@ from autobrrr.errors import EXIT_DONE, EXIT_GUARD_UNDID, AutobrrrError, CannotAt
 from autobrrr.records import Trial, TuneProgress, Tuning, to_json
 from autobrrr.report.tuning import progress_line, trial_line, tuning_table
 from autobrrr.sidecar.options import SessionOptions
-from autobrrr.tuner.space import allowed_classes, check_names
 
 DEFAULT_S = 60.0
 VERDICT_SHARE = 0.25  # of --for: how long to wait for a verdict, which orders the trials
@@ -63,6 +62,8 @@ def run(args: argparse.Namespace) -> int:
     for_s = DEFAULT_S if args.for_s is None else args.for_s
     if args.recipe is not None:
         _refuse_unwritable(args.recipe)
+    from autobrrr.tuner.space import allowed_classes, check_names  # not for --help
+
     only = None if args.only is None else [name.strip() for name in args.only.split(",") if name.strip()]
     allowed_classes(args.allow)
     check_names(only or ())

@@ -79,7 +79,8 @@ def test_an_operator_does_what_its_shapes_say(
     assert (found.flops, found.bytes) == (flops, moved)
 
 
-def test_a_whole_step_of_real_modules_is_read_without_a_gap() -> None:
+def test_a_whole_step_of_real_modules_is_read_without_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracing, "COUNTING_NS", 1 << 60)  # a slow machine leaves gaps, by intention
     model = nn.Sequential(nn.Embedding(100, 16), nn.LSTM(16, 24))
     head = nn.Sequential(nn.LayerNorm(24), nn.Linear(24, 4))
     parameters = [*model.parameters(), *head.parameters()]
