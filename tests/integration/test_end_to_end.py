@@ -97,8 +97,8 @@ def test_fifty_cycles_leak_nothing(job: StartJob, tmp_path: Path) -> None:
     for _ in range(50):
         cycle()
     _eventually(lambda: _footprint(target.pid) == before)
-    grown = psutil.Process(target.pid).memory_info().rss - rss_before
-    assert grown < 50 * 64 * 1024, f"{grown / 50 / 1024:.0f} KiB a cycle"
+    process = psutil.Process(target.pid)
+    _eventually(lambda: process.memory_info().rss - rss_before < 50 * 64 * 1024)  # after a collection
     trained = target.finish()
     assert trained == job("plain", "--steps", str(trained.steps)).finish(300)
 
