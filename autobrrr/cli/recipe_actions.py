@@ -1,0 +1,109 @@
+"""What `autobrrr recipe` does, apart from its parser: this brings every remedy, and `--help` need not."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from autobrrr import recipe
+from autobrrr.errors import EXIT_DONE, UsageError
+from autobrrr.recipe.schema import json_schema, template
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.action == "ls":
+        _list(as_json=args.json)
+    elif args.action == "show":
+        sys.stdout.write(_text(args.recipe))
+    elif args.action == "cp":
+        _write_new(args.to, _text(args.recipe))
+    elif args.action == "validate":
+        _validate(args.recipes)
+    elif args.action == "diff":
+        _diff(*(recipe.load(name) for name in args.recipes))
+    elif args.action == "schema":
+        print(json.dumps(json_schema(), indent=2))
+    elif args.to is None:
+        sys.stdout.write(template())
+    else:
+        _write_new(args.to, template())
+    return EXIT_DONE
+
+
+def _list(*, as_json: bool) -> None:
+    lines = []
+    for name, file in recipe.shipped().items():
+        found = recipe.load(file)
+        remedies = [chosen.name for chosen in found.remedies]
+        lines.append({"name": name, "description": found.description, "remedies": remedies})
+    if as_json:
+        print(json.dumps({"schema": 1, "recipes": lines}))
+        return
+    for line in lines:
+        print(f"{line['name']:<24}{line['description'] or ''}")
+
+
+def _text(name: str) -> str:
+    """The text of a valid recipe."""
+    return Path(recipe.load(name).source).read_text()
+
+
+def _write_new(file: Path, text: str) -> None:
+    try:
+        with file.open("x") as opened:
+            opened.write(text)
+    except FileExistsError:
+        raise UsageError(f"{file} is there already", "give another name, or remove it") from None
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror}") from None
+    print(file)
+
+
+def _validate(names: list[str]) -> None:
+    """One line for each file, and one for each thing that does not fit here.
+
+    Raises:
+        UsageError: for the last that is not valid, when all have been looked at.
+    """
+    invalid: list[UsageError] = []
+    for name in names:
+        try:
+            found = recipe.load(name)
+        except UsageError as error:
+            invalid.append(error)
+            continue
+        print(f"{name}: valid, {len(found.remedies)} {'remedy' if len(found.remedies) == 1 else 'remedies'}")
+        for line in recipe.misfits(found, recipe.here()):
+            print(f"{name}: here: {line}")
+    for each in invalid[:-1]:
+        print(f"autobrrr: {each.message}", file=sys.stderr)
+    if invalid:
+        raise invalid[-1]
+
+
+def _diff(old: recipe.Recipe, new: recipe.Recipe) -> None:
+    """`-` only in the first, `+` only in the second; nothing where they do the same."""
+    before, after = _does(old), _does(new)
+    for key in [*before, *(key for key in after if key not in before)]:
+        if before.get(key) == after.get(key):
+            continue
+        if key in before:
+            print(f"- {key} = {before[key]}")
+        if key in after:
+            print(f"+ {key} = {after[key]}")
+
+
+def _does(found: recipe.Recipe) -> dict[str, str]:
+    """What a recipe does and when, one line each; not what was measured."""
+    lines = {f"match.{key}": getattr(found.match, key) for key in ("script", "device", "torch")}
+    flat = {key: json.dumps(value) for key, value in lines.items() if value is not None}
+    for chosen in sorted(found.remedies, key=lambda chosen: chosen.name):
+        options = ", ".join(f"{key} = {json.dumps(value)}" for key, value in sorted(chosen.options.items()))
+        flat[f'remedies."{chosen.name}"'] = f"{{ {options} }}" if options else "true"
+    for flag, value in sorted(found.args.items()):
+        flat[f'args."{flag}"'] = json.dumps(value)
+    if found.numerics is not None:
+        flat["numerics.class"] = json.dumps(found.numerics)
+    return flat
