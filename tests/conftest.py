@@ -31,9 +31,10 @@ def job(tmp_path: Path) -> Iterator[Callable[..., training.TrainingJob]]:
 
 
 @pytest.fixture(autouse=True)
-def nothing_compiled(request: pytest.FixtureRequest) -> None:
-    """What an earlier test compiled in this process must not make the next one's job a compiled one."""
-    if request.node.get_closest_marker("integration") is not None and "torch._dynamo" in sys.modules:
+def nothing_compiled() -> Iterator[None]:
+    """What a test compiled in this process must not make the next one's job a compiled one."""
+    yield
+    if "torch._dynamo" in sys.modules:
         sys.modules["torch._dynamo"].reset()
         sys.modules["torch._dynamo.utils"].counters.clear()
 
