@@ -11,28 +11,27 @@ from __future__ import annotations
 import sys
 
 
+def compiled_graphs() -> int:
+    """Graphs that dynamo has compiled in this process."""
+    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
+    return int(counters["stats"].get("unique_graphs", 0)) if counters and "stats" in counters else 0
+
+
 class CompiledCheck:
     """Asks dynamo's own counter and the known roots."""
 
     def __init__(self) -> None:
         self._baseline = 0
 
-    def graphs(self) -> int:
-        """Graphs that dynamo has compiled in this process."""
-        counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
-        if counters is None or "stats" not in counters:
-            return 0
-        return int(counters["stats"].get("unique_graphs", 0))
-
     def forget_ours(self) -> None:
         """A compiled lever has been undone: its graphs don't make the job a compiled one."""
-        self._baseline = self.graphs()
+        self._baseline = compiled_graphs()
 
     def compiled(self, roots: list[object]) -> bool:
         """Compiled as far as dynamo and the known roots say. Cheap: at any boundary."""
         if "torch._dynamo" not in sys.modules:
             return False
-        return self.graphs() > self._baseline or any(map(is_compiled, roots))
+        return compiled_graphs() > self._baseline or any(map(is_compiled, roots))
 
 
 def is_compiled(module: object) -> bool:

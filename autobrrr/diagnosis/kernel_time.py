@@ -11,12 +11,12 @@ from autobrrr.diagnosis.kernel_work import KernelWork, kernel_work
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.reading import Reading, abstention
 from autobrrr.diagnosis.roofs import Roofs, roofs
+from autobrrr.diagnosis.words import WORDS
 from autobrrr.records import Regime
 
 NAME = "kernel_time"
 UNIT = "share of step"
 SHOWN_KINDS = 3
-WORDS: dict[Regime, str] = {"memory": "kernels that move tensors", "compute": "matrix products"}
 
 
 def kernel_time(measured: Measurements) -> Reading:

@@ -16,17 +16,8 @@ from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.reading import Reading
 from autobrrr.diagnosis.reasons import each_step
 from autobrrr.diagnosis.shares import leads, measured_shares, step_parts
+from autobrrr.diagnosis.words import WORDS
 from autobrrr.records import Regime, Shares
-
-WORDS = {
-    "overhead": "Python and dispatch",
-    "input": "waiting for data",
-    "host": "code between the phases",
-    "compute": "matrix products",
-    "memory": "kernels that move tensors",
-    "underfilled": "kernels too small for this machine",
-    "other": "not measured",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -193,7 +193,9 @@ class Search:
         from optuna.trial import TrialState
 
         for trial in self._study.trials:
-            if not trial.state.is_finished():
+            if trial.state == TrialState.WAITING:  # cut off before it was asked for: only ask() takes it out
+                self._study.tell(self._study.ask(_distributions(self._space)), state=TrialState.FAIL)
+            elif not trial.state.is_finished():
                 self._study.tell(trial.number, state=TrialState.FAIL, skip_if_finished=True)
             elif "kind" in trial.user_attrs:
                 result = _result(trial, self._space)

@@ -18,8 +18,9 @@ from importlib.util import find_spec
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING
 
+from ..agent.compiled import compiled_graphs
 from ..agent.shadow.trees import map_tree
-from .compile_call import CompiledCall, StormWatch, graphs
+from .compile_call import CompiledCall, StormWatch
 from .compile_footprint import Footprint, module_class, unmark, unmarked
 from .compile_rehearsal import Rehearsal, settings_in_force
 from .module_call import Call, Module, Rank, device_types, lead_through, needs_cuda, refuse_odd, trained_roots
@@ -144,7 +145,7 @@ def _compile(job: Job, modules: list[Module], options: Mapping[str, object], mod
     refuse_odd(torch, modules)
     _refuse_without_tools(torch, device_types(modules))
     if not _TO_PUT_BACK:
-        if graphs():
+        if compiled_graphs():
             raise Refused("the job compiles something already")
         _TO_PUT_BACK.append(module_class(torch))
     settings = [("torch._dynamo.config", "suppress_errors", False)]

@@ -7,9 +7,9 @@ compilation. Evaluation stays eager. Whatever a rehearsal finds wrong leaves tra
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 
+from ..agent.compiled import compiled_graphs
 from ..agent.shadow.trees import leaves
 from .compile_rehearsal import Rehearsal
 from .module_call import Call, autocast_states
@@ -103,15 +103,9 @@ class StormWatch:
         for call in self._calls:
             if call.broken is not None:
                 return call.broken
-        kinds, now = sum(call.rehearsed for call in self._calls), graphs()
+        kinds, now = sum(call.rehearsed for call in self._calls), compiled_graphs()
         if kinds != self._kinds:
             self._kinds, self._graphs = kinds, now
         if now - self._graphs >= STORM:
             return f"it was compiled {now - self._graphs} times more: what it is called with keeps changing"
         return None
-
-
-def graphs() -> int:
-    """Graphs that dynamo has compiled in this process."""
-    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
-    return int(counters["stats"].get("unique_graphs", 0)) if counters and "stats" in counters else 0

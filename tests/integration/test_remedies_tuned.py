@@ -77,10 +77,3 @@ def test_what_can_not_be_is_a_usage_error_and_leaves_the_job_alone(
     assert found.stdout == ""
     autobrrr(tmp_path, "detach", str(target.pid))
     assert target.alive()
-
-
-def test_a_script_to_relaunch_is_not_built_yet_and_says_so(tmp_path: Path) -> None:
-    for words in (["--", "python", "train.py", "--lr", "1"], ["--trials", "3", "--", "python", "x.py"]):
-        found = autobrrr(tmp_path, "tune", *words)
-        assert found.code == 2
-        assert "not built yet" in found.stderr

@@ -6,6 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import optuna
+import pytest
+
 from autobrrr.relaunch.search import Result, Search, study_file
 from autobrrr.relaunch.space import Parameter, Point, Space
 
@@ -97,6 +100,28 @@ def test_a_study_that_was_cut_off_goes_on_and_one_that_is_finished_begins_anew(t
     second.finish()
     third = Search(SMALL, journal=study_file(tmp_path, command, tmp_path, SMALL))
     assert third.results == []
+
+
+def test_a_study_cut_off_before_its_trial_was_asked_for_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(Exception):
+        pass
+
+    def killed(*args: object, **kwargs: object) -> object:
+        raise Killed
+
+    file = study_file(tmp_path, ["python"], tmp_path, SMALL)
+    first = Search(SMALL, journal=file)
+    run(first, measured, most=2)
+    with monkeypatch.context() as patched:
+        patched.setattr(optuna.study.Study, "ask", killed)
+        with pytest.raises(Killed):
+            first.ask()
+    second = Search(SMALL, journal=file)
+    assert len(second.results) == 2
+    run(second, measured)
+    assert sorted(result.point for result in second.results) == sorted(SMALL.points())
 
 
 def test_a_journal_that_can_t_be_read_is_set_aside(tmp_path: Path) -> None:

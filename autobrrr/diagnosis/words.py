@@ -1,0 +1,15 @@
+"""What a part of the step is called in a sentence."""
+
+from __future__ import annotations
+
+from typing import Final
+
+WORDS: Final[dict[str, str]] = {
+    "overhead": "Python and dispatch",
+    "input": "waiting for data",
+    "host": "code between the phases",
+    "compute": "matrix products",
+    "memory": "kernels that move tensors",
+    "underfilled": "kernels too small for this machine",
+    "other": "not measured",
+}

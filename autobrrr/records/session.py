@@ -1,0 +1,122 @@
+"""What the sidecar makes of it: steps, phases, the machine meanwhile, the diagnosis."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from autobrrr.records.agent import Anatomy, JobFacts, ProfilerWindow
+from autobrrr.records.base import SCHEMA, AttachMethod, Confidence, Record, Regime
+from autobrrr.records.verdict import Advice, Evidence, Shares
+
+
+class StepStats(Record, frozen=True, kw_only=True):
+    """Durations of representative steps."""
+
+    count: int
+    mean: int | None
+    median: int | None
+    p99: int | None
+
+
+class Phases(Record, frozen=True, kw_only=True):
+    """Mean of sampled steps."""
+
+    data_wait: int | None = None
+    host_to_device: int | None = None
+    forward: int | None = None
+    backward: int | None = None
+    optimizer: int | None = None
+    other: int | None = None
+
+
+class HostSample(Record, frozen=True, kw_only=True):
+    """The job as psutil and /proc show it from outside, over the last interval."""
+
+    t_ns: int
+    cpu_share: float | None  # of one core; 2.0 = two cores busy
+    rss_bytes: int | None
+    threads: int | None
+    run_delay_share: float | None  # training thread waiting for a CPU, of wall time
+    steal_share: float | None
+    children_cpu_share: float | None  # DataLoader workers, of one core each, summed
+    throttled_share: float | None = None  # stopped by the CPU limit of its control group, of wall time
+
+
+class GpuSample(Record, frozen=True, kw_only=True):
+    """The GPU of the job as its driver shows it from outside, over the last interval."""
+
+    t_ns: int
+    name: str | None = None
+    gpu_util_share: float | None = None  # time in which any kernel ran, however small
+    sm_active_share: float | None = None  # GPM: of all SMs, over the interval
+    tensor_active_share: float | None = None
+    dram_active_share: float | None = None  # of the bandwidth that the memory could have
+    memory_used_bytes: int | None = None  # by everybody
+    memory_total_bytes: int | None = None
+    job_memory_bytes: int | None = None
+    power_w: float | None = None
+    temperature_c: float | None = None
+    sm_clock_mhz: int | None = None
+    sm_clock_max_mhz: int | None = None
+    throttled_by: list[str] | None = None  # empty: nothing lowers the clock
+    other_processes: int | None = None  # that compute on the same device
+
+
+class BatchPoint(Record, frozen=True, kw_only=True):
+    batch: int
+    step_ns: int
+
+
+class BatchProbe(Record, frozen=True, kw_only=True):
+    """Step time as a function of the batch: t(B) = fixed + per_sample * B."""
+
+    status: Literal["ok", "abstained"]
+    why: str | None = None
+    batch: int | None = None
+    points: list[BatchPoint] = []
+    ratio_2x: float | None = None
+    fixed_ns: int | None = None
+    per_sample_ns: float | None = None
+    ratio_2x_interval: list[float] | None = None
+
+
+class Attach(Record, frozen=True, kw_only=True):
+    method: AttachMethod
+    latency_ns: int | None
+    pause_ns: int | None
+
+
+class Cost(Record, frozen=True, kw_only=True):
+    ns_per_step: int | None  # of what is always on
+    share: float | None
+    one_off_ns: int | None = None  # pauses of the measurements that are run once, in all so far
+
+
+class Diagnosis(Record, frozen=True, kw_only=True):
+    """`diagnose --json`, and with the last three fields a snapshot of `attach --json`."""
+
+    schema: int = SCHEMA
+    pid: int
+    regime: Regime
+    confidence: Confidence
+    reason: str
+    shares: Shares
+    step_ns: StepStats
+    phases_ns: Phases
+    evidence: list[Evidence]
+    batch_probe: BatchProbe
+    attach: Attach
+    cost: Cost
+    device: dict[str, object] | None
+    advice: list[Advice]
+    decide_with: str | None = None
+    job: JobFacts | None = None
+    anatomy: Anatomy | None = None
+    host: HostSample | None = None
+    t_ns: int | None = None  # since attach
+    steps: int | None = None  # since attach
+    state: str | None = None  # of the session: watching, tracing, ..., judged, tuning, ended
+    activity: str | None = None
+    levers: list[str] = []  # remedies that are on
+    window: ProfilerWindow | None = None  # the last one
+    final: bool | None = None
