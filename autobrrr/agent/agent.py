@@ -150,6 +150,8 @@ class Agent:
 
     def _flush(self) -> None:
         while self._outbox:
+            if _is_result(self._outbox[0]) and self._loop.task is not None:
+                return  # its task is just ending, and rings once it has: what is asked next finds none
             event = self._outbox.popleft()
             finish = event.get("finish")
             if callable(finish):
@@ -331,6 +333,11 @@ class Agent:
             self._link.send({"event": "removed", "why": self._loop.broken})
         except Lost:
             pass
+
+
+def _is_result(event: Mapping[str, object]) -> bool:
+    """Whether it is the last that a measuring task has to say."""
+    return event.get("event") in ("traced", "probed", "window") or "finish" in event or "task_failed" in event
 
 
 def _whole(command: Mapping[str, object], name: str, default: int) -> int:

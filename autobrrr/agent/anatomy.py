@@ -9,10 +9,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from types import CodeType
 
+from .code_sites import attention_in
+from .frames import foreign_folders
 from .loop import Loop
 
 PORTION = 64
+EVEN = 8  # sides that are no multiple of it keep tensor cores from their full rate
+LARGE = 1 << 18  # elements of a weight whose shape is worth a word
+MOST_NAMED = 4
 
 
 def read_anatomy(loop: Loop) -> dict[str, object]:
@@ -40,7 +46,51 @@ def read_anatomy(loop: Loop) -> dict[str, object]:
         "loader_prefetch": loop.loader.prefetch,
         "notes": notes,
         "train_tid": loop.train_tid or None,
+        "attention": attention_in(_forwards(job.roots, foreign_folders(job.torch))),
+        "uneven": _uneven(job.roots),
     }
+
+
+def _forwards(roots: list[object], foreign: tuple[str, ...]) -> list[CodeType]:
+    """The forwards of the user's own module classes, each once."""
+    found: dict[type, CodeType | None] = {}
+    for part in _parts(roots):
+        kind = type(part)
+        if kind not in found:
+            code = getattr(getattr(kind, "forward", None), "__code__", None)
+            own = isinstance(code, CodeType) and "/site-packages/" not in code.co_filename
+            found[kind] = code if own and not code.co_filename.startswith(foreign) else None
+    return [code for code in dict.fromkeys(found.values()) if code is not None]
+
+
+def _uneven(roots: list[object]) -> list[str]:
+    """Large matrices with a side that is no multiple of 8: "head.weight 50257x768"."""
+    found: list[str] = []
+    seen: set[int] = set()
+    for part in _parts(roots):
+        for name, weight in list(getattr(part, "_parameters", {}).items()):
+            shape = tuple(getattr(weight, "shape", ()))
+            if len(shape) != 2 or id(weight) in seen or shape[0] * shape[1] < LARGE:
+                continue
+            seen.add(id(weight))
+            if any(side % EVEN for side in shape) and len(found) < MOST_NAMED:
+                found.append(f"{type(part).__name__}.{name} {shape[0]}x{shape[1]}")
+    return found
+
+
+def _parts(roots: list[object]) -> Iterator[object]:
+    """All modules below these, a portion at a time."""
+    waiting = list(roots)
+    seen: set[int] = set()
+    while waiting:
+        part = waiting.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        if len(seen) % PORTION == 0:
+            time.sleep(0.0005)
+        yield part
+        waiting += [each for each in list(getattr(part, "_modules", {}).values()) if each is not None]
 
 
 def _parameters(optimizers: list[object]) -> Iterator[object]:

@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from types import FrameType, ModuleType
 
+from .code_sites import Stacks, sites_on, user_stack
 from .loader import LoaderWatch
 
 DEEPEST = 200
@@ -32,13 +33,14 @@ def sample(
     """Sample one thread's stack for a while."""
     foreign = foreign_folders(torch)
     places: Counter[Place] = Counter()
+    stacks: Stacks = Counter()
     looked = empty = 0
     end = time.monotonic() + for_s
     interval = Interval()
     interval.shorten()
     try:
         while time.monotonic() < end:
-            place = look(ident, foreign)
+            place = look(ident, foreign, stacks)
             if place is None:
                 break
             places[place] += 1
@@ -56,13 +58,18 @@ def sample(
             for (where, phase, in_loader), count in places.most_common(50)
         ],
         "queue_empty_share": empty / looked if looked else None,
+        "code": sites_on(stacks, foreign),
     }
 
 
-def look(ident: int, foreign: tuple[str, ...]) -> Place | None:
+def look(ident: int, foreign: tuple[str, ...], stacks: Stacks | None = None) -> Place | None:
     """Where the thread stands now; None where it is gone. Holds on to no frame: it keeps tensors alive."""
     frame = sys._current_frames().get(ident)
-    return None if frame is None else place_of(frame, foreign)
+    if frame is None:
+        return None
+    if stacks is not None:
+        stacks.update(set(user_stack(frame, foreign)))
+    return place_of(frame, foreign)
 
 
 class Interval:

@@ -21,6 +21,7 @@ from .loop import Loop
 from .task import Boundary
 
 SLOW_STEP_NS = 50_000_000  # from here on a plain step's phase hooks weigh nothing
+LONG_STEP_NS = 200_000_000  # from here on neither does what the mode does for the first time
 PAUSE_NS = 3_000_000  # of calibration, after which the next step comes first
 COUNT_TRIES = 3
 MOST_TRIES = 4  # as many times the steps asked for, then it abstains
@@ -43,7 +44,7 @@ class TraceTask:
     def __init__(self, loop: Loop, steps: int, emit: Callable[[dict[str, object]], None]) -> None:
         self._loop = loop
         self._torch: ModuleType = loop.torch
-        self._wanted = steps + 1  # the first is dropped
+        self._steps = steps
         self._emit = emit
         self._mode: tracing.TimingMode | None = None
         self._stuck: tracing.TimingMode | None = None
@@ -80,6 +81,7 @@ class TraceTask:
         elif self._calibrating(boundary):
             return 1
         else:
+            self._results.dropped = int(boundary.last_step_ns < LONG_STEP_NS)
             self._began_ns = perf_counter_ns()
             self._delay_ns = run_delay_ns(self._loop.train_tid)
         done = len(self._results.traced) >= self._wanted and self._results.has_plain
@@ -94,6 +96,10 @@ class TraceTask:
             raise Abstained("too few ordinary steps: evaluations, skipped updates or changes in between")
         self._begin_step(boundary, last=done)
         return 1
+
+    @property
+    def _wanted(self) -> int:
+        return self._steps + self._results.dropped
 
     def _worth_more(self) -> bool:
         """Steps vary, and more of them would make their median surer."""

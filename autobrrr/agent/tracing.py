@@ -138,6 +138,7 @@ class Results:
 
     def __init__(self) -> None:
         self.floors = Floors()
+        self.dropped = 1  # traced steps at the beginning, in which the mode does much for the first time
         self.op_cost_ns: int | None = None
         self.traced: list[tuple[TimingMode, int]] = []
         self.counted: TimingMode | None = None
@@ -161,7 +162,7 @@ class Results:
     @property
     def steady(self) -> bool:
         """Steps, and the kernels in them, vary little from one to the next."""
-        plain, kernels = self._untraced_ns, self._kernels_ns[1:]
+        plain, kernels = self._untraced_ns, self._kernels_ns[self.dropped :]
         usual = median(plain)
         return _width(plain) <= EVEN_STEPS * usual and _width(kernels) <= EVEN_KERNELS * usual
 
@@ -188,9 +189,9 @@ class Results:
         return sum(max(0, spent - floor(op)) for op, spent in zip(mode.ops, mode.spent, strict=True))
 
     def record(self, *, run_delay_share: float | None) -> dict[str, object]:
-        """The payload of `traced`; the first traced step is dropped."""
-        steps = self.traced[1:] or self.traced
-        kernel_ns = self._kernels_ns[1:] or self._kernels_ns
+        """The payload of `traced`."""
+        steps = self.traced[self.dropped :] or self.traced
+        kernel_ns = self._kernels_ns[self.dropped :] or self._kernels_ns
         # One step in which the thread had to wait for a CPU would fill the tables below.
         usual_ns = 1.5 * median(kernel_ns)
         quiet = [mode for (mode, _), own in zip(steps, kernel_ns, strict=True) if own <= usual_ns]

@@ -13,6 +13,7 @@ import marshal
 import os
 import subprocess
 import tempfile
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,6 +59,8 @@ def first(folder, mapped, extra):
 """
 
 Entry = tuple[str, bool, bytes]
+
+_parsing = threading.Lock()  # CPython 3.11 counts the depth of its parser for all threads together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +114,9 @@ def imported(name: str, is_package: bool, text: str, known: dict[str, tuple[bool
     """Modules among `known` that a module needs when it runs: its package, its relative imports."""
     parts = name.split(".")
     needed = [".".join(parts[:depth]) for depth in range(1, len(parts))]
-    for node in _run_at_import(ast.parse(text)):
+    with _parsing:
+        tree = ast.parse(text)
+    for node in _run_at_import(tree):
         if not isinstance(node, ast.ImportFrom) or node.level == 0:
             continue
         base = parts if is_package else parts[:-1]

@@ -7,6 +7,7 @@ msgspec structs, frozen. Field names are the JSON names (`class_` is written `cl
 from autobrrr.records.agent import (
     AgentCost,
     Anatomy,
+    CodeSite,
     FrameCount,
     FrameSamples,
     JobFacts,
@@ -53,6 +54,7 @@ __all__ = [
     "BatchPoint",
     "BatchProbe",
     "Check",
+    "CodeSite",
     "Confidence",
     "Cost",
     "Diagnosis",

@@ -42,6 +42,8 @@ class Anatomy(Record, frozen=True, kw_only=True):
     loader_prefetch: int | None
     notes: list[str] = []
     train_tid: int | None = None  # thread that trains, as the target sees it; None: no step seen yet
+    attention: list[str] = []  # where modules write attention out: "model.py:31 forward"
+    uneven: list[str] = []  # weights with a side that is no multiple of 8: "head.weight 768x50257"
 
 
 class OpTime(Record, frozen=True, kw_only=True):
@@ -125,12 +127,21 @@ class FrameCount(Record, frozen=True, kw_only=True):
     samples: int
 
 
+class CodeSite(Record, frozen=True, kw_only=True):
+    """A place in the job's own code that an edit might speed up."""
+
+    what: str  # "reads back", "copies", "updates", "attention", "synchronises by hand"
+    where: str  # "train.py:31 main"
+    samples: int = 0  # of those taken, so many stood there
+
+
 class FrameSamples(Record, frozen=True, kw_only=True):
     """Stacks of the training thread, sampled by the agent's thread (event `frames`)."""
 
     samples: int
     places: list[FrameCount]
     queue_empty_share: float | None = None  # prefetch queue empty when looked at; None: no workers
+    code: list[CodeSite] = []  # in the code that was on the stack
 
 
 class WindowOp(Record, frozen=True, kw_only=True):

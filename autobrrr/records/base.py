@@ -22,7 +22,7 @@ Regime = Literal[
 ]
 Confidence = Literal["high", "low"]
 ExactnessClass = Literal["bitwise", "rounding", "stream", "changes-training"]
-Reach = Literal["live", "next_epoch", "relaunch"]
+Reach = Literal["live", "next_epoch", "relaunch", "edit"]  # edit: of the script, by its author
 AttachMethod = Literal["preload", "remote_exec", "ptrace", "outside"]
 
 

@@ -137,7 +137,7 @@ class Course:
                 return
             began = time.perf_counter_ns()
             best = self.search.best
-            rule = CANDIDATE if best is None else replace(CANDIDATE, beaten=best.value)
+            rule = CANDIDATE if best is None else replace(CANDIDATE, beaten=best.sure)
             met, ending = self._meet(point, rule)
             result = self._judged(point, met, ending)
             self.search.tell(result)
@@ -190,7 +190,9 @@ class Course:
     def _judged(self, point: Point, met: Duel | None, ending: Ending | None) -> Result:
         if met is not None and met.interval is not None:
             why = percent(met.interval) + (", no better than the best so far" if met.pruned else "")
-            return Result(point=point, value=met.interval.mean, kind="measured", why=why)
+            return Result(
+                point=point, value=met.interval.mean, kind="measured", why=why, low=met.interval.low
+            )
         if ending is None:
             return Result(point=point, value=None, kind="too_short", why="too few steps to measure")
         if ending.kind == "oom" and self._reserved:

@@ -37,8 +37,9 @@ class Rule:
 
     Attributes:
         budget_ns: At most so long, once there is an interval.
-        half: Sure enough: half of the interval is no more (log-ratio), or a quarter of the gain.
-        beaten: Below it a candidate is given up: no better than the best so far.
+        half: Sure enough: half of the interval is no more (log-ratio), or a tenth of the gain; a quarter of it
+            for a loss.
+        beaten: Below it a candidate is given up: it can't be better than the best so far surely is.
     """
 
     budget_ns: int
@@ -93,7 +94,7 @@ def duel(
         if len(values) >= FEWEST_PAIRS and interval is not None:
             pruned = rule.beaten is not None and interval.high < rule.beaten
             half = (interval.high - interval.low) / 2
-            if pruned or half <= max(rule.half, abs(interval.mean) / 4):
+            if pruned or half <= max(rule.half, interval.mean / 10, -interval.mean / 4):
                 break
         sure = interval is not None and len(values) >= FEWEST_PAIRS
         if spent > rule.budget_ns and (sure or spent > max(3 * rule.budget_ns, longest_ns)):

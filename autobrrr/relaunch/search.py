@@ -36,12 +36,21 @@ OUT_OF_MEMORY = "out of memory"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What a trial found: `value` is the log of the speed-up, None where it could not be measured."""
+    """What a trial found: `value` is the log of the speed-up, None where it could not be measured.
+
+    `low` is the lower bound of its interval; None: as good as the value.
+    """
 
     point: Point
     value: float | None
     kind: str
     why: str = ""
+    low: float | None = None
+
+    @property
+    def sure(self) -> float | None:
+        """The log of the speed-up that it has at least."""
+        return self.value if self.low is None else self.low
 
 
 class Search:
@@ -78,6 +87,11 @@ class Search:
         first = [point for point in seeds if point in self._points]
         self._queue = list(dict.fromkeys([*first, *(self._points if self.exhaustive else ())]))
 
+    def prefer(self, points: Sequence[Point]) -> None:
+        """Try these first, in this order."""
+        first = [point for point in points if point in self._points]
+        self._queue = list(dict.fromkeys([*first, *self._queue]))
+
     def ask(self) -> Point | None:
         """The next point; None when enough were tried or no better one is likely."""
         if len(self.results) >= self.most or self._is_quiet():
@@ -106,6 +120,7 @@ class Search:
         trial.set_user_attr("point", self._space.label(result.point))
         trial.set_user_attr("kind", result.kind)
         trial.set_user_attr("why", result.why)
+        trial.set_user_attr("low", result.low)
         value = result.value
         if value is None and result.kind == "oom":
             # Infeasible, and never attractive: as bad as the worst that could be measured.
@@ -118,8 +133,9 @@ class Search:
 
     @property
     def best(self) -> Result | None:
+        """The point whose lower bound is highest: a high mean of a wide interval is luck."""
         measured = [result for result in self.results if result.value is not None]
-        return max(measured, key=lambda result: result.value or 0.0, default=None)
+        return max(measured, key=lambda result: result.sure or 0.0, default=None)
 
     def _is_quiet(self) -> bool:
         if self.exhaustive:
@@ -278,4 +294,5 @@ def _result(trial: FrozenTrial, space: Space) -> Result | None:
         return None
     kind = str(trial.user_attrs["kind"])
     value = trial.value if kind == "measured" else None
-    return Result(point=point, value=value, kind=kind, why=str(trial.user_attrs.get("why", "")))
+    low = trial.user_attrs.get("low") if kind == "measured" else None
+    return Result(point=point, value=value, kind=kind, why=str(trial.user_attrs.get("why", "")), low=low)

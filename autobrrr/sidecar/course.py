@@ -18,6 +18,8 @@ ANATOMY_NS = 20 * SECOND_NS  # once steps come
 STAGE_NS = 30 * SECOND_NS  # or so many steps, before an answer is no longer waited for
 STAGE_STEPS = 60
 TRACED_STEPS = 6
+LONG_STEP_NS = 200_000_000  # from here on so many would keep the first verdict waiting:
+TRACED_LONG_STEPS = 3
 WINDOW_STEPS = 4
 NOTICEABLE = 0.15  # share of the step from which on stacks are worth sampling
 FRAMES_MS = 1500
@@ -90,7 +92,9 @@ class Course:
             return
         known = self._findings.anatomy is not None or now_ns - self._first_step_ns > ANATOMY_NS
         self.activity = "measuring steps" if known else "finding out how the loop is built"
-        if known and window.count >= FEW_STEPS:
+        # Long steps are traced while the loop's pattern settles: what comes too early is dropped there.
+        steps = window.seen if window.last_ns > LONG_STEP_NS else window.count
+        if known and steps >= FEW_STEPS:
             self._trace(now_ns)
 
     def _trace(self, now_ns: int) -> None:
@@ -103,9 +107,10 @@ class Course:
             self._profile(now_ns)
             return
         self._traced_before = findings.traced
-        self._traced_median_ns = findings.window.stats.median
-        self._enter(State.TRACING, now_ns, f"tracing {TRACED_STEPS} steps")
-        self._agent.command("trace", self._trace_replied, steps=TRACED_STEPS)
+        long = findings.window.last_ns > LONG_STEP_NS and not self._retraces
+        steps = TRACED_LONG_STEPS if long else TRACED_STEPS
+        self._enter(State.TRACING, now_ns, f"tracing {steps} steps")
+        self._agent.command("trace", self._trace_replied, steps=steps)
 
     def _trace_replied(self, reply: Fields) -> None:
         if self.state is State.TRACING and reply.get("ok") is not True:
@@ -116,6 +121,7 @@ class Course:
         if findings.traced is self._traced_before and self._late(now_ns):
             findings.traced = TracedSteps(status="abstained", why="the traced steps did not come in time")
         if findings.traced is not self._traced_before:
+            self._traced_median_ns = findings.window.median_ns
             self._profile(now_ns)
 
     def _profile(self, now_ns: int) -> None:

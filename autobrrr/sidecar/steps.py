@@ -29,6 +29,7 @@ class StepWindow:
         self._arm: int | None = None
         self.seen = 0  # all records, representative or not
         self.last_end_ns: int | None = None  # of the last step of any kind
+        self.last_ns = 0  # duration of the last step of any kind
         self.longest_ns = 0
 
     def add(self, records: Records) -> None:
@@ -37,6 +38,7 @@ class StepWindow:
             return
         self.seen += len(records)
         self.last_end_ns = int(records["end_ns"][-1])
+        self.last_ns = int(records["end_ns"][-1] - records["start_ns"][-1])
         self.longest_ns = max(self.longest_ns, int((records["end_ns"] - records["start_ns"]).max()))
         arm = int(records["arm"][-1])
         if arm != self._arm:

@@ -76,11 +76,11 @@ def test_a_signal_abstains_where_the_agent_did(name: str) -> None:
         assert "not repeatable" in reading.note
 
 
-@pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(measured=diagnosis_any.absurd())
-def test_a_signal_never_fails_on_absurd_values(name: str, measured: Measurements) -> None:
-    assert_well_formed(name, SIGNALS[name](measured))
+def test_a_signal_never_fails_on_absurd_values(measured: Measurements) -> None:
+    for name, signal in SIGNALS.items():
+        assert_well_formed(name, signal(measured))
 
 
 def test_every_signal_is_explained_and_in_the_table_of_agreement_or_names_nothing() -> None:

@@ -263,6 +263,28 @@ train_until(ended)
         running.output()
 
 
+def test_what_is_asked_for_at_a_task_s_result_is_not_refused_as_busy(tmp_path: Path) -> None:
+    rest = """
+from autobrrr.agent import traced
+finish = traced.TraceTask._finish
+def dawdles(task):
+    finish(task)  # the event is out, and the task not yet over
+    time.sleep(0.2)
+traced.TraceTask._finish = dawdles
+ended = agent_job.begin()
+train_until(ended)
+"""
+    with job(tmp_path, rest) as running:
+        peer = running.peer()
+        peer.wait_steps(20)
+        assert peer.ask("trace", steps=3)["ok"]
+        assert peer.event("traced")["traced"]["status"] == "ok"
+        assert peer.ask("trace", steps=3) == {"v": 1, "reply": 2, "ok": True}
+        assert peer.event("traced")["traced"]["status"] == "ok"
+        assert peer.ask("detach", keep=False)["left"] == []
+        running.output()
+
+
 FORK = """
 ended = agent_job.begin()
 for _ in range(60): step()

@@ -6,6 +6,8 @@ import json
 import marshal
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,30 @@ FOUND = dict.fromkeys(("agent", "agent.a", "agent.b", "remedies", "remedies.c"),
 )
 def test_what_a_module_needs_when_it_is_imported(text: str, needed: list[str]) -> None:
     assert bundle.imported("agent.a", False, text, FOUND) == needed
+
+
+def test_two_threads_never_parse_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    parse, inside, met = bundle.ast.parse, threading.Semaphore(1), threading.Barrier(2)
+
+    def one_at_a_time(text: str) -> object:
+        assert inside.acquire(blocking=False), "another thread is parsing"
+        try:
+            return parse(text)
+        finally:
+            inside.release()
+
+    def make(_: int) -> int:
+        met.wait()
+        return len(bundle.entries())
+
+    monkeypatch.setattr(bundle.ast, "parse", one_at_a_time)
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            assert len(set(pool.map(make, range(2)))) == 1
+    finally:
+        sys.setswitchinterval(usual)
 
 
 def test_every_module_stands_after_those_that_it_needs() -> None:

@@ -134,3 +134,17 @@ def test_a_journal_that_can_t_be_read_is_set_aside(tmp_path: Path) -> None:
 
 def test_the_number_of_trials_is_kept() -> None:
     assert len(run(Search(SMALL, trials=3), measured)) == 3
+
+
+def test_a_solid_gain_wins_over_a_higher_one_that_may_be_luck(tmp_path: Path) -> None:
+    lucky, solid = SMALL.points()[:2]
+    file = study_file(tmp_path, ["python"], tmp_path, SMALL)
+    search = Search(SMALL, journal=file)
+    results = {
+        lucky: Result(point=lucky, value=0.5, low=-0.1, kind="measured"),
+        solid: Result(point=solid, value=0.3, low=0.28, kind="measured"),
+    }
+    run(search, results.__getitem__, most=2)
+    assert search.best == results[solid]
+    again = Search(SMALL, journal=file)
+    assert again.best == results[solid]

@@ -114,6 +114,26 @@ def test_it_waits_for_steps_and_anatomy_before_it_traces(stage: Stage) -> None:
     assert stage.agent.commands[-1] == ("trace", {"steps": 6})
 
 
+def test_few_long_steps_are_traced_at_once_and_more_where_doubt_remains(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, StepModel(step_ns=SECOND_NS // 2)).enter()
+    stage.event("anatomy", anatomy())
+    assert stage.run(3, flags=ring.SETTLING) is State.WATCHING
+    assert stage.run(1, flags=ring.SETTLING) is State.TRACING
+    assert stage.agent.commands[-1] == ("trace", {"steps": 3})
+    stage.agent.answer("trace", ok=False, why="the job is being profiled")
+    stage.run(2)
+    stage.agent.answer("probe", ok=False, why="busy")
+    assert stage.run(2) is State.JUDGED
+    assert stage.run(2, seconds=6) is State.TRACING
+    assert stage.agent.commands[-1] == ("trace", {"steps": 6})
+
+
+def test_short_steps_that_settle_are_not_traced_yet(stage: Stage) -> None:
+    stage.enter()
+    stage.event("anatomy", anatomy())
+    assert stage.run(9, flags=ring.SETTLING) is State.WATCHING
+
+
 def test_a_loop_whose_anatomy_never_comes_is_traced_all_the_same(stage: Stage) -> None:
     stage.enter()
     stage.run(20)
