@@ -30,7 +30,7 @@ from autobrrr.answers import (
 from autobrrr.errors import AutobrrrError, TargetGone
 from autobrrr.records import Diagnosis, Trial, TuneProgress, Tuning
 from autobrrr.sidecar.endpoint import connect, find_target, is_alive
-from autobrrr.sidecar.options import Probing, SessionOptions
+from autobrrr.sidecar.options import Probing, SessionOptions, Sweep
 from autobrrr.sidecar.start import error_from, start
 from autobrrr.sidecar.wire import TooSlow, Wire
 
@@ -125,6 +125,10 @@ class Client:
     def window(self) -> None:
         """Have a few steps run under the profiler."""
         self._ask("window")
+
+    def sweep(self, along: Sweep) -> None:
+        """Have a step replayed at other sizes of its data, once all else is measured."""
+        self._ask("sweep", along=along)
 
     def begin_tuning(
         self, *, for_s: float | None = None, only: Sequence[str] | None = None, allow: str | None = None

@@ -15,6 +15,7 @@ from types import ModuleType
 from ..remedies.registry import Refused
 from . import cost, frames
 from .anatomy import read_anatomy
+from .collective_waits import CollectiveTask
 from .facts import job_facts
 from .levers import Applied, Levers
 from .link import Link, Lost
@@ -31,7 +32,8 @@ LINK_LOST_PATIENCE_S = 1.0
 DETACH_PATIENCE_S = 20.0
 MOST_WINDOW_STEPS = 16
 Reply = dict[str, object]
-_RESULT_OF = {TraceTask.name: "traced", WindowTask.name: "window"}  # the event that ends a task
+RESULTS = ("traced", "probed", "window", "collectives")  # the events that end a task
+_RESULT_OF = {TraceTask.name: "traced", WindowTask.name: "window", CollectiveTask.name: "collectives"}
 
 
 class Agent:
@@ -60,6 +62,7 @@ class Agent:
             "trace": self._do_trace,
             "probe": self._do_probe,
             "window": self._do_window,
+            "collectives": self._do_collectives,
             "frames": self._do_frames,
             "apply": self._do_apply,
             "undo": self._do_undo,
@@ -219,6 +222,12 @@ class Agent:
         self._begin(WindowTask(self._loop, min(steps, MOST_WINDOW_STEPS), shapes, self._emit))
         return {}
 
+    def _do_collectives(self, command: Mapping[str, object]) -> Reply:
+        if self._readonly:
+            raise Refused("the session is read-only")
+        self._begin(CollectiveTask(self._loop, _whole(command, "steps", 8), self._emit))
+        return {}
+
     def _begin(self, task: Task) -> None:
         if self._loop.task is not None:
             raise Refused(f"busy with {self._loop.task.name}")
@@ -337,7 +346,7 @@ class Agent:
 
 def _is_result(event: Mapping[str, object]) -> bool:
     """Whether it is the last that a measuring task has to say."""
-    return event.get("event") in ("traced", "probed", "window") or "finish" in event or "task_failed" in event
+    return event.get("event") in RESULTS or "finish" in event or "task_failed" in event
 
 
 def _whole(command: Mapping[str, object], name: str, default: int) -> int:

@@ -39,7 +39,7 @@ def read_anatomy(loop: Loop) -> dict[str, object]:
         "parameter_tensors": tensors if optimizers else None,
         "parameter_bytes": size if optimizers else None,
         "state_bytes": state_size if optimizers else None,
-        "backwards_per_step": loop.phases.backwards if loop.sampled_steps else None,
+        "backwards_per_step": loop.last_backwards if loop.sampled_steps else None,
         "roots": [type(root).__name__ for root in job.roots],
         "compiled": loop.check.compiled(job.roots),
         "loader_workers": loop.loader.workers,
@@ -58,9 +58,12 @@ def _forwards(roots: list[object], foreign: tuple[str, ...]) -> list[CodeType]:
         kind = type(part)
         if kind not in found:
             code = getattr(getattr(kind, "forward", None), "__code__", None)
-            own = isinstance(code, CodeType) and "/site-packages/" not in code.co_filename
-            found[kind] = code if own and not code.co_filename.startswith(foreign) else None
+            found[kind] = code if isinstance(code, CodeType) and _is_own(code, foreign) else None
     return [code for code in dict.fromkeys(found.values()) if code is not None]
+
+
+def _is_own(code: CodeType, foreign: tuple[str, ...]) -> bool:
+    return "/site-packages/" not in code.co_filename and not code.co_filename.startswith(foreign)
 
 
 def _uneven(roots: list[object]) -> list[str]:

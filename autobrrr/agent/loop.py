@@ -73,6 +73,7 @@ class Loop:
         self.boundary_ns = 0  # own work at slow boundaries
         self.task_ns = 0  # of it, measuring tasks: each runs for some steps and is over
         self.sampled_steps = 0
+        self.last_backwards = 0  # in the last sampled step
         self.step_ns = 0  # mean of the last stretch
         self.task: Task | None = None
         self._unfinished: Task | None = None  # cancelled, but the training thread has a part in it
@@ -407,6 +408,7 @@ class Loop:
         self.sampled_steps += 1
         self._sampled = False
         forward_ns, backwards = fields[2], fields[5]
+        self.last_backwards = backwards
         self.last_phases = self._sampling.by_name
         if backwards and not forward_ns and self._search is None and self._searches_left:
             self._begin_search()

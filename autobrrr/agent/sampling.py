@@ -9,8 +9,8 @@ import resource
 import sys
 from types import ModuleType
 
+from .device_loss import DeviceLoss
 from .garbage import GarbageClock
-from .loss import loss_finite
 from .phases import NAMES, PhaseClock
 
 
@@ -21,6 +21,7 @@ class Sampling:
         self._phases = phases
         self._faults = 0
         self._garbage = GarbageClock()
+        self._loss = DeviceLoss(torch)
         self.by_name: dict[str, int] = {}
 
     def begin(self, now: int) -> None:
@@ -55,7 +56,7 @@ class Sampling:
             allocated,
             reserved,
             garbage_ns,
-            loss_finite(loss),
+            self._loss.finite(loss),
         )
 
     def take_off(self) -> None:

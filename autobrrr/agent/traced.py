@@ -9,6 +9,7 @@ where it can't be left it lets everything through until it can.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter_ns
@@ -16,6 +17,7 @@ from types import ModuleType
 
 from . import ring, tracing
 from .floors import Meter
+from .foreign_load import ForeignLoad
 from .job import Job
 from .loop import Loop
 from .task import Boundary
@@ -56,6 +58,7 @@ class TraceTask:
         self._meter: Meter | None = None
         self._delay_ns = 0
         self._began_ns = 0
+        self._foreign: ForeignLoad | None = None
 
     def at_boundary(self, boundary: Boundary) -> int | None:
         """Ends what the last step was, begins what the next one is."""
@@ -84,6 +87,8 @@ class TraceTask:
             self._results.dropped = int(boundary.last_step_ns < LONG_STEP_NS)
             self._began_ns = perf_counter_ns()
             self._delay_ns = run_delay_ns(self._loop.train_tid)
+            if self._torch.get_num_threads() > len(os.sched_getaffinity(0)):
+                self._foreign = ForeignLoad()
         done = len(self._results.traced) >= self._wanted and self._results.has_plain
         self._tries += 1
         if done and self._worth_more():
@@ -197,7 +202,9 @@ class TraceTask:
         wall = perf_counter_ns() - self._began_ns
         delay = run_delay_ns(self._loop.train_tid)
         share = (delay - self._delay_ns) / wall if delay >= 0 and self._delay_ns >= 0 and wall > 0 else None
-        self._emit({"event": "traced", "traced": self._results.record(run_delay_share=share)})
+        traced = self._results.record(run_delay_share=share)
+        traced["foreign_cores"] = self._foreign.cores() if self._foreign is not None else None
+        self._emit({"event": "traced", "traced": traced})
 
 
 def other_device(job: Job) -> str | None:

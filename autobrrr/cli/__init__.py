@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ from collections.abc import Sequence
 
 from autobrrr import __version__
 from autobrrr.errors import EXIT_FAILED, EXIT_INTERRUPTED, AutobrrrError
+from autobrrr.readable import readable
 
 VERBS = {
     "attach": "go into a running job, show its state and its regime live",
@@ -37,6 +39,9 @@ VERBS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # bars and names are no reason to fail on a plain terminal
+            stream.reconfigure(errors="replace")
     words = list(sys.argv[1:] if argv is None else argv)
     parser = argparse.ArgumentParser(
         prog="autobrrr",
@@ -75,6 +80,6 @@ def complain(error: AutobrrrError, as_json: bool) -> int:
             {"schema": 1, "error": error.message, "hint": error.hint, "exit_code": error.exit_code}
         )
     else:
-        line = f"autobrrr: {error.message}" + (f" | {error.hint}" if error.hint else "")
+        line = readable(f"autobrrr: {error.message}" + (f" | {error.hint}" if error.hint else ""))
     print(line, file=sys.stderr)
     return error.exit_code

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from autobrrr.cli.output_file import check_place
 from autobrrr.errors import UsageError
 
 if TYPE_CHECKING:  # numpy and msgspec are not for --help
@@ -46,8 +47,8 @@ def run(args: argparse.Namespace) -> int:
             "--perfetto reads its input twice, and standard input can't be wound back", "use a file"
         )
     for target in (args.html, args.perfetto):
-        if target and not Path(target).absolute().parent.is_dir():
-            raise UsageError(f"there is no folder for {target}", "create it first")
+        if target:
+            check_place(target)
     watchers = _Watchers(page=bool(args.html), lanes=bool(args.perfetto))
     many = len(sources) > 1
     analysis = analyse(sources, watchers.see if watchers.wanted else None, _say if many else _nothing)

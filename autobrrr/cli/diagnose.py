@@ -9,11 +9,12 @@ import argparse
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import get_args
 
 import msgspec
 
 from autobrrr.cli.durations import duration_s
-from autobrrr.cli.machine_peaks import likely_threads, make_sure_of_peaks
+from autobrrr.cli.machine_peaks import likely_threads, make_sure_of_peaks, threads_at_once
 from autobrrr.cli.target import (
     add_target,
     narrate,
@@ -23,16 +24,17 @@ from autobrrr.cli.target import (
     wanted_probing,
 )
 from autobrrr.client import Client, join_or_start
-from autobrrr.errors import EXIT_DONE, AutobrrrError, TargetGone, UsageError
+from autobrrr.errors import EXIT_DONE, AutobrrrError, TargetGone
 from autobrrr.records import Diagnosis, to_json
+from autobrrr.report.sweep import sweep_text
 from autobrrr.report.text import verdict_text
 from autobrrr.report.window import window_text
+from autobrrr.sidecar.options import Sweep
 
 DEFAULT_S = 15.0
 DEFAULT_STEPS = 50
 STILL_S = 60.0  # without a single step, nothing more will be known
 EVERY_S = 0.25
-LATER = "is not built yet"
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -44,16 +46,18 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--window", action="store_true", help="profile a few steps too: training stalls for a moment"
     )
-    parser.add_argument("--sweep", metavar="batch|length|width", help="step time against a size (later)")
+    parser.add_argument(
+        "--sweep",
+        choices=get_args(Sweep),
+        help="replay a step at other sizes of its data too: batch, length or width",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     pid = one_pid(args)
-    if args.sweep:
-        raise UsageError(f"--sweep {LATER}", "diagnose without it")
     options = session_options(args)
     if not (options.readonly or options.outside):
-        make_sure_of_peaks(likely_threads(pid))
+        make_sure_of_peaks(threads_at_once(pid, likely_threads(pid)))
     with join_or_start(pid, options, on_wait=narrate) as client:
         try:
             if client.started:
@@ -63,7 +67,10 @@ def run(args: argparse.Namespace) -> int:
                 client.diagnose(wanted_probing(args) if args.probe or args.no_probe else None)
             if args.window:
                 client.window()
-            found = _wait_for_verdict(client, Patience(for_s=args.for_s, window=args.window))
+            if args.sweep:
+                client.sweep(args.sweep)
+            patience = Patience(for_s=args.for_s, window=args.window, sweep=bool(args.sweep))
+            found = _wait_for_verdict(client, patience)
         finally:
             if client.started and client.ending is None:
                 left = client.detach().left
@@ -76,6 +83,8 @@ def run(args: argparse.Namespace) -> int:
         print(verdict_text(found))
         if args.window and found.window is not None:
             print(window_text(found.window))
+        if args.sweep and found.sweep is not None:
+            print(sweep_text(found.sweep))
     return EXIT_DONE
 
 
@@ -88,6 +97,7 @@ class Patience:
 
     for_s: float | None = None
     window: bool = False  # what was asked for is not there before a profiler window is
+    sweep: bool = False  # ... or a sweep
     clock_s: Callable[[], float] = time.monotonic
     began_s: float = field(init=False)
     moved_s: float = field(init=False)
@@ -101,14 +111,15 @@ class Patience:
         now_s = self.clock_s()
         if (snapshot.steps or 0) > self.steps:
             self.steps, self.moved_s = snapshot.steps or 0, now_s
-        asked_for = not self.window or snapshot.window is not None
+        swept = not self.sweep or snapshot.sweep is not None
+        asked_for = swept and (not self.window or snapshot.window is not None)
         if (snapshot.confidence == "high" and asked_for) or snapshot.final:
             return True
         spent_s = now_s - self.began_s
         if self.for_s is not None:
             return spent_s >= self.for_s
         stuck = now_s - self.moved_s > STILL_S
-        return stuck or (spent_s >= DEFAULT_S and self.steps >= DEFAULT_STEPS)
+        return stuck or (swept and spent_s >= DEFAULT_S and self.steps >= DEFAULT_STEPS)
 
 
 def _wait_for_verdict(client: Client, patience: Patience) -> Diagnosis:
@@ -117,7 +128,7 @@ def _wait_for_verdict(client: Client, patience: Patience) -> Diagnosis:
     for snapshot in client.snapshots(every_s=EVERY_S):
         if not threads_known and snapshot.job is not None and snapshot.job.threads:
             threads_known = True
-            make_sure_of_peaks(snapshot.job.threads)
+            make_sure_of_peaks(threads_at_once(snapshot.pid, snapshot.job.threads))
         if patience.is_over(snapshot):
             return snapshot
         if snapshot.activity != told:

@@ -12,6 +12,7 @@ import msgspec
 
 from autobrrr import paths
 from autobrrr.attach import processes
+from autobrrr.readable import readable
 from autobrrr.records import SCHEMA, JobLine
 
 
@@ -42,7 +43,7 @@ def table(lines: list[JobLine]) -> str:
     for line in lines:
         state = "attached" if line.attached else "ready" if line.attachable else f"no: {line.why}"
         rank = "" if line.rank is None else str(line.rank)
-        rows.append((str(line.pid), rank, line.torch or "?", state, line.script or "?"))
+        rows.append((str(line.pid), rank, line.torch or "?", readable(state), readable(line.script or "?")))
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows

@@ -1,16 +1,16 @@
 """Peaks of this machine for a job's verdict: asked of the cache, measured once where it has none.
 
-A measurement takes a second or two of as many cores as the job has threads, so it runs before
-attaching; a job that sets its threads in its code shows them only afterwards.
+A measurement takes a second or two of as many cores as the job has threads (no more than it has CPUs), so
+it runs before attaching; a job that sets its threads in its code shows them only afterwards.
 """
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from autobrrr import paths
 from autobrrr.cli.target import narrate
+from autobrrr.device.proc import usable_cpus
 
 VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 PROC = Path("/proc")
@@ -26,10 +26,13 @@ def likely_threads(pid: int, proc: Path = PROC) -> int | None:
     for name in VARIABLES:
         if given.get(name, "").isdecimal() and int(given[name]) > 0:
             return int(given[name])
-    try:
-        return len(os.sched_getaffinity(pid))
-    except OSError:
-        return None
+    return usable_cpus(pid)
+
+
+def threads_at_once(pid: int, threads: int | None) -> int | None:
+    """Of so many threads of a process, those that have a CPU each."""
+    cpus = usable_cpus(pid)
+    return threads if threads is None or cpus is None else min(threads, cpus)
 
 
 def make_sure_of_peaks(threads: int | None, cache: Path | None = None) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from autobrrr import recipe
 from autobrrr.errors import EXIT_DONE, UsageError
 from autobrrr.recipe.schema import json_schema, template
+from autobrrr.remedies.catalog import REGISTRY
 
 
 def run(args: argparse.Namespace) -> int:
@@ -33,16 +34,17 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _list(*, as_json: bool) -> None:
-    lines = []
+    lines, shown = [], []
     for name, file in recipe.shipped().items():
         found = recipe.load(file)
         remedies = [chosen.name for chosen in found.remedies]
-        lines.append({"name": name, "description": found.description, "remedies": remedies})
-    if as_json:
-        print(json.dumps({"schema": 1, "recipes": lines}))
-        return
-    for line in lines:
-        print(f"{line['name']:<24}{line['description'] or ''}")
+        unproven = [each for each in remedies if REGISTRY[each].unproven]
+        lines.append(
+            {"name": name, "description": found.description, "remedies": remedies, "unproven": unproven}
+        )
+        doubt = f" (unproven: {', '.join(unproven)})" if unproven else ""
+        shown.append(f"{name:<24}{found.description or ''}{doubt}")
+    print(json.dumps({"schema": 1, "recipes": lines}) if as_json else "\n".join(shown))
 
 
 def _text(name: str) -> str:

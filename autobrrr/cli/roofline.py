@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from pathlib import Path
 
 from autobrrr import paths
+from autobrrr.cli.output_file import check_place
 from autobrrr.errors import EXIT_DONE, UsageError
 
 DEVICE = re.compile(r"cpu|cuda(:\d+)?")
@@ -39,9 +41,14 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"no device is named {device}", "cpu, cuda or cuda:1")
     if args.threads is not None and args.threads < 1:
         raise UsageError("--threads takes a number from 1 up", "leave it out for all cores")
-    if args.html and not Path(args.html).absolute().parent.is_dir():
-        raise UsageError(f"there is no folder for {args.html}", "create it first")
+    if args.html:
+        check_place(args.html)
     machine = read_machine()
+    most = max(machine.cores, len(os.sched_getaffinity(0)))
+    if args.threads is not None and args.threads > most:
+        raise UsageError(
+            f"--threads {args.threads}: this machine gives us {most}", "leave it out for all cores"
+        )
     wish = Wish(device=device, threads=args.threads or machine.cores, flame=args.flame, again=args.again)
     progress = _Progress()
     try:

@@ -11,6 +11,7 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from socket import create_server
 from typing import TYPE_CHECKING
 
 from autobrrr.answers import Ended, Explained
@@ -124,7 +125,11 @@ def serve(words: Sequence[str], port: int) -> int:
         raise UsageError("--web needs textual-serve", "pip install 'autobrrr[web]'")
     if not 0 < port < 65536:
         raise UsageError(f"--web {port}: no such port", "a number from 1 to 65535")
-    from autobrrr_tui.serving import LocalServer
+    from autobrrr_tui.serving import HOST, LocalServer
 
+    try:
+        create_server((HOST, port)).close()
+    except OSError as error:
+        raise UsageError(f"--web {port}: {error.strerror}", "name another port: --web PORT") from None
     LocalServer(shlex.join([sys.executable, "-m", "autobrrr", *words]), port).serve()
     return EXIT_DONE

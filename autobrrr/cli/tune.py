@@ -27,7 +27,17 @@ from autobrrr.sidecar.options import SessionOptions
 DEFAULT_S = 60.0
 VERDICT_SHARE = 0.25  # of --for: how long to wait for a verdict, which orders the trials
 VERDICT_S = 15.0
-OF_A_SCRIPT = ("param", "trials", "yes", "allow_writes", "keep_output", "launcher", "html", "storage")
+OF_A_SCRIPT = (
+    "param",
+    "trials",
+    "yes",
+    "allow_writes",
+    "keep_output",
+    "launcher",
+    "html",
+    "storage",
+    "study",
+)
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:

@@ -12,6 +12,7 @@ import re
 import shlex
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -19,6 +20,13 @@ from autobrrr import paths
 from autobrrr.cli.target import narrate
 from autobrrr.errors import EXIT_DONE, AutobrrrError, UsageError
 from autobrrr.records import ExactnessClass, Trial, TuneProgress, Tuning, to_json
+
+if TYPE_CHECKING:
+    from autobrrr.relaunch.propose import Observed
+    from autobrrr.relaunch.search import Search
+    from autobrrr.relaunch.space import Parameter, Space
+    from autobrrr.relaunch.storage import Storage
+    from autobrrr.relaunch.trials import Stable
 
 SPEC = re.compile(r"-[^=]*=(int|float|choice):")
 NOT_HERE = {"horizon_s": "--horizon", "only": "--only"}
@@ -37,12 +45,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--trials", type=int, metavar="N", help="at most so many (default: all of up to 24)")
     group.add_argument("-y", "--yes", action="store_true", help="take the space that is proposed")
     group.add_argument("--allow-writes", action="store_true", help="let trials write where they want")
+    group.add_argument(
+        "--copy-limit",
+        metavar="SIZE",
+        default="2G",
+        help="where no overlay is possible, trials work in a copy of the folder, no larger than this (2G)",
+    )
     group.add_argument("--keep-output", type=Path, metavar="DIR", help="files of the winner's last trial")
     group.add_argument("--launcher", metavar="WORDS", help="what stands before the command: torchrun …")
     group.add_argument("--html", type=Path, metavar="FILE", help="also write a report")
     # argparse takes a word that begins with a dash for a value only where it looks like a negative number.
     parser._negative_number_matcher = SPEC
-    group.add_argument("--storage", metavar="URL", help=argparse.SUPPRESS)
+    group.add_argument(
+        "--storage",
+        metavar="URL",
+        help="share the study with workers on other machines, which run the same command:"
+        " postgresql://USER@HOST/DATABASE or sqlite:///FILE",
+    )
+    group.add_argument("--study", metavar="NAME", help="the study in --storage (default: named by command)")
     parser.add_argument("command", nargs="*", help=argparse.SUPPRESS)
 
 
@@ -53,13 +73,25 @@ def run(args: argparse.Namespace, words: list[str]) -> int:
         UsageError: the arguments contradict each other, or can't be read.
         AutobrrrError: the command can't be measured.
     """
+    from autobrrr.relaunch.refusals import Unmeasurable
+
     _refuse(args)
+    try:
+        return _study(args, words)
+    except Unmeasurable as refusal:
+        for line in refusal.lines:
+            narrate(f"  | {line}")
+        raise
+
+
+def _study(args: argparse.Namespace, words: list[str]) -> int:
     from autobrrr.relaunch.flags import declared_flags
     from autobrrr.relaunch.space import make_space
     from autobrrr.relaunch.specs import parse_parameter
     from autobrrr.relaunch.trials import Stable
     from autobrrr.tuner.space import allowed_classes
 
+    storage = None if args.storage is None else _storage(args.storage)
     allowed = allowed_classes(args.allow)
     command = [*shlex.split(args.launcher or ""), *words]
     declared = declared_flags(command)
@@ -75,25 +107,24 @@ def run(args: argparse.Namespace, words: list[str]) -> int:
         cache=paths.cache_dir(),
         walled=not args.allow_writes,
         open_folders=() if args.keep_output is None else (args.keep_output,),
+        copy_limit_bytes=_bytes(args.copy_limit),
+        tell=narrate,
     ) as stable:
-        base = None
+        observed = None
         if space is None:
-            base, parameters = _proposal(stable, command, allowed, yes=args.yes)
+            observed, parameters = _proposal(stable, command, allowed, yes=args.yes)
             space = make_space(parameters, command, declared, allowed)
         stable.space = space
         from autobrrr.relaunch.course import BUDGET_NS, Course, Listener
-        from autobrrr.relaunch.search import Search, study_file
+        from autobrrr.relaunch.seeds import seeds
 
-        try:
-            journal = study_file(paths.state_dir(), command, Path.cwd(), space)
-        except OSError as error:
-            narrate(f"the study can't be kept in {paths.state_dir()}: {error.strerror}; it stays in memory")
-            journal = None
-        search = Search(space, trials=args.trials, journal=journal)
+        search = _own(args, command, space) if storage is None else _shared(args, command, space, storage)
         count = len(space.points())
         narrate(f"{count} points beside the command as given, at most {search.most} trials")
-        if search.results:
-            narrate(f"goes on with a study that was cut off after {len(search.results)} trials")
+        if not search.results and search.most < count and observed is None:
+            observed = _observed(stable)
+        if observed is not None:
+            search.prefer(seeds(space, observed.hints))
         lines = _Lines()
         course = Course(
             stable=stable,
@@ -104,11 +135,43 @@ def run(args: argparse.Namespace, words: list[str]) -> int:
             listener=Listener(on_progress=lines.progress, on_trial=lines.trial),
         )
         try:
-            tuning, found = course.run(base)
+            tuning, found = course.run(None if observed is None else observed.base)
         except KeyboardInterrupt:
             narrate("stopped, nothing of it runs on; the same command goes on where it was")
             raise
     return _tell(args, tuning, found)
+
+
+def _storage(url: str) -> Storage:
+    """Opened before anything is started."""
+    from autobrrr.relaunch.storage import address, connect
+
+    return connect(address(url), narrate)
+
+
+def _own(args: argparse.Namespace, command: list[str], space: Space) -> Search:
+    """A study of this machine's alone, in a journal file."""
+    from autobrrr.relaunch.search import Search, study_file
+
+    try:
+        journal = study_file(paths.state_dir(), command, Path.cwd(), space)
+    except OSError as error:
+        narrate(f"the study can't be kept in {paths.state_dir()}: {error.strerror}; it stays in memory")
+        journal = None
+    search = Search(space, trials=args.trials, journal=journal)
+    if search.results:
+        narrate(f"goes on with a study that was cut off after {len(search.results)} trials")
+    return search
+
+
+def _shared(args: argparse.Namespace, command: list[str], space: Space, storage: Storage) -> Search:
+    from autobrrr.relaunch.shared_study import SharedSearch, study_name
+
+    name = args.study or study_name(command, Path.cwd(), space)
+    search = SharedSearch(space, storage, name=name, trials=args.trials)
+    counts = f"{len(search.results)} trials are done, {search.elsewhere} under way"
+    narrate(f"study {name} in {storage.address.shown}: {counts}")
+    return search
 
 
 def _tell(args: argparse.Namespace, tuning: Tuning, found: object) -> int:
@@ -132,8 +195,9 @@ def _refuse(args: argparse.Namespace) -> None:
     for name, flag in NOT_HERE.items():
         if getattr(args, name) is not None:
             raise UsageError(f"{flag} is for a job that runs, not for a script that is started again")
-    if args.storage is not None:
-        raise UsageError("--storage is not built yet", "leave it out: the study is kept in a journal file")
+    if args.study is not None and args.storage is None:
+        raise UsageError("--study names a study in a --storage, and none is given")
+    _bytes(args.copy_limit)
     if args.trials is not None and args.trials < 1:
         raise UsageError(f"--trials {args.trials}: at least 1")
     if args.keep_output is not None and args.allow_writes:
@@ -143,32 +207,48 @@ def _refuse(args: argparse.Namespace) -> None:
             raise UsageError(f"{file}: {'a folder' if file.is_dir() else f'no folder {file.parent}'}")
 
 
-def _proposal(stable: object, command: list[str], allowed: tuple[ExactnessClass, ...], *, yes: bool) -> tuple:  # type: ignore[type-arg]
-    from autobrrr.relaunch import propose
-    from autobrrr.relaunch.course import unmeasurable
-    from autobrrr.relaunch.flags import declared_flags
-    from autobrrr.relaunch.trials import Stable
+def _bytes(text: str) -> int:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+    if found is None:
+        raise UsageError(f"--copy-limit {text}: no size", "write 500M or 2G; 0 for no copy")
+    return int(float(found.group(1)) * 1024 ** " KMGT".index(found.group(2).upper() or " "))
 
-    assert isinstance(stable, Stable)
+
+def _observed(stable: Stable) -> Observed:
+    """The command as given, warm, and what the diagnosis says of it."""
+    from autobrrr.relaunch import propose
+    from autobrrr.relaunch.refusals import Unmeasurable
+
+    narrate("looking at the command as it is")
+    base = stable.start()
+    if not base.warm_up() and base.ending is not None:
+        raise Unmeasurable(base.ending)
+    found = propose.observed(base, cores=len(os.sched_getaffinity(0)))
+    if found.hints.regime != "unknown":
+        narrate(f"regime: {found.hints.regime}; {found.reason}")
+    return found
+
+
+def _proposal(
+    stable: Stable, command: list[str], allowed: tuple[ExactnessClass, ...], *, yes: bool
+) -> tuple[Observed, list[Parameter]]:
+    from autobrrr.relaunch import propose
+    from autobrrr.relaunch.flags import declared_flags
+
     asks = sys.stdin.isatty() and sys.stderr.isatty()
     if not yes and not asks:
         raise UsageError("no --param is given, and there is nobody to ask", "name what to vary, or give -y")
-    narrate("no --param is given: looking at the command as it is")
-    base = stable.start()
-    if not base.warm_up() and base.ending is not None:
-        raise unmeasurable(base.ending)
-    cuda = base.witnesses.facts is not None and base.witnesses.facts.cuda
-    verdict = propose.diagnosis_of(base)
-    if verdict is not None:
-        narrate(f"regime: {verdict.regime} ({verdict.confidence}); {verdict.reason}")
+    narrate("no --param is given: a space is proposed")
+    observed = _observed(stable)
+    facts = observed.base.witnesses.facts
     parameters = propose.proposed(
         command=command,
         env=os.environ,
         declared=declared_flags(command),
-        advice=() if verdict is None else verdict.advice,
+        advice=observed.hints.advice,
         allowed=allowed,
-        cores=len(os.sched_getaffinity(0)),
-        cuda=cuda,
+        cores=observed.hints.cores,
+        cuda=facts is not None and facts.cuda,
     )
     if not parameters:
         raise AutobrrrError("nothing can be proposed for this script", "name what to vary with --param")
@@ -179,7 +259,7 @@ def _proposal(stable: object, command: list[str], allowed: tuple[ExactnessClass,
         print("autobrrr: go on? [y/N] ", end="", file=sys.stderr, flush=True)
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             raise UsageError("the proposed space was not taken", "name what to vary with --param")
-    return base, parameters
+    return observed, parameters
 
 
 def _write(file: Path, text: str) -> None:

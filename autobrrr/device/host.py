@@ -25,6 +25,7 @@ class _Reading:
     cpu_ticks: int
     run_delay_ns: int | None
     machine: tuple[int, int] | None
+    busy_ticks: int | None
     throttled_ns: int | None
 
 
@@ -77,6 +78,7 @@ class HostDevice:
             cpu_ticks=stat.cpu_ticks,
             run_delay_ns=procfs.run_delay_ns(self._pid, self._tid, self._proc),
             machine=procfs.machine_ticks(self._proc),
+            busy_ticks=procfs.busy_ticks(self._pid, self._proc),
             throttled_ns=procfs.throttled_ns(self._pid, self._proc, self._cgroups),
         )
         before, self._last = self._last, now
@@ -92,7 +94,14 @@ class HostDevice:
             steal_share=_steal_share(compared, now),
             children_cpu_share=self._children_share,
             throttled_share=_throttled_share(compared, now, wall_ns),
+            foreign_cores=self._foreign_cores(compared, now, wall_ns),
         )
+
+    def _foreign_cores(self, before: _Reading | None, now: _Reading, wall_ns: int) -> float | None:
+        if before is None or before.busy_ticks is None or now.busy_ticks is None:
+            return None
+        others = now.busy_ticks - before.busy_ticks - (now.cpu_ticks - before.cpu_ticks)
+        return max(0.0, others * self._tick_ns / wall_ns)
 
     def _look_at_children(self, now_ns: int) -> None:
         """Only now and then: it walks all threads of the job."""

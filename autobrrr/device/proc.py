@@ -5,8 +5,12 @@ Takes the root of the file system as an argument; a test gives a folder of its o
 
 from __future__ import annotations
 
+import math
+import os
 from dataclasses import dataclass
 from pathlib import Path
+
+from autobrrr.agent import foreign_load
 
 PROC = Path("/proc")
 CGROUPS = Path("/sys/fs/cgroup")
@@ -64,6 +68,51 @@ def machine_ticks(proc: Path = PROC) -> tuple[int, int] | None:
     text = _read(proc / "stat")
     fields = [int(field) for field in (text or "").split("\n", 1)[0].split()[1:9]]
     return (sum(fields), fields[7]) if len(fields) == 8 else None
+
+
+def busy_ticks(pid: int, proc: Path = PROC) -> int | None:
+    """Ticks in which the CPUs that a process may use ran anything; None where one of them is not listed."""
+    status, text = _read(proc / str(pid) / "status"), _read(proc / "stat")
+    allowed = [line for line in (status or "").splitlines() if line.startswith("Cpus_allowed_list:")]
+    if not allowed or text is None:
+        return None
+    return foreign_load.busy_ticks(text.splitlines(), cpu_list(allowed[0].split(":", 1)[1]))
+
+
+def usable_cpus(pid: int, proc: Path = PROC, cgroups: Path = CGROUPS) -> int | None:
+    """CPUs that a process may run on, or have the time of; None where it is gone."""
+    try:
+        allowed = len(os.sched_getaffinity(pid))
+    except OSError:
+        return None
+    quota = cpu_quota(pid, proc, cgroups)
+    return allowed if quota is None else max(1, min(allowed, math.ceil(quota)))
+
+
+def cpu_list(text: str) -> frozenset[int]:
+    """The CPUs in the kernel's notation: "0-2,8"."""
+    found: set[int] = set()
+    for part in text.strip().split(","):
+        low, _, high = part.partition("-")
+        if low.isdecimal():
+            found.update(range(int(low), int(high or low) + 1))
+    return frozenset(found)
+
+
+def cpu_quota(pid: int, proc: Path = PROC, cgroups: Path = CGROUPS) -> float | None:
+    """CPUs' worth of time that its control group (v2) or one above it grants; None without a limit."""
+    text = _read(proc / str(pid) / "cgroup")
+    group = next((line[3:].strip("/") for line in (text or "").splitlines() if line.startswith("0::")), None)
+    if group is None:
+        return None
+    folder, limits = cgroups / group, []
+    while True:
+        quota, _, period = (_read(folder / "cpu.max") or "").partition(" ")
+        if quota.isdecimal() and period.strip().isdecimal():
+            limits.append(int(quota) / int(period))
+        if folder == cgroups:
+            return min(limits, default=None)
+        folder = folder.parent
 
 
 def throttled_ns(pid: int, proc: Path = PROC, cgroups: Path = CGROUPS) -> int | None:

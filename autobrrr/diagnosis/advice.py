@@ -1,6 +1,7 @@
 """Remedies that fit the verdict and the job, each with its reason and what it would bring, best first.
 
-Names, reach and class come from the registry, reasons from `cures`, predictions from `gains`.
+Names, reach and class come from the registry, reasons from `cures`, predictions from `gains`. After
+them, edits of the script itself (`edits`), which nobody else can apply.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from typing import cast
 
 from autobrrr.diagnosis import cures
+from autobrrr.diagnosis.edits import needed_edits
 from autobrrr.diagnosis.gains import predicted_gain
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.records import Advice, ExactnessClass, Reach, Verdict
@@ -37,4 +39,8 @@ def advise(measured: Measurements, verdict: Verdict) -> list[Advice]:
                     class_=cast(ExactnessClass, remedy.cls),
                 )
             )
-    return sorted(found, key=lambda one: -(one.expected or 1.0))
+    edits = [
+        Advice(remedy=edit.name, why=why, expected=None, reach="edit", class_=edit.cls)
+        for edit, why in needed_edits(measured)
+    ]
+    return sorted(found, key=lambda one: -(one.expected or 1.0)) + edits

@@ -51,6 +51,12 @@ AGREEMENT: tuple[Pair, ...] = (
         in_place_of="batch_probe",
     ),
     Pair(
+        regime="overhead",
+        first="roofline",
+        second="oversubscription",
+        independent="work of the shapes under roofs measured apart; the scheduler's queue for the CPUs",
+    ),
+    Pair(
         regime="input",
         first="loader_wait",
         second="loader_queue",
@@ -67,6 +73,12 @@ AGREEMENT: tuple[Pair, ...] = (
         first="host_time",
         second="host_frames",
         independent="what phases and kernels leave of the step; stacks sampled by another thread",
+    ),
+    Pair(
+        regime="communication",
+        first="collective_wait",
+        second="blocked_thread",
+        independent="the clock of DistributedDataParallel; the scheduler's clock of the training thread",
     ),
     Pair(
         regime="memory",

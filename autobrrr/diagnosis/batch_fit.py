@@ -34,7 +34,7 @@ def fit_batch(probe: ShadowProbe | None) -> BatchFit | BatchProbe:
         return BatchProbe(
             status="abstained", why=probe.why or "the probe was not possible", batch=probe.batch
         )
-    times, why = _step_times(probe)
+    times, why = step_times(probe)
     points = [BatchPoint(batch=batch, step_ns=int(ns)) for batch, ns in sorted(times.items())]
     if why is not None or probe.batch is None:
         return BatchProbe(
@@ -69,7 +69,7 @@ def fit_batch(probe: ShadowProbe | None) -> BatchFit | BatchProbe:
     )
 
 
-def _step_times(probe: ShadowProbe) -> tuple[dict[int, float], str | None]:
+def step_times(probe: ShadowProbe) -> tuple[dict[int, float], str | None]:
     """t(B) of every point, and the guard that fails."""
     step_ns = positive(probe.step_ns)
     replays = _replays(probe)

@@ -32,11 +32,21 @@ def batch_probe(measured: Measurements) -> Reading:
         signal=NAME,
         value=fit.share,
         unit=UNIT,
-        note=f"{of_one(fit.share)} of the step does not grow with the batch{doubling(fit.probe)}",
+        note=(
+            f"{of_one(fit.share)} of the step does not grow with the batch"
+            f"{doubling(fit.probe)}{_fitting(measured)}"
+        ),
         says=says,
         against=against,
         firm=fit.share - fit.error >= thresholds.NAMED_AT and fit.replays >= 3,
     )
+
+
+def _fitting(measured: Measurements) -> str:
+    memory = None if measured.probe is None else measured.probe.memory
+    if memory is None or memory.largest_batch is None:
+        return ""
+    return f"; memory for about {memory.largest_batch} samples"
 
 
 def doubling(probe: BatchProbe) -> str:

@@ -1,5 +1,6 @@
 """Signal `busy_machine`: how long the training thread was ready to run and had no CPU.
 
+Delay that the job's own threads make is left out: it is the job's, and `oversubscription` tells it.
 It names nothing: a busy machine lengthens whatever it hits, so verdicts are lowered or withheld.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.figures import median, of_one, unit_share
 from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.oversubscription import foreign_delay, outnumber
 from autobrrr.diagnosis.reading import Reading, abstention
 
 NAME = "busy_machine"
@@ -16,7 +18,11 @@ UNIT = "share of wall time"
 
 def busy_machine(measured: Measurements) -> Reading:
     """The largest of run-queue delay, stolen and throttled time, as the median of the last samples."""
-    delays = [unit_share(sample.run_delay_share) for sample in measured.host]
+    own = outnumber(measured)
+    delays = [
+        foreign_delay(sample.run_delay_share, sample.foreign_cores if own else None)
+        for sample in measured.host
+    ]
     stolen = [unit_share(sample.steal_share) for sample in measured.host]
     delay = median([share for share in delays if share is not None])
     steal = median([share for share in stolen if share is not None])

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from autobrrr.diagnosis.compiled_gain import compiled_gain
 from autobrrr.diagnosis.faults import fault_share
 from autobrrr.diagnosis.figures import duration, of_one, positive
 from autobrrr.diagnosis.gains import garbage_share, implementation
 from autobrrr.diagnosis.kernel_work import KernelWork, kernel_work
 from autobrrr.diagnosis.loader_queue import workers_keep_up
 from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.oversubscription import is_oversubscribed
 from autobrrr.diagnosis.shares import step_parts
 from autobrrr.remedies import optimizer_foreach, optimizer_fused
 from autobrrr.remedies.catalog import REGISTRY
@@ -48,7 +50,16 @@ def _with_ranks(name: str, measured: Measurements) -> str | None:
 def _not_compiled(name: str, measured: Measurements) -> str | None:
     facts, anatomy = measured.facts, measured.anatomy
     compiled = (facts is not None and facts.compiled) or (anatomy is not None and anatomy.compiled)
-    return None if compiled else REGISTRY[name].doc
+    if compiled:
+        return None
+    parts = step_parts(measured)
+    gain = None if parts is None else compiled_gain(measured, parts)
+    if gain is None:
+        return REGISTRY[name].doc
+    return (
+        f"an estimate: {of_one(gain.dispatch)} of the step is dispatch that compiled code does not need, and "
+        f"{of_one(gain.traffic)} is traffic that fusing operators saves"
+    )
 
 
 def _operators_of(mark: str) -> Why:
@@ -93,6 +104,8 @@ def _optimizer(name: str, measured: Measurements) -> str | None:
 def _threads(name: str, measured: Measurements) -> str | None:
     threads = None if measured.facts is None else measured.facts.threads
     work = kernel_work(measured.traced)
+    if is_oversubscribed(measured):
+        return f"{threads} threads share {measured.cores} CPUs and wait for each other"
     if not threads or threads < 2 or not isinstance(work, KernelWork) or work.operations is None:
         return None
     each_ns = work.share * work.step_ns / work.operations
@@ -123,6 +136,7 @@ def _garbage(name: str, measured: Measurements) -> str | None:
         return REGISTRY[name].doc
     if share < NOTICEABLE:
         return None
+    # No prediction: objects of the job's own making that are garbage have to be found all the same.
     how = "today's objects need not be looked at again" if name == "gc.freeze" else "collect less often"
     return f"Python's garbage collector takes {of_one(share)} of the step; {how}"
 
@@ -155,10 +169,12 @@ ROWS: Mapping[str, Why] = {
     "compile.default": _not_compiled,
     "compile.regional": _never,
     "compile.reduce_overhead": _on_cuda,
+    "compile.graphed": _on_cuda,
     "compile.max_autotune": _on_cuda,
     "layout.channels_last": _operators_of("convolution"),
     "attention.sdpa": _operators_of("scaled_dot_product"),
     "precision.tf32": _on_cuda,
+    "precision.autocast_fp16": _on_cuda,
     "precision.float32_matmul_precision": _low_precision,
     "precision.autocast_bf16": _low_precision,
     "recompute.checkpoint": _on_cuda,

@@ -120,6 +120,22 @@ ENTRIES: tuple[Explanation, ...] = (
         f"at least {thresholds.FRAME_SAMPLES} samples",
     ),
     _signal(
+        "collective_wait",
+        "What collectives of gradients take beyond the backward that hides them: this rank waits for the "
+        f"others, or for the network. {NAMED} speaks for communication, {EXCLUDED} or less excludes it. The "
+        "rank that waits least is the one that the others wait for.",
+        "The clock of DistributedDataParallel, read after each of a few plain steps.",
+        f"at least {thresholds.COLLECTIVE_STEPS} steps",
+        "eager CPU jobs under DistributedDataParallel; sharded ones abstain",
+    ),
+    _signal(
+        "blocked_thread",
+        "The part of the step in which the training thread sleeps in forward, backward or optimizer: it "
+        "neither runs nor waits for a CPU.",
+        "The thread's CPU time and run-queue delay in the same steps, less loading and the user's code.",
+        "only where collectives were timed",
+    ),
+    _signal(
         "kernel_time",
         "The part of the step that kernels of one kind take: matrix products above the ridge of this "
         "machine (compute), or all that moves tensors, products of too few rows included (memory). "
@@ -192,8 +208,17 @@ ENTRIES: tuple[Explanation, ...] = (
         "in a container the driver's process numbers may be others: then only where there is one GPU",
     ),
     _signal(
+        "oversubscription",
+        "How long the training thread was ready to run while other threads of its own job had the CPUs. "
+        f"Speaks for overhead from {of_one(thresholds.BUSY_AT)} on, where torch has more threads than "
+        "the job has CPUs: operators then wait for threads that wait for a CPU. Fewer threads cure it.",
+        "The thread's run-queue delay in /proc, less all that anybody else ran on the job's CPUs meanwhile.",
+        "where others ran, they are blamed first: for all that they ran",
+        "named only where kernels stay far below both roofs (roofline)",
+    ),
+    _signal(
         "busy_machine",
-        "How long the training thread was ready to run and had no CPU. "
+        "How long the training thread was ready to run and had no CPU, as far as others had it. "
         f"From {of_one(thresholds.BUSY_AT)} on a verdict is low at best, and given only where the delay, all "
         f"taken off its share, leaves it ahead; from {of_one(thresholds.WITHHELD_AT)} on it is withheld.",
         "The run-queue delay in /proc/PID/task/TID/schedstat, time stolen by other guests, and time in which "

@@ -10,11 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autobrrr.diagnosis.batch_fit import BatchFit, fit_batch
+from autobrrr.diagnosis.compiled_gain import compiled_gain
 from autobrrr.diagnosis.faults import fault_share
 from autobrrr.diagnosis.figures import positive, share_of
 from autobrrr.diagnosis.kernel_work import KernelWork, kernel_work
 from autobrrr.diagnosis.loader_queue import workers_keep_up
 from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.oversubscription import is_oversubscribed
+from autobrrr.diagnosis.roofs import Roofs, roofs
 from autobrrr.diagnosis.shares import StepParts, step_parts
 
 HIGHEST = 100.0  # a factor beyond it says that the step was not measured well
@@ -56,10 +59,12 @@ def predicted_gain(measured: Measurements) -> dict[str, float]:
     """Factor on speed by remedy, for those whose effect the measured step shows; 1.0 = none."""
     found: dict[str, float | None] = {"batch.larger": _larger_batch(measured)}
     found["host.malloc"] = _without(fault_share(measured))
-    found["gc.freeze"] = found["gc.threshold"] = _without(garbage_share(measured))
+    found["threads.intra_op"] = _without(_waiting_kernels(measured))
     parts, work = step_parts(measured), kernel_work(measured.traced)
     if parts is not None:
         found["loader.workers"] = _workers(measured, parts)
+        compiled = compiled_gain(measured, parts)
+        found["compile.default"] = None if compiled is None else _without(compiled.removed)
         if isinstance(work, KernelWork):
             found.update({remedy: _optimizer(measured, parts, remedy) for remedy in COSTS})
     return {name: min(HIGHEST, max(1.0, gain)) for name, gain in found.items() if gain is not None}
@@ -69,6 +74,15 @@ def garbage_share(measured: Measurements) -> float | None:
     """Share of the sampled steps spent in Python's garbage collector."""
     sampled = measured.phases
     return None if sampled is None else share_of(sampled.garbage_ns, sampled.step_ns)
+
+
+def _waiting_kernels(measured: Measurements) -> float | None:
+    """What kernels of threads that wait for each other take beyond the nearer roof; None without such."""
+    under = roofs(measured)
+    if not isinstance(under, Roofs) or not is_oversubscribed(measured):
+        return None
+    waiting = [one for one in under.ops if one.regime == "overhead"]
+    return under.kernels * sum(one.share * (1 - (one.roof_ns or 0.0) / one.work.kernel_ns) for one in waiting)
 
 
 def implementation(measured: Measurements) -> str | None:

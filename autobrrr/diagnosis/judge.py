@@ -63,7 +63,10 @@ def judge(measured: Measurements) -> Judgement:
     fit = fit_batch(measured.probe)
     return Judgement(
         verdict=msgspec.structs.replace(verdict, advice=advise(measured, verdict)),
-        batch_probe=fit.probe if isinstance(fit, BatchFit) else fit,
+        batch_probe=msgspec.structs.replace(
+            fit.probe if isinstance(fit, BatchFit) else fit,
+            memory=measured.probe.memory if measured.probe is not None else None,
+        ),
         phases_ns=shown_phases(measured),
         step_ns=step_stats(measured.step_ns),
     )

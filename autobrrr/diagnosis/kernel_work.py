@@ -13,6 +13,7 @@ import numpy as np
 
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.figures import interquartile, mean, median, of_one, positive, share_of, spread
+from autobrrr.diagnosis.oversubscription import foreign_delay
 from autobrrr.records import TracedSteps
 
 COMPUTE_STEMS = (
@@ -110,7 +111,7 @@ def untrusted(traced: TracedSteps) -> str | None:
     steadiness, width = spread(traced.plain_step_ns), interquartile(traced.kernel_ns)
     if plain_ns is None or traced_ns is None or steadiness is None or width is None:
         return "the traced steps hold no figures"
-    delay = traced.run_delay_share
+    delay = foreign_delay(traced.run_delay_share, traced.foreign_cores)
     if delay is not None and not delay < thresholds.BUSY_AT:
         return f"machine busy: the training thread waited for a CPU {of_one(delay)} of the time while tracing"
     mean_ns = positive(mean(traced.plain_step_ns)) or plain_ns

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from autobrrr.records import (
     AgentCost,
     Anatomy,
+    CollectiveWaits,
     FrameSamples,
     GpuSample,
     HostSample,
@@ -50,6 +51,7 @@ class PhaseFigures:
     batch: int | None = None  # median of the batch sizes seen
     minor_faults: float | None = None  # of the training thread, mean per step
     garbage_ns: float | None = None  # in Python's garbage collector, mean per step
+    backwards: int | None = None  # outermost backward calls in a step, median
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +65,8 @@ class Measurements:
     anatomy: Anatomy | None = None
     traced: TracedSteps | None = None
     probe: ShadowProbe | None = None
+    sweep: ShadowProbe | None = None
+    collectives: CollectiveWaits | None = None
     frames: FrameSamples | None = None
     profile: ProfilerWindow | None = None
     host: tuple[HostSample, ...] = ()  # the last ten seconds or so, oldest first
@@ -106,6 +110,8 @@ def phase_figures(step_ns: Durations, columns: Mapping[str, Durations]) -> Phase
     faults = faults[faults >= 0]
     garbage = columns.get("garbage_ns", NO_STEPS)
     garbage = garbage[garbage >= 0]
+    backwards = columns.get("backwards", NO_STEPS)
+    backwards = backwards[backwards > 0]
     return PhaseFigures(
         steps=steps,
         step_ns=int(step_ns.mean()),
@@ -114,6 +120,7 @@ def phase_figures(step_ns: Durations, columns: Mapping[str, Durations]) -> Phase
         batch=int(np.median(batches)) if len(batches) else None,
         minor_faults=float(faults.mean()) if len(faults) else None,
         garbage_ns=float(garbage.mean()) if len(garbage) else None,
+        backwards=int(np.median(backwards)) if len(backwards) else None,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.figures import duration, median, of_one, positive
 from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.oversubscription import foreign_delay
 from autobrrr.diagnosis.reading import Reading, abstention
 from autobrrr.records import Regime
 
@@ -26,7 +27,7 @@ def op_cost(measured: Measurements) -> Reading:
     plain_ns = positive(median(traced.plain_step_ns))
     if plain_ns is None or len(traced.plain_step_ns) < thresholds.TRACED_STEPS:
         return abstention(NAME, UNIT, "too few plain steps")
-    delay = traced.run_delay_share
+    delay = foreign_delay(traced.run_delay_share, traced.foreign_cores)
     if delay is not None and not delay < thresholds.BUSY_AT:
         return abstention(
             NAME, UNIT, f"machine busy while calibrating: {of_one(min(1.0, delay))} run-queue delay"

@@ -9,6 +9,7 @@ from autobrrr.diagnosis.batch_fit import BatchFit, fit_batch
 from autobrrr.diagnosis.figures import duration, median, of_one, positive
 from autobrrr.diagnosis.loader_queue import workers_keep_up
 from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.oversubscription import is_oversubscribed
 from autobrrr.diagnosis.reading import Reading
 from autobrrr.diagnosis.roofs import Roofs, roofs
 from autobrrr.diagnosis.sampled_frames import busiest_in_loader, busiest_own_code
@@ -23,6 +24,8 @@ def named_reason(
     parts = step_parts(measured)
     share = getattr(shares, regime) or 0.0
     lead = f"{regime}: {of_one(share)} of {each_step(measured, parts)}"
+    if regime == "overhead" and is_oversubscribed(measured):
+        return f"{lead} is dispatch and kernels that wait for threads; {readings['oversubscription'].note}"
     if regime == "overhead":
         return f"{lead} is Python and dispatch{_operators(measured)}{_doubling(measured)}"
     if regime == "input":
@@ -30,6 +33,10 @@ def named_reason(
     if regime == "host":
         place = busiest_own_code(measured.frames)
         return f"{lead} is code between the phases without an operator{f', most at {place}' if place else ''}"
+    if regime == "communication":
+        ranks = measured.facts.world_size if measured.facts is not None else None
+        among = f" of {ranks}" if ranks else ""
+        return f"{lead} waits for other ranks{among}; {readings['collective_wait'].note}"
     if regime in ("memory", "compute", "underfilled"):
         return f"{lead} is {_kernels(regime, measured, readings)}"
     raise KeyError(regime)

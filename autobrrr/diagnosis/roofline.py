@@ -19,7 +19,10 @@ LEAST_COVERED = 0.5  # of the kernels' time in operators that have a roof
 
 
 def roofline(measured: Measurements) -> Reading:
-    """Speaks for underfilled where kernels below 30 % of both roofs take half of the step."""
+    """Speaks for underfilled where kernels below 30 % of both roofs take half of the step.
+
+    For overhead where they are kernels of threads that wait for each other.
+    """
     found = roofs(measured)
     if not isinstance(found, Roofs):
         return abstention(NAME, UNIT, found)
@@ -33,11 +36,12 @@ def roofline(measured: Measurements) -> Reading:
     )
     if reached is None:
         return abstention(NAME, UNIT, "the kernels hold no figures")
-    low = found.share("underfilled")
+    stalled = found.share("overhead")
+    low = found.share("underfilled") + stalled
     call_ns = _call_ns(found)
     says: Regime | None = None
     if reached < thresholds.ROOF_LOW and low >= thresholds.NAMED_AT and call_ns >= thresholds.KERNEL_NS:
-        says = "underfilled"
+        says = "underfilled" if stalled < thresholds.NAMED_AT else "overhead"
     against: tuple[Regime, ...] = ("underfilled",) if reached >= thresholds.NAMED_AT else ()
     return Reading(
         signal=NAME,
@@ -56,5 +60,5 @@ def roofline(measured: Measurements) -> Reading:
 
 def _call_ns(found: Roofs) -> float:
     """Mean time of one call of what is underfilled."""
-    low = [one.work for one in found.ops if one.regime == "underfilled"]
+    low = [one.work for one in found.ops if one.regime in ("underfilled", "overhead")]
     return sum(work.kernel_ns for work in low) / max(1.0, sum(work.count for work in low)) if low else 0.0

@@ -2,7 +2,8 @@
 
 In: the work of one step's operators (shapes) with the time of their kernels, and the peaks at the
 job's own number of threads. Out: for each operator how much of its time the nearer roof explains, and
-so what its time is: compute, memory or underfilled. A product below the ridge is memory.
+so what its time is: compute, memory or underfilled. A product below the ridge is memory. Where the job's
+threads take the CPUs from each other, a kernel far below both roofs is one that waits: overhead.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from autobrrr.diagnosis.figures import positive, unit_share
 from autobrrr.diagnosis.kernel_work import KernelWork, kernel_work
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.op_classes import MATMUL, op_class
+from autobrrr.diagnosis.oversubscription import is_oversubscribed
 from autobrrr.records import OpWork, Regime
 from autobrrr.roofline.quick import Peaks
 
@@ -85,8 +87,9 @@ def roofs(measured: Measurements) -> Roofs | str:
     # The table and the phases are means over the same steps; the larger holds all that is listed.
     total = max(everything, listed)
     peaks, why = usable_peaks(measured)
+    crowded = is_oversubscribed(measured)
     return Roofs(
-        ops=tuple(_roofed(one, one.kernel_ns / total, peaks) for one in work),
+        ops=tuple(_roofed(one, one.kernel_ns / total, peaks, crowded) for one in work),
         step_ns=trusted.step_ns,
         kernels=trusted.share * everything / (everything + loading) if everything > 0 else trusted.share,
         peaks=peaks,
@@ -98,7 +101,7 @@ def roofs(measured: Measurements) -> Roofs | str:
 def usable_peaks(measured: Measurements) -> tuple[Peaks | None, str]:
     """The peaks that hold for this job, or why there are none."""
     peaks = measured.peaks
-    threads = None if measured.facts is None else measured.facts.threads
+    threads = threads_at_once(measured)
     if peaks is None:
         return None, "the peaks of this machine were not measured: `autobrrr roofline` does, also `diagnose`"
     if threads is not None and peaks.threads != threads:
@@ -108,6 +111,12 @@ def usable_peaks(measured: Measurements) -> tuple[Peaks | None, str]:
     if (peaks.waited_share or 0.0) > thresholds.PEAKS_DISTURBED_AT:
         return None, "peaks were measured while others had the cores: `autobrrr roofline` on an idle machine"
     return peaks, ""
+
+
+def threads_at_once(measured: Measurements) -> int | None:
+    """Threads of one operator that can run at the same time: no more than the job has CPUs."""
+    threads = None if measured.facts is None else measured.facts.threads
+    return threads if threads is None or not measured.cores else min(threads, measured.cores)
 
 
 def shape_of_product(work: OpWork) -> tuple[int, int, int] | None:
@@ -124,16 +133,20 @@ def shape_of_product(work: OpWork) -> tuple[int, int, int] | None:
     return m, n, k
 
 
-def _roofed(work: OpWork, share: float, peaks: Peaks | None) -> RoofedOp:
+def _roofed(work: OpWork, share: float, peaks: Peaks | None, crowded: bool) -> RoofedOp:
     kind = op_class(work.op, work.phase)
     flops_ns, bytes_ns = _flops_ns(work, peaks), _bytes_ns(work, peaks)
+    regime = _regime(work, kind, flops_ns, bytes_ns)
+    known = [ns for ns in (flops_ns, bytes_ns) if ns is not None]
+    if crowded and known and max(known) < thresholds.ROOF_LOW * work.kernel_ns:
+        regime = "overhead"
     return RoofedOp(
         work=work,
         kind=kind,
         share=share,
         flops_ns=flops_ns,
         bytes_ns=bytes_ns,
-        regime=_regime(work, kind, flops_ns, bytes_ns),
+        regime=regime,
     )
 
 
@@ -167,6 +180,8 @@ def _regime(work: OpWork, kind: str, flops_ns: float | None, bytes_ns: float | N
 
 
 def by_regime(found: Roofs) -> Mapping[str, float]:
-    """Shares of the step: compute, memory, underfilled; the last only where there are roofs."""
-    shares = {"compute": found.share("compute"), "memory": found.share("memory")}
-    return shares | {"underfilled": found.share("underfilled")} if found.peaks is not None else shares
+    """Shares of the step by regime of the kernels; those below both roofs only where there are roofs."""
+    kinds: tuple[Regime, ...] = ("compute", "memory")
+    if found.peaks is not None:
+        kinds += ("underfilled", "overhead")
+    return {kind: found.share(kind) for kind in kinds}

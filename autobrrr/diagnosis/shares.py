@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import msgspec
 
 from autobrrr.diagnosis import thresholds
+from autobrrr.diagnosis.collective_wait import exposed_share
 from autobrrr.diagnosis.figures import positive, unit_share
 from autobrrr.diagnosis.kernel_work import KernelWork, kernel_work
 from autobrrr.diagnosis.measurements import Measurements
@@ -64,12 +65,19 @@ def step_shares(measured: Measurements) -> Shares:
     found: dict[str, float] = {}
     if "data_wait" in parts.phase:
         found["input"] = parts.phase["data_wait"] + parts.phase.get("host_to_device", 0.0)
+    waits = exposed_share(measured)
+    if waits is not None:
+        found["communication"] = waits
     overhead, host = overhead_share(measured, parts), host_share(measured, parts)
     if overhead is not None:
         found["overhead"] = overhead
     if host is not None:
         found["host"] = host
-    found.update(_kernel_shares(measured, parts))
+    kernels = _kernel_shares(measured, parts)
+    stalled = kernels.pop("overhead", 0.0)
+    found.update(kernels)
+    if stalled:
+        found["overhead"] = found.get("overhead", 0.0) + stalled
     total = sum(found.values())
     if total > 1:
         found = {name: share / total for name, share in found.items()}
@@ -82,7 +90,9 @@ def overhead_share(measured: Measurements, parts: StepParts) -> float | None:
     known = [share for share in idle if share is not None]
     if len(known) < len(MODEL_PHASES):
         return None  # what was not measured lies in `other`, and can't be told from the user's code
-    return unit_share(sum(known) + _dispatch_outside(measured, parts))
+    # Waiting for other ranks lies in the backward, and no operator runs meanwhile.
+    waits = exposed_share(measured) or 0.0
+    return unit_share(max(0.0, sum(known) + _dispatch_outside(measured, parts) - waits))
 
 
 def host_share(measured: Measurements, parts: StepParts) -> float | None:

@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 
 from autobrrr.diagnosis import (
     batch_probe,
+    blocked_thread,
     busy_machine,
+    collective_wait,
     faults,
     garbage,
     host_frames,
@@ -19,6 +21,7 @@ from autobrrr.diagnosis import (
     matmul_rate,
     nvml,
     op_cost,
+    oversubscription,
     profiler_window,
     roofline,
     traced,
@@ -40,6 +43,8 @@ SIGNALS: Mapping[str, Signal] = {
     loader_frames.NAME: loader_frames.loader_frames,
     host_time.NAME: host_time.host_time,
     host_frames.NAME: host_frames.host_frames,
+    collective_wait.NAME: collective_wait.collective_wait,
+    blocked_thread.NAME: blocked_thread.blocked_thread,
     kernel_time.NAME: kernel_time.kernel_time,
     traffic.NAME: traffic.traffic,
     matmul_rate.NAME: matmul_rate.matmul_rate,
@@ -49,6 +54,7 @@ SIGNALS: Mapping[str, Signal] = {
     loader_cpu.NAME: loader_cpu.loader_cpu,
     uneven_steps.NAME: uneven_steps.uneven_steps,
     nvml.NAME: nvml.nvml,
+    oversubscription.NAME: oversubscription.oversubscription,
     busy_machine.NAME: busy_machine.busy_machine,
 }
 

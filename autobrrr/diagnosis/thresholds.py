@@ -11,7 +11,10 @@ EXCLUDED_AT = 0.25  # a signal speaks against it
 LEAD = 0.15  # what a regime must be ahead of the next one
 OVERHEAD_TIMES = 1.75  # the next one, for overhead: it is what estimated costs of dispatch leave of kernels
 
+COLLECTIVE_STEPS = 4  # in which collectives were timed
+
 BUSY_AT = 0.10  # training thread runnable but not running: confidence low, shares less the delay
+OWN_DELAY_SAMPLES = 5  # looks at the machine that make the delay of the job's own making firm
 WITHHELD_AT = 0.60  # the same: no verdict at all
 
 STEP_SPREAD = 0.25

@@ -10,6 +10,7 @@ from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.figures import duration, of_one
 from autobrrr.diagnosis.kernel_work import KernelWork, kernel_work
 from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.oversubscription import is_oversubscribed
 from autobrrr.diagnosis.reading import Reading, abstention
 from autobrrr.diagnosis.shares import overhead_share, step_parts
 from autobrrr.records import Regime
@@ -35,7 +36,9 @@ def traced_steps(measured: Measurements) -> Reading:
         f"they leave {of_one(share)} of it idle in forward, backward and optimizer"
     )
     says: Regime | None = "overhead" if share >= thresholds.NAMED_AT else None
-    against: tuple[Regime, ...] = ("overhead",) if share <= thresholds.EXCLUDED_AT else ()
+    # In threads that wait for each other, what looks like a kernel may be no work.
+    excludes = share <= thresholds.EXCLUDED_AT and not is_oversubscribed(measured)
+    against: tuple[Regime, ...] = ("overhead",) if excludes else ()
     return Reading(
         signal=NAME,
         value=share,

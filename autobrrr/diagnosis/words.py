@@ -8,6 +8,7 @@ WORDS: Final[dict[str, str]] = {
     "overhead": "Python and dispatch",
     "input": "waiting for data",
     "host": "code between the phases",
+    "communication": "waiting for other ranks",
     "compute": "matrix products",
     "memory": "kernels that move tensors",
     "underfilled": "kernels too small for this machine",

@@ -72,7 +72,8 @@ def _said(remedy: Remedy) -> str:
         "relaunch": "from the start of a run only",
     }
     needs = f" Needs {', '.join(remedy.needs)}." if remedy.needs else ""
-    return f"{remedy.doc} Works {when[remedy.reach]}. Class: {remedy.cls}.{needs}"
+    unproven = " Unproven: it has never run on such a device." if remedy.unproven else ""
+    return f"{remedy.doc} Works {when[remedy.reach]}. Class: {remedy.cls}.{needs}{unproven}"
 
 
 def _option(option: Option) -> Node:

@@ -92,6 +92,19 @@ class TracedSteps(Record, frozen=True, kw_only=True):
     op_floor_ns: int | None = None  # median time of an operator on 8 elements, under the mode
     op_cost_ns: int | None = None  # what dispatching one operator costs without the mode
     run_delay_share: float | None = None  # training thread runnable but not running, while tracing
+    foreign_cores: float | None = (
+        None  # at most what others ran meanwhile; known where threads outnumber CPUs
+    )
+
+
+class CollectiveWaits(Record, frozen=True, kw_only=True):
+    """Plain steps of a DistributedDataParallel job by two clocks (event `collectives`). CPU only."""
+
+    status: Literal["ok", "abstained"]
+    why: str | None = None
+    step_ns: list[int] = []
+    exposed_ns: list[int] = []  # collectives beyond the backward that hides them, by DDP's clock
+    blocked_ns: list[int] = []  # the thread neither ran nor waited for a CPU, by the scheduler's
 
 
 class ShadowPoint(Record, frozen=True, kw_only=True):
@@ -102,8 +115,25 @@ class ShadowPoint(Record, frozen=True, kw_only=True):
     minor_faults: int | None = None  # of one replay, median
 
 
+class BatchMemory(Record, frozen=True, kw_only=True):
+    """What a step keeps for its backward, by its replays at two sizes; what a larger batch would take.
+
+    A prediction: it leaves a fifth of the free memory aside. `largest_batch` is None where nothing bounds it.
+    """
+
+    saved_bytes: int  # kept for the backward at B, parameters aside
+    per_sample_bytes: float
+    peak_bytes: int  # of a step at B, above what stays from step to step
+    peak_2x_bytes: int
+    free_bytes: int | None  # between two steps
+    largest_batch: int | None
+
+
 class ShadowProbe(Record, frozen=True, kw_only=True):
-    """The shadow-step batch probe (event `probed`)."""
+    """The shadow-step batch probe (event `probed`); with `sweep`, one along that size, asked for.
+
+    Along a length or a width, these stand in place of every `batch`.
+    """
 
     status: Literal["ok", "abstained"]
     why: str | None = None
@@ -116,6 +146,8 @@ class ShadowProbe(Record, frozen=True, kw_only=True):
     total_pause_ns: int | None = None
     flops: int | None = None  # of one replay at B
     notes: list[str] = []
+    sweep: Literal["batch", "length", "width"] | None = None
+    memory: BatchMemory | None = None
 
 
 class FrameCount(Record, frozen=True, kw_only=True):
@@ -130,7 +162,7 @@ class FrameCount(Record, frozen=True, kw_only=True):
 class CodeSite(Record, frozen=True, kw_only=True):
     """A place in the job's own code that an edit might speed up."""
 
-    what: str  # "reads back", "copies", "updates", "attention", "synchronises by hand"
+    what: str  # "reads back", "copies", "updates", "attention", "accumulates", "synchronises by hand"
     where: str  # "train.py:31 main"
     samples: int = 0  # of those taken, so many stood there
 

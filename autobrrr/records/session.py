@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from autobrrr.records.agent import Anatomy, JobFacts, ProfilerWindow
+from autobrrr.records.agent import Anatomy, BatchMemory, JobFacts, ProfilerWindow
 from autobrrr.records.base import SCHEMA, AttachMethod, Confidence, Record, Regime
 from autobrrr.records.verdict import Advice, Evidence, Shares
 
@@ -40,6 +40,7 @@ class HostSample(Record, frozen=True, kw_only=True):
     steal_share: float | None
     children_cpu_share: float | None  # DataLoader workers, of one core each, summed
     throttled_share: float | None = None  # stopped by the CPU limit of its control group, of wall time
+    foreign_cores: float | None = None  # CPU that others, its children too, took where the job may run
 
 
 class GpuSample(Record, frozen=True, kw_only=True):
@@ -78,6 +79,25 @@ class BatchProbe(Record, frozen=True, kw_only=True):
     fixed_ns: int | None = None
     per_sample_ns: float | None = None
     ratio_2x_interval: list[float] | None = None
+    memory: BatchMemory | None = None
+
+
+class SizePoint(Record, frozen=True, kw_only=True):
+    size: int
+    step_ns: int
+
+
+class SizeSweep(Record, frozen=True, kw_only=True):
+    """Step time against a size of the data (`diagnose --sweep`)."""
+
+    along: Literal["batch", "length", "width"]
+    status: Literal["ok", "abstained"]
+    why: str | None = None
+    size: int | None = None  # as it is now
+    points: list[SizePoint] = []
+    ratio_2x: float | None = None
+    memory: BatchMemory | None = None  # along the batch
+    notes: list[str] = []  # sizes left out, and why
 
 
 class Attach(Record, frozen=True, kw_only=True):
@@ -119,4 +139,5 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     activity: str | None = None
     levers: list[str] = []  # remedies that are on
     window: ProfilerWindow | None = None  # the last one
+    sweep: SizeSweep | None = None  # the last one
     final: bool | None = None

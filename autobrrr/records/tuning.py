@@ -24,6 +24,8 @@ class Trial(Record, frozen=True, kw_only=True):
     blocks: int
     steps: int
     duration_ns: int
+    memory_bytes: int | None = None  # what a relaunched trial took at most; of the GPU where it has one
+    predicted_memory_bytes: int | None = None  # what was expected before it was started
 
 
 class Reverted(Record, frozen=True, kw_only=True):

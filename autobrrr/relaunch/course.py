@@ -14,13 +14,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from autobrrr.errors import EXIT_FAILED, EXIT_USAGE, AutobrrrError
 from autobrrr.recipe import Recipe
 from autobrrr.records import JobFacts, Trial, TuneProgress, Tuning
-from autobrrr.relaunch import running, surroundings, trials
+from autobrrr.relaunch import running, trials
 from autobrrr.relaunch.duel import Duel, Rule, duel, joint
 from autobrrr.relaunch.endings import Ending
 from autobrrr.relaunch.findings import Baseline, Ledger
+from autobrrr.relaunch.memory import MemoryModel
+from autobrrr.relaunch.need import Bytes, Free, available_bytes
+from autobrrr.relaunch.refusals import Unmeasurable, refuse_crowding
 from autobrrr.relaunch.running import Running
 from autobrrr.relaunch.search import Result, Search
 from autobrrr.relaunch.space import Point, Space
@@ -33,8 +35,7 @@ CANDIDATE = Rule(budget_ns=3_000_000_000, half=0.02)
 CLOSING = Rule(budget_ns=4_000_000_000, half=0.01)
 CLOSING_STARTS = 3
 WORTHWHILE = 0.01
-ROOM = 1.25  # times what the baseline takes must be left for a candidate
-USAGE_ENDINGS = ("refused_flag", "asks", "no_start")
+WAIT_S = 1.0  # until other workers are looked at again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +72,14 @@ class Course:
     _free_before: int | None = None
     _began_ns: int = field(default_factory=time.perf_counter_ns)
     _notes: list[str] = field(default_factory=list)
+    _heard: set[Point] = field(default_factory=set)
+    _free: Free = field(init=False)
+    _memory: MemoryModel = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._free = Free(environment=self.stable.environment)
+        self._memory = MemoryModel(self.space, self._free.now)
+        self.search.too_large = lambda point: self._memory.problem(point) is not None
 
     def run(self, base: Running | None = None) -> tuple[Tuning, Recipe | None]:
         """The whole study; returns what it found, and the recipe if something was proven.
@@ -85,12 +94,15 @@ class Course:
         try:
             self._baseline()
             self._search()
+            tried = {result.point for result in self.search.results}
+            self._notes += self._memory.left_out(tried)
             winner = self._ablate(self._winner())
             found = None if winner is None else self._confirm(winner)
             self.search.finish()
             return self._result(winner, found)
         finally:
             self._close_base()
+            self.search.close()
 
     # --- baseline ------------------------------------------------------------------------
 
@@ -100,19 +112,21 @@ class Course:
         if base is None or base.ending is not None:
             self._close_base()
             self._say("trial", "starting the command as it is given")
-            self._free_before = surroundings.available_bytes()
+            self._free_before = available_bytes()
             base = self._base = self.stable.start(self.space.base)
         if not base.paused:
             self._warm(base, "the command as given")
             if base.ending is not None:
-                raise unmeasurable(base.ending)
+                raise Unmeasurable(base.ending)
             self.stable.learn(base)
             first, self._facts = self._facts is None, base.witnesses.facts
+            self._free.facts = self._facts
             self._samples = base.samples
             self._reserved = base.steps.reserved_bytes
             base.pause()
             if first:  # later a candidate may be there too
-                refuse_crowding(self._free_before, surroundings.available_bytes())
+                refuse_crowding(self._free_before, available_bytes())
+                self._memory.learn(self.space.base, base.taken())
         return base
 
     def _close_base(self) -> None:
@@ -129,34 +143,55 @@ class Course:
     # --- search --------------------------------------------------------------------------
 
     def _search(self) -> None:
-        for result in self.search.results:
-            self._enter(result, None, 0, "from an earlier run of this study")
         while self._spent_ns() < SEARCH_SHARE * self.budget_ns:
+            self._memory.look()
             point = self.search.ask()
-            if point is None:
+            self._hear()
+            if point is None and not self.search.elsewhere:
                 return
+            if point is None:
+                self._say("trial", f"waiting for other workers, who have {self.search.elsewhere} under way")
+                time.sleep(WAIT_S)
+                continue
             began = time.perf_counter_ns()
             best = self.search.best
             rule = CANDIDATE if best is None else replace(CANDIDATE, beaten=best.sure)
-            met, ending = self._meet(point, rule)
-            result = self._judged(point, met, ending)
-            self.search.tell(result)
-            self._enter(result, met, time.perf_counter_ns() - began)
+            expected = self._memory.predicted(point).telling
+            met, ending, taken = self._meet(point, rule)
+            result = replace(
+                self._judged(point, met, ending),
+                memory_bytes=taken.telling,
+                predicted_memory_bytes=expected,
+            )
+            if self.search.tell(result):
+                self._enter(result, met, time.perf_counter_ns() - began)
         self._notes.append(f"the budget ended the search after {len(self.search.results)} trials")
 
-    def _meet(self, point: Point, rule: Rule) -> tuple[Duel | None, Ending | None]:
-        """One candidate against the baseline that stands by."""
+    def _hear(self) -> None:
+        """What others have found, or this study before it was cut off."""
+        for result in self.search.results:
+            if result.origin and result.point not in self._heard:
+                self._heard.add(result.point)
+                self._enter(result, None, 0, result.origin)
+                on_gpu = self._facts is not None and self._facts.cuda
+                taken = {"gpu" if on_gpu else "memory": result.memory_bytes}
+                self._memory.learn(result.point, Bytes(**taken))
+
+    def _meet(self, point: Point, rule: Rule) -> tuple[Duel | None, Ending | None, Bytes]:
+        """One candidate against the baseline that stands by; also what memory it took."""
         label = self.space.label(point)
         candidate = self.stable.start(point)
         try:
             if not self._warm(candidate, label):
-                return None, candidate.ending
+                return None, candidate.ending, Bytes()
             candidate.pause()
             base = self._baseline()
             found = self._fight(base, candidate, point, rule, label)
             if candidate.ending is None and found.interval is None and base.ending is not None:
                 found = self._fight(self._baseline(), candidate, point, rule, label)
-            return found, candidate.ending
+            taken = candidate.taken()
+            self._memory.learn(point, taken)
+            return found, candidate.ending, taken
         finally:
             candidate.close()
 
@@ -280,7 +315,7 @@ class Course:
         best = self.search.best
         done = (
             f"trial {len(self.search.results) + 1} of at most {self.search.most}, "
-            if stage == "trial"
+            if stage == "trial" and len(self.search.results) < self.search.most
             else ""
         )
         so_far = (
@@ -318,34 +353,6 @@ class Course:
 
     def _spent_ns(self) -> int:
         return time.perf_counter_ns() - self._began_ns
-
-
-def refuse_crowding(free_before: int | None, free_now: int | None) -> None:
-    """A candidate runs beside the baseline: both must fit into memory, else the kernel kills somebody.
-
-    Raises:
-        AutobrrrError: they don't.
-    """
-    if free_before is None or free_now is None:
-        return
-    taken = free_before - free_now
-    if taken > 0 and free_now < ROOM * taken:
-        raise AutobrrrError(
-            f"two copies of the command do not fit into memory: one takes {taken >> 20} MiB, "
-            f"{free_now >> 20} MiB are left",
-            "make it smaller for the study, or tune the running job: autobrrr tune PID",
-        )
-
-
-def unmeasurable(ending: Ending) -> AutobrrrError:
-    """The error of a command that can't be measured as it is given."""
-    usage = ending.kind in USAGE_ENDINGS
-    told = "".join(f"\n    {line}" for line in ending.lines[-5:])
-    return AutobrrrError(
-        f"the command can't be measured: {ending.why}",
-        (f"its last lines:{told}" if told else "run it by itself first"),
-        exit_code=EXIT_USAGE if usage else EXIT_FAILED,
-    )
 
 
 def _said_of_output(trial: running.Running, folder: Path) -> str:

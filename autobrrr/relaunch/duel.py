@@ -26,6 +26,8 @@ SETTLE_STEPS = 2
 SLOW_NS = 150_000_000  # of steps that are longer two make a block, after one to settle
 PAIRS_IN_TIME = 10  # a duel of slow steps may go on for as many
 FEWEST_PAIRS = 6
+VAGUE = 0.15  # half of an interval that says little; it is worth more time
+MORE_PATIENCE = 3  # while there is no interval at all: others may have the cores
 ALPHA = 0.05
 LOOK_S = 0.002
 PATIENCE = 8.0  # times what a block should take
@@ -37,8 +39,8 @@ class Rule:
 
     Attributes:
         budget_ns: At most so long, once there is an interval.
-        half: Sure enough: half of the interval is no more (log-ratio), or a tenth of the gain; a quarter of it
-            for a loss.
+        half: Sure enough: half of the interval is no more (log-ratio), or a tenth of the gain, or a
+            quarter of the loss.
         beaten: Below it a candidate is given up: it can't be better than the best so far surely is.
     """
 
@@ -96,8 +98,9 @@ def duel(
             half = (interval.high - interval.low) / 2
             if pruned or half <= max(rule.half, interval.mean / 10, -interval.mean / 4):
                 break
-        sure = interval is not None and len(values) >= FEWEST_PAIRS
-        if spent > rule.budget_ns and (sure or spent > max(3 * rule.budget_ns, longest_ns)):
+        sure = interval is not None and len(values) >= FEWEST_PAIRS and is_telling(interval)
+        enough = max(3 * rule.budget_ns, longest_ns) * (1 if interval is not None else MORE_PATIENCE)
+        if spent > rule.budget_ns and (sure or spent > enough):
             break
     return Duel(
         values=tuple(values),
@@ -106,6 +109,11 @@ def duel(
         base_ns=float(np.concatenate(base_steps).mean()) if base_steps else None,
         pruned=pruned,
     )
+
+
+def is_telling(interval: Interval) -> bool:
+    """Whether an interval is short, or lies well on one side."""
+    return (interval.high - interval.low) / 2 <= max(VAGUE, abs(interval.mean) / 2)
 
 
 def block(trial: Running) -> Durations | None:

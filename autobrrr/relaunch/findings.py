@@ -68,6 +68,8 @@ class Ledger:
             blocks=0 if met is None else 2 * len(met.values),
             steps=0 if met is None else met.steps,
             duration_ns=duration_ns,
+            memory_bytes=result.memory_bytes,
+            predicted_memory_bytes=result.predicted_memory_bytes,
         )
         self._entries[result.point] = entry
         return entry
@@ -89,6 +91,9 @@ class Ledger:
         proven = winner is not None and found is not None
         if winner is not None and proven and winner in self._entries:
             self._entries[winner] = msgspec.structs.replace(self._entries[winner], outcome="kept")
+        if winner is not None and (resized := space.resized(winner)):
+            says = "may change how long a sample is: samples are counted, not tokens"
+            notes = [*notes, f"{', '.join(resized)} {says}"]
         speedup = 1.0 if found is None else found.factor
         entries = list(self._entries.values())
         tuning = Tuning(

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
-from autobrrr.relaunch import walls
+from autobrrr.relaunch import scratch, walls
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 ORPHAN_GRACE_S = 0.5  # for the script, when the study is gone
@@ -52,7 +52,9 @@ class Keeper:
             return
         try:
             fence = order.get("walls")
-            if isinstance(fence, dict):
+            if isinstance(fence, dict) and "place" in fence:
+                self._uppers = [self._copied(**fence)]
+            elif isinstance(fence, dict):
                 self._uppers = walls.raise_walls(**fence)
             self._start(order)
         except (walls.NoWalls, OSError) as problem:
@@ -72,10 +74,35 @@ class Keeper:
                 return
             if "pause" in command:
                 self._pause()
-                self._say({"paused": time.perf_counter_ns()})
+                self._say({"paused": time.perf_counter_ns(), "family": self.family()})
             elif "resume" in command:
                 self._signal(self.family(), signal.SIGCONT)
                 self._say({"resumed": time.perf_counter_ns()})
+
+    def _copied(
+        self, size_bytes: int, folder: str, place: str, limit_bytes: int, open_folders: list[str]
+    ) -> walls.Upper:
+        """Walls around a copy of the working folder."""
+        tree, temporary = f"{place}/tree", f"{place}/tmp"
+        try:
+            chosen = scratch.plan(folder, limit_bytes, apart=os.path.dirname(place))
+            for each in (tree, temporary):
+                os.makedirs(each, mode=0o700)
+            os.chmod(tree, os.stat(folder).st_mode & 0o7777)
+            known = scratch.copy(chosen, tree)
+        except scratch.TooLarge as problem:
+            raise walls.NoWalls(str(problem)) from None
+        except OSError as problem:
+            raise walls.NoWalls(f"no copy of {folder} can be made: {problem.strerror}") from None
+        walls.shut_all_but(
+            size_bytes=size_bytes,
+            folder=folder,
+            tree=tree,
+            read_only=chosen.read_only,
+            open_folders=[temporary, *open_folders],
+        )
+        self._say({"copied": scratch.told(chosen)})
+        return walls.Upper(covers=folder, written=tree, known=known)
 
     def family(self) -> list[int]:
         """All processes of the trial that still are."""

@@ -28,6 +28,25 @@ class Walls:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """Walls around a copy of the working folder, where no overlay can be had.
+
+    Attributes:
+        place: A folder that does not exist yet; the copy and temporary files lie there.
+        size_bytes: What may be written into shared memory.
+    """
+
+    place: Path
+    limit_bytes: int
+    size_bytes: int
+    open_folders: tuple[str, ...] = ()
+
+    @property
+    def temporary(self) -> Path:
+        return self.place / "tmp"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """How long a trial may take until it is given up, in seconds."""
 

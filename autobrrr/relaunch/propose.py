@@ -7,12 +7,14 @@ they are used.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from autobrrr.client import join_or_start
 from autobrrr.errors import AutobrrrError
 from autobrrr.records import Advice, Diagnosis, ExactnessClass
 from autobrrr.relaunch.flags import Declared, given_value
 from autobrrr.relaunch.running import Running
+from autobrrr.relaunch.seeds import Hints
 from autobrrr.relaunch.space import ACCUMULATE, BATCH, WORKERS, Parameter
 from autobrrr.relaunch.specs import flag_parameter, parse_parameter, remedy_parameter
 from autobrrr.remedies.catalog import REGISTRY
@@ -22,6 +24,24 @@ DIAGNOSIS_S = 15.0
 MOST_REMEDIES = 3
 BATCH_FACTORS = (1, 2, 4)
 THREADS = "OMP_NUM_THREADS"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """The command as given, which runs, and what its diagnosis says."""
+
+    base: Running
+    hints: Hints
+    reason: str = ""
+
+
+def observed(base: Running, *, cores: int, for_s: float = DIAGNOSIS_S) -> Observed:
+    """Look at a trial for a while; without a verdict there are no hints."""
+    found = diagnosis_of(base, for_s)
+    if found is None:
+        return Observed(base=base, hints=Hints(cores=cores))
+    hints = Hints(regime=found.regime, advice=tuple(found.advice), cores=cores)
+    return Observed(base=base, hints=hints, reason=found.reason)
 
 
 def proposed(
@@ -52,7 +72,11 @@ def proposed(
     covered = {"batch.larger"}
     covered |= {"threads.intra_op"} if not cuda else set()
     covered |= {name for name in REGISTRY if name.startswith("loader.workers")} if workers else set()
-    wanted = [each.remedy for each in advice if each.class_ in allowed and each.remedy not in covered]
+    wanted = [
+        each.remedy
+        for each in advice
+        if each.class_ in allowed and each.reach != "edit" and each.remedy not in covered
+    ]
     found += [remedy_parameter(name) for name in wanted[:MOST_REMEDIES] if name in REGISTRY]
     return found
 

@@ -23,14 +23,16 @@ from pathlib import Path
 
 from autobrrr.attach import bundle, outcome, preload
 from autobrrr.errors import AutobrrrError
-from autobrrr.relaunch import stragglers
+from autobrrr.relaunch import need, scratch, stragglers
 from autobrrr.relaunch.endings import Ending, Tail, ending_of
-from autobrrr.relaunch.launch import Kept, Launch, Limits, Walls
+from autobrrr.relaunch.launch import Copy, Kept, Launch, Limits, Walls
+from autobrrr.relaunch.need import Bytes
 from autobrrr.relaunch.steps import Steps, is_settled
 from autobrrr.relaunch.witness import Witnesses
 
 LOOK_S = 0.004
 ANSWER_S = 20.0
+COPY_S = 300.0
 FEWEST_STEPS = 16  # of a script that ends by itself, to be measured all the same
 ROOT = Path(__file__).resolve().parents[2]
 CODE = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from autobrrr.relaunch.keeper import main; main()"
@@ -58,6 +60,8 @@ class Running:
     token: str
     prepared: preload.Prepared
     told: outcome.Outcome
+    scratch: Path | None = None  # where its copy of the working folder lies
+    copied: str | None = None  # what that is, for people
     began_ns: int = field(default_factory=time.perf_counter_ns)
     ending: Ending | None = None
     settled: bool = False
@@ -70,6 +74,7 @@ class Running:
     _alive_ns: int = 0
     _reader: threading.Thread | None = None
     _closed: bool = False
+    _family: tuple[int, ...] = ()
 
     @property
     def steps(self) -> Steps:
@@ -139,9 +144,10 @@ class Running:
         Raises:
             NoSandbox: walls can't be raised here.
         """
-        deadline = time.monotonic() + ANSWER_S
+        deadline = time.monotonic() + (ANSWER_S if self.scratch is None else COPY_S)
         while not self.pid and self.ending is None and time.monotonic() < deadline:
             self._hear(0.05)
+        self.began_ns = time.perf_counter_ns() if self.scratch is not None else self.began_ns
 
     def pause(self) -> int:
         """Stop all its processes; the moment from which none ran."""
@@ -149,6 +155,10 @@ class Running:
         self._ask({"pause": 1}, "paused")
         self.paused = True
         return time.perf_counter_ns()
+
+    def taken(self) -> Bytes:
+        """What it has taken at most, while it stands still."""
+        return need.taken(self._family, self.steps.reserved_bytes)
 
     def resume(self) -> int:
         """Let them go on; the moment."""
@@ -190,6 +200,8 @@ class Running:
             self.keeper.stdout.close()
         self.prepared.remove()
         shutil.rmtree(self.folder, ignore_errors=True)
+        if self.scratch is not None:
+            scratch.remove(str(self.scratch))
         for line in self._said:
             if "not_kept" in line:
                 self.kept.problem = str(line["not_kept"])
@@ -247,6 +259,11 @@ class Running:
         self._said.append(line)
         if "started" in line:
             self.pid = int(str(line["started"]))
+        elif "paused" in line:
+            family = line.get("family")
+            self._family = tuple(int(str(pid)) for pid in family) if isinstance(family, list) else ()
+        elif "copied" in line:
+            self.copied = str(line["copied"])
         elif "ended" in line:
             if self._reader is not None and not line.get("left"):
                 self._reader.join(0.5)
@@ -271,13 +288,27 @@ class Running:
                 self._tail.feed(data)
 
 
+def _fence(walls: Walls | Copy | None, folder: Path, working: Path) -> dict[str, object] | None:
+    """The walls as the keeper takes them."""
+    if walls is None:
+        return None
+    found: dict[str, object] = {
+        "size_bytes": walls.size_bytes,
+        "open_folders": [str(folder), *walls.open_folders],
+    }
+    if isinstance(walls, Copy):
+        place = {"place": str(walls.place), "limit_bytes": walls.limit_bytes}
+        return {**found, **place, "folder": str(working.resolve())}
+    return {**found, "folder": str(folder / "written"), "needed": list(walls.needed)}
+
+
 @functools.cache
 def _bundle() -> tuple[bundle.Entry, ...]:
     """Read once and not on a thread: two threads that parse at a time confuse CPython 3.11."""
     return bundle.entries()
 
 
-def start(launch: Launch, folder: Path, limits: Limits, walls: Walls | None, cache: Path) -> Running:
+def start(launch: Launch, folder: Path, limits: Limits, walls: Walls | Copy | None, cache: Path) -> Running:
     """Start a trial.
 
     Args:
@@ -320,20 +351,13 @@ def start(launch: Launch, folder: Path, limits: Limits, walls: Walls | None, cac
         token=token,
         prepared=prepared,
         told=outcome.Outcome(prepared.folder, 0, launch.remedies),
+        scratch=walls.place if isinstance(walls, Copy) else None,
     )
-    fence = None
-    if walls is not None:
-        fence = {
-            "size_bytes": walls.size_bytes,
-            "folder": str(folder / "written"),
-            "needed": list(walls.needed),
-            "open_folders": [str(folder), *walls.open_folders],
-        }
     order = {
         "command": list(launch.command),
         "environment": prepared.environment,
         "folder": str(launch.folder),
-        "walls": fence,
+        "walls": _fence(walls, folder, launch.folder),
     }
     running._send(order)
     running._reader = threading.Thread(target=running.read_output, daemon=True)

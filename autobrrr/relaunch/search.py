@@ -10,8 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from autobrrr.relaunch.space import Point, Space
 if TYPE_CHECKING:
     from optuna import Study as OptunaStudy
     from optuna.distributions import BaseDistribution
+    from optuna.samplers import BaseSampler
     from optuna.storages import BaseStorage
     from optuna.trial import FrozenTrial
     from optuna.trial import Trial as OptunaTrial
@@ -38,7 +39,8 @@ OUT_OF_MEMORY = "out of memory"
 class Result:
     """What a trial found: `value` is the log of the speed-up, None where it could not be measured.
 
-    `low` is the lower bound of its interval; None: as good as the value.
+    `low` is the lower bound of its interval; None: as good as the value. `origin` says who found it, where
+    it was not this run of the study. `memory_bytes` is what the trial took at most.
     """
 
     point: Point
@@ -46,6 +48,9 @@ class Result:
     kind: str
     why: str = ""
     low: float | None = None
+    memory_bytes: int | None = None
+    predicted_memory_bytes: int | None = None
+    origin: str = field(default="", compare=False)
 
     @property
     def sure(self) -> float | None:
@@ -78,12 +83,12 @@ class Search:
         usual = len(self._points) if self.exhaustive else min(MOST_TRIALS, share)
         self.most = min(trials or usual, len(self._points))
         self._draw = random.Random(seed)
-        self._study = _make(space, journal, seed, self.exhaustive)
+        self._sampler = _sampler(seed, self.exhaustive)
         self._open: dict[Point, OptunaTrial] = {}
+        self.too_large: Callable[[Point], bool] = lambda point: False
         self.results: list[Result] = []
-        if not any(trial.state.is_finished() for trial in self._study.trials):
-            self._tell_base()
-        self._resume()
+        self._study = self._begin(journal)
+        self._take_up()
         first = [point for point in seeds if point in self._points]
         self._queue = list(dict.fromkeys([*first, *(self._points if self.exhaustive else ())]))
 
@@ -97,14 +102,13 @@ class Search:
         if len(self.results) >= self.most or self._is_quiet():
             return None
         tried = {result.point for result in self.results}
-        while self._queue:
-            point = self._queue.pop(0)
+        for point in self._queue:
             if point not in tried and not self._would_not_fit(point):
                 return self._enqueued(point)
         if self.exhaustive:
             return None
         for _ in range(PROPOSALS):
-            trial = self._study.ask(_distributions(self._space))
+            trial = self._study.ask(distributions(self._space))
             point = tuple(int(trial.params[each.name]) for each in self._space.parameters)
             if point in self._points and point not in tried and not self._would_not_fit(point):
                 self._open[point] = trial
@@ -113,23 +117,35 @@ class Search:
         left = self._untried()
         return self._enqueued(self._draw.choice(self._nearest(left))) if left else None
 
-    def tell(self, result: Result) -> None:
-        """Enter what became of the point that was asked for last."""
+    def tell(self, result: Result) -> bool:
+        """Enter what became of the point that was asked for last; whether it counts."""
         self.results.append(result)
-        trial = self._open.pop(result.point)
+        self._write(self._open.pop(result.point), result)
+        return True
+
+    def _write(self, trial: OptunaTrial, result: Result) -> None:
         trial.set_user_attr("point", self._space.label(result.point))
         trial.set_user_attr("kind", result.kind)
         trial.set_user_attr("why", result.why)
         trial.set_user_attr("low", result.low)
+        trial.set_user_attr("memory_bytes", result.memory_bytes)
         value = result.value
         if value is None and result.kind == "oom":
             # Infeasible, and never attractive: as bad as the worst that could be measured.
             value = min((each.value for each in self.results if each.value is not None), default=0.0)
         self._close(trial, value, fits=result.kind != "oom")
 
+    @property
+    def elsewhere(self) -> int:
+        """How many trials are under way in other workers; what they find is worth waiting for."""
+        return 0
+
     def finish(self) -> None:
         """The study is over: the same command begins a new one."""
         self._study.set_user_attr("finished", True)
+
+    def close(self) -> None:
+        """This run ends; what it has open is given up, and comes again."""
 
     @property
     def best(self) -> Result | None:
@@ -167,7 +183,9 @@ class Search:
         )
 
     def _would_not_fit(self, point: Point) -> bool:
-        """A batch at least as large as one that ran out of memory."""
+        """A batch at least as large as one that ran out of memory, or that is expected to."""
+        if self.too_large(point):
+            return True
         batch = self._space.batch_of(point)
         failed = [
             size
@@ -184,7 +202,7 @@ class Search:
     def _enqueued(self, point: Point) -> Point:
         names = [parameter.name for parameter in self._space.parameters]
         self._study.enqueue_trial(dict(zip(names, point, strict=True)))
-        self._open[point] = self._study.ask(_distributions(self._space))
+        self._open[point] = self._study.ask(distributions(self._space))
         return point
 
     def _tell_base(self) -> None:
@@ -204,17 +222,31 @@ class Search:
         else:
             self._study.tell(trial, value)
 
-    def _resume(self) -> None:
+    def _begin(self, journal: Path | None) -> OptunaStudy:
+        """The study, new or from an earlier run."""
+        import optuna
+
+        return optuna.create_study(
+            storage=None if journal is None else _storage(journal),
+            sampler=self._sampler,
+            study_name="autobrrr tune",
+            direction="maximize",
+            load_if_exists=True,
+        )
+
+    def _take_up(self) -> None:
         """Take over what an earlier run has finished; what it left open is given up, and comes again."""
         from optuna.trial import TrialState
 
+        if not any(trial.state.is_finished() for trial in self._study.trials):
+            self._tell_base()
         for trial in self._study.trials:
             if trial.state == TrialState.WAITING:  # cut off before it was asked for: only ask() takes it out
-                self._study.tell(self._study.ask(_distributions(self._space)), state=TrialState.FAIL)
+                self._study.tell(self._study.ask(distributions(self._space)), state=TrialState.FAIL)
             elif not trial.state.is_finished():
                 self._study.tell(trial.number, state=TrialState.FAIL, skip_if_finished=True)
             elif "kind" in trial.user_attrs:
-                result = _result(trial, self._space)
+                result = result_of(trial, self._space, "from an earlier run of this study")
                 if result is not None:
                     self.results.append(result)
 
@@ -252,31 +284,22 @@ def _storage(file: Path) -> BaseStorage:
     return JournalStorage(JournalFileBackend(str(file)))
 
 
-def _make(space: Space, journal: Path | None, seed: int, exhaustive: bool) -> OptunaStudy:
+def _sampler(seed: int, exhaustive: bool) -> BaseSampler:
     import warnings
 
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
+    if exhaustive:
+        return optuna.samplers.RandomSampler(seed=seed)  # draws nothing: all points are enqueued
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # an experimental sampler is what we want
-        sampler = (
-            optuna.samplers.RandomSampler(seed=seed)  # draws nothing: all points are enqueued
-            if exhaustive
-            else optuna.samplers.GPSampler(
-                seed=seed, n_startup_trials=STARTUP_TRIALS, deterministic_objective=False
-            )
-        )
-        return optuna.create_study(
-            storage=None if journal is None else _storage(journal),
-            sampler=sampler,
-            study_name="autobrrr tune",
-            direction="maximize",
-            load_if_exists=True,
+        return optuna.samplers.GPSampler(
+            seed=seed, n_startup_trials=STARTUP_TRIALS, deterministic_objective=False
         )
 
 
-def _distributions(space: Space) -> dict[str, BaseDistribution]:
+def distributions(space: Space) -> dict[str, BaseDistribution]:
     from optuna.distributions import CategoricalDistribution, IntDistribution
 
     return {
@@ -287,12 +310,15 @@ def _distributions(space: Space) -> dict[str, BaseDistribution]:
     }
 
 
-def _result(trial: FrozenTrial, space: Space) -> Result | None:
+def result_of(trial: FrozenTrial, space: Space, origin: str = "") -> Result | None:
+    """What a finished trial of Optuna's found; None where it has another space's parameters."""
     try:
         point = tuple(int(trial.params[each.name]) for each in space.parameters)
     except KeyError:
         return None
     kind = str(trial.user_attrs["kind"])
+    why = str(trial.user_attrs.get("why", ""))
     value = trial.value if kind == "measured" else None
     low = trial.user_attrs.get("low") if kind == "measured" else None
-    return Result(point=point, value=value, kind=kind, why=str(trial.user_attrs.get("why", "")), low=low)
+    taken = trial.user_attrs.get("memory_bytes")
+    return Result(point=point, value=value, kind=kind, why=why, low=low, memory_bytes=taken, origin=origin)

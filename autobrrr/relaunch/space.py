@@ -24,6 +24,9 @@ from autobrrr.remedies.registry import CLASSES
 BATCH = re.compile(r"-(?:.*[-_])?(batch[-_]?size|bs|batch)$", re.IGNORECASE)
 ACCUMULATE = re.compile(r"-.*(accum|grad[-_]acc)", re.IGNORECASE)
 WORKERS = re.compile(r"-.*(workers|prefetch|pin[-_]?mem|loader)|^-j$", re.IGNORECASE)
+LENGTH = re.compile(
+    r"-.*(seq(uence)?|max|block|context|ctx)[-_]?(len(gth)?|size|tokens)$|-.*[-_]len(gth)?$", re.IGNORECASE
+)
 SHAPE = (
     "write NAME=int:LOW..HIGH[:log], NAME=float:LOW..HIGH[:log], NAME=choice:A,B,… or the name of a remedy"
 )
@@ -100,6 +103,11 @@ class Space:
     def kept(self, point: Point) -> list[str]:
         """What differs from the command as given, one label each."""
         return [self.parameters[i].label(point[i]) for i in self.changed(point)]
+
+    def resized(self, point: Point) -> list[str]:
+        """Flags that differ and seem to say how long a sample is: its samples are not those of the others."""
+        changed = (self.parameters[i] for i in self.changed(point))
+        return [each.name for each in changed if each.kind == "flag" and LENGTH.match(each.name)]
 
     def settings(self, point: Point) -> dict[str, object]:
         return {self.parameters[i].name: self.parameters[i].levels[point[i]] for i in self.changed(point)}
@@ -178,7 +186,8 @@ def make_space(
         if names.count(name) > 1:
             raise UsageError(f"--param {name}: given twice")
     space = Space(parameters=tuple(parameters))
-    flag = next((flag for flag in declared if ACCUMULATE.match(flag)), None)
+    given = [word.partition("=")[0] for word in command if word.startswith("--")]
+    flag = next((flag for flag in [*declared, *given] if ACCUMULATE.match(flag)), None)
     if (
         space.batch is not None
         and flag is not None

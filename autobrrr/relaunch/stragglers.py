@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
 import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from autobrrr.attach import procfs
+from autobrrr.relaunch import scratch
 
 VARIABLE = "AUTOBRRR_TRIAL"
 FOLDER_PREFIX = "study-"
@@ -73,7 +73,7 @@ def end(token: str) -> int:
     return len(ended)
 
 
-def sweep(runtime: Path) -> int:
+def sweep(*places: Path) -> int:
     """End trials whose study is gone, take away the folders that it left; how many processes that were."""
     count = 0
     for pid, token in list(found()):
@@ -83,10 +83,10 @@ def sweep(runtime: Path) -> int:
                 count += 1
             except (ProcessLookupError, PermissionError):
                 pass
-    if runtime.is_dir():
-        for folder in runtime.glob(f"{FOLDER_PREFIX}*"):
+    for place in places:
+        for folder in place.glob(f"{FOLDER_PREFIX}*"):
             if is_gone(folder.name.removeprefix(FOLDER_PREFIX)):
-                shutil.rmtree(folder, ignore_errors=True)
+                scratch.remove(str(folder))
     return count
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from autobrrr.relaunch.launch import Walls
+from autobrrr.relaunch.need import available_bytes
 
 TRACKERS_OFF = {
     "WANDB_MODE": "disabled",
@@ -42,15 +43,3 @@ def walls(
         needed.append(os.path.realpath(temporary))
     size = max(LEAST_BYTES, int(SHARE_OF_MEMORY * (available_bytes(root) or 0)))
     return Walls(size_bytes=size, needed=tuple(dict.fromkeys(needed)), open_folders=open_folders)
-
-
-def available_bytes(root: Path = Path("/")) -> int | None:
-    """Memory that could be taken now; None where it can't be read."""
-    try:
-        lines = (root / "proc/meminfo").read_text().splitlines()
-    except OSError:
-        return None
-    for line in lines:
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return None

@@ -7,21 +7,23 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from autobrrr import recipe
 from autobrrr.errors import AutobrrrError
 from autobrrr.paths import make_private
 from autobrrr.records import JobFacts
-from autobrrr.relaunch import running, stragglers, surroundings
-from autobrrr.relaunch.launch import Launch, Limits
+from autobrrr.relaunch import running, scratch, stragglers, surroundings
+from autobrrr.relaunch.launch import Copy, Launch, Limits, Walls
+from autobrrr.relaunch.ports import with_own_port
 from autobrrr.relaunch.running import NoSandbox, Running
 from autobrrr.relaunch.space import Point, Space
 from autobrrr.remedies.registry import Refused
 
 MOST_KEPT_BYTES = 8 << 30
+COPY_LIMIT_BYTES = 2 << 30
 FIRST_STEP_FACTOR, FIRST_STEP_LEAST_S = 4.0, 60.0
 INDUCTOR_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 
@@ -34,6 +36,8 @@ class Stable:
         runtime: The runtime folder.
         walled: Trials run within walls; else they write where they want.
         open_folders: What is written there stays, also from within walls.
+        copy_limit_bytes: Largest copy of the working folder, where walls need one; 0: none is made.
+        tell: Hears one line, once, where trials work in a copy.
     """
 
     command: tuple[str, ...]
@@ -44,14 +48,23 @@ class Stable:
     space: Space = field(default_factory=lambda: Space(parameters=()))
     walled: bool = True
     open_folders: tuple[Path, ...] = ()
+    copy_limit_bytes: int = COPY_LIMIT_BYTES
+    tell: Callable[[str], None] = lambda line: None
     limits: Limits = field(default_factory=Limits)
     _number: int = 0
     _live: list[Running] = field(default_factory=list)
+    _no_overlay: str | None = None
+    _told: bool = False
 
     @property
     def home(self) -> Path:
         """The study's folder."""
         return self.runtime / f"{stragglers.FOLDER_PREFIX}{stragglers.own_name()}"
+
+    @property
+    def copies(self) -> Path:
+        """Where the study's copies of the working folder lie: on disk, not in memory."""
+        return self.cache / "scratch" / self.home.name
 
     @property
     def script_name(self) -> str | None:
@@ -60,7 +73,7 @@ class Stable:
 
     def __enter__(self) -> Stable:
         make_private(self.runtime)
-        stragglers.sweep(self.runtime)
+        stragglers.sweep(self.runtime, self.copies.parent)
         make_private(self.home)
         (self.home / "inductor").mkdir(mode=0o700, exist_ok=True)
         return self
@@ -69,6 +82,7 @@ class Stable:
         for trial in self._live:
             trial.close()
         shutil.rmtree(self.home, ignore_errors=True)
+        scratch.remove(str(self.copies))
 
     def start(self, point: Point | None = None) -> Running:
         """Start a trial of a point; of the command as given where it is None.
@@ -86,27 +100,61 @@ class Stable:
             pass  # the agent says why it is not on
         plan = recipe.plan(found)
         plan["script"] = None
+        words, env = with_own_port(recipe.with_flags(self.command, found.args), env)
         launch = Launch(
-            command=tuple(recipe.with_flags(self.command, found.args)),
+            command=tuple(words),
             environment=env,
             folder=self.folder,
             plan=plan if found.remedies else None,
             remedies=tuple(chosen.name for chosen in found.remedies),
         )
-        fence = None
-        if self.walled:
-            opened = (str(self.home), *(str(each.resolve()) for each in self.open_folders))
-            fence = surroundings.walls(self.folder, env, opened)
+        if not self.walled:
+            return self._begin(launch, None)
+        opened = (str(self.home), *(str(each.resolve()) for each in self.open_folders))
+        fence = surroundings.walls(self.folder, env, opened)
+        try:
+            if self._no_overlay is None:
+                return self._begin(launch, fence)
+        except NoSandbox as problem:
+            self._no_overlay = str(problem)
+        return self._in_a_copy(launch, fence)
+
+    def _begin(self, launch: Launch, fence: Walls | Copy | None) -> Running:
         trial = running.start(launch, self.home / f"t{self._number}", self.limits, fence, self.cache)
         self._live = [each for each in self._live if not each.closed] + [trial]
         try:
             trial.wait_for_start()
-        except NoSandbox as problem:
+        except NoSandbox:
             trial.close()
+            raise
+        return trial
+
+    def _in_a_copy(self, launch: Launch, fence: Walls) -> Running:
+        """No overlay can be had: the trial works in a copy, and all else is read-only."""
+        make_private(self.copies)
+        inside = Copy(
+            place=self.copies / f"t{self._number}",
+            limit_bytes=self.copy_limit_bytes,
+            size_bytes=fence.size_bytes,
+            open_folders=fence.open_folders,
+        )
+        variables = {**launch.environment, "TMPDIR": str(inside.temporary)}
+        try:
+            if not self.copy_limit_bytes:
+                raise NoSandbox(self._no_overlay)
+            trial = self._begin(replace(launch, environment=variables), inside)
+        except NoSandbox as problem:
             raise AutobrrrError(
                 f"trials can't be kept from writing into your files here: {problem}",
-                "--allow-writes runs them all the same; their outputs then land where the script puts them",
+                "--copy-limit SIZE allows a larger copy; --allow-writes runs them all the same, and their"
+                " outputs then land where the script puts them",
             ) from None
+        if trial.copied is not None and not self._told:
+            self._told = True
+            self.tell(
+                f"no overlay is possible here ({self._no_overlay}): each trial works in {trial.copied},"
+                " all else is read-only"
+            )
         return trial
 
     def learn(self, base: Running) -> None:

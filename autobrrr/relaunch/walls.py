@@ -12,8 +12,8 @@ import ctypes
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
@@ -89,10 +89,14 @@ class Mount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upper:
-    """Where what a trial writes under `covers` lies, as seen by the process that raised the walls."""
+    """Where what a trial writes under `covers` lies, as seen by the process that raised the walls.
+
+    `known`: size and time of the files that lay there before, by relative path.
+    """
 
     covers: str
     written: str
+    known: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 def mounts(text: str) -> list[Mount]:
@@ -177,6 +181,48 @@ def _raise(size_bytes: int, folder: str, needed: Sequence[str], open_folders: Se
     return uppers
 
 
+def shut_all_but(
+    *, size_bytes: int, folder: str, tree: str, read_only: Sequence[str], open_folders: Sequence[str]
+) -> None:
+    """Enter the namespace, put a copy in the place of a folder and make all else read-only.
+
+    Args:
+        size_bytes: What the trial may write into shared memory.
+        folder: The working folder.
+        tree: The copy of it.
+        read_only: Folders below it, as relative paths, that are the real ones.
+        open_folders: What is written there goes to the real folder.
+
+    Raises:
+        NoWalls: the kernel or its settings do not let us; the process must end.
+    """
+    try:
+        _enter_namespace()
+        _mount(None, "/", None, MS_REC | MS_PRIVATE, None)
+        passages = [(path, os.open(path, os.O_PATH | os.O_DIRECTORY)) for path in open_folders]
+        shown = [(path, os.open(f"{folder}/{path}", os.O_PATH | os.O_DIRECTORY)) for path in read_only]
+        seen = mounts(Path("/proc/self/mountinfo").read_text())
+        if SHARED_MEMORY in [mount.at for mount in seen]:
+            options = f"size={size_bytes},mode=1777"
+            _mount("tmpfs", SHARED_MEMORY, "tmpfs", MS_NOSUID | MS_NODEV, options)
+        _mount(tree, folder, None, MS_BIND, None)
+        for path, fd in shown:
+            _mount(f"/proc/self/fd/{fd}", f"{folder}/{path}", None, MS_BIND | MS_REC, None)
+        inside = [
+            mount
+            for mount in mounts(Path("/proc/self/mountinfo").read_text())
+            if any(_below(mount.at, [f"{folder}/{path}"]) for path in read_only)
+        ]
+        for path, fd in passages:
+            _mount(f"/proc/self/fd/{fd}", path, None, MS_BIND, None)
+            os.close(fd)
+        for mount in [*inside, *(each for each in reversed(seen) if not _below(each.at, [folder]))]:
+            if mount.writable and not _below(mount.at, LEFT_ALONE):
+                _mount(None, mount.at, None, MS_REMOUNT | MS_BIND | MS_RDONLY | mount.flags, None)
+    except OSError as error:
+        raise NoWalls(f"{error.strerror} ({error.filename or 'namespace'})") from None
+
+
 def copy_out(uppers: Iterable[Upper], destination: str, most_bytes: int) -> tuple[int, int]:
     """Copy the files that a trial wrote to a folder, under the names that they had.
 
@@ -193,7 +239,8 @@ def copy_out(uppers: Iterable[Upper], destination: str, most_bytes: int) -> tupl
             into = destination + upper.covers + here[len(upper.written) :]
             for name in files:
                 found = os.lstat(f"{here}/{name}")
-                if not stat.S_ISREG(found.st_mode):
+                before = upper.known.get(os.path.relpath(f"{here}/{name}", upper.written))
+                if not stat.S_ISREG(found.st_mode) or before == (found.st_size, found.st_mtime_ns):
                     continue
                 size += found.st_size
                 if size > most_bytes:

@@ -8,6 +8,7 @@ from . import (
     compile,
     ddp_arguments,
     garbage,
+    graphed_calls,
     host_affinity,
     host_environment,
     host_malloc,
@@ -17,6 +18,7 @@ from . import (
     optimizer_foreach,
     optimizer_fused,
     precision,
+    precision_fp16,
     recompute,
     threads,
 )
@@ -35,9 +37,11 @@ FAMILIES = (
     batch_size,
     ddp_arguments,
     compile,
+    graphed_calls,
     layout,
     attention,
     precision,
+    precision_fp16,
     recompute,
 )
 

@@ -7,18 +7,31 @@ compilation. Evaluation stays eager. Whatever a rehearsal finds wrong leaves tra
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
+from typing import Protocol
 
 from ..agent.compiled import compiled_graphs
 from ..agent.shadow.trees import leaves
-from .compile_rehearsal import Rehearsal
-from .module_call import Call, autocast_states
+from .module_call import Call, Module, autocast_states
 
 FEWEST_CALLS = 3  # of another kind of arguments, before it is compiled too
 MOST_KINDS = 4
 STORM = 6  # graphs compiled outside rehearsals, more of which are no accident
 
 _PLAIN = (int, float, bool, str, type(None))
+
+
+class Rehearses(Protocol):
+    """Tries a call out before training meets it."""
+
+    @property
+    def torch(self) -> ModuleType: ...
+    @property
+    def module(self) -> Module: ...
+    def why_not(
+        self, eager: Call, compiled: Call, args: Sequence[object], kwargs: Mapping[str, object]
+    ) -> str | None: ...
 
 
 class CompiledCall:
@@ -29,7 +42,7 @@ class CompiledCall:
         dynamic: Sizes are left open: all of them are one kind.
     """
 
-    def __init__(self, rehearsal: Rehearsal, compiled: Call, *, dynamic: bool) -> None:
+    def __init__(self, rehearsal: Rehearses, compiled: Call, *, dynamic: bool) -> None:
         self.broken: str | None = None
         self._rehearsal = rehearsal
         self._compiled = compiled

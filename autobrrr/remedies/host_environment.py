@@ -101,6 +101,7 @@ def _module_loading(options: Mapping[str, object]) -> str:
     targets=("cuda.module_loading",),
     options=(Option(name="mode", kind="choice", default="LAZY", choices=("LAZY", "EAGER"), doc="When."),),
     needs=("cuda",),
+    unproven=True,
     environment=_variable("CUDA_MODULE_LOADING", _module_loading),
 )
 def module_loading(job: Job, options: Mapping[str, object]) -> Undo:
@@ -131,6 +132,7 @@ def _allocator_settings(options: Mapping[str, object]) -> str:
         ),
     ),
     needs=("cuda",),
+    unproven=True,
     environment=_variable("PYTORCH_CUDA_ALLOC_CONF", _allocator_settings),
 )
 def cuda_allocator(job: Job, options: Mapping[str, object]) -> Undo:

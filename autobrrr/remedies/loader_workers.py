@@ -146,6 +146,7 @@ def persistent_workers(job: Job, options: Mapping[str, object]) -> Undo:
     doc="Put batches into page-locked memory: copies to the GPU are faster and can overlap.",
     targets=("loader.pin_memory",),
     needs=("cuda",),
+    unproven=True,
 )
 def pin_memory(job: Job, options: Mapping[str, object]) -> Undo:
     if not job.torch.cuda.is_available():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from autobrrr.records import Diagnosis
 from autobrrr.report.figures import duration, phase_shares, share
 
-MEASURING = ("attaching", "watching", "tracing", "sampling", "probing")
+MEASURING = ("attaching", "watching", "tracing", "timing", "sampling", "probing")
 SHORT = {
     "data wait": "data",
     "host to device": "h2d",

@@ -1,10 +1,11 @@
-"""A session log as text: the last verdict, what was tried, how it ended."""
+"""A session log read: the last verdict, what was tried, how it ended; and that as text."""
 
 from __future__ import annotations
 
 import gzip
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -15,8 +16,19 @@ from autobrrr.report.text import verdict_text
 from autobrrr.report.tuning import trial_line, tuning_table
 
 
-def report_text(path: Path) -> str:
-    """What a person wants to know of a past session.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastSession:
+    """What a session log holds, as far as it can be read."""
+
+    path: Path
+    last: Diagnosis  # the last snapshot
+    tuned: Tuning | None  # the last tuning that came to its end
+    trials: list[Trial]  # of one that did not
+    ended: str
+
+
+def past_session(path: Path) -> PastSession:
+    """Read a session log.
 
     Raises:
         UsageError: the file can't be read, or holds no session.
@@ -42,16 +54,25 @@ def report_text(path: Path) -> str:
         raise UsageError(f"{path} can't be read: {error}") from None
     if last is None:
         raise UsageError(f"{path} holds no snapshot of a session", "a session writes one when it ends")
-    parts = [verdict_text(last)]
-    if tuned is not None:
-        parts.append(tuning_table(tuned))
-    if trials:
-        parts.append("\n".join(trial_line(trial) for trial in trials))
-    seconds = (last.t_ns or 0) / 1e9
-    parts.append(
-        f"session of {seconds:.0f} s, {last.steps or 0} steps; {ended or 'its end is missing'}\nlog: {path}"
-    )
-    return "\n\n".join(parts)
+    return PastSession(path=path, last=last, tuned=tuned, trials=trials, ended=ended)
+
+
+def report_text(path: Path) -> str:
+    """What a person wants to know of a past session.
+
+    Raises:
+        UsageError: the file can't be read, or holds no session.
+    """
+    found = past_session(path)
+    texts = [verdict_text(found.last)]
+    if found.tuned is not None:
+        texts.append(tuning_table(found.tuned))
+    if found.trials:
+        texts.append("\n".join(trial_line(trial) for trial in found.trials))
+    seconds = (found.last.t_ns or 0) / 1e9
+    ended = found.ended or "its end is missing"
+    texts.append(f"session of {seconds:.0f} s, {found.last.steps or 0} steps; {ended}\nlog: {path}")
+    return "\n\n".join(texts)
 
 
 def _entries(path: Path) -> Iterator[tuple[str, dict[str, object]]]:

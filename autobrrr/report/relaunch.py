@@ -7,7 +7,7 @@ from autobrrr.records import Trial, Tuning
 
 def relaunch_table(tuning: Tuning) -> str:
     """Trials, the best first, and the figure of the fresh starts at the end."""
-    rows = [("trial", "speed", "interval", "class", "outcome", "why")]
+    rows = [("trial", "speed", "interval", "class", "outcome", "memory", "why")]
     for trial in sorted(tuning.trials, key=lambda each: -(each.achieved or 0.0)):
         rows.append(
             (
@@ -16,6 +16,7 @@ def relaunch_table(tuning: Tuning) -> str:
                 bounds(trial.interval),
                 trial.class_,
                 outcome(trial),
+                memory(trial.memory_bytes),
                 trial.why if trial.outcome == "refused" else "",
             )
         )
@@ -52,6 +53,13 @@ def rate(tuning: Tuning, value: float | None) -> str:
 
 def outcome(trial: Trial) -> str:
     return {"kept": "kept", "undone": "tried", "refused": "not possible"}.get(trial.outcome, trial.outcome)
+
+
+def memory(count: int | None) -> str:
+    """What a trial took, for people."""
+    if count is None:
+        return "-"
+    return f"{count / (1 << 30):.1f} GiB" if count >= 1 << 30 else f"{count / (1 << 20):.0f} MiB"
 
 
 def factor(value: float | None) -> str:

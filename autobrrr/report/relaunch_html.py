@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from autobrrr.records import Trial, Tuning
-from autobrrr.report.relaunch import bounds, factor, outcome, verdict
+from autobrrr.report.relaunch import bounds, factor, memory, outcome, rate, verdict
 
-WIDTH, HEIGHT, EDGE = 720, 220, 40
+WIDTH, HEIGHT, EDGE, BAR = 720, 220, 40, 360
 STYLE = (
+    ":root{color-scheme:light dark}"
     "body{font:15px system-ui;margin:2em auto;max-width:60em;padding:0 1em}"
     "table{border-collapse:collapse}"
     "td,th{padding:.2em .8em .2em 0;text-align:left;border-bottom:1px solid #8884}"
@@ -34,10 +35,11 @@ def relaunch_html(tuning: Tuning) -> str:
         "<!doctype html><meta charset=utf-8><title>autobrrr tune</title>"
         f"<style>{STYLE}</style><h1>autobrrr tune</h1><p>{escape(verdict(tuning))}</p>"
         + (f"<p>{escape(tuning.note)}</p>" if tuning.note else "")
+        + _against_default(tuning)
         + f"<h2>History</h2>{_history(tuning.trials)}"
         + (f"<h2>What made the difference</h2><table>{bars}</table>" if bars else "")
-        + "<h2>Trials</h2><table><tr><th>trial<th>speed<th>interval<th>class<th>outcome<th>why</tr>"
-        + f"{rows}</table>\n"
+        + "<h2>Trials</h2><table><tr><th>trial<th>speed<th>interval<th>class<th>outcome"
+        "<th>memory<th>expected<th>why</tr>" + f"{rows}</table>\n"
     )
 
 
@@ -68,8 +70,34 @@ def _cells(trial: Trial) -> list[str]:
         bounds(trial.interval),
         trial.class_,
         outcome(trial),
+        memory(trial.memory_bytes),
+        memory(trial.predicted_memory_bytes),
         trial.why,
     ]
+
+
+def _against_default(tuning: Tuning) -> str:
+    """Two bars: the command as given, and the best with its interval; nothing where nothing was proven."""
+    if tuning.interval is None or not tuning.kept:
+        return ""
+    low, high = tuning.interval
+    scale = BAR / max(high, 1.0)
+    rows = (
+        ("as given", 1.0, rate(tuning, tuning.baseline), ""),
+        (
+            ", ".join(tuning.kept),
+            tuning.speedup,
+            rate(tuning, tuning.best),
+            f"<path d='M{low * scale:.1f} 9H{high * scale:.1f}' stroke='currentColor' stroke-width='2'/>",
+        ),
+    )
+    bars = "".join(
+        f"<tr><td>{escape(name)}</td><td><svg width='{BAR}' height='18' role='img'>"
+        f"<rect width='{speed * scale:.1f}' height='18' fill='#48c'/>{whisker}</svg></td>"
+        f"<td>{escape(figure)}</td></tr>"
+        for name, speed, figure, whisker in rows
+    )
+    return f"<h2>Best against default</h2><table>{bars}</table>"
 
 
 def _history(trials: Sequence[Trial]) -> str:

@@ -55,14 +55,14 @@ def _table(found: Roofline) -> Iterator[str]:
 def _sweep(found: Roofline) -> list[str]:
     series = [
         Series(
-            name=f"{run.threads}",
+            name=f"{run.threads} thread{'s' if run.threads > 1 else ''}",
             mark=MARKS[index],
             points=[(point.repeat, point.flops) for point in run.sweep],
         )
         for index, run in enumerate(runs(found))
         if run.sweep
     ]
-    return _with_legend(series, "threads")
+    return _with_legend(series)
 
 
 def _matmul(found: Roofline) -> list[str]:
@@ -75,11 +75,11 @@ def _matmul(found: Roofline) -> list[str]:
         )
         for index, dtype in enumerate(dtypes)
     ]
-    return _with_legend(series, "")
+    return _with_legend(series)
 
 
-def _with_legend(series: Sequence[Series], of: str) -> list[str]:
+def _with_legend(series: Sequence[Series]) -> list[str]:
     lines = plot(series, lambda value: rate(value, ""))
     if lines:
-        lines.append(" " * 12 + "   ".join(f"{each.mark} {each.name} {of}".rstrip() for each in series))
+        lines.append(" " * 12 + "   ".join(f"{each.mark} {each.name}" for each in series))
     return lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autobrrr.readable import readable
 from autobrrr.records import Diagnosis, Evidence
 from autobrrr.report.figures import duration, parts, phase_shares, share
 
@@ -28,9 +29,14 @@ def verdict_text(found: Diagnosis) -> str:
     if spent:
         lines.append(_row("spent", ", ".join(spent)))
     lines += [_row(evidence.signal, evidence.note) for evidence in carrying(found)]
-    for advice in found.advice[:MOST_CURES]:
+    cures = [advice for advice in found.advice if advice.reach != "edit"]
+    edits = [advice for advice in found.advice if advice.reach == "edit"]
+    for advice in cures[: MOST_CURES - bool(edits)]:
         gain = f", expected {advice.expected:.2f}x" if advice.expected is not None else ""
         lines.append(_row("cure", f"{advice.remedy}: {advice.why} ({advice.reach}, {advice.class_}{gain})"))
+    if edits:
+        others = f"; also {', '.join(each.remedy for each in edits[1:])}" if edits[1:] else ""
+        lines.append(_row("edit", f"{edits[0].why} ({edits[0].class_}){others}"))
     if found.decide_with:
         lines.append(_row("to decide", found.decide_with))
     lines = lines[: MOST_LINES - 1]
@@ -51,7 +57,7 @@ def carrying(found: Diagnosis) -> list[Evidence]:
 
 
 def _headline(found: Diagnosis) -> str:
-    job = f"{found.job.script} (pid {found.pid})" if found.job is not None else f"pid {found.pid}"
+    job = f"{readable(found.job.script)} (pid {found.pid})" if found.job is not None else f"pid {found.pid}"
     if found.regime == "unknown":
         return f"{job}: regime: unknown"
     return f"{job}: regime: {found.regime}, confidence {found.confidence}"

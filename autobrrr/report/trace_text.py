@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from autobrrr.readable import readable
 from autobrrr.report.trace_flops import FOOTNOTE, FlopsRow, fine_share, flops_rows, note
 from autobrrr.trace.records import (
     Analysis,
@@ -37,7 +38,7 @@ def render(analysis: Analysis) -> str:
     """The whole report."""
     blocks = ["\n".join(line.rstrip() for line in _trace(trace)) for trace in analysis.traces]
     if analysis.ranks is not None:
-        blocks.append("\n".join(_ranks(analysis.ranks)))
+        blocks.insert(0, "\n".join(_ranks(analysis.ranks)))
     if analysis.skipped:
         blocks.append("\n".join(f"passed over: {line}" for line in analysis.skipped))
     return "\n\n".join(blocks)
@@ -47,7 +48,7 @@ def wrapped(text: str, first: str = "", rest: str = "") -> Iterator[str]:
     """Lines of at most `WIDTH` columns."""
     line = first
     empty = True
-    for word in text.split():
+    for word in map(readable, text.split()):
         gap = "" if empty else " "
         if not empty and len(line) + len(gap) + len(word) > WIDTH:
             yield line
@@ -78,7 +79,8 @@ def bar(share: float, width: int = _BAR) -> str:
 def _trace(trace: TraceAnalysis) -> Iterator[str]:
     rank = "" if trace.rank is None else f"   rank {trace.rank}"
     yield from wrapped(trace.file)
-    yield f"{trace.gpu or 'GPU unknown'}{rank}   {trace.events} events, {trace.json_bytes / 1e6:.1f} MB"
+    gpu = readable(trace.gpu or "GPU unknown")
+    yield f"{gpu}{rank}   {trace.events} events, {trace.json_bytes / 1e6:.1f} MB"
     yield ""
     sure = f" ({trace.confidence} confidence)" if trace.regime not in ("mixed", "unknown") else ""
     yield f"regime: {trace.regime}{sure}"
@@ -132,11 +134,12 @@ def _device(device: DeviceAnalysis, several: bool) -> Iterator[str]:
         yield ""
         yield "waits of the host for the device"
         for place in device.synchronisations[:5]:
-            where = place.python or place.operator or "-"
             yield _cut(
                 f"  {place.count:5d} x {place.call:<24} blocked {duration(place.blocked_ns):>8}"
-                f"  idle after {duration(place.idle_ns):>8}  {where}"
+                f"  idle after {duration(place.idle_ns):>8}"
             )
+            if where := place.python or place.operator:
+                yield _cut(f"          in {where}")
     if device.host_code:
         yield ""
         yield "Python that holds the host while the device idles"

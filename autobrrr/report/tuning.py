@@ -13,7 +13,7 @@ def progress_line(progress: TuneProgress) -> str:
 
 def trial_line(trial: Trial) -> str:
     """`kept optimizer.fused: faster: +12.0 % ...`."""
-    return f"{trial.outcome} {_label(trial)}: {trial.why}"
+    return f"{trial.outcome} {label(trial)}: {trial.why}"
 
 
 def tuning_table(tuning: Tuning) -> str:
@@ -25,10 +25,10 @@ def tuning_table(tuning: Tuning) -> str:
             continue
         rows.append(
             (
-                _label(trial),
-                _factor(trial.predicted),
-                _factor(trial.achieved),
-                _interval(trial.interval),
+                label(trial),
+                factor(trial.predicted),
+                factor(trial.achieved),
+                bounds(trial.interval),
                 trial.class_,
                 trial.outcome,
                 trial.why,
@@ -40,7 +40,7 @@ def tuning_table(tuning: Tuning) -> str:
         for row in rows
     ]
     lines += _refusals(refused)
-    lines += ["", _verdict(tuning)]
+    lines += ["", verdict(tuning)]
     if tuning.note:
         lines.append(f"note: {tuning.note}")
     lines += [f"the guard undid {each.remedy}: {each.why}" for each in tuning.guard_undid]
@@ -59,26 +59,30 @@ def _refusals(refused: list[Trial]) -> list[str]:
     )
 
 
-def _verdict(tuning: Tuning) -> str:
+def verdict(tuning: Tuning) -> str:
+    """The sentence at the end: what was kept, and what it brings."""
     if not tuning.kept:
         return "nothing worth keeping was proven: speed-up 1.0, the job runs as before"
     kept = ", ".join(tuning.kept)
     if tuning.interval is None:
         return f"kept {kept} (class {tuning.class_}); no closing run, so no figure for all together"
     return (
-        f"speed-up {_factor(tuning.speedup)} ({_interval(tuning.interval)}), from a closing run of "
+        f"speed-up {factor(tuning.speedup)} ({bounds(tuning.interval)}), from a closing run of "
         f"all on against all off; kept {kept} (class {tuning.class_})"
     )
 
 
-def _label(trial: Trial) -> str:
+def label(trial: Trial) -> str:
+    """`threads.intra_op(threads=1)`."""
     inside = ", ".join(f"{name}={value}" for name, value in trial.options.items())
     return f"{trial.remedy}({inside})" if inside else trial.remedy
 
 
-def _factor(value: float | None) -> str:
+def factor(value: float | None) -> str:
+    """`1.30x`."""
     return "-" if value is None else f"{value:.2f}x"
 
 
-def _interval(bounds: list[float] | None) -> str:
-    return "-" if bounds is None else f"{bounds[0]:.2f} to {bounds[1]:.2f}"
+def bounds(interval: list[float] | None) -> str:
+    """`1.21 to 1.39`."""
+    return "-" if interval is None else f"{interval[0]:.2f} to {interval[1]:.2f}"

@@ -6,10 +6,17 @@ answer that does not come, becomes an abstention with its reason, and the course
 
 from __future__ import annotations
 
-from autobrrr.records import Confidence, FrameSamples, ProfilerWindow, ShadowProbe, TracedSteps
+from autobrrr.records import (
+    CollectiveWaits,
+    Confidence,
+    FrameSamples,
+    ProfilerWindow,
+    ShadowProbe,
+    TracedSteps,
+)
 from autobrrr.sidecar.agent_link import Agent, Fields
 from autobrrr.sidecar.findings import Findings
-from autobrrr.sidecar.options import Probing, SessionOptions
+from autobrrr.sidecar.options import Probing, SessionOptions, Sweep
 from autobrrr.sidecar.states import State
 
 SECOND_NS = 1_000_000_000
@@ -21,6 +28,8 @@ TRACED_STEPS = 6
 LONG_STEP_NS = 200_000_000  # from here on so many would keep the first verdict waiting:
 TRACED_LONG_STEPS = 3
 WINDOW_STEPS = 4
+TIMED_STEPS = 8
+PARALLEL = "DistributedDataParallel"
 NOTICEABLE = 0.15  # share of the step from which on stacks are worth sampling
 FRAMES_MS = 1500
 FRAMES_EVERY_MS = 10
@@ -44,12 +53,16 @@ class Course:
         self._retraces = 0
         self._traced_median_ns: float | None = None
         self._window_wanted = False
+        self._sweep_wanted: Sweep | None = None
+        self._sweep_along: Sweep = "batch"
         self._method = {
             State.WATCHING: self._watching,
             State.TRACING: self._tracing,
+            State.TIMING: self._timing,
             State.PROFILING: self._profiling,
             State.SAMPLING: self._sampling,
             State.PROBING: self._probing,
+            State.SWEEPING: self._sweeping,
             State.JUDGED: self._judged,
         }
 
@@ -72,7 +85,7 @@ class Course:
             old = findings.options
             findings.options = SessionOptions(readonly=old.readonly, outside=old.outside, probing=probing)
         if self.state is State.JUDGED:
-            findings.traced = findings.probe = findings.frames = None
+            findings.traced = findings.probe = findings.frames = findings.collectives = None
             self._retraces = 0
             self._enter(State.WATCHING, now_ns, "measuring anew")
 
@@ -81,6 +94,13 @@ class Course:
         if self._findings.options.readonly:
             return "the session is read-only"
         self._window_wanted = True
+        return None
+
+    def sweep(self, along: Sweep) -> str | None:
+        """Replay the step at many sizes once all else is measured; a sentence where that can't be."""
+        if self._findings.options.readonly:
+            return "the session is read-only"
+        self._sweep_wanted = along
         return None
 
     def _enter(self, state: State, now_ns: int, activity: str) -> None:
@@ -122,6 +142,29 @@ class Course:
             findings.traced = TracedSteps(status="abstained", why="the traced steps did not come in time")
         if findings.traced is not self._traced_before:
             self._traced_median_ns = findings.window.median_ns
+            self._time(now_ns)
+
+    def _time(self, now_ns: int) -> None:
+        """Where gradients are averaged over ranks: how long that takes beyond the backward."""
+        findings = self._findings
+        facts, anatomy = findings.facts, findings.anatomy
+        parallel = anatomy is not None and PARALLEL in anatomy.roots
+        if not parallel or facts is None or (facts.world_size or 1) < 2 or findings.collectives is not None:
+            self._profile(now_ns)
+            return
+        self._enter(State.TIMING, now_ns, "timing collectives")
+        self._agent.command("collectives", self._time_replied, steps=TIMED_STEPS)
+
+    def _time_replied(self, reply: Fields) -> None:
+        if self.state is State.TIMING and reply.get("ok") is not True:
+            self._findings.collectives = CollectiveWaits(status="abstained", why=_why(reply))
+
+    def _timing(self, now_ns: int) -> None:
+        if self._findings.collectives is None and self._late(now_ns):
+            self._findings.collectives = CollectiveWaits(
+                status="abstained", why="the timed steps did not come in time"
+            )
+        if self._findings.collectives is not None:
             self._profile(now_ns)
 
     def _profile(self, now_ns: int) -> None:
@@ -193,6 +236,30 @@ class Course:
         if self._findings.probe is not None:
             self._rest(now_ns)
 
+    def _begin_sweep(self, now_ns: int, along: Sweep) -> None:
+        findings = self._findings
+        self._sweep_wanted = findings.sweep = None
+        why_not = self._untraceable()
+        if why_not is not None:
+            findings.sweep = ShadowProbe(status="abstained", why=why_not, sweep=along)
+            return
+        self._sweep_along = along
+        self._enter(State.SWEEPING, now_ns, f"replaying a step at other sizes of its {along}")
+        override = findings.options.probing == "overridden"
+        self._agent.command("probe", self._sweep_replied, override=override, sweep=along)
+
+    def _sweep_replied(self, reply: Fields) -> None:
+        if self.state is State.SWEEPING and reply.get("ok") is not True:
+            self._findings.sweep = ShadowProbe(status="abstained", why=_why(reply), sweep=self._sweep_along)
+
+    def _sweeping(self, now_ns: int) -> None:
+        if self._findings.sweep is None and self._late(now_ns, patience=4):
+            self._findings.sweep = ShadowProbe(
+                status="abstained", why="the sweep did not end in time", sweep=self._sweep_along
+            )
+        if self._findings.sweep is not None:
+            self._rest(now_ns)
+
     def _rest(self, now_ns: int) -> None:
         self.finished = True
         self._enter(State.JUDGED, now_ns, "watching")
@@ -205,6 +272,9 @@ class Course:
             return
         if self._window_wanted:
             self._profile(now_ns)
+            return
+        if self._sweep_wanted is not None:
+            self._begin_sweep(now_ns, self._sweep_wanted)
             return
         if self._drifted(now_ns):
             self.again(now_ns)
@@ -227,6 +297,10 @@ class Course:
         phases = self._findings.window.phases
         if phases is None or not phases.step_ns:
             return False
+        facts = self._findings.facts
+        # Advice on edits needs lines: of what waits for a GPU, and of loops that accumulate.
+        if (facts is not None and facts.cuda) or (phases.backwards or 0) > 1:
+            return True
         parts = (phases.mean.data_wait, phases.mean.other)
         return any(part is not None and part / phases.step_ns >= NOTICEABLE for part in parts)
 

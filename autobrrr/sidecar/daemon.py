@@ -17,7 +17,7 @@ from autobrrr.attach.enter import enter
 from autobrrr.device.host import HostDevice
 from autobrrr.device.nvml import NvmlDevice
 from autobrrr.device.poller import Poller
-from autobrrr.device.proc import tid_outside
+from autobrrr.device.proc import tid_outside, usable_cpus
 from autobrrr.errors import AutobrrrError
 from autobrrr.records import Attach, JobFacts
 from autobrrr.sidecar.agent_link import AgentLink
@@ -58,7 +58,7 @@ def serve(endpoint: Endpoint, options: SessionOptions, announcement: Announcemen
         device=device,
         journal=log,
         alive=lambda: is_alive(target),
-        cores=_cores(target.pid),
+        cores=usable_cpus(target.pid),
     )
     tuning = Tuning(session, calls, tune, check)
     session.read_window = WindowReader(calls)
@@ -140,13 +140,6 @@ def _train_tid(pid: int, facts: JobFacts) -> int:
     if facts.pid == pid:
         return facts.train_tid
     return tid_outside(pid, facts.train_tid) or pid
-
-
-def _cores(pid: int) -> int | None:
-    try:
-        return len(os.sched_getaffinity(pid))
-    except OSError:
-        return None
 
 
 def _be_modest() -> None:

@@ -16,6 +16,7 @@ from autobrrr.records import (
     AgentCost,
     Anatomy,
     Attach,
+    CollectiveWaits,
     FrameSamples,
     GpuSample,
     HostSample,
@@ -46,6 +47,8 @@ class Findings:
         self.anatomy: Anatomy | None = None
         self.traced: TracedSteps | None = None
         self.probe: ShadowProbe | None = None
+        self.sweep: ShadowProbe | None = None
+        self.collectives: CollectiveWaits | None = None
         self.frames: FrameSamples | None = None
         self.profile: ProfilerWindow | None = None
         self.cost: AgentCost | None = None
@@ -70,7 +73,13 @@ class Findings:
         elif event == "traced":
             self.traced = msgspec.convert(body, TracedSteps)
         elif event == "probed":
-            self.probe = msgspec.convert(body, ShadowProbe)
+            probed = msgspec.convert(body, ShadowProbe)
+            if probed.sweep is None:
+                self.probe = probed
+            else:
+                self.sweep = probed
+        elif event == "collectives":
+            self.collectives = msgspec.convert(body, CollectiveWaits)
         elif event == "frames":
             self.frames = msgspec.convert(body, FrameSamples)
         elif event == "cost":
@@ -78,6 +87,11 @@ class Findings:
         else:
             return False
         return True
+
+    @property
+    def _threads_at_once(self) -> int | None:
+        threads = self.facts.threads if self.facts is not None else None
+        return threads if threads is None or self.cores is None else min(threads, self.cores)
 
     def see_host(self, sample: HostSample) -> None:
         """Keep a sample of the last ten seconds."""
@@ -96,6 +110,8 @@ class Findings:
             anatomy=self.anatomy,
             traced=self.traced,
             probe=self.probe,
+            sweep=self.sweep,
+            collectives=self.collectives,
             frames=self.frames,
             profile=self.profile,
             host=tuple(self.host),
@@ -106,7 +122,7 @@ class Findings:
             probing=self.options.probing,
             cores=self.cores,
             elapsed_ns=elapsed_ns,
-            peaks=calibrations.peaks(self.facts.threads) if calibrations and self.facts else None,
+            peaks=calibrations.peaks(self._threads_at_once) if calibrations else None,
             fault_ns=calibrations.fault_ns if calibrations else None,
             bf16=calibrations.bf16 if calibrations else None,
         )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 Probing = Literal["on", "off", "overridden"]
+Sweep = Literal["batch", "length", "width"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

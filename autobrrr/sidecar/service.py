@@ -20,7 +20,7 @@ from autobrrr.errors import AutobrrrError, UsageError
 from autobrrr.sidecar.agent_link import Fields
 from autobrrr.sidecar.details import details
 from autobrrr.sidecar.levers import Switched
-from autobrrr.sidecar.options import Probing
+from autobrrr.sidecar.options import Probing, Sweep
 from autobrrr.sidecar.seat import Reply, Seat, as_fields, failure
 from autobrrr.sidecar.session import Session
 from autobrrr.sidecar.states import Ending, State
@@ -56,6 +56,7 @@ class Service:
             "tune": self._tune,
             "cancel": self._cancel,
             "window": self._window,
+            "sweep": self._sweep,
             "pause": self._pause,
             "resume": self._resume,
             "details": self._details,
@@ -253,6 +254,16 @@ class Service:
         refusal = self._session.open_window()
         if refusal is not None:
             raise AutobrrrError(f"no profiler window: {refusal}")
+        reply.done()
+
+    def _sweep(self, reply: Reply, message: Fields) -> None:
+        """A step replayed at many sizes; what it shows comes with the snapshots."""
+        along = message.get("along")
+        if along not in get_args(Sweep):
+            raise UsageError(f"along is {along!r}; {', '.join(get_args(Sweep))} are known")
+        refusal = self._session.sweep(msgspec.convert(along, Sweep))
+        if refusal is not None:
+            raise AutobrrrError(f"no sweep: {refusal}")
         reply.done()
 
     def _pause(self, reply: Reply, message: Fields) -> None:

@@ -20,7 +20,7 @@ from autobrrr.sidecar.chronicle import Chronicle
 from autobrrr.sidecar.course import Course
 from autobrrr.sidecar.findings import Findings
 from autobrrr.sidecar.levers import Levers, OnSwitched, Switched
-from autobrrr.sidecar.options import Probing, SessionOptions
+from autobrrr.sidecar.options import Probing, SessionOptions, Sweep
 from autobrrr.sidecar.ports import Journal, Ring
 from autobrrr.sidecar.ring_reader import NO_RECORDS, Records
 from autobrrr.sidecar.snapshots import snapshot
@@ -190,6 +190,12 @@ class Session:
         if self._state is not None:
             return f"the session is {self.state.value}"
         return self._course.open_window()
+
+    def sweep(self, along: Sweep) -> str | None:
+        """Replay the step at many sizes as soon as all else is measured; a sentence where that can't be."""
+        if self._course is None:
+            return "nothing of the session is in the job"
+        return self._course.sweep(along)
 
     def apply(self, remedy: str, options: Mapping[str, object], on_done: OnSwitched) -> None:
         """Switch a lever on; what was measured without it no longer counts."""

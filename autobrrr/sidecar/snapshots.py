@@ -12,6 +12,7 @@ import msgspec
 from autobrrr.diagnosis.judge import Judgement
 from autobrrr.diagnosis.measurements import Measurements, step_stats
 from autobrrr.diagnosis.shares import shown_phases
+from autobrrr.diagnosis.size_sweep import size_sweep
 from autobrrr.records import Attach, Cost, Diagnosis, GpuSample
 from autobrrr.sidecar.states import State
 
@@ -63,6 +64,7 @@ def snapshot(
         activity=activity,
         levers=levers,
         window=measured.profile,
+        sweep=size_sweep(measured.sweep),
         final=state is State.ENDED,
     )
 

@@ -13,9 +13,11 @@ class State(Enum):
     ATTACHING = "attaching"
     WATCHING = "watching"  # waits for the loop's anatomy and a few steps
     TRACING = "tracing"  # a few real steps under the timing mode
+    TIMING = "timing"  # collectives of a few plain steps
     PROFILING = "profiling"  # a few steps under torch.profiler
     SAMPLING = "sampling"  # stacks of the training thread
     PROBING = "probing"  # the shadow-step batch probe
+    SWEEPING = "sweeping"  # the same along a size, on request
     JUDGED = "judged"  # all is measured; goes on watching
     TUNING = "tuning"
     DETACHING = "detaching"

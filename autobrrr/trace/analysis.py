@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from autobrrr.errors import UsageError
+from autobrrr.readable import readable
 from autobrrr.records import Shares, StepStats
 from autobrrr.trace.advice import advise, for_peers
 from autobrrr.trace.causes import HostTimeline
@@ -70,7 +71,7 @@ def analyse(
         except UsageError as error:
             if source.chosen:
                 raise
-            skipped.append(f"{source.name}: {error.message}")
+            skipped.append(error.message)
     if not done:
         raise UsageError("none of the files is a trace", skipped[0] if skipped else "")
     comparison = compare_ranks(
@@ -99,7 +100,7 @@ def _work_out(trace: Trace, watch: Watcher | None) -> _Unjudged:
     distributed = trace.metadata.distributed
     rank = distributed.rank if distributed is not None else None
     analysis = TraceAnalysis(
-        file=trace.file,
+        file=readable(trace.file),
         rank=devices[0].rank if rank is None and len(devices) == 1 else rank,
         gpu=devices[0].name
         if devices

@@ -15,6 +15,7 @@ import numpy as np
 from msgspec import Struct, structs
 from numpy.typing import NDArray
 
+from autobrrr.readable import readable
 from autobrrr.trace import labels, nanoseconds
 from autobrrr.trace.columns import (
     ANNOTATION,
@@ -166,7 +167,7 @@ class Collector:
                 places[each.device, each.stream, event.pid, event.tid, each.rank]
                 for event, each in zip(batch.events, args, strict=True)
             ],
-            np.int32,
+            np.int64,
         )
         sizes = np.full(len(args), -1, np.int64)
         for row in np.flatnonzero(batch.kind != KERNEL).tolist():
@@ -177,8 +178,8 @@ class Collector:
                 end=batch.end,
                 kind=batch.kind,
                 name=batch.name,
-                device=place >> STREAM_BITS,
-                stream=place & (1 << STREAM_BITS) - 1,
+                device=(place >> STREAM_BITS).astype(np.int32),
+                stream=(place & (1 << STREAM_BITS) - 1).astype(np.int32),
                 correlation=labels.correlations([each.correlation for each in args]),
                 grid=np.array([grids[bytes(each.grid)] if each.grid else -1 for each in args], np.int32),
                 block=np.array([grids[bytes(each.block)] if each.block else -1 for each in args], np.int32),
@@ -239,7 +240,7 @@ class Collector:
             events=self.seen,
             gpu=gpu,
             host=host,
-            names=[name or "" for name in self.names],
+            names=[readable(name or "") for name in self.names],
             threads=threads.things(),
             devices=self.places.devices.things(),
             grids=self.grids.things(),

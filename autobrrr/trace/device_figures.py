@@ -11,7 +11,14 @@ from autobrrr.trace.activity import LAUNCH_LATENCY_NS, copies, first_use_ns
 from autobrrr.trace.columns import KERNEL, MEMCPY, MEMSET, among, distinct, used
 from autobrrr.trace.device import DeviceWork
 from autobrrr.trace.figures import median
-from autobrrr.trace.host_causes import CAUSES, DATA_LOADER, INITIALISATION, LONG_PYTHON, SYNCHRONISATION
+from autobrrr.trace.host_causes import (
+    CAUSES,
+    DATA_LOADER,
+    INITIALISATION,
+    LONG_OPERATOR,
+    LONG_PYTHON,
+    SYNCHRONISATION,
+)
 from autobrrr.trace.idle import idle_parts
 from autobrrr.trace.kernel_classes import CLASSES, CONTRACTIONS, POINTWISE, uses_tensor_cores
 from autobrrr.trace.kernel_work import contraction
@@ -38,6 +45,7 @@ def device_figures(device: DeviceWork) -> DeviceAnalysis:
     span = gaps.span_end - gaps.span_start
     idle = int((gaps.end - gaps.start).sum())
     trace = device.trace
+    late = device.corrected[1] if device.corrected is not None else device.late
     return DeviceAnalysis(
         device=device.label,
         name=device.properties.name if device.properties is not None else None,
@@ -52,6 +60,7 @@ def device_figures(device: DeviceWork) -> DeviceAnalysis:
             device.late.by_gap_ns[device.late.after_synchronisation].sum()
         ),
         first_use_ns=first_use_ns(gaps),
+        long_operators_ns=int(late.by_gap_ns[:, LONG_OPERATOR].sum()),
         gaps=len(gaps),
         gpu_events=len(gpu),
         kernel_count=int((gpu.kind == KERNEL).sum()),

@@ -30,15 +30,23 @@ def read_trace(source: TraceFile) -> Trace:
         for batch in splitter.batches(blocks):
             kept.add(batch)
             splitter.exact = kept.exact
+    except UsageError:
+        if blocks.damage is None:
+            raise
+        raise _beyond_use(source, blocks.damage) from None
     finally:
         if collecting:
             gc.enable()
         stream.close()
     damage = blocks.damage or splitter.damage
     if damage is not None and kept.seen == 0:
-        raise UsageError(
-            f"{source.name} can't be used: {damage}", "export the trace again; nothing of it is left"
-        )
+        raise _beyond_use(source, damage)
     if splitter.odd_values and kept.seen == 0:
         raise UsageError(f"{source.name} is not a trace: its list holds no events")
     return kept.trace(source.name, blocks.bytes_read, splitter, damage)
+
+
+def _beyond_use(source: TraceFile, damage: str) -> UsageError:
+    return UsageError(
+        f"{source.name} can't be used: {damage}", "export the trace again; nothing of it is left"
+    )

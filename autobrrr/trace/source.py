@@ -99,6 +99,8 @@ class Blocks:
             self.damage = f"the compressed stream is damaged: {error}"
         except OSError as error:
             self.damage = f"the file could not be read to its end: {error}"
+        except ValueError:  # closed meanwhile: nobody wants the rest
+            pass
         finally:
             waiting.put(None)
 
@@ -133,6 +135,8 @@ def open_blocks(source: TraceFile) -> tuple[BufferedReader, Blocks]:
         UsageError: the file can't be opened.
     """
     if source.path is None:
+        if sys.stdin is None:
+            raise UsageError("standard input is closed", "name a file, or pipe a trace into it")
         standard = open(sys.stdin.fileno(), "rb", closefd=False)  # noqa: SIM115 - closed by the caller
         return standard, Blocks(standard)
     try:

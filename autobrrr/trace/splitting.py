@@ -26,6 +26,7 @@ _HEAD_LIMIT_BYTES = 64 << 20
 _TAIL_LIMIT_BYTES = 16 << 20
 _TRIES = 6
 _STUCK_BYTES = 4 << 20  # no boundary proves right in so much: event by event
+_EVENT_LIMIT_BYTES = 32 << 20
 _HINT = "analyze reads what torch.profiler's export_chrome_trace writes, .json or .json.gz"
 
 
@@ -57,6 +58,7 @@ class Splitter:
         self.exact = False  # decode the digits of times from now on
         self._offset = 0  # of the first undecoded byte in the document
         self._ended = False
+        self._stuck_bytes = _STUCK_BYTES  # doubles while one event does not end, so that it is tried seldom
 
     def batches(self, blocks: Iterable[bytes]) -> Iterator[Batch]:
         """The events of the document.
@@ -67,6 +69,9 @@ class Splitter:
         source = iter(blocks)
         rest = self._find_list(source)
         while not self._ended:
+            if len(rest) > _EVENT_LIMIT_BYTES:
+                self.damage = f"what begins at byte {self._offset} is too large for an event"
+                return
             rest = self._skip_comma(rest)
             if rest.startswith(b"]"):
                 self._end(rest[1:])
@@ -126,8 +131,9 @@ class Splitter:
             if batch is not None:
                 return batch, used
             buffer[cut] = kept
-        if len(buffer) > _STUCK_BYTES:
+        if len(buffer) > self._stuck_bytes:
             batch, used = self._one_by_one(bytes(buffer[1:]))
+            self._stuck_bytes = _STUCK_BYTES if batch is not None else 2 * len(buffer)
             return batch, used + 1
         return None, 1
 

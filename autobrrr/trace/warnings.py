@@ -131,4 +131,10 @@ def _of_device(device: DeviceAnalysis, several: bool) -> list[str]:
             f"{where}{device.first_use_ns / 1e6:.1f} ms of idle lie in launch calls of 1 ms or more: first"
             " uses"
         )
+    if device.long_operators_ns > 0.05 * device.span_ns:
+        found.append(
+            f"{where}{device.long_operators_ns / 1e6:.1f} ms of idle lie inside operators of 0.5 ms or more:"
+            " they compute on the CPU, are used for the first time, or the host was held up. Among the idle"
+            " time that is operator dispatch; of the device's time it is other"
+        )
     return found

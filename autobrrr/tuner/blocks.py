@@ -1,7 +1,8 @@
 """Blocks of steps under two sets of levers, in turn: how long, in which order, and what they say.
 
 In: records of the steps of two neighbouring blocks. Out: one log-ratio of their speeds, in which
-drift that is slower than a block cancels.
+drift that is slower than a block cancels. Blocks are short: noise that clings from step to step is
+drift too, and cancels between neighbours; a switch costs a few milliseconds, and sets their least length.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from autobrrr.tuner.bench import Steps
 
 Side = Literal["A", "B"]  # A: without the remedy in question, B: with it
 
-BLOCK_NS = 60_000_000
+BLOCK_NS = 24_000_000
 RARE_BLOCK_NS = 600_000_000
 LONGEST_BLOCK_NS = 4_000_000_000
 FEWEST_STEPS = 8
@@ -43,7 +44,7 @@ class BlockPlan:
 
 
 def plan_block(step_ns: float, *, rare: bool = False, slot_ns: float | None = None) -> BlockPlan:
-    """A block is at least 60 ms and 8 steps, at most 4 s; shorter, down to 2 steps, to fit its slot.
+    """A block is at least 24 ms and 8 steps, at most 4 s; shorter, down to 2 steps, to fit its slot.
 
     Args:
         step_ns: Typical step.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -148,6 +149,7 @@ class _LiveTuning:
         if self.price_ns(choice):
             self.announce(choice)
         replaced = [other for other in self.kept if other.conflicts(choice)]
+        asked = self.against(asked, replaced)
         arm = (*(other for other in self.kept if other not in replaced), choice)
         try:
             found = self.compare(
@@ -172,6 +174,14 @@ class _LiveTuning:
         else:
             self.settle()
             self.end(study, asked, found, "undone", found.why + _priced(found))
+
+    def against(self, asked: Asked, replaced: Sequence[Choice]) -> Asked:
+        """The candidate with its prediction against what it would replace, as its achieved gain will be."""
+        candidate, gained = asked.candidate, math.prod(map(self.ledger.achieved, replaced))
+        if candidate.predicted is None or gained == 1.0:
+            return asked
+        candidate = replace(candidate, predicted=round(candidate.predicted / gained, 3))
+        return replace(asked, candidate=candidate)
 
     def ablate(self) -> None:
         """Take away one after the other: what no longer pays beside the rest goes.

@@ -30,6 +30,8 @@ KINDS = (
     diagnosis.skinny_products,
     diagnosis.pointwise_chain,
     diagnosis.small_kernels,
+    diagnosis.crowded_threads,
+    diagnosis.waiting_rank,
 )
 NAMES = sorted(SIGNALS)
 

@@ -17,7 +17,7 @@ from support.remedies import Training, picture, training
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
-COMPILED = ("compile.default", "compile.reduce_overhead", "compile.max_autotune")
+COMPILED = ("compile.default", "compile.reduce_overhead", "compile.max_autotune", "compile.graphed")
 
 
 @pytest.fixture(autouse=True)
@@ -107,3 +107,15 @@ def test_channels_last_and_a_fused_optimizer_agree_on_the_layout() -> None:
     assert [each.stride() for each in cured.model.parameters()] == [
         each.stride() for each in plain.model.parameters()
     ]
+
+
+def test_float16_with_our_loss_scale_trains_like_full_precision() -> None:
+    plain, cured = (training(device="cuda", model="attention") for _ in range(2))
+    before = picture(cured)["modules"]
+    undo = switched_on("precision.autocast_fp16", cured)
+    assert isinstance(undo, Watched)
+    for mine, theirs in zip(accumulated(cured, 12), accumulated(plain, 12), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=5e-2, atol=5e-2)
+    assert undo.trouble() is None
+    undo()
+    assert picture(cured)["modules"] == before

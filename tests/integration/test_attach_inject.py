@@ -196,9 +196,12 @@ def test_a_target_in_other_namespaces(flags: tuple[str, ...], tmp_path: Path) ->
     with child("spin", prefix=("unshare", *flags)) as started:
         below = Path(f"/proc/{started.pid}/task/{started.pid}/children").read_text().split()
         pid = int(below[0]) if below else started.pid
+        assert os.readlink(f"/proc/{pid}/ns/mnt") != os.readlink("/proc/self/ns/mnt")
         answer = tmp_path / "answer"
-        inject(pid, leaves(answer))
+        inject(pid, leaves(answer, "ran in there"))
         eventually(answer.exists)
+        assert answer.read_text() == "ran in there"
+        assert started.alive()
 
 
 def test_a_process_that_is_gone() -> None:

@@ -12,9 +12,13 @@ from pathlib import Path
 import pytest
 
 from autobrrr.relaunch import running, stragglers
+from autobrrr.relaunch.flags import declared_flags
 from autobrrr.relaunch.launch import Launch, Limits
 from autobrrr.relaunch.running import Running
-from support import relaunch
+from autobrrr.relaunch.space import make_space
+from autobrrr.relaunch.specs import parse_parameter
+from autobrrr.relaunch.trials import Stable
+from support import relaunch, training
 
 pytestmark = pytest.mark.integration
 Start = Callable[..., Running]
@@ -187,3 +191,42 @@ def test_when_the_study_is_killed_its_trials_end_and_the_next_one_sweeps(tmp_pat
     assert list((tmp_path / "run").iterdir())
     stragglers.sweep(tmp_path / "run")
     assert not list((tmp_path / "run").iterdir())
+
+
+def test_a_larger_batch_keeps_the_samples_of_an_update_through_the_script_s_own_flag(tmp_path: Path) -> None:
+    text = """
+import argparse, torch
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch-size", type=int, default=4)
+parser.add_argument("--grad-accum", type=int, default=6)
+args = parser.parse_args()
+model = torch.nn.Linear(32, 4)
+optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+while True:
+    for _ in range(args.grad_accum):
+        (model(torch.randn(args.batch_size, 32)).square().mean() / args.grad_accum).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+    file = relaunch.script(tmp_path / "user", text)
+    command, env = [sys.executable, str(file)], training.environment(tmp_path)
+    declared = declared_flags(command)
+    sizes = parse_parameter("--batch-size=choice:4,5,8,12", command, env, declared)
+    space = make_space([sizes], command, declared, ("bitwise", "rounding"))
+    points = space.points()
+    assert [space.label(point) for point in points] == ["--batch-size=8", "--batch-size=12"]
+    assert space.cls(points[0]) == "rounding"
+    with Stable(
+        command=tuple(command),
+        folder=file.parent,
+        environment=env,
+        runtime=tmp_path / "run",
+        cache=tmp_path / "cache",
+        space=space,
+        walled=False,
+    ) as stable:
+        for point in (space.base, points[0]):
+            trial = stable.start(point)
+            assert trial.warm_up(), trial.ending
+            assert trial.samples == 24
+            trial.close()

@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.relaunch import running, stragglers
-from autobrrr.relaunch.launch import Limits, Walls
+from autobrrr.errors import AutobrrrError
+from autobrrr.relaunch import running, stragglers, surroundings
+from autobrrr.relaunch.launch import Copy, Limits, Walls
 from autobrrr.relaunch.running import NoSandbox, Running
+from autobrrr.relaunch.trials import Stable
 from support import relaunch
 
 pytestmark = pytest.mark.integration
@@ -186,3 +188,144 @@ def test_a_user_without_rights_gets_the_same_walls(tmp_path: Path) -> None:
         assert os.listdir(base / "u") == []
     finally:
         subprocess.run(["rm", "-rf", str(base)], check=True)
+
+
+def in_a_copy(file: Path, tmp_path: Path, limit_bytes: int = 1 << 20) -> Running:
+    fence = Copy(place=tmp_path / "scratch/t", limit_bytes=limit_bytes, size_bytes=1 << 20)
+    return running.start(relaunch.launch(file), tmp_path / "run/t", Limits(), fence, tmp_path / "cache")
+
+
+def test_without_an_overlay_the_script_works_in_a_copy_and_all_else_is_read_only(tmp_path: Path) -> None:
+    text = """
+import os, tempfile
+open("train.log", "w").write("epoch 1"); open("notes.txt", "a").write("more"); os.remove("gone.txt")
+print(open("data/large.bin", "rb").read(3), os.getcwd())
+for path in ("data/new", "data/large.bin", OUTSIDE, "/usr/x"):
+    try:
+        open(path, "a"); print("wrote", path)
+    except OSError as error:
+        print(error.errno)
+tempfile.TemporaryFile().write(b"x"); open("/dev/shm/autobrrr-test", "w").write("x")
+print("done", flush=True)
+import time; time.sleep(100)
+"""
+    file = relaunch.script(tmp_path / "user", text.replace("OUTSIDE", repr(str(tmp_path / "outside"))))
+    (file.parent / "gone.txt").write_text("not yet")
+    (file.parent / "data").mkdir()
+    (file.parent / "data/large.bin").write_bytes(b"abc" * (1 << 20))
+    before = relaunch.fingerprint(file.parent)
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    trial = in_a_copy(file, tmp_path)
+    try:
+        trial.wait_for_start()
+        while trial.ending is None and "done" not in trial.lines:
+            trial.look()
+            time.sleep(0.005)
+        assert trial.lines == (f"b'abc' {file.parent}", *["30"] * 4, "done"), trial.ending
+        assert trial.copied is not None
+        assert trial.copied.endswith("data/ read-only)")
+    finally:
+        trial.close()
+    assert relaunch.fingerprint(file.parent) == before
+    assert not (tmp_path / "outside").exists()
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def test_of_a_copy_what_the_trial_wrote_is_kept_and_what_was_there_is_not(tmp_path: Path) -> None:
+    text = "open('model.pt', 'w').write('weights')\nimport time; print('up', flush=True); time.sleep(100)"
+    file = relaunch.script(tmp_path / "user", text)
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    fence = Copy(
+        place=tmp_path / "scratch/t", limit_bytes=1 << 20, size_bytes=1 << 20, open_folders=(str(kept),)
+    )
+    trial = running.start(relaunch.launch(file), tmp_path / "run/t", Limits(), fence, tmp_path / "cache")
+    until_printed(trial)
+    trial.close(keep=kept, keep_bytes=1 << 20)
+    assert [str(each.name) for each in kept.rglob("*") if each.is_file()] == ["model.pt"]
+    assert not (file.parent / "model.pt").exists()
+
+
+def test_a_copy_is_swept_by_the_next_study_when_this_one_is_killed(tmp_path: Path) -> None:
+    file = relaunch.script(tmp_path / "user", "import time\nprint('up', flush=True)\ntime.sleep(100)")
+    before = relaunch.fingerprint(file.parent)
+    study = (
+        "import sys, time; from pathlib import Path; from support import relaunch\n"
+        "from autobrrr.relaunch.trials import Stable\nfrom autobrrr.relaunch import running\n"
+        f"here, file = Path({str(tmp_path)!r}), Path({str(file)!r})\n"
+        "launch = relaunch.launch(file)\n"
+        "with Stable(command=launch.command, folder=file.parent, environment=launch.environment,\n"
+        "            runtime=here / 'run', cache=here / 'cache') as stable:\n"
+        "    stable._no_overlay = 'told so'\n"
+        "    trial = stable.start()\n"
+        "    while not trial.lines: trial.look(); time.sleep(0.01)\n"
+        "    print(trial.token, flush=True); time.sleep(100)\n"
+    )
+    root = Path(__file__).resolve().parents[2]
+    with subprocess.Popen(
+        [sys.executable, "-c", study],
+        env={**os.environ, "PYTHONPATH": f"{root}:{root / 'tests'}"},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as killed:
+        assert killed.stdout is not None
+        token = killed.stdout.readline().strip()
+        left = list((tmp_path / "cache/scratch").glob("study-*/t1/tree/train.py"))
+        killed.kill()
+    assert len(left) == 1
+    deadline = time.monotonic() + 5
+    while list(stragglers.found(token)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    stragglers.sweep(tmp_path / "run", tmp_path / "cache/scratch")
+    assert list((tmp_path / "cache/scratch").iterdir()) == []
+    assert list((tmp_path / "run").iterdir()) == []
+    assert relaunch.fingerprint(file.parent) == before
+
+
+def test_a_folder_that_is_too_large_to_copy_is_refused_before_the_script_starts(tmp_path: Path) -> None:
+    trial = in_a_copy(tree(tmp_path), tmp_path, limit_bytes=100)
+    try:
+        with pytest.raises(NoSandbox, match="too large for a copy"):
+            trial.wait_for_start()
+    finally:
+        trial.close()
+    assert not (tmp_path / "scratch").exists()
+
+
+def test_a_study_falls_back_to_copies_and_says_so_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = relaunch.script(tmp_path / "user", "print(open('notes.txt').read())\nopen('train.py', 'w')")
+    before = relaunch.fingerprint(file.parent)
+    launch, said = relaunch.launch(file), list[str]()
+
+    def impossible(*_: object) -> Walls:
+        return Walls(size_bytes=1 << 20, needed=("/proc",))
+
+    monkeypatch.setattr(surroundings, "walls", impossible)
+
+    def study(copy_limit_bytes: int) -> Stable:
+        return Stable(
+            command=launch.command,
+            folder=file.parent,
+            environment=launch.environment,
+            runtime=tmp_path / "run",
+            cache=tmp_path / "cache",
+            copy_limit_bytes=copy_limit_bytes,
+            tell=said.append,
+        )
+
+    with study(1 << 20) as stable:
+        for _ in range(2):
+            trial = stable.start()
+            assert not trial.warm_up()
+            assert trial.lines == ("of the user",)
+            trial.close()
+    assert len(said) == 1
+    assert "no overlay is possible over /proc" in said[0]
+    assert relaunch.fingerprint(file.parent) == before
+    with study(0) as stable, pytest.raises(AutobrrrError, match="writing into your files") as refused:
+        stable.start()
+    assert "--copy-limit" in refused.value.hint
+    assert not list((tmp_path / "cache/scratch").iterdir())

@@ -11,6 +11,7 @@ import numpy as np
 from autobrrr.diagnosis.measurements import Measurements, PhaseFigures, Probing, phase_figures
 from autobrrr.records import (
     Anatomy,
+    CollectiveWaits,
     FrameCount,
     FrameSamples,
     HostSample,
@@ -130,6 +131,7 @@ def machine(
     steal_share: float | None = 0.0,
     throttled_share: float | None = None,
     children_cpu_share: float | None = None,
+    foreign_cores: float | None = None,
 ) -> tuple[HostSample, ...]:
     """Ten looks at the machine."""
     return tuple(
@@ -142,6 +144,7 @@ def machine(
             steal_share=steal_share,
             children_cpu_share=children_cpu_share,
             throttled_share=throttled_share,
+            foreign_cores=foreign_cores,
         )
         for i in range(10)
     )
@@ -443,4 +446,45 @@ def small_kernels() -> Measurements:
         worked("aten.mkldnn_rnn_layer.default", 0.7, step_ns, rate=0.12, bandwidth=0.1),
         worked("aten.mul.Tensor", 0.1, step_ns, bandwidth=0.1, count=20),
         step_ns=step_ns,
+    )
+
+
+def crowded_threads(
+    threads: int = 8, cores: int = 2, foreign_cores: float = 0.02, bandwidth: float = 0.12
+) -> Measurements:
+    """Pointwise operators worth 10 us, split over threads that have no CPU each."""
+    step_ns = 8.0 * MS
+    job = kernel_bound(
+        worked("aten.relu.default", 0.5, step_ns, bandwidth=bandwidth, count=60),
+        worked(
+            "aten.threshold_backward.default", 0.3, step_ns, bandwidth=bandwidth, count=40, phase="backward"
+        ),
+        step_ns=step_ns,
+        peaks=peaks_of_machine(min(threads, cores)),
+    )
+    assert job.traced is not None
+    trace = msgspec.structs.replace(job.traced, run_delay_share=0.25, foreign_cores=foreign_cores)
+    host = machine(run_delay_share=0.28, foreign_cores=foreign_cores)
+    return replaced(job, traced=trace, host=host, facts=facts(threads=threads), cores=cores)
+
+
+def waiting_rank(exposed: float = 0.65, blocked: float = 0.66, ranks: int = 2) -> Measurements:
+    """One of several ranks, whose backward waits for the slowest one's gradients."""
+    step_ns = 20.0 * MS
+    shares = {"data_wait": 0.0, "forward": 0.12, "backward": 0.8, "optimizer": 0.06, "other": 0.02}
+    inside = {"forward": 0.8, "backward": 0.15, "optimizer": 0.5}
+    waits = CollectiveWaits(
+        status="ok",
+        step_ns=[int(step_ns * factor) for factor in WOBBLE],
+        exposed_ns=[int(step_ns * exposed * factor) for factor in WOBBLE],
+        blocked_ns=[int(step_ns * blocked * factor) for factor in WOBBLE],
+    )
+    return dataclasses.replace(
+        measured(
+            step_ns,
+            shares,
+            trace=traced(step_ns, shares, kernels=inside, operations=120),
+            job=msgspec.structs.replace(facts(), rank=0, world_size=ranks),
+        ),
+        collectives=waits,
     )

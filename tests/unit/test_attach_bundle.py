@@ -118,7 +118,10 @@ def test_a_late_agent_is_not_started(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_gone_is_no_error_in_the_target(tmp_path: Path) -> None:
+    before = set(sys.modules), threading.active_count()
     loader.enter(str(tmp_path / "gone"), "source", (), None)
+    assert (set(sys.modules), threading.active_count()) == before
+    assert not (tmp_path / "gone").exists()
 
 
 def test_code_is_compiled_once_and_then_kept(tmp_path: Path) -> None:
@@ -177,5 +180,15 @@ def test_the_injected_string_compiles_without_a_warning(
 
 
 def test_the_injected_string_swallows_what_goes_wrong() -> None:
-    for space in ({}, {"exec": None}, {"__builtins__": {}}, {"__builtins__": {"exec": lambda *a: 1 / 0}}):
-        exec(compile(inject.compose("pass", None, -1.0), "injected", "exec"), dict(space))
+    reached: list[object] = []
+
+    def fails(*words: object) -> None:
+        reached.append(words)
+        raise ZeroDivisionError
+
+    code = compile(inject.compose("pass", None, -1.0), "injected", "exec")
+    for space in ({}, {"exec": None}, {"__builtins__": {}}, {"__builtins__": {"exec": fails}}):
+        names: dict[str, object] = dict(space)
+        exec(code, names)
+        assert names.keys() | {"__builtins__"} == space.keys() | {"__builtins__"}
+    assert len(reached) == 1

@@ -93,3 +93,10 @@ def test_the_list_says_why_a_job_can_not_be_attached_to() -> None:
     assert rows[1] == ["1", "2.1", "attached", "a.py"]
     assert rows[2] == ["22", "3", "?", "no:", "it", "sleeps", "b.py"]
     assert "no training job" in ls.table([])
+
+
+def test_a_script_s_name_is_one_line_of_the_list_whatever_it_holds() -> None:
+    odd = JobLine(
+        pid=7, script="a\nb\x1b[2J.py", rank=None, torch="2.13.0", attached=False, attachable=True, why=None
+    )
+    assert ls.table([odd]).splitlines()[1:] == ["7          2.13.0  ready  a\ufffdb\ufffd[2J.py"]

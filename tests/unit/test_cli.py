@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 
 import pytest
 
@@ -46,3 +48,14 @@ def test_an_error_in_json_is_one_object_on_standard_error(capsys: pytest.Capture
     said = capsys.readouterr()
     assert said.out == ""
     assert json.loads(said.err) == {"schema": 1, "error": "no", "hint": "yes", "exit_code": 3}
+
+
+def test_a_terminal_without_unicode_is_no_reason_to_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.BytesIO()
+    plain = io.TextIOWrapper(written, encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", plain)
+    assert cli.main(["report", "demo"]) == 0
+    plain.flush()
+    assert b"regime" in written.getvalue()
+    print("\u2588\udcff", flush=True)
+    assert written.getvalue().endswith(b"??\n")

@@ -13,6 +13,7 @@ from autobrrr.cli import attach, detach, diagnose, main
 from autobrrr.cli.durations import duration_s
 from autobrrr.cli.target import one_pid, session_options
 from autobrrr.errors import CannotAttach, UsageError
+from autobrrr.records import SizeSweep
 from autobrrr.sidecar.options import SessionOptions, add_arguments, from_arguments
 
 
@@ -85,6 +86,7 @@ def test_several_pids_are_refused_by_name() -> None:
         (attach, ("7", "--json", "--plain")),
         (attach, ("7", "--for", "soon")),
         (diagnose, ("7", "--for", "10")),
+        (diagnose, ("7", "--sweep", "depth")),
         (detach, ("7", "8")),
     ],
 )
@@ -92,11 +94,6 @@ def test_words_that_make_no_sense_are_a_usage_error(module: object, words: tuple
     with pytest.raises(SystemExit) as caught:
         parsed(module, *words)
     assert caught.value.code == 2
-
-
-def test_what_is_not_built_yet_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["diagnose", "4194304", "--sweep", "batch"]) == 2
-    assert "not built yet" in capsys.readouterr().err
 
 
 def test_a_recipe_for_a_session_that_switches_nothing_is_a_usage_error(
@@ -145,6 +142,19 @@ def test_a_job_that_makes_no_steps_is_not_waited_for_without_end() -> None:
         assert not patience.is_over(diagnosis(steps=step))
     clock.now_s += 61
     assert patience.is_over(diagnosis(steps=4))
+
+
+def test_a_sweep_that_was_asked_for_is_waited_for_unless_time_is_given() -> None:
+    clock = Clock()
+    patience = diagnose.Patience(sweep=True, clock_s=clock)
+    clock.now_s += 30
+    assert not patience.is_over(diagnosis(steps=90, confidence="high"))
+    swept = SizeSweep(along="batch", status="abstained", why="busy")
+    assert patience.is_over(diagnosis(steps=95, confidence="high", sweep=swept))
+    assert patience.is_over(diagnosis(steps=99, sweep=swept))
+    short = diagnose.Patience(for_s=20, sweep=True, clock_s=clock)
+    clock.now_s += 20
+    assert short.is_over(diagnosis(steps=200))
 
 
 def test_a_given_time_is_the_whole_time() -> None:

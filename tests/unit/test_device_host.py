@@ -38,8 +38,12 @@ class FakeProc:
         (folder / "schedstat").write_text(f"123 {delay_ns} 9\n")
         (folder / "status").write_text(f"Name:\tx\nNSpid:\t{tid}\t{inside or tid}\n")
 
-    def stat(self) -> None:
-        (self.root / "stat").write_text("cpu  " + " ".join(map(str, self.machine)) + "\ncpu0 1 2 3\n")
+    def stat(self, **cpus: int) -> None:
+        lines = [f"cpu{name[1:]} {busy} 0 0 900 0 0 0 0 0 0\n" for name, busy in cpus.items()]
+        (self.root / "stat").write_text("cpu  " + " ".join(map(str, self.machine)) + "\n" + "".join(lines))
+
+    def allows(self, pid: int, cpus: str) -> None:
+        (self.root / str(pid) / "status").write_text(f"Name:\tx\nCpus_allowed_list:\t{cpus}\n")
 
     def device(self, pid: int, tid: int | None = None) -> HostDevice:
         groups = self.root / "groups"
@@ -217,3 +221,44 @@ def test_a_page_fault_costs_what_a_first_touch_takes_longer_than_a_second() -> N
 def test_a_page_fault_costs_something_on_a_real_machine() -> None:
     cost_ns = fault_cost_ns()
     assert cost_ns is None or 10 < cost_ns < 1_000_000
+
+
+def test_others_are_what_runs_on_the_job_s_cpus_besides_it(proc: FakeProc) -> None:
+    proc.process(10, 100)
+    proc.allows(10, "0,2-3")
+    proc.stat(c0=100, c1=500, c2=100, c3=0)
+    device = proc.device(10)
+    device.sample()
+    proc.now_ns += 2 * SECOND_NS
+    proc.process(10, 300)  # one core
+    proc.stat(c0=300, c1=900, c2=250, c3=30)  # 380 ticks in 2 s on the three that are allowed
+    sample = device.sample()
+    assert sample is not None
+    assert sample.foreign_cores == pytest.approx(1.9 - 1.0)
+
+
+def test_others_are_not_known_where_a_cpu_is_not_listed(proc: FakeProc) -> None:
+    proc.allows(10, "0-1")
+    proc.stat(c0=100)
+    device = proc.device(10)
+    device.sample()
+    proc.now_ns += SECOND_NS
+    sample = device.sample()
+    assert sample is not None
+    assert sample.foreign_cores is None
+
+
+def test_a_group_s_quota_bounds_the_cpus_that_are_of_use(proc: FakeProc) -> None:
+    groups = proc.root / "groups"
+    proc.throttled(10, 0, 0)
+    assert procfs.cpu_quota(10, proc.root, groups) is None
+    (groups / "job.slice" / "cpu.max").write_text("max 100000\n")
+    (groups / "cpu.max").write_text("150000 100000\n")
+    assert procfs.cpu_quota(10, proc.root, groups) == pytest.approx(1.5)
+    (groups / "job.slice" / "cpu.max").write_text("50000 100000\n")
+    assert procfs.cpu_quota(10, proc.root, groups) == pytest.approx(0.5)
+
+
+def test_cpus_are_read_as_the_kernel_lists_them() -> None:
+    assert procfs.cpu_list("0-2,8\n") == {0, 1, 2, 8}
+    assert procfs.cpu_list("\n") == frozenset()

@@ -155,7 +155,7 @@ def test_garbage_collection_is_cured_where_it_takes_a_part_of_the_step() -> None
         return diagnosis.replaced(diagnosis.tiny_mlp(), garbage_ns=garbage_ns)
 
     found = advice(job(0.52 * MS))["gc.freeze"]
-    assert found.expected == pytest.approx(1.25, rel=0.01)
+    assert found.expected is None  # what the job's own garbage costs would stay
     assert "20 % of the step" in found.why
     assert not {"gc.freeze", "gc.threshold"} & set(advice(job(0.01 * MS)))
 

@@ -66,7 +66,7 @@ def test_a_typo_is_exit_2_with_the_nearest_name(capsys: pytest.CaptureFixture[st
 def test_the_pairs_of_the_table_are_told() -> None:
     assert "traced_steps + batch_probe" in EXPLANATIONS["overhead"].source
     assert "kernel_time + traffic" in EXPLANATIONS["memory"].source
-    assert "not named yet" in EXPLANATIONS["communication"].source
+    assert "not named yet" in EXPLANATIONS["sync"].source
 
 
 def test_help_does_not_import_numpy() -> None:

@@ -12,6 +12,7 @@ from autobrrr import recipe
 from autobrrr.cli import recipe as cli
 from autobrrr.errors import UsageError
 from autobrrr.recipe.fit import Here, satisfies
+from autobrrr.remedies.catalog import REGISTRY
 from autobrrr.tuner.live import tune
 from autobrrr.tuner.settings import TuneSettings
 from support.tuner import Effect, SimulatedJob
@@ -53,7 +54,7 @@ def test_a_tuning_becomes_a_recipe_with_its_evidence() -> None:
 
 
 def test_a_tuning_stopped_before_its_closing_run_claims_nothing() -> None:
-    job = SimulatedJob(effects={"optimizer.fused": Effect(speed=1.3)}, cancel_after_steps=900)
+    job = SimulatedJob(effects={"optimizer.fused": Effect(speed=1.3)}, cancel_after_steps=550)
     tuning = tune(job, settings=TuneSettings(budget_ns=40_000_000_000, only=("optimizer.fused",)))
     assert tuning.kept == ["optimizer.fused"]
     assert recipe.from_tuning(tuning).evidence is None
@@ -151,4 +152,23 @@ def test_show_and_schema_print(capsys: pytest.CaptureFixture[str]) -> None:
     cli.run(words("show", "cpu-only"))
     assert recipe.parse(capsys.readouterr().out) == recipe.load("cpu-only")
     cli.run(words("schema"))
-    assert json.loads(capsys.readouterr().out)["title"] == "autobrrr recipe"
+    schema = json.loads(capsys.readouterr().out)
+    assert schema["title"] == "autobrrr recipe"
+    said = {
+        name: node["description"] for name, node in schema["properties"]["remedies"]["properties"].items()
+    }
+    assert {name for name, text in said.items() if "Unproven" in text} == {
+        name for name, remedy in REGISTRY.items() if "cuda" in remedy.needs
+    }
+
+
+def test_a_recipe_with_what_has_never_run_on_its_device_is_marked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "card.toml"
+    file.write_text('schema = 1\n[remedies]\n"cuda.allocator" = true\n"gc.freeze" = true\n')
+    monkeypatch.setattr(recipe, "shipped", lambda: {"card": file})
+    cli.run(words("ls"))
+    assert capsys.readouterr().out.strip().endswith("(unproven: cuda.allocator)")
+    cli.run(words("ls", "--json"))
+    assert json.loads(capsys.readouterr().out)["recipes"][0]["unproven"] == ["cuda.allocator"]

@@ -8,10 +8,11 @@ import pytest
 
 from autobrrr.errors import AutobrrrError
 from autobrrr.records import Advice, Trial, Tuning
-from autobrrr.relaunch.course import refuse_crowding
 from autobrrr.relaunch.flags import Declared
+from autobrrr.relaunch.need import available_bytes
 from autobrrr.relaunch.propose import doubled, proposed
-from autobrrr.relaunch.surroundings import available_bytes, variables, walls
+from autobrrr.relaunch.refusals import refuse_crowding
+from autobrrr.relaunch.surroundings import variables, walls
 from autobrrr.report.relaunch import relaunch_table
 from autobrrr.report.relaunch_html import importance, relaunch_html
 
@@ -31,6 +32,8 @@ def trial(workers: int, threads: str, speed: float | None, outcome: str = "undon
         blocks=12,
         steps=400,
         duration_ns=3,
+        memory_bytes=300 << 20 if speed else None,
+        predicted_memory_bytes=2 << 30,
     )
 
 
@@ -63,6 +66,7 @@ def test_the_table_says_every_trial_and_the_confirmed_figure() -> None:
     assert "1.20x (1.15 to 1.25) with --workers=1 (class bitwise)" in text
     assert "100 samples/s as given, 120 samples/s now" in text
     assert "not possible" in text
+    assert "300 MiB" in text
     assert "oom: out of memory" in text
     assert text.endswith("recipe: r.toml")
 
@@ -79,6 +83,13 @@ def test_the_page_escapes_what_scripts_print_and_shows_every_trial() -> None:
     assert "<here>" not in page
     assert page.count("<circle") == 4
     assert "<script" not in page
+    assert page.count("<td>300 MiB</td><td>2.0 GiB</td>") == 4
+    best = page[page.index("Best against default") : page.index("History")]
+    assert "<td>100 samples/s</td>" in best
+    assert "<td>120 samples/s</td>" in best
+    widths = [float(each.split("'")[1]) for each in best.split("<rect width=")[1:]]
+    assert widths[1] / widths[0] == pytest.approx(1.2, abs=0.01)
+    assert "Best against default" not in relaunch_html(tuning(kept=False))
 
 
 def test_what_made_the_difference_is_the_parameter_that_did() -> None:

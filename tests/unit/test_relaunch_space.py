@@ -114,6 +114,16 @@ def test_without_leave_the_batch_of_an_update_is_kept_through_accumulation() -> 
     assert space.samples(space.base) == space.samples(space.points()[2]) == 64
 
 
+def test_a_flag_for_accumulation_that_only_the_command_shows_is_known_too() -> None:
+    command = ["python", "train.py", "--batch-size=16", "--gradient_accumulation_steps=2"]
+    parameter = parse_parameter("--batch-size=choice:8,16,32", command, {}, {})
+    space = make_space([parameter], command, {}, USUAL)
+    assert [dict(space.recipe(point).args) for point in space.points()] == [
+        {"--batch-size": 8, "--gradient_accumulation_steps": 4},
+        {"--batch-size": 32, "--gradient_accumulation_steps": 1},
+    ]
+
+
 def test_a_point_is_a_recipe_of_what_differs_from_the_command() -> None:
     space = space_of(
         "--num-workers=int:0..1",
@@ -155,3 +165,24 @@ def test_flags_are_read_from_the_script_s_text(tmp_path: Path) -> None:
     assert given_value(["python", str(file)], "--batch-size", found) == 8
     file.write_text("import argparse, flags\nargparse.ArgumentParser(parents=[flags.p]).parse_args()")
     assert declared_flags(command) == {}
+
+
+@pytest.mark.parametrize(
+    ("flag", "resizes"),
+    [
+        ("--max-length", True),
+        ("--seq_len", True),
+        ("--block-size", True),
+        ("--context_length", True),
+        ("--batch-size", False),
+        ("--num-workers", False),
+        ("--max-steps", False),
+        ("--lr", False),
+    ],
+)
+def test_a_flag_that_sets_the_length_of_samples_is_known(flag: str, resizes: bool) -> None:
+    parameter = Parameter(
+        name=flag, kind="flag", levels=(1, 2), given=0, ordered=True, cls="changes-training"
+    )
+    assert Space(parameters=(parameter,)).resized((1,)) == ([flag] if resizes else [])
+    assert Space(parameters=(parameter,)).resized((0,)) == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from pathlib import Path
 
 import msgspec
@@ -9,7 +11,8 @@ import pytest
 
 from autobrrr.cli import main, screen
 from autobrrr.errors import UsageError
-from autobrrr.report.past import report_text
+from autobrrr.report.past import past_session, report_text
+from autobrrr.report.session_html import _marks, _scale, page
 from support import tui
 
 
@@ -140,3 +143,43 @@ def test_what_a_signal_means_is_known_without_a_session() -> None:
     assert screen.explained("traced_steps").guards
     with pytest.raises(UsageError):
         screen.explained("nonsense")
+
+
+def test_a_page_shows_each_trial_with_its_interval_and_loads_nothing(logs: Path, tmp_path: Path) -> None:
+    file = tmp_path / "session.html"
+    assert main(["report", "last", "--html", str(file)]) == 0
+    page = file.read_text(encoding="utf-8")
+    measured = [
+        each for each in tui.tuned().trials if each.achieved is not None and each.interval is not None
+    ]
+    assert measured
+    for trial in tui.tuned().trials:
+        assert trial.remedy in page
+        assert html.escape(trial.why) in page
+    forest = page[page.index("<svg class='forest'") : page.index("</svg>")]
+    assert forest.count("class='bar'") == len(measured) + 1  # and all together
+    assert forest.count("class='told'") == sum(each.predicted is not None for each in tui.tuned().trials)
+    assert not re.findall(r"(?:https?:|src=|@import|<script|<link)", page)
+    assert "prefers-color-scheme: dark" in page
+
+
+def test_what_a_log_holds_can_not_become_markup(tmp_path: Path) -> None:
+    snapshot = msgspec.structs.replace(tui.snapshot(), reason="<script>alert(1)</script>")
+    file = tmp_path / "20260101-100000-1.jsonl"
+    file.write_bytes(_line("snapshot", snapshot))
+    shown = page(past_session(file))
+    assert "<script>" not in shown
+    assert "&lt;script&gt;" in shown
+
+
+@pytest.mark.parametrize("values", [[], [1.0], [0.2, 30.0], [1.02, 1.03]])
+def test_the_axis_holds_all_gains_and_one(values: list[float]) -> None:
+    scale = _scale(values)
+    assert all(0 <= scale.share(value) <= 1 for value in [1.0, *values])
+    marks = _marks(scale)
+    assert 1.0 in marks
+    assert len(marks) >= 2
+
+
+def test_a_page_that_can_not_be_written_is_a_line_not_a_traceback(logs: Path, tmp_path: Path) -> None:
+    assert main(["report", "last", "--html", str(tmp_path / "no" / "such.html")]) == 2

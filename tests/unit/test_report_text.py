@@ -211,3 +211,23 @@ def test_what_is_not_timed_apart_lies_in_other_and_its_name_says_so() -> None:
     ]
     whole = Phases(data_wait=1, forward=1, backward=1, optimizer=1, other=1)
     assert [name for name, _ in phase_shares(whole)][-1] == "other"
+
+
+def test_an_edit_stands_beside_the_best_cure_and_names_the_others() -> None:
+    def one(name: str, reach: str) -> Advice:
+        return msgspec.convert(
+            {"remedy": name, "why": f"{name} why", "expected": None, "reach": reach, "class": "rounding"},
+            Advice,
+        )
+
+    found = diagnosis(
+        advice=[
+            one("optimizer.fused", "live"),
+            one("gc.freeze", "live"),
+            one("edit.padding", "edit"),
+            one("edit.no_sync", "edit"),
+        ]
+    )
+    lines = verdict_text(found).splitlines()
+    assert [line.split()[0] for line in lines if "why" in line] == ["cure", "edit"]
+    assert "edit          edit.padding why (rounding); also edit.no_sync" in verdict_text(found)

@@ -70,3 +70,19 @@ def test_memory_is_what_the_machine_or_the_container_leaves_whichever_is_less(tm
 def test_memory_needed_grows_with_the_batch_but_not_the_weights() -> None:
     once, twice = (memory.needed_bytes(1000, 4000, scale) for scale in (1, 2))
     assert once < twice < 2 * once
+
+
+def test_the_largest_batch_is_where_a_step_s_peak_would_take_the_free_memory() -> None:
+    mib = 1 << 20
+    fits = memory.largest(32, 32 * mib, float(mib), 3125 * mib)
+    assert fits == 1000
+    assert memory.peak_bytes(fits * mib) * 1.25 == pytest.approx(3125 * mib)
+
+
+def test_the_batch_that_trains_already_fits_however_little_is_free() -> None:
+    assert memory.largest(32, 1 << 30, float(1 << 25), 1 << 20) == 32
+
+
+def test_what_grows_with_the_square_of_a_size_is_predicted_so() -> None:
+    assert schedule.predicted_ns(16, {8: [10 * MS]}, 1, 8, power=2) == 40 * MS
+    assert schedule.predicted_ns(16, {}, 5 * MS, 8, power=2) == 20 * MS

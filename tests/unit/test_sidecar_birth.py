@@ -48,10 +48,15 @@ def test_a_starter_that_has_gone_is_noticed(pipe: tuple[int, int]) -> None:
     announcement.error(AutobrrrError("nobody hears it"))
 
 
-def test_without_a_starter_nothing_is_said() -> None:
+def test_without_a_starter_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[object] = []
+    monkeypatch.setattr(os, "write", lambda fd, data: written.append(fd))
+    monkeypatch.setattr(os, "close", written.append)
     announcement = Announcement(None)
     announcement.wait("x")
+    announcement.error(AutobrrrError("x"))
     announcement.ready()
+    assert written == []
 
 
 def test_a_fault_of_the_starter_s_own_words_is_still_anerror_from() -> None:

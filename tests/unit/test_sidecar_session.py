@@ -212,9 +212,14 @@ def test_compiled_and_gpu_jobs_are_profiled_instead_of_traced_and_probed(
     assert "training will stall" in stage.session.activity
     assert stage.agent.commands[-1] == ("window", {"steps": 4, "shapes": reason == "GPU"})
     stage.window(ProfilerWindow(status="ok", inside_share=0.5, stall_ns=80_000_000))
+    asked = {"facts", "window"}
+    if reason == "GPU":  # what waits for the device is found by its line
+        asked.add("frames")
+        assert stage.run(12) is State.SAMPLING
+        stage.event("frames", {"samples": 0, "places": []})
     assert stage.run(12) is State.JUDGED
     assert stage.session.snapshot().window == stage.session.findings.profile
-    assert set(stage.agent.asked) == {"facts", "window"}
+    assert set(stage.agent.asked) == asked
     assert reason in (stage.session.findings.traced.why or "")  # type: ignore[union-attr]
     stage.run(100, seconds=400)
     assert stage.agent.asked.count("window") == 1
@@ -504,3 +509,74 @@ def test_an_absent_device_leaves_the_host_unmeasured(tmp_path: Path) -> None:
     )
     session.tick()
     assert session.snapshot().host is None
+
+
+def test_a_sweep_is_made_after_all_else_and_shown_beside_the_probe(stage: Stage) -> None:
+    stage.enter()
+    assert stage.session.sweep("length") is None
+    stage.event("anatomy", anatomy())
+    stage.run(12)
+    stage.agent.answer("trace")
+    stage.event("traced", traced(stage.model))
+    stage.run(24)
+    stage.agent.answer("probe")
+    stage.event("probed", probed(stage.model))
+    assert stage.run(4) is State.JUDGED
+    assert stage.run(4) is State.SWEEPING
+    assert stage.agent.commands[-1] == ("probe", {"override": False, "sweep": "length"})
+    stage.agent.answer("probe")
+    stage.event("probed", {**probed(stage.model, fixed=0.5), "sweep": "length", "notes": ["4L left out"]})
+    assert stage.run(4) is State.JUDGED
+    found = stage.session.snapshot()
+    assert found.sweep is not None
+    assert (found.sweep.along, found.sweep.status, found.sweep.size) == ("length", "ok", stage.model.batch)
+    assert found.sweep.ratio_2x == pytest.approx(1.5, rel=0.01)
+    assert found.sweep.notes == ["4L left out"]
+    assert found.batch_probe.ratio_2x == pytest.approx(1.1, rel=0.01)
+
+
+@pytest.mark.parametrize("answer", ["refused: busy", None])
+def test_a_sweep_that_is_refused_or_never_comes_is_an_abstention(stage: Stage, answer: str | None) -> None:
+    stage.measured()
+    assert stage.session.sweep("batch") is None
+    assert stage.run(4) is State.SWEEPING
+    if answer is not None:
+        stage.agent.answer("probe", ok=False, why=answer)
+    assert stage.run(4, seconds=130) is State.JUDGED
+    found = stage.session.snapshot().sweep
+    assert found is not None
+    assert (found.status, found.along) == ("abstained", "batch")
+    assert (answer or "in time") in (found.why or "")
+
+
+def test_no_sweep_is_made_read_only_or_outside(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, readonly=True)
+    assert stage.session.sweep("batch") == "nothing of the session is in the job"
+    stage.enter()
+    assert stage.session.sweep("batch") == "the session is read-only"
+
+
+def test_collectives_are_timed_after_the_trace_where_ranks_share_gradients(stage: Stage) -> None:
+    stage.enter(rank=0, world_size=2)
+    stage.event("anatomy", anatomy(roots=["DistributedDataParallel"]))
+    assert stage.run(12) is State.TRACING
+    stage.agent.answer("trace")
+    stage.event("traced", traced(stage.model))
+    assert stage.run(4) is State.TIMING
+    assert stage.agent.commands[-1] == ("collectives", {"steps": 8})
+    stage.agent.answer("collectives")
+    waits = {"status": "ok", "step_ns": [100] * 8, "exposed_ns": [60] * 8, "blocked_ns": [70] * 8}
+    stage.event("collectives", waits)
+    assert stage.run(4) is State.PROBING
+    assert stage.session.snapshot().shares.communication == pytest.approx(0.6)
+
+
+def test_collectives_that_can_not_be_timed_hold_nothing_up(stage: Stage) -> None:
+    stage.enter(rank=0, world_size=2)
+    stage.event("anatomy", anatomy(roots=["DistributedDataParallel"]))
+    stage.run(12)
+    stage.agent.answer("trace")
+    stage.event("traced", traced(stage.model))
+    assert stage.run(4) is State.TIMING
+    stage.agent.answer("collectives", ok=False, why="busy with traced steps")
+    assert stage.run(4) is State.PROBING

@@ -10,8 +10,9 @@ import pytest
 
 from autobrrr.answers import LeverOn, RecipeNow
 from autobrrr_tui.messages import Updated
+from autobrrr_tui.rows import Page
 from autobrrr_tui.screens.keys import MODES, keys_line
-from autobrrr_tui.screens.session import SessionScreen
+from autobrrr_tui.screens.session import PANES, SessionScreen
 from autobrrr_tui.source import Do
 from autobrrr_tui.state import Standing, View
 from support import tui
@@ -292,3 +293,19 @@ def test_no_colour_leaves_no_colour_at_all(monkeypatch: pytest.MonkeyPatch) -> N
                 assert segment.style is None or segment.style.color is None or segment.style.color.is_default
 
     at_desk(tui.judged(), work)
+
+
+def test_figures_that_no_pane_can_draw_are_said_and_the_screen_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def overflow(view: View, width: int, height: int) -> Page:
+        raise OverflowError("cannot convert float infinity to integer")
+
+    monkeypatch.setitem(PANES, "steps", overflow)
+    assert "these figures can't be drawn" in text_after(tui.judged(), "1")
+    assert "regime: overhead" in text_after(tui.judged(), "1", "0")
+
+
+def test_what_is_cut_off_at_the_edge_is_marked() -> None:
+    shown = text_after(tui.judged(), "1", size=(20, 6)).splitlines()
+    assert any(line.endswith("…") and len(line) == 20 for line in shown)

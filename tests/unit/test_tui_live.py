@@ -191,6 +191,20 @@ def test_a_job_that_ends_leaves_its_last_picture() -> None:
     assert client.left.wait(PATIENCE_S)
 
 
+def test_what_a_detach_undid_is_not_shown_as_on() -> None:
+    client = FakeClient()
+    client.details = lambda: tui.details(**tui.fused_on())  # type: ignore[method-assign]
+    watcher = Watcher(client).start()
+    client.inbox.put(tui.snapshot(levers=["optimizer.fused"]))
+    on = watcher.until(lambda view: view.details is not None and bool(view.details.levers))
+    assert on.details is not None
+    client.inbox.put(tui.snapshot(levers=[]))
+    client.inbox.put(Ended(kind="detached", why="detached"))
+    over = watcher.until(lambda view: view.standing is Standing.ENDED)
+    assert over.details is not None
+    assert over.details.levers == []
+
+
 def test_a_job_that_is_killed_with_its_sidecar_is_gone() -> None:
     client = FakeClient()
     client.inbox.put(TargetGone("the session is over: the sidecar closed the connection"))
@@ -288,6 +302,32 @@ def test_a_wish_that_is_refused_says_why_and_the_next_is_done() -> None:
         "measuring again",
         "there is no session of this job any more",
     ]
+    watcher.source.close()
+    listener.inbox.put(Ended(kind="detached", why="detached"))
+
+
+@pytest.mark.parametrize(("do", "call"), [(Do.DETACH, "detach"), (Do.CANCEL, "cancel")])
+def test_to_end_something_does_not_wait_for_a_lever_that_is_slow(do: Do, call: str) -> None:
+    listener, slow, hand = FakeClient(), FakeClient(), FakeClient()
+    asked, go = threading.Event(), threading.Event()
+
+    def hang(token: int) -> str | None:
+        asked.set()
+        go.wait(PATIENCE_S)
+        return None
+
+    slow.undo = hang  # type: ignore[method-assign]
+    watcher = Watcher(listener, slow, hand).start()
+    listener.inbox.put(tui.snapshot())
+    watcher.until(lambda view: view.snapshot is not None)
+    told: SimpleQueue[str] = SimpleQueue()
+    watcher.source.wish(Wish(do=Do.UNDO, remedy="x", token=1), told.put)
+    assert asked.wait(PATIENCE_S)
+    watcher.source.wish(Wish(do=do), told.put)
+    assert told.get(timeout=PATIENCE_S) != "x is off"
+    assert hand.calls == [(call, None)]
+    go.set()
+    assert told.get(timeout=PATIENCE_S) == "x is off"
     watcher.source.close()
     listener.inbox.put(Ended(kind="detached", why="detached"))
 

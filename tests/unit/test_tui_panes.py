@@ -12,7 +12,7 @@ from autobrrr.records import Phases
 from autobrrr_tui import bars, figures
 from autobrrr_tui.panes import glance, job, tuning
 from autobrrr_tui.panes.ranks import strip
-from autobrrr_tui.rows import clipped, padded, plain, width_of, wrapped
+from autobrrr_tui.rows import clipped, middled, padded, plain, width_of, wrapped
 from autobrrr_tui.screens.session import PANES
 from autobrrr_tui.state import RankCell, Standing, View
 from support import tui
@@ -139,6 +139,41 @@ def test_thirty_two_ranks_still_take_two_lines() -> None:
     many = [RankCell(rank=rank, pid=rank, step_ns=20_000_000 + rank, regime=None) for rank in range(32)]
     lines = strip(many, 67)
     assert len(lines) <= 2
+
+
+@pytest.mark.parametrize("count", [200, 3_000])
+def test_of_very_many_ranks_each_has_a_column_and_the_slowest_a_name(count: int) -> None:
+    many = [RankCell(rank=rank, pid=rank, step_ns=20_000_000, regime=None) for rank in range(count - 1)]
+    late = RankCell(rank=count - 1, pid=count, step_ns=31_000_000, regime=None)
+    said, columns = ("".join(text for text, _, _ in line) for line in strip([*many, late], 67))
+    assert said == f"{count} ranks  [{count - 1} 31.0 ms slowest]  median 20.0 ms"
+    assert columns.endswith("█")
+    assert len(columns) == -(-count // -(-count // 67)) <= 67
+
+
+@pytest.mark.parametrize("name", ["train\x1b[2J.py", "two\nlines.py", "bell\x07.py", "\udcff.py"])
+def test_a_script_s_name_can_t_steer_the_terminal(name: str) -> None:
+    line = job.job_line(tui.judged(snapshot=tui.snapshot(job=tui.job(script=f"/x/{name}"))), 80)
+    assert plain(line).isprintable()
+    assert "\ufffd" in plain(line)
+
+
+def test_what_tells_names_apart_is_left_when_they_are_cut() -> None:
+    kinds = ("flash", "math", "mem_efficient", "cudnn")
+    cut = {middled(f"attention.sdpa(kernel={kind})", 24) for kind in kinds}
+    assert len(cut) == 4
+    assert all(len(each) <= 24 for each in cut)
+    assert middled("注意注意注意注意", 9) == "注意…注意"
+
+
+def test_a_figure_and_its_percent_sign_stay_on_one_line() -> None:
+    assert wrapped("it waits 71 % of it", 11) == ["it waits", "71 % of it"]
+
+
+def test_figures_beyond_numbers_have_no_plot_and_raise_nothing() -> None:
+    for line in ((float("nan"), 1.0), (1.0, float("inf"))):
+        assert len(bars.plot([(1.0, 2.0)], line, 10, 3)) == 3
+    assert bars.plot([(float("inf"), 1.0)], (1.0, 1.0), 10, 3)[0][0][0].strip() == ""
 
 
 def test_a_wide_script_name_is_cut_in_cells() -> None:

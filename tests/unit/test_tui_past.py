@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from autobrrr.errors import UsageError
 from autobrrr_tui import __main__ as demo
-from autobrrr_tui.past import Entry, Reader, read
+from autobrrr_tui.past import Entry, Reader, entries, read
 from autobrrr_tui.replay import ReplaySource
 from autobrrr_tui.source import Do, Wish
 from autobrrr_tui.state import Standing, View
@@ -82,6 +82,20 @@ def test_a_torn_line_costs_that_line_only() -> None:
     reader.feed(lines)
     assert reader.view.tuned is not None
     assert reader.ended
+
+
+@pytest.mark.parametrize("at", [b"1e999", b"NaN", b"-1e300"])
+def test_a_moment_that_no_clock_shows_is_not_waited_for(at: bytes) -> None:
+    odd = b'{"at": ' + at + b', "kind": "note", "body": {"text": "x"}}'
+    assert [entry.at_s for entry in entries([odd, *session()[:2]])] == [
+        entry.at_s for entry in entries(session()[:2])
+    ]
+
+
+def test_a_line_without_end_is_kept_short() -> None:
+    reader = Reader()
+    reader.feed([line(1.0, "note", {"text": "A" * 10_000_000})])
+    assert len(reader.view.log[-1].text) < 10_000
 
 
 @given(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from autobrrr.agent import ring
 from autobrrr.tuner.bench import STEP, Steps
-from autobrrr.tuner.blocks import durations_ns, log_speed_ratio, pair_orders, plan_block
+from autobrrr.tuner.blocks import BLOCK_NS, durations_ns, log_speed_ratio, pair_orders, plan_block
 
 
 def records(took_ns: list[int], flags: list[int] | None = None, first: int = 0) -> Steps:
@@ -28,9 +28,9 @@ def records(took_ns: list[int], flags: list[int] | None = None, first: int = 0) 
 def test_a_block_is_long_enough_to_mean_something_and_short_enough_to_bear(step_ns: float) -> None:
     plan = plan_block(step_ns)
     assert plan.steps >= 2
-    assert plan.steps * step_ns >= 60e6 or plan.steps * step_ns > 3e9
+    assert plan.steps * step_ns >= BLOCK_NS or plan.steps * step_ns > 3e9
     assert plan.steps >= 8 or plan.steps * step_ns >= 2e9
-    assert plan.steps <= 8 or plan.steps * step_ns <= 60e6 + step_ns
+    assert plan.steps <= 8 or plan.steps * step_ns <= BLOCK_NS + step_ns
 
 
 def test_slow_steps_lose_only_one_step_to_settling() -> None:

@@ -5,6 +5,7 @@ Each part of a bar has a glyph of its own, so that the bar reads without colours
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 
@@ -96,6 +97,9 @@ def plot(
         points: (x, y), x > 0.
         line: y at x = 0, and slope.
     """
+    points = [(x, y) for x, y in points if math.isfinite(x + y) and x > 0]
+    if not points or not math.isfinite(sum(line)):
+        return [(piece(" " * cells),) for _ in range(height)]
     far = max(x for x, _ in points)
     top = max(*(y for _, y in points), line[0] + line[1] * far) or 1.0
     grid = [[" "] * cells for _ in range(height)]

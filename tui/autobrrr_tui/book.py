@@ -10,6 +10,7 @@ from autobrrr_tui.figures import gain
 from autobrrr_tui.state import Said, View
 
 LOG_LINES = 500
+LOG_TEXT = 2000  # characters of one line
 
 Word = Diagnosis | Details | Activity | TuneProgress | Trial | Tuning | TuneFailed
 
@@ -45,7 +46,7 @@ def said(view: View, text: str, t_ns: int | None = None) -> View:
     """One more line in the log."""
     if t_ns is None and view.snapshot is not None:
         t_ns = view.snapshot.t_ns
-    return replace(view, log=(*view.log, Said(t_ns=t_ns, text=text))[-LOG_LINES:])
+    return replace(view, log=(*view.log, Said(t_ns=t_ns, text=text[:LOG_TEXT]))[-LOG_LINES:])
 
 
 def _snapshot(view: View, now: Diagnosis) -> View:

@@ -1,7 +1,8 @@
 """A running session as a source: one thread listens, wishes are done one at a time on another.
 
 Every wish has a connection of its own, so that a slow one (a lever on a job with long steps) never
-stops the picture. When the sidecar is gone the listener looks for a new session of the same job.
+stops the picture; to end something waits for no other wish. When the sidecar is gone the listener
+looks for a new session of the same job.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from queue import SimpleQueue
+
+import msgspec
 
 from autobrrr.answers import Activity, Ended
 from autobrrr.client import Client, join
@@ -27,6 +30,7 @@ EVERY_S = 0.1
 DETAILS_S = 1.0
 REJOIN_S = 1.0
 LOG_LINES = 500
+ENDING = (Do.DETACH, Do.CANCEL)
 
 
 class LiveSource:
@@ -55,7 +59,7 @@ class LiveSource:
         self._readonly = readonly
         self._publish: Publish = lambda view: None
         self._left = threading.Event()
-        self._wishes: SimpleQueue[Callable[[Client], None] | None] = SimpleQueue()
+        self._wishes: SimpleQueue[_Asked | None] = SimpleQueue()
         self._steps: tuple[int | None, float] = (None, 0.0)
 
     def start(self, publish: Publish) -> None:
@@ -68,13 +72,16 @@ class LiveSource:
         def do(client: Client) -> None:
             tell(_grant(client, wish))
 
-        self._hand_in(do, tell)
+        if wish.do in ENDING:  # the sidecar sorts out what is under way, also when this screen leaves
+            threading.Thread(target=self._do, args=(_Asked(do=do, tell=tell),), daemon=True).start()
+        else:
+            self._wishes.put(_Asked(do=do, tell=tell))
 
     def explain(self, name: str, tell: TellMeaning) -> None:
         def do(client: Client) -> None:
             tell(client.explain(name))
 
-        self._hand_in(do, tell)
+        self._wishes.put(_Asked(do=do, tell=tell))
 
     def close(self) -> None:
         """Leave; the session goes on."""
@@ -98,6 +105,7 @@ class LiveSource:
                     self._follow(client)
                     self.ending = client.ending
                     if client.ending is not None:
+                        self._view = _over(self._view)
                         self._show(replace(self._view, standing=Standing.ENDED, why=client.ending.why))
                 return
             except TargetGone as error:
@@ -178,29 +186,39 @@ class LiveSource:
 
     # Wishes
 
-    def _hand_in(self, do: Callable[[Client], None], tell: Callable[[str], None]) -> None:
-        def guarded(client: Client) -> None:
-            try:
-                do(client)
-            except AutobrrrError as error:
-                tell(f"{error.message}; {error.hint}" if error.hint else error.message)
-
-        self._tell_lost = tell
-        self._wishes.put(guarded)
-
     def _serve(self) -> None:
         """One wish after the other."""
-        while (work := self._wishes.get()) is not None:
-            try:
-                client = self._rejoin(self._pid)
-            except AutobrrrError as error:
-                self._tell_lost(error.message)
-                continue
+        while (asked := self._wishes.get()) is not None:
+            self._do(asked)
+
+    def _do(self, asked: _Asked) -> None:
+        try:
+            client = self._rejoin(self._pid)
             if client is None:
-                self._tell_lost("there is no session of this job any more")
-                continue
+                asked.tell("there is no session of this job any more")
+                return
             with client:
-                work(client)
+                asked.do(client)
+        except AutobrrrError as error:
+            asked.tell(f"{error.message}; {error.hint}" if error.hint else error.message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """A wish or a question, and where to say what came of it."""
+
+    do: Callable[[Client], None]
+    tell: Tell
+
+
+def _over(view: View) -> View:
+    """A session that has ended: its last snapshot says which levers stay on."""
+    on = view.snapshot.levers if view.snapshot is not None else []
+    details = view.details
+    if details is not None:
+        left = [lever for lever in details.levers if lever.remedy in on]
+        details = msgspec.structs.replace(details, levers=left)
+    return replace(view, details=details, progress=None)
 
 
 def _grant(client: Client, wish: Wish) -> str:

@@ -30,6 +30,8 @@ KINDS: dict[str, type[Diagnosis | Details | Activity | TuneProgress | Trial | Tu
     "note": Activity,
 }
 
+FAR_S = 1e11  # no clock has come so far; neither endless nor no number
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
@@ -104,7 +106,9 @@ def entries(lines: Iterable[str | bytes]) -> Iterator[Entry]:
         if not isinstance(found, dict):
             continue
         at_s, kind, body = found.get("at"), found.get("kind"), found.get("body")
-        if isinstance(at_s, int | float) and isinstance(kind, str) and isinstance(body, dict):
+        if not isinstance(at_s, int | float) or not abs(at_s) < FAR_S:
+            continue
+        if isinstance(kind, str) and isinstance(body, dict):
             yield Entry(at_s=float(at_s), kind=kind, body=body)
 
 

@@ -5,9 +5,12 @@ A tone is a name that the theme turns into colours; without colours the words al
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from rich.cells import cell_len, set_cell_size
+
+from autobrrr.readable import readable
 
 Tone = str
 Piece = tuple[str, Tone, str]  # text, tone, action on a click (or nothing)
@@ -15,6 +18,7 @@ Row = tuple[Piece, ...]
 
 BLANK: Row = ()
 LABEL = 9  # cells of the names on the left
+_WORD = re.compile(r"[\d.,<>~+-]+ %[\w.,;:)\]]*|\S+")  # a figure and its sign stay together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,12 +30,12 @@ class Page:
 
 
 def piece(text: str, tone: Tone = "plain", action: str = "") -> Piece:
-    return (text, tone, action)
+    return (readable(text), tone, action)
 
 
 def row(*pieces: Piece | str) -> Row:
     """A row; bare strings are in the plain tone."""
-    return tuple((each, "plain", "") if isinstance(each, str) else each for each in pieces)
+    return tuple(piece(each) if isinstance(each, str) else each for each in pieces)
 
 
 def labelled(name: str, *pieces: Piece | str) -> Row:
@@ -60,6 +64,17 @@ def clipped(text: str, cells: int) -> str:
     return set_cell_size(text, max(0, cells - 1)).rstrip() + "…" if cells > 0 else ""
 
 
+def middled(text: str, cells: int) -> str:
+    """At most so many cells; what is cut out of the middle is marked: the ends tell names apart."""
+    if cell_len(text) <= cells:
+        return text
+    head = set_cell_size(text, max(0, (cells - 1) // 2)).rstrip()
+    tail = text
+    while tail and cell_len(tail) > cells - 1 - cell_len(head):
+        tail = tail[1:]
+    return f"{head}…{tail}" if cells > 0 else ""
+
+
 def padded(text: str, cells: int) -> str:
     """Exactly so many cells."""
     return set_cell_size(clipped(text, cells), cells)
@@ -69,7 +84,7 @@ def wrapped(text: str, cells: int, most: int | None = None) -> list[str]:
     """Words over lines of at most so many cells; the last line is cut where there are too many."""
     lines: list[str] = []
     line = ""
-    for word in text.split():
+    for word in _WORD.findall(readable(text.replace("\n", " "))):
         longer = f"{line} {word}" if line else word
         if cell_len(longer) <= cells or not line:
             line = longer

@@ -8,7 +8,7 @@ from enum import Enum
 from autobrrr.answers import Details
 from autobrrr.records import Diagnosis, Trial, TuneProgress, Tuning
 
-MEASURING = ("attaching", "watching", "tracing", "sampling", "probing")
+MEASURING = ("attaching", "watching", "tracing", "timing", "sampling", "probing")
 
 
 class Standing(Enum):

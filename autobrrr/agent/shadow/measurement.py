@@ -12,16 +12,18 @@ from statistics import median
 from types import ModuleType
 
 from . import memory, schedule
+from .axes import BATCH, Axis
 from .batch_dim import Slicing
 from .guard import Guarded
 from .kinds import Abstain, tensor_bytes
-from .plan import GUESSES, Plan, build
+from .plan import Plan
 from .replay import Census, Player, Timing
 from .tape import Tape
 
 _IN_A_ROW = 3
 _MARGIN = 1.25  # a replay may take longer than those before it
 _ENOUGH_QUIET = 3
+_SPARED = 0.7  # of what is planned for: the proof and the guards take the rest
 _SHORT_NS = 10_000_000  # what three in a row may take
 
 
@@ -34,7 +36,8 @@ class Measurement:
         slicings: The proven batch dimensions, by node number.
         guarded: What the guard keeps.
         player: Replays the tape.
-        factors: Of the batch size.
+        factors: Of the batch size; None for the axis' own.
+        axis: Along what it is measured, where that is not the batch.
         clock: Nanoseconds.
         root: Where `proc` and `sys` are.
     """
@@ -47,9 +50,10 @@ class Measurement:
         slicings: dict[int, Slicing],
         guarded: Guarded,
         player: Player,
-        factors: Sequence[float],
+        factors: Sequence[float] | None,
         clock: Callable[[], int],
         root: Path,
+        axis: Axis = BATCH,
     ) -> None:
         self._torch = torch
         self._tape = tape
@@ -59,20 +63,24 @@ class Measurement:
         self._clock = clock
         self._root = root
         self._guess = 0
-        self._plan: Plan = build(tape, slicings, GUESSES[0])
-        self._sizes = schedule.batches(self._plan.batch, factors)
+        self._axis = axis
+        self._plan: Plan = axis.plan(tape, slicings, axis.guesses[0])
+        self._sizes = schedule.batches(self._plan.batch, factors or axis.factors)
         self._queue: list[tuple[int, bool]] = []
         self._timings: dict[int, list[Timing]] = {}
         self._points: dict[int, list[Timing]] = {}
         self._guard_ns = 0
         self._replayed = 0
+        self._spent_ns = 0
         self._census: Census | None = None
         self._counted_at = 0
+        self._small: Census | None = None  # the same at the smallest size
+        self._smallest = self._sizes[0]
         self.notes: list[str] = []
 
     @property
     def batch(self) -> int:
-        """B."""
+        """B, or the length or width in its place."""
         return self._plan.batch
 
     @property
@@ -101,6 +109,27 @@ class Measurement:
             )
         return found
 
+    def memory(self) -> dict[str, object] | None:
+        """What a step keeps for its backward, by size, and the largest batch that would fit."""
+        census, small = self._census, self._small
+        if census is None or self._axis.name != "batch":
+            return None
+        each = census.saved_bytes / self._counted_at
+        if small is not None:
+            each = (census.saved_bytes - small.saved_bytes) / (self._counted_at - self._smallest)
+        fixed = max(0.0, census.saved_bytes - each * self._counted_at)
+        saved = fixed + each * self.batch
+        free = memory.free_bytes(self._torch, self._root)
+        bounded = free is not None and each >= 1
+        return {
+            "saved_bytes": int(saved),
+            "per_sample_bytes": each,
+            "peak_bytes": memory.peak_bytes(saved),
+            "peak_2x_bytes": memory.peak_bytes(saved + each * self.batch),
+            "free_bytes": free,
+            "largest_batch": memory.largest(self.batch, int(saved), each, free or 0) if bounded else None,
+        }
+
     def close(self) -> None:
         """Add what is to be said about the measurement as a whole."""
         timings = [timing for size in self._points.values() for timing in size]
@@ -123,11 +152,12 @@ class Measurement:
                 self._guarded.accumulates = True
                 return False
             self._guess += 1
-            if self._guess >= len(GUESSES):
+            if self._guess >= len(self._axis.guesses):
                 raise Abstain(
-                    f"the step can't be replayed at a batch of {self._sizes[0]} ({one_line(error)})"
+                    f"the step can't be replayed at a {self._axis.name} of {self._sizes[0]} "
+                    f"({one_line(error)})"
                 ) from None
-            self._plan = build(self._tape, self._slicings, GUESSES[self._guess])
+            self._plan = self._axis.plan(self._tape, self._slicings, self._axis.guesses[self._guess])
             return False
         return True
 
@@ -135,17 +165,20 @@ class Measurement:
         """Count operators, FLOPs and bytes; then it is known what fits, and the replays are queued.
 
         Counting takes a replay up to three times its time: it is done at the largest batch up to
-        B that stays within the limit.
+        B that stays within the limit, and at the smallest: what the two differ by is a sample's.
         """
         batch = self.batch
         fitting = [
-            size for size in self._sizes if size <= batch and 3 * self._expected(size, step_ns) <= limit_ns
+            size for size in self._sizes if size <= batch and 4 * self._expected(size, step_ns) <= limit_ns
         ]
         self._counted_at = max(fitting, default=self._sizes[0])
         self._census = self._player.census(self._plan, self._counted_at)
+        if self._counted_at > self._smallest:
+            self._small = self._player.census(self._plan, self._smallest)
         self._sizes = [size for size in self._sizes if self._fits(size, self._census)]
         replay_ns = self._expected(batch, step_ns) + self._guard_ns
-        rounds = schedule.rounds(rounds, step_ns, replay_ns, batch, self._sizes)
+        usual = [size for size in self._sizes if size <= 2 * batch]  # larger ones take what is left
+        rounds = schedule.rounds(rounds, step_ns, replay_ns, batch, usual)
         dropped = schedule.warm_ups(step_ns)
         self._queue = [(size, False) for _ in range(dropped) for size in sorted(self._sizes)][1:]
         for number in range(rounds):
@@ -158,6 +191,10 @@ class Measurement:
             expected = int(_MARGIN * self._expected(size, step_ns)) + self._guard_ns
             if size > self.batch and expected > limit_ns:
                 self._leave_out(size, f"a replay would take {expected / 1e6:.0f} ms, more than a pause may")
+                continue
+            coming = sum(entry[0] == size for entry in self._queue) * expected
+            if size > 2 * self.batch and self._spent_ns + coming > _SPARED * schedule.allowance_ns(step_ns):
+                self._leave_out(size, "its replays would take more of training than a probe may")
                 continue
             return (
                 f"probing {self._spoken(size)}, {self._replayed + 1} of {self._replayed + len(self._queue)}"
@@ -174,15 +211,18 @@ class Measurement:
         short = timed and _IN_A_ROW * self._expected(size, step_ns) < min(limit_ns // 3, _SHORT_NS)
         try:
             self._play(size, timed=timed, replays=_IN_A_ROW if short else 1)
-        except (MemoryError, RuntimeError) as error:
-            if size <= self.batch or "memory" not in f"{type(error).__name__} {error}".lower():
+        except Exception as error:
+            if size <= self.batch or isinstance(error, Abstain):
                 raise
-            self._leave_out(size, "out of memory")
+            full = "memory" in f"{type(error).__name__} {error}".lower()
+            self._leave_out(size, "out of memory" if full else f"refused ({one_line(error)})")
 
     def _play(self, size: int, *, timed: bool, replays: int = 1) -> None:
         began = self._clock()
         timings = self._player.time(self._plan, size, replays)
-        around = max(0, self._clock() - began - sum(timing.shadow_ns for timing in timings))
+        spent_ns = self._clock() - began
+        self._spent_ns += spent_ns
+        around = max(0, spent_ns - sum(timing.shadow_ns for timing in timings))
         self._guard_ns = around if self._replayed == 0 else min(self._guard_ns, around)
         self._replayed += 1
         for timing in timings[1:] or timings:
@@ -193,7 +233,8 @@ class Measurement:
     def _fits(self, size: int, census: Census) -> bool:
         free = memory.available_bytes(self._torch, self._root)
         weights = sum(tensor_bytes(parameter) for parameter in self._guarded.parameters)
-        need = memory.needed_bytes(census.saved_bytes, weights, size / self._counted_at)
+        scale = (size / self._counted_at) ** self._axis.power
+        need = memory.needed_bytes(census.saved_bytes, weights, scale)
         if free is None or need <= free:
             return True
         amounts = f"needs {need >> 20} MiB of memory, {free >> 20} MiB are free"
@@ -216,15 +257,17 @@ class Measurement:
             if not quiet and len(timings) >= _ENOUGH_QUIET:
                 quiet = [timing.shadow_ns for timing in timings]
             measured[at] = quiet
-        return schedule.predicted_ns(size, measured, step_ns, self.batch)
+        return schedule.predicted_ns(size, measured, step_ns, self.batch, self._axis.power)
 
     def _spoken(self, size: int) -> str:
+        letter = self._axis.letter
         if size == self.batch:
-            return "B"
+            return letter
         whole, rest = divmod(size, self.batch)
         if whole and not rest:
-            return f"{whole}B"
-        return f"B/{self.batch // size}" if self.batch % size == 0 else f"a batch of {size}"
+            return f"{whole}{letter}"
+        share = f"{letter}/{self.batch // size}"
+        return share if self.batch % size == 0 else f"a {self._axis.name} of {size}"
 
 
 def one_line(error: BaseException) -> str:

@@ -50,18 +50,19 @@ class Plan:
     joint: list[tuple[list[int], Slicing]] = field(default_factory=list)  # embedding bags, cut together
 
 
-def build(tape: Tape, slicings: dict[int, Slicing], guess: Guess) -> Plan:
+def build(tape: Tape, slicings: dict[int, Slicing], guess: Guess, size: int | None = None) -> Plan:
     """The plan of a tape.
 
     Args:
         tape: The tape.
         slicings: By node number, for the root calls that were verified.
         guess: What to take for the batch elsewhere.
+        size: Of what is cut in place of the batch; nothing proves it, so `slicings` are none.
 
     Raises:
         Abstain: two calls want one tensor sliced along different dimensions.
     """
-    batch = min(slicing.size for slicing in slicings.values())
+    batch = size or min(slicing.size for slicing in slicings.values())
     plan = Plan(batch, [], {}, guess)
     proven = _proven(tape, slicings, plan)
     wanted: set[int] = set()

@@ -2,8 +2,8 @@
 
 Put on at one step boundary, taken off at the next, both on the training thread. A function mode
 sees torch functions outside modules, a stand-in for `Module.__call__` sees the root calls with
-all their arguments. What the step computes is passed on untouched. Out comes a list of nodes
-over numbered values.
+all their arguments. What the step computes is passed on untouched, and an error of ours never gets into
+it: it ends the recording. Out comes a list of nodes over numbered values.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ class Recorder:
         self._in_backward = False
         self._inside = 0  # torch functions under way that the mode has passed on: it is off the stack
         self._rooted: set[int] = set()
+        self._failed: str | None = None  # why nothing is noted any more
         self._off = True
         self._mode: _FunctionTap | None = None
         self._below: list[object] = []
@@ -98,6 +99,8 @@ class Recorder:
         overflow = len(self._nodes) > _MAX_NODES
         recording = Recording(self._nodes, self._tensors)
         self.abandon()
+        if self._failed is not None:
+            raise Abstain(self._failed)
         if not clean:
             raise Abstain("the loop changed torch's function modes within the recorded step")
         if overflow:
@@ -167,20 +170,27 @@ class Recorder:
         torch = self.torch
         if target is torch.Tensor.backward or target is torch.autograd.backward:
             return self._on_backward(target, args, kwargs)
-        inputs = [self._numbers.get(id(part)) for part in leaves((args, kwargs)) if is_tensor(part, torch)]
-        rooted = any(number in self._rooted for number in inputs)
+        rooted = self._is_rooted(args, kwargs)
         if len(self._nodes) > _MAX_NODES or not (rooted or torch.is_grad_enabled()):
             return target(
                 *args, **kwargs
             )  # an optimizer's or a moving average's work: none of its tensors is held
         node = self._node("function", target, args, kwargs)
         result = self._pass_on(target, args, kwargs)
-        made = [part for part in leaves(result) if is_tensor(part, torch)]
-        if getattr(target, "__name__", "") in _MUTATING and args and is_tensor(args[0], torch):
-            made = [args[0]]
-        if made:
-            self._keep(node, made, rooted)
+        mutated = getattr(target, "__name__", "") in _MUTATING and args and is_tensor(args[0], torch)
+        self._keep(node, args[0] if mutated else result, rooted)
         return result
+
+    def _is_rooted(self, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
+        """Whether a root call's result is among the arguments."""
+        try:
+            parts = leaves((args, kwargs))
+        except Exception as error:  # noqa: BLE001  a container of the job's own that does not like to be read
+            self._fail(error)
+            return False
+        return any(
+            self._numbers.get(id(part)) in self._rooted for part in parts if is_tensor(part, self.torch)
+        )
 
     def _pass_on(
         self, target: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
@@ -203,8 +213,9 @@ class Recorder:
         node = None
         if self._depth == 0 and not self._in_backward:
             node = self._node("module", module, args, kwargs)
-            node.training = [(part, part.training) for part in module.modules()]
-            node.trainable = sum(parameter.requires_grad for parameter in module.parameters())
+            if node is not None:
+                node.training = [(part, part.training) for part in module.modules()]
+                node.trainable = sum(parameter.requires_grad for parameter in module.parameters())
         self._depth += 1
         if self._watch is not None:
             self._watch.depth = self._depth
@@ -216,15 +227,15 @@ class Recorder:
             self._depth -= 1
             if self._watch is not None:
                 self._watch.depth = self._depth
-        if node is not None:
-            made = [part for part in leaves(result) if is_tensor(part, self.torch)]
-            self._keep(node, made, True)
+        self._keep(node, result, True, always=True)
         return result
 
     def _on_backward(
         self, target: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
     ) -> object:
-        self._nodes.append(self._node("backward", target, args, kwargs))
+        node = self._node("backward", target, args, kwargs)
+        if node is not None:
+            self._nodes.append(node)
         self._in_backward = True
         if self._watch is not None:
             self._watch.in_backward = True
@@ -235,25 +246,49 @@ class Recorder:
             if self._watch is not None:
                 self._watch.in_backward = False
 
-    def _keep(self, node: Node, made: list[Tensor], rooted: bool) -> None:
+    def _keep(self, node: Node | None, result: object, rooted: bool, *, always: bool = False) -> None:
+        """Note a call with the tensors in its result; one that gives none only if `always`."""
+        if node is None:
+            return
+        try:
+            made = [part for part in leaves(result) if is_tensor(part, self.torch)]
+        except Exception as error:  # noqa: BLE001  see `_is_rooted`
+            self._fail(error)
+            return
+        if not made and not always:
+            return
         node.outputs = [self._new_value(tensor) for tensor in made]
         self._nodes.append(node)
         if rooted:
             self._rooted.update(node.outputs)
 
+    def _fail(self, error: Exception) -> None:
+        self._failed = self._failed or (
+            f"what the step hands around can't be recorded ({type(error).__name__}: {error})"
+        )
+
     # --- values -----------------------------------------------------------------------------
 
-    def _node(self, kind: str, target: object, args: tuple[object, ...], kwargs: dict[str, object]) -> Node:
+    def _node(
+        self, kind: str, target: object, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> Node | None:
+        """A call that begins; None once the recording has failed."""
         torch = self.torch
-        return Node(
-            kind=kind,
-            target=target,
-            args=map_tree(args, self._ref),
-            kwargs=cast("dict[str, object]", map_tree(kwargs, self._ref)),
-            grad=torch.is_grad_enabled(),
-            cast=autocast.state(torch),
-            inference=torch.is_inference_mode_enabled(),
-        )
+        if self._failed is not None:
+            return None
+        try:
+            return Node(
+                kind=kind,
+                target=target,
+                args=map_tree(args, self._ref),
+                kwargs=cast("dict[str, object]", map_tree(kwargs, self._ref)),
+                grad=torch.is_grad_enabled(),
+                cast=autocast.state(torch),
+                inference=torch.is_inference_mode_enabled(),
+            )
+        except Exception as error:  # noqa: BLE001  see `_is_rooted`
+            self._fail(error)
+            return None
 
     def _ref(self, leaf: object) -> object:
         if not is_tensor(leaf, self.torch):

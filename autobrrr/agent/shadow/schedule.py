@@ -52,9 +52,14 @@ def rounds(wanted: int, step_ns: int, replay_ns: int, batch: int, sizes: Sequenc
         batch: B.
         sizes: All sizes.
     """
-    budget = max(_BUDGET_NS, _BUDGET_STEPS * step_ns)
+    budget = allowance_ns(step_ns)
     cycle = max(1, int(replay_ns * sum(sizes) / batch))
     return max(2, min(wanted, budget // cycle - warm_ups(step_ns) - 1))
+
+
+def allowance_ns(step_ns: int) -> int:
+    """What is planned for, out of the budget."""
+    return max(_BUDGET_NS, _BUDGET_STEPS * step_ns)
 
 
 def cycle(sizes: Sequence[int], batch: int, number: int) -> list[int]:
@@ -70,7 +75,9 @@ def cycle(sizes: Sequence[int], batch: int, number: int) -> list[int]:
     return order if number % 2 == 0 else order[::-1]
 
 
-def predicted_ns(size: int, measured: Mapping[int, Sequence[int]], step_ns: int, batch: int) -> int:
+def predicted_ns(
+    size: int, measured: Mapping[int, Sequence[int]], step_ns: int, batch: int, power: int = 1
+) -> int:
     """What a replay takes when nobody interrupts it; larger batches through the origin.
 
     Args:
@@ -78,11 +85,12 @@ def predicted_ns(size: int, measured: Mapping[int, Sequence[int]], step_ns: int,
         measured: Durations by batch size, so far.
         step_ns: A real step, where nothing has been measured.
         batch: B.
+        power: Of the size, by which larger ones grow at most.
     """
     known = {at: min(times) for at, times in measured.items() if times}
     if size in known:
         return known[size]
     if not known:
-        return int(step_ns * max(1.0, size / batch))
+        return int(step_ns * max(1.0, size / batch) ** power)
     nearest = max((at for at in known if at < size), default=min(known))
-    return int(known[nearest] * max(1.0, size / nearest))
+    return int(known[nearest] * max(1.0, size / nearest) ** power)

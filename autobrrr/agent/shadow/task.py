@@ -18,6 +18,7 @@ from .. import ring
 from ..job import Job
 from ..task import Boundary
 from . import schedule
+from .axes import BATCH, SWEEPS
 from .batch_dim import Slicing
 from .code_scan import CodeScan
 from .guard import Guarded
@@ -59,7 +60,7 @@ class ShadowTask:
     Args:
         job: The live objects of the training loop.
         params: `factors` of the batch size, `rounds` of timed replays, `override` of what the
-            forward code shows to the outside, `pause_ns`: longest pause.
+            forward code shows to the outside, `pause_ns`: longest pause, `sweep`: along what, further.
         emit: Sends an event.
         clock: Nanoseconds.
     """
@@ -72,9 +73,9 @@ class ShadowTask:
         self._torch: ModuleType = job.torch
         self._emit = emit
         self._clock = clock
-        self._factors = [
-            float(one) for one in cast("list[float]", params.get("factors") or (0.25, 0.5, 1, 2))
-        ]
+        self._sweep = cast("str | None", params.get("sweep"))
+        self._axis = BATCH if self._sweep is None else SWEEPS[self._sweep]
+        self._factors = [float(one) for one in cast("list[float]", params.get("factors") or ())]
         self._rounds = int(cast(int, params.get("rounds") or 5))
         self._override = bool(params.get("override"))
         self._pause_wanted = cast("int | None", params.get("pause_ns"))
@@ -250,6 +251,7 @@ class ShadowTask:
                 factors=self._factors,
                 clock=self._clock,
                 root=_ROOT,
+                axis=self._axis,
             )
             self._stage = Stage.TRY
         return 1
@@ -349,6 +351,8 @@ class ShadowTask:
             "total_pause_ns": self._total_ns,
             "flops": done.flops if done is not None else None,
             "notes": done.notes if done is not None else [],
+            "sweep": self._sweep,
+            "memory": done.memory() if done is not None and why is None else None,
         }
         self._release()
         cuda = self._torch.cuda

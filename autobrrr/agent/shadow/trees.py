@@ -34,6 +34,8 @@ def map_tree(tree: object, leaf: Callable[[object], object]) -> object:
     if isinstance(tree, tuple):
         if type(tree).__name__ == "Size":
             return tree
+        if type(tree).__name__ == "PackedSequence":  # its constructor wants tensors
+            return leaf(tree)
         parts = [map_tree(part, leaf) for part in tree]
         return kind(*parts) if hasattr(tree, "_fields") else kind(parts)
     if isinstance(tree, dict | UserDict):

@@ -1,4 +1,4 @@
-"""Five jobs that took no part in building the signals; tried last, reported as they came out."""
+"""Jobs that took no part in building the signals, five at a time; tried last, reported as they came out."""
 
 from __future__ import annotations
 
@@ -22,4 +22,13 @@ HELD_OUT: tuple[Case, ...] = (
     ),
     held_out("all-pairs-loss", "all_pairs", "compute", "1,024 x 1,024 similarities of two wide towers"),
     held_out("edit-distance", "edit_distance", "host", "Levenshtein distances in Python after each step"),
+    held_out("maze-rollouts", "rollouts", "host", "24 walks through a maze in plain Python for each update"),
+    held_out("compressed-items", "compressed", "input", "16 rows of 128 KiB a batch, unpacked by zlib"),
+    held_out(
+        "unrolled-cell", "unrolled", "overhead", "a recurrent cell of width 24, called 20 times by Python"
+    ),
+    held_out("waveforms", "waveforms", "compute", "convolutions of 128 x 128 channels, 9 wide"),
+    held_out(
+        "averaged-weights", "averaged", "memory", "36 MiB of weights read and written 11 times for one sample"
+    ),
 )

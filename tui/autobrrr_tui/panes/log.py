@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+
 from autobrrr_tui.figures import clock
-from autobrrr_tui.rows import Page, Row, piece, row, wrapped
+from autobrrr_tui.rows import Page, Row, middled, piece, row, wrapped
 from autobrrr_tui.state import View
 
 
@@ -14,5 +16,7 @@ def page(view: View, width: int, height: int) -> Page:
         for i, line in enumerate(wrapped(each.text, width - 13)):
             rows.append(row(piece(f"  {when if i == 0 else '':>8}  ", "dim"), line))
     if view.log_path:
-        rows.append(row(piece(f"  the whole log: {view.log_path}", "dim")))
+        home = os.path.expanduser("~")
+        path = view.log_path.replace(home, "~", 1) if view.log_path.startswith(f"{home}/") else view.log_path
+        rows.append(row(piece("  the whole log:", "dim"), piece(f" {middled(path, width - 18)}", "dim")))
     return Page(rows=rows or [row(piece("  nothing was said yet", "dim"))])

@@ -3,22 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 
-from autobrrr_tui.bars import flowed
+from autobrrr_tui.bars import flowed, sparkline
 from autobrrr_tui.figures import duration
 from autobrrr_tui.rows import Piece, piece
 from autobrrr_tui.state import RankCell
 
+MOST_LINES = 2
+
 
 def strip(ranks: Sequence[RankCell], room: int) -> list[list[Piece]]:
-    """Lines of cells; with little room the step times are left out, but for the slowest."""
+    """Lines of cells; with little room the step times are left out but for the slowest, then the numbers."""
     known = [each for each in ranks if each.step_ns is not None]
     slowest = max(known, key=lambda each: each.step_ns or 0) if len(known) > 1 else None
-    cells = [_cell(each, slowest, spelled=True) for each in ranks]
-    lines = flowed(cells, room, gap=1)
-    if len(lines) > 2:
-        lines = flowed([_cell(each, slowest, spelled=False) for each in ranks], room, gap=1)
-    return lines[:2]
+    for spelled in (True, False):
+        lines = flowed([_cell(each, slowest, spelled=spelled) for each in ranks], room, gap=1)
+        if len(lines) <= MOST_LINES:
+            return lines
+    return _many(ranks, slowest, room)
+
+
+def _many(ranks: Sequence[RankCell], slowest: RankCell | None, room: int) -> list[list[Piece]]:
+    """How many there are and which is the slowest; one column a rank, or a few ranks: their slowest."""
+    each = -(-len(ranks) // max(1, room))
+    groups = [ranks[at : at + each] for at in range(0, len(ranks), each)]
+    times = [max((one.step_ns for one in group if one.step_ns is not None), default=None) for group in groups]
+    said = [piece(f"{len(ranks)} ranks")]
+    if slowest is not None:
+        said.append(piece(f"  [{slowest.rank} {duration(slowest.step_ns)} slowest]", "bad"))
+        middle = median(one.step_ns for one in ranks if one.step_ns is not None)
+        said.append(piece(f"  median {duration(middle)}", "dim"))
+    bars = [
+        piece(text, "bad" if slowest in group else "good")
+        for text, group in zip(sparkline(times, len(times)), groups, strict=True)
+    ]
+    return [said, bars]
 
 
 def _cell(each: RankCell, slowest: RankCell | None, *, spelled: bool) -> Piece:

@@ -8,7 +8,7 @@ from autobrrr.answers import RemedyLine
 from autobrrr.records import Trial
 from autobrrr_tui.book import key_of, label, tuned_line
 from autobrrr_tui.figures import duration, factor, gain
-from autobrrr_tui.rows import BLANK, Page, Row, clipped, heading, padded, piece, row, wrapped
+from autobrrr_tui.rows import BLANK, Page, Row, clipped, heading, middled, padded, piece, row, wrapped
 from autobrrr_tui.state import View
 
 TONES = {"kept": "good", "on": "good", "trying": "warn", "undone": "dim", "refused": "dim", "skipped": "dim"}
@@ -109,7 +109,7 @@ def _keys(view: View) -> str:
 
 def _row(line: Line, names: int, width: int) -> Row:
     tone = TONES.get(line.state, "plain")
-    first = f"  {padded(line.key, names)} "
+    first = f"  {padded(middled(line.key, names), names)} "
     rest = (
         f" {factor(line.predicted):<9}{gain(line.achieved, line.interval):<17}"
         f"{duration(line.price_ns):<8}{line.class_ if width else line.class_.partition('-')[0]}"

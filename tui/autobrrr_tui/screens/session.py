@@ -326,7 +326,10 @@ class SessionScreen(Screen[None]):
             header.styles.height = len(head)
         header.show(Page(rows=head))
         room = self.size.height - len(head) - 3
-        self._body.show(PANES[self.mode](view, width, room))
+        try:
+            self._body.show(PANES[self.mode](view, width, room))
+        except (ArithmeticError, ValueError) as error:  # figures beyond sense, of a damaged recording say
+            self._show("body", [row(piece(f"  these figures can't be drawn ({error})", "warn"))])
         self._show("note", [self._note(width)])
         self._show("keys", [keys_line(view, width)])
 

@@ -124,7 +124,7 @@ class TopScreen(Screen[None]):
         self._show("note", Page(rows=[row(piece(clipped(f" {self._told}", width), "warn"))]))
         keys = row(
             piece(" Enter ", "key", "screen.enter"),
-            "go in, attaching where there is no session  ",
+            "go in, attaching where there is no session  " if width >= 70 else "go in or attach  ",
             piece(" ? ", "key", "screen.help"),
             "help ",
             piece(" q ", "key", "screen.quit"),
@@ -143,14 +143,10 @@ class TopScreen(Screen[None]):
                     row(piece("  autobrrr top --demo plays a recorded session", "dim")),
                 ]
             )
+        heads = _columns("pid", "state", "regime", "step", rank="rank", since="for", width=width)
         rows: list[Row] = [
             BLANK,
-            row(
-                piece(
-                    f"  {'pid':>8} {'rank':>4}  {'state':<10}{'regime':<15}{'step':>9}  {'for':>8}  script",
-                    "dim",
-                )
-            ),
+            row(piece(f"{heads}script", "dim")),
         ]
         picks: dict[int, str] = {}
         for job in self._jobs:
@@ -166,14 +162,22 @@ class TopScreen(Screen[None]):
         regime = view.regime if view is not None else ""
         step = duration(found.step_ns.median) if found is not None else ""
         since = clock(found.t_ns) if found is not None else ""
-        script = (job.script or "?") if state != "no" else f"{job.script or '?'} ({job.why})"
         rank = "" if job.rank is None else str(job.rank)
-        return row(
-            f"  {job.pid:>8} {rank:>4}  ",
-            piece(f"{state:<10}", tone),
-            piece(padded(regime, 15), "regime" if regime else "dim"),
-            f"{step:>9}  {since:>8}  {clipped(script, max(8, width - 66))}",
-        )
+        left = _columns(str(job.pid), state, padded(regime, 15), step, rank=rank, since=since, width=width)
+        before, _, after = left.partition(state)
+        gap, _, rest = after.partition(regime) if regime else ("", "", after)
+        name = job.script or "?"
+        name = name if name.startswith("-") else name.rsplit("/", 1)[-1]
+        script = name if state != "no" else f"{name} ({job.why})"
+        shown = clipped(script, max(8, width - len(left)))
+        return row(before, piece(state, tone), gap, piece(regime, "regime"), rest, shown)
 
     def _show(self, name: str, page: Page) -> None:
         self.query_one(f"#{name}", Lines).show(page)
+
+
+def _columns(pid: str, state: str, regime: str, step: str, *, rank: str, since: str, width: int) -> str:
+    """What stands left of a script's name; with little room rank and age are left out."""
+    if width < 80:
+        return f"  {pid:>8}  {state:<10}{regime:<15}{step:>9}  "
+    return f"  {pid:>8} {rank:>4}  {state:<10}{regime:<15}{step:>9}  {since:>8}  "

@@ -120,7 +120,11 @@ class Lines(Widget, can_focus=False):
             if action:
                 style += Style.from_meta({"@click": action})
             segments.append(Segment(text, style))
-        strip = Strip(segments).adjust_cell_length(self.size.width, base)
+        strip = Strip(segments)
+        width = self.size.width
+        if strip.cell_length > width > 1 and strip.crop(width).text.strip():  # not only blanks are cut off
+            strip = Strip.join([strip.crop(0, width - 1), Strip([Segment("…", base)])])
+        strip = strip.adjust_cell_length(width, base)
         if marked:
             mark = Strip([Segment(">", base + tones["key"])])
             strip = Strip.join([mark, strip.crop(1)]).apply_style(tones["strong"])

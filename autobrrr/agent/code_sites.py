@@ -1,0 +1,195 @@
+"""Places in the job's own code that an edit would speed up, read from the code that is running.
+
+In: code objects with the instructions at which the training thread was found, and the forwards of
+modules. Out: `records.CodeSite`: what stands there, where, how many samples stood in it. Bytecode
+is read, never source files, on the agent's thread, after sampling has ended.
+"""
+
+from __future__ import annotations
+
+import dis
+import os
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from types import CodeType, FrameType
+from typing import NamedTuple
+
+Stacks = Counter[tuple[CodeType, int]]  # (code, instruction) of frames that were on the stack
+
+MOST_SITES = 24
+DEEPEST = 200
+READS_BACK = frozenset({"item", "tolist"})
+COPIES = frozenset({"to", "cuda"})
+GATES = frozenset({"no_sync", "accumulate", "require_backward_grad_sync"})
+IN_PLACE = frozenset({"add_", "sub_", "mul_", "addcdiv_", "addcmul_", "lerp_", "copy_", "data"})
+PRODUCTS = frozenset({"matmul", "bmm", "baddbmm", "einsum"})
+
+
+class Loop(NamedTuple):
+    """Offsets of a loop's first and last instruction."""
+
+    first: int
+    last: int
+
+    def holds(self, offset: int) -> bool:
+        return self.first <= offset <= self.last
+
+
+class Code:
+    """One function, taken apart once."""
+
+    def __init__(self, code: CodeType) -> None:
+        self.code = code
+        self.instructions = list(dis.get_instructions(code))
+        self._starts = [start for start in dis.findlinestarts(code) if start[1] is not None]
+        ends: dict[int, int] = {}
+        for one in self.instructions:
+            target = _target(one)
+            if target is not None and target < one.offset:
+                ends[target] = max(one.offset, ends.get(target, 0))
+        self.loops = [Loop(first, last) for first, last in ends.items()]
+
+    def line(self, offset: int) -> int:
+        """The source line of an instruction."""
+        at = bisect_right([start for start, _ in self._starts], offset) - 1
+        return int(self._starts[max(at, 0)][1] or 0) if self._starts else self.code.co_firstlineno
+
+    def where(self, offset: int) -> str:
+        """`train.py:31 main`, as sampled frames name a place."""
+        return f"{os.path.basename(self.code.co_filename)}:{self.line(offset)} {self.code.co_name}"
+
+    def around(self, offset: int) -> Loop | None:
+        """The innermost loop around an instruction."""
+        return min(
+            (one for one in self.loops if one.holds(offset)), key=lambda one: one[1] - one[0], default=None
+        )
+
+    def conditional(self, offset: int, region: Loop) -> bool:
+        """Whether a condition inside the region may jump over this instruction."""
+        for one in self.instructions:
+            if region.first <= one.offset < offset and one.opname != "FOR_ITER":
+                target = _target(one)
+                if target is not None and offset < target <= region.last + 2:
+                    return True
+        return False
+
+    def attributes(self, region: Loop) -> Iterator[tuple[int, str]]:
+        """Attributes and methods taken in a region: (offset, name)."""
+        for one in self.instructions:
+            if region.holds(one.offset) and one.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+                yield one.offset, str(one.argval)
+
+    def keywords(self, line: int) -> set[str]:
+        """Names of keyword arguments in the calls of a line."""
+        found: set[str] = set()
+        for one in self.instructions:
+            # dis of Python 3.11 does not look the constant up.
+            named = one.opname == "KW_NAMES" and one.arg is not None
+            value = self.code.co_consts[one.arg or 0] if named else one.argval
+            if isinstance(value, tuple) and self.line(one.offset) == line:
+                found.update(name for name in value if isinstance(name, str))
+        return found
+
+    @property
+    def whole(self) -> Loop:
+        return Loop(0, self.instructions[-1].offset if self.instructions else 0)
+
+
+def user_stack(frame: FrameType | None, foreign: tuple[str, ...]) -> list[tuple[CodeType, int]]:
+    """Code and instruction of each frame on the stack; of others' code only what gates a synchronisation."""
+    found = []
+    for _ in range(DEEPEST):
+        if frame is None:
+            break
+        code = frame.f_code
+        own = "/site-packages/" not in code.co_filename and not code.co_filename.startswith(foreign)
+        if own or not GATES.isdisjoint(code.co_names):
+            found.append((code, frame.f_lasti))
+        frame = frame.f_back
+    return found
+
+
+def sites_on(stacks: Stacks, foreign: tuple[str, ...]) -> list[dict[str, object]]:
+    """What stands in the loops and functions in which the thread was found, the dearest first."""
+    found: Counter[tuple[str, str]] = Counter()
+    taken: dict[CodeType, Code] = {}
+    for (code, offset), samples in stacks.items():
+        if not GATES.isdisjoint(code.co_names):
+            found["synchronises by hand", code.co_name] += samples
+        if "/site-packages/" in code.co_filename or code.co_filename.startswith(foreign):
+            continue
+        read = taken.get(code) or taken.setdefault(code, Code(code))
+        for what, where, inside in _sites(read, offset):
+            found[what, where] += samples if inside else 0
+    return [
+        {"what": what, "where": where, "samples": samples}
+        for (what, where), samples in found.most_common(MOST_SITES)
+    ]
+
+
+def attention_in(codes: Iterable[CodeType]) -> list[str]:
+    """Where attention is written out: softmax between two products, without a call of torch's own."""
+    return [at for at in map(_attention, codes) if at is not None][:MOST_SITES]
+
+
+def _sites(read: Code, offset: int) -> Iterator[tuple[str, str, bool]]:
+    """What, where, and whether the instruction is inside it."""
+    loop = read.around(offset)
+    if loop is None and read.code.co_name == "<module>":
+        return
+    region, line = loop or read.whole, read.line(offset)
+    for at, name in read.attributes(region):
+        kind = "reads back" if name in READS_BACK else "copies" if name in COPIES else None
+        if kind is None or read.conditional(at, region):
+            continue
+        if kind == "reads back" or "non_blocking" not in read.keywords(read.line(at)):
+            yield kind, read.where(at), read.line(at) == line
+    if loop is not None:
+        names = {name for _, name in read.attributes(loop)}
+        if len(names & IN_PLACE) >= (1 if "grad" in names else 2) and not {"backward", "step"} & names:
+            yield "updates", read.where(loop.first), True
+    if _accumulates(read, region):
+        yield "accumulates", read.where(region.first), True
+    attention = _attention(read.code, read)
+    if attention is not None:
+        yield "attention", attention, True
+
+
+def _accumulates(read: Code, region: Loop) -> bool:
+    """Several backwards before one update: the update waits for a condition, or stands after the loop."""
+    taken = list(read.attributes(region))
+    backwards = [at for at, name in taken if name == "backward"]
+    updates = [at for at, name in taken if name == "step"]
+    if not backwards or any(read.conditional(at, region) for at in backwards):
+        return False
+    if updates and any(read.conditional(at, region) for at in updates):
+        return True
+    inner = read.around(backwards[0])
+    return (
+        inner is not None
+        and any(name == "step" and not inner.holds(at) for at, name in read.attributes(read.whole))
+        and not any(inner.holds(at) for at in updates)
+    )
+
+
+def _attention(code: CodeType, read: Code | None = None) -> str | None:
+    if "softmax" not in code.co_names or "scaled_dot_product_attention" in code.co_names:
+        return None
+    read = read or Code(code)
+    products = [one.offset for one in read.instructions if _is_product(one)]
+    for one in read.instructions:
+        if one.argval == "softmax" and products and products[0] < one.offset < products[-1]:
+            return read.where(one.offset)
+    return None
+
+
+def _is_product(one: dis.Instruction) -> bool:
+    if one.opname == "BINARY_MATRIX_MULTIPLY" or (one.opname == "BINARY_OP" and one.argrepr == "@"):
+        return True
+    return one.opname in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_GLOBAL") and one.argval in PRODUCTS
+
+
+def _target(one: dis.Instruction) -> int | None:
+    jumps = one.opcode in dis.hasjrel or one.opcode in dis.hasjabs
+    return one.argval if jumps and isinstance(one.argval, int) else None

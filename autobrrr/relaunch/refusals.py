@@ -1,0 +1,48 @@
+"""Commands that no study can be made of, told in one error each."""
+
+from __future__ import annotations
+
+from autobrrr.errors import EXIT_FAILED, EXIT_USAGE, AutobrrrError
+from autobrrr.relaunch.endings import Ending, Kind
+
+ROOM = 1.25  # times what the baseline takes must be left for a candidate
+USAGE_ENDINGS = ("refused_flag", "asks", "no_start")
+HINTS: dict[Kind, str] = {
+    "asks": "give it its answers as flags",
+    "background": "start it in the foreground",
+    "disk_full": "trials write into memory; --allow-writes lets it write where it wants",
+    "no_permission": "trials may not write everywhere; --allow-writes lets it write where it wants",
+    "no_steps": "a step is seen where an optimizer of torch is called; does it train that soon?",
+    "oom": "make it smaller for the study",
+    "port_taken": "end what uses the port, or name no port",
+    "too_short": "let it train for longer",
+}
+
+
+class Unmeasurable(AutobrrrError):
+    """The command as given can't be measured. `lines` are the last that it printed."""
+
+    def __init__(self, ending: Ending) -> None:
+        super().__init__(
+            f"the command can't be measured: {ending.why}",
+            HINTS.get(ending.kind, "run it by itself first"),
+            exit_code=EXIT_USAGE if ending.kind in USAGE_ENDINGS else EXIT_FAILED,
+        )
+        self.lines = ending.lines
+
+
+def refuse_crowding(free_before: int | None, free_now: int | None) -> None:
+    """A candidate runs beside the baseline: both must fit into memory, else the kernel kills somebody.
+
+    Raises:
+        AutobrrrError: they don't.
+    """
+    if free_before is None or free_now is None:
+        return
+    taken = free_before - free_now
+    if taken > 0 and free_now < ROOM * taken:
+        raise AutobrrrError(
+            f"two copies of the command do not fit into memory: one takes {taken >> 20} MiB, "
+            f"{free_now >> 20} MiB are left",
+            "make it smaller for the study, or tune the running job: autobrrr tune PID",
+        )

@@ -1,0 +1,38 @@
+"""One large weight, one sample, and a moving average of the weight that the loop itself keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from benchmarks.planted.loop import Loop, knobs
+
+FLOAT = 4
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    args = knobs(argv, width=3072)
+    loop = Loop(args)
+    width = loop.size(args.width, 2)
+    model = nn.Linear(width, width, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9, foreach=False)
+    average = model.weight.detach().clone()
+    x = torch.randn(1, width)
+    # Forward reads the weight, backward writes its gradient; momentum 3 + 3 passes, the average 3.
+    loop.works(flops=4 * width * width, traffic_bytes=FLOAT * width * width * 11)
+    for _ in loop:
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loop.mark("forward")
+        loss.backward()
+        loop.mark("backward")
+        optimizer.step()
+        with torch.no_grad():
+            average.lerp_(model.weight, 0.01)
+        loop.mark("optimizer")
+
+
+if __name__ == "__main__":
+    main()

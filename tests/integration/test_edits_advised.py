@@ -1,0 +1,24 @@
+"""On a real job, code that only its author can change is found in what runs, with its line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from support.training import TrainingJob, autobrrr
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+
+
+def test_a_loop_that_accumulates_is_advised_larger_micro_batches(
+    job: Callable[..., TrainingJob], tmp_path: Path
+) -> None:
+    target = job("accumulate")
+    found = autobrrr(tmp_path, "diagnose", str(target.pid), "--json", "--no-probe").json
+    assert found["anatomy"]["backwards_per_step"] == 4
+    edits = {one["remedy"]: one for one in found["advice"] if one["reach"] == "edit"}
+    assert "batch.accumulation" in edits, found["advice"]
+    assert "not possible on the running job" in edits["batch.accumulation"]["why"]
+    assert target.alive()

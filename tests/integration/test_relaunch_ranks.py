@@ -1,0 +1,56 @@
+"""Trials of several ranks under torchrun: two live side by side, each ends as a whole."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from autobrrr.relaunch import stragglers
+from autobrrr.relaunch.duel import block
+from autobrrr.relaunch.trials import Stable
+from support import training
+
+pytestmark = pytest.mark.integration
+JOB = """
+import torch
+from torch import distributed
+distributed.init_process_group("gloo")
+torch.set_num_threads(1)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64))
+optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+while True:
+    optimizer.zero_grad()
+    model(torch.randn(6, 64)).square().mean().backward()
+    optimizer.step()
+"""
+
+
+def test_two_trials_of_two_ranks_run_in_turn_and_leave_nothing(tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text(JOB)
+    command = (sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "job.py")
+    with Stable(
+        command=command,
+        folder=tmp_path,
+        environment={**training.environment(tmp_path), "OMP_NUM_THREADS": "1"},
+        runtime=tmp_path / "run",
+        cache=tmp_path / "cache",
+        walled=False,
+    ) as stable:
+        trials = [stable.start(), stable.start()]
+        for trial in trials:
+            assert trial.warm_up(), trial.ending
+            trial.pause()
+        for trial in trials:
+            assert trial.witnesses.facts is not None
+            assert (trial.witnesses.facts.rank, trial.witnesses.facts.world_size) == (0, 2)
+            assert trial.samples == 12
+            found = block(trial)
+            assert found is not None
+            assert len(found) >= 4
+            assert len(list(stragglers.found(trial.token))) >= 3
+            assert (trial.taken().memory or 0) > 1 << 20
+        for trial in trials:
+            trial.close()
+            assert not list(stragglers.found(trial.token))

@@ -1,0 +1,50 @@
+"""What could only fail after the work is refused before it: places to write to, ports, threads."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from autobrrr.cli import main, screen
+from autobrrr.cli.output_file import check_place
+from autobrrr.errors import UsageError
+from support.trace import busy_scene
+
+
+def test_a_file_is_not_written_into_what_is_no_folder_nor_over_one(tmp_path: Path) -> None:
+    check_place(str(tmp_path / "new.html"))
+    with pytest.raises(UsageError, match="is a folder"):
+        check_place(str(tmp_path))
+    with pytest.raises(UsageError, match="there is no folder"):
+        check_place(str(tmp_path / "none" / "new.html"))
+
+
+@pytest.mark.parametrize("flag", ["--html", "--perfetto"])
+def test_a_trace_is_not_read_for_a_page_that_can_t_be_written(
+    flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = busy_scene(1, 3).write(tmp_path)
+    assert main(["analyze", str(trace), flag, str(tmp_path)]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "is a folder" in said.err
+
+
+@pytest.mark.parametrize("words", [["--threads", "100000"], ["--html", "/"]])
+def test_the_machine_is_not_measured_for_what_can_t_be(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert main(["roofline", "--device", "cpu", *words]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_port_that_somebody_has_is_said_before_anything_is_served() -> None:
+    pytest.importorskip("textual_serve")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(UsageError, match=f"--web {port}: "):
+            screen.serve(["attach", "1"], port)

@@ -1,0 +1,72 @@
+"""What compiling would bring is told from the traced operators, as an estimate."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from autobrrr.diagnosis.gains import predicted_gain
+from autobrrr.diagnosis.judge import judge
+from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.records import OpWork
+from support.diagnosis import MS, anatomy, measured, probed, traced
+
+SHARES = {"data_wait": 0.0, "forward": 0.45, "backward": 0.5, "optimizer": 0.05, "other": 0.0}
+
+
+def work(op: str, kernel_ns: float, count: float = 10, phase: str = "forward") -> OpWork:
+    return OpWork(
+        op=op,
+        phase=phase,
+        shapes="64x64 64x64",
+        dtype="float32",
+        count=count,
+        kernel_ns=kernel_ns,
+        flops=None,
+        bytes=None,
+    )
+
+
+def job(
+    kernels: float, operators: list[OpWork], *, step_ns: float = 2.0 * MS, compiled: bool = False
+) -> Measurements:
+    trace = msgspec.structs.replace(
+        traced(step_ns, SHARES, kernels=kernels, operations=900), work=operators, op_cost_ns=2_000
+    )
+    return measured(
+        step_ns, SHARES, trace=trace, probe=probed(step_ns), build=anatomy(compiled=compiled), steps=60
+    )
+
+
+def gain(found: Measurements) -> float:
+    return predicted_gain(found)["compile.default"]
+
+
+def test_dispatch_of_forward_and_backward_goes_but_for_the_products_and_one_call() -> None:
+    found = job(0.1, [work("aten.addmm.default", 1e5), work("aten.gelu.default", 0.0, count=300)])
+    idle_ns, left_ns = 0.9 * 0.95 * 2.0 * MS, (60 + 10) * 2_000
+    assert gain(found) == pytest.approx(2.0 * MS / (2.0 * MS - idle_ns + left_ns), rel=0.02)
+
+
+def test_matrix_products_are_left_as_they_are() -> None:
+    products = job(0.95, [work("aten.mm.default", 9e5), work("aten.mm.default", 9e5, phase="backward")])
+    pointwise = job(0.95, [work("aten.mul.Tensor", 9e5), work("aten.mul.Tensor", 9e5, phase="backward")])
+    assert gain(products) < 1.06
+    assert gain(pointwise) > 1.8
+
+
+def test_what_the_optimizer_does_is_not_compiled() -> None:
+    inside = [work("aten.mm.default", 9e5), work("aten.mul.Tensor", 9e5, phase="optimizer")]
+    assert gain(job(0.95, inside)) == gain(job(0.95, inside[:1]))
+
+
+@pytest.mark.parametrize("found", [job(0.1, []), job(0.1, [work("aten.mm.default", 1e5)], compiled=True)])
+def test_nothing_is_predicted_without_operators_or_of_a_compiled_job(found: Measurements) -> None:
+    assert "compile.default" not in predicted_gain(found)
+
+
+def test_the_advice_says_that_it_is_an_estimate() -> None:
+    found = job(0.1, [work("aten.addmm.default", 1e5), work("aten.gelu.default", 0.0, count=300)])
+    said = {one.remedy: one for one in judge(found).verdict.advice}["compile.default"]
+    assert said.why.startswith("an estimate: ")
+    assert said.expected == pytest.approx(gain(found), abs=1e-3)

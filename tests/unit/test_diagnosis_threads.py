@@ -1,0 +1,89 @@
+"""Threads of the job's own that take its CPUs from each other are told from a busy machine."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from autobrrr.diagnosis.agreement import carried
+from autobrrr.diagnosis.busy_machine import busy_machine
+from autobrrr.diagnosis.judge import judge
+from autobrrr.diagnosis.oversubscription import foreign_delay, oversubscription
+from autobrrr.diagnosis.signals import read_all
+from autobrrr.records import HostSample, Verdict
+from support import diagnosis
+from support.diagnosis import crowded_threads, machine, replaced
+
+
+def verdict(measured: diagnosis.Measurements) -> Verdict:
+    return judge(measured).verdict
+
+
+def test_more_threads_than_cpus_are_named_overhead_with_their_numbers() -> None:
+    found = verdict(crowded_threads())
+    assert (found.regime, found.confidence) == ("overhead", "high"), found.reason
+    assert "8 threads on 2 CPUs" in found.reason
+    assert found.shares.overhead == pytest.approx(1.0, abs=0.05)
+    assert found.advice[0].remedy == "threads.intra_op"
+    assert "8 threads share 2 CPUs" in found.advice[0].why
+
+
+def test_the_same_wait_while_others_run_is_a_busy_machine() -> None:
+    for foreign_cores in (0.3, 1.6):
+        found = verdict(crowded_threads(foreign_cores=foreign_cores))
+        assert found.regime == "unknown", found.reason
+        assert "busy" in found.reason
+
+
+def test_a_wait_of_which_others_are_not_known_is_blamed_on_the_machine() -> None:
+    job = crowded_threads()
+    trace = msgspec.structs.replace(job.traced, foreign_cores=None)
+    assert verdict(replaced(job, host=machine(run_delay_share=0.28), traced=trace)).regime == "unknown"
+
+
+def test_threads_that_have_a_cpu_each_are_not_blamed() -> None:
+    reading = oversubscription(crowded_threads(threads=2, cores=2))
+    assert reading.says is None
+    assert reading.value == pytest.approx(0.26)
+
+
+def test_kernels_near_a_roof_are_no_waiting_threads_however_many_there_are() -> None:
+    found = verdict(crowded_threads(bandwidth=0.75))
+    assert found.regime == "memory", found.reason
+
+
+def test_one_signal_alone_does_not_carry_it() -> None:
+    readings = dict(read_all(crowded_threads()))
+    assert [one.regime for one in carried(readings)] == ["overhead"]
+    readings["oversubscription"] = oversubscription(replaced(crowded_threads(), host=(), traced=None))
+    assert carried(readings) == []
+
+
+@pytest.mark.parametrize(
+    ("delay", "foreign", "theirs"),
+    [(0.3, 0.02, 0.02), (0.3, 1.5, 0.3), (0.3, None, 0.3), (None, 0.5, None), (0.3, float("nan"), 0.3)],
+)
+def test_others_are_blamed_for_no_more_than_they_ran(
+    delay: float | None, foreign: float | None, theirs: float | None
+) -> None:
+    assert foreign_delay(delay, foreign) == theirs
+
+
+def test_a_sample_without_a_delay_says_nothing() -> None:
+    nothing = HostSample(
+        t_ns=0,
+        cpu_share=None,
+        rss_bytes=None,
+        threads=None,
+        run_delay_share=None,
+        steal_share=None,
+        children_cpu_share=None,
+        foreign_cores=0.1,
+    )
+    assert oversubscription(replaced(crowded_threads(), host=(nothing,), traced=None)).abstained
+
+
+def test_threads_that_do_not_outnumber_the_cpus_leave_a_wait_to_the_machine() -> None:
+    job = crowded_threads(threads=2, cores=2)
+    assert busy_machine(job).value == pytest.approx(0.28)
+    assert busy_machine(crowded_threads()).value == pytest.approx(0.02)

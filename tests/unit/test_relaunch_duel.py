@@ -1,0 +1,91 @@
+"""When a duel of two trials ends: sure enough, beaten, out of time; and that vague figures get more time."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from autobrrr.relaunch import duel as duels
+from autobrrr.relaunch.duel import Duel, Rule, is_telling
+from autobrrr.relaunch.steps import Durations
+from autobrrr.tuner.interval import Interval
+
+MS = 1_000_000
+BLOCK_NS = 150 * MS
+RULE = Rule(budget_ns=3_000 * MS, half=0.02)
+
+
+class Simulated:
+    """A trial whose blocks take simulated time."""
+
+    def __init__(self, step_ms: float, noise: float, ends_after: int = 10**9) -> None:
+        self.step_ms, self.noise, self.left = step_ms, noise, ends_after
+        self.steps = SimpleNamespace(recent=np.full(64, step_ms * MS))
+
+
+def fight(
+    monkeypatch: pytest.MonkeyPatch, base: Simulated, candidate: Simulated, rule: Rule = RULE, seed: int = 1
+) -> tuple[Duel, int]:
+    """The duel, and the simulated nanoseconds that it took."""
+    now, draw = [0], np.random.default_rng(seed)
+
+    def block(trial: Simulated) -> Durations | None:
+        now[0] += BLOCK_NS
+        trial.left -= 1
+        if trial.left < 0:
+            return None
+        slower = math.exp(draw.normal(0, trial.noise))
+        return np.full(20, trial.step_ms * slower * MS)
+
+    monkeypatch.setattr(duels, "block", block)
+    monkeypatch.setattr(duels.time, "perf_counter_ns", lambda: now[0])
+    return duels.duel(base, candidate, rule), now[0]  # type: ignore[arg-type]
+
+
+def test_a_clear_gain_ends_after_a_few_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, took = fight(monkeypatch, Simulated(10, 0.005), Simulated(5, 0.005))
+    assert len(found.values) == duels.FEWEST_PAIRS
+    assert took < RULE.budget_ns
+    assert found.interval is not None
+    assert found.interval.low < math.log(2) < found.interval.high
+    assert found.base_ns == pytest.approx(10 * MS, rel=0.02)
+
+
+def test_who_is_surely_worse_than_the_best_so_far_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    beaten = Rule(budget_ns=RULE.budget_ns, half=0.0001, beaten=0.5)
+    found, took = fight(monkeypatch, Simulated(10, 0.02), Simulated(9, 0.02), beaten)
+    assert found.pruned
+    assert took < RULE.budget_ns
+    near = Rule(budget_ns=RULE.budget_ns, half=0.0001, beaten=0.1)
+    assert not fight(monkeypatch, Simulated(10, 0.02), Simulated(9, 0.02), near)[0].pruned
+
+
+def test_on_a_noisy_machine_a_duel_gets_more_time_but_not_without_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    quiet, quiet_ns = fight(monkeypatch, Simulated(10, 0.1), Simulated(10, 0.1))
+    noisy, noisy_ns = fight(monkeypatch, Simulated(10, 1.0), Simulated(10, 1.0))
+    assert RULE.budget_ns < quiet_ns < RULE.budget_ns + 3 * BLOCK_NS
+    assert 2 * RULE.budget_ns < noisy_ns <= 3 * RULE.budget_ns + 3 * BLOCK_NS
+    assert quiet.interval is not None
+    assert noisy.interval is not None
+    assert is_telling(quiet.interval)
+    assert not is_telling(noisy.interval)
+
+
+def test_a_trial_that_ends_leaves_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, _ = fight(monkeypatch, Simulated(10, 0.01), Simulated(9, 0.01, ends_after=2))
+    assert len(found.values) == 2
+    assert found.interval is None
+
+
+@pytest.mark.parametrize(
+    ("mean", "half", "telling"), [(0.0, 0.1, True), (0.0, 0.2, False), (1.0, 0.4, True), (1.0, 0.6, False)]
+)
+def test_an_interval_tells_something_where_it_is_short_or_on_one_side(
+    mean: float, half: float, telling: bool
+) -> None:
+    assert is_telling(Interval(mean=mean, low=mean - half, high=mean + half, count=9)) is telling

@@ -1,0 +1,46 @@
+"""Each trial meets at a port of its own, whatever launcher is used and however it was told its port."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from autobrrr.relaunch.ports import free_port, with_own_port
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("python train.py --master_port 1", "python train.py --master_port 1"),
+        ("torchrun --nproc_per_node 2 train.py", "torchrun --nproc_per_node 2 train.py"),
+        ("torchrun --master_port 29500 train.py", "torchrun --master_port 7 train.py"),
+        ("torchrun --master-port=29500 train.py", "torchrun --master-port=7 train.py"),
+        (
+            "torchrun --rdzv-endpoint=localhost:29400 train.py",
+            "torchrun --rdzv-endpoint=localhost:7 train.py",
+        ),
+        ("torchrun --rdzv_endpoint 127.0.0.1:1 train.py", "torchrun --rdzv_endpoint 127.0.0.1:7 train.py"),
+        ("torchrun --rdzv_endpoint node0:29400 train.py", "torchrun --rdzv_endpoint node0:29400 train.py"),
+        (
+            "python -m torch.distributed.run --master_port 1 t.py --master_port 2",
+            "python -m torch.distributed.run --master_port 7 t.py --master_port 2",
+        ),
+        ("accelerate launch train.py", "accelerate launch --main_process_port 7 train.py"),
+        ("accelerate launch --main_process_port 1 t.py", "accelerate launch --main_process_port 7 t.py"),
+        ("/usr/bin/deepspeed train.py", "/usr/bin/deepspeed --master_port 7 train.py"),
+        ("srun -n 2 python train.py", "srun -n 2 python train.py"),
+        ("torchrun -m package.train --lr 1", "torchrun -m package.train --lr 1"),
+    ],
+)
+def test_a_port_that_the_launcher_names_is_replaced(command: str, expected: str) -> None:
+    words, variables = with_own_port(command.split(), {"MASTER_PORT": "29500", "A": "b"}, lambda: 7)
+    assert " ".join(words) == expected
+    assert variables["MASTER_PORT"] == "7"
+    assert variables["A"] == "b"
+    assert variables.get("PET_MASTER_PORT") == ("7" if "torch" in command else None)
+
+
+def test_a_free_port_can_be_taken() -> None:
+    with socket.socket() as mine:
+        mine.bind(("127.0.0.1", free_port()))

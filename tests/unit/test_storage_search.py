@@ -1,0 +1,279 @@
+"""Workers that share a study, simulated: each point is measured once, whoever comes, dies or comes late."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import optuna
+import pytest
+import sqlalchemy
+from optuna.trial import TrialState
+
+from autobrrr.errors import UsageError
+from autobrrr.relaunch import storage
+from autobrrr.relaunch.search import Result
+from autobrrr.relaunch.shared_study import SharedSearch, Worker, study_name
+from autobrrr.relaunch.space import Parameter, Point, Space
+
+Join = Callable[..., SharedSearch]
+
+
+def parameter(name: str, count: int, given: int = 0) -> Parameter:
+    return Parameter(
+        name=name,
+        kind="flag",
+        levels=tuple(1 << i for i in range(count)),
+        given=given,
+        ordered=True,
+        cls="changes-training",
+    )
+
+
+SMALL = Space(parameters=(parameter("--batch-size", 3, 1), parameter("--workers", 2)))
+LARGE = Space(
+    parameters=(parameter("--batch-size", 6, 1), parameter("--workers", 3), parameter("--threads", 2))
+)
+
+
+def measured(point: Point) -> Result:
+    value = 0.1 * point[0] - 0.05 * point[1]
+    return Result(point=point, value=value, low=value - 0.01, kind="measured", why="so much")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def hasty() -> Iterator[None]:
+    """Databases that do not wait for the disk."""
+
+    def connected(wire: sqlite3.Connection, _: object) -> None:
+        wire.execute("pragma synchronous = off")
+
+    sqlalchemy.event.listen(sqlalchemy.Engine, "connect", connected)
+    yield
+    sqlalchemy.event.remove(sqlalchemy.Engine, "connect", connected)
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A database with Optuna's tables, made once."""
+    file = tmp_path_factory.mktemp("empty") / "study.db"
+    storage.connect(storage.address(f"sqlite:///{file}")).close()
+    return file.read_bytes()
+
+
+@pytest.fixture
+def file(tmp_path: Path, empty: bytes) -> Path:
+    (tmp_path / "study.db").write_bytes(empty)
+    return tmp_path / "study.db"
+
+
+@pytest.fixture
+def join(file: Path) -> Join:
+    """Takes part as one more worker."""
+    count = iter(range(1, 100))
+    opened = storage.connect(storage.address(f"sqlite:///{file}"))
+
+    def worker(space: Space = SMALL, trials: int | None = None, name: str = "s") -> SharedSearch:
+        me = Worker(host=f"machine{next(count)}", pid=7)
+        return SharedSearch(space, opened, name=name, trials=trials, worker=me)
+
+    return worker
+
+
+def silent_for(file: Path, seconds: int) -> None:
+    """As if no worker had said for so long that it lives."""
+    engine = sqlalchemy.create_engine(f"sqlite:///{file}")
+    with engine.begin() as wire:
+        back = sqlalchemy.text("update trial_heartbeats set heartbeat = datetime(heartbeat, :by)")
+        wire.execute(back, {"by": f"-{seconds} seconds"})
+    engine.dispose()
+
+
+def trials_of(file: Path, name: str = "s") -> list[optuna.trial.FrozenTrial]:
+    return optuna.load_study(study_name=name, storage=f"sqlite:///{file}").trials
+
+
+def counted(file: Path) -> list[Point]:
+    """The points of all trials that hold a result, as anybody with Optuna sees them."""
+    return [
+        tuple(trial.params.values())
+        for trial in trials_of(file)
+        if trial.state == TrialState.COMPLETE and trial.user_attrs["point"] != "as given"
+    ]
+
+
+def go_on(workers: list[SharedSearch]) -> None:
+    """All measure in turn, each with a trial open while the others ask."""
+    asked = {i: worker.ask() for i, worker in enumerate(workers)}
+    while any(point is not None for point in asked.values()):
+        for i, worker in enumerate(workers):
+            if (point := asked[i]) is not None:
+                worker.tell(measured(point))
+                asked[i] = worker.ask()
+
+
+def test_three_workers_measure_each_point_once_and_all_know_all_results(join: Join, file: Path) -> None:
+    workers = [join(), join(), join()]
+    go_on(workers)
+    assert sorted(counted(file)) == sorted(SMALL.points())
+    for worker in workers:
+        assert worker.ask() is None
+        assert worker.elsewhere == 0
+        assert sorted(result.point for result in worker.results) == sorted(SMALL.points())
+        assert worker.best is not None
+        assert worker.best.point == (2, 0)
+    assert {trial.user_attrs.get("host") for trial in trials_of(file)} >= {"machine1", "machine2", "machine3"}
+    assert {result.origin for result in workers[0].results} == {
+        "",
+        "measured on machine2",
+        "measured on machine3",
+    }
+
+
+def test_the_command_as_given_stands_in_the_study_once(join: Join, file: Path) -> None:
+    workers = [join(), join()]
+    study = optuna.load_study(study_name="s", storage=f"sqlite:///{file}")
+    study.enqueue_trial({"--batch-size": 1, "--workers": 0})  # two made the study at a time
+    go_on(workers)
+    given = [trial for trial in trials_of(file) if trial.user_attrs.get("point") == "as given"]
+    assert [trial.value for trial in given] == [0.0]
+
+
+def test_the_number_of_trials_is_that_of_all_workers(join: Join, file: Path) -> None:
+    go_on([join(trials=3), join(trials=3)])
+    assert len(counted(file)) == 3
+
+
+def test_a_worker_that_had_looked_too_early_does_not_exceed_the_number(
+    join: Join, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = join(trials=1), join(trials=1)
+    second.prefer([(2, 1)])  # another point than the first one's
+    assert first.ask() is not None
+    looks: list[Callable[[], list[optuna.trial.FrozenTrial]]] = [second._look, list]
+
+    def look() -> list[optuna.trial.FrozenTrial]:
+        return looks.pop()()
+
+    monkeypatch.setattr(second, "_look", look)
+    assert second.ask() is None
+    assert looks == []
+    assert second.elsewhere == 1
+    running = [trial for trial in trials_of(file) if trial.state == TrialState.RUNNING]
+    assert [trial.user_attrs["host"] for trial in running] == ["machine1"]
+
+
+def test_a_large_space_is_searched_together_by_the_sampler(join: Join, file: Path) -> None:
+    workers = [join(LARGE, trials=6), join(LARGE, trials=6)]  # one of them by a model of the first five
+    go_on(workers)
+    assert len(counted(file)) == len(set(counted(file))) == 6
+    assert not workers[0].exhaustive
+    assert not [trial for trial in trials_of(file) if trial.state == TrialState.FAIL]
+
+
+def test_of_two_trials_for_one_point_only_the_first_counts(join: Join, file: Path) -> None:
+    first, second = join(), join()
+    study = optuna.load_study(study_name="s", storage=f"sqlite:///{file}")
+    for _ in range(2):  # both looked before the other had entered its trial
+        study.enqueue_trial({"--batch-size": 0, "--workers": 0})
+    one, other = first.ask(), second.ask()
+    assert one == (0, 0)
+    assert other is not None
+    assert other != one
+
+
+def test_the_trial_of_a_dead_worker_goes_to_another_one_and_counts_once(join: Join, file: Path) -> None:
+    dead, living = join(), join()
+    lost = dead.ask()
+    assert lost is not None
+    points = []
+    while (point := living.ask()) is not None:
+        points.append(point)
+        living.tell(measured(point))
+    assert living.elsewhere == 1
+    assert lost not in points
+    silent_for(file, storage.GRACE_S + 1)
+    assert living.ask() == lost
+    # The worker that was taken for dead comes back with its result: it is too late.
+    assert not dead.tell(measured(lost))
+    assert living.tell(measured(lost))
+    assert sorted(counted(file)) == sorted(SMALL.points())
+    retried = [trial for trial in trials_of(file) if trial.system_attrs.get("retry_history")]
+    assert [trial.user_attrs["host"] for trial in retried] == ["machine2"]
+
+
+def test_a_worker_that_died_before_its_first_beat_is_noticed(join: Join, file: Path) -> None:
+    living = join()
+    study = optuna.load_study(study_name="s", storage=f"sqlite:///{file}")
+    study.ask()  # takes out the command as given, and is killed
+    study.enqueue_trial({"--batch-size": 0, "--workers": 0})
+    study.ask()
+    go_on([living])
+    assert living.elsewhere == 1
+    silent_for(file, storage.GRACE_S + 1)
+    go_on([living])
+    assert sorted(counted(file)) == sorted(SMALL.points())
+
+
+def test_a_point_over_which_workers_die_is_given_up(join: Join, file: Path) -> None:
+    for _ in range(storage.MOST_RETRIES + 1):
+        assert join(trials=1).ask() == SMALL.points()[0]
+        silent_for(file, storage.GRACE_S + 1)
+    last = join(trials=1)
+    assert last.ask() is None
+    assert [(result.point, result.kind) for result in last.results] == [(SMALL.points()[0], "crash")]
+    assert "died, 3 times" in last.results[0].why
+
+
+def test_a_worker_that_leaves_gives_its_trial_to_another_one_at_once(join: Join) -> None:
+    leaving, living = join(), join()
+    point = leaving.ask()
+    leaving.close()
+    assert living.ask() == point
+
+
+def test_who_comes_later_takes_the_results_over_or_adds_trials(join: Join, file: Path) -> None:
+    go_on([join(trials=2)])
+    late = join(trials=2)
+    assert len(late.results) == 2
+    assert late.ask() is None
+    go_on([join(trials=4)])
+    assert len(counted(file)) == 4
+
+
+def test_what_failed_is_known_to_all_and_a_larger_batch_not_tried(join: Join, file: Path) -> None:
+    first, second = join(), join()
+    point = first.ask()
+    while point is not None and point[0] != 2:
+        first.tell(measured(point))
+        point = first.ask()
+    assert point is not None
+    first.tell(Result(point=point, value=None, kind="oom", why="out of memory"))
+    larger = optuna.load_study(study_name="s", storage=f"sqlite:///{file}")
+    larger.enqueue_trial({"--batch-size": 2, "--workers": 1 - point[1]})  # of a worker that has died
+    go_on([first, second])
+    assert [result.point for result in second.results if result.point[0] == 2] == [point]
+    assert {result.kind for result in second.results} == {"measured", "oom"}
+
+
+def test_another_space_under_the_same_name_is_refused(join: Join, file: Path) -> None:
+    join()
+    with pytest.raises(UsageError, match="searches something else"):
+        join(LARGE)
+    optuna.create_study(study_name="mine", storage=f"sqlite:///{file}").enqueue_trial({"x": 1})
+    with pytest.raises(UsageError, match="searches something else"):
+        join(name="mine")
+
+
+def test_the_name_is_the_same_on_another_machine_and_another_for_another_script(tmp_path: Path) -> None:
+    here, there = tmp_path / "a" / "job", tmp_path / "b" / "job"
+    for folder in (here, there):
+        folder.mkdir(parents=True)
+        (folder / "train.py").write_text("print(1)\n")
+    name = study_name(["/usr/bin/python", "train.py", "--x"], here, SMALL)
+    assert name == study_name(["/opt/env/bin/python", str(there / "train.py"), "--x"], there, SMALL)
+    assert name != study_name(["python", "train.py", "--y"], here, SMALL)
+    assert name != study_name(["python", "train.py", "--x"], here, LARGE)
+    (there / "train.py").write_text("print(2)\n")
+    assert name != study_name(["python", "train.py", "--x"], there, SMALL)

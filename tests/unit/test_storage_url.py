@@ -1,0 +1,134 @@
+"""URLs of storages: what the driver gets, what people see, what is refused."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import OperationalError
+
+from autobrrr.cli import main
+from autobrrr.errors import AutobrrrError, UsageError
+from autobrrr.relaunch import storage
+
+
+def test_the_driver_gets_the_password_and_people_do_not() -> None:
+    place = storage.address("postgresql://me:p%40ss%7Bw%7D@db.example:5433/studies?password=0ther")
+    given = make_url(place.url.format())  # Optuna fills its template in
+    assert given.drivername == "postgresql+psycopg"
+    assert given.password == "p@ss{w}"
+    assert place.shown == "postgresql://db.example:5433/studies"
+    assert "p@ss" not in repr(place)
+    assert "0ther" not in repr(place)
+
+
+@pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+psycopg"])
+def test_one_driver_serves_all_names_of_postgresql(scheme: str) -> None:
+    place = storage.address(f"{scheme}:///studies?host=/run/postgresql")
+    assert make_url(place.url).drivername == "postgresql+psycopg"
+    assert place.shown == "postgresql:///studies"
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("rubbish", "no URL of a database"),
+        ("", "no URL of a database"),
+        ("postgresql://me:sesame@host:port/x", "no URL of a database"),
+        ("postgresql://me:sesame@host", "names no database"),
+        ("mysql://me:sesame@host/x", "workers can't share a study in this"),
+        ("postgresql+asyncpg://me:sesame@host/x", "workers can't share a study in this"),
+        ("sqlite://", "in memory nothing can be shared"),
+        ("sqlite:///:memory:", "in memory nothing can be shared"),
+        ("sqlite:////no/such/folder/study.db", "no folder /no/such/folder"),
+        ("sqlite:////tmp", "a folder"),
+    ],
+)
+def test_what_can_t_be_shared_is_one_line_before_anything_starts(
+    url: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["tune", "--storage", url, "--param", "gc.freeze", "--", "python", "train.py"]) == 2
+    said = capsys.readouterr().err
+    assert says in said
+    assert said.count("\n") == 1
+    assert "sesame" not in said
+
+
+def test_a_study_is_named_in_a_storage_only(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tune", "--study", "mine", "--param", "gc.freeze", "--", "python", "train.py"]) == 2
+    assert "--storage" in capsys.readouterr().err
+
+
+def test_a_missing_driver_is_named_with_its_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(UsageError) as error:
+        storage.connect(storage.address("postgresql://me@localhost/studies"))
+    assert error.value.hint == "pip install 'autobrrr[postgres]'"
+
+
+def test_a_file_that_is_no_database_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("of the user\n" * 100)
+    with pytest.raises(AutobrrrError, match="file is not a database") as error:
+        storage.connect(storage.address(f"sqlite:///{file}"))
+    assert error.value.exit_code == 2
+    assert file.read_text() == "of the user\n" * 100
+
+
+def refused(text: str) -> OperationalError:
+    return OperationalError("select 1", {}, Exception(text))
+
+
+def test_a_password_in_the_database_s_own_words_is_struck_out() -> None:
+    place = storage.address("postgresql://me:sesame@localhost/studies")
+    told = storage.unusable(place, refused("connection to x failed: FATAL:  who says sesame?\nmore"))
+    assert told.message == "postgresql://localhost/studies can't be used: FATAL:  who says ***?"
+
+
+def patient(said: list[str]) -> storage.Storage:
+    """A storage whose time passes only while it sleeps."""
+    place = storage.address("postgresql://localhost/studies")
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    return storage.Storage(
+        address=place,
+        rdb=None,
+        say=said.append,
+        clock=lambda: now[0],
+        sleep=sleep,  # type: ignore[arg-type]
+    )
+
+
+def test_a_connection_that_drops_for_some_seconds_is_survived() -> None:
+    said: list[str] = []
+    answers = [refused("gone"), refused("starting up"), None]
+
+    def action() -> str:
+        answer = answers.pop(0)
+        if answer is not None:
+            raise answer
+        return "done"
+
+    assert patient(said).patiently(action) == "done"
+    assert said == [
+        "postgresql://localhost/studies does not answer; trying again for 60 s",
+        "postgresql://localhost/studies answers again",
+    ]
+
+
+def test_a_server_that_stays_away_ends_the_worker_after_a_minute() -> None:
+    tries: list[int] = []
+
+    def action() -> None:
+        tries.append(1)
+        raise refused("gone")
+
+    with pytest.raises(AutobrrrError, match="has not answered for 60 s") as error:
+        patient([]).patiently(action)
+    assert error.value.exit_code == 1
+    assert len(tries) == 62

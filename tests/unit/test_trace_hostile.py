@@ -1,0 +1,140 @@
+"""Files that were made, or damaged, to do harm: one line or a report, no traceback, and an end."""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autobrrr.cli import analyze
+from autobrrr.errors import UsageError
+from autobrrr.readable import readable
+from autobrrr.report import trace_text
+from autobrrr.trace.analysis import analyse
+from autobrrr.trace.collector import Collector
+from autobrrr.trace.source import TraceFile, named_traces, open_blocks
+from autobrrr.trace.splitting import Splitter
+from support.trace import Scene, busy_scene, read
+
+ESCAPE = "\x1b]0;owned\x07\x1b[31m"
+
+
+def report(path: Path) -> str:
+    return trace_text.render(analyse([TraceFile(name=str(path), path=path)]))
+
+
+def test_names_can_t_steer_the_terminal_nor_break_a_line(tmp_path: Path) -> None:
+    scene = Scene(
+        head={"deviceProperties": [{"id": 0, "name": f"GPU{ESCAPE}"}], "WARNING": [f"lost{ESCAPE}"]}
+    )
+    for at in range(0, 50_000, 10_000):
+        scene.kernel(at, 1_000, f"kernel{ESCAPE}\nregime: compute", launch=(at - 5_000, 1_000))
+    text = report(scene.write(tmp_path))
+    assert "\x1b" not in text
+    assert "\x07" not in text
+    assert not any(line.startswith("regime: compute") for line in text.splitlines())
+
+
+def test_names_that_are_no_utf_8_are_written_all_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene = Scene()
+    scene.kernel(0, 1_000, "first")
+    scene.kernel(5_000, 1_000, "second")
+    path = tmp_path / "latin.json"
+    path.write_bytes(scene.text().replace(b"second", b"sec\xffnd"))
+    parser = argparse.ArgumentParser()
+    analyze.prepare_parser(parser)
+    page = tmp_path / "page.html"
+    assert analyze.run(parser.parse_args([str(path), "--json", "--html", str(page)])) == 0
+    assert json.loads(capsys.readouterr().out)["traces"][0]["devices"][0]["kernel_count"] == 2
+    assert "sec\ufffdnd" in page.read_text(encoding="utf-8")
+
+
+def test_a_readable_name_is_left_as_it_is() -> None:
+    assert readable("void cutlass::Kernel<名前, 3>(int)") == "void cutlass::Kernel<名前, 3>(int)"
+
+
+def test_thousands_of_devices_in_one_file_are_kept_apart(tmp_path: Path) -> None:
+    scene = Scene()
+    for device in range(2_100):  # more than fit beside a stream into 32 bits
+        scene.kernel(device, 1_000, device=device, stream=device)
+    trace = scene.read(tmp_path)
+    assert len(set(trace.gpu.device.tolist())) == 2_100
+    assert trace.devices[int(trace.gpu.device[-1])] == "2099"
+
+
+def test_an_event_that_never_ends_is_given_up_with_little_of_it_read() -> None:
+    read_bytes = 0
+
+    def endless() -> Iterator[bytes]:
+        nonlocal read_bytes
+        yield b'{"traceEvents": [{"ph": "X", "name": "'
+        while True:
+            read_bytes += 1 << 22
+            yield b"A" * (1 << 22)
+
+    splitter, kept = Splitter("endless"), Collector()
+    for batch in splitter.batches(endless()):
+        kept.add(batch)
+    assert "too large for an event" in (splitter.damage or "")
+    assert read_bytes <= 40 << 20
+
+
+def test_a_stream_that_can_t_be_inflated_is_called_damaged_not_empty(tmp_path: Path) -> None:
+    path = tmp_path / "damaged.json.gz"
+    path.write_bytes(gzip.compress(busy_scene(1, 3).text())[:5] + b"\xff" * 5_000)
+    with pytest.raises(UsageError, match="compressed stream"):
+        read(path)
+
+
+def test_standard_input_that_is_closed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(UsageError, match="closed"):
+        open_blocks(named_traces(["-"])[0])
+
+
+def test_a_reader_whose_file_is_closed_ends_without_a_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cried: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", cried.append)
+    path = tmp_path / "long.json"
+    path.write_bytes(b"nothing" * 500_000)
+    stream, blocks = open_blocks(TraceFile(name="long", path=path))
+    iterator = iter(blocks)
+    next(iterator)
+    stream.close()
+    assert list(iterator) is not None
+    assert cried == []
+
+
+def test_idle_inside_long_operators_is_explained_where_it_is_called_other(tmp_path: Path) -> None:
+    scene = Scene()
+    for at in range(0, 40_000_000, 4_000_000):
+        scene.operator(at, 3_000_000, "aten::sort")
+        scene.kernel(at + 2_950_000, 40_000, launch=(at + 2_900_000, 10_000))
+    found = analyse([TraceFile(name="held", path=scene.write(tmp_path))]).traces[0]
+    held_ns = found.devices[0].long_operators_ns
+    assert held_ns > 20_000_000
+    assert any(f"{held_ns / 1e6:.1f} ms of idle lie inside operators" in line for line in found.warnings)
+
+
+def test_a_wait_is_shown_with_the_operator_that_waits_and_ranks_come_first(tmp_path: Path) -> None:
+    paths = []
+    for rank in (0, 1):
+        scene = busy_scene(2, 5)
+        scene.head["distributedInfo"] = {"rank": rank, "world_size": 2}
+        scene.operator(250_000, 90_000, "aten::_local_scalar_dense")
+        scene.call(260_000, 70_000, "cudaStreamSynchronize")
+        scene.kernel(360_000, 5_000, launch=(350_000, 4_000))
+        paths.append(scene.write(tmp_path, f"rank{rank}.json"))
+    text = trace_text.render(analyse([TraceFile(name=path.name, path=path) for path in paths]))
+    assert text.startswith("ranks, ")
+    assert "\n          in aten::_local_scalar_dense\n" in text

@@ -1,0 +1,115 @@
+"""The list of all jobs: what it shows at which width, and where Enter leads."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from autobrrr.errors import AutobrrrError
+from autobrrr.records import Diagnosis, JobLine
+from autobrrr_tui.app import AutobrrrApp
+from autobrrr_tui.screens.session import SessionScreen
+from autobrrr_tui.screens.top import TopScreen
+from autobrrr_tui.source import Source
+from support import tui
+
+JOBS = [
+    JobLine(
+        pid=101, script="/home/a/train_vit.py", rank=0, torch="2", attached=True, attachable=True, why=None
+    ),
+    JobLine(pid=102, script="-m pkg.fit", rank=None, torch="2", attached=False, attachable=True, why=None),
+    JobLine(
+        pid=103, script="two\nlines.py", rank=None, torch="2", attached=False, attachable=False, why="stopped"
+    ),
+]
+
+
+class Session:
+    """A connection of the list's own."""
+
+    def __init__(self, pid: int) -> None:
+        if pid != 101:
+            raise AutobrrrError("no such session")
+
+    def snapshot(self) -> Diagnosis:
+        return tui.snapshot()
+
+    def close(self) -> None:
+        pass
+
+
+def after(
+    *keys: str, size: tuple[int, int] = (80, 24), jobs: Callable[[], list[JobLine]] = lambda: JOBS
+) -> tuple[str, list[int], int]:
+    """What the list shows after these keys, which jobs were gone into, how deep the screens lie."""
+    entered: list[int] = []
+    listed = threading.Event()
+
+    def list_jobs() -> list[JobLine]:
+        found = jobs()
+        listed.set()
+        return found
+
+    def enter(pid: int) -> Source:
+        entered.append(pid)
+        return tui.FakeSource(tui.judged())
+
+    async def run() -> tuple[str, int]:
+        app = AutobrrrApp(TopScreen(list_jobs, enter, Session), environ={})
+        async with app.run_test(size=size) as pilot:
+            await asyncio.to_thread(listed.wait, 20)
+            for _ in range(500):
+                await pilot.pause()
+                if "looking for" not in shown(app):
+                    break
+            for key in keys:
+                await pilot.press(key)
+                await pilot.pause()
+            return shown(app), sum(isinstance(screen, SessionScreen) for screen in app.screen_stack)
+
+    text, deep = asyncio.run(run())
+    return text, entered, deep
+
+
+def shown(app: AutobrrrApp) -> str:
+    lines = app.screen._compositor.render_strips()
+    return "\n".join("".join(part.text for part in [line]).rstrip() for line in lines)
+
+
+@pytest.mark.parametrize("size", [(60, 16), (80, 24), (120, 40)], ids=lambda size: f"{size[0]}x{size[1]}")
+def test_script_state_regime_and_the_way_out_are_seen_at_every_width(size: tuple[int, int]) -> None:
+    text, _, _ = after(size=size)
+    attached, ready, odd = (
+        next(line for line in text.splitlines() if str(pid) in line) for pid in (101, 102, 103)
+    )
+    assert "attached" in attached
+    assert "overhead" in attached
+    assert "4.20 ms" in attached
+    assert "train_v" in attached
+    assert "-m pkg.fit" in ready
+    assert "two\ufffdlines" in odd
+    assert text.splitlines()[-1].endswith("quit")
+
+
+def test_enter_goes_into_the_chosen_job_and_escape_comes_back() -> None:
+    text, entered, deep = after("down", "enter")
+    assert (entered, deep) == ([102], 1)
+    assert "regime: overhead" in text
+    text, _, deep = after("down", "enter", "escape")
+    assert deep == 0
+    assert "training jobs on this machine" in text
+
+
+def test_a_job_that_can_not_be_entered_says_why_and_nothing_opens() -> None:
+    text, entered, deep = after("down", "down", "enter")
+    assert (entered, deep) == ([], 0)
+    assert "process 103 can't be attached to: stopped" in text
+
+
+def test_a_machine_without_jobs_is_shown_what_there_is_to_try() -> None:
+    text, _, _ = after("enter", jobs=list)
+    assert "no training job on this machine" in text
+    assert "top --demo" in text
