@@ -98,6 +98,7 @@ def make_next(
     def __next__(self: object) -> object:
         if not phases.on or get_ident() != owner:
             return original(self)
+        known = phases.samples >= 0  # before: transforms that are modules show one sample, not the batch
         try:
             watch.saw(self)
             phases.load_enter(perf_counter_ns())
@@ -110,7 +111,7 @@ def make_next(
                 phases.load_exit(perf_counter_ns())
             except Exception as error:  # noqa: BLE001
                 fail(error)
-        if phases.samples < 0:
+        if not known:
             try:
                 phases.samples = shapes.batch_size(batch)
             except Exception as error:  # noqa: BLE001

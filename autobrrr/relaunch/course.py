@@ -25,7 +25,7 @@ from autobrrr.relaunch.need import Bytes, Free, available_bytes
 from autobrrr.relaunch.refusals import Unmeasurable, refuse_crowding
 from autobrrr.relaunch.running import Running
 from autobrrr.relaunch.search import Result, Search
-from autobrrr.relaunch.space import Point, Space
+from autobrrr.relaunch.space import Point, Space, agreed_ratio
 from autobrrr.tuner.interval import Interval
 from autobrrr.tuner.stop import percent
 
@@ -216,11 +216,15 @@ class Course:
         return found
 
     def _samples_ratio(self, base: Running, candidate: Running, its_point: Point, point: Point) -> float:
-        """Samples of a step against another trial's: as agents saw them, else as flags say."""
-        if candidate.samples and base.samples:
-            return candidate.samples / base.samples
-        mine, its = self.space.samples(point), self.space.samples(its_point)
-        return mine / its if mine and its else 1.0
+        """Samples of a step against another trial's: as flags say and agents saw; the smaller gain counts."""
+        seen = candidate.samples / base.samples if candidate.samples and base.samples else None
+        told = self.space.told_ratio(point, its_point)
+        counted = agreed_ratio(told, seen)
+        if told not in (None, 1.0) and seen is not None and abs(math.log(seen / told)) > WORTHWHILE:
+            self._notes.append(
+                f"steps hold {seen:.3g} times the samples where flags say {told:.3g}: the smaller gain counts"
+            )
+        return counted
 
     def _judged(self, point: Point, met: Duel | None, ending: Ending | None) -> Result:
         if met is not None and met.interval is not None:

@@ -21,7 +21,7 @@ from autobrrr.relaunch.flags import Declared, given_value
 from autobrrr.remedies.catalog import REGISTRY
 from autobrrr.remedies.registry import CLASSES
 
-BATCH = re.compile(r"-(?:.*[-_])?(batch[-_]?size|bs|batch)$", re.IGNORECASE)
+BATCH = re.compile(r"-(?!.*(eval|test|val)\w*[-_])(?:.*[-_])?(batch[-_]?size|bs|batch)$", re.IGNORECASE)
 ACCUMULATE = re.compile(r"-.*(accum|grad[-_]acc)", re.IGNORECASE)
 WORKERS = re.compile(r"-.*(workers|prefetch|pin[-_]?mem|loader)|^-j$", re.IGNORECASE)
 LENGTH = re.compile(
@@ -134,6 +134,24 @@ class Space:
         """Samples of an update as flags say; None where they don't."""
         return self.samples_an_update if self.accumulate is not None else self.batch_of(point)
 
+    def told_ratio(self, point: Point, other: Point) -> float | None:
+        """Samples of a step of one point against another's, as flags say; None where they don't.
+
+        Variables, remedies (but `batch.larger`) and flags of the loader leave the samples of a step alone; of
+        other flags only the batch size is understood.
+        """
+        differing = [i for i, (one, its) in enumerate(zip(point, other, strict=True)) if one != its]
+        for i in differing:
+            parameter = self.parameters[i]
+            of_batch = i == self.batch or parameter.remedy == "batch.larger"
+            unknown = parameter.kind == "flag" and not WORKERS.match(parameter.name)
+            if (unknown or of_batch) and i != self.batch:
+                return None
+        if self.batch not in differing:
+            return 1.0
+        mine, its = self.samples(point), self.samples(other)
+        return mine / its if mine and its else None
+
     def cls(self, point: Point) -> ExactnessClass:
         found = [self.parameters[i].cls for i in self.changed(point)]
         return max(found, key=CLASSES.index, default="bitwise")
@@ -168,6 +186,18 @@ class Space:
             env=env,
             remedies=tuple(Chosen(name=name, options=found) for name, found in options.items()),
         )
+
+
+def agreed_ratio(told: float | None, seen: float | None) -> float:
+    """Samples of a step against another trial's, to count with.
+
+    Args:
+        told: As flags say. Where they say the same, agents are not asked: they may have seen something else.
+        seen: As agents saw. Where both speak and differ, the smaller gain counts.
+    """
+    if told == 1.0 or seen is None:
+        return told or 1.0
+    return seen if told is None else min(told, seen)
 
 
 def make_space(

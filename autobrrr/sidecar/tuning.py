@@ -194,7 +194,6 @@ class Tuning:
             send({"event": "progress", "progress": as_fields(now)})
             if bench.paused:
                 self._call(lambda: self._session.narrate(f"paused: {now.text}"))
-                bench.rest_while_paused()
 
         def tried(trial: Trial) -> None:
             self._call(lambda: self._session.record("trial", trial))

@@ -95,5 +95,12 @@ class Bench(Protocol):
     def now_ns(self) -> int:
         """A monotonic clock; the tuner counts its budget by it."""
 
+    @property
+    def paused(self) -> bool:
+        """Whether the user holds the tuner."""
+
+    def rest_while_paused(self) -> None:
+        """Return once the tuner may go on, is cancelled, or the session ends; the clock stands still meanwhile."""
+
     def cancelled(self) -> bool:
         """True once the user wants to stop."""

@@ -55,6 +55,7 @@ class SimulatedJob:
     gone_after_steps: int | None = None
     stuck_with: str | None = None  # no step ends while this remedy is on
     stands_still: bool = False
+    paused_after_steps: int | None = None
     anatomy: Anatomy | None = None
 
     def __post_init__(self) -> None:
@@ -83,6 +84,15 @@ class SimulatedJob:
         self.on: dict[int, tuple[str, dict[str, object], int]] = {}
         self.history: list[tuple[str, str]] = []
         self._lost: dict[int, str] = {}
+        self.rested_with: list[list[str]] = []
+
+    @property
+    def paused(self) -> bool:
+        return self.paused_after_steps is not None and self._count >= self.paused_after_steps
+
+    def rest_while_paused(self) -> None:
+        self.rested_with.append(self.names_on)
+        self.paused_after_steps = None
 
     @property
     def names_on(self) -> list[str]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from autobrrr.errors import UsageError
 from autobrrr.relaunch.flags import Declared, declared_flags, given_value
-from autobrrr.relaunch.space import Parameter, Space, make_space
+from autobrrr.relaunch.space import BATCH, Parameter, Space, agreed_ratio, make_space
 from autobrrr.relaunch.specs import parse_parameter
 
 COMMAND = ["python", "train.py", "--batch-size", "16"]
@@ -112,6 +112,50 @@ def test_without_leave_the_batch_of_an_update_is_kept_through_accumulation() -> 
     assert dict(recipe.args) == {"--batch-size": 8, "--accumulate": 8}
     assert space.cls(space.points()[0]) == "rounding"
     assert space.samples(space.base) == space.samples(space.points()[2]) == 64
+
+
+@pytest.mark.parametrize(
+    ("spec", "point", "ratio"),
+    [
+        ("--num-workers=int:0..1", (1,), 1.0),
+        ("env:OMP_NUM_THREADS=choice:2,4", (1,), 1.0),
+        ("loader.workers.workers=choice:1", (1,), 1.0),
+        ("--batch-size=choice:16,64", (1,), 4.0),
+        ("--lr=choice:0.1,0.2", (1,), None),
+        ("--accumulate=choice:4,8", (1,), None),
+        ("batch.larger.factor=choice:2", (1,), None),
+    ],
+)
+def test_only_what_may_change_the_samples_of_a_step_does(
+    spec: str, point: tuple[int, ...], ratio: float | None
+) -> None:
+    space = make_space([read(spec)], COMMAND, {}, ALL)
+    assert space.told_ratio(point, space.base) == ratio
+
+
+@pytest.mark.parametrize(
+    ("told", "seen", "counted"),
+    [
+        (1.0, 64.0, 1.0),
+        (4.0, 4.0, 4.0),
+        (4.0, 1.0, 1.0),
+        (2.0, 8.0, 2.0),
+        (None, 3.0, 3.0),
+        (4.0, None, 4.0),
+        (None, None, 1.0),
+    ],
+)
+def test_of_two_counts_of_samples_the_smaller_gain_is_believed(
+    told: float | None, seen: float | None, counted: float
+) -> None:
+    assert agreed_ratio(told, seen) == counted
+
+
+def test_the_batch_of_an_evaluation_is_not_the_batch() -> None:
+    names = ["--test-batch-size", "--eval_batch_size", "--val-bs", "--per_device_eval_batch_size"]
+    assert not [name for name in names if BATCH.match(name)]
+    names = ["--batch-size", "--train_batch_size", "--bs", "-b", "--per_device_train_batch_size"]
+    assert [name for name in names if BATCH.match(name)] == [each for each in names if each != "-b"]
 
 
 def test_a_flag_for_accumulation_that_only_the_command_shows_is_known_too() -> None:

@@ -52,6 +52,14 @@ def test_what_does_nothing_is_undone_and_nothing_is_claimed() -> None:
     assert {each.outcome for each in found.trials} <= {"undone", "skipped"}
 
 
+@pytest.mark.parametrize("after_steps", [100, 130, 160])
+def test_a_paused_job_trains_without_what_is_being_tried(after_steps: int) -> None:
+    job = SimulatedJob(effects={"threads.intra_op": Effect(speed=0.7)}, paused_after_steps=after_steps)
+    tuned(job, only=("threads.intra_op",))
+    assert job.rested_with == [[]]
+    assert ("apply", "threads.intra_op") in job.history
+
+
 def test_what_hurts_is_undone_quickly() -> None:
     job = SimulatedJob(effects={"optimizer.fused": Effect(speed=0.1)})
     hurt = trial(tuned(job, only=("optimizer.fused",)), "optimizer.fused")
