@@ -108,7 +108,10 @@ def usable_peaks(measured: Measurements) -> tuple[Peaks | None, str]:
         return None, f"peaks are known at {peaks.threads} threads, the job has {threads}"
     if positive(peaks.matmul_flops) is None or positive(peaks.triad_bytes_per_s) is None:
         return None, "the peaks of this machine hold no figures"
-    if (peaks.waited_share or 0.0) > thresholds.PEAKS_DISTURBED_AT:
+    # Beside a job whose threads hold every CPU peaks come out too low: what stays far below them does so all
+    # the more, and what comes near them is doubted by as much.
+    disturbed = (peaks.waited_share or 0.0) > thresholds.PEAKS_DISTURBED_AT
+    if disturbed and not is_oversubscribed(measured):
         return None, "peaks were measured while others had the cores: `autobrrr roofline` on an idle machine"
     return peaks, ""
 

@@ -29,7 +29,7 @@ def traced_steps(measured: Measurements) -> Reading:
     parts = step_parts(measured)
     share = None if parts is None else overhead_share(measured, parts)
     if share is None:
-        return _whole_step(work)
+        return _whole_step(work, is_oversubscribed(measured))
     counted = f" in {work.operations:.0f} operators" if work.operations else ""
     note = (
         f"kernels work {duration(work.share * work.step_ns)} of a {duration(work.step_ns)} step{counted}; "
@@ -50,13 +50,14 @@ def traced_steps(measured: Measurements) -> Reading:
     )
 
 
-def _whole_step(work: KernelWork) -> Reading:
+def _whole_step(work: KernelWork, crowded: bool) -> Reading:
     """Loading or less work can't be told from overhead; kernels can still exclude both."""
     left = 1 - work.share
     why = "; its phases were not measured"
     if work.at_least:
         why = " at most: traced steps were faster than plain ones, and did less"
-    against: tuple[Regime, ...] = ("overhead",) if left <= thresholds.EXCLUDED_AT else ()
+    excludes = left <= thresholds.EXCLUDED_AT and not crowded
+    against: tuple[Regime, ...] = ("overhead",) if excludes else ()
     return Reading(
         signal=NAME,
         value=left,

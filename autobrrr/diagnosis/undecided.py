@@ -116,6 +116,18 @@ def _contradiction(case: Case) -> Undecided | None:
     return None
 
 
+def _crowded(case: Case) -> Undecided | None:
+    """Threads that take the CPUs from each other, and no roof that tells their waiting from their work."""
+    reading = case.readings["oversubscription"]
+    if reading.says is None:
+        return None
+    return (
+        "unknown",
+        f"unknown: {reading.note}, so that work in kernels can't be told from waiting",
+        f"autobrrr tune {case.measured.pid} --only threads.intra_op --for 2m",
+    )
+
+
 def _full_kernels(case: Case) -> Undecided | None:
     """Not overhead, kernels take most of the step, and no second signal says which kind leads."""
     if "overhead" not in case.readings["traced_steps"].against:
@@ -240,6 +252,7 @@ GROUNDS: tuple[Ground, ...] = (
     _foreign,
     _busy,
     _contradiction,
+    _crowded,
     _full_kernels,
     _unsupported,
     _mixture,

@@ -100,7 +100,7 @@ class Bench(Protocol):
         """Whether the user holds the tuner."""
 
     def rest_while_paused(self) -> None:
-        """Return once the tuner may go on, is cancelled, or the session ends; the clock stands still meanwhile."""
+        """Return once the tuner may go on, is cancelled, or the session ends; the clock stands still."""
 
     def cancelled(self) -> bool:
         """True once the user wants to stop."""

@@ -18,6 +18,15 @@ torch.set_num_threads(1); torch.manual_seed(0)
 from torch import nn
 import torch.distributed as dist
 
+rates = []
+Parallel = nn.parallel.DistributedDataParallel
+set_rate = Parallel._set_ddp_runtime_logging_sample_rate
+
+def spy(self, rate):
+    rates.append(rate)
+    set_rate(self, rate)
+
+Parallel._set_ddp_runtime_logging_sample_rate = spy
 child = os.fork()
 rank = 0 if child else 1
 dist.init_process_group("gloo", init_method="file://" + STORE, rank=rank, world_size=2)
@@ -47,7 +56,7 @@ if rank == 1:
     os._exit(0)
 agent_job.wait_ended(ended)
 os.waitpid(child, 0)
-print("done", flush=True)
+print("rates", rates, flush=True)
 """
 
 
@@ -70,8 +79,10 @@ def test_the_wait_for_a_slow_rank_is_told_by_two_clocks(tmp_path: Path) -> None:
         assert median(exposed) > 15_000_000
         assert median(blocked) > 15_000_000
         assert all(0 <= one <= step for one, step in zip(exposed, steps, strict=True))
-        assert peer.ask("detach", keep=False)["left"] == []
-        assert "done" in running.output()
+        assert peer.ask("collectives", steps=500)["ok"]
+        peer.wait_steps(peer.steps()[-1].seq + 4)
+        assert peer.ask("detach", keep=False)["left"] == []  # in the middle of it
+        assert "rates [1, 100, 1, 100]" in running.output()
 
 
 def test_without_ddp_nothing_is_timed_and_the_reason_said(tmp_path: Path) -> None:
@@ -82,4 +93,4 @@ def test_without_ddp_nothing_is_timed_and_the_reason_said(tmp_path: Path) -> Non
         waits = peer.event("collectives")["collectives"]
         assert waits == {"status": "abstained", "why": "none of the root modules is DistributedDataParallel"}
         assert peer.ask("detach", keep=False)["left"] == []
-        assert "done" in running.output()
+        assert "rates []" in running.output()

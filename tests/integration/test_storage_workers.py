@@ -120,7 +120,7 @@ def test_of_three_workers_one_is_killed_and_the_server_restarts_yet_each_point_c
         server.stop()
         time.sleep(1.0)
         server.start()
-        said = {each.pid: each.communicate(timeout=100)[0] for each in workers}
+        said = {each.pid: each.communicate(timeout=150)[0] for each in workers}
     finally:
         for each in workers:
             each.kill()

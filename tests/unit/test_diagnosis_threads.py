@@ -87,3 +87,22 @@ def test_threads_that_do_not_outnumber_the_cpus_leave_a_wait_to_the_machine() ->
     job = crowded_threads(threads=2, cores=2)
     assert busy_machine(job).value == pytest.approx(0.28)
     assert busy_machine(crowded_threads()).value == pytest.approx(0.02)
+
+
+def test_without_a_roof_the_crowd_is_named_as_the_cause_and_the_tuner_asked() -> None:
+    found = verdict(replaced(crowded_threads(), peaks=None))
+    assert found.regime == "unknown"
+    assert "8 threads on 2 CPUs" in found.reason
+    assert "--only threads.intra_op" in (found.decide_with or "")
+    assert "overhead" not in [regime for each in found.evidence for regime in each.against]
+
+
+def test_peaks_that_the_crowd_itself_disturbed_still_show_what_stays_far_below_them() -> None:
+    job = crowded_threads()
+    assert job.peaks is not None
+    low = replaced(job, peaks=msgspec.structs.replace(job.peaks, waited_share=0.7))
+    assert verdict(low).regime == "overhead"
+    near = crowded_threads(bandwidth=0.75)
+    assert near.peaks is not None
+    near = replaced(near, peaks=msgspec.structs.replace(near.peaks, waited_share=0.7))
+    assert verdict(near).regime == "unknown"
