@@ -171,6 +171,9 @@ def main() -> None:
             tables[name] = measure(name)
             TABLES.write_text(json.dumps(tables, indent=1) + "\n")
         return
+    if not any(name in tables for name in names):
+        print("no space has been measured yet: measure one first", file=sys.stderr)
+        return
     print(
         "| space | points | best | begins with | trials | found, median | 5th percentile | seeds at >= 95 % |"
     )
