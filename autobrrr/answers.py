@@ -78,9 +78,6 @@ class TuneFailed(Record, frozen=True, kw_only=True):
     hint: str = ""
 
 
-# --- what a screen asks for now and then --------------------------------------------------
-
-
 class SlowStep(Record, frozen=True, kw_only=True):
     """A step that took several times the usual; `why` is what autobrrr itself knows of it."""
 

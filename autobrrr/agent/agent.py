@@ -94,8 +94,6 @@ class Agent:
         frames.restore_intervals()
         self._link.close()
 
-    # --- the agent's loop ----------------------------------------------------------------
-
     def _hello(self) -> None:
         facts = job_facts(self._torch, self._boot, 0, self._loop.check)
         hello: dict[str, object] = {
@@ -190,8 +188,6 @@ class Agent:
             self._link.send({"reply": number if isinstance(number, int) else None, "ok": True, **reply})
         if not self._detached:
             self._tell_cost()
-
-    # --- commands ------------------------------------------------------------------------
 
     def _do_watch(self, command: Mapping[str, object]) -> Reply:
         every = _whole(command, "bursts_every", 64)
@@ -310,8 +306,6 @@ class Agent:
         except Lost:
             pass
         return {"left": left}
-
-    # --- the end -------------------------------------------------------------------------
 
     def _leave(self, *, keep: bool, patience_s: float) -> list[str]:
         """Everything off; what could not be taken off."""

@@ -98,8 +98,6 @@ class Loop:
         self._looked_at_ns = self.hot.start
         self._fork_guard: forks.Guard | None = None
 
-    # --- on the agent's thread -----------------------------------------------------------
-
     def put_on(self, at_fork: Callable[[], None]) -> None:
         """Put the always-on hooks on. Each is one atomic store."""
         self._fork_guard = forks.guard(lambda: self._disarm(at_fork))
@@ -124,8 +122,6 @@ class Loop:
             self._scouts.put_on_backward()
             if not self.check.compiled([]):
                 self._scouts.put_on_rest()
-
-    # --- doors of the training thread ----------------------------------------------------
 
     def slow(self, optimizer: object, now: int) -> None:
         """An optimizer has fired, and more than a record is due."""
@@ -228,8 +224,6 @@ class Loop:
     def task_ends(self) -> None:
         """Posted work need not wait for the measuring task any more."""
         self._hurry = True
-
-    # --- taking everything off -----------------------------------------------------------
 
     def take_down(self, *, keep: bool) -> None:
         """Take everything of ours off, levers too unless kept. On the training thread at a boundary."""
@@ -334,8 +328,6 @@ class Loop:
     def _report(self, losses: list[Lost]) -> None:
         for loss in losses:
             self._emit({"event": "lever_lost", "token": loss.token, "remedy": loss.remedy, "why": loss.why})
-
-    # --- one boundary --------------------------------------------------------------------
 
     def _is_ours(self, ident: int) -> bool:
         hot = self.hot

@@ -76,8 +76,6 @@ class Plan:
                 self._search = RootSearch(self._job, 0, self._failed)
                 self._search.put_on()
 
-    # --- on the training thread ----------------------------------------------------------
-
     def _before_update(self, optimizer: object, *_: object) -> None:
         if self._busy or self._closed:
             return
@@ -173,8 +171,6 @@ class Plan:
         for name in self._waiting:
             self._tell({"remedy": name, "status": "refused", "why": f"{type(error).__name__}: {error}"})
         self._waiting.clear()
-
-    # --- applying and telling ------------------------------------------------------------
 
     def _try_all(self, *, in_step: bool) -> None:
         found = True

@@ -104,8 +104,6 @@ class Course:
             self._close_base()
             self.search.close()
 
-    # --- baseline ------------------------------------------------------------------------
-
     def _baseline(self) -> Running:
         """The command as given, settled and standing still; started again where it has ended."""
         base = self._base
@@ -139,8 +137,6 @@ class Course:
             self._say(stage, f"{what}: {trial.steps.count} steps, waiting for step times to settle")
 
         return trial.warm_up(look)
-
-    # --- search --------------------------------------------------------------------------
 
     def _search(self) -> None:
         while self._spent_ns() < SEARCH_SHARE * self.budget_ns:
@@ -241,8 +237,6 @@ class Course:
         why = ending.why if not last or ending.lines[-1].strip() in ending.why else ending.why + last
         return Result(point=point, value=None, kind=ending.kind, why=why)
 
-    # --- the winner ----------------------------------------------------------------------
-
     def _winner(self) -> Point | None:
         best = self.search.best
         return best.point if best is not None and (best.value or 0.0) > WORTHWHILE else None
@@ -309,8 +303,6 @@ class Course:
                     if last and self.keep_output is not None:
                         self._notes.append(_said_of_output(candidate, self.keep_output))
         return joint(starts) if len(starts) > 1 else None
-
-    # --- telling -------------------------------------------------------------------------
 
     def _enter(self, result: Result, met: Duel | None, duration_ns: int, note: str = "") -> None:
         self.listener.on_trial(self._ledger.enter(self.space, result, met, duration_ns, note))

@@ -116,8 +116,6 @@ class SharedSearch(Search):
         self._beats.clear()
         self._storage.close()
 
-    # --- taking part ---------------------------------------------------------------------
-
     def _begin(self, journal: Path | None) -> OptunaStudy:
         return self._storage.patiently(self._join)
 
@@ -188,8 +186,6 @@ class SharedSearch(Search):
         if result is None or (result.kind == "measured" and result.value is None):
             return None
         return self._own.get(result.point, result) if ours else result
-
-    # --- claiming a point ----------------------------------------------------------------
 
     def _ask(self) -> Point | None:
         from optuna.exceptions import UpdateFinishedTrialError

@@ -43,9 +43,6 @@ def strides(loop: Training) -> list[object]:
     return [each.stride() for each in (*loop.model.parameters(), *kept)]
 
 
-# --- layout ---
-
-
 @pytest.mark.parametrize("fused", [False, True])
 def test_weights_and_what_the_optimizer_keeps_for_them_change_their_layout_together(fused: bool) -> None:
     plain, cured = training(model="images"), training(model="images")
@@ -88,9 +85,6 @@ def test_layouts_that_can_not_be_changed_alone_are_refused() -> None:
     done.model.to(memory_format=torch.channels_last)
     with pytest.raises(Refused, match="channels_last already"):
         switched_on("layout.channels_last", done)
-
-
-# --- precision ---
 
 
 def test_autocast_computes_in_bfloat16_and_hands_out_float32() -> None:
@@ -143,9 +137,6 @@ def test_matmul_precision_is_refused_where_it_changes_no_bit() -> None:
     undo()
     assert torch.equal(a @ a, exact)
     assert picture(loop) == before
-
-
-# --- recomputation and attention ---
 
 
 def test_recomputed_blocks_train_to_the_same_bits_with_dropout_and_keep_less() -> None:

@@ -44,9 +44,6 @@ def _turns(count: int) -> Iterator[int]:
         yield from range(count)
 
 
-# --- kinds that can be probed -----------------------------------------------------------------
-
-
 def mlp() -> Kind:
     model = nn.Sequential(nn.Linear(12, 24), nn.ReLU(), nn.Dropout(0.1), nn.Linear(24, 4))
     return supervised(model, torch.randn(4, 8, 12), torch.randint(0, 4, (4, 8)))

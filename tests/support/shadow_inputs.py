@@ -178,9 +178,6 @@ def teacher_and_student() -> Kind:
     return Kind([student, teacher, optimizer], step)
 
 
-# --- kinds that must be refused ---------------------------------------------------------------
-
-
 class Packed(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -20,8 +20,6 @@ from autobrrr.agent.shapes import batch_size
 from autobrrr.agent.tap import Hot, make_tap
 from autobrrr.remedies.registry import Option, Refused, Remedy, Undo, Watched
 
-# --- bursts ---
-
 
 @pytest.mark.parametrize("step_ns", [100_000, 1_000_000, 20_000_000, 1_000_000_000])
 def test_sampling_stays_within_its_budget_whatever_the_step(step_ns: int) -> None:
@@ -76,9 +74,6 @@ def test_a_rest_is_left_out_only_where_each_step_might_be_sampled() -> None:
     assert bursts.wants(20, limit_ns)
     bursts.rest(40, 8, limit_ns - 1)
     assert not bursts.wants(47, limit_ns)
-
-
-# --- patches ---
 
 
 class Owner:
@@ -137,9 +132,6 @@ def test_an_attribute_that_is_not_the_owners_own_is_left_alone() -> None:
     assert prepared(Heir, "speak", loud) == []
     assert prepared(None, "speak", loud) == []
     assert isinstance(Patch(Owner, "speak", loud), Patch)
-
-
-# --- levers ---
 
 
 class Switches:
@@ -285,9 +277,6 @@ def test_what_a_lever_of_the_recipe_needs_is_not_let_go(switches: Switches, job:
     assert released == []
 
 
-# --- the tap ---
-
-
 class Fires:
     """An optimizer and a clock for the tap."""
 
@@ -345,9 +334,6 @@ def test_an_error_of_ours_is_reported_and_the_original_called_all_the_same() -> 
     make_tap(fires.hot, fires.original.append, wrong, fires.failed.append, fires.clock)(object())
     assert isinstance(fires.failed[0], ValueError)
     assert len(fires.original) == 1
-
-
-# --- looks ---
 
 
 def test_batch_sizes_are_found_where_batches_keep_them() -> None:

@@ -73,8 +73,6 @@ class Recorder:
         self._stand_in: Callable[..., object] | None = None
         self._watch: CollectiveWatch | None = None
 
-    # --- on and off -----------------------------------------------------------------------
-
     def start(self) -> None:
         """Put the taps on; the next boundary must call `stop`."""
         torch = self.torch
@@ -156,8 +154,6 @@ class Recorder:
         for other in reversed(above):
             push(other)
         return False
-
-    # --- what the taps see ------------------------------------------------------------------
 
     def muted(self) -> bool:
         """Whether a torch function seen now is no part of the loop's own tape."""
@@ -266,8 +262,6 @@ class Recorder:
         self._failed = self._failed or (
             f"what the step hands around can't be recorded ({type(error).__name__}: {error})"
         )
-
-    # --- values -----------------------------------------------------------------------------
 
     def _node(
         self, kind: str, target: object, args: tuple[object, ...], kwargs: dict[str, object]

@@ -95,8 +95,6 @@ class ShadowTask:
         self._total_ns = 0
         self._overruns = 0
 
-    # --- the task ---------------------------------------------------------------------------
-
     def at_boundary(self, boundary: Boundary) -> int | None:
         """One slice of work; after how many steps to come again, None at the end."""
         if self._stage is Stage.DONE:
@@ -172,8 +170,6 @@ class ShadowTask:
 
     def _ended(self) -> bool:
         return self._stage is Stage.DONE
-
-    # --- stages -----------------------------------------------------------------------------
 
     def _watch(self, boundary: Boundary) -> int:
         before_recording(self._torch, self._job.roots, function_modes(self._torch))
@@ -280,8 +276,6 @@ class ShadowTask:
             self._stage = Stage.DONE
         return 1
 
-    # --- parts of stages --------------------------------------------------------------------
-
     def _advance(self, boundary: Boundary, found: dict[int, Slicing] | None) -> bool:
         """Run the generator at hand until half a pause is used up; whether it has ended."""
         work = cast("Generator[str, None, object]", self._work)
@@ -331,8 +325,6 @@ class ShadowTask:
 
     def _progress(self, what: str) -> None:
         self._emit({"event": "progress", "activity": what})
-
-    # --- the end ----------------------------------------------------------------------------
 
     def _finish(self, why: str | None) -> None:
         self._stage = Stage.DONE
