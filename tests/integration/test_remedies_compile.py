@@ -12,10 +12,11 @@ import pytest
 import torch
 from torch import nn
 
+from autobrrr.agent.compiled import compiled_graphs
 from autobrrr.agent.job import Job
 from autobrrr.remedies import compile as compile_module
 from autobrrr.remedies.catalog import REGISTRY
-from autobrrr.remedies.compile_call import FEWEST_CALLS, STORM, graphs
+from autobrrr.remedies.compile_call import FEWEST_CALLS, STORM
 from autobrrr.remedies.registry import Refused, Watched
 from support.remedies import Training, loop_of, picture, training
 
@@ -82,7 +83,7 @@ def test_dropout_draws_the_same_numbers_compiled_and_the_session_s_end_leaves_no
     undo = switched_on(cured)
     weights = list(zip(trained(cured, 6), trained(plain, 6), strict=True))
     assert undo.trouble() is None
-    assert graphs() == 1
+    assert compiled_graphs() == 1
     assert undo.cls is None
     assert picture(cured)["random"] == picture(plain)["random"]
     for mine, theirs in weights:
@@ -103,7 +104,7 @@ def test_evaluation_and_rare_shapes_stay_eager_and_switching_again_compiles_noth
     loop = training()
     undo = switched_on(loop)
     loop.train(2)
-    compiled = graphs()
+    compiled = compiled_graphs()
     loop.model.eval()
     with torch.no_grad():
         loop.model(torch.randn(5, 16))
@@ -113,9 +114,9 @@ def test_evaluation_and_rare_shapes_stay_eager_and_switching_again_compiles_noth
     undo()
     again = switched_on(loop)
     loop.train(2)
-    assert graphs() == compiled == 1
+    assert compiled_graphs() == compiled == 1
     loop.model(torch.randn(3, 16)).sum().backward()  # it keeps coming
-    assert graphs() == 2
+    assert compiled_graphs() == 2
     assert again.trouble() is None
     again()
 
