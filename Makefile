@@ -31,7 +31,7 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -n 2 tests/unit tests/contract -m "not integration"
+	$(BIN)/python -m pytest -n 4 tests/unit tests/contract -m "not integration"
 
 test: check
 	$(BIN)/python -m pytest tests/unit tests/contract tests/golden tests/integration -m integration

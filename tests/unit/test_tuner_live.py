@@ -256,6 +256,7 @@ def test_a_remedy_that_does_not_exist_is_a_usage_error(only: str) -> None:
         tuned(SimulatedJob(), only=(only,))
 
 
+@pytest.mark.integration  # a long simulation
 def test_a_remedy_that_does_nothing_is_seldom_kept() -> None:
     kept = sum(bool(tuned(SimulatedJob(seed=seed), only=("optimizer.fused",)).kept) for seed in range(120))
     # 1 % allowed for one comparison, and a second proof in the closing run.
