@@ -15,7 +15,7 @@ from autobrrr.report.figures import duration, parts, share
 from autobrrr.report.log_scale import LogScale
 from autobrrr.report.past import PastSession
 from autobrrr.report.text import carrying
-from autobrrr.report.tuning import bounds, factor, label, verdict
+from autobrrr.report.tuning import HEADINGS, bounds, cells, factor, label, verdict
 
 WIDTH, NAMES, FIGURES, ROW = 960, 270, 200, 26
 LEAST_SPAN = 1.1  # the axis shows at least this factor to both sides
@@ -87,19 +87,7 @@ def _tuning(tuned: Tuning | None, trials: Sequence[Trial]) -> Iterator[str]:
         yield _forest(measured, tuned)
         yield "<p class='keys'><span>&#9679; achieved, with its interval</span>"
         yield "<span>&#9671; predicted</span></p>"
-    rows = [
-        (
-            label(trial),
-            factor(trial.predicted),
-            factor(trial.achieved),
-            bounds(trial.interval),
-            trial.class_,
-            trial.outcome,
-            trial.why,
-        )
-        for trial in trials
-    ]
-    yield _table(("remedy", "predicted", "achieved", "interval", "class", "outcome", "why"), rows, {1, 2, 3})
+    yield _table(HEADINGS, [cells(trial) for trial in trials], {1, 2, 3})
     yield "</section>"
 
 

@@ -164,7 +164,7 @@ def _causes(device: DeviceAnalysis) -> str:
 def _kernels(device: DeviceAnalysis) -> str:
     lines = [
         [
-            f"<td>{_swatch(name)}{name}</td>",
+            f"<td class='class'>{_swatch(name)}{name}</td>",
             _number(duration(kernels.ns)),
             _number(f"{kernels.share:.1%}"),
             _number(str(kernels.count)),
@@ -183,7 +183,7 @@ def _kernels(device: DeviceAnalysis) -> str:
 def _flops(device: DeviceAnalysis) -> Iterator[str]:
     rows = [
         [
-            f"<td>{_swatch(row.name)}{row.name}</td>",
+            f"<td class='class'>{_swatch(row.name)}{row.name}</td>",
             _number("" if row.flops_share is None else fine_share(row.flops_share)),
             _bar(row.flops_share, row.name) if row.flops_share is not None else "<td></td>",
             _number(f"{row.time_share:.1%}"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from autobrrr.records import Trial, TuneProgress, Tuning
 
+HEADINGS: tuple[str, ...] = ("remedy", "predicted", "achieved", "interval", "class", "outcome", "why")
+
 
 def progress_line(progress: TuneProgress) -> str:
     """`[12 of 60 s] trying optimizer.fused: +12.0 % (+8.1 % to +16.0 %), 8 pairs of blocks`."""
@@ -18,22 +20,12 @@ def trial_line(trial: Trial) -> str:
 
 def tuning_table(tuning: Tuning) -> str:
     """Predicted against achieved for every trial, then the figure of the closing run."""
-    rows = [("remedy", "predicted", "achieved", "interval", "class", "outcome", "why")]
+    rows = [HEADINGS]
     refused = [trial for trial in tuning.trials if trial.outcome == "refused"]
     for trial in tuning.trials:
         if trial in refused:
             continue
-        rows.append(
-            (
-                label(trial),
-                factor(trial.predicted),
-                factor(trial.achieved),
-                bounds(trial.interval),
-                trial.class_,
-                trial.outcome,
-                trial.why,
-            )
-        )
+        rows.append(cells(trial))
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
     lines = [
         "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]).rstrip()
@@ -69,6 +61,19 @@ def verdict(tuning: Tuning) -> str:
     return (
         f"speed-up {factor(tuning.speedup)} ({bounds(tuning.interval)}), from a closing run of "
         f"all on against all off; kept {kept} (class {tuning.class_})"
+    )
+
+
+def cells(trial: Trial) -> tuple[str, ...]:
+    """A trial's row under `HEADINGS`."""
+    return (
+        label(trial),
+        factor(trial.predicted),
+        factor(trial.achieved),
+        bounds(trial.interval),
+        trial.class_,
+        trial.outcome,
+        trial.why,
     )
 
 

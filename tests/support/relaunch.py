@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from autobrrr.relaunch.launch import Launch
+from autobrrr.relaunch.space import Parameter
 
 STANDIN = Path(__file__).resolve().parent / "standin"
 SCRIPT = """
@@ -78,3 +79,15 @@ def fingerprint(folder: Path) -> dict[str, tuple[int, float, str]]:
         for file in sorted(folder.rglob("*"))
         if file.is_file()
     }
+
+
+def parameter(name: str, count: int, given: int = 0) -> Parameter:
+    """A flag with so many levels: 1, 2, 4 ..."""
+    return Parameter(
+        name=name,
+        kind="flag",
+        levels=tuple(1 << i for i in range(count)),
+        given=given,
+        ordered=True,
+        cls="changes-training",
+    )

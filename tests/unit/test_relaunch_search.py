@@ -10,19 +10,8 @@ import optuna
 import pytest
 
 from autobrrr.relaunch.search import Result, Search, study_file
-from autobrrr.relaunch.space import Parameter, Point, Space
-
-
-def parameter(name: str, count: int, given: int = 0) -> Parameter:
-    return Parameter(
-        name=name,
-        kind="flag",
-        levels=tuple(1 << i for i in range(count)),
-        given=given,
-        ordered=True,
-        cls="changes-training",
-    )
-
+from autobrrr.relaunch.space import Point, Space
+from support.relaunch import parameter
 
 SMALL = Space(parameters=(parameter("--batch-size", 5, 1), parameter("--workers", 3)))
 LARGE = Space(

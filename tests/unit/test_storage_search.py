@@ -15,20 +15,10 @@ from autobrrr.errors import UsageError
 from autobrrr.relaunch import storage
 from autobrrr.relaunch.search import Result
 from autobrrr.relaunch.shared_study import SharedSearch, Worker, study_name
-from autobrrr.relaunch.space import Parameter, Point, Space
+from autobrrr.relaunch.space import Point, Space
+from support.relaunch import parameter
 
 Join = Callable[..., SharedSearch]
-
-
-def parameter(name: str, count: int, given: int = 0) -> Parameter:
-    return Parameter(
-        name=name,
-        kind="flag",
-        levels=tuple(1 << i for i in range(count)),
-        given=given,
-        ordered=True,
-        cls="changes-training",
-    )
 
 
 SMALL = Space(parameters=(parameter("--batch-size", 3, 1), parameter("--workers", 2)))
