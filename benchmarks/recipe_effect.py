@@ -61,9 +61,10 @@ class Effect:
 
 
 def command(job: str) -> list[str]:
-    """How the job is started."""
-    launcher = TORCHRUN if job.startswith("ddp") else (sys.executable,)
-    return [*launcher, str(JOBS / f"{job}.py")]
+    """How the job is started: the name of its file, and its flags."""
+    name, *flags = job.split()
+    launcher = TORCHRUN if name.startswith("ddp") else (sys.executable,)
+    return [*launcher, str(JOBS / f"{name}.py"), *flags]
 
 
 def rate(words: Sequence[str], env: dict[str, str]) -> float:
@@ -117,7 +118,8 @@ def measure() -> None:
         runtime = Path(folder) / "run"
         runtime.mkdir(mode=0o700)
         env = {key: value for key, value in os.environ.items() if key != "OMP_NUM_THREADS"}
-        env |= {"XDG_RUNTIME_DIR": str(runtime), "XDG_CACHE_HOME": folder}
+        # Temporary files too: a launcher leaves its own behind.
+        env |= {"XDG_RUNTIME_DIR": str(runtime), "XDG_CACHE_HOME": folder, "TMPDIR": folder}
         env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), env.get("PYTHONPATH")]))
         for name, job in rows:
             threads = {"OMP_NUM_THREADS": "1"} if name in ONE_THREAD and job != "resized_images" else {}

@@ -27,7 +27,26 @@ from recipe_effect import command, effect  # noqa: E402
 
 from autobrrr.records import Tuning  # noqa: E402
 
-JOBS = ("small_blocks", "small_batch_gpt", "pointwise", "wide_mlp", "policy", "images")
+KINDS = (
+    *(
+        "adagrad",
+        "autoencoder",
+        "bilstm",
+        "conv",
+        "decoder",
+        "ema",
+        "gan",
+        "gru",
+        "nadam",
+        "norms",
+        "residual",
+    ),
+    *("rmsprop", "sgd", "tables"),
+)
+JOBS = (
+    *("small_blocks", "small_batch_gpt", "pointwise", "wide_mlp", "policy", "images"),
+    *(f"kinds {kind}" for kind in KINDS),
+)
 SETTLE_S = 6.0
 
 
@@ -73,7 +92,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=3.0)
     args = parser.parse_args()
-    print(f"{'job':<18}{'reported':>24}{'relaunched':>24}  agreed  kept")
+    print(f"{'job':<20}{'reported':>24}{'relaunched':>24}  agreed  kept")
     agreed = counted = 0
     with tempfile.TemporaryDirectory() as folder:
         runtime = Path(folder) / "run"
@@ -85,14 +104,14 @@ def main() -> None:
             "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
         }
         for job in args.job or JOBS:
-            recipe = Path(folder) / f"{job}.toml"
+            recipe = Path(folder) / f"{job.replace(' ', '-')}.toml"
             try:
                 tuning = tune(job, args.for_s, recipe, environment)
             except RuntimeError as failed:
-                print(f"{job:<18}failed: {failed}")
+                print(f"{job:<20}failed: {failed}")
                 continue
             if tuning.interval is None or not recipe.exists():
-                print(f"{job:<18}{'nothing kept':>24}", flush=True)
+                print(f"{job:<20}{'nothing kept':>24}", flush=True)
                 continue
             found = effect(str(recipe), job, args.pairs, args.seconds, environment)
             apart = abs(math.log(tuning.speedup / found.speedup))
@@ -103,7 +122,7 @@ def main() -> None:
             within = apart <= math.hypot(*halves)
             agreed, counted = agreed + within, counted + 1
             print(
-                f"{job:<18}{_said(tuning.speedup, *tuning.interval):>24}"
+                f"{job:<20}{_said(tuning.speedup, *tuning.interval):>24}"
                 f"{_said(found.speedup, found.low, found.high):>24}  {'yes' if within else 'NO':<6}  "
                 f"{', '.join(tuning.kept)}",
                 flush=True,

@@ -151,7 +151,7 @@ class Agent:
 
     def _flush(self) -> None:
         while self._outbox:
-            if _is_result(self._outbox[0]) and self._loop.task is not None:
+            if _is_result(self._outbox[0]) and self._loop.measuring.task is not None:
                 return  # its task is just ending, and rings once it has: what is asked next finds none
             event = self._outbox.popleft()
             finish = event.get("finish")
@@ -225,8 +225,8 @@ class Agent:
         return {}
 
     def _begin(self, task: Task) -> None:
-        if self._loop.task is not None:
-            raise Refused(f"busy with {self._loop.task.name}")
+        if self._loop.measuring.task is not None:
+            raise Refused(f"busy with {self._loop.measuring.task.name}")
         self._loop.begin_task(task)
 
     def _do_frames(self, command: Mapping[str, object]) -> Reply | None:
@@ -310,7 +310,7 @@ class Agent:
     def _leave(self, *, keep: bool, patience_s: float) -> list[str]:
         """Everything off; what could not be taken off."""
         loop = self._loop
-        needs_boundary = (bool(self._levers.ours) and not keep) or loop.task is not None
+        needs_boundary = (bool(self._levers.ours) and not keep) or loop.measuring.task is not None
         deadline = time.monotonic() + patience_s
         if needs_boundary and loop.hot.live:
             loop.task_ends()

@@ -28,7 +28,7 @@ def read_anatomy(loop: Loop) -> dict[str, object]:
     tensors, elements, size = _count(_parameters(optimizers))
     _, _, state_size = _count(_states(optimizers))
     notes: list[str] = []
-    if loop.scripted:
+    if loop.roots.scripted:
         notes.append("TorchScript modules")
     if loop.steps.relearned:
         notes.append(f"the step pattern changed {loop.steps.relearned} times")

@@ -13,7 +13,8 @@ from types import ModuleType
 
 from . import hooks
 from .loader import LoaderWatch, make_next
-from .loop import NEVER, Loop
+from .loop import Loop
+from .measuring import NEVER
 from .phases import PhaseClock
 from .tap import Hot, make_tap
 
@@ -106,7 +107,7 @@ def _no_door() -> None:
 def cost_of(loop: Loop, hook_ns: int | None, sampled_hooks_ns: int | None) -> dict[str, object]:
     """The payload of `cost`."""
     steps = loop.hot.steps
-    boundary = max(0, loop.boundary_ns - loop.task_ns) / steps if steps else None
+    boundary = max(0, loop.boundary_ns - loop.measuring.spent_ns) / steps if steps else None
     whole = None
     if boundary is not None and hook_ns is not None:
         sampled = (sampled_hooks_ns or 0) * loop.sampled_steps / steps
@@ -116,7 +117,7 @@ def cost_of(loop: Loop, hook_ns: int | None, sampled_hooks_ns: int | None) -> di
         "sampled_hooks_ns": sampled_hooks_ns,
         "boundary_ns_per_step": boundary,
         "ns_per_step": whole,
-        "one_off_ns": loop.task_ns,
+        "one_off_ns": loop.measuring.spent_ns,
     }
 
 

@@ -22,20 +22,22 @@ from .job import Job
 from .levers import Applied, Levers, Lost
 from .loader import LoaderWatch
 from .marks import Marks
+from .measuring import Measuring
 from .pages import Pages
 from .patches import Patch, patched, take_off_all
 from .phases import PhaseClock
-from .roots import RootSearch
+from .roots import Roots
 from .sampling import Sampling
 from .scouts import Scouts
 from .steps import Steps, Usual
 from .tap import Hot, make_tap
 from .task import Boundary, Task
 
-NEVER = 1 << 62
 MOST_NOTES = 128  # plain steps between two looks
 PASSES = 1024  # fires of other optimizers between two looks
 FRESH_NS = 100_000_000  # as old may the newest record be that the sidecar sees
+BRISK_NS = 12_000_000  # while levers come and go: a block is over when its steps have records
+BRISK_FOR_NS = 2_000_000_000  # after a change of levers
 Emit = Callable[[dict[str, object]], None]
 
 
@@ -64,20 +66,17 @@ class Loop:
         self.compiled = False
         self.compiled_by_user = False  # before the first lever
         self.last_phases: dict[str, int] | None = None
-        self.scripted = False
         self.train_tid = 0
         self.broken: str | None = None
         self.gone = False
         self.left: list[str] = []
         self.news = 0  # raised whenever the anatomy may have changed
         self.boundary_ns = 0  # own work at slow boundaries
-        self.task_ns = 0  # of it, measuring tasks: each runs for some steps and is over
         self.sampled_steps = 0
         self.last_backwards = 0  # in the last sampled step
         self.step_ns = 0  # mean of the last stretch
-        self.task: Task | None = None
-        self._unfinished: Task | None = None  # cancelled, but the training thread has a part in it
-        self._task_at = NEVER
+        self.measuring = Measuring(emit, clock)
+        self.roots = Roots(self.job, self.fail)
         self._emit = emit
         self._clock = clock
         self._pages = pages
@@ -85,8 +84,6 @@ class Loop:
         self.hooks = PhaseHooks(self.job, self.phases, self.loader, self.fail)
         self._marks = Marks(torch, self.hot, self.skipped, self.fail)
         self._scouts = Scouts(torch, self.job, self.event, self.fail)
-        self._search: RootSearch | None = None
-        self._searches_left = 3
         self._patches: list[Patch] = []
         self._inbox: deque[Callable[[], None]] = deque()
         self._sampled = False
@@ -94,6 +91,7 @@ class Loop:
         self._heard = 0
         self._passes = 0
         self._quiet = Usual()
+        self._brisk_until_ns = 0
         self._looked_at_seq = 0
         self._looked_at_ns = self.hot.start
         self._fork_guard: forks.Guard | None = None
@@ -247,8 +245,8 @@ class Loop:
         else:
             self._report(self.levers.undo_anywhere())
         waiting = [lever.remedy.name for lever in self.levers.ours]
-        if self._unfinished is not None:
-            waiting.append(self._unfinished.name)
+        if self.measuring.unfinished is not None:
+            waiting.append(self.measuring.unfinished.name)
         if waiting:
             self.hot.will = lambda: self.take_down(keep=False)
             return waiting
@@ -277,13 +275,8 @@ class Loop:
 
     def _stop(self, *, at_boundary: bool) -> None:
         self.close_door()
-        task, self.task = self.task or self._unfinished, None
-        if task is not None:
-            task.cancel()
-        self._unfinished = task if task is not None and task.pending else None
-        if self._search is not None:
-            self._search.take_off()
-            self._search = None
+        self.measuring.stop()
+        self.roots.stop()
         self.left += self.hooks.take_off(at_boundary=at_boundary)
         self._sampling.take_off()
 
@@ -313,14 +306,11 @@ class Loop:
         """In a forked child: nothing of ours runs there."""
         self.close_door()
         self.hot.will = None
-        task, self.task = self.task, None
-        if task is not None:
-            task.cancel()
+        self.measuring.drop()
         self.hooks.take_off(at_boundary=True)
         self.hooks.take_off_wrappers()
         self._sampling.take_off()
-        if self._search is not None:
-            self._search.take_off()
+        self.roots.stop()
         self._scouts.keep_only(None)
         take_off_all(self._patches)
         at_fork()
@@ -402,21 +392,17 @@ class Loop:
         forward_ns, backwards = fields[2], fields[5]
         self.last_backwards = backwards
         self.last_phases = self._sampling.by_name
-        if backwards and not forward_ns and self._search is None and self._searches_left:
-            self._begin_search()
+        if backwards and not forward_ns:
+            self.roots.miss(self.hot.owner)
         return ring.PHASES | (ring.EVALUATION if self._quiet.is_more(self.phases.quiet_calls) else 0)
 
     def _work(self, boundary: Boundary) -> None:
-        task = self.task
-        if task is not None and boundary.seq >= self._task_at:
-            self._slice(task, boundary)
-        if self._search is not None and self._search.on:
-            self._search.take_off()
-            self.scripted |= self._search.scripted
-            if self.job.roots or self._search.left <= 0:
-                self._search = None
-                self.news += 1
-        if self.task is None or self._hurry:
+        if self.measuring.slice(boundary):
+            self.bursts.rest(boundary.seq, self.bursts.steps, self.step_ns)
+            self._emit({})
+        if self.roots.step_ended():
+            self.news += 1
+        if self.measuring.task is None or self._hurry:
             while self._inbox and self.hot.live:
                 self._inbox.popleft()()
         if not self.hot.live:
@@ -426,10 +412,11 @@ class Loop:
         if self.levers.arm != self.hot.arm:
             self.hot.arm = self.levers.arm
             boundary.mark |= ring.LEVER
+            self._brisk_until_ns = boundary.now_ns + BRISK_FOR_NS
             self.bursts.rest(boundary.seq, self.bursts.steps, self.step_ns)
         self._settle(boundary)
         # While root modules are looked for, a burst would miss their forward.
-        if self.task is None and self._search is None and not self.steps.settling:
+        if self.measuring.task is None and not self.roots.searching and not self.steps.settling:
             boundary.sample = boundary.sample or self.bursts.wants(boundary.seq, self.step_ns)
 
     def _settle(self, boundary: Boundary) -> None:
@@ -443,50 +430,25 @@ class Loop:
             for_roots = not self.job.roots and steps.source in ("optimizer", "backward")
             self.compiled = self.is_compiled()
             if for_roots and not self.compiled:
-                self._begin_search()
+                self.roots.begin(self.hot.owner)
             self.bursts.rest(boundary.seq, 8, self.step_ns)
-        if self._search is not None and not self._search.on:
-            if self.is_compiled():
-                self._search = None
-            elif self._search.put_on():
-                boundary.mark |= ring.SETTLING
-            else:
-                self._search = None
-
-    def _begin_search(self) -> None:
-        self._searches_left -= 1
-        self._search = RootSearch(self.job, self.hot.owner, self.fail)
-
-    def _slice(self, task: Task, boundary: Boundary) -> None:
-        began = self._clock()
-        try:
-            after = task.at_boundary(boundary)
-        except Exception as error:  # noqa: BLE001
-            task.cancel()
-            after = None
-            self._emit({"task_failed": task.name, "why": f"{type(error).__name__}: {error}"})
-        self.task_ns += self._clock() - began
-        if after is None:
-            self.task = None
-            self._task_at = NEVER
-            self.bursts.rest(boundary.seq, self.bursts.steps, self.step_ns)
-            self._emit({})
-        else:
-            self._task_at = boundary.seq + max(1, after)
+        if self.roots.searching and self.roots.put_on(compiled=self.is_compiled()):
+            boundary.mark |= ring.SETTLING
 
     def begin_task(self, task: Task) -> None:
         """Run a measuring task from the next boundary on. From the agent's thread."""
-        self._task_at = 0
-        self.task = task
+        self.measuring.begin(task)
         self.hot.poke()
 
     def _plain_steps(self, *, sample: bool) -> int:
         """How many steps from here on need nothing but a note of their end."""
-        if sample or self.hot.flags or self.steps.settling or self._search is not None:
+        if sample or self.hot.flags or self.steps.settling or self.roots.searching:
             return 0
         seq = self.hot.seq
-        until = self._task_at - 1 if self.task is not None else self.bursts.look_at(seq)
-        return max(0, min(until - seq, MOST_NOTES, FRESH_NS // max(1, self.step_ns)))
+        measuring = self.measuring
+        until = measuring.at - 1 if measuring.task is not None else self.bursts.look_at(seq)
+        fresh_ns = BRISK_NS if self._looked_at_ns < self._brisk_until_ns else FRESH_NS
+        return max(0, min(until - seq, MOST_NOTES, fresh_ns // max(1, self.step_ns)))
 
     def _leave(self, entered: int, *, sample: bool) -> None:
         hot = self.hot
@@ -503,7 +465,7 @@ class Loop:
         hot.anchor = self.steps.simple_anchor
         hot.others = self.steps.others if hot.left else frozenset()
         hot.passes = self._passes = PASSES if hot.others else 0
-        if hot.knocks != self._heard or (self._inbox and (self.task is None or self._hurry)):
+        if hot.knocks != self._heard or (self._inbox and (self.measuring.task is None or self._hurry)):
             hot.anchor = hot.passes = 0
         if sample:
             self._sampling.begin(self._clock())

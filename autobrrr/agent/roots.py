@@ -14,6 +14,7 @@ from types import CodeType, FrameType
 from .job import Job
 
 TRIES = 6  # steps without a root call until the search ends
+SEARCHES = 3  # the loop may come to call other modules
 
 
 class RootSearch:
@@ -77,3 +78,56 @@ class RootSearch:
                 return False  # activation checkpointing, inside backward
             frame = frame.f_back
         return True
+
+
+class Roots:
+    """When to search: once the loop is known, and again where a sampled step shows no forward."""
+
+    def __init__(self, job: Job, fail: Callable[[BaseException], None]) -> None:
+        self.scripted = False  # a root is a ScriptModule
+        self._job, self._fail = job, fail
+        self._search: RootSearch | None = None
+        self._left = SEARCHES
+
+    @property
+    def searching(self) -> bool:
+        """A search is on, or begins with the next step that may be searched."""
+        return self._search is not None
+
+    def begin(self, owner: int) -> None:
+        """Search from the next boundary on."""
+        self._left -= 1
+        self._search = RootSearch(self._job, owner, self._fail)
+
+    def miss(self, owner: int) -> None:
+        """No forward was seen in a sampled step that has a backward."""
+        if self._search is None and self._left > 0:
+            self.begin(owner)
+
+    def step_ended(self) -> bool:
+        """Take the hook off where it was on; True where the search is over."""
+        search = self._search
+        if search is None or not search.on:
+            return False
+        search.take_off()
+        self.scripted |= search.scripted
+        if self._job.roots or search.left <= 0:
+            self._search = None
+            return True
+        return False
+
+    def put_on(self, *, compiled: bool) -> bool:
+        """Put the hook on for the step that begins, unless that is compiled; False where it is not on."""
+        search = self._search
+        if search is None or search.on:
+            return False
+        if compiled or not search.put_on():
+            self._search = None
+            return False
+        return True
+
+    def stop(self) -> None:
+        """From any thread, may be called twice."""
+        search, self._search = self._search, None
+        if search is not None:
+            search.take_off()

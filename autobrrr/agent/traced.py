@@ -185,7 +185,7 @@ class TraceTask:
         loop = self._loop
         if loop.check.compiled(job.roots):
             raise Abstained("the job runs compiled code: a profiler window is the way there")
-        if loop.scripted:
+        if loop.roots.scripted:
             raise Abstained("the job runs TorchScript modules")
         device = other_device(job)
         if device is not None:

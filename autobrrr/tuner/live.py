@@ -15,16 +15,16 @@ import numpy as np
 
 from autobrrr.errors import AutobrrrError
 from autobrrr.records import Diagnosis, ExactnessClass, Reverted, Trial, TuneProgress, Tuning, Verdict
-from autobrrr.remedies.catalog import REGISTRY
 from autobrrr.tuner.bench import Bench, LeverLost, NotApplied
-from autobrrr.tuner.blocks import shortest_pairs_ns
+from autobrrr.tuner.budget import Budget
 from autobrrr.tuner.compare import Comparing, Comparison, compare
 from autobrrr.tuner.guard import Guard
 from autobrrr.tuner.interval import Interval
 from autobrrr.tuner.ledger import Ledger, Outcome
+from autobrrr.tuner.second_look import Undone, worth_again
 from autobrrr.tuner.settings import ABLATION_SHARE, CLOSING_SHARE, SEARCH_SHARE, TuneSettings
-from autobrrr.tuner.space import Candidate, Choice, candidates, is_rare, widest
-from autobrrr.tuner.stop import FEWEST_PAIRS, Standing, percent, precision, proof
+from autobrrr.tuner.space import Choice, candidates, is_rare, widest
+from autobrrr.tuner.stop import Standing, percent, precision, proof
 from autobrrr.tuner.study import Asked, Study
 from autobrrr.tuner.switchboard import Arm, Lever, Switchboard
 
@@ -38,7 +38,6 @@ FIRST_WAIT_NS = 3_000_000_000
 SWITCH_ATTEMPTS = 3
 GUARD_STEPS = 128
 GUARD_NS = 3_000_000_000
-LIKELY_BEST = 3.0  # the largest gain that is likely, where none is predicted
 SAID_NS = 500_000_000
 
 
@@ -92,10 +91,11 @@ class _LiveTuning:
         self.board = Switchboard(bench, settings.allowed, already)
         self.kept: Arm = tuple(lever.choice for lever in already)
         self.ledger = Ledger(on_trial)
-        self.began_ns = bench.now_ns()
+        self.budget = Budget(bench, self.board, settings)
         self.step_ns = 0.0
         self.comparisons = 0
         self.note: str | None = None
+        self.undone: list[Undone] = []
         self.guard_undid: list[Reverted] = []
 
     def go(self, study: Study) -> Tuning:
@@ -119,10 +119,10 @@ class _LiveTuning:
 
     def first_steps(self) -> float:
         """The median of a few steps, to size the blocks by."""
-        first, deadline_ns = self.bench.next_seq(), self.deadline(1.0)
+        first, deadline_ns = self.bench.next_seq(), self.budget.deadline(1.0)
         while True:
             found = self.bench.steps(first, FIRST_STEPS, SLICE_NS)
-            waited_ns = self.bench.now_ns() - self.began_ns
+            waited_ns = self.budget.elapsed_ns
             if len(found) >= FIRST_STEPS or (len(found) >= 2 and waited_ns > FIRST_WAIT_NS):
                 return float(np.median(found["end_ns"] - found["start_ns"]))
             if self.bench.cancelled() or self.bench.now_ns() > deadline_ns:
@@ -132,22 +132,33 @@ class _LiveTuning:
                 )
 
     def search(self, study: Study) -> None:
+        """Every candidate once; then again what may pay beside what was kept after it."""
+        self.try_all(study)
+        if not self.bench.cancelled():
+            for candidate in worth_again(
+                self.undone, self.kept, self.ledger.achieved, self.settings.worthwhile
+            ):
+                if self.budget.refusal(candidate, self.step_ns) is None:
+                    study.again(candidate)
+            self.try_all(study)
+
+    def try_all(self, study: Study) -> None:
         while (asked := study.ask()) is not None:
-            rest_ns = self.deadline(SEARCH_SHARE) - self.bench.now_ns()
-            price_ns = self.price_ns(asked.candidate.choice)
-            needed_ns = shortest_pairs_ns(self.step_ns, FEWEST_PAIRS) + price_ns
-            too_dear = self.too_dear(asked.candidate, price_ns)
-            if self.bench.cancelled() or needed_ns > rest_ns or too_dear:
-                why = "stopped by the user" if self.bench.cancelled() else self.too_short(needed_ns, price_ns)
-                why = too_dear if too_dear and not self.bench.cancelled() else why
-                self.end(study, asked, None, "skipped", why)
+            refusal = self.budget.refusal(asked.candidate, self.step_ns)
+            if self.bench.cancelled() or refusal is not None:
+                why = "stopped by the user" if self.bench.cancelled() else refusal
+                self.end(study, asked, None, "skipped", why or "")
                 continue
+            rest_ns = self.budget.deadline(SEARCH_SHARE) - self.bench.now_ns()
+            needed_ns = self.budget.needed_ns(asked.candidate.choice, self.step_ns)
             self.trial(study, asked, max(rest_ns / (study.waiting + 1), needed_ns))
 
     def trial(self, study: Study, asked: Asked, slot_ns: float) -> None:
         choice = asked.candidate.choice
-        if self.price_ns(choice):
-            self.announce(choice)
+        price_ns = self.budget.price_ns(choice)
+        if price_ns:
+            text = f"switching {choice.label} on: training stands still for about {price_ns / 1e9:.0f} s"
+            self.say("trial", text, choice)
         replaced = [other for other in self.kept if other.conflicts(choice)]
         asked = self.against(asked, replaced)
         arm = (*(other for other in self.kept if other not in replaced), choice)
@@ -157,7 +168,7 @@ class _LiveTuning:
                 choice,
                 without=self.kept,
                 with_it=arm,
-                deadline_ns=self.deadline(SEARCH_SHARE),
+                deadline_ns=self.budget.deadline(SEARCH_SHARE),
                 slot_ns=int(slot_ns),
                 rare=asked.candidate.rare,
             )
@@ -172,6 +183,10 @@ class _LiveTuning:
                 self.ledger.revise(other, f"{choice.label} is faster still")
             self.end(study, asked, found, "kept", found.why + _priced(found))
         else:
+            if found.interval is not None and found.decision in ("hopeless", "undecided"):
+                self.undone.append(
+                    Undone(candidate=asked.candidate, beside=self.kept, high=found.interval.high)
+                )
             self.settle()
             self.end(study, asked, found, "undone", found.why + _priced(found))
 
@@ -188,7 +203,7 @@ class _LiveTuning:
 
         The latest was tried beside all others already.
         """
-        deadline_ns = self.deadline(ABLATION_SHARE)
+        deadline_ns = self.budget.deadline(ABLATION_SHARE)
         for choice in self.kept[:-1]:
             if choice not in self.kept or self.bench.cancelled():
                 continue
@@ -214,8 +229,8 @@ class _LiveTuning:
             None,
             without=(),
             with_it=self.kept,
-            deadline_ns=self.deadline(CLOSING_SHARE),
-            slot_ns=max(0, self.deadline(1.0) - self.bench.now_ns()),
+            deadline_ns=self.budget.deadline(CLOSING_SHARE),
+            slot_ns=max(0, self.budget.deadline(1.0) - self.bench.now_ns()),
             rare=rare,
         )
         confirmed = found.interval is not None and found.interval.low > 0
@@ -264,21 +279,8 @@ class _LiveTuning:
         def on_pair(now: Standing, interval: Interval | None, steps: int) -> None:
             subject = "all together" if choice is None else choice.label
             figure = "" if interval is None else f": {percent(interval)}"
-            self.on_progress(
-                TuneProgress(
-                    stage=stage,
-                    text=f"{_VERBS[stage]} {subject}{figure}, {now.pairs} pairs of blocks",
-                    remedy=None if choice is None else choice.remedy,
-                    options={} if choice is None else choice.settings,
-                    pairs=now.pairs,
-                    steps=steps,
-                    achieved=None if interval is None else interval.factor,
-                    interval=None if interval is None else interval.speed(),
-                    kept=[kept.remedy for kept in self.kept],
-                    elapsed_ns=self.bench.now_ns() - self.began_ns,
-                    budget_ns=settings.budget_ns,
-                )
-            )
+            text = f"{_VERBS[stage]} {subject}{figure}, {now.pairs} pairs of blocks"
+            self.say(stage, text, choice, interval=interval, pairs=now.pairs, steps=steps)
 
         found = compare(
             self.bench,
@@ -338,48 +340,30 @@ class _LiveTuning:
         study.tell(asked, found, outcome, why)
         self.ledger.enter(asked.candidate, outcome, why, cls, found)
 
-    def deadline(self, share: float) -> int:
-        return self.began_ns + int(share * self.settings.budget_ns)
-
-    def price_ns(self, choice: Choice) -> int:
-        """What switching it on for the first time is expected to cost."""
-        return 0 if choice in self.board.warm else int(1e9 * REGISTRY[choice.remedy].price_s)
-
-    def too_dear(self, candidate: Candidate, price_ns: int) -> str | None:
-        """Why a candidate can't earn its price back, however well it does."""
-        saved = 1 - 1 / max(candidate.predicted or LIKELY_BEST, 1.0)
-        if price_ns <= saved * self.settings.horizon_ns:
-            return None
-        return (
-            f"it stops training for about {price_ns / 1e9:.0f} s, more than it is likely to save within "
-            f"{self.settings.horizon_ns / 1e9:.0f} s (--horizon)"
-        )
-
-    def announce(self, choice: Choice) -> None:
-        price_s = self.price_ns(choice) / 1e9
-        text = f"switching {choice.label} on: training stands still for about {price_s:.0f} s"
-        self.say("trial", text, choice)
-
-    def say(self, stage: Literal["trial", "guard"], text: str, choice: Choice | None = None) -> None:
+    def say(
+        self,
+        stage: Literal[Stage, "guard"],
+        text: str,
+        choice: Choice | None = None,
+        *,
+        interval: Interval | None = None,
+        pairs: int = 0,
+        steps: int = 0,
+    ) -> None:
         self.on_progress(
             TuneProgress(
                 stage=stage,
                 text=text,
                 remedy=None if choice is None else choice.remedy,
                 options={} if choice is None else choice.settings,
+                pairs=pairs,
+                steps=steps,
+                achieved=None if interval is None else interval.factor,
+                interval=None if interval is None else interval.speed(),
                 kept=[kept.remedy for kept in self.kept],
-                elapsed_ns=self.bench.now_ns() - self.began_ns,
+                elapsed_ns=self.budget.elapsed_ns,
                 budget_ns=self.settings.budget_ns,
             )
-        )
-
-    def too_short(self, needed_ns: int, price_ns: int = 0) -> str:
-        total_s = math.ceil((self.bench.now_ns() - self.began_ns + 3 * needed_ns) / SEARCH_SHARE / 1e9)
-        if price_ns:
-            return f"it stops training for about {price_ns / 1e9:.0f} s; --for {total_s}s would do"
-        return (
-            f"the budget is spent: {FEWEST_PAIRS} pairs of blocks take {needed_ns / 1e9:.1f} s; "
-            f"--for {total_s}s would do"
         )
 
     def result(self, closing: Comparison | None) -> Tuning:

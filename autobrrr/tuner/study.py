@@ -62,6 +62,11 @@ class Study:
         self._open[trial.number] = trial
         return Asked(number=trial.number, candidate=self._by_label[trial.params[CANDIDATE]])
 
+    def again(self, candidate: Candidate) -> None:
+        """One more turn for a candidate, after the others."""
+        self._waiting += 1
+        self._study.enqueue_trial({CANDIDATE: candidate.choice.label})
+
     def tell(self, asked: Asked, result: Comparison | None, outcome: str, why: str) -> None:
         """Enter what became of a candidate. The value is the log of the speed-up."""
         from optuna.trial import TrialState

@@ -5,14 +5,16 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 WARM_STEPS = 10
 
 
-def arguments() -> argparse.Namespace:
-    """The flags that every job knows."""
+def arguments(kinds: Sequence[str] = ()) -> argparse.Namespace:
+    """The flags that every job knows; `kind` where there are several."""
     parser = argparse.ArgumentParser()
+    if kinds:
+        parser.add_argument("kind", choices=kinds)
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--steps", type=int, default=0, help="so many instead (ranks must agree)")
     return parser.parse_args()

@@ -195,3 +195,10 @@ def test_a_closed_bench_hears_no_more_steps(shop: Workshop) -> None:
     shop.bench.close()
     shop.train(5)
     assert len(shop.bench.steps(0, 1, 1)) == 0
+
+
+def test_steps_that_lie_in_the_ring_are_found_without_a_tick_of_the_loop(shop: Workshop) -> None:
+    shop.train(3)
+    for _ in range(5):
+        shop.writer.step(MS)
+    assert list(shop.bench.steps(3, 5, 10 * SECOND_NS)["seq"]) == [3, 4, 5, 6, 7]

@@ -1,0 +1,59 @@
+"""What was undone is tried again where the step has become so short that its saving counts."""
+
+from __future__ import annotations
+
+import math
+
+from autobrrr.tuner.live import tune
+from autobrrr.tuner.second_look import Undone, worth_again
+from autobrrr.tuner.settings import TuneSettings
+from autobrrr.tuner.space import Candidate, Choice
+from support.tuner import Effect, SimulatedJob
+
+FREEZE, FUSED, FOREACH = (
+    Choice(remedy=name) for name in ("gc.freeze", "optimizer.fused", "optimizer.foreach")
+)
+
+
+def undone(choice: Choice, high: float, beside: tuple[Choice, ...] = ()) -> Undone:
+    candidate = Candidate(choice=choice, predicted=None, rare=False, cls="bitwise")
+    return Undone(candidate=candidate, beside=beside, high=math.log(high))
+
+
+def again(trials: list[Undone], kept: tuple[Choice, ...], gain: float) -> list[Choice]:
+    return [each.choice for each in worth_again(trials, kept, lambda choice: gain, 0.01)]
+
+
+def test_a_saving_counts_more_in_a_shorter_step() -> None:
+    assert again([undone(FREEZE, 1.008)], (FUSED,), gain=2.0) == [FREEZE]
+    assert again([undone(FREEZE, 1.008)], (FUSED,), gain=1.15) == []
+    assert again([undone(FREEZE, 1.03)], (FUSED,), gain=1.05) == []  # hardly shorter: it was seen so already
+
+
+def test_nothing_is_tried_again_beside_what_it_was_tried_beside() -> None:
+    assert again([undone(FREEZE, 1.008, beside=(FUSED,))], (FUSED,), gain=2.0) == []
+
+
+def test_what_can_only_harm_or_sets_the_same_thing_is_left() -> None:
+    assert again([undone(FREEZE, 0.99)], (FUSED,), gain=3.0) == []
+    assert again([undone(FOREACH, 1.1)], (FUSED,), gain=3.0) == []
+
+
+def test_the_largest_saving_comes_first() -> None:
+    malloc = Choice(remedy="host.malloc")
+    found = again([undone(FREEZE, 1.008), undone(malloc, 1.009)], (FUSED,), gain=2.0)
+    assert found == [malloc, FREEZE]
+
+
+def test_a_tuning_finds_what_was_too_small_beside_the_slow_optimizer() -> None:
+    job = SimulatedJob(
+        effects={
+            "threads.intra_op(threads=1)": Effect(speed=1.004, beside={"optimizer.fused": 1.04}),
+            "optimizer.fused": Effect(speed=1.8),
+        },
+        noise=0.01,
+    )
+    settings = TuneSettings(budget_ns=120_000_000_000, only=("threads.intra_op", "optimizer.fused"), seed=1)
+    found = tune(job, settings=settings)
+    assert sorted(found.kept) == ["optimizer.fused", "threads.intra_op"]
+    assert job.history.index(("apply", "threads.intra_op")) < job.history.index(("apply", "optimizer.fused"))
