@@ -21,6 +21,7 @@ DEFAULT_BYTES = 128 << 10
 MOST_BYTES = 32 << 20  # where glibc's own raising of the threshold ends
 KEPT_BYTES = (1 << 31) - 1
 OTHERS = ("jemalloc", "tcmalloc", "mimalloc")
+LINGERS_STEPS = 8  # what was freed into the heap is handed out again for some steps after the undo
 _on = False
 
 
@@ -41,6 +42,7 @@ class Libc(Protocol):
     cls="bitwise",
     doc="Let glibc keep large freed blocks for the next tensor instead of returning them to the system.",
     targets=("malloc",),
+    lingers_steps=LINGERS_STEPS,
     options=(
         Option(
             name="mmap_threshold",

@@ -202,15 +202,15 @@ class Tuning:
         try:
             result = self._tuner(bench, request, judged, progress, tried)
             self._call(lambda: self._keep(result))
-            send({"event": "tuned", "tuning": as_fields(result)})
+            last: Fields = {"event": "tuned", "tuning": as_fields(result)}
         except AutobrrrError as error:
-            send({"event": "tune_failed", "error": error_fields(error)})
+            last = {"event": "tune_failed", "error": error_fields(error)}
         except Exception as error:  # noqa: BLE001 - the session must outlive a fault of the tuner
             traceback.print_exc()
             failed = AutobrrrError(f"the tuner failed: {type(error).__name__}: {error}")
-            send({"event": "tune_failed", "error": error_fields(failed)})
-        finally:
-            self._call(self._through)
+            last = {"event": "tune_failed", "error": error_fields(failed)}
+        self._call(self._through)  # first: whoever hears of the end may ask for another tuning at once
+        send(last)
 
     def _note(self, now: TuneProgress) -> None:
         self.progress = now

@@ -16,7 +16,15 @@ from numpy.typing import NDArray
 from autobrrr.agent import ring
 from autobrrr.remedies.catalog import REGISTRY
 from autobrrr.tuner.bench import Bench, LeverLost, Steps
-from autobrrr.tuner.blocks import BlockPlan, Side, durations_ns, log_speed_ratio, pair_orders, plan_block
+from autobrrr.tuner.blocks import (
+    FEWEST_STEPS,
+    BlockPlan,
+    Side,
+    durations_ns,
+    log_speed_ratio,
+    pair_orders,
+    plan_block,
+)
 from autobrrr.tuner.interval import Interval, mean_interval
 from autobrrr.tuner.stop import Decision, Standing, StopRule
 from autobrrr.tuner.switchboard import Arm, Switchboard
@@ -89,6 +97,8 @@ class _Run:
         self.pause_ns = 0
         self.price_ns = 0
         self.next_seq = 0
+        on_in_turn = set(asked.with_it) ^ set(asked.without)
+        self.lingers = max((REGISTRY[choice.remedy].lingers_steps for choice in on_in_turn), default=0)
         self.last_side: Side | None = None
         self.lost_without = False  # the loss is not finite without the remedy either
 
@@ -154,7 +164,7 @@ class _Run:
     def block(self, side: Side) -> Durations:
         seq, switched = self.board.go(self.asked.without if side == "A" else self.asked.with_it)
         first = seq if switched else max(seq, self.next_seq)
-        settle = self.plan.settle if switched else 0
+        settle = self.settle(side) if switched else 0
         found = self.wait(side, first, self.plan.steps + settle)
         self.next_seq = first if len(found) == 0 else int(found["seq"][-1]) + 1
         self.mind_loss(side, found)
@@ -217,8 +227,13 @@ class _Run:
     def plan_for(self, step_ns: float) -> BlockPlan:
         return plan_block(step_ns, rare=self.asked.rare, slot_ns=self.slot_end_ns - self.began_ns)
 
+    def settle(self, side: Side) -> int:
+        """Steps after a switch that do not count. As many on both sides, unless steps are long and few."""
+        lingers = self.lingers if side == "A" or self.plan.steps >= FEWEST_STEPS else 0
+        return max(self.plan.settle, lingers)
+
     def pair_ns(self) -> float:
-        return 2 * self.plan.total * self.step_ns
+        return (2 * self.plan.steps + self.settle("A") + self.settle("B")) * self.step_ns
 
     def standing(self) -> Standing:
         return Standing(

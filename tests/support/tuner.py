@@ -27,6 +27,7 @@ class Effect:
     beside: Mapping[str, float] = field(default_factory=dict)  # another factor where that remedy is on too
     lost_after_steps: int | None = None
     pause_ns: int = 0
+    lingers_steps: int = 0  # after an undo
     warm_up_ns: int = 0  # what the first step takes longer, when it goes on for the first time
 
 
@@ -82,6 +83,7 @@ class SimulatedJob:
         self._warm: set[str] = set()
         self._tokens = 0
         self.on: dict[int, tuple[str, dict[str, object], int]] = {}
+        self.lingering: dict[str, tuple[dict[str, object], int]] = {}  # options, and the step it ends with
         self.history: list[tuple[str, str]] = []
         self._lost: dict[int, str] = {}
         self.rested_with: list[list[str]] = []
@@ -120,7 +122,9 @@ class SimulatedJob:
             raise LeverLost(f"no lever {token}")
         self._pass(self.switch_ns)
         if token in self.on:
-            self.history.append(("undo", self.on.pop(token)[0]))
+            name, options, _ = self.on.pop(token)
+            self.history.append(("undo", name))
+            self.lingering[name] = (options, self._count + self.effects.get(name, Effect()).lingers_steps)
         self._arm, self._changed = self._arm + 1, True
         return self._count
 
@@ -155,7 +159,8 @@ class SimulatedJob:
     def _run(self, count: int) -> None:
         if self.gone_after_steps is not None and self._count >= self.gone_after_steps:
             raise TargetGone("pid 4711 has ended")
-        first, count = self._count, max(1, min(count, CHUNK))
+        ends = [end for _, end in self.lingering.values() if end > self._count]
+        first, count = self._count, max(1, min([count, CHUNK, *(end - self._count for end in ends)]))
         while len(self._records) < first + count:
             self._records = np.concatenate([self._records, np.zeros_like(self._records)])
         numbers = np.arange(first, first + count)
@@ -195,7 +200,12 @@ class SimulatedJob:
     def _speed(self) -> float:
         speed = 1.0
         names = self.names_on
-        for name, options, _ in self.on.values():
+        linger = [
+            (name, options)
+            for name, (options, end) in self.lingering.items()
+            if end > self._count and name not in names
+        ]
+        for name, options in [*((name, options) for name, options, _ in self.on.values()), *linger]:
             effect = self.effects.get(self._key(name, options), self.effects.get(name, Effect()))
             beside = [factor for other, factor in effect.beside.items() if other in names]
             speed *= beside[0] if beside else effect.speed

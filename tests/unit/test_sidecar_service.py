@@ -372,6 +372,22 @@ def test_only_one_tuning_at_a_time(office: Office, guest: Guest) -> None:
     office.tuning.join(5)
 
 
+def test_whoever_hears_of_the_end_of_a_tuning_may_ask_for_another_at_once(
+    office: Office, guest: Guest
+) -> None:
+    guest.ask("tune")
+    office.tuning.join(5)
+    *before, last = office.calls
+    office.calls[:] = [last]
+    for call in before:
+        call()  # type: ignore[operator]
+    assert [guest.hear()["event"] for _ in range(2)] == ["progress", "trial"]
+    assert guest.hears_nothing()
+    assert office.session.state.value == "watching"
+    office.run_calls()
+    assert guest.hear()["event"] == "tuned"
+
+
 def test_a_client_that_tunes_hears_of_the_end_without_having_subscribed(office: Office, guest: Guest) -> None:
     guest.ask("tune")
     office.tuning.join(5)

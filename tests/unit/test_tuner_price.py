@@ -116,3 +116,13 @@ def test_stopped_while_it_warms_up_nothing_stays_on(cancelled_after: int) -> Non
     found, _ = tuned(job)
     assert found.kept == []
     assert job.names_on == []
+
+
+@pytest.mark.parametrize("lingers_steps", [0, 8])
+def test_steps_that_still_profit_after_an_undo_are_no_measure_of_the_job_without(lingers_steps: int) -> None:
+    job = SimulatedJob(
+        effects={"host.malloc": Effect(speed=2.0, lingers_steps=lingers_steps)}, base_ns=20_000_000.0
+    )
+    found = tune(job, settings=TuneSettings(only=("host.malloc",)))
+    assert found.kept == ["host.malloc"]
+    assert found.speedup == pytest.approx(2.0, rel=0.05)
