@@ -1,13 +1,14 @@
 """What the command line and the terminal UI know of a session: one class, everything typed.
 
 `join_or_start` finds the session of a job or starts one; the `Client` asks, listens and ends it.
-Blocking; one thread at a time.
+Blocking; one thread at a time, but each of several threads may have a client of its own.
 """
 
 from __future__ import annotations
 
 import select
 import socket
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -38,6 +39,8 @@ OnText = Callable[[str], None]
 Fields = dict[str, object]
 Event = Diagnosis | Activity | TuneProgress | Trial | Tuning | TuneFailed
 T = TypeVar("T")
+# msgspec learns a type when it first meets it; two threads that teach it one at once crash the process.
+_CONVERTING = threading.Lock()
 
 ANSWER_S = 15.0
 APPLY_S = 120.0
@@ -381,7 +384,8 @@ def _event(message: Fields) -> Event | None:
 
 def _typed(raw: object, kind: type[T]) -> T:
     try:
-        return msgspec.convert(raw, kind)
+        with _CONVERTING:
+            return msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
         raise AutobrrrError(
             f"the session's answer can't be read: {error}", "detach with the version that attached"

@@ -15,6 +15,7 @@ from types import ModuleType
 from ..remedies.registry import Refused
 from . import cost, frames
 from .anatomy import read_anatomy
+from .bursts import BUDGET
 from .collective_waits import CollectiveTask
 from .facts import job_facts
 from .levers import Applied, Levers
@@ -192,7 +193,8 @@ class Agent:
     def _do_watch(self, command: Mapping[str, object]) -> Reply:
         every = _whole(command, "bursts_every", 64)
         steps = _whole(command, "burst_steps", 4)
-        self._loop.post(lambda: self._loop.bursts.ask(every, steps, self._loop.hot.seq + 1))
+        budget = _whole(command, "cost_ppm", round(BUDGET * 1e6)) / 1e6
+        self._loop.post(lambda: self._loop.bursts.ask(every, steps, self._loop.hot.seq + 1, budget))
         return {}
 
     def _do_trace(self, command: Mapping[str, object]) -> Reply:

@@ -6,7 +6,7 @@ is sampled, and the first step whose end has to be looked at. Pure.
 
 from __future__ import annotations
 
-BUDGET = 0.0015  # of the step's time, on average
+BUDGET = 0.0015  # of the step's time, on average, unless more is asked for
 DEFAULT_EVERY = 64
 DEFAULT_STEPS = 4
 CLOSEST = 2  # at least every second step stays plain: the difference shows what sampling costs
@@ -21,14 +21,17 @@ class Bursts:
         self.every = DEFAULT_EVERY
         self.steps = DEFAULT_STEPS
         self.asked = False  # the cadence was commanded: it is only ever made sparser
+        self.budget = BUDGET
         self.cost_ns = COST_NS  # of the hooks in one sampled step
         self.boundary_ns = BOUNDARY_NS  # before each of them
         self._from = 0
 
-    def ask(self, every: int, steps: int, seq: int) -> None:
-        """Use this cadence from here on."""
-        self.every = max(every, 1)
-        self.steps = max(1, min(steps, self.every))
+    def ask(self, every: int, steps: int, seq: int, budget: float = BUDGET) -> None:
+        """Use this cadence from here on; where it is the one in use, it goes on as it was."""
+        wanted = max(every, 1), max(1, min(steps, every)), budget
+        if self.asked and wanted == (self.every, self.steps, self.budget):
+            return
+        self.every, self.steps, self.budget = wanted
         self.asked = True
         self._from = seq
 
@@ -41,13 +44,13 @@ class Bursts:
 
         What the agent has just done disturbs a short step. Of long ones there are few, and none to lose.
         """
-        free = self.cost_ns + self.boundary_ns <= BUDGET * step_ns
+        free = self.cost_ns + self.boundary_ns <= self.budget * step_ns
         self.begin_at(seq if free else seq + steps)
 
     def spacing(self, step_ns: int) -> int:
         """Steps from the beginning of one burst to that of the next."""
         spent = self.steps * self.cost_ns + (self.steps + 1) * self.boundary_ns
-        within = -(-spent // max(1, int(BUDGET * max(step_ns, 1))))
+        within = -(-spent // max(1, int(self.budget * max(step_ns, 1))))
         if self.asked:
             return max(self.every, within)
         return max(CLOSEST * self.steps, within)

@@ -18,7 +18,8 @@ from .loader import LoaderWatch
 
 DEEPEST = 200
 SWITCH_S = 0.0001
-Place = tuple[str, str, bool]
+_COMPILERS = ("_dynamo", "_functorch", "_inductor")
+Place = tuple[str, str, bool, bool]
 
 
 def main_ident() -> int:
@@ -54,8 +55,14 @@ def sample(
     return {
         "samples": places.total() if hasattr(places, "total") else sum(places.values()),
         "places": [
-            {"where": where, "phase": phase, "in_loader": in_loader, "samples": count}
-            for (where, phase, in_loader), count in places.most_common(50)
+            {
+                "where": where,
+                "phase": phase,
+                "in_loader": in_loader,
+                "in_collective": in_collective,
+                "samples": count,
+            }
+            for (where, phase, in_loader, in_collective), count in places.most_common(50)
         ],
         "queue_empty_share": empty / looked if looked else None,
         "code": sites_on(stacks, foreign),
@@ -123,11 +130,11 @@ def foreign_folders(torch: ModuleType) -> tuple[str, ...]:
 
 
 def place_of(frame: FrameType | None, foreign: tuple[str, ...]) -> Place:
-    """The innermost frame of the user's code, the phase, and whether the loader is on the stack."""
+    """The innermost frame of the user's code, the phase, whether loader or collective are on the stack."""
     innermost = frame
     users: FrameType | None = None
     phase = "other"
-    in_loader = False
+    in_loader = in_collective = False
     for _ in range(DEEPEST):
         if frame is None:
             break
@@ -138,15 +145,17 @@ def place_of(frame: FrameType | None, foreign: tuple[str, ...]) -> Place:
         if name == "__next__" and file.endswith("utils/data/dataloader.py"):
             in_loader = True
             phase = "data_wait"
+        elif users is None and file.endswith("torch/distributed/distributed_c10d.py"):
+            in_collective = True
         elif phase == "other":
             phase = _phase(name, file)
         frame = frame.f_back
     shown = users or innermost
     if shown is None:
-        return "?", phase, in_loader
+        return "?", phase, in_loader, in_collective
     code = shown.f_code
     where = f"{os.path.basename(code.co_filename)}:{shown.f_lineno} {code.co_name}"
-    return where, phase, in_loader
+    return where, phase, in_loader, in_collective
 
 
 def _phase(name: str, file: str) -> str:
@@ -155,5 +164,7 @@ def _phase(name: str, file: str) -> str:
     if name in ("wrapper", "zero_grad") and file.endswith("torch/optim/optimizer.py"):
         return "optimizer"
     if name == "_call_impl" and file.endswith("nn/modules/module.py"):
+        return "forward"
+    if any(f"/torch/{part}/" in file for part in _COMPILERS):  # a compiled function is called: no module
         return "forward"
     return "other"

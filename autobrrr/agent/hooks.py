@@ -226,7 +226,10 @@ def make_root(
             door()
             if phases.samples < 0:
                 phases.samples = shapes.batch_size(args, kwargs)
-            phases.root_enter(key, perf_counter_ns(), grad=grad_enabled())
+            grad = grad_enabled()
+            if phases.wants_tokens(key, grad=grad):
+                phases.tokens_called(key, shapes.token_count(args, kwargs))
+            phases.root_enter(key, perf_counter_ns(), grad=grad)
         except Exception as error:  # noqa: BLE001
             fail(error)
 

@@ -19,6 +19,7 @@ Undo = Callable[[], None]
 # Process-wide switches of the interpreter. Everything else may be bound to the training thread
 # (the number of OpenMP threads is) or be half way through a step.
 ANYWHERE = ("gc.",)
+OF_OPTIMIZERS = "optimizer."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +51,7 @@ class Levers:
         self._applied: list[Applied] = []
         self._next = 1
         self._releases: dict[str, Undo] = {}  # by remedy: what it keeps between an undo and the next apply
+        self._more: dict[int, list[Undo]] = {}  # by token: for optimizers that came later
         self.arm = 0
 
     @property
@@ -121,6 +123,15 @@ class Levers:
         self._applied.append(lever)
         return lever
 
+    def renew(self, job: Job) -> None:
+        """An optimizer has stepped that was not there before: what holds for the others holds for it too."""
+        for lever in self._applied:
+            if any(target.startswith(OF_OPTIMIZERS) for target in lever.remedy.targets):
+                try:
+                    self._more.setdefault(lever.token, []).append(lever.remedy.apply(job, lever.options))
+                except Exception:  # noqa: BLE001
+                    continue  # it does not fit this one, which updates as the script says
+
     def find(self, token: object) -> Applied:
         """The lever of a token; raises Refused."""
         for lever in self._applied:
@@ -133,6 +144,8 @@ class Levers:
         self._applied.remove(lever)
         self.arm += 1
         try:
+            for more in reversed(self._more.pop(lever.token, [])):
+                more()
             lever.undo()
         except Exception as error:  # noqa: BLE001
             why = f"{type(error).__name__}: {error}"

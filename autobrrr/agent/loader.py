@@ -111,11 +111,12 @@ def make_next(
                 phases.load_exit(perf_counter_ns())
             except Exception as error:  # noqa: BLE001
                 fail(error)
-        if not known:
-            try:
+        try:
+            if not known:
                 phases.samples = shapes.batch_size(batch)
-            except Exception as error:  # noqa: BLE001
-                fail(error)
+            phases.tokens_loaded(shapes.token_count(batch))
+        except Exception as error:  # noqa: BLE001
+            fail(error)
         return batch
 
     return __next__

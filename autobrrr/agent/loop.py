@@ -332,6 +332,7 @@ class Loop:
     def _fired(self, optimizer: object, now: int) -> None:
         if self.job.saw_optimizer(optimizer):
             self.news += 1
+            self.levers.renew(self.job)
         self._scouts.forget()
         before = self.steps.relearned
         closes = self.steps.fire(id(optimizer))

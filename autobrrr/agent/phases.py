@@ -27,6 +27,8 @@ class PhaseClock:
         "_saved",
         "_since",
         "_spent",
+        "_tokens_loaded",
+        "_tokens_of",
         "_updating",
         "_zeros",
         "backward_depth",
@@ -58,12 +60,35 @@ class PhaseClock:
         self.fires = 0
         self.quiet_calls = 0
         self.samples = -1
+        self._tokens_loaded = 0
+        self._tokens_of: tuple[int, int] = (0, 0)  # the root whose calls show tokens, and how many
         self.loss: object = None  # what the last backward was called on
 
     @property
     def shown(self) -> int:
         """The phase of this moment, as an index into `NAMES`."""
         return _SHOWN[self._now]
+
+    @property
+    def tokens(self) -> int:
+        """Of the step so far: what its model was called with, else what was loaded for it; -1: not known."""
+        return self._tokens_of[1] or self._tokens_loaded or -1
+
+    def tokens_loaded(self, count: int) -> None:
+        """A batch with so many tokens has come from a loader; -1: not known. One in it counts not."""
+        if not self._loads:
+            self._tokens_loaded += max(0, count)
+
+    def wants_tokens(self, root: int, *, grad: bool) -> bool:
+        """Whether the tokens of a call that begins are to be counted: training, of one root, from outside."""
+        if not grad or self.backward_depth or self._depth:
+            return False
+        return self._tokens_of[0] in (0, root)
+
+    def tokens_called(self, root: int, count: int) -> None:
+        """A root is called with so many tokens; -1: not known. Another one, a decoder, sees the same text."""
+        if count > 0:
+            self._tokens_of = root, self._tokens_of[1] + count
 
     def finish(self, now: int) -> tuple[int, int, int, int, int]:
         """The step ends: nanoseconds of other, data_wait, forward, backward, optimizer."""

@@ -3,8 +3,8 @@
 In: the plan of a preloaded job. Out: one line of JSON for each remedy in the outcome file, and at
 the end of the process how long its steps took. What needs no optimizer is on before the script's
 next line; what is for a DataLoader or for DistributedDataParallel when the first one is used; the rest goes
-on in the first optimizer steps, before their update where torch's pre hooks allow. Errors become lines, and
-so does what never got its chance; training goes on.
+on in the first optimizer steps, before their update where torch's pre hooks allow, or after a few backward
+calls of a loop that updates by hand. Errors become lines, and so does what never got its chance.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ from .compiled import CompiledCheck
 from .job import Job
 from .levers import Applied, Levers
 from .occasions import Occasions
-from .patches import patched
+from .patches import Patch, patched, take_off_all
 from .roots import RootSearch
+from .scouts import outermost
 
 SEARCH_STEPS = 8  # after as many steps what still refuses has refused
+BY_HAND = 8  # steps without an optimizer, or rounds that are accumulated: a remedy may come on within
 KEPT = 4096  # durations
 CONSTRUCTED = "ddp."
 
@@ -50,8 +52,10 @@ class Plan:
         self._search: RootSearch | None = None
         self._pre_hooks: dict[object, object] | None = None
         self._key = object()
+        self._backward: list[Patch] = []
         self._known: set[int] = set()
         self._owner = 0
+        self._by_hand = 0  # the thread that calls backward, while no optimizer has stepped
         self._busy = False
         self._closed = False
         self._steps = 0
@@ -65,6 +69,8 @@ class Plan:
         self._try_all(in_step=False)
         optimizer = getattr(getattr(self._torch, "optim", None), "Optimizer", None)
         patched(optimizer, "_optimizer_step_code", self._tap)  # stays: it times the run
+        autograd = getattr(self._torch, "autograd", None)
+        self._backward += patched(autograd, "backward", lambda original: outermost(original, self._passed))
         atexit.register(self._tell_end)
         if self._waiting:
             self._occasions.put_on()
@@ -85,17 +91,49 @@ class Plan:
         def after_update(self_: object) -> None:
             now = perf_counter_ns()
             if get_ident() == self._owner or not self._owner:
-                if self._last_ns:
-                    self._durations[self._steps % KEPT] = now - self._last_ns
-                    self._steps += 1
-                self._last_ns = now
-                if not self._closed and not self._busy:
+                if self._backward:
+                    self._updates_by_optimizer()
+                self._step_ended(now)
+                if not self._busy:
                     self._guarded(lambda: self._after(self_))
                 if self._levers.watched and not self._busy:
                     self._guarded(self._undo_troubled)
             original(self_)
 
         return after_update
+
+    def _step_ended(self, now_ns: int) -> None:
+        if self._last_ns:
+            self._durations[self._steps % KEPT] = now_ns - self._last_ns
+            self._steps += 1
+        self._last_ns = now_ns
+
+    def _updates_by_optimizer(self) -> None:
+        """What backward calls have counted were no steps."""
+        take_off_all(self._backward)
+        self._backward.clear()
+        self._steps = self._last_ns = 0
+
+    def _passed(self) -> None:
+        """A backward has ended; without an optimizer that is the end of a step."""
+        if not self._backward or self._owner or self._busy or os.getpid() != self._pid:
+            return
+        self._by_hand = self._by_hand or get_ident()
+        if get_ident() != self._by_hand:
+            return
+        self._step_ended(perf_counter_ns())
+        if self._steps == BY_HAND and not self._closed:
+            self._guarded(self._after_backward)
+        if self._levers.watched and not self._busy:
+            self._guarded(self._undo_troubled)
+
+    def _after_backward(self) -> None:
+        if self._search is not None:
+            self._search.take_off()
+            self._search = None
+        self._try_all(in_step=True)
+        if not self._waiting:
+            self._close()
 
     def _saw(self, optimizer: object) -> None:
         if not self._owner:
@@ -112,6 +150,10 @@ class Plan:
         self._try_all(in_step=True)
 
     def _after(self, optimizer: object) -> None:
+        if self._closed:
+            if self._job.saw_optimizer(optimizer):
+                self._levers.renew(self._job)
+            return
         self._saw(optimizer)
         if self._search is not None and self._steps >= 1:
             self._search.take_off()

@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 
 MAGIC = b"ABRRRING"
-LAYOUT_VERSION = 2
+LAYOUT_VERSION = 3
 HEADER_BYTES = 4096
 HEADER = struct.Struct("@8sIIII")  # magic, layout version, record bytes, capacity, pid
 CAPACITY = 8192
@@ -32,6 +32,7 @@ SAMPLED_FIELDS = (
     "reserved_bytes",
     "garbage_ns",  # of Python's garbage collections, in whatever thread
     "loss_finite",  # 1 yes, 0 no, -1: not known
+    "tokens",  # over all batches of the step, padding too, by their shape; -1: not known
 )
 TAIL_FIELDS = (
     "start_ns",  # time.perf_counter_ns when the agent handed the thread back to training

@@ -57,6 +57,7 @@ class Sampling:
             reserved,
             garbage_ns,
             self._loss.finite(loss),
+            phases.tokens,
         )
 
     def take_off(self) -> None:

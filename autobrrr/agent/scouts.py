@@ -116,19 +116,7 @@ class Scouts:
         return False
 
     def _backward(self, original: AnyCall) -> AnyCall:
-        inside = [0]
-
-        @functools.wraps(original)
-        def backward(*args: object, **kwargs: object) -> object:
-            inside[0] += 1
-            try:
-                return original(*args, **kwargs)
-            finally:
-                inside[0] -= 1
-                if not inside[0]:
-                    self._mark("backward")
-
-        return backward
+        return outermost(original, lambda: self._mark("backward"))
 
     def _next(self, original: AnyCall) -> AnyCall:
         @functools.wraps(original)
@@ -140,6 +128,23 @@ class Scouts:
 
     def _left_root(self, *_: object) -> None:
         self._mark("forward")
+
+
+def outermost(original: AnyCall, ended: Callable[[], None]) -> AnyCall:
+    """`torch.autograd.backward` that tells when it has ended, not of one within another."""
+    inside = [0]
+
+    @functools.wraps(original)
+    def backward(*args: object, **kwargs: object) -> object:
+        inside[0] += 1
+        try:
+            return original(*args, **kwargs)
+        finally:
+            inside[0] -= 1
+            if not inside[0]:
+                ended()
+
+    return backward
 
 
 def _step_wrapper_code(torch: ModuleType) -> CodeType | None:

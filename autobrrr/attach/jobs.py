@@ -6,6 +6,7 @@ command line, the environment of an exec'd child, caught signals and CPU time.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import time
 from collections.abc import Callable
@@ -137,6 +138,42 @@ def rank_of(pid: int, proc: Path = PROC) -> int | None:
     """The rank in its environment."""
     text = _rank(pid, proc)
     return int(text) if text is not None and text.isdigit() else None
+
+
+def job_of(pid: int, proc: Path = PROC) -> str | None:
+    """What the ranks of one job have in common, as a short name; None where nothing can be told.
+
+    The rendezvous of a launcher that sets one in their environment, else the process that started them.
+    """
+    shared = _rendezvous(pid, proc)
+    if shared is None:
+        seen = procfs.stat(pid, proc)
+        parent = procfs.stat(seen.ppid, proc) if seen is not None and seen.ppid > 1 else None
+        if seen is None or parent is None:
+            return None
+        shared = f"started by {seen.ppid} {parent.start_ticks}"
+    return hashlib.blake2s(shared.encode(), digest_size=6).hexdigest()
+
+
+def launched_ranks(pid: int, proc: Path = PROC) -> list[int]:
+    """The ranks of the one job that a launcher started, by rank; empty where it is no such launcher.
+
+    A shell above several jobs is none.
+    """
+    below = ranks_below(pid, proc)
+    shared = {_rendezvous(each, proc) for each in below}
+    if len(shared) != 1 or (shared == {None} and not _maps_torch(pid, proc)):
+        return []
+    ranks = {each: rank_of(each, proc) for each in below}
+    return sorted(below, key=lambda each: (ranks[each] is None, ranks[each] or 0, each))
+
+
+def _rendezvous(pid: int, proc: Path) -> str | None:
+    found = procfs.environ(pid, proc)
+    if "RANK" not in found or "MASTER_PORT" not in found:
+        return None
+    names = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE")
+    return " ".join(found.get(name, "-") for name in names)
 
 
 def _rank(pid: int, proc: Path) -> str | None:

@@ -19,6 +19,7 @@ class TrainingProcess:
     rank: int | None
     torch: str | None
     why_not: str | None  # None: it can be attached to
+    job: str | None = None  # the same for all ranks of one job
 
 
 def find(proc: Path = procfs.PROC, own_pid: int | None = None) -> list[TrainingProcess]:
@@ -45,6 +46,7 @@ def find(proc: Path = procfs.PROC, own_pid: int | None = None) -> list[TrainingP
                 rank=jobs.rank_of(pid, proc),
                 torch=torch.version,
                 why_not=None if refusal is None else refusal[1].detail,
+                job=jobs.job_of(pid, proc),
             )
         )
     return listed

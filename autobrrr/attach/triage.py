@@ -263,9 +263,10 @@ def _has_torch(case: Case) -> Finding | None:
 
 def _launches(case: Case, ranks: list[int]) -> Finding:
     listed = ", ".join(map(str, ranks))
-    kind = "no PyTorch in process" if jobs.torch_of(case.pid, case.proc) is None else "process"
+    no_torch = jobs.torch_of(case.pid, case.proc) is None
+    who = f"no PyTorch in process {case.pid}: it" if no_torch else f"process {case.pid}"
     return Finding(
-        detail=f"{kind} {case.pid}{':' if kind != 'process' else ''} it launches training in pids {listed}",
+        detail=f"{who} launches training in pids {listed}",
         fix=f"attach to one of them, for example {ranks[0]}",
     )
 

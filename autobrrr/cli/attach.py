@@ -15,11 +15,14 @@ import msgspec
 
 from autobrrr.answers import Ended
 from autobrrr.cli.durations import duration_s
+from autobrrr.cli.following import Follower
+from autobrrr.cli.ranks import Outcome, enter, for_each, ranks_of, say_of
 from autobrrr.cli.screen import serve, show_session, wants_screen
 from autobrrr.cli.target import add_target, narrate, one_pid, session_options, tell_about_joined
 from autobrrr.client import Client, join_or_start
 from autobrrr.errors import EXIT_DONE, EXIT_INTERRUPTED, AutobrrrError, TargetGone, UsageError
-from autobrrr.records import Diagnosis, to_json
+from autobrrr.ranks import together
+from autobrrr.records import Diagnosis, RankLine, to_json
 from autobrrr.report.live import live_line
 from autobrrr.sidecar.options import SessionOptions
 
@@ -59,8 +62,23 @@ def run(args: argparse.Namespace) -> int:
     if args.web is not None:
         return serve(_words_of(args), args.web)
     remedies = live_remedies(args.recipe) if args.recipe else []
-    if wants_screen() and not (args.plain or args.json or args.foreground):
-        return _on_screen(pid, options, remedies, args.for_s)
+    on_screen = wants_screen() and not (args.plain or args.json or args.foreground)
+    launched = ranks_of(pid)
+    if launched and args.recipe:
+        raise UsageError(
+            "--recipe switches levers of one process, and a launcher has several",
+            f"attach to one of them, for example {launched[0]}",
+        )
+    if launched and not on_screen:
+        return _all_ranks(args, options, launched)
+    if on_screen:
+        outcome = _enter_all(options, launched, foreground=False)
+        for client in outcome.done.values():
+            client.close()  # the screen finds them among the sessions
+        code = _on_screen(next(iter(outcome.done), pid), options, remedies, args.for_s)
+        if launched:
+            narrate(f"the sessions of the other ranks go on too; autobrrr detach {pid} ends all")
+        return outcome.exit_code(code)
     show: Callable[[Diagnosis], None] = _show_json if args.json else _show_line
     with join_or_start(pid, options, foreground=args.foreground, on_wait=narrate) as client:
         try:
@@ -73,6 +91,74 @@ def run(args: argparse.Namespace) -> int:
             if args.foreground and client.started and client.ending is None:
                 client.detach()
     return _farewell(pid, client.ending, watched, args.foreground and client.started)
+
+
+def _enter_all(options: SessionOptions, pids: list[int], *, foreground: bool) -> Outcome[Client]:
+    """A session in every rank of a launcher; those that could not be entered are said."""
+
+    def opened(pid: int) -> Client:
+        say = say_of(pid)
+        client = enter(pid, options, say, foreground=foreground)
+        if not client.started:
+            tell_about_joined(client, options, say)
+        return client
+
+    # A sidecar in the foreground ends with the thread that started it: this one.
+    outcome = for_each(pids, opened, at_once=not foreground)
+    if pids:
+        outcome.say_failures()
+    return outcome
+
+
+def _all_ranks(args: argparse.Namespace, options: SessionOptions, pids: list[int]) -> int:
+    """Show the ranks of a launcher together: on top the one that the others wait for."""
+    outcome = _enter_all(options, pids, foreground=args.foreground)
+    show: Callable[[Diagnosis], None] = _show_json if args.json else _show_line
+    every_s = JSON_EVERY_S if args.json else LINE_EVERY_S
+    followers = [Follower(client, every_s, say_of(pid)) for pid, client in outcome.done.items()]
+    try:
+        watched = _watch_all(followers, outcome.missing, args.for_s, every_s, show)
+    finally:
+        for client in outcome.done.values():
+            if args.foreground and client.started and client.ending is None:
+                client.detach()
+            client.close()
+    errors = [each.error for each in followers]
+    if errors[0] is not None and None not in errors:
+        raise errors[0]
+    endings = [client.ending for client in outcome.done.values()]
+    over = [ending for ending in endings if ending is not None and ending.kind != "detached"]
+    if len(over) == len(endings) and not any(ending.decided for ending in over):
+        raise TargetGone("the ranks ended before anything could be said about them")
+    if not args.foreground and None in endings:
+        narrate(f"the sessions go on; autobrrr detach {args.pid[0]} ends them")
+    return outcome.exit_code(EXIT_INTERRUPTED if watched.interrupted else EXIT_DONE)
+
+
+def _watch_all(
+    followers: list[Follower],
+    missing: list[RankLine],
+    for_s: float | None,
+    every_s: float,
+    show: Callable[[Diagnosis], None],
+) -> Watched:
+    """Show all ranks until the time is up, their sessions end, or the user has seen enough."""
+    interrupted = False
+    end_s = None if for_s is None else time.monotonic() + for_s
+    try:
+        while not all(each.over for each in followers) and (end_s is None or time.monotonic() < end_s):
+            time.sleep(every_s)
+            told = [each.latest for each in followers if each.latest is not None]
+            if told:
+                show(msgspec.structs.replace(together(told, missing), final=False))
+    except KeyboardInterrupt:
+        interrupted = True
+    for each in followers:
+        each.stop()
+    told = [each.latest for each in followers if each.latest is not None]
+    if told:
+        show(msgspec.structs.replace(together(told, missing), final=True))
+    return Watched(interrupted=interrupted)
 
 
 def _on_screen(

@@ -1,9 +1,14 @@
-"""`autobrrr detach`: end the session of a job; undo what it switched, take everything off."""
+"""`autobrrr detach`: end the session of a job; undo what it switched, take everything off.
+
+Of a launcher, the sessions of all its ranks.
+"""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 
+from autobrrr.cli.ranks import for_each, ranks_of, say_of
 from autobrrr.cli.target import narrate
 from autobrrr.client import join
 from autobrrr.errors import EXIT_DONE, AutobrrrError
@@ -15,22 +20,47 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    client = join(args.pid)
+    launched = ranks_of(args.pid)
+    if not launched:
+        _detach(args.pid, args.keep, narrate)
+        return EXIT_DONE
+    attached = [pid for pid in launched if _has_session(pid)]
+    if not attached:
+        raise AutobrrrError(
+            f"none of the ranks that process {args.pid} launches has a session",
+            "autobrrr ls lists those that have one",
+        )
+    outcome = for_each(attached, lambda pid: _detach(pid, args.keep, say_of(pid)))
+    outcome.say_failures()
+    return outcome.exit_code(EXIT_DONE)
+
+
+def _has_session(pid: int) -> bool:
+    try:
+        client = join(pid)
+    except AutobrrrError:  # there is one: what is the matter with it shows when it is ended
+        return True
+    if client is not None:
+        client.close()
+    return client is not None
+
+
+def _detach(pid: int, keep: bool, say: Callable[[str], None]) -> None:
+    client = join(pid)
     if client is None:
-        raise AutobrrrError(f"process {args.pid} has no session", "autobrrr ls lists those that have one")
+        raise AutobrrrError(f"process {pid} has no session", "autobrrr ls lists those that have one")
     with client:
         levers = client.snapshot().levers
-        left = client.detach(keep=args.keep)
+        left = client.detach(keep=keep)
     if left.left:
         names = ", ".join(left.left)
         raise AutobrrrError(
-            f"could not be taken off process {args.pid} yet: {names}",
-            f"{left.why}; it comes off at the job's next step (kill -CONT {args.pid} if it is stopped)",
+            f"could not be taken off process {pid} yet: {names}",
+            f"{left.why}; it comes off at the job's next step (kill -CONT {pid} if it is stopped)",
         )
     if left.kind == "job ended":
-        narrate(f"process {args.pid} has ended, and its session with it")
+        say(f"process {pid} has ended, and its session with it")
     elif levers:
-        narrate(f"detached; {'still on' if args.keep else 'undone'}: {', '.join(levers)}")
+        say(f"detached; {'still on' if keep else 'undone'}: {', '.join(levers)}")
     else:
-        narrate("detached; nothing was left on")
-    return EXIT_DONE
+        say("detached; nothing was left on")

@@ -32,7 +32,13 @@ def run(args: argparse.Namespace) -> int:
 def jobs() -> list[JobLine]:
     """The training jobs of this machine as they are now."""
     runtime = paths.runtime_dir()
-    return [_line(process, runtime) for process in processes.find()]
+    lines = [_line(process, runtime) for process in processes.find()]
+    attached: dict[str, list[int]] = {}
+    for line in lines:
+        if line.attached and line.job is not None:
+            attached.setdefault(line.job, []).append(line.pid)
+    slow = _slowest([pids for pids in attached.values() if len(pids) > 1])
+    return [msgspec.structs.replace(line, slowest=slow.get(line.pid)) for line in lines]
 
 
 def table(lines: list[JobLine]) -> str:
@@ -42,6 +48,8 @@ def table(lines: list[JobLine]) -> str:
     rows = [("PID", "RANK", "TORCH", "STATE", "SCRIPT")]
     for line in lines:
         state = "attached" if line.attached else "ready" if line.attachable else f"no: {line.why}"
+        if line.slowest:
+            state += ", slowest rank"
         rank = "" if line.rank is None else str(line.rank)
         rows.append((str(line.pid), rank, line.torch or "?", readable(state), readable(line.script or "?")))
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
@@ -60,7 +68,23 @@ def _line(process: processes.TrainingProcess, runtime: Path) -> JobLine:
         attached=attached,
         attachable=attached or process.why_not is None,
         why=None if attached else process.why_not,
+        job=process.job,
     )
+
+
+def _slowest(jobs_of_ranks: list[list[int]]) -> dict[int, bool]:
+    """Of each rank that was timed whether the others wait for it."""
+    if not jobs_of_ranks:
+        return {}
+    from autobrrr import ranks  # not for --help
+
+    slow: dict[int, bool] = {}
+    for pids in jobs_of_ranks:
+        found = ranks.ask(pids)
+        if found:
+            lines = ranks.together(found).ranks or []
+            slow.update({line.pid: line.slowest for line in lines if line.slowest is not None})
+    return slow
 
 
 def _answers(folder: Path, name: str) -> bool:

@@ -20,8 +20,8 @@ from autobrrr.cli.durations import duration_s
 from autobrrr.cli.target import narrate, tell_about_joined
 from autobrrr.client import Client, join_or_start
 from autobrrr.errors import EXIT_DONE, EXIT_GUARD_UNDID, AutobrrrError, CannotAttach, UsageError
-from autobrrr.records import Trial, TuneProgress, Tuning, to_json
-from autobrrr.report.tuning import progress_line, trial_line, tuning_table
+from autobrrr.records import Advice, Trial, TuneProgress, Tuning, to_json
+from autobrrr.report.tuning import beyond, progress_line, trial_line, tuning_table
 from autobrrr.sidecar.options import SessionOptions
 
 DEFAULT_S = 60.0
@@ -96,8 +96,11 @@ def run(args: argparse.Namespace) -> int:
             narrate("stopping; the trial that runs is undone, what was kept before it stays on")
             narrate(f"autobrrr detach {pid} undoes it; no recipe is written")
             raise
+        advised = [] if only else _advice(client)
     tuning = _with_recipe(tuning, args.recipe)
     print(to_json(tuning) if args.json else tuning_table(tuning), flush=True)
+    for line in beyond(advised):
+        narrate(line)
     if args.recipe is not None and not tuning.kept:
         narrate("no recipe written: nothing was proven")
     if tuning.kept:
@@ -144,6 +147,14 @@ def _wait_for_verdict(client: Client, for_s: float) -> None:
         if snapshot.activity != told:
             told = snapshot.activity
             narrate(f"{told}")
+
+
+def _advice(client: Client) -> list[Advice]:
+    """What the diagnosis says by now; nothing where the job has ended meanwhile."""
+    try:
+        return client.snapshot().advice
+    except AutobrrrError:
+        return []
 
 
 class _Lines:

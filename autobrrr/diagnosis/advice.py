@@ -19,8 +19,11 @@ WORTH_SAYING = 1.03
 
 
 def advise(measured: Measurements, verdict: Verdict) -> list[Advice]:
-    """Cures of the named regime; without one, those alone whose gain the measured step shows."""
-    gains = predicted_gain(measured)
+    """Cures of the named regime; without one, those alone whose gain the measured step shows.
+
+    None while the step is still being measured: what comes then may go again.
+    """
+    gains = {} if _measuring(measured, verdict) else predicted_gain(measured)
     found = []
     for name, remedy in REGISTRY.items():
         expected = gains.get(name)
@@ -44,3 +47,9 @@ def advise(measured: Measurements, verdict: Verdict) -> list[Advice]:
         for edit, why in needed_edits(measured)
     ]
     return sorted(found, key=lambda one: -(one.expected or 1.0)) + edits
+
+
+def _measuring(measured: Measurements, verdict: Verdict) -> bool:
+    """Whether no step has been traced yet, in a session that traces."""
+    may_trace = not (measured.readonly or measured.outside)
+    return verdict.regime == "unknown" and measured.traced is None and may_trace

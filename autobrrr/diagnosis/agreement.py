@@ -75,10 +75,16 @@ AGREEMENT: tuple[Pair, ...] = (
         independent="what phases and kernels leave of the step; stacks sampled by another thread",
     ),
     Pair(
+        regime="host",
+        first="profiler_window",
+        second="host_frames",
+        independent="gaps between operators in the profiler's trace; stacks sampled by another thread",
+    ),
+    Pair(
         regime="communication",
         first="collective_wait",
         second="blocked_thread",
-        independent="the clock of DistributedDataParallel; the scheduler's clock of the training thread",
+        independent="clocks of DistributedDataParallel and around calls; the scheduler's of the thread",
     ),
     Pair(
         regime="memory",

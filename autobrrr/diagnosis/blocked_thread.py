@@ -1,12 +1,13 @@
-"""Signal `blocked_thread`: the part of the step in which the training thread sleeps inside the model.
+"""Signal `blocked_thread`: the part of the step in which the training thread sleeps in model or collectives.
 
 It neither runs nor waits for a CPU: by the scheduler's clock, less the phases in which a loop may sleep
-for reasons of its own (loading, the user's code).
+for reasons of its own (loading, the user's code), as far as they are no collectives.
 """
 
 from __future__ import annotations
 
 from autobrrr.diagnosis import thresholds
+from autobrrr.diagnosis.collective_wait import exposed_by_phase
 from autobrrr.diagnosis.figures import median, of_one, positive
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.reading import Reading, abstention
@@ -32,14 +33,15 @@ def blocked_thread(measured: Measurements) -> Reading:
         or len(waits.step_ns) < thresholds.COLLECTIVE_STEPS
     ):
         return abstention(NAME, UNIT, "too few steps were timed, or their phases were not")
-    elsewhere = sum(parts.phase.get(name, 0.0) for name in OWN_PHASES)
+    waiting = exposed_by_phase(measured)
+    elsewhere = sum(max(0.0, parts.phase.get(name, 0.0) - waiting.get(name, 0.0)) for name in OWN_PHASES)
     share = min(1.0, max(0.0, blocked_ns / step_ns - elsewhere))
     says: Regime | None = "communication" if share >= thresholds.NAMED_AT else None
     return Reading(
         signal=NAME,
         value=share,
         unit=UNIT,
-        note=f"the training thread sleeps {of_one(share)} of the step in forward, backward and optimizer",
+        note=f"the training thread sleeps {of_one(share)} of the step in model, optimizer and collectives",
         says=says,
         firm=share >= thresholds.NAMED_AT + 0.05,
     )

@@ -44,7 +44,8 @@ def _on_cuda(name: str, measured: Measurements) -> str | None:
 
 def _with_ranks(name: str, measured: Measurements) -> str | None:
     ranks = None if measured.facts is None else measured.facts.world_size
-    return REGISTRY[name].doc if ranks is not None and ranks > 1 else None
+    parallel = measured.anatomy is not None and "DistributedDataParallel" in measured.anatomy.roots
+    return REGISTRY[name].doc if parallel and ranks is not None and ranks > 1 else None
 
 
 def _not_compiled(name: str, measured: Measurements) -> str | None:

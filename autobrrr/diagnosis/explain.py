@@ -80,8 +80,10 @@ ENTRIES: tuple[Explanation, ...] = (
     _signal(
         "profiler_window",
         "The part of a profiled step that lies between operators and compiled graphs, outside the loader and "
-        f"host code. {NAMED} speaks for overhead; operators that fill the step and are long exclude it. On a "
-        "GPU the device's idle time, by cause, carries the verdict instead.",
+        f"host code. {NAMED} speaks for overhead; operators that fill the step and are long exclude it. In "
+        "compiled code, where forward can't be timed apart, it speaks for host where half of the step lies "
+        "between operators and, by sampled stacks, in the user's own code at once. On a GPU the device's "
+        "idle time, by cause, carries the verdict instead.",
         "A few real steps under torch.profiler, without stacks, and as many plain ones before them; the "
         "trace is read as by `autobrrr analyze`.",
         "unasked only on a GPU or in compiled code; else --window, or key w; never with --readonly",
@@ -121,17 +123,19 @@ ENTRIES: tuple[Explanation, ...] = (
     ),
     _signal(
         "collective_wait",
-        "What collectives of gradients take beyond the backward that hides them: this rank waits for the "
-        f"others, or for the network. {NAMED} speaks for communication, {EXCLUDED} or less excludes it. The "
-        "rank that waits least is the one that the others wait for.",
-        "The clock of DistributedDataParallel, read after each of a few plain steps.",
+        "What collectives of gradients take beyond the backward that hides them, and those that the loop "
+        "calls by itself: this rank waits for the others, or for the network. "
+        f"{NAMED} speaks for communication, {EXCLUDED} or less excludes it. The rank that waits least is the "
+        "one that the others wait for.",
+        "In a few plain steps the clock of DistributedDataParallel, and a clock around calls of collectives "
+        "and around waiting for their results.",
         f"at least {thresholds.COLLECTIVE_STEPS} steps",
-        "eager CPU jobs under DistributedDataParallel; sharded ones abstain",
+        "eager CPU jobs; functional collectives (DTensor) are not seen",
     ),
     _signal(
         "blocked_thread",
-        "The part of the step in which the training thread sleeps in forward, backward or optimizer: it "
-        "neither runs nor waits for a CPU.",
+        "The part of the step in which the training thread sleeps in forward, backward, optimizer or a "
+        "collective: it neither runs nor waits for a CPU.",
         "The thread's CPU time and run-queue delay in the same steps, less loading and the user's code.",
         "only where collectives were timed",
     ),
@@ -237,7 +241,7 @@ ENTRIES: tuple[Explanation, ...] = (
     _figure(
         "shares",
         "Parts of the whole step. Those that are measured sum to one with `other`, which is what no "
-        "measurement separates; null is not measured.",
+        "measurement separates; null is not measured. In compiled code `host` is a lower bound.",
         "Sampled phases, divided by the kernel work of traced steps.",
     ),
     _figure(
@@ -274,6 +278,16 @@ ENTRIES: tuple[Explanation, ...] = (
         "expected",
         "What a remedy would bring: 1.3 = 30 % more steps per second; null where the step does not show it.",
         "What the remedy would remove from the measured step. `tune` measures what it really brings.",
+    ),
+    _figure(
+        "slowest",
+        "The rank that the others wait for: it waits least in collectives and works longest, by at least "
+        f"{of_one(thresholds.RANK_LEAD)} of the step and {thresholds.RANK_ERRORS:.0f} standard errors over "
+        "the next one. All ranks' steps are equally long: in its own is work, in the others' waiting.",
+        "The timed collectives of every rank that has a session on this machine; one rank is measured at a "
+        "time, since the others wait for what is done to it.",
+        "null with fewer than two timed ranks",
+        f"with a rank missing, only one that waits {of_one(thresholds.RANK_WAITS_LITTLE)} of a step or less",
     ),
     _figure(
         "cost",

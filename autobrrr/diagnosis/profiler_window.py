@@ -10,18 +10,22 @@ from __future__ import annotations
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.figures import duration, median, of_one, positive
 from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.own_code import DISPATCH_NS, own_code_at_least
 from autobrrr.diagnosis.reading import Reading, abstention
 from autobrrr.diagnosis.shares import step_parts
 from autobrrr.records import ProfilerWindow, Regime
 
 NAME = "profiler_window"
 UNIT = "share of step"
-DISPATCH_NS = 10_000  # of one operator under the profiler, an upper bound
 FULL = 1 - thresholds.EXCLUDED_AT  # inside operators: nothing between them can be the bottleneck
 
 
 def profiler_window(measured: Measurements) -> Reading:
-    """Speaks for overhead where half of the step lies between operators, outside loader and host code."""
+    """Speaks for overhead where half of the step lies between operators, outside loader and host code.
+
+    Where host code can't be told from forward by its phase (compiled jobs), it speaks for host where
+    half of the step lies between operators and in the user's own code at once.
+    """
     window = measured.profile
     if window is None:
         return abstention(NAME, UNIT, "no steps were profiled (--window, or key w)")
@@ -37,6 +41,8 @@ def profiler_window(measured: Measurements) -> Reading:
     says: Regime | None = None
     if host is not None and overhead >= thresholds.NAMED_AT:
         says = "overhead"
+    elif host is None and (own_code_at_least(measured) or 0.0) >= thresholds.NAMED_AT:
+        says = "host"
     return Reading(
         signal=NAME,
         value=overhead,

@@ -12,7 +12,7 @@ from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.oversubscription import is_oversubscribed
 from autobrrr.diagnosis.reading import Reading
 from autobrrr.diagnosis.roofs import Roofs, roofs
-from autobrrr.diagnosis.sampled_frames import busiest_in_loader, busiest_own_code
+from autobrrr.diagnosis.sampled_frames import busiest_in_collective, busiest_in_loader, busiest_own_code
 from autobrrr.diagnosis.shares import StepParts, step_parts
 from autobrrr.records import Regime, Shares
 
@@ -23,7 +23,7 @@ def named_reason(
     """Why the regime is named, in one sentence; raises KeyError for a regime without a sentence."""
     parts = step_parts(measured)
     share = getattr(shares, regime) or 0.0
-    lead = f"{regime}: {of_one(share)} of {each_step(measured, parts)}"
+    lead = f"{of_one(share)} of {each_step(measured, parts)}"
     if regime == "overhead" and is_oversubscribed(measured):
         return f"{lead} is dispatch and kernels that wait for threads; {readings['oversubscription'].note}"
     if regime == "overhead":
@@ -32,11 +32,15 @@ def named_reason(
         return f"{lead} waits for the next batch{_loader(measured, readings)}"
     if regime == "host":
         place = busiest_own_code(measured.frames)
+        if readings["host_time"].abstained:
+            lead = f"at least {lead}"
         return f"{lead} is code between the phases without an operator{f', most at {place}' if place else ''}"
     if regime == "communication":
         ranks = measured.facts.world_size if measured.facts is not None else None
         among = f" of {ranks}" if ranks else ""
-        return f"{lead} waits for other ranks{among}; {readings['collective_wait'].note}"
+        place = busiest_in_collective(measured.frames)
+        where = f", most at {place}" if place else ""
+        return f"{lead} waits for other ranks{among}; {readings['collective_wait'].note}{where}"
     if regime in ("memory", "compute", "underfilled"):
         return f"{lead} is {_kernels(regime, measured, readings)}"
     raise KeyError(regime)

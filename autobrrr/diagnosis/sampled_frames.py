@@ -41,8 +41,8 @@ def frames_reading(
 
 
 def in_own_code(place: FrameCount) -> bool:
-    """Whether the place lies in the user's code between the phases."""
-    return place.phase == "other" and not place.in_loader
+    """Whether the place lies in the user's code between the phases, and waits for no other rank."""
+    return place.phase == "other" and not place.in_loader and not place.in_collective
 
 
 def busiest(places: list[FrameCount]) -> str:
@@ -54,6 +54,14 @@ def busiest_own_code(frames: FrameSamples | None) -> str | None:
     """Where the user's own code stands most often."""
     places = [
         place for place in (frames.places if frames else []) if in_own_code(place) and place.samples > 0
+    ]
+    return busiest(places) if places else None
+
+
+def busiest_in_collective(frames: FrameSamples | None) -> str | None:
+    """Where the user's code calls a collective, and stands there most often."""
+    places = [
+        place for place in (frames.places if frames else []) if place.in_collective and place.samples > 0
     ]
     return busiest(places) if places else None
 

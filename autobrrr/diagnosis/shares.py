@@ -13,10 +13,11 @@ from dataclasses import dataclass
 import msgspec
 
 from autobrrr.diagnosis import thresholds
-from autobrrr.diagnosis.collective_wait import exposed_share
+from autobrrr.diagnosis.collective_wait import exposed_by_phase, exposed_share
 from autobrrr.diagnosis.figures import positive, unit_share
 from autobrrr.diagnosis.kernel_work import KernelWork, kernel_work
 from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.own_code import own_code_at_least
 from autobrrr.diagnosis.roofs import Roofs, by_regime, roofs
 from autobrrr.records import Phases, Shares
 
@@ -64,11 +65,14 @@ def step_shares(measured: Measurements) -> Shares:
         return Shares()
     found: dict[str, float] = {}
     if "data_wait" in parts.phase:
-        found["input"] = parts.phase["data_wait"] + parts.phase.get("host_to_device", 0.0)
+        loading = parts.phase["data_wait"] - exposed_by_phase(measured).get("data_wait", 0.0)
+        found["input"] = max(0.0, loading) + parts.phase.get("host_to_device", 0.0)
     waits = exposed_share(measured)
     if waits is not None:
         found["communication"] = waits
     overhead, host = overhead_share(measured, parts), host_share(measured, parts)
+    if host is None and "forward" not in parts.phase:
+        host = own_code_at_least(measured)
     if overhead is not None:
         found["overhead"] = overhead
     if host is not None:
@@ -90,17 +94,18 @@ def overhead_share(measured: Measurements, parts: StepParts) -> float | None:
     known = [share for share in idle if share is not None]
     if len(known) < len(MODEL_PHASES):
         return None  # what was not measured lies in `other`, and can't be told from the user's code
-    # Waiting for other ranks lies in the backward, and no operator runs meanwhile.
-    waits = exposed_share(measured) or 0.0
+    # No operator runs while the thread waits for other ranks.
+    waits = sum(exposed_by_phase(measured).get(name, 0.0) for name in MODEL_PHASES)
     return unit_share(max(0.0, sum(known) + _dispatch_outside(measured, parts) - waits))
 
 
 def host_share(measured: Measurements, parts: StepParts) -> float | None:
-    """Time outside loading, forward, backward and optimizer in which no operator runs."""
+    """Time outside loading, forward, backward and optimizer in which no operator or collective runs."""
     idle = parts.idle("other")
     if idle is None or not all(name in parts.phase for name in MODEL_PHASES):
         return None
-    return max(0.0, idle - _dispatch_outside(measured, parts))
+    waits = exposed_by_phase(measured).get("other", 0.0)
+    return max(0.0, idle - _dispatch_outside(measured, parts) - waits)
 
 
 def measured_shares(shares: Shares) -> dict[str, float]:

@@ -12,6 +12,9 @@ LEAD = 0.15  # what a regime must be ahead of the next one
 OVERHEAD_TIMES = 1.75  # the next one, for overhead: it is what estimated costs of dispatch leave of kernels
 
 COLLECTIVE_STEPS = 4  # in which collectives were timed
+RANK_LEAD = 0.10  # of the step: the slowest rank waits so much less than any other,
+RANK_ERRORS = 3.0  # ... and so many standard errors less
+RANK_WAITS_LITTLE = 0.10  # of the step, for it to be the slowest of ranks of which not all were timed
 
 BUSY_AT = 0.10  # training thread runnable but not running: confidence low, shares less the delay
 OWN_DELAY_SAMPLES = 5  # looks at the machine that make the delay of the job's own making firm

@@ -78,7 +78,7 @@ def _foreign(case: Case) -> Undecided | None:
     command = f"autobrrr diagnose {pid} --window"
     if case.measured.outside:  # a further attach would join this very session
         command = f"autobrrr detach {pid} && autobrrr diagnose {pid}"
-    return "unknown", f"unknown: {why}", command
+    return "unknown", why, command
 
 
 def _busy(case: Case) -> Undecided | None:
@@ -86,7 +86,7 @@ def _busy(case: Case) -> Undecided | None:
         return None
     return (
         "unknown",
-        f"unknown: machine busy, verdict withheld: {case.readings['busy_machine'].note.split(': ', 1)[1]}",
+        f"machine busy, verdict withheld: {case.readings['busy_machine'].note.split(': ', 1)[1]}",
         _again(case),
     )
 
@@ -109,7 +109,7 @@ def _contradiction(case: Case) -> Undecided | None:
         if speaker.says == regime and deniers:
             return (
                 "mixed",
-                f"mixed: {first} says {regime} ({speaker.note}), "
+                f"{first} says {regime} ({speaker.note}), "
                 f"{deniers[0].signal} excludes it ({deniers[0].note})",
                 _again(case),
             )
@@ -123,7 +123,7 @@ def _crowded(case: Case) -> Undecided | None:
         return None
     return (
         "unknown",
-        f"unknown: {reading.note}, so that work in kernels can't be told from waiting",
+        f"{reading.note}, so that work in kernels can't be told from waiting",
         f"autobrrr tune {case.measured.pid} --only threads.intra_op --for 2m",
     )
 
@@ -143,7 +143,7 @@ def _full_kernels(case: Case) -> Undecided | None:
     if not kernel_time.abstained and kernel_time.says is None and case.leader in kinds:
         return (
             "mixed",
-            f"mixed: no kind of kernel leads clearly in {case.step}: {listed}",
+            f"no kind of kernel leads clearly in {case.step}: {listed}",
             f"autobrrr tune {case.measured.pid} --for 2m",
         )
     reason = f"not overhead: kernels work {of_one(min(1.0, total))} of {case.step} ({listed})"
@@ -155,7 +155,7 @@ def _full_kernels(case: Case) -> Undecided | None:
         )
     else:
         reason += f"; but no second signal confirms {case.leader}{_unconfirmed(case)}"
-    return "unknown", f"unknown: {reason}", f"autobrrr tune {case.measured.pid} --for 2m"
+    return "unknown", reason, f"autobrrr tune {case.measured.pid} --for 2m"
 
 
 def _unconfirmed(case: Case) -> str:
@@ -176,7 +176,7 @@ def _unsupported(case: Case) -> Undecided | None:
     if not rows:
         return (
             "unknown",
-            f"unknown: {lead}{_not_overhead(case)}, but one signal is not enough to name it {leader}",
+            f"{lead}{_not_overhead(case)}, but one signal is not enough to name it {leader}",
             f"autobrrr tune {case.measured.pid} --for 2m",
         )
     speaking = [reading.signal for reading in supported(case.readings, rows[0].regime)]
@@ -185,12 +185,12 @@ def _unsupported(case: Case) -> Undecided | None:
     missing = others if first.signal in speaking else [first]
     probe = case.readings["batch_probe"]
     if leader == "overhead" and probe in missing and not probe.abstained:
-        reason = f"mixed: {lead} by {rows[0].first}, but only {probe.note}, which does not confirm it"
+        reason = f"{lead} by {rows[0].first}, but only {probe.note}, which does not confirm it"
         return "mixed", reason, _again(case)
     why = "; ".join(f"{reading.signal}: {reading.note}" for reading in missing)
     return (
         "unknown",
-        f"unknown: {lead}, but no second signal confirms {leader} ({why})",
+        f"{lead}, but no second signal confirms {leader} ({why})",
         _missing(case, missing),
     )
 
@@ -206,7 +206,7 @@ def _mixture(case: Case) -> Undecided | None:
     listed = ", ".join(f"{of_one(share)} {WORDS.get(name, name)}" for share, name in ranked)
     return (
         "mixed",
-        f"mixed: no single part leads in {case.step}: {listed}",
+        f"no single part leads in {case.step}: {listed}",
         f"autobrrr tune {case.measured.pid} --for 2m",
     )
 
@@ -217,17 +217,19 @@ def _not_traceable(case: Case) -> Undecided | None:
         measured.anatomy and measured.anatomy.compiled
     )
     if compiled:
+        window = case.readings["profiler_window"]
+        seen = "" if window.abstained else f"; {window.note}"
+        pid = measured.pid
         return (
             "unknown",
-            "unknown: the job runs compiled code, where tracing steps, or timing forward and the optimizer "
-            f"apart, would make it compile anew{_waits(case)}",
-            f"autobrrr diagnose {measured.pid} --window",
+            "the job runs compiled code, where tracing steps, or timing forward and the optimizer "
+            f"apart, would make it compile anew{_waits(case)}{seen}",
+            f"autobrrr tune {pid} --for 2m" if seen else f"autobrrr diagnose {pid} --window",
         )
     if measured.readonly:
         return (
             "unknown",
-            "unknown: a read-only session traces no step, so overhead and kernels are not told apart"
-            f"{_waits(case)}",
+            f"a read-only session traces no step, so overhead and kernels are not told apart{_waits(case)}",
             f"autobrrr diagnose {measured.pid}",
         )
     return None
@@ -238,14 +240,14 @@ def _guard(case: Case) -> Undecided | None:
     if traced is None:
         return None
     note = case.readings["traced_steps"].note.removeprefix("abstained: ")
-    return "unknown", f"unknown: the traced steps can't carry a verdict: {note}{_waits(case)}", _again(case)
+    return "unknown", f"the traced steps can't carry a verdict: {note}{_waits(case)}", _again(case)
 
 
 def _measuring(case: Case) -> Undecided:
     steps = len(case.measured.step_ns)
     if steps == 0:
-        return "unknown", "unknown: no step has been measured yet", _again(case)
-    return "unknown", f"unknown: still measuring, {steps} steps so far{_waits(case)}", _again(case)
+        return "unknown", "no step has been measured yet", _again(case)
+    return "unknown", f"still measuring, {steps} steps so far{_waits(case)}", _again(case)
 
 
 GROUNDS: tuple[Ground, ...] = (

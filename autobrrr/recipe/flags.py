@@ -29,11 +29,13 @@ def with_flags(command: Sequence[str], flags: Mapping[str, object]) -> list[str]
     """The command with each flag's value replaced where the flag stands, else appended.
 
     Only what follows the script is looked at: a launcher may know a flag of the same name. True is the flag
-    alone; False and None take it away.
+    alone; False and None take it away. A new flag is written as the command writes its own: some scripts read
+    `--flag=value` only.
     """
     words = list(command)
     script = script_of(words)
     first = 0 if script is None else words.index(script) + 1
+    joins = _joins_values(words[first:])
     for flag, value in flags.items():
         at = next(
             (i for i in range(first, len(words)) if words[i] == flag or words[i].startswith(f"{flag}=")), None
@@ -41,7 +43,8 @@ def with_flags(command: Sequence[str], flags: Mapping[str, object]) -> list[str]
         alone = isinstance(value, bool) or value is None
         if at is None:
             if value is not None and value is not False:
-                words += [flag] if alone else [flag, str(value)]
+                joined = joins and flag.startswith("--")
+                words += [flag] if alone else [f"{flag}={value}"] if joined else [flag, str(value)]
         elif value is None or value is False:
             del words[at]
         elif not alone and words[at] == flag:
@@ -49,6 +52,13 @@ def with_flags(command: Sequence[str], flags: Mapping[str, object]) -> list[str]
         elif not alone:
             words[at] = f"{flag}={value}"
     return words
+
+
+def _joins_values(words: Sequence[str]) -> bool:
+    """Every long flag that has a value is written `--flag=value`, and there is one."""
+    long = [i for i, word in enumerate(words) if word.startswith("--")]
+    apart = any("=" not in words[i] and i + 1 < len(words) and not words[i + 1].startswith("-") for i in long)
+    return not apart and any("=" in words[i] for i in long)
 
 
 def unknown_flags(script: str | None, flags: Iterable[str]) -> list[str]:
@@ -59,11 +69,8 @@ def unknown_flags(script: str | None, flags: Iterable[str]) -> list[str]:
 
 def known_flags(script: Path) -> set[str] | None:
     """Every flag that a script adds to its argparse parser; None where it can't be told from its text."""
-    try:
-        if script.stat().st_size > MOST_BYTES:
-            return None
-        tree = ast.parse(script.read_bytes())
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+    tree = syntax_of(script)
+    if tree is None:
         return None
     found: set[str] = set()
     parses = False
@@ -84,6 +91,14 @@ def known_flags(script: Path) -> set[str] | None:
                 return None
             found |= {str(each.value) for each in node.args if isinstance(each, ast.Constant)}
     return found if parses and found else None
+
+
+def syntax_of(script: Path) -> ast.Module | None:
+    """The parsed text of a script; None where it can't be read."""
+    try:
+        return None if script.stat().st_size > MOST_BYTES else ast.parse(script.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
 
 
 def _is_known(flag: str, known: set[str]) -> bool:

@@ -33,6 +33,7 @@ from autobrrr.records.base import (
     to_json,
 )
 from autobrrr.records.machine import Check, JobLine
+from autobrrr.records.ranks import RankLine, RankTimes, SlowestRank
 from autobrrr.records.session import (
     Attach,
     BatchPoint,
@@ -76,6 +77,8 @@ __all__ = [
     "OpWork",
     "Phases",
     "ProfilerWindow",
+    "RankLine",
+    "RankTimes",
     "Reach",
     "Record",
     "Regime",
@@ -86,6 +89,7 @@ __all__ = [
     "Shares",
     "SizePoint",
     "SizeSweep",
+    "SlowestRank",
     "StepStats",
     "TracedSteps",
     "Trial",

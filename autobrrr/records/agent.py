@@ -98,13 +98,20 @@ class TracedSteps(Record, frozen=True, kw_only=True):
 
 
 class CollectiveWaits(Record, frozen=True, kw_only=True):
-    """Plain steps of a DistributedDataParallel job by two clocks (event `collectives`). CPU only."""
+    """Plain steps of a job of several ranks by clocks of two kinds (event `collectives`). CPU only.
+
+    Exposed are the collectives of DistributedDataParallel beyond the backward that hides them, by its own
+    clock, and those that the loop calls by itself, by a clock around the call and the wait for its result.
+    """
 
     status: Literal["ok", "abstained"]
     why: str | None = None
     step_ns: list[int] = []
-    exposed_ns: list[int] = []  # collectives beyond the backward that hides them, by DDP's clock
-    blocked_ns: list[int] = []  # the thread neither ran nor waited for a CPU, by the scheduler's
+    exposed_ns: list[int] = []
+    blocked_ns: list[int] = []  # the thread neither ran nor waited for a CPU, by the scheduler's clock
+    calls: float | None = None  # that the loop makes by itself; mean per step
+    called_ns: list[int] = []  # of the exposed, those of the loop's own calls
+    called_by_phase_ns: dict[str, float] = {}  # the same by phase; mean per step
 
 
 class ShadowPoint(Record, frozen=True, kw_only=True):
@@ -157,6 +164,7 @@ class FrameCount(Record, frozen=True, kw_only=True):
     phase: Literal["data_wait", "forward", "backward", "optimizer", "other"]
     in_loader: bool
     samples: int
+    in_collective: bool = False
 
 
 class CodeSite(Record, frozen=True, kw_only=True):

@@ -26,3 +26,5 @@ class JobLine(Record, frozen=True, kw_only=True):
     attached: bool
     attachable: bool
     why: str | None
+    job: str | None = None  # the same for all ranks of one job
+    slowest: bool | None = None  # the other ranks wait for it; None: not measured

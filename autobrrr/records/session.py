@@ -6,6 +6,7 @@ from typing import Literal
 
 from autobrrr.records.agent import Anatomy, BatchMemory, JobFacts, ProfilerWindow
 from autobrrr.records.base import SCHEMA, AttachMethod, Confidence, Record, Regime
+from autobrrr.records.ranks import RankLine, RankTimes, SlowestRank
 from autobrrr.records.verdict import Advice, Evidence, Shares
 
 
@@ -140,4 +141,7 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     levers: list[str] = []  # remedies that are on
     window: ProfilerWindow | None = None  # the last one
     sweep: SizeSweep | None = None  # the last one
+    collectives: RankTimes | None = None  # of this rank
+    ranks: list[RankLine] | None = None  # those of the job that have a session
+    slowest: SlowestRank | None = None  # of them; None: not measured
     final: bool | None = None

@@ -37,7 +37,7 @@ class Tuning(Record, frozen=True, kw_only=True):
     """`tune --json`."""
 
     schema: int = SCHEMA
-    objective: Literal["step_ns", "samples_per_s"]
+    objective: Literal["step_ns", "samples_per_s", "tokens_per_s"]
     baseline: float | None
     best: float | None
     speedup: float

@@ -17,22 +17,24 @@ from pathlib import Path
 from autobrrr.recipe import Recipe
 from autobrrr.records import JobFacts, Trial, TuneProgress, Tuning
 from autobrrr.relaunch import running, trials
+from autobrrr.relaunch.coming_up import settle_in_turn
 from autobrrr.relaunch.duel import Duel, Rule, duel, joint
 from autobrrr.relaunch.endings import Ending
-from autobrrr.relaunch.findings import Baseline, Ledger
+from autobrrr.relaunch.findings import Baseline, Ledger, judged
 from autobrrr.relaunch.memory import MemoryModel
 from autobrrr.relaunch.need import Bytes, Free, available_bytes
 from autobrrr.relaunch.refusals import Unmeasurable, refuse_crowding
 from autobrrr.relaunch.running import Running
 from autobrrr.relaunch.search import Result, Search
-from autobrrr.relaunch.space import Point, Space, agreed_ratio
+from autobrrr.relaunch.space import Point, Space
+from autobrrr.relaunch.yardstick import Counting
 from autobrrr.tuner.interval import Interval
 from autobrrr.tuner.stop import percent
 
 BUDGET_NS = 600_000_000_000
 SEARCH_SHARE = 0.7  # of the budget; the rest belongs to ablation and confirmation
 CANDIDATE = Rule(budget_ns=3_000_000_000, half=0.02)
-CLOSING = Rule(budget_ns=4_000_000_000, half=0.01)
+CLOSING = Rule(budget_ns=3_000_000_000, half=0.017)  # of one start: all of them together come to 0.01
 CLOSING_STARTS = 3
 WORTHWHILE = 0.01
 WAIT_S = 1.0  # until other workers are looked at again
@@ -69,14 +71,16 @@ class Course:
     _samples: int | None = None
     _facts: JobFacts | None = None
     _reserved: int | None = None
-    _free_before: int | None = None
     _began_ns: int = field(default_factory=time.perf_counter_ns)
     _notes: list[str] = field(default_factory=list)
     _heard: set[Point] = field(default_factory=set)
+    _tokens: float | None = None
+    _counting: Counting = field(init=False)
     _free: Free = field(init=False)
     _memory: MemoryModel = field(init=False)
 
     def __post_init__(self) -> None:
+        self._counting = Counting(self.space)
         self._free = Free(environment=self.stable.environment)
         self._memory = MemoryModel(self.space, self._free.now)
         self.search.too_large = lambda point: self._memory.problem(point) is not None
@@ -110,7 +114,6 @@ class Course:
         if base is None or base.ending is not None:
             self._close_base()
             self._say("trial", "starting the command as it is given")
-            self._free_before = available_bytes()
             base = self._base = self.stable.start(self.space.base)
         if not base.paused:
             self._warm(base, "the command as given")
@@ -119,12 +122,15 @@ class Course:
             self.stable.learn(base)
             first, self._facts = self._facts is None, base.witnesses.facts
             self._free.facts = self._facts
-            self._samples = base.samples
+            self._samples, self._tokens = base.samples, base.tokens
+            self._counting.look(base)
+            self._counting.attend(base)
             self._reserved = base.steps.reserved_bytes
             base.pause()
             if first:  # later a candidate may be there too
-                refuse_crowding(self._free_before, available_bytes())
-                self._memory.learn(self.space.base, base.taken())
+                taken = base.taken()
+                refuse_crowding(taken.memory, available_bytes())
+                self._memory.learn(self.space.base, taken)
         return base
 
     def _close_base(self) -> None:
@@ -136,7 +142,17 @@ class Course:
         def look() -> None:
             self._say(stage, f"{what}: {trial.steps.count} steps, waiting for step times to settle")
 
-        return trial.warm_up(look)
+        settled = trial.warm_up(look)
+        self._counting.attend(trial)
+        return settled
+
+    def _warm_both(self, base: Running, candidate: Running, what: str, stage: str) -> bool:
+        """Two that were just started, until both stand there settled."""
+        return settle_in_turn(
+            (base, candidate),
+            lambda trial: self._warm(trial, what, stage),
+            lambda: self._say(stage, f"{what}: both come up"),
+        )
 
     def _search(self) -> None:
         while self._spent_ns() < SEARCH_SHARE * self.budget_ns:
@@ -151,11 +167,12 @@ class Course:
                 continue
             began = time.perf_counter_ns()
             best = self.search.best
-            rule = CANDIDATE if best is None else replace(CANDIDATE, beaten=best.sure)
+            surely = 0.0 if best is None else max(0.0, best.sure or 0.0)  # the command as given is one too
+            rule = replace(CANDIDATE, beaten=surely)
             expected = self._memory.predicted(point).telling
             met, ending, taken = self._meet(point, rule)
             result = replace(
-                self._judged(point, met, ending),
+                judged(point, met, ending, self._reserved),
                 memory_bytes=taken.telling,
                 predicted_memory_bytes=expected,
             )
@@ -204,38 +221,12 @@ class Course:
             base,
             candidate,
             rule,
-            samples_ratio=lambda: self._samples_ratio(base, candidate, self.space.base, point),
+            yardstick=self._counting.yardstick(base, candidate, self.space.base, point),
             on_pair=on_pair,
         )
         self._base_ns = found.base_ns or self._base_ns
-        self._samples = base.samples or self._samples
+        self._samples, self._tokens = base.samples or self._samples, base.tokens or self._tokens
         return found
-
-    def _samples_ratio(self, base: Running, candidate: Running, its_point: Point, point: Point) -> float:
-        """Samples of a step against another trial's: as flags say and agents saw; the smaller gain counts."""
-        seen = candidate.samples / base.samples if candidate.samples and base.samples else None
-        told = self.space.told_ratio(point, its_point)
-        counted = agreed_ratio(told, seen)
-        if told not in (None, 1.0) and seen is not None and abs(math.log(seen / told)) > WORTHWHILE:
-            self._notes.append(
-                f"steps hold {seen:.3g} times the samples where flags say {told:.3g}: the smaller gain counts"
-            )
-        return counted
-
-    def _judged(self, point: Point, met: Duel | None, ending: Ending | None) -> Result:
-        if met is not None and met.interval is not None:
-            why = percent(met.interval) + (", no better than the best so far" if met.pruned else "")
-            return Result(
-                point=point, value=met.interval.mean, kind="measured", why=why, low=met.interval.low
-            )
-        if ending is None:
-            return Result(point=point, value=None, kind="too_short", why="too few steps to measure")
-        if ending.kind == "oom" and self._reserved:
-            held = f"{self._reserved / (1 << 30):.1f} GiB of the GPU"
-            ending = replace(ending, why=f"{ending.why} (the baseline, which stands by, holds {held})")
-        last = f"; last line: {ending.lines[-1].strip()}" if ending.lines else ""
-        why = ending.why if not last or ending.lines[-1].strip() in ending.why else ending.why + last
-        return Result(point=point, value=None, kind=ending.kind, why=why)
 
     def _winner(self) -> Point | None:
         best = self.search.best
@@ -249,20 +240,15 @@ class Course:
             if len(self.space.changed(winner)) < 2:
                 return winner
             peeled = tuple(self.space.base[j] if j == i else level for j, level in enumerate(winner))
-            if self.space.problem(peeled) is not None:
+            if self.space.problem(peeled) is not None or self._outruns(winner, peeled):
                 continue
             label = self.space.parameters[i].label(winner[i])
             self._say("ablation", f"does {label} help?")
             whole, part = self.stable.start(winner), None
             try:
                 part = self.stable.start(peeled)
-                if not (
-                    self._warm(whole, "the winner", "ablation")
-                    and self._warm(part, f"without {label}", "ablation")
-                ):
+                if not self._warm_both(whole, part, f"does {label} help?", "ablation"):
                     continue
-                whole.pause()
-                part.pause()
                 found = self._apart(part, whole, peeled, winner)
                 if found.interval is not None and found.interval.low <= 0:
                     self._notes.append(f"{label} was left out: {percent(found.interval)} by itself")
@@ -273,10 +259,17 @@ class Course:
                     part.close()
         return winner
 
+    def _outruns(self, point: Point, other: Point) -> bool:
+        """Whether the search has shown already that one point is faster than another."""
+        found = {each.point: each for each in self.search.results if each.value is not None}
+        one, its = found.get(point), found.get(other)
+        if one is None or its is None or one.low is None or its.low is None or one.origin != its.origin:
+            return False
+        return one.low > 2 * (its.value or 0.0) - its.low
+
     def _apart(self, part: Running, whole: Running, peeled: Point, winner: Point) -> Duel:
-        return duel(
-            part, whole, CANDIDATE, samples_ratio=lambda: self._samples_ratio(part, whole, peeled, winner)
-        )
+        yardstick = self._counting.yardstick(part, whole, peeled, winner)
+        return duel(part, whole, CANDIDATE, yardstick=yardstick)
 
     def _confirm(self, winner: Point) -> Interval | None:
         """Fresh starts of both, side by side; None where they could not be measured."""
@@ -288,11 +281,8 @@ class Course:
             last = i == CLOSING_STARTS - 1
             try:
                 candidate = self.stable.start(winner)
-                warm = self._warm(base, "the command as given", "final")
-                base.pause()
-                if not warm or not self._warm(candidate, self.space.label(winner), "final"):
+                if not self._warm_both(base, candidate, f"start {i + 1}", "final"):
                     continue
-                candidate.pause()
                 found = self._fight(base, candidate, winner, CLOSING, f"start {i + 1}", stage="final")
                 if found.values:
                     starts.append(found.values)
@@ -339,13 +329,15 @@ class Course:
         measured = Baseline(
             step_ns=self._base_ns,
             samples=self._samples or self.space.samples(self.space.base),
+            tokens=self._tokens if self._counting.tokens else None,
             facts=self._facts,
             machine=self.stable.machine(self._facts),
             script=self.stable.script_name,
         )
         if not proven:
             winner = found = None
-        return self._ledger.conclude(self.space, measured, winner, found, self._notes)
+        notes = [*self._notes, *self._counting.notes]
+        return self._ledger.conclude(self.space, measured, winner, found, notes)
 
     def _spent_ns(self) -> int:
         return time.perf_counter_ns() - self._began_ns

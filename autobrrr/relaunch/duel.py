@@ -16,8 +16,9 @@ import numpy as np
 from scipy import stats
 
 from autobrrr.relaunch.running import Running
-from autobrrr.relaunch.steps import Durations
-from autobrrr.tuner.blocks import log_speed_ratio, pair_orders
+from autobrrr.relaunch.steps import Block
+from autobrrr.relaunch.yardstick import Yardstick, by_steps
+from autobrrr.tuner.blocks import pair_orders
 from autobrrr.tuner.interval import Interval, mean_interval
 
 BLOCK_NS = 120_000_000
@@ -65,18 +66,13 @@ def duel(
     candidate: Running,
     rule: Rule,
     *,
-    samples_ratio: Callable[[], float] = lambda: 1.0,
+    yardstick: Yardstick = by_steps,
     seed: int = 0,
     on_pair: Callable[[Interval | None, int], None] = lambda interval, pairs: None,
 ) -> Duel:
-    """Run blocks until the rule is met or one of the two ends; both stand still afterwards.
-
-    Args:
-        samples_ratio: Samples of a step of the candidate over those of the baseline; asked after each pair.
-    """
+    """Run blocks until the rule is met or one of the two ends; both stand still afterwards."""
+    pairs: list[tuple[Block, Block]] = []
     values: list[float] = []
-    base_steps: list[Durations] = []
-    steps = 0
     pruned = False
     interval: Interval | None = None
     began = time.perf_counter_ns()
@@ -85,12 +81,10 @@ def duel(
         found = {side: block(base if side == "A" else candidate) for side in order}
         if found["A"] is None or found["B"] is None:
             break
-        ratio = log_speed_ratio(found["A"], found["B"], rare=False)
-        if ratio is not None:
-            values.append(ratio + math.log(samples_ratio()))
-            base_steps.append(found["A"])
-            steps += len(found["A"]) + len(found["B"])
-            interval = mean_interval(values, ALPHA)
+        pairs.append((found["A"], found["B"]))
+        more = yardstick(pairs)
+        if len(more) > len(values):
+            values, interval = more, mean_interval(more, ALPHA)
             on_pair(interval, len(values))
         spent = time.perf_counter_ns() - began
         if len(values) >= FEWEST_PAIRS and interval is not None:
@@ -102,11 +96,12 @@ def duel(
         enough = max(3 * rule.budget_ns, longest_ns) * (1 if interval is not None else MORE_PATIENCE)
         if spent > rule.budget_ns and (sure or spent > enough):
             break
+    base_steps = [each.steps for each, _ in pairs]
     return Duel(
         values=tuple(values),
         interval=interval,
-        steps=steps,
-        base_ns=float(np.concatenate(base_steps).mean()) if base_steps else None,
+        steps=sum(len(each.steps) for pair in pairs for each in pair),
+        base_ns=float(np.concatenate(base_steps).mean()) if values else None,
         pruned=pruned,
     )
 
@@ -116,7 +111,7 @@ def is_telling(interval: Interval) -> bool:
     return (interval.high - interval.low) / 2 <= max(VAGUE, abs(interval.mean) / 2)
 
 
-def block(trial: Running) -> Durations | None:
+def block(trial: Running) -> Block | None:
     """Let a trial run for one block; None where it ended meanwhile."""
     typical = typical_ns(trial)
     wanted, settle = plan(trial)
@@ -130,7 +125,7 @@ def block(trial: Running) -> Durations | None:
         now = time.perf_counter_ns()
         if len(done) >= needed or (now > deadline and len(done) > settle):
             trial.pause()
-            return trial.steps.between(resumed_ns)[settle:]
+            return trial.steps.block(resumed_ns, settle)
         trial.witnesses.flush()
         time.sleep(max(LOOK_S, min(typical / 1e9, 0.05)))
     return None

@@ -16,32 +16,64 @@ import msgspec
 from autobrrr.recipe import Match, Measured, Recipe
 from autobrrr.records import JobFacts, Reverted, Trial, Tuning
 from autobrrr.relaunch.duel import Duel
+from autobrrr.relaunch.endings import Ending
 from autobrrr.relaunch.search import Result
 from autobrrr.relaunch.space import Point, Space
 from autobrrr.tuner.interval import Interval
+from autobrrr.tuner.stop import percent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """The command as given, as it was measured. `samples` of one step; None where they are not seen."""
+    """The command as given, as it was measured.
+
+    Attributes:
+        samples: Of one step; None where they are not seen.
+        tokens: Of one step, where they are what counts.
+    """
 
     step_ns: float | None
     samples: int | None
+    tokens: float | None
     facts: JobFacts | None
     machine: str
     script: str | None
 
     @property
-    def objective(self) -> Literal["step_ns", "samples_per_s"]:
-        return "samples_per_s" if self.samples and self.step_ns else "step_ns"
+    def objective(self) -> Literal["step_ns", "samples_per_s", "tokens_per_s"]:
+        if self.step_ns is None or not (self.tokens or self.samples):
+            return "step_ns"
+        return "tokens_per_s" if self.tokens else "samples_per_s"
 
     def figure(self, speedup: float = 1.0) -> float | None:
-        """Samples a second, or nanoseconds a step, at so many times the baseline's speed."""
+        """Tokens or samples a second, or nanoseconds a step, at so many times the baseline's speed."""
         if self.step_ns is None:
             return None
-        if self.samples:
-            return self.samples / (self.step_ns / 1e9) * speedup
+        if counted := self.tokens or self.samples:
+            return counted / (self.step_ns / 1e9) * speedup
         return self.step_ns / speedup
+
+
+def judged(point: Point, met: Duel | None, ending: Ending | None, reserved: int | None) -> Result:
+    """What a candidate's trial came to.
+
+    Args:
+        met: How it did against the baseline; None: it did not come to that.
+        ending: How it ended; None: it did not.
+        reserved: Bytes of the GPU that the baseline held meanwhile.
+    """
+    if met is not None and met.interval is not None:
+        beaten = met.pruned and met.interval.high > 0
+        why = percent(met.interval) + (", no better than the best so far" if beaten else "")
+        return Result(point=point, value=met.interval.mean, kind="measured", why=why, low=met.interval.low)
+    if ending is None:
+        return Result(point=point, value=None, kind="too_short", why="too few steps to measure")
+    if ending.kind == "oom" and reserved:
+        held = f"{reserved / (1 << 30):.1f} GiB of the GPU"
+        ending = replace(ending, why=f"{ending.why} (the baseline, which stands by, holds {held})")
+    last = f"; last line: {ending.lines[-1].strip()}" if ending.lines else ""
+    why = ending.why if not last or ending.lines[-1].strip() in ending.why else ending.why + last
+    return Result(point=point, value=None, kind=ending.kind, why=why)
 
 
 @dataclass(slots=True)
@@ -91,7 +123,7 @@ class Ledger:
         proven = winner is not None and found is not None
         if winner is not None and proven and winner in self._entries:
             self._entries[winner] = msgspec.structs.replace(self._entries[winner], outcome="kept")
-        if winner is not None and (resized := space.resized(winner)):
+        if winner is not None and base.tokens is None and (resized := space.resized(winner)):
             says = "may change how long a sample is: samples are counted, not tokens"
             notes = [*notes, f"{', '.join(resized)} {says}"]
         speedup = 1.0 if found is None else found.factor
@@ -120,6 +152,8 @@ class Ledger:
 def _recipe(space: Space, base: Baseline, winner: Point, found: Interval) -> Recipe:
     low, high = found.speed()
     device = None if base.facts is None else "cuda" if base.facts.cuda else "cpu"
+    # A step may hold something else: then its time says nothing of the speed.
+    refilled = space.batch is not None or bool(space.resized(winner))
     return replace(
         space.recipe(winner),
         match=Match(script=base.script, device=device),
@@ -127,8 +161,7 @@ def _recipe(space: Space, base: Baseline, winner: Point, found: Interval) -> Rec
             speedup=found.factor,
             interval=(low, high),
             baseline_ns=base.step_ns,
-            # A step may hold another number of samples: then its time says nothing of the speed.
-            best_ns=None if base.step_ns is None or space.batch is not None else base.step_ns / found.factor,
+            best_ns=None if base.step_ns is None or refilled else base.step_ns / found.factor,
             measured_on=base.machine,
         ),
         numerics=space.cls(winner),

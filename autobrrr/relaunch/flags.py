@@ -1,7 +1,6 @@
 """The flags that a script declares to argparse, read from its text: names, defaults, kinds.
 
-In: a script's file. Out: what it declares; nothing where that can't be told from its own text. Nothing
-is run.
+In: a script's file. Out: what it declares, as far as its own text shows it. Nothing is run.
 """
 
 from __future__ import annotations
@@ -9,27 +8,34 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 from autobrrr.recipe.contents import Value
-from autobrrr.recipe.flags import known_flags, script_of
+from autobrrr.recipe.flags import known_flags, script_of, syntax_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
-    """One flag. `default` None: none, or not a constant."""
+    """One flag. `default` None: none, or not a constant; `spellings`: every name that it goes by."""
 
     default: Value | None = None
     switch: bool = False
+    spellings: tuple[str, ...] = ()
 
 
 def declared_flags(command: Sequence[str]) -> dict[str, Declared]:
-    """The long and short flags of the script that a command runs; empty where they can't be told."""
+    """The long and short flags that the text of a command's script shows.
+
+    Where that may not be all, since more modules or a file of settings have their say, defaults are left out.
+    """
     script = script_of(command)
-    if script is None or known_flags(Path(script)) is None:
+    tree = None if script is None else syntax_of(Path(script))
+    if script is None or tree is None:
         return {}
+    whole = known_flags(Path(script)) is not None
     found: dict[str, Declared] = {}
-    for node in ast.walk(ast.parse(Path(script).read_bytes())):
+    for node in ast.walk(tree):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
             continue
         if node.func.attr != "add_argument":
@@ -37,27 +43,42 @@ def declared_flags(command: Sequence[str]) -> dict[str, Declared]:
         keywords = {each.arg: each.value for each in node.keywords}
         action = _constant(keywords.get("action"))
         switch = action in ("store_true", "store_false")
-        default = _constant(keywords.get("default"))
-        for name in node.args:
-            flag = _constant(name)
-            if isinstance(flag, str) and flag.startswith("-"):
-                found[flag] = Declared(default=default, switch=switch)
+        default = _constant(keywords.get("default")) if whole else None
+        names = [str(name) for name in map(_constant, node.args) if str(name).startswith("-")]
+        found |= dict.fromkeys(names, Declared(default=default, switch=switch, spellings=tuple(names)))
     return found
 
 
 def given_value(command: Sequence[str], flag: str, declared: Mapping[str, Declared]) -> Value | None:
-    """The value that a flag has in a command, else its default; numbers as numbers."""
+    """The value that a flag has in a command, else its default; numbers as numbers.
+
+    As argparse reads it: by any of its spellings, a long one cut short where that is clear, a short one with
+    its value behind it; the last one counts.
+    """
+    known = declared.get(flag, Declared())
     words = list(command)
     script = script_of(words)
     after = words[words.index(script) + 1 :] if script is not None else words
-    for i, word in enumerate(after):
-        if word.startswith(f"{flag}="):
-            return _number(word.partition("=")[2])
-        if word == flag:
-            if flag in declared and declared[flag].switch:
-                return True
-            return _number(after[i + 1]) if i + 1 < len(after) else True
-    return declared[flag].default if flag in declared else None
+    found = known.default
+    for word, follower in zip_longest(after, after[1:]):
+        name, equals, value = word.partition("=")
+        if _spells(name, flag, known, declared):
+            if equals:
+                found = _number(value)
+            else:
+                found = True if known.switch or follower is None else _number(follower)
+        elif not known.switch and _spells(word[:2], flag, known, declared) and not word.startswith("--"):
+            found = _number(word[2:])
+    return found
+
+
+def _spells(word: str, flag: str, known: Declared, declared: Mapping[str, Declared]) -> bool:
+    if word == flag or word in known.spellings:
+        return True
+    if not word.startswith("--") or word in declared:
+        return False
+    meant = {declared[name].spellings for name in declared if name.startswith(word)}
+    return meant == {known.spellings} and bool(known.spellings)
 
 
 def _constant(node: ast.expr | None) -> Value | None:

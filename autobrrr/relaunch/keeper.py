@@ -65,6 +65,8 @@ class Keeper:
             command = self._next(None)
             if command is None:
                 self._end(ORPHAN_GRACE_S)
+                if order.get("temporary"):
+                    scratch.remove(str(order["temporary"]))
                 return
             if "stop" in command:
                 self._end(float(str(command["stop"])))
@@ -83,11 +85,10 @@ class Keeper:
         self, size_bytes: int, folder: str, place: str, limit_bytes: int, open_folders: list[str]
     ) -> walls.Upper:
         """Walls around a copy of the working folder."""
-        tree, temporary = f"{place}/tree", f"{place}/tmp"
+        tree = f"{place}/tree"
         try:
             chosen = scratch.plan(folder, limit_bytes, apart=os.path.dirname(place))
-            for each in (tree, temporary):
-                os.makedirs(each, mode=0o700)
+            os.makedirs(tree, mode=0o700)
             os.chmod(tree, os.stat(folder).st_mode & 0o7777)
             known = scratch.copy(chosen, tree)
         except scratch.TooLarge as problem:
@@ -99,7 +100,7 @@ class Keeper:
             folder=folder,
             tree=tree,
             read_only=chosen.read_only,
-            open_folders=[temporary, *open_folders],
+            open_folders=open_folders,
         )
         self._say({"copied": scratch.told(chosen)})
         return walls.Upper(covers=folder, written=tree, known=known)

@@ -9,13 +9,18 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """What is started: words, all variables, what its agents apply."""
+    """What is started: words, all variables, what its agents apply.
+
+    Attributes:
+        temporary: A folder that is made for its temporary files, and goes when it does; None: it has one.
+    """
 
     command: tuple[str, ...]
     environment: Mapping[str, str]
     folder: Path
     plan: Mapping[str, object] | None = None
     remedies: tuple[str, ...] = ()
+    temporary: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +37,7 @@ class Copy:
     """Walls around a copy of the working folder, where no overlay can be had.
 
     Attributes:
-        place: A folder that does not exist yet; the copy and temporary files lie there.
+        place: A folder that does not exist yet; the copy lies there.
         size_bytes: What may be written into shared memory.
     """
 
@@ -40,10 +45,6 @@ class Copy:
     limit_bytes: int
     size_bytes: int
     open_folders: tuple[str, ...] = ()
-
-    @property
-    def temporary(self) -> Path:
-        return self.place / "tmp"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,8 +56,9 @@ def proposed(
 ) -> list[Parameter]:
     """Parameters worth a search on this script and machine; may be none."""
     found: list[Parameter] = []
-    accumulates = any(ACCUMULATE.match(flag) for flag in declared)
-    long_flags = [flag for flag in declared if flag.startswith("--")]
+    given = [word.partition("=")[0] for word in command]  # a script may know flags without argparse
+    long_flags = [flag for flag in dict.fromkeys([*declared, *given]) if flag.startswith("--")]
+    accumulates = any(ACCUMULATE.match(flag) for flag in long_flags)
     batch = next((flag for flag in long_flags if BATCH.match(flag)), None)
     now = None if batch is None else given_value(command, batch, declared)
     if batch is not None and type(now) is int and (accumulates or "changes-training" in allowed):

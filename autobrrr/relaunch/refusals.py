@@ -31,18 +31,18 @@ class Unmeasurable(AutobrrrError):
         self.lines = ending.lines
 
 
-def refuse_crowding(free_before: int | None, free_now: int | None) -> None:
+def refuse_crowding(taken: int | None, free: int | None) -> None:
     """A candidate runs beside the baseline: both must fit into memory, else the kernel kills somebody.
+
+    Args:
+        taken: By the baseline itself: what others took meanwhile is no part of it.
 
     Raises:
         AutobrrrError: they don't.
     """
-    if free_before is None or free_now is None:
-        return
-    taken = free_before - free_now
-    if taken > 0 and free_now < ROOM * taken:
+    if taken is not None and free is not None and free < ROOM * taken:
         raise AutobrrrError(
             f"two copies of the command do not fit into memory: one takes {taken >> 20} MiB, "
-            f"{free_now >> 20} MiB are left",
+            f"{free >> 20} MiB are left",
             "make it smaller for the study, or tune the running job: autobrrr tune PID",
         )

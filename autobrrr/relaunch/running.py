@@ -87,6 +87,12 @@ class Running:
         return None if each is None else each * self.witnesses.world_size
 
     @property
+    def tokens(self) -> float | None:
+        """Mean tokens of one step over all ranks."""
+        each = self.steps.tokens
+        return None if each is None else each * self.witnesses.world_size
+
+    @property
     def start_ns(self) -> int | None:
         first = self.steps.first_end_ns
         return None if first is None else first - self.began_ns
@@ -127,7 +133,8 @@ class Running:
             on_look()
             if self.steps.count and first_seen_ns is None:
                 first_seen_ns = time.perf_counter_ns()
-            self.settled = is_settled(self.steps.recent)
+            known = not self.steps.hardly_seen and not self._awaits_remedy()
+            self.settled = known and is_settled(self.steps.recent)
             if self.settled or (
                 first_seen_ns is not None
                 and time.perf_counter_ns() - first_seen_ns > self.limits.settle_s * 1e9
@@ -200,8 +207,9 @@ class Running:
             self.keeper.stdout.close()
         self.prepared.remove()
         shutil.rmtree(self.folder, ignore_errors=True)
-        if self.scratch is not None:
-            scratch.remove(str(self.scratch))
+        for place in (self.scratch, self.launch.temporary):
+            if place is not None:
+                scratch.remove(str(place))
         for line in self._said:
             if "not_kept" in line:
                 self.kept.problem = str(line["not_kept"])
@@ -215,6 +223,12 @@ class Running:
     def _given_up(self, kind: str, why: str) -> Ending:
         return Ending(kind=kind, why=why, lines=self.lines)  # type: ignore[arg-type]
 
+    def _awaits_remedy(self) -> bool:
+        """One that has neither gone on nor been refused: what is measured now would be without it."""
+        self.told.news()
+        heard = {line.get("remedy") for line in self.told.remedies}
+        return not heard.issuperset(self.launch.remedies)
+
     def _refused_remedy(self) -> None:
         """A remedy that is to be measured must be on."""
         self.told.news()
@@ -222,6 +236,10 @@ class Running:
         if refused:
             first = refused[0]
             self.ending = self._given_up("not_applied", f"{first['remedy']}: {first.get('why')}")
+        elif self._awaits_remedy():
+            names = ", ".join(self.launch.remedies)
+            why = f"{names}: it did not come on within {self.limits.settle_s:.0f} s of steps"
+            self.ending = self._given_up("not_applied", why)
 
     def _send(self, command: Mapping[str, object]) -> None:
         with contextlib.suppress(OSError):
@@ -288,17 +306,18 @@ class Running:
                 self._tail.feed(data)
 
 
-def _fence(walls: Walls | Copy | None, folder: Path, working: Path) -> dict[str, object] | None:
+def _fence(walls: Walls | Copy | None, folder: Path, launch: Launch) -> dict[str, object] | None:
     """The walls as the keeper takes them."""
     if walls is None:
         return None
+    passages = [folder] if launch.temporary is None else [folder, launch.temporary]
     found: dict[str, object] = {
         "size_bytes": walls.size_bytes,
-        "open_folders": [str(folder), *walls.open_folders],
+        "open_folders": [*map(str, passages), *walls.open_folders],
     }
     if isinstance(walls, Copy):
         place = {"place": str(walls.place), "limit_bytes": walls.limit_bytes}
-        return {**found, **place, "folder": str(working.resolve())}
+        return {**found, **place, "folder": str(launch.folder.resolve())}
     return {**found, "folder": str(folder / "written"), "needed": list(walls.needed)}
 
 
@@ -325,6 +344,8 @@ def start(launch: Launch, folder: Path, limits: Limits, walls: Walls | Copy | No
     try:
         folder.mkdir(mode=0o700, parents=True)
         (folder / "written").mkdir(mode=0o700)
+        if launch.temporary is not None:
+            launch.temporary.mkdir(mode=0o700)
         prepared = preload.prepare(launch.plan, environment, folder)
         ours, its = socket.socketpair()
         with its:
@@ -357,7 +378,8 @@ def start(launch: Launch, folder: Path, limits: Limits, walls: Walls | Copy | No
         "command": list(launch.command),
         "environment": prepared.environment,
         "folder": str(launch.folder),
-        "walls": _fence(walls, folder, launch.folder),
+        "walls": _fence(walls, folder, launch),
+        "temporary": None if launch.temporary is None else str(launch.temporary),
     }
     running._send(order)
     running._reader = threading.Thread(target=running.read_output, daemon=True)

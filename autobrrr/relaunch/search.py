@@ -1,4 +1,4 @@
-"""Which point comes next: every one of a small space, else what Optuna's sampler proposes.
+"""Which point comes next: every one of a small space, else the one that promises most.
 
 In: a space, points to begin with, results. Out: points, until there is none that is worth a trial.
 Optuna holds the study through ask and tell, in memory or in a journal file, from which a study that was
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from autobrrr.relaunch.additive import expected, propose
 from autobrrr.relaunch.space import Point, Space
 
 if TYPE_CHECKING:
@@ -31,8 +32,6 @@ MOST_TRIALS = 40
 STARTUP_TRIALS = 5
 QUIET_TRIALS = 8  # without a gain, and a better one is not likely
 GAIN = 0.01
-PROPOSALS = 3  # a sampler that is sure proposes what it knows; then the best point's neighbours come
-OUT_OF_MEMORY = "out of memory"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +82,7 @@ class Search:
         usual = len(self._points) if self.exhaustive else min(MOST_TRIALS, share)
         self.most = min(trials or usual, len(self._points))
         self._draw = random.Random(seed)
-        self._sampler = _sampler(seed, self.exhaustive)
+        self._sampler = _sampler(seed)
         self._open: dict[Point, OptunaTrial] = {}
         self.too_large: Callable[[Point], bool] = lambda point: False
         self.results: list[Result] = []
@@ -107,15 +106,8 @@ class Search:
                 return self._enqueued(point)
         if self.exhaustive:
             return None
-        for _ in range(PROPOSALS):
-            trial = self._study.ask(distributions(self._space))
-            point = tuple(int(trial.params[each.name]) for each in self._space.parameters)
-            if point in self._points and point not in tried and not self._would_not_fit(point):
-                self._open[point] = trial
-                return point
-            self._close(trial, self._known_value(point))
         left = self._untried()
-        return self._enqueued(self._draw.choice(self._nearest(left))) if left else None
+        return self._enqueued(propose(self._space, self.results, left, self._draw)) if left else None
 
     def tell(self, result: Result) -> bool:
         """Enter what became of the point that was asked for last; whether it counts."""
@@ -129,11 +121,7 @@ class Search:
         trial.set_user_attr("why", result.why)
         trial.set_user_attr("low", result.low)
         trial.set_user_attr("memory_bytes", result.memory_bytes)
-        value = result.value
-        if value is None and result.kind == "oom":
-            # Infeasible, and never attractive: as bad as the worst that could be measured.
-            value = min((each.value for each in self.results if each.value is not None), default=0.0)
-        self._close(trial, value, fits=result.kind != "oom")
+        self._close(trial, result.value)
 
     @property
     def elsewhere(self) -> int:
@@ -149,9 +137,12 @@ class Search:
 
     @property
     def best(self) -> Result | None:
-        """The point whose lower bound is highest: a high mean of a wide interval is luck."""
+        """The point that is expected to be fastest by all results: a high mean of a wide interval is luck."""
         measured = [result for result in self.results if result.value is not None]
-        return max(measured, key=lambda result: result.sure or 0.0, default=None)
+        if not measured:
+            return None
+        promise = expected(self._space, measured)
+        return max(measured, key=lambda result: promise[result.point])
 
     def _is_quiet(self) -> bool:
         if self.exhaustive:
@@ -162,24 +153,18 @@ class Search:
         earlier = max(0.0, *values[:-QUIET_TRIALS])
         if max(values[-QUIET_TRIALS:]) >= earlier + GAIN:
             return False
-        untried = self._untried()
-        return not untried or self._distance(self._nearest(untried)[0]) > 1
+        best = self._space.base if self.best is None else self.best.point
+        return all(self._distance(point, best) > 1 for point in self._untried())
 
     def _untried(self) -> list[Point]:
         tried = {result.point for result in self.results}
         return [each for each in self._points if each not in tried and not self._would_not_fit(each)]
 
-    def _nearest(self, points: Sequence[Point]) -> list[Point]:
-        """Those of them that are most like the best so far."""
-        least = min(self._distance(point) for point in points)
-        return [point for point in points if self._distance(point) == least]
-
-    def _distance(self, point: Point) -> int:
-        """Levels between a point and the best so far; two choices without an order are one apart."""
-        best = self._space.base if self.best is None else self.best.point
+    def _distance(self, one: Point, other: Point) -> int:
+        """Levels between two points; two choices without an order are one apart."""
         return sum(
-            abs(one - other) if parameter.ordered else int(one != other)
-            for one, other, parameter in zip(point, best, self._space.parameters, strict=True)
+            abs(mine - its) if parameter.ordered else int(mine != its)
+            for mine, its, parameter in zip(one, other, self._space.parameters, strict=True)
         )
 
     def _would_not_fit(self, point: Point) -> bool:
@@ -194,11 +179,6 @@ class Search:
         ]
         return batch is not None and bool(failed) and batch >= min(failed)
 
-    def _known_value(self, point: Point) -> float | None:
-        if point == self._space.base:
-            return 0.0
-        return next((each.value for each in self.results if each.point == point), None)
-
     def _enqueued(self, point: Point) -> Point:
         names = [parameter.name for parameter in self._space.parameters]
         self._study.enqueue_trial(dict(zip(names, point, strict=True)))
@@ -212,11 +192,9 @@ class Search:
         trial.set_user_attr("point", "as given")
         self._close(trial, 0.0)
 
-    def _close(self, trial: OptunaTrial, value: float | None, *, fits: bool = True) -> None:
+    def _close(self, trial: OptunaTrial, value: float | None) -> None:
         from optuna.trial import TrialState
 
-        if hasattr(trial, "set_constraint"):  # Optuna 5
-            trial.set_constraint(OUT_OF_MEMORY, -1.0 if fits else 1.0)
         if value is None:
             self._study.tell(trial, state=TrialState.FAIL)
         else:
@@ -284,19 +262,12 @@ def _storage(file: Path) -> BaseStorage:
     return JournalStorage(JournalFileBackend(str(file)))
 
 
-def _sampler(seed: int, exhaustive: bool) -> BaseSampler:
-    import warnings
-
+def _sampler(seed: int) -> BaseSampler:
+    """Draws nothing: all points are enqueued."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    if exhaustive:
-        return optuna.samplers.RandomSampler(seed=seed)  # draws nothing: all points are enqueued
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # an experimental sampler is what we want
-        return optuna.samplers.GPSampler(
-            seed=seed, n_startup_trials=STARTUP_TRIALS, deterministic_objective=False
-        )
+    return optuna.samplers.RandomSampler(seed=seed)
 
 
 def distributions(space: Space) -> dict[str, BaseDistribution]:

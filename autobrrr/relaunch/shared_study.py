@@ -12,14 +12,15 @@ import hashlib
 import json
 import os
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autobrrr.errors import UsageError
 from autobrrr.recipe import script_of
-from autobrrr.relaunch.search import OUT_OF_MEMORY, PROPOSALS, Result, Search, distributions, result_of
+from autobrrr.relaunch.additive import propose
+from autobrrr.relaunch.search import Result, Search, distributions, result_of
 from autobrrr.relaunch.space import Point, Space
 from autobrrr.relaunch.storage import MOST_RETRIES, Beat, Storage
 
@@ -71,6 +72,7 @@ class SharedSearch(Search):
         self._held: set[Point] = set()
         self._beats: dict[Point, Beat] = {}
         self._own: dict[Point, Result] = {}
+        self._vouched: set[int] = set()  # trials of nobody
         super().__init__(space, seeds=seeds, trials=trials, seed=seed)
 
     @property
@@ -157,9 +159,11 @@ class SharedSearch(Search):
         for trial in trials:
             point = self._point(trial)
             running = trial.state == TrialState.RUNNING and point not in self._open
-            if running and "host" not in trial.user_attrs:
-                # Its worker may have died before its first beat: this lets it go stale.
+            if running and "host" not in trial.user_attrs and trial.number not in self._vouched:
+                # Its worker may have died before its first beat, or lost the answer when it asked: one beat,
+                # and no more, lets it go stale.
                 self._storage.rdb.record_heartbeat(trial._trial_id)
+                self._vouched.add(trial.number)
             if point is None or point == self._space.base:
                 continue
             if running:
@@ -191,24 +195,30 @@ class SharedSearch(Search):
         from optuna.exceptions import UpdateFinishedTrialError
         from optuna.trial import TrialState
 
-        for point in tuple(self._open):  # claimed before the connection dropped
-            with contextlib.suppress(UpdateFinishedTrialError):  # and taken for dead meanwhile
-                self._sign(point)
-                return point
-            del self._open[point]
-            self._beats.pop(point).stop()
         while True:
+            for point in tuple(self._open):  # claimed before the connection dropped
+                with contextlib.suppress(UpdateFinishedTrialError):  # and taken for dead meanwhile
+                    self._sign(point)
+                    return point
+                self._drop(point)
             trials = self._look()
             if len(self.results) + len(self._held) >= self.most:
                 return None
             if not any(trial.state == TrialState.WAITING for trial in trials):
-                free = None if self._is_quiet() else self._next(trials)
+                free = None if self._is_quiet() else self._next()
                 if free is None:
                     return None
                 self._study.enqueue_trial(self._params(free))
-            claimed = self._claim(self._study.ask(distributions(self._space)))
-            if claimed is not None:
-                return claimed
+            with contextlib.suppress(UpdateFinishedTrialError):  # too slow: others took us for dead
+                claimed = self._claim(self._study.ask(distributions(self._space)))
+                if claimed is not None:
+                    return claimed
+
+    def _drop(self, point: Point) -> None:
+        del self._open[point]
+        beat = self._beats.pop(point, None)
+        if beat is not None:
+            beat.stop()
 
     def _claim(self, trial: OptunaTrial) -> Point | None:
         """Make a trial that was asked for ours; None where its point is somebody else's, or not wanted."""
@@ -227,7 +237,7 @@ class SharedSearch(Search):
             why = "it would not fit into memory here"
         if why or point is None:
             trial.set_user_attr(SET_ASIDE, why)
-            self._study.tell(trial, state=TrialState.FAIL)
+            self._study.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
             return None
         if point == base:
             trial.set_user_attr("point", "as given")
@@ -252,33 +262,14 @@ class SharedSearch(Search):
         given = trial.state == TrialState.COMPLETE and self._point(trial) == self._space.base
         return not trial.state.is_finished() or given or self._result(trial) is not None
 
-    def _next(self, trials: Iterable[FrozenTrial]) -> Point | None:
+    def _next(self) -> Point | None:
         """A point that nobody has, or has had."""
         taken = {result.point for result in self.results} | self._held
         free = [point for point in self._points if point not in taken and not self._would_not_fit(point)]
         queued = next((point for point in self._queue if point in free), None)
         if queued is not None or self.exhaustive or not free:
             return queued
-        return self._proposed(trials, free) or self._draw.choice(self._nearest(free))
-
-    def _proposed(self, trials: Iterable[FrozenTrial], free: Sequence[Point]) -> Point | None:
-        """What the sampler would try, from all that is known; asked of a copy, so that nothing is entered."""
-        import optuna
-        from optuna.trial import TrialState
-
-        useful = (TrialState.COMPLETE, TrialState.RUNNING)
-        copy = optuna.create_study(sampler=self._sampler, direction="maximize")
-        copy.add_trials([each for each in trials if each.state in useful and self._point(each) is not None])
-        for _ in range(PROPOSALS):
-            trial = copy.ask(distributions(self._space))
-            point = tuple(int(trial.params[each.name]) for each in self._space.parameters)
-            if point in free:
-                return point
-            known = self._known_value(point)
-            if hasattr(trial, "set_constraint"):  # Optuna 5
-                trial.set_constraint(OUT_OF_MEMORY, -1.0)
-            copy.tell(trial, known, state=TrialState.FAIL if known is None else None)
-        return None
+        return propose(self._space, self.results, free, self._draw, self._held)
 
     def _point(self, trial: FrozenTrial) -> Point | None:
         """The point of a trial in any state; None where it is not known yet."""

@@ -52,6 +52,11 @@ class Parameter:
     remedy: str = ""
     option: str = ""
 
+    @property
+    def sets_length(self) -> bool:
+        """It is a flag that seems to say how long a sample is."""
+        return self.kind == "flag" and LENGTH.match(self.name) is not None
+
     def label(self, level: int) -> str:
         value = self.levels[level]
         if self.kind == "remedy" and not self.option:
@@ -104,10 +109,19 @@ class Space:
         """What differs from the command as given, one label each."""
         return [self.parameters[i].label(point[i]) for i in self.changed(point)]
 
+    @property
+    def lengths(self) -> list[str]:
+        """Flags that are varied and seem to say how long a sample is."""
+        return [each.name for each in self.parameters if each.sets_length and len(each.levels) > 1]
+
     def resized(self, point: Point) -> list[str]:
         """Flags that differ and seem to say how long a sample is: its samples are not those of the others."""
-        changed = (self.parameters[i] for i in self.changed(point))
-        return [each.name for each in changed if each.kind == "flag" and LENGTH.match(each.name)]
+        return [self.parameters[i].name for i in self.changed(point) if self.parameters[i].sets_length]
+
+    def differ_in_length(self, point: Point, other: Point) -> bool:
+        """Whether a flag that seems to say how long a sample is differs between two points."""
+        levels = zip(point, other, self.parameters, strict=True)
+        return any(one != its and parameter.sets_length for one, its, parameter in levels)
 
     def settings(self, point: Point) -> dict[str, object]:
         return {self.parameters[i].name: self.parameters[i].levels[point[i]] for i in self.changed(point)}

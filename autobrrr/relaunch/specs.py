@@ -14,6 +14,7 @@ from typing import get_args
 
 from autobrrr.errors import UsageError
 from autobrrr.recipe.contents import Value
+from autobrrr.recipe.flags import script_of, unknown_flags
 from autobrrr.records import ExactnessClass
 from autobrrr.relaunch.flags import Declared, given_value
 from autobrrr.relaunch.space import BATCH, SHAPE, WORKERS, Parameter, shown
@@ -58,7 +59,7 @@ def flag_parameter(
     declared: Mapping[str, Declared],
 ) -> Parameter:
     """A flag of the script; where its value is not among the levels, leaving it as given is one more."""
-    if declared and name not in declared:
+    if name not in declared and unknown_flags(script_of(command), [name]):
         near = ", ".join(sorted(declared)[:8])
         raise UsageError(f"--param {name}: the script has no such flag", f"it has {near}")
     switched = {"on": True, "off": False}

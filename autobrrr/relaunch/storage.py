@@ -6,6 +6,7 @@ password is in the URL that the driver gets, and in nothing that is shown, kept 
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import re
 import threading
@@ -133,6 +134,7 @@ class Storage:
                 now = self.clock()
                 if not _is_of_the_connection(error):
                     raise unusable(self.address, error) from None
+                self.forget_session()
                 if silent_since is None:
                     silent_since = now
                     self.say(f"{self.address.shown} does not answer; trying again for {PATIENCE_S:.0f} s")
@@ -147,8 +149,15 @@ class Storage:
                 self.say(f"{self.address.shown} answers again")
             return found
 
+    def forget_session(self) -> None:
+        """Of this thread: what was under way on a connection that dropped can't be gone on with."""
+        from sqlalchemy.exc import SQLAlchemyError
+
+        with contextlib.suppress(SQLAlchemyError):
+            self.rdb.remove_session()
+
     def close(self) -> None:
-        self.rdb.remove_session()
+        self.forget_session()
         self.rdb.engine.dispose()
 
 
@@ -235,11 +244,12 @@ def _innermost(error: Exception) -> Exception:
 
 
 def _is_of_the_connection(error: Exception) -> bool:
-    from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+    from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, PendingRollbackError
 
     found = _innermost(error)
     lost = isinstance(found, DBAPIError) and found.connection_invalidated
-    return lost or isinstance(found, OperationalError | InterfaceError)
+    # A second query of one transaction, after the connection dropped in the first.
+    return lost or isinstance(found, OperationalError | InterfaceError | PendingRollbackError)
 
 
 class Beat:
@@ -265,5 +275,5 @@ class Beat:
             try:
                 self._storage.rdb.record_heartbeat(self._trial_id)
             except (OptunaError, SQLAlchemyError):
-                continue  # the connection dropped: the next one, or the worker itself, will tell
-        self._storage.rdb.remove_session()
+                self._storage.forget_session()  # the next beat, or the worker itself, will tell
+        self._storage.forget_session()

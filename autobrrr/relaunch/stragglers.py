@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 import signal
+import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ from autobrrr.attach import procfs
 from autobrrr.relaunch import scratch
 
 VARIABLE = "AUTOBRRR_TRIAL"
-FOLDER_PREFIX = "study-"
+FOLDER_PREFIX, TEMPORARY_PREFIX = "study-", "autobrrr-"
 PATIENCE_S = 5.0
 
 
@@ -84,10 +85,17 @@ def sweep(*places: Path) -> int:
             except (ProcessLookupError, PermissionError):
                 pass
     for place in places:
-        for folder in place.glob(f"{FOLDER_PREFIX}*"):
-            if is_gone(folder.name.removeprefix(FOLDER_PREFIX)):
-                scratch.remove(str(folder))
+        for prefix in (FOLDER_PREFIX, TEMPORARY_PREFIX):
+            for folder in place.glob(f"{prefix}*"):
+                if is_gone(folder.name.removeprefix(prefix)) and _is_own(folder):
+                    scratch.remove(str(folder))
     return count
+
+
+def _is_own(folder: Path) -> bool:
+    """Where everybody may write, somebody else may have put a link of that name."""
+    found = os.lstat(folder)
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
 
 
 def _pid_namespace(proc: Path) -> int:

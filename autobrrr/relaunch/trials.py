@@ -55,6 +55,7 @@ class Stable:
     _live: list[Running] = field(default_factory=list)
     _no_overlay: str | None = None
     _told: bool = False
+    _with_temporary: bool = False
 
     @property
     def home(self) -> Path:
@@ -67,13 +68,20 @@ class Stable:
         return self.cache / "scratch" / self.home.name
 
     @property
+    def temporary(self) -> Path:
+        """Where trials have their temporary files that would outlive them: short, sockets lie there too."""
+        usual = Path(self.environment.get("TMPDIR", "")), Path("/tmp")
+        fitting = (each for each in usual if each.is_absolute() and os.access(each, os.W_OK | os.X_OK))
+        return next(fitting, self.cache) / f"{stragglers.TEMPORARY_PREFIX}{stragglers.own_name()}"
+
+    @property
     def script_name(self) -> str | None:
         script = recipe.script_of(self.command)
         return None if script is None else Path(script).name
 
     def __enter__(self) -> Stable:
         make_private(self.runtime)
-        stragglers.sweep(self.runtime, self.copies.parent)
+        stragglers.sweep(self.runtime, self.copies.parent, self.temporary.parent)
         make_private(self.home)
         (self.home / "inductor").mkdir(mode=0o700, exist_ok=True)
         return self
@@ -83,6 +91,8 @@ class Stable:
             trial.close()
         shutil.rmtree(self.home, ignore_errors=True)
         scratch.remove(str(self.copies))
+        if self._with_temporary:
+            scratch.remove(str(self.temporary))
 
     def start(self, point: Point | None = None) -> Running:
         """Start a trial of a point; of the command as given where it is None.
@@ -109,7 +119,7 @@ class Stable:
             remedies=tuple(chosen.name for chosen in found.remedies),
         )
         if not self.walled:
-            return self._begin(launch, None)
+            return self._begin(self._tidy(launch), None)
         opened = (str(self.home), *(str(each.resolve()) for each in self.open_folders))
         fence = surroundings.walls(self.folder, env, opened)
         try:
@@ -117,7 +127,14 @@ class Stable:
                 return self._begin(launch, fence)
         except NoSandbox as problem:
             self._no_overlay = str(problem)
-        return self._in_a_copy(launch, fence)
+        return self._in_a_copy(self._tidy(launch), fence)
+
+    def _tidy(self, launch: Launch) -> Launch:
+        """With a folder of its own for temporary files: outside an overlay they would stay."""
+        make_private(self.temporary)
+        self._with_temporary = True
+        own = self.temporary / f"t{self._number}"
+        return replace(launch, environment={**launch.environment, "TMPDIR": str(own)}, temporary=own)
 
     def _begin(self, launch: Launch, fence: Walls | Copy | None) -> Running:
         trial = running.start(launch, self.home / f"t{self._number}", self.limits, fence, self.cache)
@@ -138,11 +155,10 @@ class Stable:
             size_bytes=fence.size_bytes,
             open_folders=fence.open_folders,
         )
-        variables = {**launch.environment, "TMPDIR": str(inside.temporary)}
         try:
             if not self.copy_limit_bytes:
                 raise NoSandbox(self._no_overlay)
-            trial = self._begin(replace(launch, environment=variables), inside)
+            trial = self._begin(launch, inside)
         except NoSandbox as problem:
             raise AutobrrrError(
                 f"trials can't be kept from writing into your files here: {problem}",

@@ -33,6 +33,7 @@ ON_CPU = ("flash", "math")
             name="kernel",
             kind="choice",
             choices=KERNELS,
+            on_cuda=tuple(kernel for kernel in KERNELS if kernel not in ON_CPU),
             doc="The kernel to use; the plain one, math, takes over what it does not take.",
         ),
     ),

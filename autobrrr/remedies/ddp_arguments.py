@@ -1,7 +1,8 @@
 """How DistributedDataParallel is made: `ddp.bucket_size`, `ddp.gradient_as_bucket_view`, `ddp.static_graph`.
 
 It takes them when it is constructed and never again: the agent of a job that starts shows the arguments of
-each construction to these remedies, before it happens. What the script asks for itself is left alone.
+each construction to these remedies, before it happens. What the script asks for itself is left alone, and
+where buckets change all ranks change them or none does.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from .rank_agreement import agree
 from .registry import Option, Refused, Undo, remedy
 
 if TYPE_CHECKING:
@@ -44,7 +46,9 @@ def _nothing() -> None:
     options=(Option(name="megabytes", kind="int", default=100, low=1, high=4096, doc="Of one bucket."),),
 )
 def bucket_size(job: Job, options: Mapping[str, object]) -> Undo:
-    _arguments(job, "bucket_cap_mb")["bucket_cap_mb"] = int(str(options.get("megabytes", 100)))
+    arguments, megabytes = _arguments(job, "bucket_cap_mb"), int(str(options.get("megabytes", 100)))
+    agree(job, arguments, f"ddp.bucket_size/{megabytes}")
+    arguments["bucket_cap_mb"] = megabytes
     return _nothing
 
 
@@ -75,5 +79,6 @@ def static_graph(job: Job, options: Mapping[str, object]) -> Undo:
     arguments = _arguments(job, "static_graph")
     if arguments.get("find_unused_parameters"):
         raise Refused("the script searches for unused parameters: its steps may differ")
+    agree(job, arguments, "ddp.static_graph")
     arguments["static_graph"] = True
     return _nothing

@@ -62,6 +62,7 @@ class Option:
     low: float | None = None
     high: float | None = None
     choices: tuple[object, ...] = ()
+    on_cuda: tuple[object, ...] = ()  # of the choices those that there are on a GPU alone
     doc: str = ""
 
     def problem_with(self, value: object) -> str | None:

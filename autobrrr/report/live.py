@@ -5,7 +5,7 @@ from __future__ import annotations
 from autobrrr.records import Diagnosis
 from autobrrr.report.figures import duration, phase_shares, share
 
-MEASURING = ("attaching", "watching", "tracing", "timing", "sampling", "probing")
+MEASURING = ("attaching", "watching", "tracing", "timing", "profiling", "sampling", "probing")
 SHORT = {
     "data wait": "data",
     "host to device": "h2d",
@@ -32,6 +32,8 @@ def live_line(snapshot: Diagnosis) -> str:
         words.append(" ".join(phases))
     elif snapshot.host is not None and snapshot.host.cpu_share is not None:
         words.append(f"CPU {share(snapshot.host.cpu_share)}")
+    if snapshot.slowest is not None and snapshot.slowest.rank is not None:
+        words.append(f"slowest: rank {snapshot.slowest.rank}")
     if snapshot.levers:
         words.append("on: " + ", ".join(snapshot.levers))
     if snapshot.cost.share is not None:

@@ -12,6 +12,7 @@ import msgspec
 
 from autobrrr.errors import UsageError
 from autobrrr.records import Diagnosis, Trial, Tuning
+from autobrrr.report.sweep import sweep_text
 from autobrrr.report.text import verdict_text
 from autobrrr.report.tuning import trial_line, tuning_table
 
@@ -65,6 +66,8 @@ def report_text(path: Path) -> str:
     """
     found = past_session(path)
     texts = [verdict_text(found.last)]
+    if found.last.sweep is not None:
+        texts[0] += f"\n{sweep_text(found.last.sweep)}"
     if found.tuned is not None:
         texts.append(tuning_table(found.tuned))
     if found.trials:

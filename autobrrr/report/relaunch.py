@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from autobrrr.records import Trial, Tuning
 
+UNITS = {"samples_per_s": "samples/s", "tokens_per_s": "tokens/s"}
+
 
 def relaunch_table(tuning: Tuning) -> str:
     """Trials, the best first, and the figure of the fresh starts at the end."""
@@ -48,7 +50,8 @@ def rate(tuning: Tuning, value: float | None) -> str:
     """A figure of the objective with its unit."""
     if value is None:
         return "not measured"
-    return f"{value:.4g} samples/s" if tuning.objective == "samples_per_s" else f"{value / 1e6:.3g} ms a step"
+    unit = UNITS.get(tuning.objective)
+    return f"{value / 1e6:.3g} ms a step" if unit is None else f"{value:.4g} {unit}"
 
 
 def outcome(trial: Trial) -> str:

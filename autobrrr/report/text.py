@@ -5,6 +5,7 @@ from __future__ import annotations
 from autobrrr.readable import readable
 from autobrrr.records import Diagnosis, Evidence
 from autobrrr.report.figures import duration, parts, phase_shares, share
+from autobrrr.report.ranks import slowest_words
 
 MOST_LINES = 10
 MOST_EVIDENCE = 3
@@ -28,6 +29,9 @@ def verdict_text(found: Diagnosis) -> str:
         spent = [f"{name} {share(part)}" for name, part in phase_shares(found.phases_ns)]
     if spent:
         lines.append(_row("spent", ", ".join(spent)))
+    among = slowest_words(found)
+    if among is not None:
+        lines.append(_row("ranks", among))
     lines += [_row(evidence.signal, evidence.note) for evidence in carrying(found)]
     cures = [advice for advice in found.advice if advice.reach != "edit"]
     edits = [advice for advice in found.advice if advice.reach == "edit"]

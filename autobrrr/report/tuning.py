@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from autobrrr.records import Trial, TuneProgress, Tuning
+from collections.abc import Sequence
 
+from autobrrr.records import Advice, Trial, TuneProgress, Tuning
+
+LATER = {"next_epoch": "from the next epoch on", "relaunch": "from the start on"}
 HEADINGS: tuple[str, ...] = ("remedy", "predicted", "achieved", "interval", "class", "outcome", "why")
 
 
@@ -22,16 +25,15 @@ def tuning_table(tuning: Tuning) -> str:
     """Predicted against achieved for every trial, then the figure of the closing run."""
     rows = [HEADINGS]
     refused = [trial for trial in tuning.trials if trial.outcome == "refused"]
-    for trial in tuning.trials:
-        if trial in refused:
-            continue
-        rows.append(cells(trial))
+    skipped = [trial for trial in tuning.trials if trial.outcome == "skipped"]
+    rows += [cells(trial) for trial in tuning.trials if trial not in refused and trial not in skipped]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
     lines = [
         "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]).rstrip()
         for row in rows
     ]
     lines += _refusals(refused)
+    lines += _skipped(skipped)
     lines += ["", verdict(tuning)]
     if tuning.note:
         lines.append(f"note: {tuning.note}")
@@ -49,6 +51,30 @@ def _refusals(refused: list[Trial]) -> list[str]:
     return (
         ["", *(f"does not fit here: {remedy}: {why}" for remedy, why in reasons.items())] if reasons else []
     )
+
+
+def _skipped(skipped: list[Trial]) -> list[str]:
+    """One line for each reason."""
+    reasons: dict[str, list[str]] = {}
+    for trial in skipped:
+        foretold = "" if trial.predicted is None else f" ({factor(trial.predicted)} predicted)"
+        reasons.setdefault(trial.why, []).append(label(trial) + foretold)
+    return (
+        ["", *(f"not tried: {', '.join(names)}: {why}" for why, names in reasons.items())] if reasons else []
+    )
+
+
+def beyond(advice: Sequence[Advice]) -> list[str]:
+    """What the diagnosis advises and no running step can try, with the command that would prove it."""
+    lines = []
+    for each in advice:
+        if each.reach in LATER:
+            gain = "" if each.expected is None else f", {factor(each.expected)} predicted"
+            allow = "" if each.class_ in ("bitwise", "rounding") else f" --allow {each.class_}"
+            command = f"autobrrr tune --param {each.remedy}{allow} -- CMD"
+            said = f"{each.remedy} ({LATER[each.reach]}{gain}); to prove it: {command}"
+            lines.append(f"advised, but not for a step that runs: {said}")
+    return lines
 
 
 def verdict(tuning: Tuning) -> str:

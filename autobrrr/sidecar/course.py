@@ -6,6 +6,9 @@ answer that does not come, becomes an abstention with its reason, and the course
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from autobrrr.records import (
     CollectiveWaits,
     Confidence,
@@ -17,7 +20,8 @@ from autobrrr.records import (
 from autobrrr.sidecar.agent_link import Agent, Fields
 from autobrrr.sidecar.findings import Findings
 from autobrrr.sidecar.options import Probing, SessionOptions, Sweep
-from autobrrr.sidecar.states import State
+from autobrrr.sidecar.states import AWAITS_TURN, State
+from autobrrr.sidecar.turn import Alone, Turn, Waiting
 
 SECOND_NS = 1_000_000_000
 FEW_STEPS = 4  # before the first traced one
@@ -28,8 +32,8 @@ TRACED_STEPS = 6
 LONG_STEP_NS = 200_000_000  # from here on so many would keep the first verdict waiting:
 TRACED_LONG_STEPS = 3
 WINDOW_STEPS = 4
-TIMED_STEPS = 8
-PARALLEL = "DistributedDataParallel"
+TIMED_STEPS = 16
+TIMED_LONG_STEPS = 8
 NOTICEABLE = 0.15  # share of the step from which on stacks are worth sampling
 FRAMES_MS = 1500
 FRAMES_EVERY_MS = 10
@@ -39,21 +43,28 @@ DRIFT_NS = 60 * SECOND_NS
 
 
 class Course:
-    """Drives one agent through the measurements."""
+    """Drives one agent through the measurements.
 
-    def __init__(self, findings: Findings, agent: Agent, now_ns: int) -> None:
+    Args:
+        turn: Of the ranks of one job; one of them is measured at a time.
+    """
+
+    def __init__(self, findings: Findings, agent: Agent, now_ns: int, turn: Turn | None = None) -> None:
         self.state = State.WATCHING
         self.activity = "waiting for the first steps"
         self.finished = False  # everything that was to be measured once has been
         self._findings = findings
         self._agent = agent
+        self._turn = turn or Alone()
+        self._waiting = Waiting()
         self._since_ns = now_ns
         self._first_step_ns: int | None = None
         self._traced_before: TracedSteps | None = None
         self._retraces = 0
         self._traced_median_ns: float | None = None
         self._window_wanted = False
-        self._sweep_wanted: Sweep | None = None
+        self._sweeps_wanted: list[Sweep] = []
+        self._sweep_before: ShadowProbe | None = None
         self._sweep_along: Sweep = "batch"
         self._method = {
             State.WATCHING: self._watching,
@@ -100,7 +111,12 @@ class Course:
         """Replay the step at many sizes once all else is measured; a sentence where that can't be."""
         if self._findings.options.readonly:
             return "the session is read-only"
-        self._sweep_wanted = along
+        findings = self._findings
+        if findings.sweep is not None and findings.sweep.sweep == along:
+            findings.sweep = None  # whoever asks waits for a new one
+        under_way = self.state is State.SWEEPING and self._sweep_along == along
+        if not under_way and along not in self._sweeps_wanted:
+            self._sweeps_wanted.append(along)
         return None
 
     def _enter(self, state: State, now_ns: int, activity: str) -> None:
@@ -112,10 +128,27 @@ class Course:
             return
         known = self._findings.anatomy is not None or now_ns - self._first_step_ns > ANATOMY_NS
         self.activity = "measuring steps" if known else "finding out how the loop is built"
+        if not self._free(now_ns, not self._several or not self._turn.elsewhere()):
+            return
         # Long steps are traced while the loop's pattern settles: what comes too early is dropped there.
         steps = window.seen if window.last_ns > LONG_STEP_NS else window.count
-        if known and steps >= FEW_STEPS:
+        if known and steps >= FEW_STEPS and self._may_measure(now_ns):
             self._trace(now_ns)
+
+    @property
+    def _several(self) -> bool:
+        """The job has other ranks, which wait for what is done to this one."""
+        facts = self._findings.facts
+        return facts is not None and (facts.world_size or 1) > 1
+
+    def _may_measure(self, now_ns: int) -> bool:
+        """Take the turn; false while another rank is being measured."""
+        return self._free(now_ns, not self._several or self._turn.take())
+
+    def _free(self, now_ns: int, free: bool) -> bool:
+        if not free:
+            self.activity = AWAITS_TURN
+        return self._waiting.over(now_ns, free)
 
     def _trace(self, now_ns: int) -> None:
         findings = self._findings
@@ -145,15 +178,13 @@ class Course:
             self._time(now_ns)
 
     def _time(self, now_ns: int) -> None:
-        """Where gradients are averaged over ranks: how long that takes beyond the backward."""
-        findings = self._findings
-        facts, anatomy = findings.facts, findings.anatomy
-        parallel = anatomy is not None and PARALLEL in anatomy.roots
-        if not parallel or facts is None or (facts.world_size or 1) < 2 or findings.collectives is not None:
+        """In a job of several ranks: how long this one waits for the others."""
+        if not self._several or self._findings.collectives is not None:
             self._profile(now_ns)
             return
         self._enter(State.TIMING, now_ns, "timing collectives")
-        self._agent.command("collectives", self._time_replied, steps=TIMED_STEPS)
+        steps = TIMED_LONG_STEPS if self._findings.window.last_ns > LONG_STEP_NS else TIMED_STEPS
+        self._agent.command("collectives", self._time_replied, steps=steps)
 
     def _time_replied(self, reply: Fields) -> None:
         if self.state is State.TIMING and reply.get("ok") is not True:
@@ -238,10 +269,12 @@ class Course:
 
     def _begin_sweep(self, now_ns: int, along: Sweep) -> None:
         findings = self._findings
-        self._sweep_wanted = findings.sweep = None
+        self._sweeps_wanted.remove(along)
+        self._sweep_before = findings.sweep
         why_not = self._untraceable()
         if why_not is not None:
             findings.sweep = ShadowProbe(status="abstained", why=why_not, sweep=along)
+            self._turn.give()
             return
         self._sweep_along = along
         self._enter(State.SWEEPING, now_ns, f"replaying a step at other sizes of its {along}")
@@ -253,39 +286,53 @@ class Course:
             self._findings.sweep = ShadowProbe(status="abstained", why=_why(reply), sweep=self._sweep_along)
 
     def _sweeping(self, now_ns: int) -> None:
-        if self._findings.sweep is None and self._late(now_ns, patience=4):
-            self._findings.sweep = ShadowProbe(
+        findings = self._findings
+        if not self._swept and self._late(now_ns, patience=4):
+            findings.sweep = ShadowProbe(
                 status="abstained", why="the sweep did not end in time", sweep=self._sweep_along
             )
-        if self._findings.sweep is not None:
+        if self._swept:
             self._rest(now_ns)
+
+    @property
+    def _swept(self) -> bool:
+        """Whether the sweep under way has come to its end; one before it may still be shown."""
+        return self._findings.sweep is not None and self._findings.sweep is not self._sweep_before
 
     def _rest(self, now_ns: int) -> None:
         self.finished = True
+        self._turn.give()
         self._enter(State.JUDGED, now_ns, "watching")
 
     def _judged(self, now_ns: int) -> None:
         """Watch; measure again where that may help: after a drift, or while in doubt, ever more rarely."""
         findings = self._findings
         if findings.frames is None and self._noticeable():
-            self._sample(now_ns)
-            return
-        if self._window_wanted:
-            self._profile(now_ns)
-            return
-        if self._sweep_wanted is not None:
-            self._begin_sweep(now_ns, self._sweep_wanted)
-            return
-        if self._drifted(now_ns):
+            measure: Callable[[int], None] = self._sample
+        elif self._window_wanted:
+            measure = self._profile
+        elif self._sweeps_wanted:
+            measure = partial(self._begin_sweep, along=self._sweeps_wanted[0])
+        elif self._drifted(now_ns):
             self.again(now_ns)
             return
-        pause_ns = RETRACE_NS[min(self._retraces, len(RETRACE_NS) - 1)]
-        in_doubt = (
-            self._confidence != "high" and self._untraceable() is None and not findings.options.readonly
-        )
-        if in_doubt and now_ns - self._since_ns >= pause_ns:
-            self._retraces += 1
-            self._trace(now_ns)
+        elif self._in_doubt(now_ns):
+            measure = self._retrace
+        else:
+            self.activity = "watching"
+            return
+        if self._may_measure(now_ns):
+            measure(now_ns)
+
+    def _in_doubt(self, now_ns: int) -> bool:
+        findings = self._findings
+        if self._confidence == "high" or self._untraceable() is not None or findings.options.readonly:
+            return False
+        return now_ns - self._since_ns >= RETRACE_NS[min(self._retraces, len(RETRACE_NS) - 1)]
+
+    def _retrace(self, now_ns: int) -> None:
+        self._retraces += 1
+        self._trace(now_ns)
 
     def _drifted(self, now_ns: int) -> bool:
         median_ns = self._findings.window.median_ns

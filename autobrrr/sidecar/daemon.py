@@ -13,6 +13,7 @@ from collections.abc import Callable
 from types import FrameType
 
 from autobrrr import paths
+from autobrrr.attach import jobs
 from autobrrr.attach.enter import enter
 from autobrrr.device.host import HostDevice
 from autobrrr.device.nvml import NvmlDevice
@@ -23,7 +24,7 @@ from autobrrr.records import Attach, JobFacts
 from autobrrr.sidecar.agent_link import AgentLink
 from autobrrr.sidecar.birth import Announcement
 from autobrrr.sidecar.calibrations import Calibrations
-from autobrrr.sidecar.endpoint import Endpoint, is_alive, sweep
+from autobrrr.sidecar.endpoint import Endpoint, is_alive, runtime_of, sweep
 from autobrrr.sidecar.live_tuner import check, tune
 from autobrrr.sidecar.loop import SIGNALS, Calls, Loop, open_pidfd
 from autobrrr.sidecar.options import SessionOptions
@@ -33,6 +34,7 @@ from autobrrr.sidecar.session import Session
 from autobrrr.sidecar.states import State
 from autobrrr.sidecar.store import SessionLog, log_path
 from autobrrr.sidecar.tuning import Tuning
+from autobrrr.sidecar.turn import RankTurn
 from autobrrr.sidecar.window import WindowReader
 
 NICE = 5  # training comes first
@@ -62,6 +64,9 @@ def serve(endpoint: Endpoint, options: SessionOptions, announcement: Announcemen
     )
     tuning = Tuning(session, calls, tune, check)
     session.read_window = WindowReader(calls)
+    job = jobs.job_of(target.pid)
+    if job is not None:
+        session.turn = RankTurn(runtime_of(target.uid), job)
     session.findings.calibrations = Calibrations(paths.cache_dir())
     gpu = session.findings.gpu = Poller(
         NvmlDevice(target.pid, lambda: _uses_gpu(session)), resting=lambda: session.state is State.TUNING
@@ -95,6 +100,7 @@ def serve(endpoint: Endpoint, options: SessionOptions, announcement: Announcemen
         # Whatever went wrong: once the link is closed the agent takes everything off.
         tuning.cancel()
         tuning.join(TUNER_S)
+        session.turn.give()
         gpu.close()
         signals.restore()
         loop.close()

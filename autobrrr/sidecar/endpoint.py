@@ -203,6 +203,23 @@ def peer_uid(link: socket.socket) -> int:
     return uid
 
 
+def served(target: Target, env: Mapping[str, str] = os.environ, proc: Path = procfs.PROC) -> list[int]:
+    """Processes that have a session where one of this job could lie; ascending, dead ones left out."""
+    found = set()
+    for folder in folders(target, env):
+        try:
+            names = os.listdir(folder)
+        except OSError:
+            continue
+        for name in names:
+            pid, _, ticks = name.removesuffix(".sock").partition("-")
+            if name.endswith(".sock") and pid.isdigit() and ticks.isdigit():
+                seen = procfs.stat(int(pid), proc)
+                if seen is not None and seen.start_ticks == int(ticks):
+                    found.add(int(pid))
+    return sorted(found)
+
+
 def sweep(runtime: Path, proc: Path = procfs.PROC) -> list[str]:
     """Remove sockets and locks of jobs that are gone and that nobody holds; returns their names."""
     removed: list[str] = []

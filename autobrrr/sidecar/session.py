@@ -25,6 +25,7 @@ from autobrrr.sidecar.ports import Journal, Ring
 from autobrrr.sidecar.ring_reader import NO_RECORDS, Records
 from autobrrr.sidecar.snapshots import snapshot
 from autobrrr.sidecar.states import Ending, State
+from autobrrr.sidecar.turn import Alone, Turn, Waiting
 from autobrrr.sidecar.window import Read, told_window
 
 SECOND_NS = 1_000_000_000
@@ -49,6 +50,7 @@ class Session:
         say: Gets every line of narration.
         listen: Gets all new records of the ring.
         read_window: Reads the trace of a profiler window, and hands the window back later.
+        turn: Of the ranks of the job, to be measured.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class Session:
         self.say: Callable[[str], None] = lambda text: None
         self.listen: Callable[[Records], None] = lambda records: None
         self.read_window: Read | None = None
+        self.turn: Turn = Alone()
         self._state: State | None = State.ATTACHING  # None: where the course stands
         self._course: Course | None = None
         self._agent: Agent | None = None
@@ -78,6 +81,7 @@ class Session:
         self._judgement: Judgement = judge(self.findings.measurements(0))
         self._judged_ns = self._host_ns = self._began_ns - JUDGE_EVERY_NS
         self._link_lost_ns: int | None = None
+        self._waiting = Waiting()  # while another rank is measured
         self._chronicle = Chronicle(journal, self._began_ns)
         self._stale = False  # a fact has come in that was not judged yet
         self._activity = "attaching"
@@ -114,7 +118,7 @@ class Session:
         self._agent, self.ring, self.levers = agent, ring, Levers(agent)
         self.findings.facts, self.findings.attach = facts, attach
         self._journal.write("attached", {"facts": facts, "attach": attach})
-        self._course = Course(self.findings, agent, self._clock_ns())
+        self._course = Course(self.findings, agent, self._clock_ns(), self.turn)
         self._state = None
         agent.command("facts", self._took_facts)
 
@@ -315,6 +319,7 @@ class Session:
             return
         self._look(self._clock_ns())
         self.ending, self._state = ending, State.ENDED
+        self.turn.give()
         self._activity = ending.kind
         self._journal.write("ended", {"kind": ending.kind, "why": ending.why, "left": list(ending.left)})
         self._chronicle.close(self.snapshot, self.findings)
@@ -343,7 +348,10 @@ class Session:
     def _look(self, now_ns: int) -> None:
         records = self.ring.read_new() if self.ring is not None else NO_RECORDS
         if len(records):
-            self.findings.window.add(records)
+            if self._disturbed(now_ns):
+                self.findings.window.pass_over(records)
+            else:
+                self.findings.window.add(records)
             self.findings.history.add(records)
             self.listen(records)
         if now_ns - self._host_ns >= HOST_EVERY_NS:
@@ -351,6 +359,12 @@ class Session:
             sample = self._device.sample()
             if sample is not None:
                 self.findings.see_host(sample)
+
+    def _disturbed(self, now_ns: int) -> bool:
+        """Whether another rank is being measured: what makes its steps longer, this one waits for."""
+        facts = self.findings.facts
+        several = facts is not None and (facts.world_size or 1) > 1
+        return not self._waiting.over(now_ns, not several or not self.turn.elsewhere())
 
     def _judge(self, now_ns: int) -> None:
         self._judged_ns, self._stale = now_ns, False

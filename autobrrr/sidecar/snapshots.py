@@ -13,6 +13,7 @@ from autobrrr.diagnosis.judge import Judgement
 from autobrrr.diagnosis.measurements import Measurements, step_stats
 from autobrrr.diagnosis.shares import shown_phases
 from autobrrr.diagnosis.size_sweep import size_sweep
+from autobrrr.diagnosis.slowest_rank import rank_times
 from autobrrr.records import Attach, Cost, Diagnosis, GpuSample
 from autobrrr.sidecar.states import State
 
@@ -65,6 +66,7 @@ def snapshot(
         levers=levers,
         window=measured.profile,
         sweep=size_sweep(measured.sweep),
+        collectives=rank_times(measured.collectives),
         final=state is State.ENDED,
     )
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
+AWAITS_TURN = "waiting until another rank of the job is measured"
+
 
 class State(Enum):
     """Where a session stands. The order is the usual one; JUDGED goes back to WATCHING on request."""

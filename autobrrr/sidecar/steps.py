@@ -36,10 +36,7 @@ class StepWindow:
         """Take in what the ring gave."""
         if len(records) == 0:
             return
-        self.seen += len(records)
-        self.last_end_ns = int(records["end_ns"][-1])
-        self.last_ns = int(records["end_ns"][-1] - records["start_ns"][-1])
-        self.longest_ns = max(self.longest_ns, int((records["end_ns"] - records["start_ns"]).max()))
+        self.pass_over(records)
         arm = int(records["arm"][-1])
         if arm != self._arm:
             self._arm, self._recent, self._sampled = arm, NO_RECORDS, NO_RECORDS
@@ -47,6 +44,13 @@ class StepWindow:
         self._recent = _recent(np.concatenate([self._recent, fresh]))
         sampled = fresh[fresh["flags"] & ring.PHASES != 0]
         self._sampled = np.concatenate([self._sampled, sampled])[-MOST_SAMPLED:]
+
+    def pass_over(self, records: Records) -> None:
+        """Take note of steps that do not stand for how the job trains; there must be some."""
+        self.seen += len(records)
+        self.last_end_ns = int(records["end_ns"][-1])
+        self.last_ns = int(records["end_ns"][-1] - records["start_ns"][-1])
+        self.longest_ns = max(self.longest_ns, int((records["end_ns"] - records["start_ns"]).max()))
 
     @property
     def loss_lost(self) -> bool:

@@ -25,7 +25,8 @@ class SessionLog:
     """Appends to one file; every line is `{"at": seconds, "kind": ..., "body": ...}`.
 
     Args:
-        path: The file; its folder is made. A folder that can't be made loses all lines.
+        path: The file, made with the first line: an attach that was refused leaves none. Its folder is
+            made too; one that can't be made loses all lines.
         now_s: Wall clock, seconds since 1970.
     """
 
@@ -34,17 +35,23 @@ class SessionLog:
         self.lost_lines = 0
         self._now_s = now_s
         self._torn = False
+        self._opened = False
         self._fd: int | None = None
+
+    def _open(self) -> None:
+        self._opened = True
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-            self._torn = _ends_torn(path)
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            self._torn = _ends_torn(self.path)
         except OSError:
             self._fd = None
 
     def write(self, kind: str, body: Body) -> None:
         """Append one line, or count it as lost."""
         line = msgspec.json.encode({"at": round(self._now_s(), 3), "kind": kind, "body": body}) + b"\n"
+        if not self._opened:
+            self._open()
         if self._torn:
             line = b"\n" + line
         try:

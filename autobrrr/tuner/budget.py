@@ -6,6 +6,7 @@ In: settings, a clock. Out: deadlines, prices, and why a candidate is not tried.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autobrrr.remedies.catalog import REGISTRY
@@ -60,7 +61,12 @@ class Budget:
         needed_ns = self.needed_ns(candidate.choice, step_ns)
         if needed_ns <= self.deadline(SEARCH_SHARE) - self.bench.now_ns():
             return None
-        enough = f"--for {math.ceil((self.elapsed_ns + 3 * needed_ns) / SEARCH_SHARE / 1e9)}s would do"
         if price_ns:
-            return f"it stops training for about {price_ns / 1e9:.0f} s; {enough}"
-        return f"the budget is spent: {FEWEST_PAIRS} pairs of blocks take {needed_ns / 1e9:.1f} s; {enough}"
+            enough = self.enough([candidate], step_ns)
+            return f"it stops training for about {price_ns / 1e9:.0f} s; {enough} would do"
+        return f"the budget is spent: {FEWEST_PAIRS} pairs of blocks take {needed_ns / 1e9:.1f} s"
+
+    def enough(self, untried: Sequence[Candidate], step_ns: float) -> str:
+        """The budget within which these could be tried too."""
+        needed_ns = sum(3 * self.needed_ns(each.choice, step_ns) for each in untried)
+        return f"--for {math.ceil((self.elapsed_ns + needed_ns) / SEARCH_SHARE / 1e9)}s"

@@ -16,6 +16,7 @@ import numpy as np
 from autobrrr.errors import AutobrrrError
 from autobrrr.records import Diagnosis, ExactnessClass, Reverted, Trial, TuneProgress, Tuning, Verdict
 from autobrrr.tuner.bench import Bench, LeverLost, NotApplied
+from autobrrr.tuner.blocks import shortest_pairs_ns
 from autobrrr.tuner.budget import Budget
 from autobrrr.tuner.compare import Comparing, Comparison, compare
 from autobrrr.tuner.guard import Guard
@@ -23,8 +24,8 @@ from autobrrr.tuner.interval import Interval
 from autobrrr.tuner.ledger import Ledger, Outcome
 from autobrrr.tuner.second_look import Undone, worth_again
 from autobrrr.tuner.settings import ABLATION_SHARE, CLOSING_SHARE, SEARCH_SHARE, TuneSettings
-from autobrrr.tuner.space import Choice, candidates, is_rare, widest
-from autobrrr.tuner.stop import Standing, percent, precision, proof
+from autobrrr.tuner.space import Candidate, Choice, candidates, is_rare, misfit, widest
+from autobrrr.tuner.stop import FEWEST_PAIRS, Standing, percent, precision, proof
 from autobrrr.tuner.study import Asked, Study
 from autobrrr.tuner.switchboard import Arm, Lever, Switchboard
 
@@ -95,7 +96,9 @@ class _LiveTuning:
         self.step_ns = 0.0
         self.comparisons = 0
         self.note: str | None = None
+        self.time_for_all = ""
         self.undone: list[Undone] = []
+        self.untried: list[Candidate] = []  # for want of time
         self.guard_undid: list[Reverted] = []
 
     def go(self, study: Study) -> Tuning:
@@ -103,6 +106,7 @@ class _LiveTuning:
         closing = None
         try:
             self.search(study)
+            self.time_for_all = self.budget.enough(self.untried, self.step_ns)
             if not self.bench.cancelled():
                 self.ablate()
             if self.kept and not self.bench.cancelled():
@@ -115,6 +119,8 @@ class _LiveTuning:
         self.settle()
         if self.bench.cancelled():
             self.note = "stopped by the user before the tuning was through"
+        elif self.untried:
+            self.note = f"there was no time for {len(self.untried)} of them: {self.time_for_all} would do"
         return self.result(closing)
 
     def first_steps(self) -> float:
@@ -144,14 +150,23 @@ class _LiveTuning:
 
     def try_all(self, study: Study) -> None:
         while (asked := study.ask()) is not None:
+            odd = misfit(asked.candidate.choice, self.bench.anatomy)
+            if odd is not None:
+                self.end(study, asked, None, "refused", odd)
+                continue
             refusal = self.budget.refusal(asked.candidate, self.step_ns)
             if self.bench.cancelled() or refusal is not None:
                 why = "stopped by the user" if self.bench.cancelled() else refusal
                 self.end(study, asked, None, "skipped", why or "")
+                if not self.budget.price_ns(asked.candidate.choice):  # a dear one says itself what would do
+                    self.untried.append(asked.candidate)
                 continue
-            rest_ns = self.budget.deadline(SEARCH_SHARE) - self.bench.now_ns()
-            needed_ns = self.budget.needed_ns(asked.candidate.choice, self.step_ns)
-            self.trial(study, asked, max(rest_ns / (study.waiting + 1), needed_ns))
+            # The price of switching on is added where it turns out what it is.
+            shortest_ns = shortest_pairs_ns(self.step_ns, FEWEST_PAIRS)
+            self.trial(study, asked, max(self.search_left_ns() / (study.waiting + 1), shortest_ns))
+
+    def search_left_ns(self) -> int:
+        return self.budget.deadline(SEARCH_SHARE) - self.bench.now_ns()
 
     def trial(self, study: Study, asked: Asked, slot_ns: float) -> None:
         choice = asked.candidate.choice

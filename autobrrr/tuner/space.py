@@ -6,16 +6,19 @@ Out: candidates, the most promising first.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
 from autobrrr.errors import UsageError
-from autobrrr.records import Diagnosis, ExactnessClass, JobFacts, Verdict
+from autobrrr.records import Anatomy, Diagnosis, ExactnessClass, JobFacts, Verdict
 from autobrrr.remedies.catalog import REGISTRY
 from autobrrr.remedies.registry import CLASSES, Remedy
 
 MOST_THREAD_COUNTS = 4
+USUAL_GAIN = 1.01  # of what the diagnosis predicts nothing for, over all jobs
+TRIAL_S = 4.0  # of comparing, beside the price of switching on
 USUAL_ORDER = ("threads.intra_op", "optimizer.fused", "optimizer.foreach")
 """Where the diagnosis predicts nothing: what is decided soonest, or includes the next, first."""
 
@@ -94,7 +97,7 @@ def candidates(
     only: Sequence[str] = (),
     registry: Mapping[str, Remedy] = REGISTRY,
 ) -> list[Candidate]:
-    """Live remedies that the user allows, ordered by predicted gain, then by regime.
+    """Live remedies that the user allows, ordered by predicted gain for the time it takes, then by regime.
 
     Raises:
         UsageError: `only` names a remedy that does not exist or can't be tried on a running job.
@@ -114,11 +117,20 @@ def candidates(
     def promise(candidate: Candidate) -> tuple[float, bool, float, bool, int]:
         remedy = registry[candidate.choice.remedy]
         # Rare long steps take long to see: such a remedy comes last among equals. So does a dear one.
-        expected = candidate.predicted or 1.0
+        price_s = 0.0 if candidate.predicted is None else remedy.price_s
+        gain = math.log(candidate.predicted or USUAL_GAIN) / (TRIAL_S + price_s)
         usual = USUAL_ORDER.index(remedy.name) if remedy.name in USUAL_ORDER else len(USUAL_ORDER)
-        return (-expected, remedy.rare, remedy.price_s, regime not in remedy.treats, usual)
+        if _adds_threads(candidate.choice, facts):
+            usual = len(USUAL_ORDER) + 1
+        return (-gain, remedy.rare, remedy.price_s, regime not in remedy.treats, usual)
 
     return sorted(found, key=promise)
+
+
+def _adds_threads(choice: Choice, facts: JobFacts) -> bool:
+    """Where others run on the CPUs that it would take, each step waits for them: a dear trial."""
+    threads = choice.settings.get("threads")
+    return isinstance(threads, int) and facts.threads is not None and threads > facts.threads
 
 
 def _may_be_tried(remedy: Remedy, allowed: Sequence[ExactnessClass], only: Sequence[str]) -> bool:
@@ -136,12 +148,25 @@ def _choices(remedy: Remedy, facts: JobFacts, cores: int | None) -> list[Choice]
         open_ended = [
             option for option in remedy.options if option.kind == "choice" and option.default is None
         ]
-        values = [(option.name, value) for option in open_ended[:1] for value in option.choices]
+        values = [
+            (option.name, value)
+            for option in open_ended[:1]
+            for value in option.choices
+            if facts.cuda or value not in option.on_cuda
+        ]
         return [Choice(remedy=remedy.name, options=(each,)) for each in values] or [
             Choice(remedy=remedy.name)
         ]
     counts = thread_counts(facts.threads, cores)
     return [Choice(remedy=remedy.name, options=(("threads", count),)) for count in counts]
+
+
+def misfit(choice: Choice, anatomy: Anatomy | None) -> str | None:
+    """Why a choice is not for this job, as far as its loop shows; None where nothing speaks against it."""
+    of_optimizer = any(target.startswith("optimizer.") for target in REGISTRY[choice.remedy].targets)
+    if of_optimizer and anatomy is not None and not anatomy.optimizers:
+        return "no optimizer of torch's steps in this loop"
+    return None
 
 
 def is_rare(choice: Choice) -> bool:

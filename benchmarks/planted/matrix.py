@@ -66,7 +66,7 @@ def markdown(rows: Sequence[Row], confirmed: Sequence[Row], about: dict[str, Any
     if blemished:
         lines += ["", "## Abstained, wrong or failed", ""]
         for row in blemished:
-            why = row.get("failed") or row.get("reason")
+            why = row.get("failed") or f"{row['verdict']}: {row['reason']}"
             lines.append(f"- `{row['case']}` ({row['truth']}): {score(row)}: {why}")
     return "\n".join(lines) + "\n"
 

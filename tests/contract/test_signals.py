@@ -25,6 +25,7 @@ KINDS = (
     diagnosis.starved_without_workers,
     diagnosis.starved_with_workers,
     diagnosis.metrics_loop,
+    diagnosis.compiled_rollout,
     diagnosis.blend,
     diagnosis.products_at_peak,
     diagnosis.skinny_products,
@@ -32,6 +33,7 @@ KINDS = (
     diagnosis.small_kernels,
     diagnosis.crowded_threads,
     diagnosis.waiting_rank,
+    diagnosis.hand_parallel,
 )
 NAMES = sorted(SIGNALS)
 

@@ -45,6 +45,8 @@ def test_every_remedy_of_the_recipe_is_applied(how: str, tmp_path: Path) -> None
     launcher, script, remedies, says = HOW[how]
     if not Path(launcher[0]).exists():
         pytest.skip(f"{launcher[0]} is not installed")
+    if launcher == TORCHRUN:  # else it leaves a folder with the temporary files
+        launcher = [*TORCHRUN, "--log-dir", str(tmp_path / "logs")]
     words = [*launcher, str(JOBS / script), "--steps", "12"]
     done = autobrrr(
         tmp_path, "run", "--strict", "--json", "--recipe", recipe(tmp_path, remedies), "--", *words
@@ -67,6 +69,48 @@ def test_the_training_is_the_same_to_the_bit_with_persistent_workers_as_without(
         found.append([line for line in done.stdout.splitlines() if line.startswith(("loader", "finger"))])
     assert found[0][0] != found[1][0]
     assert found[0][1] == found[1][1]
+
+
+HAND_UPDATES = """
+import torch
+model = torch.nn.Conv2d(2, 4, 3)
+for _ in range(20):
+    model(torch.randn(2, 2, 6, 6)).square().mean().backward()
+    for parameter in model.parameters():
+        parameter.data.add_(parameter.grad, alpha=-0.01)
+        parameter.grad = None
+"""
+AN_OPTIMIZER_EACH_EPOCH = """
+import torch
+model = torch.nn.Linear(2, 2)
+for epoch in range(3):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(12):
+        optimizer.zero_grad()
+        model(torch.randn(4, 2)).square().mean().backward()
+        optimizer.step()
+    print("epoch", epoch, optimizer.param_groups[0]["foreach"])
+"""
+
+
+def test_a_loop_that_updates_its_weights_by_hand_gets_what_is_for_its_model(tmp_path: Path) -> None:
+    order = recipe(tmp_path, '"layout.channels_last" = true\n' + FOREACH)
+    done = autobrrr(tmp_path, "run", "--json", "--recipe", order, "--", *PYTHON, "-c", HAND_UPDATES)
+    assert done.code == 0, done.stderr
+    told = {line["remedy"]: (line["status"], line["why"]) for line in done.json["remedies"]}
+    assert told["layout.channels_last"] == ("applied", "")
+    assert told["optimizer.foreach"] == ("refused", "it never got its chance: no optimizer has stepped yet")
+    assert done.json["step_ns"]["count"] == 19
+
+
+def test_an_optimizer_that_is_made_anew_is_cured_too(tmp_path: Path) -> None:
+    words = [*PYTHON, "-c", AN_OPTIMIZER_EACH_EPOCH]
+    done = autobrrr(tmp_path, "run", "--recipe", recipe(tmp_path, FOREACH), "--", *words)
+    assert [line for line in done.stdout.splitlines() if line.startswith("epoch")] == [
+        "epoch 0 True",
+        "epoch 1 True",
+        "epoch 2 True",
+    ]
 
 
 def test_a_module_is_known_by_its_own_name_when_the_recipe_asks(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from autobrrr.errors import AutobrrrError
 from autobrrr.relaunch import stragglers
 from autobrrr.relaunch.duel import block
 from autobrrr.relaunch.trials import Stable
@@ -27,18 +28,25 @@ while True:
 """
 
 
-def test_two_trials_of_two_ranks_run_in_turn_and_leave_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("walled", [False, True])
+def test_two_trials_of_two_ranks_run_in_turn_and_leave_nothing(walled: bool, tmp_path: Path) -> None:
     (tmp_path / "job.py").write_text(JOB)
+    temporary = tmp_path / "t"
+    temporary.mkdir()
+    (temporary / "of the user").touch()
     command = (sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "job.py")
     with Stable(
         command=command,
         folder=tmp_path,
-        environment={**training.environment(tmp_path), "OMP_NUM_THREADS": "1"},
+        environment={**training.environment(tmp_path), "TMPDIR": str(temporary)},
         runtime=tmp_path / "run",
         cache=tmp_path / "cache",
-        walled=False,
+        walled=walled,
     ) as stable:
-        trials = [stable.start(), stable.start()]
+        try:
+            trials = [stable.start(), stable.start()]
+        except AutobrrrError as refused:
+            pytest.skip(f"no walls here: {refused}")
         for trial in trials:
             assert trial.warm_up(), trial.ending
             trial.pause()
@@ -48,9 +56,13 @@ def test_two_trials_of_two_ranks_run_in_turn_and_leave_nothing(tmp_path: Path) -
             assert trial.samples == 12
             found = block(trial)
             assert found is not None
-            assert len(found) >= 4
+            assert len(found.steps) >= 4
             assert len(list(stragglers.found(trial.token))) >= 3
             assert (trial.taken().memory or 0) > 1 << 20
+        of_launchers = list(temporary.glob("autobrrr-*/t*/torchelastic_*"))
+        assert len(of_launchers) == (0 if walled else 2)  # within walls only the trial sees its own
         for trial in trials:
             trial.close()
             assert not list(stragglers.found(trial.token))
+        assert not list(temporary.glob("autobrrr-*/*"))
+    assert [each.name for each in temporary.iterdir()] == ["of the user"]

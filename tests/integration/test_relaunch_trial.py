@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,20 @@ def test_a_program_that_is_not_there_is_said(tmp_path: Path, start: Start) -> No
     assert (trial.ending.kind, trial.ending.why) == (
         "no_start",
         "/no/such/program: No such file or directory",
+    )
+
+
+def test_what_never_comes_on_is_not_measured(tmp_path: Path, start: Start) -> None:
+    body = "import time, torch\nwhile True:\n    time.sleep(0.004)\n    torch.Tensor().backward()\n"
+    name = "optimizer.foreach"  # and no optimizer ever steps
+    plan: dict[str, object] = {"remedies": [{"name": name, "options": {}}]}
+    planned = replace(inline(tmp_path, body), plan=plan, remedies=(name,))
+    trial = start(planned, replace(LIMITS, settle_s=1))
+    assert not trial.warm_up()
+    assert trial.ending is not None
+    assert (trial.ending.kind, trial.ending.why) == (
+        "not_applied",
+        f"{name}: it did not come on within 1 s of steps",
     )
 
 

@@ -6,6 +6,7 @@ import gc
 import itertools
 import os
 import random
+import signal
 import sys
 import threading
 import time
@@ -325,6 +326,47 @@ def test_an_exception_in_a_replay_never_reaches_the_loop_and_everything_is_put_b
     assert outcome.fingerprint == never.fingerprint
     assert outcome.probed is not None
     assert "ValueError: only eight" in str(outcome.probed["why"])
+
+
+class EndsAtTwice(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(12, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.shape[0] > 8:
+            raise SystemExit("at most 8")
+        return self.linear(x)
+
+
+def test_a_forward_that_would_end_the_job_ends_the_probe_even_with_override() -> None:
+    never = train(trap(EndsAtTwice), 40, probe=False)
+    outcome = train(trap(EndsAtTwice), 40, probe=True, params={"override": True, "rounds": 2})
+    assert outcome.fingerprint == never.fingerprint
+    assert outcome.probed is not None
+    assert "SystemExit: at most 8" in str(outcome.probed["why"])
+
+
+def test_a_signal_that_ends_the_job_ends_it_in_a_replay_too() -> None:
+    class Slow(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(12, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if x.shape[0] > 8:  # only replays come here
+                os.kill(os.getpid(), signal.SIGTERM)
+            return self.linear(x)
+
+    def ends(*_: object) -> None:
+        sys.exit("terminated")
+
+    before = signal.signal(signal.SIGTERM, ends)
+    try:
+        with pytest.raises(SystemExit, match="terminated"):
+            train(trap(Slow), 40, probe=True, params={"override": True, "rounds": 2})
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_with_override_a_printing_forward_is_probed() -> None:

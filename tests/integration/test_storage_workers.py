@@ -33,7 +33,6 @@ import sys
 from autobrrr.cli import main
 from autobrrr.relaunch import course, storage
 storage.BEAT_S, storage.GRACE_S = 1, 6
-course.CLOSING_STARTS = 2
 course.CANDIDATE = course.CLOSING = course.Rule(budget_ns=1_000_000_000, half=0.1)
 sys.exit(main(sys.argv[1:]))
 """

@@ -18,6 +18,7 @@ from autobrrr.records import (
     JobFacts,
     OpTime,
     OpWork,
+    ProfilerWindow,
     ShadowPoint,
     ShadowProbe,
     TracedSteps,
@@ -223,6 +224,29 @@ def measured(
         peaks=peaks,
         fault_ns=fault_ns,
     )
+
+
+def compiled_rollout(between: float = 0.85, own: int = 135) -> Measurements:
+    """A compiled policy beside an environment in Python: forward can't be timed, the profiler shows gaps."""
+    step_ns = 5.0 * MS
+    job = measured(
+        step_ns,
+        {"data_wait": 0.0, "backward": 0.05, "other": 0.95},
+        trace=TracedSteps(status="abstained", why="the job runs compiled code"),
+        probe=ShadowProbe(status="abstained", why="the job runs compiled code"),
+        stacks=frames(host=own, model=150 - own),
+        build=anatomy(compiled=True),
+    )
+    window = ProfilerWindow(
+        status="ok",
+        plain_step_ns=[int(step_ns)] * 4,
+        profiled_step_ns=[int(1.1 * step_ns)] * 4,
+        operators=20.0,
+        inside_share=1 - between,
+        compiled_share=0.05,
+        loader_share=0.0,
+    )
+    return dataclasses.replace(job, profile=window)
 
 
 def tiny_mlp(host: tuple[HostSample, ...] | None = None) -> Measurements:
@@ -468,6 +492,49 @@ def crowded_threads(
     return replaced(job, traced=trace, host=host, facts=facts(threads=threads), cores=cores)
 
 
+def hand_parallel(
+    called: float = 0.6, blocked: float = 0.62, own: float = 0.05, waits: bool = True, stacks: bool = True
+) -> Measurements:
+    """A rank whose loop averages gradients by `dist.all_reduce`, between backward and optimizer.
+
+    Args:
+        called: Share of the step in these calls.
+        own: Share of the step in code of the loop's own, also between the phases.
+        waits: Collectives were timed.
+    """
+    step_ns = 20.0 * MS
+    rest = 1 - called - own
+    shares = {"data_wait": 0.0, "forward": 0.4 * rest, "backward": 0.5 * rest, "optimizer": 0.1 * rest}
+    shares["other"] = called + own
+    inside = {"forward": 0.8, "backward": 0.8, "optimizer": 0.5}
+    timed = CollectiveWaits(
+        status="ok",
+        step_ns=[int(step_ns * factor) for factor in WOBBLE],
+        exposed_ns=[int(step_ns * called * factor) for factor in WOBBLE],
+        blocked_ns=[int(step_ns * blocked * factor) for factor in WOBBLE],
+        calls=8.0,
+        called_ns=[int(step_ns * called * factor) for factor in WOBBLE],
+        called_by_phase_ns={"other": step_ns * called},
+    )
+    share = int(100 * called)
+    places = [
+        FrameCount(
+            where="train.py:41 average", phase="other", in_loader=False, samples=share, in_collective=True
+        ),
+        FrameCount(where="model.py:12 forward", phase="forward", in_loader=False, samples=100 - share),
+    ]
+    return dataclasses.replace(
+        measured(
+            step_ns,
+            shares,
+            trace=traced(step_ns, shares, kernels=inside, operations=120),
+            stacks=FrameSamples(samples=100, places=places) if stacks else None,
+            job=msgspec.structs.replace(facts(), rank=0, world_size=2),
+        ),
+        collectives=timed if waits else None,
+    )
+
+
 def waiting_rank(exposed: float = 0.65, blocked: float = 0.66, ranks: int = 2) -> Measurements:
     """One of several ranks, whose backward waits for the slowest one's gradients."""
     step_ns = 20.0 * MS
@@ -485,6 +552,7 @@ def waiting_rank(exposed: float = 0.65, blocked: float = 0.66, ranks: int = 2) -
             shares,
             trace=traced(step_ns, shares, kernels=inside, operations=120),
             job=msgspec.structs.replace(facts(), rank=0, world_size=ranks),
+            build=msgspec.structs.replace(anatomy(), roots=["DistributedDataParallel"]),
         ),
         collectives=waits,
     )

@@ -178,6 +178,35 @@ def recommender_with_bag_offsets() -> Kind:
     return Kind([model, optimizer], step)
 
 
+class SeveralTables(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables = nn.ModuleList(nn.EmbeddingBag(50, 6, mode="sum") for _ in range(3))
+        self.dense, self.top = nn.Linear(5, 6), nn.Linear(24, 1)
+
+    def forward(
+        self, dense: torch.Tensor, indices: list[torch.Tensor], offsets: list[torch.Tensor]
+    ) -> torch.Tensor:
+        looked_up = [table(*each) for table, *each in zip(self.tables, indices, offsets, strict=True)]
+        return self.top(torch.cat([self.dense(dense), *looked_up], 1)).squeeze(1)
+
+
+def recommender_with_several_tables() -> Kind:
+    model = SeveralTables()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    dense, target = torch.randn(8, 5), torch.rand(8).round()
+    lengths = [torch.randint(2, 5, (8,)) for _ in range(3)]
+    offsets = [torch.cat([torch.zeros(1, dtype=torch.long), each.cumsum(0)[:-1]]) for each in lengths]
+    indices = [torch.randint(0, 50, (int(each.sum()),)) for each in lengths]
+
+    def step() -> None:
+        optimizer.zero_grad()
+        functional.binary_cross_entropy_with_logits(model(dense, indices, offsets), target).backward()
+        optimizer.step()
+
+    return Kind([model, optimizer], step)
+
+
 class VisionTransformer(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -490,6 +519,7 @@ ACCEPTED: dict[str, tuple[Job, int]] = {
         gpt2_from_transformers,
         gan_with_two_optimizers,
         recommender_with_bag_offsets,
+        recommender_with_several_tables,
         vision_transformer,
         translator_with_as_many_samples_as_tokens,
         two_towers_with_a_square_loss,

@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
+from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
@@ -105,6 +108,37 @@ class TrainsItself(nn.Module):
         return self.linear(x)
 
 
+class TellsItsClass(nn.Module):
+    told: ClassVar[list[int]] = []
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(12, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.told.append(x.shape[0])
+        return self.linear(x) * (1 + len(self.told) % 2)
+
+
+class CountsInAnArray(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.seen = nn.Linear(12, 4), np.zeros(1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen[0] += 1
+        return self.linear(x) * (1 + float(self.seen[0]) % 2)
+
+
+class TakesTurns(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.scales = nn.Linear(12, 4), itertools.cycle((1.0, 2.0, 3.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) * next(self.scales)
+
+
 class StepsInside(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -144,6 +178,30 @@ def user_hook_on_a_module() -> Kind:
     assert isinstance(model, nn.Sequential)
     model[0].register_forward_hook(lambda *_: kind.shown.append("forward"))
     return kind
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: torch.autograd.function.FunctionCtx, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: torch.autograd.function.FunctionCtx, grad: torch.Tensor) -> torch.Tensor:
+        return grad * 2
+
+
+def function_beside_the_model() -> Kind:
+    """Half of the loss comes through a function that replays would run without its gradient."""
+    model = nn.Linear(12, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        out = model(torch.randn(8, 12))
+        (out.square().mean() + Doubled.apply(out).mean()).backward()
+        optimizer.step()
+
+    return Kind([model, optimizer], step)
 
 
 def gradient_penalty() -> Kind:
@@ -187,9 +245,13 @@ REFUSED: dict[str, tuple[Job, str]] = {
     "print in forward": (trap(Prints), "Prints.report calls print"),
     "list that grows in forward": (trap(Collects), "own state (Collects.log)"),
     "global list that grows in forward": (trap(TellsAGlobal), "(CALLS)"),
+    "list of a class that grows in forward": (trap(TellsItsClass), "own state (TellsItsClass.told)"),
+    "array that counts in forward": (trap(CountsInAnArray), "own state (CountsInAnArray.seen)"),
+    "iterator that forward takes from": (trap(TakesTurns), "takes from self.scales, an iterator"),
     "weights written past the version counter": (trap(TrainsItself), "own state (a parameter)"),
     "weights written in forward": (trap(StepsInside), "own state (a parameter)"),
     "user's hook on a module": (user_hook_on_a_module, "forward hook on Linear would fire again"),
+    "function beside the model": (function_beside_the_model, "function of the job's own"),
     "gradient of a gradient": (gradient_penalty, "create_graph"),
     "no module": (no_module_at_all, "no module"),
     "batch of one": (a_batch_of_one, "one sample"),

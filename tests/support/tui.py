@@ -326,7 +326,13 @@ def gpu() -> View:
 def ranks() -> View:
     """Eight ranks, the sixth of them slow."""
     cells = tuple(
-        RankCell(rank=rank, pid=8091 + rank, step_ns=(24 if rank == 5 else 22) * MS, regime="communication")
+        RankCell(
+            rank=rank,
+            pid=8091 + rank,
+            step_ns=(24 if rank == 5 else 22) * MS,
+            regime="communication",
+            slowest=rank == 5,
+        )
         for rank in range(8)
     )
     rank = take(

@@ -17,7 +17,11 @@ def fail(error: BaseException) -> None:
 @pytest.mark.parametrize(("before", "after"), [(-1, 64), (32, 32)])
 def test_a_transform_that_is_a_module_is_not_taken_for_the_batch(before: int, after: int) -> None:
     phases = SimpleNamespace(
-        on=True, samples=before, load_enter=lambda now_ns: None, load_exit=lambda now_ns: None
+        on=True,
+        samples=before,
+        load_enter=lambda now_ns: None,
+        load_exit=lambda now_ns: None,
+        tokens_loaded=lambda count: None,
     )
 
     def fetch(_: object) -> object:

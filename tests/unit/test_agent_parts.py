@@ -236,6 +236,38 @@ def test_levers_of_the_recipe_outlive_the_session(switches: Switches, job: Job) 
     assert [lever.remedy.name for lever in levers.applied] == ["a"]
 
 
+def test_what_is_on_for_optimizers_goes_on_for_one_that_comes_later(switches: Switches, job: Job) -> None:
+    levers = levers_of(switches.remedy("a", ("optimizer.implementation",)), switches.remedy("b", ("y",)))
+    lever = levers.apply(job, "a", {})
+    levers.apply(job, "b", {})
+    levers.renew(job)
+    assert switches.log == ["+a", "+b", "+a"]
+    assert levers.arm == 2  # nothing that is compared has changed
+    levers.undo(lever)
+    assert switches.log[3:] == ["-a", "-a"]
+    levers.renew(job)
+    assert len(switches.log) == 5
+
+
+def test_a_later_optimizer_that_does_not_fit_is_left_alone(job: Job) -> None:
+    tries: list[str] = []
+
+    def apply(job: Job, options: Mapping[str, object]) -> Undo:
+        tries.append("+")
+        if len(tries) > 1:
+            raise Refused("no fused kernel for it")
+        return lambda: tries.append("-")
+
+    fused = Remedy(
+        name="a", apply=apply, treats=(), reach="live", cls="bitwise", doc="", targets=("optimizer.x",)
+    )
+    levers = levers_of(fused)
+    levers.apply(job, "a", {})
+    levers.renew(job)
+    assert levers.undo_all() == []
+    assert tries == ["+", "+", "-"]
+
+
 def test_a_lever_that_says_it_does_badly_is_named_with_its_reason(job: Job) -> None:
     said: list[str | None] = [None]
     off: list[str] = []
@@ -389,7 +421,28 @@ def test_a_place_is_the_innermost_frame_of_the_users_own_code() -> None:
         f"{__file__.rsplit('/', 1)[-1]}:{line} <lambda>",
         "optimizer",
         False,
+        False,
     )
+
+
+def test_a_place_in_a_collective_is_told_from_the_loops_own_work() -> None:
+    names: dict[str, object] = {}
+    torch_file = "/x/site-packages/torch/distributed/distributed_c10d.py"
+    exec(compile("def all_reduce(look):\n    return look()\n", torch_file, "exec"), names)
+    exec(compile("def step(call, look):\n    return call(look)\n", "/home/somebody/train.py", "exec"), names)
+    # Not a lambda of this file: its frame would be the innermost one of the user's.
+    foreign = ("/usr/lib/", __file__)
+    look = lambda: place_of(sys._getframe(), foreign)  # noqa: E731
+    assert names["step"](names["all_reduce"], look) == ("train.py:2 step", "other", False, True)  # type: ignore[operator]
+    assert names["step"](lambda own: own(), look) == ("train.py:2 step", "other", False, False)  # type: ignore[operator]
+
+
+def test_a_place_in_a_compiled_function_is_no_code_between_the_phases() -> None:
+    names: dict[str, object] = {}
+    exec(compile("def enter(look):\n    return look()\n", "/x/torch/_dynamo/eval_frame.py", "exec"), names)
+    exec(compile("def step(call, look):\n    return call(look)\n", "/home/somebody/train.py", "exec"), names)
+    look = lambda: place_of(sys._getframe(), ("/usr/lib/", "/x/", __file__))  # noqa: E731
+    assert names["step"](names["enter"], look)[:2] == ("train.py:2 step", "forward")  # type: ignore[operator]
 
 
 def test_only_calls_from_outside_modules_are_roots(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,3 +118,50 @@ def test_a_name_with_brackets_and_blanks(proc: FakeProc) -> None:
     found = procfs.stat(10, proc.root)
     assert found is not None
     assert (found.comm, found.ppid, found.start_ticks) == ("a) R 7 (b", 5, 99)
+
+
+TORCHRUN = {
+    "TORCHELASTIC_RUN_ID": "none",
+    "MASTER_ADDR": "127.0.0.1",
+    "MASTER_PORT": "29500",
+    "WORLD_SIZE": "2",
+}
+
+
+def test_ranks_of_one_rendezvous_are_one_job_whoever_started_them(proc: FakeProc) -> None:
+    proc.add(11, ppid=10, environ={**TORCHRUN, "RANK": "0"})
+    proc.add(12, ppid=20, environ={**TORCHRUN, "RANK": "1"})
+    proc.add(13, ppid=10, environ={**TORCHRUN, "RANK": "1", "MASTER_PORT": "29501"})
+    first, second, other = (jobs.job_of(pid, proc.root) for pid in (11, 12, 13))
+    assert first == second != other
+    assert first is not None
+    assert len(first) == 12
+
+
+def test_children_without_a_rendezvous_are_one_job_with_their_siblings(proc: FakeProc) -> None:
+    proc.add(10, torch=True, words=("python", "spawn.py"))
+    proc.add(20, torch=True, words=("python", "spawn.py"), start_ticks=900)
+    for pid, parent in ((11, 10), (12, 10), (21, 20), (31, 1)):
+        proc.add(pid, ppid=parent, torch=True)
+    assert jobs.job_of(11, proc.root) == jobs.job_of(12, proc.root) != jobs.job_of(21, proc.root)
+    assert jobs.job_of(31, proc.root) is None  # whoever started it is gone
+    assert jobs.job_of(99, proc.root) is None
+
+
+def test_a_launcher_s_ranks_come_by_rank(proc: FakeProc) -> None:
+    proc.add(10, words=("python", "-m", "torch.distributed.run", "train.py"), torch=True)
+    proc.add(11, ppid=10, torch=True, environ={**TORCHRUN, "RANK": "10"})
+    proc.add(12, ppid=10, torch=True, environ={**TORCHRUN, "RANK": "9"})
+    assert jobs.launched_ranks(10, proc.root) == [12, 11]
+    assert jobs.launched_ranks(11, proc.root) == []
+
+
+def test_a_shell_above_jobs_is_no_launcher_of_theirs_unless_they_are_one(proc: FakeProc) -> None:
+    proc.add(10, words=("bash", "train.sh"))
+    proc.add(11, ppid=10, torch=True)
+    assert jobs.launched_ranks(10, proc.root) == []
+    proc.add(11, ppid=10, torch=True, environ={**TORCHRUN, "RANK": "0"})
+    proc.add(12, ppid=10, torch=True, environ={**TORCHRUN, "RANK": "1"})
+    assert jobs.launched_ranks(10, proc.root) == [11, 12]
+    proc.add(13, ppid=10, torch=True, environ={**TORCHRUN, "RANK": "0", "MASTER_PORT": "29501"})
+    assert jobs.launched_ranks(10, proc.root) == []

@@ -95,6 +95,26 @@ def test_the_list_says_why_a_job_can_not_be_attached_to() -> None:
     assert "no training job" in ls.table([])
 
 
+def test_the_list_marks_the_rank_that_the_others_wait_for() -> None:
+    ranks = [
+        JobLine(
+            pid=10 + rank,
+            script="a.py",
+            rank=rank,
+            torch="2.1",
+            attached=True,
+            attachable=True,
+            why=None,
+            job="0a1b",
+            slowest=rank == 1,
+        )
+        for rank in range(2)
+    ]
+    first, second = ls.table(ranks).splitlines()[1:]
+    assert "slowest" not in first
+    assert "attached, slowest rank" in second
+
+
 def test_a_script_s_name_is_one_line_of_the_list_whatever_it_holds() -> None:
     odd = JobLine(
         pid=7, script="a\nb\x1b[2J.py", rank=None, torch="2.13.0", attached=False, attachable=True, why=None

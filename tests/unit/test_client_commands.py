@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +16,8 @@ from autobrrr.cli.target import one_pid, session_options
 from autobrrr.errors import CannotAttach, UsageError
 from autobrrr.records import SizeSweep
 from autobrrr.sidecar.options import SessionOptions, add_arguments, from_arguments
+from autobrrr.sidecar.states import AWAITS_TURN
+from support import tui
 
 
 def parsed(module: object, *words: str) -> argparse.Namespace:
@@ -146,13 +149,15 @@ def test_a_job_that_makes_no_steps_is_not_waited_for_without_end() -> None:
 
 def test_a_sweep_that_was_asked_for_is_waited_for_unless_time_is_given() -> None:
     clock = Clock()
-    patience = diagnose.Patience(sweep=True, clock_s=clock)
+    patience = diagnose.Patience(sweep="batch", clock_s=clock)
     clock.now_s += 30
     assert not patience.is_over(diagnosis(steps=90, confidence="high"))
+    of_another = SizeSweep(along="width", status="abstained", why="busy")
+    assert not patience.is_over(diagnosis(steps=92, confidence="high", sweep=of_another))
     swept = SizeSweep(along="batch", status="abstained", why="busy")
     assert patience.is_over(diagnosis(steps=95, confidence="high", sweep=swept))
     assert patience.is_over(diagnosis(steps=99, sweep=swept))
-    short = diagnose.Patience(for_s=20, sweep=True, clock_s=clock)
+    short = diagnose.Patience(for_s=20, sweep="batch", clock_s=clock)
     clock.now_s += 20
     assert short.is_over(diagnosis(steps=200))
 
@@ -164,6 +169,26 @@ def test_a_given_time_is_the_whole_time() -> None:
     assert not patience.is_over(diagnosis(steps=1000))
     clock.now_s += 0.1
     assert patience.is_over(diagnosis(steps=0))
+
+
+def test_time_in_which_another_rank_is_measured_does_not_count() -> None:
+    clock = Clock()
+    patience = diagnose.Patience(for_s=5, clock_s=clock)
+    for _ in range(4):
+        clock.now_s += 4
+        assert not patience.is_over(diagnosis(steps=9, activity=AWAITS_TURN))
+    clock.now_s += 4
+    assert not patience.is_over(diagnosis(steps=9))
+    clock.now_s += 1
+    assert patience.is_over(diagnosis(steps=9))
+
+
+def test_a_rank_is_watched_until_its_collectives_are_timed() -> None:
+    patience = diagnose.Patience(clock_s=Clock())
+    rank = diagnosis(steps=90, confidence="high", state="timing", job=tui.job(rank=0, world_size=2))
+    assert not patience.is_over(rank)
+    assert patience.is_over(msgspec.structs.replace(rank, state="sampling"))
+    assert patience.is_over(msgspec.structs.replace(rank, job=tui.job()))
 
 
 def test_the_last_snapshot_of_a_session_ends_the_waiting() -> None:

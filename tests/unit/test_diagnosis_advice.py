@@ -28,6 +28,17 @@ def test_overhead_gets_its_cures_best_first() -> None:
     assert "gc.freeze" in names
 
 
+def test_no_cure_is_sold_while_the_step_is_still_being_measured() -> None:
+    phases = UPDATES | {"data_wait": 0.4, "optimizer": 0.2}
+    early = measured(2.0 * MS, phases, workers=0, fault_ns=1_000.0)
+    assert predicted_gain(early)["loader.workers"] > 1.3
+    assert judge(early).verdict.regime == "unknown"
+    assert advice(early) == {}
+    later = measured(2.0 * MS, phases, workers=0, trace=traced(2.0 * MS, phases, kernels=0.4))
+    assert judge(later).verdict.regime == "mixed"
+    assert "loader.workers" in advice(later)
+
+
 def test_reach_and_class_are_those_of_the_registry() -> None:
     for kind in (diagnosis.tiny_mlp, diagnosis.starved_without_workers, diagnosis.metrics_loop):
         for name, one in advice(kind()).items():

@@ -23,7 +23,7 @@ def verdict(measured: Measurements) -> Verdict:
 def test_a_tiny_mlp_is_overhead_with_high_confidence() -> None:
     found = verdict(diagnosis.tiny_mlp())
     assert (found.regime, found.confidence) == ("overhead", "high")
-    assert found.reason.startswith("overhead: 72 % of each 2.6 ms step is Python and dispatch (780 operators")
+    assert found.reason.startswith("72 % of each 2.6 ms step is Python and dispatch (780 operators")
     assert found.decide_with is None
 
 
@@ -260,6 +260,23 @@ def test_a_read_only_session_may_name_input_and_says_what_it_can_not() -> None:
     assert other.regime == "unknown"
     assert "read-only" in other.reason
     assert other.decide_with == "autobrrr diagnose 4242"
+
+
+def test_a_rollout_beside_a_compiled_policy_is_host_where_gaps_and_stacks_must_overlap() -> None:
+    found = verdict(diagnosis.compiled_rollout())
+    assert (found.regime, found.confidence) == ("host", "high"), found.reason
+    least = 0.85 - 20 * 0.01 / 5.5 + 0.9 - 2 * (0.9 * 0.1 / 150) ** 0.5 - 1
+    assert found.shares.host == pytest.approx(least, rel=0.01)
+    assert found.reason.startswith("at least 66 % of each 5 ms step is code between the phases")
+    assert "train.py:77 log_metrics" in found.reason
+
+
+@pytest.mark.parametrize(("between", "own"), [(0.6, 135), (0.85, 90), (0.7, 120)])
+def test_gaps_and_stacks_that_need_not_be_the_same_time_name_nothing(between: float, own: int) -> None:
+    found = verdict(diagnosis.compiled_rollout(between, own))
+    assert found.regime == "unknown", found.reason
+    assert "between them" in found.reason, "what the window shows is said"
+    assert found.decide_with == "autobrrr tune 4242 --for 2m", "a window was there already"
 
 
 def test_compiled_jobs_gpus_and_sessions_from_outside_name_no_overhead() -> None:

@@ -59,7 +59,7 @@ def test_the_table_shows_truth_against_verdict_and_why_something_was_not_named()
     assert "| **memory** | 1 | 1 |  |" in text
     assert "1 right, 1 abstained, 0 wrong, 0 failed" in text
     assert "| memory 90% |" in text
-    assert "- `memory-unknown` (memory): abstained: figures" in text
+    assert "- `memory-unknown` (memory): abstained: unknown: figures" in text
 
 
 def test_a_truth_that_the_machine_disproved_counts_neither_as_right_nor_as_wrong() -> None:

@@ -46,6 +46,21 @@ def test_a_launchers_flag_of_the_same_name_is_not_touched() -> None:
     assert recipe.with_flags(command[:4], {"--seed": 3}) == [*command[:4], "--seed", "3"]
 
 
+@pytest.mark.parametrize(
+    ("written", "added"),
+    [
+        (["--compile=False"], ["--steps=4"]),
+        (["config/small.py", "--lr=1", "-q"], ["--steps=4"]),
+        (["--lr=1", "--width", "8"], ["--steps", "4"]),
+        (["--amp", "data"], ["--steps", "4"]),
+        ([], ["--steps", "4"]),
+    ],
+)
+def test_a_new_flag_is_written_as_the_command_writes_its_own(written: list[str], added: list[str]) -> None:
+    command = ["python", "train.py", *written]
+    assert recipe.with_flags(command, {"--steps": 4}) == [*command, *added]
+
+
 HERE = Here(device="cpu", environment={"CUDA_MODULE_LOADING": "EAGER"})
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from autobrrr.relaunch import duel as duels
 from autobrrr.relaunch.duel import Duel, Rule, is_telling
-from autobrrr.relaunch.steps import Durations
+from autobrrr.relaunch.steps import Block
+from autobrrr.relaunch.yardstick import Pairs, Yardstick, by_steps
 from autobrrr.tuner.interval import Interval
 
 MS = 1_000_000
@@ -27,22 +28,28 @@ class Simulated:
 
 
 def fight(
-    monkeypatch: pytest.MonkeyPatch, base: Simulated, candidate: Simulated, rule: Rule = RULE, seed: int = 1
+    monkeypatch: pytest.MonkeyPatch,
+    base: Simulated,
+    candidate: Simulated,
+    rule: Rule = RULE,
+    yardstick: Yardstick = by_steps,
 ) -> tuple[Duel, int]:
     """The duel, and the simulated nanoseconds that it took."""
-    now, draw = [0], np.random.default_rng(seed)
+    now, draw = [0], np.random.default_rng(1)
 
-    def block(trial: Simulated) -> Durations | None:
+    def block(trial: Simulated) -> Block | None:
         now[0] += BLOCK_NS
         trial.left -= 1
         if trial.left < 0:
             return None
         slower = math.exp(draw.normal(0, trial.noise))
-        return np.full(20, trial.step_ms * slower * MS)
+        nothing = np.empty(0)
+        return Block(steps=np.full(20, trial.step_ms * slower * MS), counted=nothing, tokens=nothing)
 
     monkeypatch.setattr(duels, "block", block)
     monkeypatch.setattr(duels.time, "perf_counter_ns", lambda: now[0])
-    return duels.duel(base, candidate, rule), now[0]  # type: ignore[arg-type]
+    found = duels.duel(base, candidate, rule, yardstick=yardstick)  # type: ignore[arg-type]
+    return found, now[0]
 
 
 def test_a_clear_gain_ends_after_a_few_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,6 +59,18 @@ def test_a_clear_gain_ends_after_a_few_pairs(monkeypatch: pytest.MonkeyPatch) ->
     assert found.interval is not None
     assert found.interval.low < math.log(2) < found.interval.high
     assert found.base_ns == pytest.approx(10 * MS, rel=0.02)
+
+
+def test_what_steps_hold_is_learned_while_they_run_and_counts_for_all_pairs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = iter([1.0, 3.0, *[2.0] * 1000])
+
+    def counted(pairs: Pairs) -> list[float]:
+        return by_steps(pairs, next(told))
+
+    found, _ = fight(monkeypatch, Simulated(10, 0.005), Simulated(10, 0.005), yardstick=counted)
+    assert found.values == pytest.approx([math.log(2)] * len(found.values), abs=0.03)
 
 
 def test_who_is_surely_worse_than_the_best_so_far_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

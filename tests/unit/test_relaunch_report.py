@@ -133,6 +133,19 @@ def test_a_space_is_proposed_from_flags_machine_and_diagnosis() -> None:
     assert found[1].levels == (0, 1, 2, 4)
 
 
+def test_flags_of_a_script_without_argparse_are_seen_where_the_command_gives_them() -> None:
+    found = proposed(
+        command=["python", "train.py", "--batch_size=8", "--gradient_accumulation_steps=4"],
+        env={},
+        declared={},
+        advice=[],
+        allowed=USUAL,
+        cores=1,
+        cuda=False,
+    )
+    assert [(each.name, each.levels) for each in found] == [("--batch_size", (4, 8, 16, 32))]
+
+
 def test_without_accumulation_no_batch_is_proposed_unasked() -> None:
     found = proposed(
         command=["python", "train.py"],
@@ -168,8 +181,8 @@ def test_walls_take_a_quarter_of_the_free_memory(tmp_path: Path) -> None:
 
 
 def test_two_copies_that_do_not_fit_into_memory_are_refused() -> None:
-    refuse_crowding(10 << 30, 6 << 30)
+    refuse_crowding(4 << 30, 6 << 30)
     refuse_crowding(None, 1)
-    refuse_crowding(1 << 30, 2 << 30)  # somebody else has given memory back
+    refuse_crowding(1, None)
     with pytest.raises(AutobrrrError, match="one takes 6144 MiB, 4096 MiB are left"):
-        refuse_crowding(10 << 30, 4 << 30)
+        refuse_crowding(6 << 30, 4 << 30)

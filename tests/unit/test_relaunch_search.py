@@ -1,4 +1,4 @@
-"""The search over simulated scripts: small spaces in full, large ones by a sampler, cut off and taken up
+"""The search over simulated scripts: small spaces in full, large ones by a model, cut off and taken up
 again."""
 
 from __future__ import annotations

@@ -69,7 +69,6 @@ def test_every_kind_of_spec(spec: str, levels: tuple[object, ...], given_level: 
         "--batch-size=int:1.5..8",
         "--batch-size=choice:a,a",
         "--batch-size=choice:",
-        "--nope=int:1..2",
         "env:1X=choice:1",
         "gc.freeze=choice:on",
         "no.such=choice:1",
@@ -209,6 +208,44 @@ def test_flags_are_read_from_the_script_s_text(tmp_path: Path) -> None:
     assert given_value(["python", str(file)], "--batch-size", found) == 8
     file.write_text("import argparse, flags\nargparse.ArgumentParser(parents=[flags.p]).parse_args()")
     assert declared_flags(command) == {}
+
+
+def test_where_settings_come_from_elsewhere_too_no_default_is_believed(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text("p.add_argument('--batch-size', '-b', default=8)\np.parse_known_args()\n")
+    command = ["python", str(file)]
+    found = declared_flags(command)
+    assert given_value(command, "--batch-size", found) is None
+    assert given_value([*command, "-b", "4"], "--batch-size", found) == 4
+    parse_parameter("--of-another-module=int:1..2", command, {}, found)
+    file.write_text("p.add_argument('--batch-size', '-b', default=8)\np.parse_args()\n")
+    with pytest.raises(UsageError, match="no such flag"):
+        parse_parameter("--of-another-module=int:1..2", command, {}, declared_flags(command))
+
+
+@pytest.mark.parametrize(
+    ("words", "value"),
+    [
+        (["-b", "4"], 4),
+        (["-b4"], 4),
+        (["--batch-size=4"], 4),
+        (["--batch", "4"], 4),
+        (["--b", "4"], 8),  # argparse refuses it: two flags begin so
+        (["--batch-size", "2", "-b", "4"], 4),
+        (["--bench"], 8),
+        (["-a", "-b"], True),
+    ],
+)
+def test_a_flag_is_found_by_every_name_that_argparse_takes_for_it(
+    words: list[str], value: object, tmp_path: Path
+) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(
+        "p.add_argument('-b', '--batch-size', default=8)\np.add_argument('--bench', action='store_true')\n"
+        "p.add_argument('-a', action='store_true')\np.parse_args()\n"
+    )
+    command = ["python", str(file), *words]
+    assert given_value(command, "--batch-size", declared_flags(command)) == value
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,6 +50,48 @@ def test_samples_of_an_update_are_those_of_all_its_backward_calls() -> None:
     assert gan.samples == 16
 
 
+def test_tokens_of_a_step_are_the_mean_of_those_that_show_them() -> None:
+    steps = Steps()
+    steps.add(records(4, flags=ring.PHASES, samples=8, tokens=-1))
+    assert (steps.tokens, steps.tokens_a_sample) == (None, None)
+    steps.add(records(3, flags=ring.PHASES, samples=8, backwards=2, fires=1, tokens=1600))
+    steps.add(records(1, flags=ring.PHASES, samples=8, backwards=2, fires=1, tokens=800))
+    steps.add(records(5, tokens=7))  # plain steps: what stands there is of an earlier lap of the ring
+    assert steps.tokens == 1400
+    assert steps.tokens_a_sample == 87.5
+
+
+@pytest.mark.parametrize(
+    ("lengths", "vary"),
+    [
+        ([64] * 20, False),
+        ([64, 66] * 10, False),
+        ([64] * 39 + [3], False),  # the last batch of an epoch
+        ([60, 64, 70, 90], True),
+        ([60, 90, 120], False),  # too few to say
+    ],
+)
+def test_samples_differ_in_length_where_it_shows_in_several_steps(lengths: list[int], vary: bool) -> None:
+    steps = Steps()
+    for i, length in enumerate(lengths):
+        size = 8 if i % 2 else 4  # the size of a batch is no length
+        steps.add(records(1, flags=ring.PHASES, samples=size, tokens=size * length))
+    assert steps.vary_in_length is vary
+    assert steps.hardly_seen is (len(lengths) < 4)
+
+
+def test_of_a_block_those_steps_are_counted_by_the_token_that_show_it() -> None:
+    steps = Steps()
+    shown = records(6, flags=ring.PHASES, tokens=100)
+    shown["flags"][::2] = 0
+    shown["tokens"][5] = -1
+    steps.add(shown)
+    found = steps.block(5 * MS, settle=1)
+    assert len(found.steps) == 4
+    assert list(found.counted) == [5 * MS]
+    assert list(found.tokens) == [100]
+
+
 def test_a_loss_that_is_no_number_three_times_is_lost() -> None:
     steps = Steps()
     steps.add(records(2, flags=ring.PHASES, loss_finite=0))
@@ -65,6 +108,23 @@ def test_step_times_settle_when_they_no_longer_fall() -> None:
     assert is_settled(np.concatenate([falling, np.full(120, 5.0 * MS)]))
     assert not is_settled(np.full(7, 5.0 * MS))
     assert is_settled(np.full(8, 2000.0 * MS))
+
+
+def settles_after(durations: list[float]) -> int | None:
+    """Stretches of 20 steps until it is taken for settled; None: it is not."""
+    counts = range(20, len(durations) + 1, 20)
+    return next((n // 20 for n in counts if is_settled(np.array(durations[:n]))), None)
+
+
+def test_beside_others_steps_settle_though_their_times_wander_but_never_while_they_fall() -> None:
+    took = []
+    for seed in range(40):
+        draw = np.random.default_rng(seed)
+        shares = draw.lognormal(0, 0.3, 60)
+        took.append(settles_after([20 * MS * share for share in shares for _ in range(20)]))
+    assert max(each or 99 for each in took) <= 24
+    falling = [MS * 20 * 0.9**i for i in range(30) for _ in range(20)]
+    assert settles_after(falling) is None
 
 
 @given(st.floats(0.1, 3000.0), st.integers(0, 2**32 - 1))

@@ -11,6 +11,7 @@ import pytest
 
 from autobrrr.cli import main, screen
 from autobrrr.errors import UsageError
+from autobrrr.records import SizeSweep
 from autobrrr.report.past import past_session, report_text
 from autobrrr.report.session_html import _marks, _scale, page
 from support import tui
@@ -62,6 +63,13 @@ def test_without_any_session_the_folder_is_named(tmp_path: Path, monkeypatch: py
     with pytest.raises(UsageError) as caught:
         screen.session_file("last")
     assert str(tmp_path) in caught.value.hint
+
+
+def test_a_sweep_of_the_session_stands_under_its_verdict(tmp_path: Path) -> None:
+    swept = SizeSweep(along="length", status="abstained", why="no input of the step has a length")
+    log = tmp_path / "one.jsonl"
+    log.write_bytes(_line("snapshot", msgspec.structs.replace(tui.snapshot(), sweep=swept)))
+    assert "sweep of the length: none: no input of the step has a length" in report_text(log)
 
 
 def test_the_text_says_what_was_found_tried_and_how_it_ended(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from autobrrr.records import Reverted, Trial, Tuning
-from autobrrr.report.tuning import tuning_table
+from autobrrr.records import Advice, Reverted, Trial, Tuning
+from autobrrr.report.tuning import beyond, tuning_table
 
 KEPT = Trial(
     remedy="optimizer.fused",
@@ -56,6 +56,45 @@ def test_predicted_stands_beside_achieved() -> None:
 def test_what_does_not_fit_is_one_line_however_many_options_were_tried() -> None:
     lines = [line for line in tuning_table(TUNING).splitlines() if "attention.sdpa" in line]
     assert lines == ["does not fit here: attention.sdpa: no module calls it with flash"]
+
+
+def test_what_there_was_no_time_for_is_one_line_for_each_reason() -> None:
+    spent = "the budget is spent: 6 pairs of blocks take 2.6 s"
+    skipped = [
+        msgspec.structs.replace(KEPT, remedy=name, outcome="skipped", why=why, predicted=predicted)
+        for name, why, predicted in (
+            ("gc.freeze", spent, None),
+            ("host.malloc", spent, 1.08),
+            ("compile.default", "it stops training for about 25 s", 1.2),
+        )
+    ]
+    lines = tuning_table(msgspec.structs.replace(TUNING, trials=[KEPT, *skipped])).splitlines()
+    assert [line for line in lines if line.startswith("not tried")] == [
+        f"not tried: gc.freeze, host.malloc (1.08x predicted): {spent}",
+        "not tried: compile.default (1.20x predicted): it stops training for about 25 s",
+    ]
+    assert not any(line.startswith(("gc.freeze", "host.malloc")) for line in lines)
+
+
+def test_advice_that_no_running_step_can_try_comes_with_the_command_that_proves_it() -> None:
+    def advice(remedy: str, reach: str, cls: str, expected: float | None) -> Advice:
+        return Advice(remedy=remedy, why="", expected=expected, reach=reach, class_=cls)  # type: ignore[arg-type]
+
+    found = beyond(
+        [
+            advice("optimizer.fused", "live", "rounding", 1.2),
+            advice("loader.workers", "next_epoch", "bitwise", 1.74),
+            advice("batch.larger", "relaunch", "changes-training", None),
+            advice("edit.no_sync", "edit", "rounding", 1.3),
+        ]
+    )
+    beginning = "advised, but not for a step that runs: "
+    assert found == [
+        f"{beginning}loader.workers (from the next epoch on, 1.74x predicted); to prove it: "
+        "autobrrr tune --param loader.workers -- CMD",
+        f"{beginning}batch.larger (from the start on); to prove it: "
+        "autobrrr tune --param batch.larger --allow changes-training -- CMD",
+    ]
 
 
 def test_what_the_guard_undid_is_said() -> None:

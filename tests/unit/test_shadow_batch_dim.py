@@ -81,6 +81,16 @@ def test_offsets_of_a_bag_are_found_and_divide_their_indices() -> None:
     assert torch.equal(bag(doubled[1], doubled[2]), torch.cat([once, once]))
 
 
+def test_offsets_of_several_tables_divide_the_indices_of_the_same_table() -> None:
+    indices = [torch.arange(5, 14), torch.arange(7, 18)]
+    offsets = [torch.tensor([0, 3, 3, 7]), torch.tensor([0, 1, 5, 9])]
+    shapes = describe(torch, [torch.randn(4, 2), *indices, *offsets], [False] * 5)
+    assert [one.indices for one in shapes] == [None, None, None, 1, 2]
+    assert next(proposals(shapes)).bags == ((3, 1), (4, 2))
+    by_turns = describe(torch, [indices[0], offsets[0], indices[1], offsets[1]], [False] * 4)
+    assert [one.indices for one in by_turns] == [None, 0, None, 2]
+
+
 def test_labels_that_begin_with_zero_are_no_offsets() -> None:
     shapes = describe(torch, [torch.randn(4, 2), torch.tensor([0, 2, 1, 2])], [False, False])
     assert not shapes[1].is_offsets
@@ -106,6 +116,13 @@ def test_halves_that_are_alike_tell_nothing() -> None:
     outcome = compare(torch, full, (full[:4], full[4:]), 8, 4)
     assert outcome is not None
     assert outcome.agrees
+    assert not outcome.telling
+
+
+def test_samples_that_all_came_out_as_nan_tell_nothing() -> None:
+    full = torch.full((8, 3), float("nan"))
+    outcome = compare(torch, full, (full[:4], full[4:]), 8, 4)
+    assert outcome is not None
     assert not outcome.telling
 
 

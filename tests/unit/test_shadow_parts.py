@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
 import random
 from collections import OrderedDict, deque, namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import ClassVar
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -16,6 +21,7 @@ from torch.nn import functional
 from autobrrr.agent.shadow import flops, plan
 from autobrrr.agent.shadow.code_scan import CodeScan
 from autobrrr.agent.shadow.guard import Guard, Guarded
+from autobrrr.agent.shadow.kinds import Abstain
 from autobrrr.agent.shadow.modes import dispatch_mode
 from autobrrr.agent.shadow.module_state import ModuleState
 from autobrrr.agent.shadow.recorder import Node
@@ -144,6 +150,106 @@ class TellsItsKeeper(Quiet):
         return x
 
 
+CALLS = 0
+
+
+class Tally:
+    calls = 0
+
+
+class SetsAGlobal(Quiet):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        global CALLS
+        CALLS += 1
+        return self.linear(x)
+
+
+class SetsAClass(Quiet):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        Tally.calls += 1
+        return self.linear(x)
+
+
+def tallied(x: torch.Tensor) -> torch.Tensor:
+    tallied.calls = getattr(tallied, "calls", 0) + 1  # type: ignore[attr-defined]
+    return x
+
+
+class CallsATallied(Quiet):
+    def forward(this, x: torch.Tensor) -> torch.Tensor:
+        return tallied(this.linear(x))
+
+
+class TakesTurns(Quiet):
+    def __init__(self) -> None:
+        super().__init__()
+        self.turn = itertools.cycle((1.0, 2.0))
+
+    def forward(this, x: torch.Tensor) -> torch.Tensor:
+        return this.linear(x) * next(this.turn)
+
+
+@functools.lru_cache
+def noise(size: int) -> torch.Tensor:
+    return torch.rand(size, 3)
+
+
+class FillsACache(Quiet):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) + noise(x.shape[0])
+
+
+class EndsTheJob(Quiet):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.shape[0] > 8:
+            raise SystemExit("at most 8")
+        return self.linear(x)
+
+
+class SetsWhatItImports(Quiet):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        import autobrrr.agent.shadow.plan as place
+
+        place.mark = getattr(place, "mark", 0) + 1  # type: ignore[attr-defined]
+        return self.linear(x)
+
+
+class AsItsParentDoes(Opens):
+    def twice(self, x: torch.Tensor) -> torch.Tensor:
+        return super().twice(x)
+
+
+def announced(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    @functools.wraps(function)
+    def around(*args: torch.Tensor) -> torch.Tensor:
+        print("called")
+        return function(*args)
+
+    return around
+
+
+class Decorated(Quiet):
+    forward = announced(Quiet.forward)
+
+
+class TellsWhenCalled(Quiet):
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        print("called")
+        return super().__call__(x)
+
+
+def counting() -> nn.Module:
+    calls = 0
+
+    class SetsWhatIsAround(Quiet):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            nonlocal calls
+            calls += 1
+            return self.linear(x)
+
+    return SetsWhatIsAround()
+
+
 def scan(module: nn.Module) -> CodeScan:
     found = CodeScan(torch)
     for _ in found.steps([module]):  # type: ignore[list-item]
@@ -159,9 +265,22 @@ def scan(module: nn.Module) -> CodeScan:
         (Hooks, "Hooks.forward calls register_hook"),
         (Gathers, "Gathers.forward uses torch.distributed"),
         (TellsItsKeeper, "Keeper.note calls print"),
+        (SetsAGlobal, "SetsAGlobal.forward sets CALLS"),
+        (SetsAClass, "SetsAClass.forward sets Tally.calls"),
+        (CallsATallied, "tallied sets tallied.calls"),
+        (TakesTurns, "TakesTurns.forward takes from self.turn, an iterator"),
+        (FillsACache, "FillsACache.forward fills the cache of noise"),
+        (EndsTheJob, "EndsTheJob.forward uses SystemExit, which could end the job"),
+        (SetsWhatItImports, "SetsWhatItImports.forward sets autobrrr.agent.shadow.plan.mark"),
+        (AsItsParentDoes, "Opens.twice calls open"),
+        (Decorated, "Quiet.forward calls print"),
+        (TellsWhenCalled, "TellsWhenCalled.__call__ calls print"),
+        (counting, "counting.<locals>.SetsWhatIsAround.forward sets calls"),
     ],
 )
-def test_forward_code_that_can_be_seen_from_outside_is_named(kind: type[nn.Module], reason: str) -> None:
+def test_forward_code_that_can_be_seen_from_outside_is_named(
+    kind: Callable[[], nn.Module], reason: str
+) -> None:
     assert reason in scan(kind()).findings.refusals
 
 
@@ -179,11 +298,28 @@ class Meter:
         self.values = [1.0]
 
 
-class Changing(nn.Module):
+class Slotted:
+    __slots__ = ("__hidden", "late", "seen")
+
+    def __init__(self) -> None:
+        self.seen = self.__hidden = 0
+
+    def hide(self) -> None:
+        self.__hidden += 1
+
+
+class Parent(nn.Module):
+    everywhere: ClassVar[list[int]] = []
+
+
+class Changing(Parent):
     shared = 0
+    common: ClassVar[dict[str, int]] = {}
 
     def __init__(self) -> None:
         super().__init__()
+        self.slots, self.array, self.single = Slotted(), np.zeros(3), np.zeros(())
+        self.holder = SimpleNamespace(steps=0)
         self.list, self.dict, self.set, self.queue = [1], {"a": 1}, {1}, deque([1])
         self.raw, self.meter, self.plain = bytearray(b"a"), Meter(), 3
         self.register_buffer("running", torch.zeros(3))
@@ -209,16 +345,53 @@ class Changing(nn.Module):
                 self.new = 1
             case "Changing.shared":
                 type(self).shared = 1
+            case "Changing.common":
+                self.common["a"] = 1
+            case "Parent.everywhere":
+                self.everywhere.append(1)
+            case "slots.seen":
+                self.slots.seen += 1
+            case "slots.late":
+                self.slots.late = 1
+            case "slots._Slotted__hidden":
+                self.slots.hide()
+            case "array":
+                self.array[1] = 2.0
+            case "single":
+                self.single += 1
+            case "holder.steps":
+                self.holder.steps += 1
 
 
 def told(module: Changing) -> dict[str, str]:
     """All of a module's Python state, as text."""
-    return {key: repr(value) for key, value in vars(module).items()} | {"m": repr(module.meter.values)}
+    slots = [getattr(module.slots, name, None) for name in ("seen", "late", "_Slotted__hidden")]
+    shared = (module.meter.values, slots, Changing.common, Parent.everywhere)
+    return {key: repr(value) for key, value in vars(module).items()} | {"m": repr(shared)}
 
 
-@pytest.mark.parametrize(
-    "name", ["list", "dict", "set", "queue", "raw", "meter.values", "plain", "new", "Changing.shared"]
-)
+CHANGES = [
+    "list",
+    "dict",
+    "set",
+    "queue",
+    "raw",
+    "meter.values",
+    "plain",
+    "new",
+    "Changing.shared",
+    "Changing.common",
+    "Parent.everywhere",
+    "slots.seen",
+    "slots.late",
+    "slots._Slotted__hidden",
+    "array",
+    "single",
+    "holder.steps",
+]
+
+
+@pytest.mark.parametrize("name", CHANGES)
 def test_python_state_that_changed_is_put_back_and_named(name: str) -> None:
     module = Changing()
     before = told(module)
@@ -230,6 +403,16 @@ def test_python_state_that_changed_is_put_back_and_named(name: str) -> None:
     assert told(module) == before
     assert Changing.shared == 0
     assert any(name.rpartition(".")[2] in one for one in changed)
+
+
+def test_more_than_can_be_put_back_is_refused() -> None:
+    module = Changing()
+    module.list = [[number] for number in range(20_000)]  # type: ignore[assignment]
+    with pytest.raises(Abstain, match="more objects than can be put back"):
+        ModuleState(torch, [module], [], set())  # type: ignore[list-item]
+    module.list, module.array = [], np.zeros((1 << 26) // 8 + 1)
+    with pytest.raises(Abstain, match=r"Changing\.array is an array too large"):
+        ModuleState(torch, [module], [], set())  # type: ignore[list-item]
 
 
 def test_python_state_that_did_not_change_is_not_named() -> None:
@@ -262,6 +445,15 @@ def test_the_guard_puts_back_tensors_generators_and_gradients_even_after_an_exce
     now = [torch.get_rng_state(), module.noise.get_state(), module.dice.getstate(), random.getstate()]
     for before, after in zip(states, now, strict=True):
         assert torch.equal(before, after) if isinstance(before, torch.Tensor) else before == after
+
+
+def test_parameters_of_a_diverged_job_were_not_written_for_being_nan() -> None:
+    module = nn.Linear(2, 2)
+    with torch.no_grad():
+        module.weight.fill_(float("nan"))
+    with Guard(torch, Guarded([module], list(module.parameters())), trial=True) as guard:  # type: ignore[list-item]
+        module(torch.ones(1, 2))
+    assert guard.changes == []
 
 
 def test_the_guard_names_a_parameter_that_was_written() -> None:

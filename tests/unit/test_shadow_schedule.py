@@ -48,13 +48,14 @@ def test_a_larger_batch_is_predicted_through_the_origin_from_the_nearest_smaller
     assert schedule.predicted_ns(16, {}, 5 * MS, 8) == 10 * MS
 
 
-def test_memory_is_what_the_machine_or_the_container_leaves_whichever_is_less(tmp_path: Path) -> None:
-    class NoCuda:
-        class cuda:
-            @staticmethod
-            def is_available() -> bool:
-                return False
+class NoCuda:
+    class cuda:
+        @staticmethod
+        def is_available() -> bool:
+            return False
 
+
+def test_memory_is_what_the_machine_or_the_container_leaves_whichever_is_less(tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/meminfo").write_text("MemTotal: 900 kB\nMemAvailable: 500 kB\n")
     assert memory.available_bytes(NoCuda, tmp_path) == 500 * 1024  # type: ignore[arg-type]
@@ -67,6 +68,47 @@ def test_memory_is_what_the_machine_or_the_container_leaves_whichever_is_less(tm
     assert memory.available_bytes(NoCuda, tmp_path) == 1000  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("line", "folder", "names", "cached"),
+    [
+        ("0::/train.slice/job", "", ("memory.max", "memory.current"), "inactive_file"),
+        (
+            "4:memory:/train.slice/job",
+            "memory",
+            ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+            "total_inactive_file",
+        ),
+    ],
+    ids=["version 2", "version 1"],
+)
+def test_the_limit_of_any_group_around_the_job_counts_less_what_it_can_drop(
+    tmp_path: Path, line: str, folder: str, names: tuple[str, str], cached: str
+) -> None:
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text(f"7:cpu:/elsewhere\n{line}\n")
+    group = tmp_path / "sys/fs/cgroup" / folder / "train.slice"
+    (group / "job").mkdir(parents=True)
+    for name, text in zip(names, ("5000\n", "4500\n"), strict=True):
+        (group / name).write_text(text)
+    (group / "memory.stat").write_text(f"anon 100\n{cached} 300\n")
+    assert memory.free_bytes(NoCuda, tmp_path) == 800  # type: ignore[arg-type]
+    (group / "job" / names[0]).write_text(f"{1 << 62}\n")
+    (group / "job" / names[1]).write_text("1\n")
+    assert memory.free_bytes(NoCuda, tmp_path) == 800  # type: ignore[arg-type]
+
+
+def test_a_limit_of_the_address_space_counts_too(tmp_path: Path) -> None:
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/status").write_text("Name: python\nVmSize:\t    3000 kB\n")
+    limits = tmp_path / "proc/self/limits"
+    limits.write_text(
+        "Max stack size  8388608  unlimited  bytes\nMax address space  unlimited  unlimited  bytes\n"
+    )
+    assert memory.free_bytes(NoCuda, tmp_path) is None  # type: ignore[arg-type]
+    limits.write_text("Max address space         4096000              unlimited            bytes\n")
+    assert memory.free_bytes(NoCuda, tmp_path) == 4_096_000 - 3_000 * 1024  # type: ignore[arg-type]
+
+
 def test_memory_needed_grows_with_the_batch_but_not_the_weights() -> None:
     once, twice = (memory.needed_bytes(1000, 4000, scale) for scale in (1, 2))
     assert once < twice < 2 * once
@@ -77,6 +119,11 @@ def test_the_largest_batch_is_where_a_step_s_peak_would_take_the_free_memory() -
     fits = memory.largest(32, 32 * mib, float(mib), 4375 * mib)
     assert fits == 1000
     assert memory.peak_bytes(fits * mib) * 1.25 == pytest.approx(4375 * mib)
+
+
+def test_no_more_than_two_digits_of_the_largest_batch_are_claimed() -> None:
+    assert memory.largest(32, 0, 1000.0, 99_999_999_999) == 22_000_000
+    assert memory.largest(123, 0, float(1 << 20), 4375 << 18) == 370
 
 
 def test_the_batch_that_trains_already_fits_however_little_is_free() -> None:

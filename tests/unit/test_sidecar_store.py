@@ -24,6 +24,12 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     assert log.path.stat().st_mode & 0o777 == 0o600
 
 
+def test_a_session_that_never_began_leaves_no_file(tmp_path: Path) -> None:
+    log = SessionLog(log_path(7, tmp_path, 0.0))
+    log.close()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_torn_tail_costs_only_itself(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     log = SessionLog(path)

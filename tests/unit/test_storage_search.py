@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -193,6 +194,27 @@ def test_the_trial_of_a_dead_worker_goes_to_another_one_and_counts_once(join: Jo
     assert [trial.user_attrs["host"] for trial in retried] == ["machine2"]
 
 
+def test_a_worker_that_is_taken_for_dead_while_it_asks_asks_again(
+    join: Join, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = set(threading.enumerate())
+    slow, others = join(), optuna.load_study(study_name="s", storage=f"sqlite:///{file}")
+    ask, lost = slow._study.ask, list[int]()
+
+    def asks(*args: object) -> optuna.Trial:
+        trial = ask(*args)  # type: ignore[arg-type]
+        if len(lost) < 3:  # the command as given, and a point twice
+            lost.append(trial.number)
+            others.tell(trial.number, state=TrialState.FAIL)
+        return trial
+
+    monkeypatch.setattr(slow._study, "ask", asks)
+    go_on([slow])
+    assert lost == [0, 1, 2]
+    assert sorted(counted(file)) == sorted(SMALL.points())
+    assert set(threading.enumerate()) == before
+
+
 def test_a_worker_that_died_before_its_first_beat_is_noticed(join: Join, file: Path) -> None:
     living = join()
     study = optuna.load_study(study_name="s", storage=f"sqlite:///{file}")
@@ -201,7 +223,9 @@ def test_a_worker_that_died_before_its_first_beat_is_noticed(join: Join, file: P
     study.ask()
     go_on([living])
     assert living.elsewhere == 1
-    silent_for(file, storage.GRACE_S + 1)
+    silent_for(file, storage.GRACE_S // 2 + 1)
+    assert living.ask() is None  # who waits for it does not keep it alive
+    silent_for(file, storage.GRACE_S // 2 + 1)
     go_on([living])
     assert sorted(counted(file)) == sorted(SMALL.points())
 

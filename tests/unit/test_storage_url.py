@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from optuna.exceptions import StorageInternalError
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import OperationalError, PendingRollbackError
 
 from autobrrr.cli import main
 from autobrrr.errors import AutobrrrError, UsageError
@@ -87,8 +89,9 @@ def test_a_password_in_the_database_s_own_words_is_struck_out() -> None:
     assert told.message == "postgresql://localhost/studies can't be used: FATAL:  who says ***?"
 
 
-def patient(said: list[str]) -> storage.Storage:
+def patient(said: list[str], forgotten: list[str] | None = None) -> storage.Storage:
     """A storage whose time passes only while it sleeps."""
+    sessions = [] if forgotten is None else forgotten
     place = storage.address("postgresql://localhost/studies")
     now = [0.0]
 
@@ -97,16 +100,24 @@ def patient(said: list[str]) -> storage.Storage:
 
     return storage.Storage(
         address=place,
-        rdb=None,
+        rdb=SimpleNamespace(remove_session=lambda: sessions.append("a session")),  # type: ignore[arg-type]
         say=said.append,
         clock=lambda: now[0],
-        sleep=sleep,  # type: ignore[arg-type]
+        sleep=sleep,
     )
+
+
+def dropped_in_a_transaction() -> Exception:
+    """As Optuna tells what SQLAlchemy says of the second query."""
+    error = StorageInternalError("An exception is raised during the commit.")
+    error.__cause__ = PendingRollbackError("Can't reconnect until invalid transaction is rolled back.")
+    return error
 
 
 def test_a_connection_that_drops_for_some_seconds_is_survived() -> None:
     said: list[str] = []
-    answers = [refused("gone"), refused("starting up"), None]
+    forgotten: list[str] = []
+    answers = [refused("gone"), dropped_in_a_transaction(), refused("starting up"), None]
 
     def action() -> str:
         answer = answers.pop(0)
@@ -114,7 +125,8 @@ def test_a_connection_that_drops_for_some_seconds_is_survived() -> None:
             raise answer
         return "done"
 
-    assert patient(said).patiently(action) == "done"
+    assert patient(said, forgotten).patiently(action) == "done"
+    assert forgotten == ["a session"] * 3
     assert said == [
         "postgresql://localhost/studies does not answer; trying again for 60 s",
         "postgresql://localhost/studies answers again",

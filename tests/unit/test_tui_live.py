@@ -11,7 +11,7 @@ import pytest
 from autobrrr.answers import Activity, Details, Ended, Explained, Left, LogLines, Outcome, SessionFacts
 from autobrrr.client import Event
 from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
-from autobrrr.records import JobLine
+from autobrrr.records import Diagnosis, JobLine, RankTimes
 from autobrrr_tui import live
 from autobrrr_tui.live import LiveSource
 from autobrrr_tui.ranks import Siblings
@@ -346,8 +346,23 @@ def test_a_meaning_is_asked_of_the_session() -> None:
     listener.inbox.put(Ended(kind="detached", why="detached"))
 
 
-def job_line(pid: int, rank: int, attached: bool = True, script: str = "train.py") -> JobLine:
-    return JobLine(pid=pid, script=script, rank=rank, torch="2", attached=attached, attachable=True, why=None)
+def job_line(pid: int, rank: int, attached: bool = True, job: str = "0a1b") -> JobLine:
+    return JobLine(
+        pid=pid,
+        script="train.py",
+        rank=rank,
+        torch="2",
+        attached=attached,
+        attachable=True,
+        why=None,
+        job=job,
+    )
+
+
+def timed(rank: int, waits_ns: int, pid: int = 8091) -> Diagnosis:
+    """The session of one rank of three."""
+    times = RankTimes(steps=8, step_ns=40_000, waits_ns=waits_ns, own_ns=40_000 - waits_ns, error_ns=100)
+    return tui.snapshot(pid=pid, job=tui.job(rank=rank, world_size=3), collectives=times)
 
 
 def test_other_ranks_are_found_among_the_sessions_that_are_there() -> None:
@@ -355,21 +370,28 @@ def test_other_ranks_are_found_among_the_sessions_that_are_there() -> None:
         job_line(8091, 0),
         job_line(8092, 1),
         job_line(8093, 2, attached=False),
-        job_line(9000, 1, script="other.py"),
+        job_line(9000, 1, job="2c3d"),
     ]
     joined: list[int] = []
 
+    class Sibling(FakeClient):
+        def snapshot(self) -> object:
+            return timed(1, 200, pid=8092)
+
     def join(pid: int) -> FakeClient:
         joined.append(pid)
-        return FakeClient(pid=pid)
+        return Sibling(pid=pid)
 
     siblings = Siblings(lambda: jobs, join)  # type: ignore[arg-type]
-    rank = tui.judged(snapshot=tui.snapshot(job=tui.job(rank=0, world_size=3)))
-    siblings._find(8091, "train.py")
+    rank = tui.judged(snapshot=timed(0, 20_000))
+    siblings._find(8091)
     siblings._ask()
     siblings.close()
     assert joined == [8092]
-    assert [each.rank for each in siblings.look(rank, 0.0)] == [0, 1]
+    cells = siblings.look(rank, 0.0)
+    assert [(each.rank, each.pid, each.slowest) for each in cells] == [(0, 8091, False), (1, 8092, True)]
+    even = siblings.look(tui.judged(snapshot=timed(0, 300)), 0.0)
+    assert not any(each.slowest for each in even)
 
 
 def test_a_job_of_one_rank_looks_for_no_others() -> None:

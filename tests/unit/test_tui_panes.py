@@ -124,7 +124,10 @@ def test_a_gpu_is_described_by_the_units_in_its_names() -> None:
 
 
 def test_the_slowest_rank_is_marked_and_one_without_a_figure_is_not_counted() -> None:
-    cells = [RankCell(rank=0, pid=1, step_ns=5, regime=None), RankCell(rank=1, pid=2, step_ns=9, regime=None)]
+    cells = [
+        RankCell(rank=0, pid=1, step_ns=5, regime=None),
+        RankCell(rank=1, pid=2, step_ns=9, regime=None, slowest=True),
+    ]
     text = " ".join(
         text
         for line in strip([*cells, RankCell(rank=2, pid=3, step_ns=None, regime=None)], 70)
@@ -133,6 +136,12 @@ def test_the_slowest_rank_is_marked_and_one_without_a_figure_is_not_counted() ->
     assert "[1 9 ns slowest]" in text
     assert "[2 -]" in text
     assert "slowest" not in str(strip(cells[:1], 70))
+
+
+def test_longer_steps_alone_make_no_rank_the_slowest() -> None:
+    cells = [RankCell(rank=rank, pid=rank, step_ns=20 + rank, regime=None) for rank in range(300)]
+    assert "slowest" not in str(strip(cells[:2], 70))
+    assert "".join(text for text, _, _ in strip(cells, 70)[0]) == "300 ranks  median 170 ns"
 
 
 def test_thirty_two_ranks_still_take_two_lines() -> None:
@@ -144,7 +153,7 @@ def test_thirty_two_ranks_still_take_two_lines() -> None:
 @pytest.mark.parametrize("count", [200, 3_000])
 def test_of_very_many_ranks_each_has_a_column_and_the_slowest_a_name(count: int) -> None:
     many = [RankCell(rank=rank, pid=rank, step_ns=20_000_000, regime=None) for rank in range(count - 1)]
-    late = RankCell(rank=count - 1, pid=count, step_ns=31_000_000, regime=None)
+    late = RankCell(rank=count - 1, pid=count, step_ns=31_000_000, regime=None, slowest=True)
     said, columns = ("".join(text for text, _, _ in line) for line in strip([*many, late], 67))
     assert said == f"{count} ranks  [{count - 1} 31.0 ms slowest]  median 20.0 ms"
     assert columns.endswith("█")

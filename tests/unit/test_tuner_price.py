@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from autobrrr.records import Trial, TuneProgress, Tuning
+from autobrrr.records import Advice, Anatomy, ExactnessClass, Shares, Trial, TuneProgress, Tuning, Verdict
 from autobrrr.remedies.catalog import REGISTRY
 from autobrrr.tuner.live import tune
 from autobrrr.tuner.settings import TuneSettings
@@ -15,6 +16,7 @@ SECOND_NS = 1_000_000_000
 COMPILE = "compile.default"
 PRICE_S = REGISTRY[COMPILE].price_s
 HELPS = Effect(speed=1.3, warm_up_ns=12 * SECOND_NS)
+USUAL: tuple[ExactnessClass, ...] = ("bitwise", "rounding")
 
 
 def tuned(
@@ -25,6 +27,16 @@ def tuned(
         budget_ns=int(budget_s * SECOND_NS), horizon_ns=int(horizon_s * SECOND_NS), only=only
     )
     return tune(job, settings=chosen, on_progress=told.append), told
+
+
+def verdict(**expected: float) -> Verdict:
+    advice = [
+        Advice(remedy=name.replace("_", ".", 1), why="", expected=factor, reach="live", class_="rounding")
+        for name, factor in expected.items()
+    ]
+    return Verdict(
+        regime="overhead", confidence="high", reason="", shares=Shares(), evidence=[], advice=advice
+    )
 
 
 def only_trial(found: Tuning) -> Trial:
@@ -107,7 +119,51 @@ def test_an_option_without_a_default_makes_one_candidate_of_each_value() -> None
     found = candidates(
         facts=SimulatedJob().facts, cores=2, verdict=None, allowed=("rounding",), only=("attention.sdpa",)
     )
-    assert [each.choice.settings["kernel"] for each in found] == ["flash", "mem_efficient", "cudnn", "math"]
+    assert [each.choice.settings["kernel"] for each in found] == ["flash", "math"]
+    on_a_gpu = candidates(
+        facts=msgspec.structs.replace(SimulatedJob().facts, cuda=True),
+        cores=2,
+        verdict=None,
+        allowed=("rounding",),
+        only=("attention.sdpa",),
+    )
+    assert [each.choice.settings["kernel"] for each in on_a_gpu] == [
+        "flash",
+        "mem_efficient",
+        "cudnn",
+        "math",
+    ]
+
+
+def test_a_dear_remedy_waits_for_a_quick_one_that_gains_more_in_the_time() -> None:
+    def order(**expected: float) -> list[str]:
+        found = candidates(facts=SimulatedJob().facts, cores=2, verdict=verdict(**expected), allowed=USUAL)
+        return [each.choice.remedy for each in found]
+
+    assert order(compile_default=1.19, optimizer_fused=1.08)[:2] == ["optimizer.fused", COMPILE]
+    assert order(compile_default=3.0, optimizer_fused=1.08)[:2] == [COMPILE, "optimizer.fused"]
+    assert order(compile_default=1.02, optimizer_fused=1.08)[-1] == COMPILE
+
+
+def test_a_trial_has_its_share_of_the_time_whatever_switching_on_was_expected_to_cost() -> None:
+    nothing = Effect(speed=1.0, warm_up_ns=2 * SECOND_NS)
+    job = SimulatedJob(effects={COMPILE: nothing})
+    settings = TuneSettings(budget_ns=60 * SECOND_NS, allowed=USUAL)
+    found = tune(job, verdict=verdict(compile_default=3.0), settings=settings)
+    assert found.trials[0].remedy == COMPILE
+    others = [each for each in found.trials if each.remedy != COMPILE]
+    assert found.trials[0].duration_ns < 10 * SECOND_NS
+    assert "skipped" not in {each.outcome for each in others if not each.remedy.startswith("compile.")}
+
+
+def test_what_there_is_no_time_for_is_counted_with_the_time_that_would_be_enough() -> None:
+    job = SimulatedJob(base_ns=4e8)
+    found = tune(job, settings=TuneSettings(budget_ns=30 * SECOND_NS))
+    untried = [each for each in found.trials if each.outcome == "skipped"]
+    assert untried
+    assert found.note is not None
+    quick = [each for each in untried if not REGISTRY[each.remedy].price_s]
+    assert found.note.startswith(f"there was no time for {len(quick)} of them: --for ")
 
 
 @pytest.mark.parametrize("cancelled_after", [1, 3])
@@ -126,3 +182,24 @@ def test_steps_that_still_profit_after_an_undo_are_no_measure_of_the_job_without
     found = tune(job, settings=TuneSettings(only=("host.malloc",)))
     assert found.kept == ["host.malloc"]
     assert found.speedup == pytest.approx(2.0, rel=0.05)
+
+
+def test_what_the_loop_has_nothing_for_is_refused_before_any_time_is_counted() -> None:
+    by_hand = Anatomy(
+        source="backward",
+        optimizers=[],
+        parameters=None,
+        parameter_tensors=None,
+        parameter_bytes=None,
+        state_bytes=None,
+        backwards_per_step=1,
+        roots=["RNNModel"],
+        compiled=False,
+        loader_workers=None,
+        loader_prefetch=None,
+    )
+    job = SimulatedJob(base_ns=4e8, anatomy=by_hand)
+    found = tune(job, settings=TuneSettings(budget_ns=30 * SECOND_NS))
+    why = {each.remedy: (each.outcome, each.why) for each in found.trials}
+    assert why["optimizer.fused"] == ("refused", "no optimizer of torch's steps in this loop")
+    assert ("apply", "optimizer.fused") not in job.history

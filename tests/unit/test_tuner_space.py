@@ -66,6 +66,14 @@ def test_the_present_thread_count_is_not_tried() -> None:
     assert thread_counts(None, None) == [1]
 
 
+def test_fewer_threads_are_tried_early_and_more_threads_late() -> None:
+    fewer = candidates(facts=SimulatedJob(threads=2).facts, cores=2, verdict=None, allowed=BOTH)
+    assert names(fewer)[0] == "threads.intra_op(threads=1)"
+    more = names(candidates(facts=SimulatedJob(threads=1).facts, cores=2, verdict=None, allowed=BOTH))
+    assert more[0] == "optimizer.fused"
+    assert more.index("threads.intra_op(threads=2)") > more.index("host.malloc")
+
+
 @given(st.integers(1, 512), st.integers(1, 512))
 def test_thread_counts_are_few_and_possible(now: int, cores: int) -> None:
     found = thread_counts(now, cores)

@@ -82,7 +82,10 @@ class Reader:
             self.view = said(self.view, f"regime: {regime} ({sure}): {entry.body.get('reason')}", t_ns)
         elif entry.kind == "ranks":
             found = msgspec.convert(entry.body.get("ranks"), list[_Rank])
-            cells = tuple(RankCell(rank=r.rank, pid=r.pid, step_ns=r.step_ns, regime=r.regime) for r in found)
+            cells = tuple(
+                RankCell(rank=r.rank, pid=r.pid, step_ns=r.step_ns, regime=r.regime, slowest=r.slowest)
+                for r in found
+            )
             self.view = replace(self.view, ranks=cells)
         elif entry.kind == "ended":
             self.ended = str(entry.body.get("why", ""))
@@ -94,6 +97,7 @@ class _Rank(Record, frozen=True, kw_only=True):
     pid: int
     step_ns: int | None = None
     regime: str | None = None
+    slowest: bool = False
 
 
 def entries(lines: Iterable[str | bytes]) -> Iterator[Entry]:

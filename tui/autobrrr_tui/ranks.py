@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from autobrrr.client import Client, join
 from autobrrr.errors import AutobrrrError
+from autobrrr.ranks import slowest_of
 from autobrrr.records import Diagnosis, JobLine
 from autobrrr_tui.state import RankCell, View
 
@@ -24,8 +25,8 @@ class Siblings:
         self, list_jobs: Callable[[], list[JobLine]], joiner: Callable[[int], Client | None] = join
     ) -> None:
         self._list_jobs, self._join = list_jobs, joiner
-        self._clients: dict[int, tuple[int, Client]] = {}  # pid -> rank, connection
-        self._cells: dict[int, RankCell] = {}
+        self._clients: dict[int, Client] = {}  # by pid
+        self._told: dict[int, Diagnosis] = {}
         self._left = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -35,51 +36,66 @@ class Siblings:
         if found is None or found.job is None or found.job.rank is None or (found.job.world_size or 1) < 2:
             return ()
         if self._thread is None:
-            script = found.job.script.rsplit("/", 1)[-1]
-            self._thread = threading.Thread(
-                target=self._watch, args=(found.pid, script), name="ranks", daemon=True
-            )
+            self._thread = threading.Thread(target=self._watch, args=(found.pid,), name="ranks", daemon=True)
             self._thread.start()
-        cells = {**self._cells, found.job.rank: cell(found.job.rank, found)}
-        return tuple(cells[rank] for rank in sorted(cells))
+        size = found.job.world_size
+        others = {
+            one.job.rank: one
+            for one in list(self._told.values())
+            if one.job is not None and one.job.rank is not None and one.job.world_size == size
+        }
+        return cells({**others, found.job.rank: found})
 
     def close(self) -> None:
         self._left.set()
 
-    def _watch(self, own_pid: int, script: str) -> None:
+    def _watch(self, own_pid: int) -> None:
         looked = 0.0
         while True:
             if looked <= 0:
-                self._find(own_pid, script)
+                self._find(own_pid)
                 looked = LIST_S
             self._ask()
             looked -= ASK_S
             if self._left.wait(ASK_S):
                 break
-        for _, client in self._clients.values():
+        for client in self._clients.values():
             client.close()
 
-    def _find(self, own_pid: int, script: str) -> None:
-        for job in self._list_jobs():
-            same = job.script is not None and job.script.rsplit("/", 1)[-1] == script
-            if job.rank is None or not same or not job.attached or job.pid in (own_pid, *self._clients):
+    def _find(self, own_pid: int) -> None:
+        listed = self._list_jobs()
+        job = next((line.job for line in listed if line.pid == own_pid), None)
+        for line in listed:
+            same = job is not None and line.job == job and line.attached
+            if not same or line.pid in (own_pid, *self._clients):
                 continue
             try:
-                client = self._join(job.pid)
+                client = self._join(line.pid)
             except AutobrrrError:
                 continue
             if client is not None:
-                self._clients[job.pid] = (job.rank, client)
+                self._clients[line.pid] = client
 
     def _ask(self) -> None:
-        for pid, (rank, client) in list(self._clients.items()):
+        for pid, client in list(self._clients.items()):
             try:
-                self._cells[rank] = cell(rank, client.snapshot())
+                self._told[pid] = client.snapshot()
             except AutobrrrError:
                 client.close()
                 del self._clients[pid]
-                self._cells.pop(rank, None)
+                self._told.pop(pid, None)
 
 
-def cell(rank: int, found: Diagnosis) -> RankCell:
-    return RankCell(rank=rank, pid=found.pid, step_ns=found.step_ns.median, regime=found.regime)
+def cells(by_rank: dict[int, Diagnosis]) -> tuple[RankCell, ...]:
+    """One cell a rank, the one that the others wait for marked."""
+    slowest = slowest_of(list(by_rank.values()))
+    return tuple(
+        RankCell(
+            rank=rank,
+            pid=found.pid,
+            step_ns=found.step_ns.median,
+            regime=found.regime,
+            slowest=slowest is not None and slowest.pid == found.pid,
+        )
+        for rank, found in sorted(by_rank.items())
+    )

@@ -8,7 +8,7 @@ from enum import Enum
 from autobrrr.answers import Details
 from autobrrr.records import Diagnosis, Trial, TuneProgress, Tuning
 
-MEASURING = ("attaching", "watching", "tracing", "timing", "sampling", "probing")
+MEASURING = ("attaching", "watching", "tracing", "timing", "profiling", "sampling", "probing")
 
 
 class Standing(Enum):
@@ -30,6 +30,7 @@ class RankCell:
     pid: int
     step_ns: int | None
     regime: str | None
+    slowest: bool = False  # the others wait for it; by its waits in collectives, never by its steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -137,39 +137,57 @@ def resized(torch: ModuleType, tensors: Sequence[Tensor], slicing: Slicing, want
 
 def describe(torch: ModuleType, tensors: Sequence[Tensor], stays: Sequence[bool]) -> list[Shape]:
     """The inputs of a call as shapes; finds offsets of embedding bags."""
-    shapes = []
-    for at, (tensor, kept) in enumerate(zip(tensors, stays, strict=True)):
-        kind = "bool" if tensor.dtype is torch.bool else "float"
-        if kind == "float" and not (torch.is_floating_point(tensor) or torch.is_complex(tensor)):
-            kind = "int"
-        indices = None if kept or kind != "int" else _indices_of(tensors, at, torch)
-        sizes = tuple(tensor.shape)
-        shapes.append(
-            Shape(sizes=sizes, kind=kind, stays=kept, is_offsets=indices is not None, indices=indices)
-        )
-    return shapes
+    kinds = [_kind(torch, tensor) for tensor in tensors]
+    flat = [
+        at
+        for at, tensor in enumerate(tensors)
+        if kinds[at] == "int" and not stays[at] and tensor.dim() == 1 and tensor.shape[0] >= 2
+    ]
+    bags = _bags(tensors, flat)
+    return [
+        Shape(sizes=tuple(tensor.shape), kind=kind, stays=kept, is_offsets=at in bags, indices=bags.get(at))
+        for at, (tensor, kind, kept) in enumerate(zip(tensors, kinds, stays, strict=True))
+    ]
 
 
-def _indices_of(tensors: Sequence[Tensor], at: int, torch: ModuleType) -> int | None:
-    offsets = tensors[at]
-    if offsets.dim() != 1 or offsets.shape[0] < 2:
-        return None
-    values = offsets.detach().tolist()  # type: ignore[attr-defined]
-    if (
-        values[0] != 0
-        or any(later < earlier for earlier, later in itertools.pairwise(values))
-        or values[-1] == 0
-    ):
-        return None
-    near = sorted(
-        (other for other in range(len(tensors)) if other != at), key=lambda other: abs(other - at - 0.5 + 1)
-    )
-    for other in near:
-        indices = tensors[other]
-        whole = not (torch.is_floating_point(indices) or indices.dtype is torch.bool)
-        if whole and indices.dim() == 1 and indices.shape[0] >= values[-1] and indices.shape[0] > len(values):
-            return other
-    return None
+def _kind(torch: ModuleType, tensor: Tensor) -> str:
+    if tensor.dtype is torch.bool:
+        return "bool"
+    return "float" if torch.is_floating_point(tensor) or torch.is_complex(tensor) else "int"
+
+
+def _bags(tensors: Sequence[Tensor], flat: Sequence[int]) -> dict[int, int]:
+    """Positions of offsets, each with that of the indices that they divide.
+
+    In order, where there are as many of both (a list of each, one entry a table); else the nearest.
+
+    Args:
+        flat: Positions of integers in one dimension.
+    """
+    offsets = {at: last for at in flat if (last := _last_offset(tensors[at])) is not None}
+
+    def fits(at: int, other: int) -> bool:
+        length = tensors[other].shape[0]
+        return length >= offsets[at] and length > tensors[at].shape[0]
+
+    others = [at for at in flat if at not in offsets]
+    in_order = dict(zip(offsets, others, strict=False))
+    if len(others) == len(offsets) and all(fits(at, other) for at, other in in_order.items()):
+        return in_order
+    found = {}
+    for at in offsets:
+        near = sorted((other for other in flat if other != at), key=lambda other: abs(other - at + 0.5))
+        nearest = next((other for other in near if fits(at, other)), None)
+        if nearest is not None:
+            found[at] = nearest
+    return found
+
+
+def _last_offset(tensor: Tensor) -> int | None:
+    """The last of integers that begin with 0 and do not fall; None for others."""
+    values: list[int] = tensor.detach().tolist()  # type: ignore[attr-defined]
+    falls = any(later < earlier for earlier, later in itertools.pairwise(values))
+    return None if values[0] != 0 or falls or values[-1] == 0 else values[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,8 +230,9 @@ def compare(
         if part is not None and (tuple(piece.shape) != tuple(part.shape) or not close(torch, piece, part)):
             return Halves(False, False)
     common = min(lengths)
-    differ = not torch.equal(pieces[0].narrow(dim, 0, common), pieces[1].narrow(dim, 0, common))
-    return Halves(True, differ)
+    # A diverged job gives NaN for every sample, which differs from itself and tells nothing.
+    first, second = (torch.nan_to_num(piece.narrow(dim, 0, common)) for piece in pieces)
+    return Halves(True, not torch.equal(first, second))
 
 
 def is_mean_or_sum(torch: ModuleType, full: Tensor, parts: tuple[float, float], size: int, half: int) -> bool:

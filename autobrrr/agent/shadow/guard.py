@@ -128,7 +128,7 @@ class Guard:
         written = {id(part) for part in self._guarded.written}
         touched = [tensor for tensor, version in versions if tensor._version != version]
         touched += [
-            tensor for tensor, copy in copies if copy is not None and not self._torch.equal(tensor, copy)
+            tensor for tensor, copy in copies if copy is not None and not _same(self._torch, tensor, copy)
         ]
         self._touched = {id(tensor) for tensor in touched}
         if any(id(tensor) not in written for tensor in touched):
@@ -194,6 +194,14 @@ class Guard:
             hooks = getattr(sys.modules["torch.nn.modules.module"], name, None)
             if hooks and any(_is_ours(hook) for hook in hooks.values()):
                 _empty_ours(undo, hooks)
+
+
+def _same(torch: ModuleType, tensor: Tensor, copy: Tensor) -> bool:
+    """Equal; NaN, as the weights of a diverged job are, equals itself."""
+    if torch.equal(tensor, copy):
+        return True
+    alike = torch.eq(tensor, copy) | (torch.isnan(tensor) & torch.isnan(copy))
+    return bool(alike.all())
 
 
 def _hush_warnings(undo: ExitStack) -> None:

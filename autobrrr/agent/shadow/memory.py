@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -9,6 +11,7 @@ _HEADROOM = 1.25
 # Of what is kept for the backward, gradients and what the allocator does not use again beside it: processes
 # of twice the batch grew by 2.4 (linear layers) to 3.4 times (convolutions) what they kept more.
 _PEAK = 3.5
+_UNLIMITED = 1 << 60  # the first version of control groups writes no limit as a large number
 
 
 def needed_bytes(saved_bytes: int, parameter_bytes: int, scale: float) -> int:
@@ -23,7 +26,7 @@ def needed_bytes(saved_bytes: int, parameter_bytes: int, scale: float) -> int:
 
 
 def largest(batch: int, saved_bytes: int, per_sample_bytes: float, free_bytes: int) -> int:
-    """The largest batch of which a step is expected to fit, beside what is taken already.
+    """The largest batch of which a step is expected to fit, beside what is taken already; two digits of it.
 
     Args:
         batch: B.
@@ -32,7 +35,9 @@ def largest(batch: int, saved_bytes: int, per_sample_bytes: float, free_bytes: i
         free_bytes: What could be taken at a step boundary, where nothing is kept.
     """
     kept = free_bytes / (_HEADROOM * _PEAK)
-    return max(batch, int(batch + (kept - saved_bytes) / per_sample_bytes))
+    fits = int(batch + (kept - saved_bytes) / per_sample_bytes)
+    unit = int(10 ** max(0, len(str(fits)) - 2))
+    return max(batch, fits // unit * unit)
 
 
 def peak_bytes(saved_bytes: float) -> int:
@@ -45,8 +50,8 @@ def free_bytes(torch: ModuleType, root: Path) -> int | None:
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         free, _ = torch.cuda.mem_get_info()
         return int(free + torch.cuda.memory_reserved() - torch.cuda.memory_allocated())
-    known = [found for found in (_meminfo(root), _control_group(root)) if found is not None]
-    return min(known, default=None)
+    known = [_meminfo(root), _addresses(root), *(_left_of(group) for group in _groups(root))]
+    return min((found for found in known if found is not None), default=None)
 
 
 def available_bytes(torch: ModuleType, root: Path) -> int | None:
@@ -72,17 +77,53 @@ def _meminfo(root: Path) -> int | None:
     return None
 
 
-def _control_group(root: Path) -> int | None:
-    """What the container's limit leaves (cgroup v2, then v1)."""
-    for limit_file, usage_file in (
-        ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory.current"),
-        ("sys/fs/cgroup/memory/memory.limit_in_bytes", "sys/fs/cgroup/memory/memory.usage_in_bytes"),
+def _addresses(root: Path) -> int | None:
+    """What `ulimit -v` leaves of the address space; beyond it any thread's allocation fails."""
+    try:
+        limit = re.search(
+            r"^Max address space\s+(\d+)", (root / "proc/self/limits").read_text(), re.MULTILINE
+        )
+        used = re.search(r"^VmSize:\s+(\d+)", (root / "proc/self/status").read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return None if limit is None or used is None else max(0, int(limit[1]) - int(used[1]) * 1024)
+
+
+def _groups(root: Path) -> Iterator[Path]:
+    """Folders of the memory groups that the job is in, and of those around them (cgroup v2, v1)."""
+    top = root / "sys/fs/cgroup"
+    yield from (top, top / "memory")  # all that a container sees
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if controllers in ("", "memory"):
+            here = top / controllers / path.strip("/")
+            yield from (here, *(each for each in here.parents if each.is_relative_to(top)))
+
+
+def _left_of(group: Path) -> int | None:
+    """A group's limit less what it holds that could not be dropped; None without a limit."""
+    for limit_name, used_name, cached in (
+        ("memory.max", "memory.current", "inactive_file"),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
     ):
         try:
-            limit = (root / limit_file).read_text().strip()
-            usage = (root / usage_file).read_text().strip()
+            limit, used = ((group / name).read_text().strip() for name in (limit_name, used_name))
         except OSError:
             continue
-        if limit.isdigit() and usage.isdigit():
-            return max(0, int(limit) - int(usage))
+        if not limit.isdigit() or not used.isdigit() or int(limit) >= _UNLIMITED:
+            return None
+        return max(0, int(limit) - int(used) + _droppable(group, cached))
     return None
+
+
+def _droppable(group: Path, name: str) -> int:
+    try:
+        lines = (group / "memory.stat").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith(f"{name} ")), 0)

@@ -1,7 +1,7 @@
-"""The Python state of a module tree: attributes, containers, plain objects, class attributes.
+"""The Python state of a module tree: attributes, containers, arrays, plain objects, class attributes.
 
-`capture` copies it (shallow, by identity), `restore` puts back what changed and names it.
-Tensors and random generators that it meets on the way are handed out, for the guard to keep.
+It is copied when the snapshot is made (shallow, by identity); `restore` puts back what changed and names
+it. Tensors and random generators that it meets on the way are handed out, for the guard to keep.
 """
 
 from __future__ import annotations
@@ -11,18 +11,26 @@ import sys
 from collections import OrderedDict, deque
 from collections.abc import Iterator, MutableMapping
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
-from typing import cast
+from typing import Protocol, cast
 
-from .kinds import Module, Tensor, is_module, is_tensor
+from .kinds import Abstain, Module, Tensor, is_module, is_tensor
 from .random_state import is_generator
 
 _ATOMS = frozenset(
     (int, float, complex, bool, str, bytes, type(None), type, FunctionType, BuiltinFunctionType, MethodType)
 )
-_MAX_DEPTH = 4
-_MAX_OBJECTS = 20_000
-_MAX_SCANNED = 256  # elements of a container that are looked into
+_HOLDERS = ("SimpleNamespace", "Namespace")
+_MAX_DEPTH = 24
+_MAX_OBJECTS = 10_000  # beside the modules' own
+_MAX_ARRAY_BYTES = 1 << 26
 _OWN = __name__.partition(".")[0]
+
+
+class _Array(Protocol):
+    """What is used of NumPy's arrays."""
+
+    def tobytes(self) -> bytes: ...
+    def __setitem__(self, place: object, value: object) -> None: ...
 
 
 class ModuleState:
@@ -33,6 +41,9 @@ class ModuleState:
         modules: The root modules.
         others: Objects outside the tree that its code can reach (globals of forward functions).
         parameters: Ids of parameters: kept by the version check instead.
+
+    Raises:
+        Abstain: there is more of it than can be kept.
     """
 
     def __init__(
@@ -43,15 +54,21 @@ class ModuleState:
         self._torch = torch
         self._parameters = parameters
         self._seen: set[int] = set()
+        self._held = 0
         self._dicts: list[tuple[str, MutableMapping[object, object], dict[object, object]]] = []
         self._lists: list[tuple[str, list[object] | deque[object], list[object]]] = []
         self._sets: list[tuple[str, set[object], set[object]]] = []
         self._bytes: list[tuple[str, bytearray, bytes]] = []
+        self._arrays: list[tuple[str, _Array, _Array]] = []
+        self._slots: list[tuple[str, object, dict[str, object]]] = []
         self._classes: list[tuple[type, dict[str, object]]] = []
         for module in modules:
             self._module(module, type(module).__name__)
         for name, thing in others:
-            self._visit(thing, name, 0)
+            if isinstance(thing, type):
+                self._class(thing)
+            else:
+                self._visit(thing, name, 0)
 
     def restore(self) -> list[str]:
         """Put back what changed; the names of it."""
@@ -76,6 +93,12 @@ class ModuleState:
             if raw != kept_raw:
                 changed.append(path)
                 raw[:] = kept_raw
+        for path, array, kept_array in self._arrays:
+            if array.tobytes() != kept_array.tobytes():
+                changed.append(path)
+                array[...] = kept_array
+        for path, thing, parts in self._slots:
+            changed += [f"{path}.{name}" for name in _restore_slots(thing, parts)]
         for kind, attributes in self._classes:
             changed += _restore_class(kind, attributes)
         return changed
@@ -97,15 +120,19 @@ class ModuleState:
             self._class(kind)
 
     def _class(self, kind: type) -> None:
-        if id(kind) in self._seen:
-            return
-        self._seen.add(id(kind))
-        if not is_library(kind.__module__):
-            self._classes.append((kind, dict(vars(kind))))
+        """What the instances of a class of the user's share, its parents' included."""
+        for each in kind.__mro__:
+            if id(each) in self._seen or is_library(each.__module__):
+                continue
+            self._seen.add(id(each))
+            self._classes.append((each, dict(vars(each))))
+            for name, value in vars(each).items():
+                if type(value) not in _ATOMS:
+                    self._visit(value, f"{each.__name__}.{name}", 0)
 
     def _visit(self, value: object, path: str, depth: int) -> None:
         kind = type(value)
-        if kind in _ATOMS or id(value) in self._seen or len(self._seen) > _MAX_OBJECTS:
+        if kind in _ATOMS or id(value) in self._seen:
             return
         if (kind is dict or kind is OrderedDict) and not value:  # most of what a module holds
             self._seen.add(id(value))
@@ -120,6 +147,9 @@ class ModuleState:
             self._module(value, path)
             return
         self._seen.add(id(value))
+        self._held += depth > 0
+        if self._held > _MAX_OBJECTS or depth > _MAX_DEPTH:
+            raise Abstain("the modules hold more objects than can be put back after a replay")
         if isinstance(value, dict):
             self._dicts.append((path, value, dict(value)))
             self._inside(value.values(), path, depth)
@@ -134,20 +164,36 @@ class ModuleState:
             self._inside(value, path, depth)
         elif is_generator(value, self._torch):
             self.generators.append(value)
-        elif isinstance(getattr(value, "__dict__", None), dict) and not is_library(kind.__module__):
-            attributes = cast("dict[object, object]", value.__dict__)
+        elif (kind.__module__, kind.__name__) == ("numpy", "ndarray"):
+            self._array(value, path)
+        if not is_library(kind.__module__) or kind.__name__ in _HOLDERS:
+            self._plain(value, path, depth)
+
+    def _plain(self, value: object, path: str, depth: int) -> None:
+        """An object of a class of the user's, or a mere holder: its attributes, its slots, its class."""
+        attributes = getattr(value, "__dict__", None)
+        if isinstance(attributes, dict):
             self._dicts.append((path, attributes, dict(attributes)))
-            if depth < _MAX_DEPTH:
-                for name, part in attributes.items():
-                    self._visit(part, f"{path}.{name}", depth + 1)
-            self._class(kind)
+            for name, part in attributes.items():
+                self._visit(part, f"{path}.{name}", depth + 1)
+        parts = _slots_of(value)
+        if parts is not None:
+            self._slots.append((path, value, parts))
+            for name, part in parts.items():
+                self._visit(part, f"{path}.{name}", depth + 1)
+        self._class(type(value))
+
+    def _array(self, value: object, path: str) -> None:
+        """An array of NumPy's, which forward code may count in."""
+        array = cast("_Array", value)
+        if not value.flags.writeable:  # type: ignore[attr-defined]
+            return
+        if value.nbytes > _MAX_ARRAY_BYTES:  # type: ignore[attr-defined]
+            raise Abstain(f"{path} is an array too large to be put back after a replay")
+        self._arrays.append((path, array, value.copy()))  # type: ignore[attr-defined]
 
     def _inside(self, values: object, path: str, depth: int) -> None:
-        if depth >= _MAX_DEPTH:
-            return
-        for count, value in enumerate(cast("Iterator[object]", values)):
-            if count >= _MAX_SCANNED:
-                return
+        for value in cast("Iterator[object]", values):
             if type(value) not in _ATOMS:
                 self._visit(value, path, depth + 1)
 
@@ -192,4 +238,33 @@ def _restore_class(kind: type, saved: dict[str, object]) -> list[str]:
         else:
             continue
         changed.append(f"{kind.__name__}.{name}")
+    return changed
+
+
+def _slots_of(thing: object) -> dict[str, object] | None:
+    """What lies in the slots of an object; None where its classes have none."""
+    names = [
+        f"_{kind.__name__.lstrip('_')}{name}" if name.startswith("__") else name
+        for kind in type(thing).__mro__
+        if not is_library(kind.__module__)
+        for name in _listed(vars(kind).get("__slots__", ()))
+        if name not in ("__dict__", "__weakref__")
+    ]
+    missing = object()
+    found = {name: getattr(thing, name, missing) for name in names}
+    return {name: value for name, value in found.items() if value is not missing} if names else None
+
+
+def _listed(slots: object) -> list[str]:
+    return [slots] if isinstance(slots, str) else list(cast("Iterator[str]", slots))
+
+
+def _restore_slots(thing: object, parts: dict[str, object]) -> list[str]:
+    now = _slots_of(thing) or {}
+    changed = [name for name in {**parts, **now} if name not in now or now[name] is not parts.get(name)]
+    for name in changed:
+        if name in parts:
+            object.__setattr__(thing, name, parts[name])
+        else:
+            object.__delattr__(thing, name)
     return changed

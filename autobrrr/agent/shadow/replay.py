@@ -8,6 +8,7 @@ twins of the parameters.
 from __future__ import annotations
 
 import resource
+import signal
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -190,6 +191,21 @@ class Player:
         cuda = self._torch.cuda
         if cuda.is_available() and cuda.is_initialized():
             cuda.synchronize()
+
+
+def comes_from_a_signal(error: BaseException) -> bool:
+    """Whether a handler of the job's may have raised this, and not the code that is replayed."""
+    found = [signal.getsignal(number) for number in signal.valid_signals()]
+    handlers = [one for one in found if callable(one) and one is not signal.default_int_handler]
+    codes = [getattr(one, "__code__", None) for one in handlers]
+    if None in codes:  # an object that is called: its frames can't be told
+        return True
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code in codes:
+            return True
+        trace = trace.tb_next
+    return False
 
 
 def _set_training(node: Node) -> None:

@@ -62,6 +62,8 @@ def freeze(torch: ModuleType, recording: Recording) -> Tape:
     rooted: set[int] = set()
     for node in nodes:
         _refuse_node(torch, node)
+        if not node.grad and any(recording.tensors[number].grad_fn is not None for number in node.outputs):
+            raise Abstain("an autograd function of the job's own is applied outside modules")
         if node.kind == "module":
             _unwrap(torch, node)
             module = cast(Module, node.target)

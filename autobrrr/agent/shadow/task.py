@@ -26,7 +26,7 @@ from .kinds import Abstain, Tensor, is_tensor
 from .measurement import Measurement, one_line
 from .recorder import Recorder, function_modes
 from .refusals import before_recording, before_replay, derived_attributes
-from .replay import Player
+from .replay import Player, comes_from_a_signal
 from .tape import Tape, freeze
 from .verify import Forwards, checks
 
@@ -108,6 +108,10 @@ class ShadowTask:
         except Abstain as refusal:
             after, why = 1, str(refusal)
         except Exception as error:  # noqa: BLE001  a probe that fails is given up, training goes on
+            after, why = 1, f"the replay failed: {one_line(error)}"
+        except SystemExit as error:
+            if comes_from_a_signal(error):
+                raise
             after, why = 1, f"the replay failed: {one_line(error)}"
         spent = self._clock() - began
         self._longest_ns = max(self._longest_ns, spent)

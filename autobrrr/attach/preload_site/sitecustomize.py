@@ -25,7 +25,7 @@ NOT_RANKS = {
     "accelerate",
     "deepspeed",
 }
-READY_S = 0.25
+READY_S = 20.0  # it takes some 0.05 s; more on a machine that is busy
 BUNDLE_POLLS, BUNDLE_POLL_S = 1000, 0.01
 
 

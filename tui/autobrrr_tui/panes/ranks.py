@@ -1,4 +1,4 @@
-"""The ranks of a job as a strip: one cell a rank, the slowest marked."""
+"""The ranks of a job as a strip: one cell a rank; marked the one that the others wait for."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ MOST_LINES = 2
 
 def strip(ranks: Sequence[RankCell], room: int) -> list[list[Piece]]:
     """Lines of cells; with little room the step times are left out but for the slowest, then the numbers."""
-    known = [each for each in ranks if each.step_ns is not None]
-    slowest = max(known, key=lambda each: each.step_ns or 0) if len(known) > 1 else None
+    slowest = next((each for each in ranks if each.slowest), None)
     for spelled in (True, False):
         lines = flowed([_cell(each, slowest, spelled=spelled) for each in ranks], room, gap=1)
         if len(lines) <= MOST_LINES:
@@ -32,8 +31,9 @@ def _many(ranks: Sequence[RankCell], slowest: RankCell | None, room: int) -> lis
     said = [piece(f"{len(ranks)} ranks")]
     if slowest is not None:
         said.append(piece(f"  [{slowest.rank} {duration(slowest.step_ns)} slowest]", "bad"))
-        middle = median(one.step_ns for one in ranks if one.step_ns is not None)
-        said.append(piece(f"  median {duration(middle)}", "dim"))
+    known = [one.step_ns for one in ranks if one.step_ns is not None]
+    if known:
+        said.append(piece(f"  median {duration(median(known))}", "dim"))
     bars = [
         piece(text, "bad" if slowest in group else "good")
         for text, group in zip(sparkline(times, len(times)), groups, strict=True)

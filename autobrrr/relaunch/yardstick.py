@@ -1,0 +1,116 @@
+"""By what two trials are compared: how fast their steps are, times what a step holds.
+
+In: two live trials, their points. Out: how log-ratios are taken from pairs of blocks. Samples are counted;
+tokens where a flag sets their number. Where samples differ in length, the time of a step says nothing without
+the tokens of that very step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from autobrrr.relaunch.lengths import at_length, mean_tokens
+from autobrrr.relaunch.running import Running
+from autobrrr.relaunch.space import Point, Space, agreed_ratio
+from autobrrr.relaunch.steps import Block
+from autobrrr.relaunch.witness import CLOSE, USUAL
+from autobrrr.tuner.blocks import log_speed_ratio
+
+NOTICEABLE = 0.01
+Pairs = Sequence[tuple[Block, Block]]  # neighbouring blocks: of the baseline, and of the candidate
+Yardstick = Callable[[Pairs], list[float]]
+"""log(speed of the candidate / of the baseline) for each pair that has enough steps. All pairs are taken anew
+each time: what steps hold, and how much longer one with more tokens takes, shows better from more."""
+
+
+def by_steps(pairs: Pairs, held: float = 1.0) -> list[float]:
+    """From the time that a step takes on both sides, and what it holds against the other side's."""
+    ratios = [log_speed_ratio(base.steps, candidate.steps, rare=False) for base, candidate in pairs]
+    return [each + math.log(held) for each in ratios if each is not None]
+
+
+def at_own_length(pairs: Pairs, held: Callable[[float], float]) -> list[float]:
+    """From the time that a step takes with as many tokens as it has on average, on each side.
+
+    Args:
+        held: What a step holds against the other side's, from the ratio of their tokens.
+    """
+    base, candidate = ([pair[side] for pair in pairs] for side in (0, 1))
+    its, mine = mean_tokens(base), mean_tokens(candidate)
+    if not (its and mine):
+        return []
+    return _ratios(at_length(base, its), at_length(candidate, mine), held(mine / its))
+
+
+def at_one_length(pairs: Pairs) -> list[float]:
+    """From the time that a step takes with one number of tokens: both sides draw from the same samples."""
+    base, candidate = ([pair[side] for pair in pairs] for side in (0, 1))
+    tokens = mean_tokens([*base, *candidate])
+    return _ratios(at_length(base, tokens), at_length(candidate, tokens), 1.0)
+
+
+def _ratios(base: Sequence[float | None], candidate: Sequence[float | None], held: float) -> list[float]:
+    pairs = zip(base, candidate, strict=True)
+    return [math.log(held * its / mine) for its, mine in pairs if its and mine and min(its, mine) > 0]
+
+
+@dataclass(slots=True)
+class Counting:
+    """What counts in one study: samples, or tokens.
+
+    Attributes:
+        tokens: Tokens count; settled by the command as given, and for all of the study.
+        notes: What is to be said of it.
+    """
+
+    space: Space
+    tokens: bool = False
+    varies: bool = False
+    notes: list[str] = field(default_factory=list)
+
+    def look(self, base: Running) -> None:
+        """See what the steps of the command as given hold."""
+        self.varies = self.varies or base.steps.vary_in_length
+        by_flag = self.space.lengths
+        if base.steps.tokens is None or self.tokens or not (by_flag or self.varies):
+            return
+        self.tokens = True
+        why = f"{', '.join(by_flag)} may set how long a sample is" if by_flag else "samples differ in length"
+        self.notes.append(f"{why}: tokens are counted, as the shapes of batches show them")
+
+    def attend(self, trial: Running) -> None:
+        """Have a trial seen as closely as it must be, once it has settled."""
+        trial.witnesses.watch(CLOSE if self.varies and self.tokens else USUAL)
+
+    def yardstick(self, base: Running, candidate: Running, its_point: Point, point: Point) -> Yardstick:
+        """For a candidate with this point against a trial with its own."""
+
+        def samples() -> float:
+            return self._samples(base, candidate, its_point, point)
+
+        resized = self.space.differ_in_length(point, its_point)
+        if not self.tokens or base.tokens is None or candidate.tokens is None:
+            return lambda pairs: by_steps(pairs, samples())
+        if self.varies or candidate.steps.vary_in_length:
+            if resized:
+                return lambda pairs: at_own_length(pairs, lambda tokens: tokens)
+            if math.isclose(samples(), 1.0, rel_tol=NOTICEABLE):
+                return at_one_length
+            # Samples are the same ones: what they have more of in a larger batch is padding.
+            return lambda pairs: at_own_length(pairs, lambda _: samples())
+        if resized:
+            return lambda pairs: by_steps(pairs, (candidate.tokens or 1.0) / (base.tokens or 1.0))
+        return lambda pairs: by_steps(pairs, samples())
+
+    def _samples(self, base: Running, candidate: Running, its_point: Point, point: Point) -> float:
+        """Samples of a step against the other's: as flags say and agents saw; the smaller gain counts."""
+        seen = candidate.samples / base.samples if candidate.samples and base.samples else None
+        told = self.space.told_ratio(point, its_point)
+        counted = agreed_ratio(told, seen)
+        if told not in (None, 1.0) and seen is not None and abs(math.log(seen / told)) > NOTICEABLE:
+            self.notes.append(
+                f"steps hold {seen:.3g} times the samples where flags say {told:.3g}: the smaller gain counts"
+            )
+        return counted

@@ -1,0 +1,194 @@
+"""What the sessions of one job's ranks say, put together: for `diagnose`, `attach`, `ls` and the screen."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from autobrrr import ranks
+from autobrrr.client import Client
+from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
+from autobrrr.records import Diagnosis, RankLine, RankTimes, to_json
+from autobrrr.report.live import live_line
+from autobrrr.report.ranks import ranks_table, slowest_words
+from autobrrr.report.text import verdict_text
+from support import tui
+
+MS = 1_000_000
+
+
+def rank(number: int, waits_ms: float | None = None, *, size: int = 2, step_ms: float = 40.0) -> Diagnosis:
+    """The session of one rank; its collectives were timed where it waits."""
+    times = None
+    if waits_ms is not None:
+        times = RankTimes(
+            steps=8,
+            step_ns=int(step_ms * MS),
+            waits_ns=int(waits_ms * MS),
+            own_ns=int((step_ms - waits_ms) * MS),
+            error_ns=10_000,
+        )
+    found = tui.snapshot(pid=100 + number, job=tui.job(rank=number, world_size=size))
+    return msgspec.structs.replace(found, collectives=times, regime="communication")
+
+
+class FakeClient:
+    def __init__(self, found: Diagnosis) -> None:
+        self.found = found
+        self.closed = False
+
+    def snapshot(self) -> Diagnosis:
+        return self.found
+
+    def __enter__(self) -> FakeClient:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self.closed = True
+
+
+def test_a_diagnosis_says_for_whom_the_others_wait() -> None:
+    found = ranks.with_siblings(rank(0, 12.8), [rank(1, 0.5)])
+    assert found.slowest is not None
+    assert (found.pid, found.slowest.rank, found.slowest.waited_ns) == (100, 1, int(12.3 * MS))
+    assert [(one.rank, one.slowest) for one in found.ranks or []] == [(0, False), (1, True)]
+    said = "rank 1 is slowest: the others wait 12.3 ms of each 40.0 ms step for it"
+    assert slowest_words(found) == said
+    assert said in verdict_text(found)
+    assert "slowest: rank 1" in live_line(found)
+
+
+def test_the_slowest_rank_knows_that_it_is_meant() -> None:
+    found = ranks.with_siblings(rank(1, 0.5), [rank(0, 12.8)])
+    assert (
+        slowest_words(found)
+        == "rank 1, this one, is slowest: the others wait 12.3 ms of each 40.0 ms step for it"
+    )
+
+
+def test_even_ranks_are_measured_and_none_is_marked() -> None:
+    found = ranks.with_siblings(rank(0, 1.0), [rank(1, 1.1)])
+    assert [one.slowest for one in found.ranks or []] == [False, False]
+    assert slowest_words(found) == "none is slower than the others: all of them wait alike"
+
+
+def test_one_rank_with_a_session_is_not_measured_and_the_way_to_know_is_said() -> None:
+    found = ranks.with_siblings(rank(0, 12.0), [])
+    assert found.slowest is None
+    assert [one.slowest for one in found.ranks or []] == [None]
+    assert "diagnose LAUNCHER" in str(slowest_words(found))
+    assert len(verdict_text(found).splitlines()) <= 10
+
+
+def test_ranks_whose_collectives_were_not_timed_are_not_measured() -> None:
+    found = ranks.with_siblings(rank(0, 12.0), [rank(1)])
+    assert found.slowest is None
+    assert "timed in 1 of 2" in str(slowest_words(found))
+
+
+def test_a_job_of_one_rank_says_nothing_of_ranks() -> None:
+    alone = tui.snapshot()
+    assert ranks.with_siblings(alone, [rank(1, 1.0)]) == alone
+    assert slowest_words(alone) is None
+
+
+def test_a_process_that_is_no_rank_of_this_job_is_left_out() -> None:
+    found = ranks.with_siblings(rank(0, 12.0), [rank(1, 0.5, size=4), tui.snapshot()])
+    assert [one.pid for one in found.ranks or []] == [100]
+
+
+def test_all_ranks_together_have_the_slowest_on_top_and_name_the_missing() -> None:
+    gone = RankLine(rank=1, pid=101, why="process 101 is stopped")
+    found = ranks.together([rank(2, 0.4, size=3), rank(0, 15.0, size=3)], [gone])
+    assert (found.pid, found.slowest and found.slowest.compared) == (102, 2)
+    assert [(one.rank, one.slowest) for one in found.ranks or []] == [(0, False), (1, None), (2, True)]
+    table = ranks_table(found.ranks or []).splitlines()
+    assert table[0].split() == ["rank", "pid", "regime", "step", "waits", "own", "work"]
+    assert table[1].split() == ["0", "100", "communication", "4.20", "ms", "15.0", "ms", "25.0", "ms"]
+    assert table[2].endswith("process 101 is stopped")
+    assert table[3].endswith("slowest")
+
+
+def test_where_none_stands_out_the_lowest_rank_is_on_top() -> None:
+    assert ranks.together([rank(1, 1.0), rank(0, 1.0)]).pid == 100
+    assert ranks.together([rank(1, 1.0)]).pid == 101
+
+
+def test_every_session_is_asked_and_those_that_fail_are_left_out() -> None:
+    clients = {100: FakeClient(rank(0)), 102: FakeClient(rank(2))}
+
+    def join(pid: int) -> Client | None:
+        if pid == 101:
+            raise TargetGone("process 101 ended")
+        return clients.get(pid)  # type: ignore[return-value]
+
+    assert [one.pid for one in ranks.ask([102, 101, 103, 100], joiner=join)] == [100, 102]
+    assert all(each.closed for each in clients.values())
+
+
+@pytest.fixture
+def stuck() -> Iterator[threading.Event]:
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def test_a_session_that_does_not_answer_holds_nobody_up(stuck: threading.Event) -> None:
+    def join(pid: int) -> Client | None:
+        if pid == 100:
+            stuck.wait(30)
+            raise AutobrrrError("too late")
+        return FakeClient(rank(1))  # type: ignore[return-value]
+
+    began_s = time.monotonic()
+    assert [one.pid for one in ranks.ask([100, 101], 0.1, join)] == [101]
+    assert time.monotonic() - began_s < 20
+    stuck.set()
+
+
+def test_several_threads_may_meet_the_same_record_for_the_first_time_at_once(tmp_path: Path) -> None:
+    """In a process of its own: once a type has been met, nothing can go wrong any more."""
+    told = tmp_path / "told.json"
+    told.write_text(to_json(ranks.with_siblings(rank(0, 12.8), [rank(1, 0.5)])))
+    code = (
+        "import json, sys, threading\n"
+        "from autobrrr.client import _typed\nfrom autobrrr.records import Diagnosis\n"
+        "raw, start = json.load(open(sys.argv[1])), threading.Barrier(4)\nsys.setswitchinterval(1e-6)\n"
+        "def meet():\n    start.wait()\n    _typed(raw, Diagnosis)\n"
+        "threads = [threading.Thread(target=meet) for _ in range(4)]\n"
+        "[each.start() for each in threads]\n[each.join() for each in threads]\n"
+    )
+    environ = {**os.environ, "PYTHONPATH": str(Path(ranks.__file__).resolve().parents[1])}
+    for _ in range(3):
+        done = subprocess.run([sys.executable, "-c", code, str(told)], env=environ, check=False)
+        assert done.returncode == 0
+
+
+def test_work_on_all_ranks_goes_on_where_one_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    from autobrrr.cli.ranks import for_each
+
+    def work(pid: int) -> int:
+        if pid == 2:
+            raise CannotAttach("process 2 is stopped", "kill -CONT 2")
+        return pid * 10
+
+    for at_once in (True, False):
+        outcome = for_each([3, 2, 1], work, at_once=at_once)
+        assert list(outcome.done.items()) == [(3, 30), (1, 10)]
+        assert [(line.pid, line.why) for line in outcome.missing] == [(2, "process 2 is stopped")]
+        assert outcome.exit_code(0) == 3
+        outcome.say_failures()
+        assert "process 2 is stopped | kill -CONT 2" in capsys.readouterr().err
+    assert for_each([1], work).exit_code(0) == 0
+    with pytest.raises(CannotAttach):
+        for_each([2], work).say_failures()
+    with pytest.raises(ZeroDivisionError):
+        for_each([1, 0], lambda pid: 1 // pid)

@@ -1,0 +1,81 @@
+"""The model of a space: effects add up, luck shrinks, what others try is not tried twice."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from autobrrr.relaunch.additive import expected, expected_improvement, propose
+from autobrrr.relaunch.search import Result, Search
+from autobrrr.relaunch.space import Point, Space
+from support.relaunch import parameter
+
+SPACE = Space(parameters=tuple(parameter(f"--flag-{name}", 2) for name in "abcde"))
+GAINS = (0.3, 0.15, -0.2, 0.1, -0.05)
+
+
+def result(point: Point, value: float, half: float = 0.02) -> Result:
+    return Result(point=point, value=value, kind="measured", low=value - half)
+
+
+def alone(i: int) -> Point:
+    return tuple(int(i == each) for each in range(len(GAINS)))
+
+
+def test_what_helps_alone_is_proposed_together() -> None:
+    singles = [result(alone(i), gain) for i, gain in enumerate(GAINS)]
+    free = [point for point in SPACE.points() if sum(point) > 1]
+    assert propose(SPACE, singles, free, random.Random(0)) == (1, 1, 0, 1, 0)
+
+
+def test_what_others_try_just_now_is_left_to_them_and_its_like() -> None:
+    singles = [result(alone(i), gain) for i, gain in enumerate(GAINS)]
+    free = [point for point in SPACE.points() if sum(point) > 1 and point != (1, 1, 0, 1, 0)]
+    draw = random.Random(0)
+    assert propose(SPACE, singles, free, draw, pending=[(1, 1, 0, 1, 0)]) in free
+
+
+def test_without_results_the_point_of_which_least_is_known_comes_first() -> None:
+    assert propose(SPACE, [], SPACE.points(), random.Random(0)) == (1, 1, 1, 1, 1)
+
+
+def test_equals_are_drawn_from() -> None:
+    equal = [alone(i) for i in range(5)]
+    assert {propose(SPACE, [], equal, random.Random(seed)) for seed in range(40)} == set(equal)
+
+
+def test_a_lucky_draw_of_a_wide_interval_is_not_expected_to_last() -> None:
+    lucky, sure = (1, 1, 0, 0, 0), (1, 0, 0, 0, 0)
+    found = expected(SPACE, [result(sure, 0.3, half=0.02), result(lucky, 0.38, half=0.6)])
+    assert found[sure] == pytest.approx(0.3, abs=0.01)
+    assert found[lucky] < found[sure] + 0.03
+    assert found[SPACE.base] == pytest.approx(0.0, abs=1e-6)
+
+
+def test_trials_that_failed_say_nothing() -> None:
+    crashed = Result(point=alone(0), value=None, kind="crash")
+    assert expected(SPACE, [crashed]) == {SPACE.base: pytest.approx(0.0, abs=1e-6)}
+
+
+def test_expected_improvement_is_the_mean_of_what_lies_above_zero() -> None:
+    drawn = np.random.default_rng(0).normal(size=400_000)
+    for lead, spread in ((0.1, 0.3), (-0.2, 0.1), (0.5, 0.2)):
+        sampled = float(np.maximum(0, lead + spread * drawn).mean())
+        formula = expected_improvement(np.array([lead]), np.array([spread]))[0]
+        assert formula == pytest.approx(sampled, rel=0.03)
+
+
+def test_a_search_finds_the_best_of_32_points_in_8_trials() -> None:
+    draw = np.random.default_rng(1)
+    reached = []
+    for seed in range(10):
+        search = Search(SPACE, seed=seed)
+        while (point := search.ask()) is not None:
+            value = sum(gain for gain, on in zip(GAINS, point, strict=True) if on)
+            search.tell(result(point, value + float(draw.normal(0, 0.02)), half=0.04))
+        assert search.best is not None
+        assert len(search.results) <= 8
+        reached.append(sum(gain for gain, on in zip(GAINS, search.best.point, strict=True) if on))
+    assert np.median(reached) == pytest.approx(0.55)
