@@ -6,7 +6,8 @@ Everything that waits happens on threads of sources; this thread only draws.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from textual.app import App, SystemCommand
@@ -32,6 +33,17 @@ COMMANDS = (
 )
 
 
+LOOK_S = 1.0  # between looks whether the terminal is still there
+
+
+def has_terminal() -> bool:
+    """False once the terminal was closed: its end of the line then gives an error, or no keys for ever."""
+    try:
+        return os.isatty(sys.__stdin__.fileno()) if sys.__stdin__ is not None else False
+    except (OSError, ValueError):
+        return False
+
+
 class AutobrrrApp(App[None]):
     """Shows `first`; further screens are put on top of it."""
 
@@ -40,13 +52,26 @@ class AutobrrrApp(App[None]):
     BINDINGS = [Binding("ctrl+c", "leave", show=False, priority=True)]
     ENABLE_COMMAND_PALETTE = True
 
-    def __init__(self, first: Screen[None], *, environ: Mapping[str, str] = os.environ) -> None:
+    def __init__(
+        self,
+        first: Screen[None],
+        *,
+        environ: Mapping[str, str] = os.environ,
+        has_terminal: Callable[[], bool] = has_terminal,
+    ) -> None:
         super().__init__(ansi_color=True)
         self._first = first
+        self._has_terminal = has_terminal
         self.theme = "ansi-light" if is_light(environ) else "ansi-dark"
 
     def on_mount(self) -> None:
         self.push_screen(self._first)
+        if self._has_terminal():  # a hang-up may be ignored, as under nohup: then nobody would ever leave
+            self.set_interval(LOOK_S, self._leave_without_terminal)
+
+    def _leave_without_terminal(self) -> None:
+        if not self._has_terminal():
+            self.exit()
 
     def action_leave(self) -> None:
         self.exit()
