@@ -18,7 +18,7 @@ def job_facts(
     torch: ModuleType, boot: dict[str, object], train_tid: int, check: CompiledCheck
 ) -> dict[str, object]:
     """The job as it is now. `train_tid` 0: no step seen yet, the main thread is assumed."""
-    rank, world_size = _rank(torch)
+    rank, world_size = rank_of(torch)
     threads = getattr(torch, "get_num_threads", None)
     return {
         "pid": os.getpid(),
@@ -46,7 +46,8 @@ def _script() -> str:
     return str(argv[0]) if argv else ""
 
 
-def _rank(torch: ModuleType) -> tuple[int | None, int | None]:
+def rank_of(torch: ModuleType) -> tuple[int | None, int | None]:
+    """This process's rank and how many there are; None where it is not one of several."""
     group = sys.modules.get("torch.distributed")
     ready = getattr(group, "is_initialized", None)
     if group is not None and ready is not None and ready():

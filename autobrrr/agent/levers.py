@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ..remedies.registry import Option, Refused, Remedy, Watched
+from .facts import rank_of
 from .job import Job
 
 Undo = Callable[[], None]
@@ -95,6 +96,12 @@ class Levers:
             raise Refused(f"no remedy {name} in this agent")
         if remedy.reach == "relaunch" and not planned:
             raise Refused(f"{name} needs a new start of the job")
+        ranks = rank_of(job.torch)[1] or 1
+        if ranks > 1 and not planned and remedy.class_on(job) != "bitwise":
+            raise Refused(
+                f"this is one of {ranks} ranks, and {name} does not keep the bits: its weights would drift from "
+                "the others'; a recipe switches it on in all of them from the start"
+            )
         check_options(remedy.options, options)
         for other in self._applied:
             shared = set(other.remedy.targets) & set(remedy.targets)

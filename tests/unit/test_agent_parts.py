@@ -249,6 +249,20 @@ def test_what_is_on_for_optimizers_goes_on_for_one_that_comes_later(switches: Sw
     assert len(switches.log) == 5
 
 
+def test_on_one_of_several_ranks_only_what_keeps_the_bits_goes_on_alone(
+    switches: Switches, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    rounding = dataclasses.replace(switches.remedy("a", ("x",)), cls="rounding")
+    levers = levers_of(rounding, switches.remedy("b", ("y",)))
+    with pytest.raises(Refused, match=r"one of 2 ranks.*drift"):
+        levers.apply(job, "a", {})
+    levers.apply(job, "b", {})
+    levers.apply(job, "a", {}, planned=True)  # a recipe is in all ranks
+    assert switches.log == ["+b", "+a"]
+
+
 def test_a_later_optimizer_that_does_not_fit_is_left_alone(job: Job) -> None:
     tries: list[str] = []
 
