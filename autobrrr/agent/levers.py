@@ -99,8 +99,8 @@ class Levers:
         ranks = rank_of(job.torch)[1] or 1
         if ranks > 1 and not planned and remedy.class_on(job) != "bitwise":
             raise Refused(
-                f"this is one of {ranks} ranks, and {name} does not keep the bits: its weights would drift from "
-                "the others'; a recipe switches it on in all of them from the start"
+                f"this is one of {ranks} ranks, and {name} does not keep the bits: its weights would drift "
+                "from the others'; a recipe switches it on in all of them from the start"
             )
         check_options(remedy.options, options)
         for other in self._applied:
