@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -87,13 +88,20 @@ def results(trials: list[FrozenTrial]) -> list[str]:
     return [each.user_attrs["point"] for each in trials if each.state == TrialState.COMPLETE]
 
 
+@pytest.fixture
+def temporary() -> Iterator[str]:
+    """A short folder for what a killed worker's trials would leave."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield folder
+
+
 def test_of_three_workers_one_is_killed_and_the_server_restarts_yet_each_point_counts_once(
-    server: postgres.Server, tmp_path: Path
+    server: postgres.Server, tmp_path: Path, temporary: str
 ) -> None:
     url = server.url(server.new_database())  # empty: all three make its tables
     relaunch.script(tmp_path / "user")
     root = Path(__file__).resolve().parents[2]
-    ours = training.environment(tmp_path)
+    ours = training.environment(tmp_path) | {"TMPDIR": temporary}
     ours |= {"PYTHONPATH": f"{root}:{relaunch.STANDIN}", "PYTHONDONTWRITEBYTECODE": "1"}
     ours["SLOWNESS"] = "2"
     words = ["tune", "--storage", url, "--study", "three", "--param", "env:SLOWNESS=choice:2,3,1,4"]
