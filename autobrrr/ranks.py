@@ -128,7 +128,7 @@ def _line(found: Diagnosis) -> RankLine:
 
 
 def _one_of_several(found: Diagnosis) -> bool:
-    return found.job is not None and found.job.rank is not None and (found.job.world_size or 1) > 1
+    return found.job is not None and found.job.rank is not None and found.job.has_other_ranks
 
 
 def _same_job(found: Diagnosis, other: Diagnosis) -> bool:

@@ -20,27 +20,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from autobrrr.relaunch.course import Course
 from autobrrr.relaunch.search import Result, Search
-from autobrrr.relaunch.space import Parameter, Point, Space, make_space
+from autobrrr.relaunch.space import Point, Space, make_space
 from autobrrr.relaunch.specs import parse_parameter
 from autobrrr.relaunch.trials import Stable
 from support import relaunch
+from support.relaunch import parameter as flag
 
 ALL = ("bitwise", "rounding", "stream", "changes-training")
 
 
-def level(name: str, count: int, given: int) -> Parameter:
-    return Parameter(
-        name=name,
-        kind="flag",
-        levels=tuple(1 << i for i in range(count)),
-        given=given,
-        ordered=True,
-        cls="changes-training",
-    )
-
-
 LIMITS = {"host-bound": 8, "loader-bound": 8, "memory-limited": 6}
-SPACE = Space(parameters=(level("--batch-size", 8, 2), level("--workers", 5, 0), level("--threads", 4, 0)))
+SPACE = Space(parameters=(flag("--batch-size", 8, 2), flag("--workers", 5), flag("--threads", 4)))
 
 
 def speed(kind: str, point: Point) -> float | None:

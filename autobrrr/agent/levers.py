@@ -21,6 +21,7 @@ Undo = Callable[[], None]
 # (the number of OpenMP threads is) or be half way through a step.
 ANYWHERE = ("gc.",)
 OF_OPTIMIZERS = "optimizer."
+BATCH_SIZE = "loader.batch_size"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +98,7 @@ class Levers:
         if remedy.reach == "relaunch" and not planned:
             raise Refused(f"{name} needs a new start of the job")
         ranks = rank_of(job.torch)[1] or 1
-        if ranks > 1 and not planned and remedy.class_on(job) != "bitwise":
+        if ranks > 1 and not planned and not _only_feeds(remedy) and remedy.class_on(job) != "bitwise":
             raise Refused(
                 f"this is one of {ranks} ranks, and {name} does not keep the bits: its weights would drift "
                 "from the others'; a recipe switches it on in all of them from the start"
@@ -202,3 +203,9 @@ def check_options(known: tuple[Option, ...], given: Mapping[str, object]) -> Non
                 raise Refused(f"option {name} is at least {option.low}")
             if option.high is not None and value > option.high:
                 raise Refused(f"option {name} is at most {option.high}")
+
+
+def _only_feeds(remedy: Remedy) -> bool:
+    """How a rank comes by its batches is its own affair, as long as they are as many and as large."""
+    fed = [target for target in remedy.targets if target.startswith("loader.") and target != BATCH_SIZE]
+    return bool(fed) and len(fed) == len(remedy.targets)

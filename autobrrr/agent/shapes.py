@@ -5,18 +5,16 @@ Shapes and kinds of numbers only: no tensor is read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 _DEEP = 3
 _WIDE = 8
+Measure = Callable[[object, "tuple[int, ...]"], int]
 
 
 def batch_size(args: object, kwargs: Mapping[str, object] | None = None) -> int:
     """First dimension of the first tensor with one; -1 where there is none."""
-    found = _first(args, _DEEP)
-    if found < 0 and kwargs:
-        found = _first(kwargs, _DEEP)
-    return found
+    return _first(_length, args, kwargs)
 
 
 def token_count(args: object, kwargs: Mapping[str, object] | None = None) -> int:
@@ -24,38 +22,34 @@ def token_count(args: object, kwargs: Mapping[str, object] | None = None) -> int
 
     Padding counts: what is padding can't be told from a shape.
     """
-    found = _tokens(args, _DEEP)
-    if found < 0 and kwargs:
-        found = _tokens(kwargs, _DEEP)
-    return found
+    return _first(_elements, args, kwargs)
 
 
-def _first(thing: object, deep: int) -> int:
+def _first(of: Measure, args: object, kwargs: Mapping[str, object] | None) -> int:
+    """The first that is known, of the arguments in their order."""
+    found = _within(of, args, _DEEP)
+    return _within(of, kwargs, _DEEP) if found < 0 and kwargs else found
+
+
+def _within(of: Measure, thing: object, deep: int) -> int:
     shape = getattr(thing, "shape", None)
     if isinstance(shape, tuple):
-        size = shape[0] if shape else -1
+        size = of(thing, shape)
         return size if type(size) is int else -1
     if deep:
         for part in _parts(thing):
-            size = _first(part, deep - 1)
+            size = _within(of, part, deep - 1)
             if size >= 0:
                 return size
     return -1
 
 
-def _tokens(thing: object, deep: int) -> int:
-    shape = getattr(thing, "shape", None)
-    if isinstance(shape, tuple):
-        if len(shape) != 2 or not _counts(getattr(thing, "dtype", None)):
-            return -1
-        count = shape[0] * shape[1]
-        return count if type(count) is int else -1
-    if deep:
-        for part in _parts(thing):
-            count = _tokens(part, deep - 1)
-            if count >= 0:
-                return count
-    return -1
+def _length(_tensor: object, shape: tuple[int, ...]) -> int:
+    return shape[0] if shape else -1
+
+
+def _elements(tensor: object, shape: tuple[int, ...]) -> int:
+    return shape[0] * shape[1] if len(shape) == 2 and _counts(getattr(tensor, "dtype", None)) else -1
 
 
 def _counts(dtype: object) -> bool:

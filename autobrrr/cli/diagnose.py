@@ -143,7 +143,7 @@ def _timed(snapshot: Diagnosis) -> bool:
 
 
 def _of_several_ranks(found: Diagnosis) -> bool:
-    return found.job is not None and (found.job.world_size or 1) > 1
+    return found.job is not None and found.job.has_other_ranks
 
 
 @dataclass(slots=True, kw_only=True)

@@ -99,7 +99,7 @@ def _no_sync(measured: Measurements) -> str | None:
     if facts is None or anatomy is None or measured.frames is None or sites(measured, GATED):
         return None
     backwards = (measured.phases.backwards if measured.phases is not None else None) or 1
-    if (facts.world_size or 1) < 2 or backwards < 2 or "DistributedDataParallel" not in anatomy.roots:
+    if not facts.has_other_ranks or backwards < 2 or "DistributedDataParallel" not in anatomy.roots:
         return None
     return (
         f"{backwards} backwards a step each exchange all gradients between {facts.world_size} ranks; inside "

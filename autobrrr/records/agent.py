@@ -25,6 +25,11 @@ class JobFacts(Record, frozen=True, kw_only=True):
     bundle: Literal["code", "source"] = "source"
     method: AttachMethod = "ptrace"
 
+    @property
+    def has_other_ranks(self) -> bool:
+        """It is one of several that train one model, and wait for each other."""
+        return (self.world_size or 1) > 1
+
 
 class Anatomy(Record, frozen=True, kw_only=True):
     """How the training loop is built, once the agent knows it (event `anatomy`)."""

@@ -139,7 +139,7 @@ class Course:
     def _several(self) -> bool:
         """The job has other ranks, which wait for what is done to this one."""
         facts = self._findings.facts
-        return facts is not None and (facts.world_size or 1) > 1
+        return facts is not None and facts.has_other_ranks
 
     def _may_measure(self, now_ns: int) -> bool:
         """Take the turn; false while another rank is being measured."""

@@ -363,7 +363,7 @@ class Session:
     def _disturbed(self, now_ns: int) -> bool:
         """Whether another rank is being measured: what makes its steps longer, this one waits for."""
         facts = self.findings.facts
-        several = facts is not None and (facts.world_size or 1) > 1
+        several = facts is not None and facts.has_other_ranks
         return not self._waiting.over(now_ns, not several or not self.turn.elsewhere())
 
     def _judge(self, now_ns: int) -> None:

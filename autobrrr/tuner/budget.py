@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from autobrrr.remedies.catalog import REGISTRY
 from autobrrr.tuner.bench import Bench
@@ -27,7 +27,7 @@ class Budget:
     bench: Bench
     board: Switchboard
     settings: TuneSettings
-    began_ns: int = 0
+    began_ns: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.began_ns = self.bench.now_ns()

@@ -120,7 +120,7 @@ class _Run:
                 raise _Over("cancelled", "stopped by the user")
             waited_ns = self.bench.now_ns() - self.began_ns
             if waited_ns > patience_ns + count * SLOWER * self.step_ns:
-                raise _Over("hopeless", f"not running after {waited_ns / 1e9:.0f} s")
+                raise _Over("harmful", f"not running after {waited_ns / 1e9:.0f} s")
         took_ns = (found["end_ns"] - found["start_ns"])[:count].astype(np.float64)
         self.price_ns = int(np.maximum(took_ns - self.step_ns, 0).sum())
         self.board.go(self.asked.with_it)
@@ -201,7 +201,7 @@ class _Run:
         self.last_side = side
         if lost and (side == "B" or late) and not self.lost_without:
             raise _Over(
-                "hopeless", f"the loss was not finite in {lost} of {len(losses)} sampled steps with it"
+                "harmful", f"the loss was not finite in {lost} of {len(losses)} sampled steps with it"
             )
         self.lost_without = self.lost_without or bool(lost)
 
@@ -209,9 +209,9 @@ class _Run:
         if len(found) >= 3:
             took_ns = float(np.median(found["end_ns"] - found["start_ns"]))
             if took_ns > SLOWER * self.step_ns:
-                raise _Over("hopeless", f"{took_ns / self.step_ns:.0f} times slower")
+                raise _Over("harmful", f"{took_ns / self.step_ns:.0f} times slower")
         elif waited_ns > max(SILENCE_NS, SILENCE_STEPS * self.step_ns):
-            raise _Over("hopeless", f"only {len(found)} steps ended in {waited_ns / 1e9:.0f} s with it")
+            raise _Over("harmful", f"only {len(found)} steps ended in {waited_ns / 1e9:.0f} s with it")
 
     def promising(self) -> bool:
         """The gain so far is clear of its plain standard error, but the interval is not yet of zero."""

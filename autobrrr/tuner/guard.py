@@ -68,7 +68,7 @@ class Guard:
                 step_ns=self.baseline_ns,
             ),
         )
-        if found.decision != "hopeless":
+        if found.decision not in ("hopeless", "harmful"):
             self.board.go(on)
             return []
         self.board.go(())

@@ -231,7 +231,7 @@ class _LiveTuning:
                 deadline_ns=deadline_ns,
                 rare=is_rare(choice),
             )
-            if found.decision in ("hopeless", "failed"):
+            if found.decision in ("hopeless", "harmful", "failed"):
                 self.kept = without
                 self.ledger.revise(choice, f"no longer pays beside {_names(without)}: {found.why}")
             self.settle()

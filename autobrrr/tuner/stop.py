@@ -9,7 +9,8 @@ from typing import Literal
 
 from autobrrr.tuner.interval import Interval
 
-Decision = Literal["better", "hopeless", "undecided", "failed", "cancelled"]
+Decision = Literal["better", "hopeless", "harmful", "undecided", "failed", "cancelled"]
+"""`harmful`: the job crawled, stood, or lost its loss with it; `failed`: it could not be held."""
 
 FEWEST_PAIRS = 6
 MOST_PAIRS = 600

@@ -255,12 +255,16 @@ def test_on_one_of_several_ranks_only_what_keeps_the_bits_goes_on_alone(
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
     rounding = dataclasses.replace(switches.remedy("a", ("x",)), cls="rounding")
-    levers = levers_of(rounding, switches.remedy("b", ("y",)))
-    with pytest.raises(Refused, match=r"one of 2 ranks.*drift"):
-        levers.apply(job, "a", {})
+    feeds = dataclasses.replace(switches.remedy("c", ("loader.num_workers",)), cls="stream")
+    larger = dataclasses.replace(switches.remedy("d", ("loader.batch_size",)), cls="changes-training")
+    levers = levers_of(rounding, switches.remedy("b", ("y",)), feeds, larger)
+    for name in ("a", "d"):
+        with pytest.raises(Refused, match=r"one of 2 ranks.*drift"):
+            levers.apply(job, name, {})
     levers.apply(job, "b", {})
+    levers.apply(job, "c", {})  # its batches are its own in any case
     levers.apply(job, "a", {}, planned=True)  # a recipe is in all ranks
-    assert switches.log == ["+b", "+a"]
+    assert switches.log == ["+b", "+c", "+a"]
 
 
 def test_a_later_optimizer_that_does_not_fit_is_left_alone(job: Job) -> None:

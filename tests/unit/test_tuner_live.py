@@ -127,7 +127,7 @@ def test_a_large_gain_of_a_slow_job_is_proven_by_few_short_blocks() -> None:
 
 
 def test_what_looks_promising_may_use_the_time_of_those_after_it() -> None:
-    job = SimulatedJob(seed=1, base_ns=20e6, effects={"threads.intra_op(threads=1)": Effect(speed=1.05)})
+    job = SimulatedJob(seed=4, base_ns=20e6, effects={"threads.intra_op(threads=1)": Effect(speed=1.03)})
     tuning = tuned(job, budget_s=60)
     found = trial(tuning, "threads.intra_op")
     assert found.outcome == "kept"

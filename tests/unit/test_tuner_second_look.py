@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from autobrrr.agent import ring
 from autobrrr.tuner.live import tune
 from autobrrr.tuner.second_look import Undone, worth_again
 from autobrrr.tuner.settings import TuneSettings
@@ -57,3 +58,32 @@ def test_a_tuning_finds_what_was_too_small_beside_the_slow_optimizer() -> None:
     found = tune(job, settings=settings)
     assert sorted(found.kept) == ["optimizer.fused", "threads.intra_op"]
     assert job.history.index(("apply", "threads.intra_op")) < job.history.index(("apply", "optimizer.fused"))
+
+
+def test_what_made_the_loss_infinite_is_never_tried_again() -> None:
+    job = SimulatedJob(
+        effects={
+            "threads.intra_op(threads=1)": Effect(speed=1.0),
+            "optimizer.fused": Effect(speed=1.8),
+        },
+        noise=0.01,
+    )
+    run, steps_with = job._run, 0
+
+    def diverging(count: int) -> None:
+        nonlocal steps_with
+        first = job.next_seq()
+        run(count)
+        steps_with += count if "threads.intra_op" in job.names_on else 0
+        if steps_with > 200 and "threads.intra_op" in job.names_on:
+            records = job._records[first : job.next_seq()]
+            records["flags"] |= ring.PHASES
+            records["loss_finite"] = 0
+
+    job._run = diverging  # type: ignore[method-assign]
+    settings = TuneSettings(budget_ns=120_000_000_000, only=("threads.intra_op", "optimizer.fused"), seed=1)
+    found = tune(job, settings=settings)
+    assert found.kept == ["optimizer.fused"]
+    assert "not finite" in next(each.why for each in found.trials if each.remedy == "threads.intra_op")
+    last = max(i for i, change in enumerate(job.history) if change == ("apply", "threads.intra_op"))
+    assert last < job.history.index(("apply", "optimizer.fused"))

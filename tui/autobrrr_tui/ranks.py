@@ -33,7 +33,7 @@ class Siblings:
     def look(self, view: View, now_s: float) -> tuple[RankCell, ...]:
         """The ranks that are known, this one among them; none for a job of one rank."""
         found = view.snapshot
-        if found is None or found.job is None or found.job.rank is None or (found.job.world_size or 1) < 2:
+        if found is None or found.job is None or found.job.rank is None or not found.job.has_other_ranks:
             return ()
         if self._thread is None:
             self._thread = threading.Thread(target=self._watch, args=(found.pid,), name="ranks", daemon=True)
