@@ -17,6 +17,7 @@ from pathlib import Path
 from autobrrr.recipe import Recipe
 from autobrrr.records import JobFacts, Trial, TuneProgress, Tuning
 from autobrrr.relaunch import running, trials
+from autobrrr.relaunch.budget import CLOSING_STARTS, Budget
 from autobrrr.relaunch.coming_up import settle_in_turn
 from autobrrr.relaunch.duel import Duel, Rule, duel, joint
 from autobrrr.relaunch.endings import Ending
@@ -32,10 +33,8 @@ from autobrrr.tuner.interval import Interval
 from autobrrr.tuner.stop import percent
 
 BUDGET_NS = 600_000_000_000
-SEARCH_SHARE = 0.7  # of the budget; the rest belongs to ablation and confirmation
 CANDIDATE = Rule(budget_ns=3_000_000_000, half=0.02)
 CLOSING = Rule(budget_ns=3_000_000_000, half=0.017)  # of one start: all of them together come to 0.01
-CLOSING_STARTS = 3
 WORTHWHILE = 0.01
 WAIT_S = 1.0  # until other workers are looked at again
 
@@ -55,7 +54,7 @@ class Course:
     Args:
         stable: Starts trials and remembers how.
         search: Which points are tried.
-        budget_ns: Time of the study. What has begun is brought to its end.
+        budget_ns: Time of the study. What has begun is brought to its end; one trial is made in any case.
         keep_output: Where the files of the winner's last trial go.
     """
 
@@ -71,15 +70,16 @@ class Course:
     _samples: int | None = None
     _facts: JobFacts | None = None
     _reserved: int | None = None
-    _began_ns: int = field(default_factory=time.perf_counter_ns)
     _notes: list[str] = field(default_factory=list)
     _heard: set[Point] = field(default_factory=set)
     _tokens: float | None = None
+    _budget: Budget = field(init=False)
     _counting: Counting = field(init=False)
     _free: Free = field(init=False)
     _memory: MemoryModel = field(init=False)
 
     def __post_init__(self) -> None:
+        self._budget = Budget(whole_ns=self.budget_ns)
         self._counting = Counting(self.space)
         self._free = Free(environment=self.stable.environment)
         self._memory = MemoryModel(self.space, self._free.now)
@@ -155,7 +155,7 @@ class Course:
         )
 
     def _search(self) -> None:
-        while self._spent_ns() < SEARCH_SHARE * self.budget_ns:
+        while self._budget.has_time_to_try():
             self._memory.look()
             point = self.search.ask()
             self._hear()
@@ -176,9 +176,15 @@ class Course:
                 memory_bytes=taken.telling,
                 predicted_memory_bytes=expected,
             )
+            took_ns = time.perf_counter_ns() - began
+            self._budget.enter(took_ns)
             if self.search.tell(result):
-                self._enter(result, met, time.perf_counter_ns() - began)
-        self._notes.append(f"the budget ended the search after {len(self.search.results)} trials")
+                self._enter(result, met, took_ns)
+        tried = len(self.search.results)
+        if tried < self.search.most:
+            self._notes.append(
+                f"the time ended the search after {tried} of at most {self.search.most} trials"
+            )
 
     def _hear(self) -> None:
         """What others have found, or this study before it was cut off."""
@@ -243,6 +249,9 @@ class Course:
             if self.space.problem(peeled) is not None or self._outruns(winner, peeled):
                 continue
             label = self.space.parameters[i].label(winner[i])
+            if not self._budget.has_time_to_ablate():
+                self._notes.append(f"no time was left to see whether {label} helps by itself")
+                continue
             self._say("ablation", f"does {label} help?")
             whole, part = self.stable.start(winner), None
             try:
@@ -314,7 +323,7 @@ class Course:
                 pairs=pairs,
                 achieved=None if interval is None else interval.factor,
                 interval=None if interval is None else interval.speed(),
-                elapsed_ns=self._spent_ns(),
+                elapsed_ns=self._budget.spent_ns,
                 budget_ns=self.budget_ns,
             )
         )
@@ -338,9 +347,6 @@ class Course:
             winner = found = None
         notes = [*self._notes, *self._counting.notes]
         return self._ledger.conclude(self.space, measured, winner, found, notes)
-
-    def _spent_ns(self) -> int:
-        return time.perf_counter_ns() - self._began_ns
 
 
 def _said_of_output(trial: running.Running, folder: Path) -> str:

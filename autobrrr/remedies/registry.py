@@ -102,7 +102,9 @@ class Remedy:
     only_named: bool = False  # buys something else than speed: only where it is asked for by name
     warm_up_steps: int = 0  # steps that a first switching on may take long; they are its price
     price_s: float = 0.0  # what those steps usually take
-    lingers_steps: int = 0  # steps after an undo that still profit: they are no measure of the job without
+    lingers_steps: int = (
+        0  # steps after an undo that still profit by most of it: no measure of the job without
+    )
     release: Release | None = None  # at the end of a session: lets go of what the next apply would need
 
     def class_on(self, job: Job) -> str:

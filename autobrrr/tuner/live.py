@@ -21,7 +21,7 @@ from autobrrr.tuner.budget import Budget
 from autobrrr.tuner.compare import Comparing, Comparison, compare
 from autobrrr.tuner.guard import Guard
 from autobrrr.tuner.interval import Interval
-from autobrrr.tuner.ledger import Ledger, Outcome
+from autobrrr.tuner.ledger import Ledger, Outcome, lower_bound
 from autobrrr.tuner.second_look import Undone, worth_again
 from autobrrr.tuner.settings import ABLATION_SHARE, CLOSING_SHARE, SEARCH_SHARE, TuneSettings
 from autobrrr.tuner.space import Candidate, Choice, candidates, is_rare, misfit, widest
@@ -405,7 +405,7 @@ class _LiveTuning:
             reverted=self.ledger.reverted(),
             trials=self.ledger.trials,
             recipe=None,
-            note=self.note,
+            note="; ".join(filter(None, [self.note, *map(lower_bound, self.kept)])) or None,
             guard_undid=self.guard_undid,
             job=self.bench.facts,
         )

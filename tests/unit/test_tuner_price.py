@@ -182,6 +182,10 @@ def test_steps_that_still_profit_after_an_undo_are_no_measure_of_the_job_without
     found = tune(job, settings=TuneSettings(only=("host.malloc",)))
     assert found.kept == ["host.malloc"]
     assert found.speedup == pytest.approx(2.0, rel=0.05)
+    assert (
+        found.note
+        == "host.malloc is worth at least what is shown: blocks without it go on profiting for long"
+    )
 
 
 def test_what_the_loop_has_nothing_for_is_refused_before_any_time_is_counted() -> None:
