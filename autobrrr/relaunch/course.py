@@ -18,8 +18,9 @@ from autobrrr.recipe import Recipe
 from autobrrr.records import JobFacts, Trial, TuneProgress, Tuning
 from autobrrr.relaunch import running, trials
 from autobrrr.relaunch.budget import CLOSING_STARTS, Budget
+from autobrrr.relaunch.closing import closing
 from autobrrr.relaunch.coming_up import settle_in_turn
-from autobrrr.relaunch.duel import Duel, Rule, duel, joint
+from autobrrr.relaunch.duel import Duel, Rule, duel
 from autobrrr.relaunch.endings import Ending
 from autobrrr.relaunch.findings import Baseline, Ledger, judged
 from autobrrr.relaunch.memory import MemoryModel
@@ -283,25 +284,26 @@ class Course:
     def _confirm(self, winner: Point) -> Interval | None:
         """Fresh starts of both, side by side; None where they could not be measured."""
         self._close_base()
-        starts: list[tuple[float, ...]] = []
+        starts: list[Duel] = []
         for i in range(CLOSING_STARTS):
             self._say("final", f"confirming with fresh starts, {i + 1} of {CLOSING_STARTS}")
             base, candidate = self.stable.start(self.space.base), None
             last = i == CLOSING_STARTS - 1
             try:
                 candidate = self.stable.start(winner)
-                if not self._warm_both(base, candidate, f"start {i + 1}", "final"):
-                    continue
-                found = self._fight(base, candidate, winner, CLOSING, f"start {i + 1}", stage="final")
-                if found.values:
-                    starts.append(found.values)
+                if self._warm_both(base, candidate, f"start {i + 1}", "final"):
+                    label = f"start {i + 1}"
+                    starts.append(self._fight(base, candidate, winner, CLOSING, label, stage="final"))
+                if candidate.ending is not None and not candidate.ending.is_orderly:
+                    self._notes.append(f"a fresh start of it failed: {candidate.ending.why}")
+                    return None
             finally:
                 base.close()
                 if candidate is not None:
                     candidate.close(self.keep_output if last else None, trials.MOST_KEPT_BYTES)
                     if last and self.keep_output is not None:
                         self._notes.append(_said_of_output(candidate, self.keep_output))
-        return joint(starts) if len(starts) > 1 else None
+        return closing(starts) if len(starts) > 1 else None
 
     def _enter(self, result: Result, met: Duel | None, duration_ns: int, note: str = "") -> None:
         self.listener.on_trial(self._ledger.enter(self.space, result, met, duration_ns, note))

@@ -9,15 +9,14 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
 from autobrrr.relaunch.running import Running
 from autobrrr.relaunch.steps import Block
-from autobrrr.relaunch.yardstick import Yardstick, by_steps
+from autobrrr.relaunch.yardstick import Yardstick, by_long_steps, by_steps
 from autobrrr.tuner.blocks import pair_orders
 from autobrrr.tuner.interval import Interval, mean_interval
 
@@ -52,13 +51,20 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Duel:
-    """What a duel found. Values: log(speed of the candidate / of the baseline), one for each pair."""
+    """What a duel found.
+
+    Attributes:
+        values: log(speed of the candidate / of the baseline) by typical steps, one for each pair.
+        long_steps: The same by what stands above typical steps, over all pairs.
+        base_ns: Mean step of the baseline's blocks.
+    """
 
     values: tuple[float, ...]
     interval: Interval | None
     steps: int
-    base_ns: float | None  # mean step of the baseline's blocks
+    base_ns: float | None
     pruned: bool = False
+    long_steps: float = 0.0
 
 
 def duel(
@@ -103,6 +109,7 @@ def duel(
         steps=sum(len(each.steps) for pair in pairs for each in pair),
         base_ns=float(np.concatenate(base_steps).mean()) if values else None,
         pruned=pruned,
+        long_steps=by_long_steps(pairs),
     )
 
 
@@ -142,21 +149,3 @@ def plan(trial: Running) -> tuple[int, int]:
 def typical_ns(trial: Running) -> float:
     """Median of the recent steps."""
     return float(np.median(trial.steps.recent[-64:])) if len(trial.steps.recent) else 0.0
-
-
-def joint(starts: Sequence[Sequence[float]]) -> Interval | None:
-    """The interval over several fresh starts: never narrower than what differs from start to start.
-
-    Pairs within one start share its memory layout and its luck: half of the interval is the larger one of the
-    confidence sequence over all pairs and of Student's interval over the means of the starts.
-    """
-    pooled = mean_interval([value for values in starts for value in values], ALPHA)
-    if pooled is None:
-        return None
-    means = np.array([np.mean(values) for values in starts if values])
-    half = (pooled.high - pooled.low) / 2
-    middle = float(means.mean())
-    if len(means) > 1:
-        between = float(means.std(ddof=1)) / math.sqrt(len(means))
-        half = max(half, between * float(stats.t.ppf(1 - ALPHA / 2, len(means) - 1)))
-    return Interval(mean=middle, low=middle - half, high=middle + half, count=pooled.count)

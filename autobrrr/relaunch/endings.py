@@ -62,6 +62,11 @@ class Ending:
     lines: tuple[str, ...] = ()
 
     @property
+    def is_orderly(self) -> bool:
+        """It came to its end by itself, and trained until then."""
+        return self.kind == "too_short"
+
+    @property
     def fits_memory(self) -> bool:
         return self.kind != "oom"
 

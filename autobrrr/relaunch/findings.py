@@ -22,6 +22,8 @@ from autobrrr.relaunch.space import Point, Space
 from autobrrr.tuner.interval import Interval
 from autobrrr.tuner.stop import percent
 
+LOST_TO_LONG_STEPS = 0.05  # log-ratio; less may be another program's doing
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
@@ -62,10 +64,14 @@ def judged(point: Point, met: Duel | None, ending: Ending | None, reserved: int 
         ending: How it ended; None: it did not.
         reserved: Bytes of the GPU that the baseline held meanwhile.
     """
-    if met is not None and met.interval is not None:
+    if met is not None and met.interval is not None and (ending is None or ending.is_orderly):
         beaten = met.pruned and met.interval.high > 0
         why = percent(met.interval) + (", no better than the best so far" if beaten else "")
-        return Result(point=point, value=met.interval.mean, kind="measured", why=why, low=met.interval.low)
+        lost = min(0.0, met.long_steps) if abs(met.long_steps) > LOST_TO_LONG_STEPS else 0.0
+        if lost:
+            why += f", and {math.expm1(lost):.0%} by steps that take long now and then"
+        mean, low = met.interval.mean + lost, met.interval.low + lost
+        return Result(point=point, value=mean, kind="measured", why=why, low=low)
     if ending is None:
         return Result(point=point, value=None, kind="too_short", why="too few steps to measure")
     if ending.kind == "oom" and reserved:

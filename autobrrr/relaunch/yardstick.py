@@ -11,10 +11,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from autobrrr.relaunch.lengths import at_length, mean_tokens
+import numpy as np
+
+from autobrrr.relaunch.lengths import OUTLYING, at_length, mean_tokens
 from autobrrr.relaunch.running import Running
 from autobrrr.relaunch.space import Point, Space, agreed_ratio
-from autobrrr.relaunch.steps import Block
+from autobrrr.relaunch.steps import Block, Durations
 from autobrrr.relaunch.witness import CLOSE, USUAL
 from autobrrr.tuner.blocks import log_speed_ratio
 
@@ -27,8 +29,24 @@ each time: what steps hold, and how much longer one with more tokens takes, show
 
 def by_steps(pairs: Pairs, held: float = 1.0) -> list[float]:
     """From the time that a step takes on both sides, and what it holds against the other side's."""
-    ratios = [log_speed_ratio(base.steps, candidate.steps, rare=False) for base, candidate in pairs]
+    base, candidate = _capped(pairs)
+    ratios = [log_speed_ratio(its, mine, rare=True) for its, mine in zip(base, candidate, strict=True)]
     return [each + math.log(held) for each in ratios if each is not None]
+
+
+def by_long_steps(pairs: Pairs) -> float:
+    """log(speed of the candidate / of the baseline) by what is no part of a typical step, and left out there.
+
+    An epoch's start, a checkpoint, another program: to be added to what typical steps show, for the speed of
+    all steps together.
+    """
+    if not pairs:
+        return 0.0
+    sides = zip(*([each.steps for each in pair] for pair in pairs), strict=True)
+    plain, capped = ([_mean(side) for side in both] for both in (sides, _capped(pairs)))
+    if not all((*plain, *capped)):
+        return 0.0
+    return math.log(plain[0] / capped[0]) - math.log(plain[1] / capped[1])
 
 
 def at_own_length(pairs: Pairs, held: Callable[[float], float]) -> list[float]:
@@ -49,6 +67,30 @@ def at_one_length(pairs: Pairs) -> list[float]:
     base, candidate = ([pair[side] for pair in pairs] for side in (0, 1))
     tokens = mean_tokens([*base, *candidate])
     return _ratios(at_length(base, tokens), at_length(candidate, tokens), 1.0)
+
+
+def _capped(pairs: Pairs) -> tuple[list[Durations], list[Durations]]:
+    """Steps of each block of both sides, those far above the others of their own side brought down.
+
+    Blocks are of equal time: the slower side has fewer steps, which beside the other's would look like
+    outliers.
+    """
+    base, candidate = ([pair[side].steps for pair in pairs] for side in (0, 1))
+    return _brought_down(base), _brought_down(candidate)
+
+
+def _brought_down(blocks: Sequence[Durations]) -> list[Durations]:
+    together = np.concatenate(blocks) if blocks else np.empty(0)
+    if not len(together):
+        return list(blocks)
+    quarter, three_quarters = np.quantile(together, (0.25, 0.75))
+    cap = three_quarters + OUTLYING * (three_quarters - quarter)
+    return [np.minimum(each, cap) for each in blocks]
+
+
+def _mean(blocks: Sequence[Durations]) -> float:
+    together = np.concatenate(blocks)
+    return float(together.mean()) if len(together) else 0.0
 
 
 def _ratios(base: Sequence[float | None], candidate: Sequence[float | None], held: float) -> list[float]:

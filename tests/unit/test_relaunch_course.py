@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from autobrrr.relaunch.course import Course
 from autobrrr.relaunch.duel import Duel
-from autobrrr.relaunch.endings import Ending
+from autobrrr.relaunch.endings import Ending, Kind
 from autobrrr.relaunch.findings import judged
 from autobrrr.relaunch.search import Result, Search
 from autobrrr.relaunch.space import Point, Space
@@ -81,3 +82,38 @@ def test_a_trial_is_told_by_its_interval_or_by_how_it_ended() -> None:
     assert told.why == (
         "out of memory (the baseline, which stands by, holds 3.0 GiB of the GPU); last line: Error: odd"
     )
+
+
+@pytest.mark.parametrize("kind", ["crash", "nan", "oom", "hang"])
+def test_who_fails_while_it_is_compared_has_not_been_measured(kind: Kind) -> None:
+    found = judged((1, 0), duel(0.2, 0.05), Ending(kind=kind, why="it is gone"), None)
+    assert (found.value, found.kind, found.why) == (None, kind, "it is gone")
+
+
+def test_who_comes_to_its_end_while_it_is_compared_has_been_measured() -> None:
+    assert judged((1, 0), duel(0.2, 0.05), Ending(kind="too_short", why="it ended"), None).value == 0.2
+
+
+def test_steps_that_take_long_now_and_then_are_taken_off_the_gain() -> None:
+    eaten = replace(duel(0.3, 0.05), long_steps=-0.25)
+    found = judged((1, 0), eaten, None, None)
+    assert found.value == pytest.approx(0.05)
+    assert found.low == pytest.approx(0.0)
+    assert "by steps that take long now and then" in found.why
+    assert judged((1, 0), replace(eaten, long_steps=-0.02), None, None).value == 0.3
+
+
+class Fails(SimpleNamespace):
+    """A live trial, of which only how it ended counts."""
+
+    def close(self, *words: object) -> None: ...
+
+
+def test_a_winner_that_fails_in_a_fresh_start_is_not_confirmed(monkeypatch: pytest.MonkeyPatch) -> None:
+    study = course(WINNER)
+    trials = [Fails(ending=None), Fails(ending=Ending(kind="crash", why="exit code 1: odd"))]
+    study.stable.start = lambda point: trials[len(study.space.changed(point)) > 0]  # type: ignore[method-assign]
+    monkeypatch.setattr(Course, "_warm_both", lambda *words: True)
+    monkeypatch.setattr(Course, "_fight", lambda *words, **more: duel(0.3, 0.01))
+    assert study._confirm((1, 1)) is None
+    assert study._notes == ["a fresh start of it failed: exit code 1: odd"]

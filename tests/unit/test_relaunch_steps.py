@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autobrrr.agent import ring
-from autobrrr.relaunch.duel import joint
+from autobrrr.relaunch.closing import closing, joint
+from autobrrr.relaunch.duel import Duel
 from autobrrr.relaunch.steps import Steps, is_settled
 from autobrrr.sidecar.ring_reader import RECORD, Records
 
@@ -153,3 +154,22 @@ def test_intervals_of_three_starts_hold_the_truth() -> None:
         assert found is not None
         missed += not found.low <= 0.05 <= found.high
     assert missed <= 16  # 5 % and chance
+
+
+def started(gain: float, long_steps: float, draw: np.random.Generator) -> Duel:
+    values = tuple(gain + draw.normal(0, 0.005, 12))
+    return Duel(values=values, interval=None, steps=200, base_ns=1e6, long_steps=long_steps)
+
+
+def test_what_all_steps_lose_counts_where_it_is_more_than_chance() -> None:
+    draw = np.random.default_rng(3)
+    calm = closing([started(0.3, lost, draw) for lost in (0.004, -0.003, 0.001)])
+    eaten = closing([started(0.3, lost, draw) for lost in (-0.31, -0.29, -0.30)])
+    once = closing([started(0.3, lost, draw) for lost in (0.0, -0.6, 0.0)])
+    assert calm is not None
+    assert eaten is not None
+    assert once is not None
+    assert calm.low > 0.28
+    assert eaten.low < 0 < eaten.high
+    assert once.low < 0 < once.mean  # one start may be luck: nothing is proven
+    assert closing([started(0.3, 0.0, draw)]) is not None

@@ -12,7 +12,14 @@ from autobrrr.relaunch.lengths import at_length, mean_tokens
 from autobrrr.relaunch.space import Parameter, Space
 from autobrrr.relaunch.steps import Block
 from autobrrr.relaunch.witness import CLOSE, USUAL
-from autobrrr.relaunch.yardstick import Counting, Yardstick, at_one_length, at_own_length, by_steps
+from autobrrr.relaunch.yardstick import (
+    Counting,
+    Yardstick,
+    at_one_length,
+    at_own_length,
+    by_long_steps,
+    by_steps,
+)
 from autobrrr.tuner.interval import Interval, mean_interval
 
 MS = 1_000_000
@@ -172,3 +179,26 @@ def test_what_a_larger_batch_is_padded_with_does_not_count() -> None:
     space = Space(parameters=(BATCH, WORKERS))
     padded = trial(samples=32, length=80.0, varies=True)
     assert held(space, trial(varies=True), padded, (1, 0)) == pytest.approx(4.0)
+
+
+def steady(step_ms: float, steps: int, long_ms: float = 0.0) -> Block:
+    """Equal steps, the last of which takes longer where that is said."""
+    took = np.full(steps, step_ms * MS)
+    took[-1] += long_ms * MS
+    return Block(steps=took, counted=np.empty(0), tokens=np.empty(0))
+
+
+@pytest.mark.parametrize(("base_ms", "candidate_ms"), [(4, 16), (4, 24), (1, 16), (12, 2)])
+def test_the_few_long_steps_of_the_slower_side_are_no_outliers(base_ms: int, candidate_ms: int) -> None:
+    pairs = [(steady(base_ms, 120 // base_ms), steady(candidate_ms, max(4, 120 // candidate_ms)))] * 6
+    assert by_steps(pairs) == pytest.approx([math.log(base_ms / candidate_ms)] * 6)
+    assert by_long_steps(pairs) == pytest.approx(0.0)
+
+
+def test_what_takes_long_now_and_then_is_no_part_of_a_typical_step_but_of_all_of_them() -> None:
+    pairs = [(steady(8, 16), steady(6, 20, long_ms=100)), (steady(8, 16), steady(6, 20))]
+    typical = by_steps(pairs)
+    assert typical == pytest.approx([math.log(8 / 6)] * 2)
+    over_all = math.log(8 / (6 + 100 / 40))
+    assert typical[0] + by_long_steps(pairs) == pytest.approx(over_all)
+    assert by_long_steps([]) == 0.0
