@@ -92,7 +92,7 @@ class Ledger:
         self, space: Space, result: Result, met: Duel | None, duration_ns: int, note: str = ""
     ) -> Trial:
         """A trial has ended."""
-        interval = None if met is None else met.interval
+        interval = None if met is None else _with_long_steps(result, met.interval)
         kind = result.kind if result.value is None else ""
         entry = Trial(
             remedy=space.label(result.point),
@@ -153,6 +153,14 @@ class Ledger:
         if winner is None or found is None:
             return tuning, None
         return tuning, _recipe(space, base, winner, found)
+
+
+def _with_long_steps(result: Result, found: Interval | None) -> Interval | None:
+    """The interval of typical steps, moved by what the result has lost to long ones."""
+    if found is None or result.value is None:
+        return found
+    lost = result.value - found.mean
+    return replace(found, mean=result.value, low=found.low + lost, high=found.high + lost)
 
 
 def _recipe(space: Space, base: Baseline, winner: Point, found: Interval) -> Recipe:

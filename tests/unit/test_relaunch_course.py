@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -10,7 +11,7 @@ import pytest
 from autobrrr.relaunch.course import Course
 from autobrrr.relaunch.duel import Duel
 from autobrrr.relaunch.endings import Ending, Kind
-from autobrrr.relaunch.findings import judged
+from autobrrr.relaunch.findings import Ledger, judged
 from autobrrr.relaunch.search import Result, Search
 from autobrrr.relaunch.space import Point, Space
 from autobrrr.tuner.interval import Interval
@@ -100,6 +101,9 @@ def test_steps_that_take_long_now_and_then_are_taken_off_the_gain() -> None:
     assert found.value == pytest.approx(0.05)
     assert found.low == pytest.approx(0.0)
     assert "by steps that take long now and then" in found.why
+    shown = Ledger().enter(SPACE, found, eaten, 1)
+    assert shown.achieved == pytest.approx(math.exp(0.05), abs=1e-4)
+    assert shown.interval == pytest.approx([1.0, math.exp(0.1)])
     assert judged((1, 0), replace(eaten, long_steps=-0.02), None, None).value == 0.3
 
 
