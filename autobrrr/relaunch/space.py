@@ -151,15 +151,15 @@ class Space:
     def told_ratio(self, point: Point, other: Point) -> float | None:
         """Samples of a step of one point against another's, as flags say; None where they don't.
 
-        Variables, remedies (but `batch.larger`) and flags of the loader leave the samples of a step alone; of
-        other flags only the batch size is understood.
+        Variables of libraries, remedies (but `batch.larger`) and flags of the loader leave the samples of a step
+        alone; of other flags only the batch size is understood, and a script may read any other variable.
         """
         differing = [i for i, (one, its) in enumerate(zip(point, other, strict=True)) if one != its]
         for i in differing:
             parameter = self.parameters[i]
-            of_batch = i == self.batch or parameter.remedy == "batch.larger"
             unknown = parameter.kind == "flag" and not WORKERS.match(parameter.name)
-            if (unknown or of_batch) and i != self.batch:
+            unknown |= parameter.kind == "variable" and parameter.cls == "changes-training"
+            if (unknown or parameter.remedy == "batch.larger") and i != self.batch:
                 return None
         if self.batch not in differing:
             return 1.0

@@ -118,6 +118,7 @@ def test_without_leave_the_batch_of_an_update_is_kept_through_accumulation() -> 
     [
         ("--num-workers=int:0..1", (1,), 1.0),
         ("env:OMP_NUM_THREADS=choice:2,4", (1,), 1.0),
+        ("env:BATCH_SIZE=choice:8,32", (1,), None),
         ("loader.workers.workers=choice:1", (1,), 1.0),
         ("--batch-size=choice:16,64", (1,), 4.0),
         ("--lr=choice:0.1,0.2", (1,), None),
