@@ -169,8 +169,9 @@ def _with_given(levels: Sequence[Value | None], now: Value | None) -> tuple[tupl
     for i, level in enumerate(levels):
         if now is not None and level is not None and shown(level) == shown(now):
             return tuple(levels), i
-    if now is None and False in levels:  # a switch that is not given is off
-        return tuple(levels), list(levels).index(False)
+    off = next((i for i, level in enumerate(levels) if level is False), None)
+    if now is None and off is not None:  # a switch that is not given is off
+        return tuple(levels), off
     return (None, *levels), 0
 
 

@@ -56,6 +56,13 @@ def test_every_kind_of_spec(spec: str, levels: tuple[object, ...], given_level: 
     assert found.levels[found.given] == given_level
 
 
+def test_zero_is_a_level_to_try_where_the_default_is_not_known() -> None:
+    found = parse_parameter("--num-workers=int:0..2", COMMAND, {}, {"--num-workers": Declared()})
+    assert found.levels == (None, 0, 1, 2)
+    assert found.levels[found.given] is None
+    assert len(make_space([found], COMMAND, {}, USUAL).points()) == 3
+
+
 @pytest.mark.parametrize(
     "spec",
     [
