@@ -175,9 +175,9 @@ class Space:
         args: dict[str, Value] = {}
         env: dict[str, str] = {}
         options: dict[str, dict[str, Value]] = {}
-        for i in self.changed(point):
+        for i in self.changed(point):  # a remedy that is off is as given
             parameter, value = self.parameters[i], self.parameters[i].levels[point[i]]
-            if value is None or (parameter.kind == "remedy" and value is False):
+            if value is None:
                 continue
             if parameter.kind == "flag":
                 args[parameter.name] = value

@@ -194,6 +194,19 @@ def test_a_point_is_a_recipe_of_what_differs_from_the_command() -> None:
     assert space.label((1, 1, 0, 0)) == "--num-workers=1"
 
 
+def test_an_option_that_is_false_is_not_a_remedy_that_is_off() -> None:
+    space = space_of("compile.default.dynamic=choice:on,off")
+    assert [space.label(point) for point in space.points()] == [
+        "compile.default.dynamic=True",
+        "compile.default.dynamic=False",
+    ]
+    chosen = [space.recipe(point).remedies for point in space.points()]
+    assert [[(each.name, dict(each.options)) for each in found] for found in chosen] == [
+        [("compile.default", {"dynamic": True})],
+        [("compile.default", {"dynamic": False})],
+    ]
+
+
 def test_remedies_that_set_the_same_thing_never_meet() -> None:
     space = space_of("optimizer.fused", "optimizer.foreach")
     assert (1, 1) not in space.points()
