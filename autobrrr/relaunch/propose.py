@@ -15,7 +15,7 @@ from autobrrr.records import Advice, Diagnosis, ExactnessClass
 from autobrrr.relaunch.flags import Declared, given_value
 from autobrrr.relaunch.running import Running
 from autobrrr.relaunch.seeds import Hints
-from autobrrr.relaunch.space import ACCUMULATE, BATCH, WORKERS, Parameter
+from autobrrr.relaunch.space import BATCH, WORKERS, Parameter, accumulation
 from autobrrr.relaunch.specs import flag_parameter, parse_parameter, remedy_parameter
 from autobrrr.remedies.catalog import REGISTRY
 from autobrrr.sidecar.options import SessionOptions
@@ -58,10 +58,10 @@ def proposed(
     found: list[Parameter] = []
     given = [word.partition("=")[0] for word in command]  # a script may know flags without argparse
     long_flags = [flag for flag in dict.fromkeys([*declared, *given]) if flag.startswith("--")]
-    accumulates = any(ACCUMULATE.match(flag) for flag in long_flags)
     batch = next((flag for flag in long_flags if BATCH.match(flag)), None)
     now = None if batch is None else given_value(command, batch, declared)
-    if batch is not None and type(now) is int and (accumulates or "changes-training" in allowed):
+    may_vary = "changes-training" in allowed or accumulation(command, declared) is not None
+    if batch is not None and type(now) is int and may_vary:
         sizes = [max(1, now // 2), *(now * factor for factor in BATCH_FACTORS)]
         found.append(flag_parameter(batch, list(dict.fromkeys(sizes)), True, command, declared))
     workers = next((flag for flag in long_flags if WORKERS.match(flag) and "worker" in flag), None)

@@ -230,18 +230,11 @@ def make_space(
         if names.count(name) > 1:
             raise UsageError(f"--param {name}: given twice")
     space = Space(parameters=tuple(parameters))
-    given = [word.partition("=")[0] for word in command if word.startswith("--")]
-    flag = next((flag for flag in [*declared, *given] if ACCUMULATE.match(flag)), None)
-    if (
-        space.batch is not None
-        and flag is not None
-        and flag not in names
-        and "changes-training" not in allowed
-    ):
-        batch, accumulated = space.batch_of(space.base), given_value(command, flag, declared)
-        if batch and isinstance(accumulated, int):
-            keeps = _with_class(space.parameters, space.batch, "rounding")
-            space = Space(parameters=keeps, accumulate=flag, samples_an_update=batch * accumulated)
+    flag, rounds = accumulation(command, declared) or (None, 0)
+    if space.batch is not None and rounds and flag not in names and "changes-training" not in allowed:
+        keeps = _with_class(space.parameters, space.batch, "rounding")
+        if batch := space.batch_of(space.base):
+            space = Space(parameters=keeps, accumulate=flag, samples_an_update=batch * rounds)
     for parameter in space.parameters:
         if parameter.cls not in allowed:
             raise UsageError(
@@ -251,6 +244,14 @@ def make_space(
     if not space.points():
         raise UsageError("there is nothing to try: every parameter has one level only", SHAPE)
     return space
+
+
+def accumulation(command: Sequence[str], declared: Mapping[str, Declared]) -> tuple[str, int] | None:
+    """The flag that says over how many batches gradients are accumulated, and its number; None: not known."""
+    given = [word.partition("=")[0] for word in command if word.startswith("--")]
+    flag = next((flag for flag in [*declared, *given] if ACCUMULATE.match(flag)), None)
+    number = None if flag is None else given_value(command, flag, declared)
+    return (flag, number) if flag is not None and type(number) is int and number > 0 else None
 
 
 def _with_class(parameters: Sequence[Parameter], which: int, cls: ExactnessClass) -> tuple[Parameter, ...]:

@@ -12,6 +12,7 @@ from autobrrr.relaunch.flags import Declared
 from autobrrr.relaunch.need import available_bytes
 from autobrrr.relaunch.propose import doubled, proposed
 from autobrrr.relaunch.refusals import refuse_crowding
+from autobrrr.relaunch.space import make_space
 from autobrrr.relaunch.surroundings import variables, walls
 from autobrrr.report.relaunch import relaunch_table
 from autobrrr.report.relaunch_html import importance, relaunch_html
@@ -157,6 +158,20 @@ def test_without_accumulation_no_batch_is_proposed_unasked() -> None:
         cuda=False,
     )
     assert found == []
+
+
+def test_what_is_proposed_unasked_can_be_searched() -> None:
+    declared = {
+        "--batch-size": Declared(default=16),
+        "--accumulate": Declared(),  # its default is computed
+        "--num-workers": Declared(default=0),
+    }
+    command = ["python", "train.py"]
+    found = proposed(
+        command=command, env={}, declared=declared, advice=[], allowed=USUAL, cores=2, cuda=False
+    )
+    assert [each.name for each in found] == ["--num-workers", "env:OMP_NUM_THREADS"]
+    assert make_space(found, command, declared, USUAL).points()
 
 
 def test_counts_double_up_to_the_most() -> None:
