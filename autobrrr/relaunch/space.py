@@ -23,7 +23,11 @@ from autobrrr.remedies.registry import CLASSES
 
 BATCH = re.compile(r"-(?!.*(eval|test|val)\w*[-_])(?:.*[-_])?(batch[-_]?size|bs|batch)$", re.IGNORECASE)
 ACCUMULATE = re.compile(r"-.*(accum|grad[-_]acc)", re.IGNORECASE)
-WORKERS = re.compile(r"-.*(workers|prefetch|pin[-_]?mem|loader)|^-j$", re.IGNORECASE)
+WORKERS = re.compile(
+    r"--?((no|n|num|train|data|loader|data[-_]?loader|dl|persistent)[-_])*"
+    r"((n|num)?workers?|prefetch([-_](factor|batches|size))?|pin[-_]?mem(ory)?)$|-j$",
+    re.IGNORECASE,
+)
 LENGTH = re.compile(
     r"-.*(seq(uence)?|max|block|context|ctx)[-_]?(len(gth)?|size|tokens)$|-.*[-_]len(gth)?$", re.IGNORECASE
 )

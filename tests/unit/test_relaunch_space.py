@@ -165,6 +165,36 @@ def test_the_batch_of_an_evaluation_is_not_the_batch() -> None:
     assert [name for name in names if BATCH.match(name)] == [each for each in names if each != "-b"]
 
 
+@pytest.mark.parametrize(
+    ("flag", "feeds"),
+    [
+        ("--num-workers", True),
+        ("--workers", True),
+        ("-j", True),
+        ("--dataloader_num_workers", True),
+        ("--num_data_workers", True),
+        ("--nworkers", True),
+        ("--prefetch_factor", True),
+        ("--dataloader-prefetch-factor", True),
+        ("--pin-mem", True),
+        ("--no-pin-memory", True),
+        ("--dataloader_pin_memory", True),
+        ("--persistent-workers", True),
+        ("--loader-shuffle", False),
+        ("--loader", False),
+        ("--workers-seed", False),
+        ("--num-rollout-workers", False),
+        ("--prefetch-drop-rate", False),
+        ("--jobs-j", False),
+    ],
+)
+def test_only_how_batches_are_fed_is_a_flag_of_the_loader(flag: str, feeds: bool) -> None:
+    found = parse_parameter(f"{flag}=choice:1,2", COMMAND, {}, {})
+    assert (found.cls != "changes-training") == feeds
+    space = Space(parameters=(found,))
+    assert (space.told_ratio((1,), (2,)) is not None) == feeds
+
+
 def test_a_flag_for_accumulation_that_only_the_command_shows_is_known_too() -> None:
     command = ["python", "train.py", "--batch-size=16", "--gradient_accumulation_steps=2"]
     parameter = parse_parameter("--batch-size=choice:8,16,32", command, {}, {})
