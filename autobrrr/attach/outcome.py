@@ -27,7 +27,7 @@ class Outcome:
         self._folder, self._pid = folder, pid
         self._planned = tuple(planned)
         self._read_bytes: dict[Path, int] = {}
-        self._heard: set[tuple[object, object]] = set()
+        self._heard: set[tuple[object, ...]] = set()
         self._times: dict[Path, dict[str, object]] = {}
         self.remedies: list[Line] = []
 
@@ -43,8 +43,9 @@ class Outcome:
         for file in sorted(self._folder.glob("outcome-*"), key=self._rank_of):
             for line in self._lines(file):
                 if "remedy" in line and "status" in line:
-                    if (line["remedy"], line["status"]) not in self._heard:
-                        self._heard.add((line["remedy"], line["status"]))
+                    said = (line["remedy"], line["status"], line.get("class"))
+                    if said not in self._heard:
+                        self._heard.add(said)
                         fresh.append(line)
                 elif isinstance(line.get("step_ns"), dict):
                     self._times[file] = line["step_ns"]  # type: ignore[assignment]

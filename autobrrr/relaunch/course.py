@@ -204,6 +204,8 @@ class Course:
         try:
             if not self._warm(candidate, label):
                 return None, candidate.ending, Bytes()
+            if (why := self._too_wide(candidate, point)) is not None:
+                return None, Ending(kind="not_applied", why=why), Bytes()
             candidate.pause()
             base = self._baseline()
             found = self._fight(base, candidate, point, rule, label)
@@ -291,7 +293,11 @@ class Course:
             last = i == CLOSING_STARTS - 1
             try:
                 candidate = self.stable.start(winner)
-                if self._warm_both(base, candidate, f"start {i + 1}", "final"):
+                ready = self._warm_both(base, candidate, f"start {i + 1}", "final")
+                if ready and (why := self._too_wide(candidate, winner)) is not None:
+                    self._notes.append(why)
+                    return None
+                if ready:
                     label = f"start {i + 1}"
                     starts.append(self._fight(base, candidate, winner, CLOSING, label, stage="final"))
                 if candidate.ending is not None and not candidate.ending.is_orderly:
@@ -304,6 +310,11 @@ class Course:
                     if last and self.keep_output is not None:
                         self._notes.append(_said_of_output(candidate, self.keep_output))
         return closing(starts) if len(starts) > 1 else None
+
+    def _too_wide(self, trial: Running, point: Point) -> str | None:
+        """Why the class that it turns out to have on this job is not allowed."""
+        self._ledger.classes.hear(point, trial.told.remedies)
+        return self._ledger.classes.problem(self.space, point)
 
     def _enter(self, result: Result, met: Duel | None, duration_ns: int, note: str = "") -> None:
         self.listener.on_trial(self._ledger.enter(self.space, result, met, duration_ns, note))

@@ -14,9 +14,10 @@ from typing import Literal
 import msgspec
 
 from autobrrr.recipe import Match, Measured, Recipe
-from autobrrr.records import JobFacts, Reverted, Trial, Tuning
+from autobrrr.records import ExactnessClass, JobFacts, Reverted, Trial, Tuning
 from autobrrr.relaunch.duel import Duel
 from autobrrr.relaunch.endings import Ending
+from autobrrr.relaunch.exactness import Classes
 from autobrrr.relaunch.search import Result
 from autobrrr.relaunch.space import Point, Space
 from autobrrr.tuner.interval import Interval
@@ -84,8 +85,9 @@ def judged(point: Point, met: Duel | None, ending: Ending | None, reserved: int 
 
 @dataclass(slots=True)
 class Ledger:
-    """Trials by point, in the order in which they ended."""
+    """Trials by point, in the order in which they ended; what class their points turned out to have."""
 
+    classes: Classes = field(default_factory=Classes)
     _entries: dict[Point, Trial] = field(default_factory=dict)
 
     def enter(
@@ -99,7 +101,7 @@ class Ledger:
             options=space.settings(result.point),
             outcome="undone" if result.value is not None else "refused",
             why=": ".join(part for part in (kind, result.why, note) if part),
-            class_=space.cls(result.point),
+            class_=self.classes.of(space, result.point),
             predicted=None,
             achieved=None if result.value is None else round(math.exp(min(result.value, 50.0)), 4),
             interval=None if interval is None else interval.speed(),
@@ -132,7 +134,10 @@ class Ledger:
         if winner is not None and base.tokens is None and (resized := space.resized(winner)):
             says = "may change how long a sample is: samples are counted, not tokens"
             notes = [*notes, f"{', '.join(resized)} {says}"]
+        if winner is not None and (drawn := space.redrawn(winner)):
+            notes = [*notes, f"{', '.join(drawn)}: stream, in case the dataset draws random numbers"]
         speedup = 1.0 if found is None else found.factor
+        cls: ExactnessClass = "bitwise" if winner is None else self.classes.of(space, winner)
         entries = list(self._entries.values())
         tuning = Tuning(
             objective=base.objective,
@@ -140,7 +145,7 @@ class Ledger:
             best=base.figure(speedup),
             speedup=speedup,
             interval=None if found is None else found.speed(),
-            class_="bitwise" if winner is None else space.cls(winner),
+            class_=cls,
             kept=[] if winner is None else space.kept(winner),
             reverted=[
                 Reverted(remedy=each.remedy, why=each.why) for each in entries if each.outcome == "undone"
@@ -152,7 +157,7 @@ class Ledger:
         )
         if winner is None or found is None:
             return tuning, None
-        return tuning, _recipe(space, base, winner, found)
+        return tuning, replace(_recipe(space, base, winner, found), numerics=cls)
 
 
 def _with_long_steps(result: Result, found: Interval | None) -> Interval | None:
@@ -178,5 +183,4 @@ def _recipe(space: Space, base: Baseline, winner: Point, found: Interval) -> Rec
             best_ns=None if base.step_ns is None or refilled else base.step_ns / found.factor,
             measured_on=base.machine,
         ),
-        numerics=space.cls(winner),
     )

@@ -295,5 +295,5 @@ def study_name(command: Sequence[str], folder: Path, space: Space) -> str:
     except OSError:
         text = ""
     levels = [(each.name, each.levels) for each in space.parameters]
-    what = [words, folder.name, text, levels, space.accumulate]
+    what = [words, folder.name, text, levels, space.accumulate, space.allowed]
     return f"autobrrr-{hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]}"

@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 from autobrrr.errors import UsageError
 from autobrrr.recipe import Chosen, Recipe
@@ -19,7 +19,7 @@ from autobrrr.recipe.contents import Value
 from autobrrr.records import ExactnessClass
 from autobrrr.relaunch.flags import Declared, given_value
 from autobrrr.remedies.catalog import REGISTRY
-from autobrrr.remedies.registry import CLASSES
+from autobrrr.tuner.space import widest
 
 BATCH = re.compile(r"-(?!.*(eval|test|val)\w*[-_])(?:.*[-_])?(batch[-_]?size|bs|batch)$", re.IGNORECASE)
 ACCUMULATE = re.compile(r"-.*(accum|grad[-_]acc)", re.IGNORECASE)
@@ -28,6 +28,7 @@ WORKERS = re.compile(
     r"((n|num)?workers?|prefetch([-_](factor|batches|size))?|pin[-_]?mem(ory)?)$|-j$",
     re.IGNORECASE,
 )
+PINS = re.compile(r"-.*pin[-_]?mem", re.IGNORECASE)
 LENGTH = re.compile(
     r"-.*(seq(uence)?|max|block|context|ctx)[-_]?(len(gth)?|size|tokens)$|-.*[-_]len(gth)?$", re.IGNORECASE
 )
@@ -61,6 +62,11 @@ class Parameter:
         """It is a flag that seems to say how long a sample is."""
         return self.kind == "flag" and LENGTH.match(self.name) is not None
 
+    @property
+    def feeds(self) -> bool:
+        """It is a flag that says how batches are fed: the same samples in the same order."""
+        return self.kind == "flag" and WORKERS.match(self.name) is not None
+
     def label(self, level: int) -> str:
         value = self.levels[level]
         if self.kind == "remedy" and not self.option:
@@ -70,9 +76,15 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
-    """All points of the parameters. `accumulate`: the flag that keeps the product with the batch the same."""
+    """All points of the parameters.
+
+    Attributes:
+        accumulate: The flag that keeps the product with the batch the same.
+        allowed: Classes that a point may turn out to have on the job.
+    """
 
     parameters: tuple[Parameter, ...]
+    allowed: tuple[ExactnessClass, ...] = get_args(ExactnessClass)
     accumulate: str | None = None
     samples_an_update: int | None = None
 
@@ -122,6 +134,11 @@ class Space:
         """Flags that differ and seem to say how long a sample is: its samples are not those of the others."""
         return [self.parameters[i].name for i in self.changed(point) if self.parameters[i].sets_length]
 
+    def redrawn(self, point: Point) -> list[str]:
+        """Flags that differ and with which a dataset that draws random numbers draws others."""
+        differing = (self.parameters[i] for i in self.changed(point))
+        return [each.name for each in differing if each.feeds and each.cls == "stream"]
+
     def differ_in_length(self, point: Point, other: Point) -> bool:
         """Whether a flag that seems to say how long a sample is differs between two points."""
         levels = zip(point, other, self.parameters, strict=True)
@@ -155,13 +172,13 @@ class Space:
     def told_ratio(self, point: Point, other: Point) -> float | None:
         """Samples of a step of one point against another's, as flags say; None where they don't.
 
-        Variables of libraries, remedies (but `batch.larger`) and flags of the loader leave the samples of a step
-        alone; of other flags only the batch size is understood, and a script may read any other variable.
+        Variables of libraries, remedies (but `batch.larger`) and flags of the loader leave the samples of a
+        step alone; of other flags only the batch size is understood, and a script may read other variables.
         """
         differing = [i for i, (one, its) in enumerate(zip(point, other, strict=True)) if one != its]
         for i in differing:
             parameter = self.parameters[i]
-            unknown = parameter.kind == "flag" and not WORKERS.match(parameter.name)
+            unknown = parameter.kind == "flag" and not parameter.feeds
             unknown |= parameter.kind == "variable" and parameter.cls == "changes-training"
             if (unknown or parameter.remedy == "batch.larger") and i != self.batch:
                 return None
@@ -171,8 +188,8 @@ class Space:
         return mine / its if mine and its else None
 
     def cls(self, point: Point) -> ExactnessClass:
-        found = [self.parameters[i].cls for i in self.changed(point)]
-        return max(found, key=CLASSES.index, default="bitwise")
+        """Its class before the job has been asked: remedies may widen theirs on it."""
+        return widest([self.parameters[i].cls for i in self.changed(point)])
 
     def recipe(self, point: Point) -> Recipe:
         """The point as a recipe."""
@@ -226,6 +243,8 @@ def make_space(
 ) -> Space:
     """The space of these parameters, with the global batch kept where the script can accumulate.
 
+    How batches are fed needs no leave: most datasets draw no random numbers, and the result tells the class.
+
     Raises:
         UsageError: a name stands twice, or one changes the training and `allowed` does not have that.
     """
@@ -233,14 +252,14 @@ def make_space(
     for name in names:
         if names.count(name) > 1:
             raise UsageError(f"--param {name}: given twice")
-    space = Space(parameters=tuple(parameters))
+    space = Space(parameters=tuple(parameters), allowed=tuple(allowed))
     flag, rounds = accumulation(command, declared) or (None, 0)
     if space.batch is not None and rounds and flag not in names and "changes-training" not in allowed:
         keeps = _with_class(space.parameters, space.batch, "rounding")
         if batch := space.batch_of(space.base):
-            space = Space(parameters=keeps, accumulate=flag, samples_an_update=batch * rounds)
+            space = replace(space, parameters=keeps, accumulate=flag, samples_an_update=batch * rounds)
     for parameter in space.parameters:
-        if parameter.cls not in allowed:
+        if parameter.cls not in allowed and not parameter.feeds:
             raise UsageError(
                 f"--param {parameter.name}: it {_effect(parameter.cls)}",
                 f"add --allow {parameter.cls} if that is wanted",

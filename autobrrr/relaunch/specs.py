@@ -17,7 +17,7 @@ from autobrrr.recipe.contents import Value
 from autobrrr.recipe.flags import script_of, unknown_flags
 from autobrrr.records import ExactnessClass
 from autobrrr.relaunch.flags import Declared, given_value
-from autobrrr.relaunch.space import BATCH, SHAPE, WORKERS, Parameter, shown
+from autobrrr.relaunch.space import PINS, SHAPE, WORKERS, Parameter, shown
 from autobrrr.remedies.catalog import REGISTRY
 from autobrrr.remedies.registry import CLASSES
 
@@ -66,10 +66,9 @@ def flag_parameter(
     read = [switched.get(str(level), level) for level in levels]
     now = given_value(command, name, declared)
     found, given = _with_given(read, now)
-    if BATCH.match(name):
-        cls: ExactnessClass = "changes-training"
-    else:
-        cls = "bitwise" if WORKERS.match(name) else "changes-training"
+    cls: ExactnessClass = "changes-training"
+    if WORKERS.match(name):  # a dataset that draws random numbers draws others in workers
+        cls = "bitwise" if PINS.match(name) else "stream"
     return Parameter(name=name, kind="flag", levels=found, given=given, ordered=ordered, cls=cls)
 
 

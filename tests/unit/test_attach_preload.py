@@ -134,6 +134,14 @@ def test_every_process_is_heard_and_a_remedy_counts_once_unless_they_differ(tmp_
     assert told.step_ns == {"count": 5}
 
 
+def test_a_remedy_counts_again_where_a_process_tells_of_another_class(tmp_path: Path) -> None:
+    told = outcome.Outcome(tmp_path, 77)
+    for pid, cls in ((77, "bitwise"), (78, "bitwise"), (79, "stream")):
+        line = {"remedy": "one", "status": "applied", "class": cls}
+        (tmp_path / f"outcome-0-{pid}").write_text(json.dumps(line) + "\n")
+    assert [line["class"] for line in told.news()] == ["bitwise", "stream"]
+
+
 def test_what_no_process_has_said_a_word_about_never_got_its_chance(tmp_path: Path) -> None:
     told = outcome.Outcome(tmp_path, 77, ["one", "two"])
     assert next(line["why"] for line in told.missed()).endswith(

@@ -1,0 +1,113 @@
+"""What class a point is said to have: what its parameters say at best, wider where the job shows it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from autobrrr.records import ExactnessClass
+from autobrrr.relaunch.course import CANDIDATE, Course
+from autobrrr.relaunch.exactness import Classes
+from autobrrr.relaunch.findings import Baseline, Ledger
+from autobrrr.relaunch.search import Result, Search
+from autobrrr.relaunch.space import Space, make_space
+from autobrrr.relaunch.specs import parse_parameter
+from autobrrr.tuner.interval import Interval
+
+COMMAND = ["python", "train.py"]
+USUAL: tuple[ExactnessClass, ...] = ("bitwise", "rounding")
+BASELINE = Baseline(step_ns=1e6, samples=8, tokens=None, facts=None, machine="", script=None)
+FOUND = Interval(mean=0.5, low=0.4, high=0.6, count=6)
+
+
+def space_of(*specs: str, allowed: tuple[ExactnessClass, ...] = USUAL) -> Space:
+    parameters = [parse_parameter(spec, COMMAND, {}, {}) for spec in specs]
+    return make_space(parameters, COMMAND, {}, allowed)
+
+
+def applied(remedy: str, cls: str) -> dict[str, object]:
+    return {"remedy": remedy, "status": "applied", "why": "", "class": cls}
+
+
+WORKERS = space_of("loader.workers.workers=choice:2")
+FAST = space_of("compile.default.random=choice:same,fast")
+
+
+def test_the_widest_class_that_any_process_tells_of_counts() -> None:
+    classes = Classes()
+    assert classes.of(WORKERS, (1,)) == "bitwise"
+    classes.hear((1,), [applied("loader.workers", "bitwise")])
+    assert classes.of(WORKERS, (1,)) == "bitwise"
+    classes.hear((1,), [applied("loader.workers", "stream"), applied("loader.workers", "bitwise")])
+    assert classes.of(WORKERS, (1,)) == "stream"
+    classes.hear((1,), [applied("loader.workers", "bitwise"), {"remedy": "x", "status": "refused"}])
+    assert classes.of(WORKERS, (1,)) == "stream"
+    assert classes.of(WORKERS, WORKERS.base) == "bitwise"
+
+
+def test_what_is_heard_never_narrows_what_the_parameters_say() -> None:
+    classes = Classes()
+    classes.hear((1,), [applied("compile.default", "bitwise")])
+    assert classes.of(FAST, (1,)) == "rounding"
+
+
+@pytest.mark.parametrize(("allowed", "refused"), [(USUAL, True), ((*USUAL, "stream"), False)])
+def test_a_class_that_only_the_job_shows_needs_leave_too(
+    allowed: tuple[ExactnessClass, ...], refused: bool
+) -> None:
+    classes, space = Classes(), replace(FAST, allowed=allowed)
+    classes.hear((1,), [applied("compile.default", "rounding")])
+    classes.hear((2,), [applied("compile.default", "stream")])
+    assert classes.problem(space, (1,)) is None
+    assert (classes.problem(space, (2,)) is not None) == refused
+
+
+def test_a_candidate_of_a_class_that_is_not_allowed_is_no_candidate() -> None:
+    closed: list[bool] = []
+    candidate = SimpleNamespace(
+        told=SimpleNamespace(remedies=[applied("loader.workers", "stream")]),
+        steps=SimpleNamespace(count=9),
+        warm_up=lambda look: True,
+        witnesses=SimpleNamespace(watch=lambda how: None),
+        close=lambda: closed.append(True),
+    )
+    stable = SimpleNamespace(environment={}, start=lambda point: candidate)
+    study = Course(stable=stable, space=WORKERS, search=Search(WORKERS))  # type: ignore[arg-type]
+    met, ending, _ = study._meet((1,), CANDIDATE)
+    assert met is None
+    assert ending is not None
+    assert (ending.kind, ending.why) == (
+        "not_applied",
+        "its class is stream on this job; --allow stream would try it",
+    )
+    assert closed == [True]
+
+
+def test_result_trial_and_recipe_tell_the_class_that_was_heard() -> None:
+    ledger = Ledger()
+    ledger.classes.hear((1,), [applied("loader.workers", "stream")])
+    entry = ledger.enter(WORKERS, Result(point=(1,), value=0.5, kind="measured"), None, 1)
+    tuning, recipe = ledger.conclude(WORKERS, BASELINE, (1,), FOUND, [])
+    assert recipe is not None
+    assert (entry.class_, tuning.class_, recipe.numerics) == ("stream", "stream", "stream")
+
+
+@pytest.mark.parametrize(
+    ("spec", "cls", "noted"),
+    [
+        ("--num-workers=choice:0,2", "stream", True),
+        ("--prefetch-factor=choice:2,4", "stream", True),
+        ("--pin-memory=choice:on,off", "bitwise", False),
+    ],
+)
+def test_flags_that_feed_need_no_leave_and_tell_their_class(
+    spec: str, cls: ExactnessClass, noted: bool
+) -> None:
+    space = space_of(spec)
+    point = space.points()[0]
+    tuning, recipe = Ledger().conclude(space, BASELINE, point, FOUND, [])
+    assert recipe is not None
+    assert (tuning.class_, recipe.numerics) == (cls, cls)
+    assert ("random numbers" in (tuning.note or "")) == noted
