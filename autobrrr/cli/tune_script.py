@@ -97,8 +97,7 @@ def _study(args: argparse.Namespace, words: list[str]) -> int:
     declared = declared_flags(command)
     given = [parse_parameter(spec, command, os.environ, declared) for spec in args.param or ()]
     space = make_space(given, command, declared, allowed) if given else None
-    if args.keep_output is not None:
-        args.keep_output.mkdir(parents=True, exist_ok=True)
+    keep = None if args.keep_output is None else _output_folder(args.keep_output)
     with Stable(
         command=tuple(command),
         folder=Path.cwd(),
@@ -106,7 +105,7 @@ def _study(args: argparse.Namespace, words: list[str]) -> int:
         runtime=paths.runtime_dir(),
         cache=paths.cache_dir(),
         walled=not args.allow_writes,
-        open_folders=() if args.keep_output is None else (args.keep_output,),
+        open_folders=() if keep is None else (keep,),
         copy_limit_bytes=_bytes(args.copy_limit),
         tell=narrate,
     ) as stable:
@@ -131,7 +130,7 @@ def _study(args: argparse.Namespace, words: list[str]) -> int:
             space=space,
             search=search,
             budget_ns=BUDGET_NS if args.for_s is None else int(args.for_s * 1e9),
-            keep_output=args.keep_output,
+            keep_output=keep,
             listener=Listener(on_progress=lines.progress, on_trial=lines.trial),
         )
         try:
@@ -205,6 +204,19 @@ def _refuse(args: argparse.Namespace) -> None:
     for file in (args.recipe, args.html):
         if file is not None and (file.is_dir() or not file.parent.is_dir()):
             raise UsageError(f"{file}: {'a folder' if file.is_dir() else f'no folder {file.parent}'}")
+
+
+def _output_folder(folder: Path) -> Path:
+    """Where output is kept, made if it is not there: absolute, for who copies works in another folder.
+
+    Raises:
+        UsageError: it can't be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--keep-output {folder}: {error.strerror}") from None
+    return folder.resolve()
 
 
 def _bytes(text: str) -> int:

@@ -33,6 +33,7 @@ from autobrrr.relaunch.witness import Witnesses
 LOOK_S = 0.004
 ANSWER_S = 20.0
 COPY_S = 300.0
+KEEP_S = 600.0  # for the copy of what is kept
 FEWEST_STEPS = 16  # of a script that ends by itself, to be measured all the same
 ROOT = Path(__file__).resolve().parents[2]
 CODE = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from autobrrr.relaunch.keeper import main; main()"
@@ -187,9 +188,10 @@ class Running:
         order: dict[str, object] = {"stop": self.limits.grace_s}
         if keep is not None:
             order |= {"keep": str(keep), "most_bytes": keep_bytes}
+            self.kept.problem = "the copy was not brought to its end"
         self.witnesses.close()
         self._send(order)
-        deadline = time.monotonic() + self.limits.grace_s + ANSWER_S
+        deadline = time.monotonic() + self.limits.grace_s + (ANSWER_S if keep is None else KEEP_S)
         while not any("gone" in line for line in self._said) and time.monotonic() < deadline:
             if not self._hear(0.2) and self.keeper.poll() is not None:
                 break

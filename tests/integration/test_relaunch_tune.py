@@ -53,7 +53,7 @@ def test_the_faster_flag_is_found_confirmed_and_written_as_a_recipe(tmp_path: Pa
         *("--param", "--num-workers=int:0..1"),
         *("--allow", "changes-training", "--allow-writes" if not walled(tmp_path) else "--json", "--json"),
         *("--recipe", str(file), "--html", str(page)),
-        *(("--keep-output", str(kept)) if walled(tmp_path) else ()),
+        *(("--keep-output", "../kept") if walled(tmp_path) else ()),
         script=("--mode", "slow", "--write", "train.log"),
     )
     assert done.code == 0, done.stderr

@@ -9,6 +9,7 @@ import pytest
 
 from autobrrr.cli import main, screen
 from autobrrr.cli.output_file import check_place
+from autobrrr.cli.tune_script import _output_folder
 from autobrrr.errors import UsageError
 from support.trace import busy_scene
 
@@ -48,3 +49,14 @@ def test_a_port_that_somebody_has_is_said_before_anything_is_served() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(UsageError, match=f"--web {port}: "):
             screen.serve(["attach", "1"], port)
+
+
+def test_the_folder_for_output_is_made_and_does_not_depend_on_where_who_copies_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert _output_folder(Path("runs/best")) == tmp_path.resolve() / "runs" / "best"
+    assert (tmp_path / "runs" / "best").is_dir()
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="--keep-output file"):
+        _output_folder(Path("file"))

@@ -1,0 +1,81 @@
+"""A trial as the study holds it, against a keeper that is played: what is waited for, and for how long."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from autobrrr.attach.outcome import Outcome
+from autobrrr.relaunch import running
+from autobrrr.relaunch.launch import Launch, Limits
+from autobrrr.relaunch.running import Running
+from autobrrr.relaunch.witness import Witnesses
+
+
+class Keeper:
+    """Answers the order to stop after a while, with these lines; ends when the study lets go or kills it."""
+
+    def __init__(self, *lines: dict[str, object], after_s: float = 0.0) -> None:
+        self.ours, self._its = socket.socketpair()
+        self._lines, self._after_s = lines, after_s
+        self._over = threading.Event()
+        self.stdout = None
+        threading.Thread(target=self._play, daemon=True).start()
+
+    def _play(self) -> None:
+        with self._its:
+            self._its.recv(1 << 16)
+            if not self._over.wait(self._after_s):
+                self._its.sendall(b"".join(json.dumps(line).encode() + b"\n" for line in self._lines))
+        self._over.set()
+
+    def poll(self) -> int | None:
+        return 0 if self._over.is_set() else None
+
+    def wait(self, timeout: float | None = None) -> int:
+        if not self._over.wait(timeout):
+            raise subprocess.TimeoutExpired("keeper", timeout or 0.0)
+        return 0
+
+    def kill(self) -> None:
+        self._over.set()
+
+
+def trial(folder: Path, keeper: Keeper, *remedies: str) -> Running:
+    return Running(
+        launch=Launch(command=("train",), environment={}, folder=folder, remedies=remedies),
+        folder=folder / "t0",
+        limits=Limits(grace_s=0.0),
+        witnesses=Witnesses(folder),
+        keeper=keeper,  # type: ignore[arg-type]
+        link=keeper.ours,
+        token="none",
+        prepared=SimpleNamespace(remove=lambda: None),  # type: ignore[arg-type]
+        told=Outcome(folder, 0, remedies),
+    )
+
+
+def test_output_that_is_kept_may_take_longer_than_any_other_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "ANSWER_S", 0.01)
+    said: tuple[dict[str, object], ...] = ({"kept": 3, "bytes": 5}, {"gone": True})
+    patient = trial(tmp_path, Keeper(*said, after_s=0.5))
+    patient.close(tmp_path / "kept", 100)
+    assert (patient.kept.files, patient.kept.bytes, patient.kept.problem) == (3, 5, None)
+
+
+def test_output_whose_copy_was_cut_off_is_not_said_to_be_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "ANSWER_S", 0.01)
+    monkeypatch.setattr(running, "KEEP_S", 0.01)
+    cut = trial(tmp_path, Keeper({"gone": True}, after_s=30))
+    cut.close(tmp_path / "kept", 100)
+    assert cut.kept.problem == "the copy was not brought to its end"
