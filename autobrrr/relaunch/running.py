@@ -24,6 +24,7 @@ from pathlib import Path
 from autobrrr.attach import bundle, outcome, preload
 from autobrrr.errors import AutobrrrError
 from autobrrr.relaunch import need, scratch, stragglers
+from autobrrr.relaunch.coming_on import ComingOn
 from autobrrr.relaunch.endings import Ending, Tail, ending_of
 from autobrrr.relaunch.launch import Copy, Kept, Launch, Limits, Walls
 from autobrrr.relaunch.need import Bytes
@@ -76,6 +77,10 @@ class Running:
     _reader: threading.Thread | None = None
     _closed: bool = False
     _family: tuple[int, ...] = ()
+    _coming_on: ComingOn = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._coming_on = ComingOn(self.told, self.launch.remedies)
 
     @property
     def steps(self) -> Steps:
@@ -114,14 +119,17 @@ class Running:
             return
         now = time.perf_counter_ns()
         steps = self.steps
+        self._coming_on.look(steps.count)
+        patience_s = self._coming_on.patience_s(steps.count)
+        first_step_s = max(self.limits.first_step_s, patience_s)
         last_ns = max(steps.last_end_ns or self.began_ns, self._alive_ns)
         if steps.loss_lost:
             self.ending = self._given_up("nan", "its loss is no finite number any more")
-        elif not steps.count and now - last_ns > self.limits.first_step_s * 1e9:
+        elif not steps.count and now - last_ns > first_step_s * 1e9:
             self.ending = self._given_up(
-                "no_steps", f"no training step was seen within {self.limits.first_step_s:.0f} s of its start"
+                "no_steps", f"no training step was seen within {first_step_s:.0f} s of its start"
             )
-        elif steps.count and now - last_ns > self._silence_ns(steps):
+        elif steps.count and now - last_ns > self._silence_ns(steps, first_step_s if patience_s else 0.0):
             self.ending = self._given_up(
                 "hang", f"no step for {(now - last_ns) / 1e9:.0f} s, after {steps.count} steps"
             )
@@ -132,9 +140,10 @@ class Running:
         while self.ending is None:
             self.look()
             on_look()
-            if self.steps.count and first_seen_ns is None:
+            paid_for = self._coming_on.is_paid_for(self.steps.count)
+            if self.steps.count and (first_seen_ns is None or paid_for):
                 first_seen_ns = time.perf_counter_ns()
-            known = not self.steps.hardly_seen and not self._awaits_remedy()
+            known = not (self.steps.hardly_seen or paid_for or self._coming_on.is_awaited())
             self.settled = known and is_settled(self.steps.recent)
             if self.settled or (
                 first_seen_ns is not None
@@ -218,27 +227,21 @@ class Running:
             elif "kept" in line:
                 self.kept = Kept(files=int(str(line["kept"])), bytes=int(str(line["bytes"])))
 
-    def _silence_ns(self, steps: Steps) -> float:
+    def _silence_ns(self, steps: Steps, least_s: float) -> float:
         typical = float(max(steps.recent[-64:], default=0.0))
-        return max(self.limits.silence_s * 1e9, self.limits.silence_steps * typical)
+        return max(self.limits.silence_s * 1e9, least_s * 1e9, self.limits.silence_steps * typical)
 
     def _given_up(self, kind: str, why: str) -> Ending:
         return Ending(kind=kind, why=why, lines=self.lines)  # type: ignore[arg-type]
 
-    def _awaits_remedy(self) -> bool:
-        """One that has neither gone on nor been refused: what is measured now would be without it."""
-        self.told.news()
-        heard = {line.get("remedy") for line in self.told.remedies}
-        return not heard.issuperset(self.launch.remedies)
-
     def _refused_remedy(self) -> None:
         """A remedy that is to be measured must be on."""
-        self.told.news()
+        awaited = self._coming_on.is_awaited()
         refused = [line for line in self.told.remedies if line.get("status") == "refused"]
         if refused:
             first = refused[0]
             self.ending = self._given_up("not_applied", f"{first['remedy']}: {first.get('why')}")
-        elif self._awaits_remedy():
+        elif awaited:
             names = ", ".join(self.launch.remedies)
             why = f"{names}: it did not come on within {self.limits.settle_s:.0f} s of steps"
             self.ending = self._given_up("not_applied", why)

@@ -6,16 +6,20 @@ import json
 import socket
 import subprocess
 import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from autobrrr.attach.outcome import Outcome
 from autobrrr.relaunch import running
 from autobrrr.relaunch.launch import Launch, Limits
 from autobrrr.relaunch.running import Running
+from autobrrr.relaunch.steps import Steps
 from autobrrr.relaunch.witness import Witnesses
+from autobrrr.sidecar.ring_reader import RECORD
 
 
 class Keeper:
@@ -79,3 +83,66 @@ def test_output_whose_copy_was_cut_off_is_not_said_to_be_kept(
     cut = trial(tmp_path, Keeper({"gone": True}, after_s=30))
     cut.close(tmp_path / "kept", 100)
     assert cut.kept.problem == "the copy was not brought to its end"
+
+
+def trained(trial: Running, count: int, ended_s_ago: float = 0.0) -> Steps:
+    """So many steps of 100 ms, the last of which ended a while ago."""
+    steps = Steps()
+    records = np.zeros(count, dtype=RECORD)
+    last_ns = time.perf_counter_ns() - int(ended_s_ago * 1e9)
+    records["end_ns"] = last_ns - 100_000_000 * np.arange(count)[::-1]
+    records["start_ns"] = records["end_ns"] - 100_000_000
+    steps.add(records)
+    trial.witnesses = SimpleNamespace(look=lambda: None, steps=steps)  # type: ignore[assignment]
+    return steps
+
+
+def say(folder: Path, name: str) -> None:
+    """The agent reports that a remedy is on."""
+    line = {"remedy": name, "status": "applied", "why": "", "class": "rounding"}
+    (folder / "outcome-0-1").write_text(json.dumps(line) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("remedy", "silent_s", "ending"),
+    [
+        ("compile.default", 200, None),
+        ("compile.default", 400, "hang"),
+        ("optimizer.foreach", 200, "hang"),
+    ],
+)
+def test_a_step_that_compiles_may_take_long_and_no_other(
+    remedy: str, silent_s: float, ending: str | None, tmp_path: Path
+) -> None:
+    waits = trial(tmp_path, Keeper(), remedy)
+    trained(waits, 1, silent_s)
+    say(tmp_path, remedy)
+    waits.look()
+    assert (waits.ending and waits.ending.kind) == ending
+
+
+def test_where_compilation_has_had_its_steps_a_silence_is_a_hang(tmp_path: Path) -> None:
+    compiled = trial(tmp_path, Keeper(), "compile.default")
+    trained(compiled, 1)
+    say(tmp_path, "compile.default")
+    compiled.look()
+    trained(compiled, 5, 60)
+    compiled.look()
+    assert compiled.ending is not None
+    assert compiled.ending.kind == "hang"
+
+
+def test_step_times_from_before_compilation_do_not_pass_for_settled(tmp_path: Path) -> None:
+    compiles = trial(tmp_path, Keeper(), "compile.default")
+    trained(compiles, 20)
+    say(tmp_path, "compile.default")
+    looks = 0
+
+    def on_look() -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 3:
+            trained(compiles, 24)
+
+    assert compiles.warm_up(on_look)
+    assert looks == 3
