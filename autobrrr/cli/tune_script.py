@@ -86,14 +86,16 @@ def run(args: argparse.Namespace, words: list[str]) -> int:
 
 def _study(args: argparse.Namespace, words: list[str]) -> int:
     from autobrrr.relaunch.flags import declared_flags
+    from autobrrr.relaunch.refusals import refuse_elsewhere
     from autobrrr.relaunch.space import make_space
     from autobrrr.relaunch.specs import parse_parameter
     from autobrrr.relaunch.trials import Stable
     from autobrrr.tuner.space import allowed_classes
 
+    command = [*shlex.split(args.launcher or ""), *words]
+    refuse_elsewhere(command)
     storage = None if args.storage is None else _storage(args.storage)
     allowed = allowed_classes(args.allow)
-    command = [*shlex.split(args.launcher or ""), *words]
     declared = declared_flags(command)
     given = [parse_parameter(spec, command, os.environ, declared) for spec in args.param or ()]
     space = make_space(given, command, declared, allowed) if given else None

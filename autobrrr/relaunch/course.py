@@ -25,7 +25,7 @@ from autobrrr.relaunch.endings import Ending
 from autobrrr.relaunch.findings import Baseline, Ledger, judged
 from autobrrr.relaunch.memory import MemoryModel
 from autobrrr.relaunch.need import Bytes, Free, available_bytes
-from autobrrr.relaunch.refusals import Unmeasurable, refuse_crowding
+from autobrrr.relaunch.refusals import Unmeasurable, refuse_crowding, refuse_strangers
 from autobrrr.relaunch.running import Running
 from autobrrr.relaunch.search import Result, Search
 from autobrrr.relaunch.space import Point, Space
@@ -128,6 +128,7 @@ class Course:
             self._counting.attend(base)
             self._reserved = base.steps.reserved_bytes
             base.pause()
+            refuse_strangers(base.witnesses.pid, base.family)
             if first:  # later a candidate may be there too
                 taken = base.taken()
                 refuse_crowding(taken.memory, available_bytes())

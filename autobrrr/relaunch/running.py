@@ -111,6 +111,11 @@ class Running:
     def lines(self) -> tuple[str, ...]:
         return self._tail.lines
 
+    @property
+    def family(self) -> tuple[int, ...]:
+        """Its processes, when it was last paused."""
+        return self._family
+
     def look(self) -> None:
         """Take in what has happened; sets `ending` where the trial is over or given up."""
         self.witnesses.look()

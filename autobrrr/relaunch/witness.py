@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import select
 import socket
+import struct
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -25,11 +26,15 @@ from autobrrr.sidecar.ring_reader import RingReader
 USUAL: Mapping[str, int] = {"bursts_every": 2, "burst_steps": 1}
 CLOSE: Mapping[str, int] = {"bursts_every": 1, "burst_steps": 1, "cost_ppm": 10_000}
 
+CREDENTIALS = struct.Struct("3i")  # process, user, group
+
 
 class Witness:
-    """One agent."""
+    """One agent. `pid` is its process as seen from here; 0 where it can't be seen."""
 
     def __init__(self, link: socket.socket) -> None:
+        told = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
+        self.pid: int = CREDENTIALS.unpack(told)[0]
         self.link = AgentLink(link)
         self.facts: JobFacts | None = None
         self.steps = Steps()
@@ -108,8 +113,7 @@ class Witnesses:
     @property
     def pid(self) -> int | None:
         """The process that the chief sits in, as seen from here."""
-        name = next((name for name, each in self._by_name.items() if each is self.chief), None)
-        return None if name is None else int(name.split("-")[1])
+        return None if self.chief is None else self.chief.pid
 
     @property
     def world_size(self) -> int:

@@ -117,6 +117,47 @@ def test_what_can_t_be_done_is_one_clear_line(
     assert not list((tmp_path / "run").glob("autobrrr/study-*"))
 
 
+DAEMON = """
+import json, socket, subprocess, sys
+door = socket.create_server(("127.0.0.1", 0))
+print(door.getsockname()[1], flush=True)
+while True:
+    link, _ = door.accept()
+    order = json.loads(link.makefile().readline())
+    subprocess.Popen(order["command"], env=order["env"], stdin=subprocess.DEVNULL)
+"""
+HAND_OVER = """
+import json, os, socket, sys, time
+link = socket.create_connection(("127.0.0.1", int(os.environ["DOOR"])))
+link.sendall(json.dumps({"command": sys.argv[1:], "env": dict(os.environ)}).encode() + b"\\n")
+time.sleep(1000)
+"""
+
+
+def test_a_script_that_a_daemon_starts_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    file = relaunch.script(tmp_path / "user")
+    (tmp_path / "hand_over").write_text(HAND_OVER)
+    words = ["--param", "--num-workers=int:0..1", "--allow-writes", "--"]
+    with subprocess.Popen([sys.executable, "-c", DAEMON], stdout=subprocess.PIPE, text=True) as daemon:
+        assert daemon.stdout is not None
+        door = daemon.stdout.readline().strip()
+        handed = [sys.executable, str(tmp_path / "hand_over"), sys.executable, str(file)]
+        done = subprocess.run(
+            [sys.executable, "-m", "autobrrr", "tune", *words, *handed],
+            capture_output=True,
+            text=True,
+            env={**environment(tmp_path), "DOOR": door},
+            cwd=file.parent,
+            check=False,
+            timeout=120,
+        )
+        daemon.kill()
+    assert done.returncode == 1, done.stderr
+    assert "a process that it has not started itself" in done.stderr
+    ours = str(tmp_path / "run")
+    assert not [pid for pid, _ in stragglers.found() if runs_in(pid, ours)]
+
+
 def test_a_batch_beyond_the_limit_of_addresses_is_predicted_and_never_started(tmp_path: Path) -> None:
     holds = "held = bytearray(args.batch_size * (40 << 20))\noptimizer = Plain"
     file = relaunch.script(tmp_path / "user", relaunch.SCRIPT.replace("optimizer = Plain", holds))

@@ -1,0 +1,51 @@
+"""Commands that no study can be made of: what trains is out of reach, by its words or as it is seen."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from autobrrr.errors import AutobrrrError, UsageError
+from autobrrr.relaunch.refusals import refuse_elsewhere, refuse_strangers
+from autobrrr.relaunch.witness import Witness
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "srun python train.py",
+        "/opt/slurm/bin/srun -n 2 python train.py",
+        "env A=1 srun python train.py --x",
+        "numactl -N 0 srun python -m package.train",
+    ],
+)
+def test_a_command_by_which_slurm_starts_the_script_is_refused_with_a_way_out(command: str) -> None:
+    with pytest.raises(UsageError, match="srun: a daemon starts what it runs") as refused:
+        refuse_elsewhere(command.split())
+    assert refused.value.hint is not None
+    assert "torchrun" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    "command", ["python train.py --launcher srun", "torchrun train.py", "python -m train srun", "train"]
+)
+def test_a_word_of_the_script_s_own_is_not_taken_for_a_launcher(command: str) -> None:
+    refuse_elsewhere(command.split())
+
+
+def test_what_trains_outside_of_the_trial_s_processes_is_refused() -> None:
+    refuse_strangers(7, [5, 7])
+    refuse_strangers(None, [])
+    with pytest.raises(AutobrrrError, match="can't be paused"):
+        refuse_strangers(8, [5, 7])
+
+
+def test_a_witness_knows_its_process_from_the_kernel_not_from_a_name(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as door, socket.socket(socket.AF_UNIX) as link:
+        door.bind(str(tmp_path / "agent-1-1.sock"))
+        door.listen()
+        link.connect(str(tmp_path / "agent-1-1.sock"))
+        assert Witness(link).pid == os.getpid()
