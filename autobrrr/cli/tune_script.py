@@ -152,14 +152,20 @@ def _storage(url: str) -> Storage:
 
 def _own(args: argparse.Namespace, command: list[str], space: Space) -> Search:
     """A study of this machine's alone, in a journal file."""
-    from autobrrr.relaunch.search import Search, study_file
+    from autobrrr.relaunch.journal import Busy, study_file
+    from autobrrr.relaunch.search import Search
 
     try:
         journal = study_file(paths.state_dir(), command, Path.cwd(), space)
-    except OSError as error:
-        narrate(f"the study can't be kept in {paths.state_dir()}: {error.strerror}; it stays in memory")
-        journal = None
-    search = Search(space, trials=args.trials, journal=journal)
+        search = Search(space, trials=args.trials, journal=journal)
+    except (Busy, OSError) as error:
+        why = (
+            "the same command runs already and has the study"
+            if isinstance(error, Busy)
+            else f"the study can't be kept in {paths.state_dir()}: {error.strerror}"
+        )
+        narrate(f"{why}; this one stays in memory")
+        search = Search(space, trials=args.trials)
     if search.results:
         narrate(f"goes on with a study that was cut off after {len(search.results)} trials")
     return search

@@ -7,14 +7,13 @@ cut off goes on.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from autobrrr.relaunch import journal as journals
 from autobrrr.relaunch.additive import expected, propose
 from autobrrr.relaunch.space import Point, Space
 
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from optuna import Study as OptunaStudy
     from optuna.distributions import BaseDistribution
     from optuna.samplers import BaseSampler
-    from optuna.storages import BaseStorage
     from optuna.trial import FrozenTrial
     from optuna.trial import Trial as OptunaTrial
 
@@ -63,7 +61,11 @@ class Search:
     Args:
         seeds: Points to try first.
         trials: At most so many; None: all of a small space, a quarter of a large one.
-        journal: File of the study; None keeps it in memory.
+        journal: File of the study; None keeps it in memory. One that is finished is set aside.
+
+    Raises:
+        Busy: the journal is another run's.
+        OSError: the journal can't be held or set aside.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class Search:
         self._open: dict[Point, OptunaTrial] = {}
         self.too_large: Callable[[Point], bool] = lambda point: False
         self.results: list[Result] = []
+        self._hold = None if journal is None else journals.Hold(journal)
         self._study = self._begin(journal)
         self._take_up()
         first = [point for point in seeds if point in self._points]
@@ -134,6 +137,8 @@ class Search:
 
     def close(self) -> None:
         """This run ends; what it has open is given up, and comes again."""
+        if self._hold is not None:
+            self._hold.let_go()
 
     @property
     def best(self) -> Result | None:
@@ -204,8 +209,10 @@ class Search:
         """The study, new or from an earlier run."""
         import optuna
 
+        if journal is not None:
+            journals.make_room(journal)
         return optuna.create_study(
-            storage=None if journal is None else _storage(journal),
+            storage=None if journal is None else journals.storage(journal),
             sampler=self._sampler,
             study_name="autobrrr tune",
             direction="maximize",
@@ -227,39 +234,6 @@ class Search:
                 result = result_of(trial, self._space, "from an earlier run of this study")
                 if result is not None:
                     self.results.append(result)
-
-
-def study_file(state: Path, command: Sequence[str], folder: Path, space: Space) -> Path:
-    """Where the study of a command and a space is kept; an earlier one that is finished makes room.
-
-    Raises:
-        OSError: the folder can't be made.
-    """
-    what = [list(command), str(folder), [(each.name, each.levels) for each in space.parameters]]
-    name = hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
-    where = state / "studies"
-    where.mkdir(parents=True, exist_ok=True)
-    file = where / f"{name}.journal"
-    if file.exists() and _is_finished(file):
-        file.rename(file.with_suffix(".finished"))
-    return file
-
-
-def _is_finished(file: Path) -> bool:
-    try:
-        return bool(_storage(file).get_all_studies()[0].user_attrs.get("finished"))
-    except (IndexError, KeyError, ValueError, OSError):
-        return True  # it can't be read: set aside, never overwritten
-
-
-def _storage(file: Path) -> BaseStorage:
-    import optuna
-
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend
-
-    return JournalStorage(JournalFileBackend(str(file)))
 
 
 def _sampler(seed: int) -> BaseSampler:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from autobrrr.cli import main, screen
 from autobrrr.cli.output_file import check_place
-from autobrrr.cli.tune_script import _output_folder
+from autobrrr.cli.tune_script import _output_folder, _own
 from autobrrr.errors import UsageError
+from autobrrr.relaunch.search import Result
+from autobrrr.relaunch.space import Space
+from support.relaunch import parameter
 from support.trace import busy_scene
 
 
@@ -60,3 +64,18 @@ def test_the_folder_for_output_is_made_and_does_not_depend_on_where_who_copies_w
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="--keep-output file"):
         _output_folder(Path("file"))
+
+
+def test_a_command_that_runs_already_is_tuned_in_memory_and_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    space = Space(parameters=(parameter("--workers", 2),))
+    args = SimpleNamespace(trials=None)
+    first = _own(args, ["python", "train.py"], space)  # type: ignore[arg-type]
+    assert capsys.readouterr().err == ""
+    second = _own(args, ["python", "train.py"], space)  # type: ignore[arg-type]
+    assert "runs already and has the study; this one stays in memory" in capsys.readouterr().err
+    assert (first.ask(), second.ask()) == ((1,), (1,))
+    first.tell(Result(point=(1,), value=0.1, kind="measured"))
+    first.close()

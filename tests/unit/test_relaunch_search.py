@@ -9,7 +9,8 @@ from pathlib import Path
 import optuna
 import pytest
 
-from autobrrr.relaunch.search import Result, Search, study_file
+from autobrrr.relaunch.journal import Busy, study_file
+from autobrrr.relaunch.search import Result, Search
 from autobrrr.relaunch.space import Point, Space
 from support.relaunch import parameter
 
@@ -81,12 +82,14 @@ def test_a_study_that_was_cut_off_goes_on_and_one_that_is_finished_begins_anew(t
     first = Search(SMALL, journal=file)
     asked = run(first, measured, most=5)
     assert first.ask() is not None  # and is killed while that one runs
+    first.close()
     assert study_file(tmp_path, command, tmp_path, SMALL) == file
     second = Search(SMALL, journal=file)
     assert [result.point for result in second.results] == asked
     rest = run(second, measured)
     assert sorted([*asked, *rest]) == sorted(SMALL.points())
     second.finish()
+    second.close()
     third = Search(SMALL, journal=study_file(tmp_path, command, tmp_path, SMALL))
     assert third.results == []
 
@@ -107,17 +110,29 @@ def test_a_study_cut_off_before_its_trial_was_asked_for_goes_on(
         patched.setattr(optuna.study.Study, "ask", killed)
         with pytest.raises(Killed):
             first.ask()
+    first.close()
     second = Search(SMALL, journal=file)
     assert len(second.results) == 2
     run(second, measured)
     assert sorted(result.point for result in second.results) == sorted(SMALL.points())
 
 
+def test_a_study_that_another_run_has_is_left_alone_until_that_one_ends(tmp_path: Path) -> None:
+    file = study_file(tmp_path, ["python"], tmp_path, SMALL)
+    first = Search(SMALL, journal=file)
+    point = first.ask()
+    assert point is not None
+    with pytest.raises(Busy):
+        Search(SMALL, journal=file)
+    assert first.tell(measured(point))
+    first.close()
+    assert [result.point for result in Search(SMALL, journal=file).results] == [point]
+
+
 def test_a_journal_that_can_t_be_read_is_set_aside(tmp_path: Path) -> None:
     file = study_file(tmp_path, ["python"], tmp_path, SMALL)
     file.write_text("no journal\n")
-    assert study_file(tmp_path, ["python"], tmp_path, SMALL) == file
-    assert not file.exists()
+    assert run(Search(SMALL, journal=file), measured, most=1)
     assert [each.read_text() for each in file.parent.glob("*.finished")] == ["no journal\n"]
 
 
@@ -135,5 +150,6 @@ def test_a_solid_gain_wins_over_a_higher_one_that_may_be_luck(tmp_path: Path) ->
     }
     run(search, results.__getitem__, most=2)
     assert search.best == results[solid]
+    search.close()
     again = Search(SMALL, journal=file)
     assert again.best == results[solid]
