@@ -156,7 +156,7 @@ def _own(args: argparse.Namespace, command: list[str], space: Space) -> Search:
     from autobrrr.relaunch.search import Search
 
     try:
-        journal = study_file(paths.state_dir(), command, Path.cwd(), space)
+        journal = study_file(paths.state_dir(), command, Path.cwd(), space, os.environ)
         search = Search(space, trials=args.trials, journal=journal)
     except (Busy, OSError) as error:
         why = (

@@ -1,6 +1,6 @@
 """The file in which a study of this machine alone is kept, for one run at a time.
 
-In: the command, its folder, the space. Out: a file, an Optuna storage in it, and a hold on it, for a
+In: the command, its folder, variables, the space. Out: a file, an Optuna storage in it, a hold on it: a
 second run of the same command would take the first one's open trials for abandoned ones.
 """
 
@@ -10,14 +10,18 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+import socket
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from autobrrr.recipe import script_of
 from autobrrr.relaunch.space import Space
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage
+
+DEVICES = "CUDA_VISIBLE_DEVICES"
 
 
 class Busy(Exception):
@@ -49,17 +53,41 @@ class Hold:
             self._fd = -1
 
 
-def study_file(state: Path, command: Sequence[str], folder: Path, space: Space) -> Path:
-    """Where the study of a command and a space is kept.
+def study_file(
+    state: Path, command: Sequence[str], folder: Path, space: Space, environment: Mapping[str, str]
+) -> Path:
+    """Where a study is kept: named by all that its results hold for.
+
+    That is the command and its script's text, the space with the levels that are given already, the machine
+    and the devices that are visible.
 
     Raises:
         OSError: the folder can't be made.
     """
-    what = [list(command), str(folder), [(each.name, each.levels) for each in space.parameters]]
+    what = [
+        list(command),
+        str(folder),
+        _text_of(command, folder),
+        [(each.name, each.levels, each.given) for each in space.parameters],
+        space.accumulate,
+        socket.gethostname(),
+        environment.get(DEVICES),
+    ]
     name = hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
     where = state / "studies"
     where.mkdir(parents=True, exist_ok=True)
     return where / f"{name}.journal"
+
+
+def _text_of(command: Sequence[str], folder: Path) -> str | None:
+    """Digest of the script, or of the module that is run; None where it can't be found."""
+    script = script_of(command)
+    if script is None and "-m" in command[:-1]:
+        script = command[command.index("-m") + 1].replace(".", "/") + ".py"
+    try:
+        return None if script is None else hashlib.sha256((folder / script).read_bytes()).hexdigest()
+    except OSError:
+        return None
 
 
 def make_room(file: Path) -> None:
