@@ -81,10 +81,11 @@ class RingReader:
         if seq > self._next:
             self._catch_up()
         batch = self._copy_run()
-        # The agent writes a record's sequence number last: whatever it may have been overwriting
-        # while we copied is no further than one ring length behind the newest number seen now.
-        oldest_whole = self._newest() - self._capacity + 2
-        whole: Records = batch[batch["seq"] >= max(oldest_whole, 0)]
+        # Whatever the agent may have been overwriting while we copied is no further than one ring length
+        # behind the newest number seen now.
+        oldest_whole = max(self._newest() - self._capacity + 2, 0)
+        numbers = self._next + np.arange(len(batch), dtype=np.uint64)
+        whole: Records = batch[(batch["seq"] == numbers) & (numbers >= oldest_whole)]
         self.lost += len(batch) - len(whole)
         self._next += len(batch)
         return whole
@@ -109,7 +110,11 @@ class RingReader:
         self._next = oldest
 
     def _copy_run(self) -> Records:
-        """All records from the next one on that follow each other without a gap."""
+        """All records from the next one on that follow each other without a gap.
+
+        The agent writes a record's sequence number last. So it is read first, as in a seqlock: what is copied
+        after that was written before.
+        """
         first = self._next % self._capacity
         parts = []
         expected = self._next
@@ -117,11 +122,10 @@ class RingReader:
             at = begin
             while at < end:
                 upto = min(end, at + 512)
-                part = self._records[at:upto].copy()
                 numbers = expected + np.arange(upto - at, dtype=np.uint64)
-                fits = (part["seq"] == numbers) & (part["end_ns"] != 0)
+                fits = (self._records["seq"][at:upto] == numbers) & (self._records["end_ns"][at:upto] != 0)
                 count = len(fits) if fits.all() else int(fits.argmin())
-                parts.append(part[:count])
+                parts.append(self._records[at : at + count].copy())
                 expected += count
                 if count < upto - at:
                     return np.concatenate(parts)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -71,6 +73,49 @@ def test_what_may_be_half_overwritten_is_left_out() -> None:
     # With 15 as the newest, the agent may be writing number 16 over number 0 right now.
     assert [int(seq) for seq in records["seq"]] == list(range(1, 16))
     assert reader.lost == 1
+
+
+class Torn(np.ndarray):  # type: ignore[type-arg]
+    """Records whose copy is stopped halfway, after the sampled fields, while the agent goes on."""
+
+    meanwhile: Callable[[], object] = staticmethod(lambda: None)
+
+    def copy(self, order: object = "C") -> Any:
+        found = np.array(self)
+        if self.dtype.names:
+            Torn.meanwhile()
+            for name in ("start_ns", "end_ns", "own_ns", "arm", "flags", "seq"):
+                found[name] = self[name]
+        return found
+
+
+def torn(reader: RingReader, meanwhile: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Torn, "meanwhile", staticmethod(meanwhile))
+    reader._records = reader._records.view(Torn)
+
+
+def test_a_record_that_is_written_while_it_is_copied_waits_for_the_next_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    writer = RingWriter(16)
+    reader = RingReader(writer.fd)
+    writer.step(MS, samples=32)
+    torn(reader, lambda: writer.step(MS, samples=32), monkeypatch)
+    seen = [reader.read_new() for _ in range(3)]
+    assert [int(seq) for records in seen for seq in records["seq"]] == [0, 1, 2]
+    assert {int(samples) for records in seen for samples in records["samples"]} == {32}
+
+
+def test_a_record_that_is_overwritten_while_it_is_copied_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = RingWriter(16)
+    reader = RingReader(writer.fd)
+    for _ in range(4):
+        writer.step(MS, samples=32)
+    torn(reader, lambda: [writer.step(MS, samples=64) for _ in range(13)], monkeypatch)
+    records = reader.read_new()
+    assert [int(seq) for seq in records["seq"]] == [2, 3]
+    assert {int(samples) for samples in records["samples"]} == {32}
+    assert reader.lost == 2
 
 
 def test_records_are_copies_that_stay_when_the_ring_is_closed() -> None:
