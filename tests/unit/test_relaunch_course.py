@@ -110,6 +110,8 @@ def test_steps_that_take_long_now_and_then_are_taken_off_the_gain() -> None:
 class Fails(SimpleNamespace):
     """A live trial, of which only how it ended counts."""
 
+    told = SimpleNamespace(remedies=[])
+
     def close(self, *words: object) -> None: ...
 
 
