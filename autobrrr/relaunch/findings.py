@@ -172,7 +172,7 @@ def _recipe(space: Space, base: Baseline, winner: Point, found: Interval) -> Rec
     low, high = found.speed()
     device = None if base.facts is None else "cuda" if base.facts.cuda else "cpu"
     # A step may hold something else: then its time says nothing of the speed.
-    refilled = space.batch is not None or bool(space.resized(winner))
+    refilled = space.told_ratio(winner, space.base) != 1.0
     return replace(
         space.recipe(winner),
         match=Match(script=base.script, device=device),

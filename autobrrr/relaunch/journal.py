@@ -70,6 +70,7 @@ def study_file(
         _text_of(command, folder),
         [(each.name, each.levels, each.given) for each in space.parameters],
         space.accumulate,
+        space.allowed,
         socket.gethostname(),
         environment.get(DEVICES),
     ]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Literal
 
 import pytest
 
 from autobrrr.relaunch.course import Course
 from autobrrr.relaunch.duel import Duel
 from autobrrr.relaunch.endings import Ending, Kind
-from autobrrr.relaunch.findings import Ledger, judged
+from autobrrr.relaunch.findings import Baseline, Ledger, judged
 from autobrrr.relaunch.search import Result, Search
 from autobrrr.relaunch.space import Point, Space
 from autobrrr.tuner.interval import Interval
@@ -123,3 +124,19 @@ def test_a_winner_that_fails_in_a_fresh_start_is_not_confirmed(monkeypatch: pyte
     monkeypatch.setattr(Course, "_fight", lambda *words, **more: duel(0.3, 0.01))
     assert study._confirm((1, 1)) is None
     assert study._notes == ["a fresh start of it failed: exit code 1: odd"]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "known"),
+    [("env:BATCH_SIZE", "variable", False), ("--batch-size", "flag", False), ("--workers", "flag", True)],
+)
+def test_the_time_of_a_step_is_evidence_only_where_steps_hold_the_same(
+    name: str, kind: Literal["flag", "variable"], known: bool
+) -> None:
+    space = Space(parameters=(replace(parameter(name, 2), kind=kind),))
+    base = Baseline(step_ns=2e6, samples=8, tokens=None, facts=None, machine="here", script="train.py")
+    gain = Interval(mean=math.log(2), low=0.6, high=0.8, count=9)
+    _, recipe = Ledger().conclude(space, base, (1,), gain, [])
+    assert recipe is not None
+    assert recipe.evidence is not None
+    assert recipe.evidence.best_ns == (pytest.approx(1e6) if known else None)
