@@ -173,6 +173,8 @@ class Loop:
             if hot.live:
                 self._flush()
                 self._close(self._clock(), ring.SKIPPED)
+        except Exception as error:  # noqa: BLE001
+            self.fail(error)
         finally:
             hot.busy = False
 
