@@ -18,7 +18,7 @@ from .anatomy import read_anatomy
 from .bursts import BUDGET
 from .collective_waits import CollectiveTask
 from .facts import job_facts
-from .levers import Applied, Levers
+from .levers import Applied, Levers, gone
 from .link import Link, Lost
 from .loop import Loop
 from .pages import Pages
@@ -279,6 +279,9 @@ class Agent:
         number = command.get("id")
 
         def undo() -> None:
+            if lever not in self._levers.applied:  # another undo of this step, or it undid itself
+                self._emit({"reply": number, "ok": False, "why": f"refused: {gone(lever.token)}"})
+                return
             self._loop.hooks_off()
             loss = self._levers.undo(lever)
             if loss is not None:

@@ -145,7 +145,7 @@ class Levers:
         for lever in self._applied:
             if lever.token == token:
                 return lever
-        raise Refused(f"no lever has the token {token}")
+        raise Refused(gone(token))
 
     def undo(self, lever: Applied) -> Lost | None:
         """Undo one; the loss, where that failed (it then counts as gone)."""
@@ -181,6 +181,11 @@ class Levers:
     def forget(self) -> None:
         """Leave the session's levers on for good."""
         self._applied = [lever for lever in self._applied if lever.planned]
+
+
+def gone(token: object) -> str:
+    """What is said of a token whose lever is off."""
+    return f"no lever has the token {token}"
 
 
 def check_options(known: tuple[Option, ...], given: Mapping[str, object]) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 
+from autobrrr.agent.agent import Agent
 from autobrrr.agent.levers import Levers
+from autobrrr.agent.link import Link
 from autobrrr.agent.loop import Loop
 from autobrrr.agent.pages import Pages
+from autobrrr.remedies.registry import Remedy
 
 
 @pytest.fixture
@@ -48,3 +51,48 @@ def test_an_error_of_ours_at_a_step_that_a_scaler_skips_ends_the_session_and_not
     scaler.step(optimizer)
     assert loop.broken == "RuntimeError: of ours"
     assert loop.gone
+
+
+class Ends:
+    """A link that keeps what is sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[dict[str, object]] = []
+
+    def ring_bell(self) -> None:
+        pass
+
+    def send(self, message: dict[str, object], fd: int | None = None) -> None:
+        self.sent.append(message)
+
+
+def test_a_second_undo_of_a_lever_within_one_step_is_refused_and_the_session_goes_on(
+    optimizer: torch.optim.Optimizer,
+) -> None:
+    undone: list[str] = []
+    remedy = Remedy(
+        name="a",
+        apply=lambda job, options: lambda: undone.append("a"),
+        treats=(),
+        reach="live",
+        cls="bitwise",
+        doc="For the test.",
+    )
+    levers, link = Levers({"a": remedy}), Ends()
+    agent = Agent({}, torch, cast(Link, link), levers)
+    agent._loop.put_on(lambda: None)
+    try:
+        lever = levers.apply(agent._loop.job, "a", {})
+        for number in (1, 2):
+            agent._obey({"do": "undo", "id": number, "token": lever.token})
+        optimizer.step()
+        agent._flush()
+        assert agent._loop.broken is None
+    finally:
+        agent._loop.close_door()
+        agent._loop.take_down_from_outside(keep=False)
+        agent._pages.close_fd()
+        agent._pages.release()
+    replies = [(each["reply"], each["ok"], each.get("why")) for each in link.sent if "reply" in each]
+    assert replies == [(1, True, None), (2, False, "refused: no lever has the token 1")]
+    assert undone == ["a"]
