@@ -29,6 +29,7 @@ from .patches import Patch, patched, take_off_all
 from .roots import RootSearch
 from .scouts import outermost
 
+SEARCH_CALLS = 64  # of roots, before the first step: a script that only evaluates is left alone then
 SEARCH_STEPS = 8  # after as many steps what still refuses has refused
 BY_HAND = 8  # steps without an optimizer, or rounds that are accumulated: a remedy may come on within
 KEPT = 4096  # durations
@@ -79,7 +80,7 @@ class Plan:
                 self._pre_hooks = hooks
                 hooks[self._key] = self._before_update
             if not CompiledCheck().compiled([]):
-                self._search = RootSearch(self._job, 0, self._failed)
+                self._search = RootSearch(self._job, 0, self._failed, SEARCH_CALLS)
                 self._search.put_on()
 
     def _before_update(self, optimizer: object, *_: object) -> None:
@@ -118,7 +119,9 @@ class Plan:
         """A backward has ended; without an optimizer that is the end of a step."""
         if not self._backward or self._owner or self._busy or os.getpid() != self._pid:
             return
-        self._by_hand = self._by_hand or get_ident()
+        if not self._by_hand:
+            self._by_hand = get_ident()
+            self._search_again()
         if get_ident() != self._by_hand:
             return
         self._step_ended(perf_counter_ns())
@@ -149,13 +152,21 @@ class Plan:
             self._waiting[name] = options
         self._try_all(in_step=True)
 
+    def _search_again(self) -> None:
+        """Training begins: what was called before may have been something else."""
+        search = self._search
+        if search is not None and not search.on and not CompiledCheck().compiled([]):
+            search.put_on()
+
     def _after(self, optimizer: object) -> None:
         if self._closed:
             if self._job.saw_optimizer(optimizer):
                 self._levers.renew(self._job)
             return
         self._saw(optimizer)
-        if self._search is not None and self._steps >= 1:
+        if self._steps == 0:
+            self._search_again()
+        elif self._search is not None:
             self._search.take_off()
             self._search = None
         if self._waiting and self._job.roots:

@@ -1,0 +1,170 @@
+"""The search for root modules beside `torch.compile`, and where nothing is ever trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.modules import module as torch_modules
+
+from autobrrr.agent import compiled, roots
+from autobrrr.agent.compiled import CompiledCheck
+from autobrrr.agent.job import Job
+from autobrrr.agent.levers import Levers
+from autobrrr.agent.plan import SEARCH_CALLS, Plan
+from autobrrr.agent.roots import Roots, RootSearch
+from autobrrr.remedies.registry import Refused, Remedy, Undo
+
+COMPILE = torch.compile
+HOOKS = torch_modules._global_forward_pre_hooks
+
+
+@pytest.fixture(autouse=True)
+def without_a_name(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """In a job the agent's modules are not to be imported; dynamo starts from nothing."""
+    monkeypatch.setitem(vars(roots), "__name__", "_autobrrr_0")
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    yield
+    HOOKS.clear()
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+
+
+class Net(nn.Module):
+    """dynamo leaves out what is torch's own, if it is the outermost."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.inner(x))
+
+
+def search_for(job: Job) -> RootSearch:
+    failed: list[BaseException] = []
+    search = RootSearch(job, 0, failed.append)
+    assert search.put_on()
+    return search
+
+
+def as_function(model: nn.Module) -> Callable[..., torch.Tensor]:
+    @torch.compile(backend="eager", fullgraph=True)
+    def call(x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = model(x)
+        return found
+
+    return call
+
+
+def in_place(model: nn.Module) -> Callable[..., torch.Tensor]:
+    model.compile(backend="eager", fullgraph=True)
+    return model
+
+
+WAYS: dict[str, Callable[[nn.Module], Callable[..., torch.Tensor]]] = {
+    "a module": lambda model: torch.compile(model, backend="eager", fullgraph=True),
+    "a function": as_function,
+    "in place": in_place,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_search_ends_where_something_is_compiled(way: str) -> None:
+    search = search_for(Job(torch))
+    call = WAYS[way](Net())
+    assert (search.on, search.compiles, dict(HOOKS)) == (False, True, {})
+    assert torch.compile is COMPILE
+    call(torch.ones(1, 2))
+    assert not search.put_on()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_was_compiled_before_the_search_runs_in_one_graph_under_it(way: str) -> None:
+    call = WAYS[way](Net())
+    search = search_for(Job(torch))
+    call(torch.ones(1, 2)).sum().backward()
+    assert torch._dynamo.utils.counters["graph_break"] == {}
+    search.take_off()
+    assert dict(HOOKS) == {}
+
+
+def test_a_search_that_a_call_of_compile_has_ended_is_over_at_the_next_boundary() -> None:
+    looking = Roots(Job(torch), lambda error: None)
+    looking.begin(0)
+    assert looking.put_on(compiled=False)
+    torch.compile(nn.Linear(2, 2))
+    assert not looking.step_ended()
+    assert not looking.put_on(compiled=False)
+    assert not looking.searching
+
+
+def test_code_whose_first_graph_is_still_being_traced_is_compiled_code(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[bool] = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: object) -> Callable[..., object]:
+        seen.append(CompiledCheck().compiled([]))
+        return graph.forward
+
+    check = CompiledCheck()
+    assert not check.compiled([])
+    monkeypatch.setattr(compiled, "compiled_graphs", lambda: 0)
+    torch.compile(Net(), backend=backend)(torch.ones(1, 2))
+    assert seen == [True]
+    check.forget_ours()
+    assert not check.compiled([])
+
+
+class Waits:
+    """A recipe whose only remedy waits for the model's first call."""
+
+    def __init__(self) -> None:
+        self.tries = 0
+        waiting = Remedy(
+            name="waiting", apply=self._apply, treats=(), reach="live", cls="bitwise", doc="For the test."
+        )
+        boot: dict[str, object] = {"plan": {"remedies": [{"name": "waiting"}]}}
+        self.plan = Plan(torch, Levers({"waiting": waiting}), boot)
+
+    def _apply(self, job: Job, options: object) -> Undo:
+        self.tries += 1
+        raise Refused("no module has been called yet")
+
+
+@pytest.fixture
+def plan(monkeypatch: pytest.MonkeyPatch) -> Iterator[Plan]:
+    step = vars(torch.optim.Optimizer)["_optimizer_step_code"]
+    backward = torch.autograd.backward
+    monkeypatch.setattr("autobrrr.agent.plan.atexit.register", lambda *_: None)
+    made = Waits().plan
+    made.begin()
+    yield made
+    made._close()
+    torch.optim.Optimizer._optimizer_step_code = step  # type: ignore[method-assign]
+    torch.autograd.backward = backward
+
+
+def test_a_script_that_only_evaluates_is_left_alone_after_some_calls(plan: Plan) -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    assert len(HOOKS) == 1
+    for _ in range(SEARCH_CALLS):
+        model(torch.ones(1, 2))
+    assert dict(HOOKS) == {}
+    assert torch.compile is COMPILE
+
+
+def test_a_model_is_found_though_another_was_evaluated_for_long_before(plan: Plan) -> None:
+    features, model = nn.Linear(2, 2), nn.Linear(2, 2)
+    for _ in range(2 * SEARCH_CALLS):
+        features(torch.ones(1, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+    assert plan._job.roots == [features, model]
+    assert dict(HOOKS) == {}
