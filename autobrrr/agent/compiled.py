@@ -2,7 +2,8 @@
 
 Hooks on modules make compiled ones compile again, and a function mode changes their bits: this is
 asked before anything but the step hook is put on. By the time that modules are looked for, several
-steps have run, so compiled code has shown in dynamo's counter. Frames are not searched: reading a
+steps have run, so compiled code has shown in dynamo's counters: of frames, which rises as the first of
+them begins to be traced, and of graphs. Frames on the stack are not searched: reading a
 running function's locals would rewrite what the user's own `locals()` holds.
 """
 
@@ -17,21 +18,28 @@ def compiled_graphs() -> int:
     return int(counters["stats"].get("unique_graphs", 0)) if counters and "stats" in counters else 0
 
 
+def frames_begun() -> int:
+    """Frames that dynamo has begun to trace in this process; the first one may be under way."""
+    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
+    return int(counters["frames"].get("total", 0)) if counters and "frames" in counters else 0
+
+
 class CompiledCheck:
-    """Asks dynamo's own counter and the known roots."""
+    """Asks dynamo's own counters and the known roots."""
 
     def __init__(self) -> None:
-        self._baseline = 0
+        self._baseline = (0, 0)
 
     def forget_ours(self) -> None:
         """A compiled lever has been undone: its graphs don't make the job a compiled one."""
-        self._baseline = compiled_graphs()
+        self._baseline = (compiled_graphs(), frames_begun())
 
     def compiled(self, roots: list[object]) -> bool:
         """Compiled as far as dynamo and the known roots say. Cheap: at any boundary."""
         if "torch._dynamo" not in sys.modules:
             return False
-        return compiled_graphs() > self._baseline or any(map(is_compiled, roots))
+        graphs, frames = self._baseline
+        return compiled_graphs() > graphs or frames_begun() > frames or any(map(is_compiled, roots))
 
 
 def is_compiled(module: object) -> bool:

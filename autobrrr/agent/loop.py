@@ -118,7 +118,9 @@ class Loop:
         """No optimizer has fired for a while: look for another mark of a step."""
         if self.hot.seq == 0 and self.hot.live and not self.hot.busy:
             self._scouts.put_on_backward()
-            if not self.check.compiled([]):
+            if self.check.compiled([]):
+                self._scouts.leave_modules()
+            else:
                 self._scouts.put_on_rest()
 
     def slow(self, optimizer: object, now: int) -> None:

@@ -38,6 +38,7 @@ class Scouts:
         self._patches: dict[str, list[Patch]] = {source: [] for source in SOURCES}
         self._root_hooks: list[tuple[dict[object, object], object]] = []
         self._search: RootSearch | None = None
+        self._compiles = False  # `torch.compile` was called while modules were watched
         self._seen: Counter[str] = Counter()
         self._step_code = _step_wrapper_code(torch)
 
@@ -45,6 +46,11 @@ class Scouts:
     def on(self) -> bool:
         """Something of this is in place."""
         return bool(self._root_hooks or self._search) or any(self._patches.values())
+
+    @property
+    def marks_forward(self) -> bool:
+        """Calls of root modules are watched."""
+        return bool(self._root_hooks)
 
     def put_on_backward(self) -> None:
         """Watch backward: from the beginning, until an optimizer has fired."""
@@ -57,18 +63,31 @@ class Scouts:
         """Watch the loader and look for root modules; not where code is compiled."""
         if not self._patches["loader"]:
             self._patches["loader"] += patched(loader_iterator_class(), "__next__", self._next)
-        if self._search is None and not self._root_hooks:
+        self._compiles |= self._search is not None and self._search.compiles
+        if self._compiles:
+            self.leave_modules()
+        elif self._search is None and not self._root_hooks:
             self._search = RootSearch(self._job, 0, self._fail)
             self._search.put_on()
         elif self._search is not None and self._job.roots:
             self._search.take_off()
             self._search = None
+            self._patches["forward"] += patched(self._torch, "compile", self._before_compile)
             for root in self._job.roots:
                 hooks = getattr(root, "_forward_hooks", None)
                 if hooks is not None:
                     key: object = object()
                     hooks[key] = self._left_root
                     self._root_hooks.append((hooks, key))
+
+    def leave_modules(self) -> None:
+        """Code is compiled: nothing of ours on modules."""
+        if self._search is not None:
+            self._search.take_off()
+            self._search = None
+        for hooks, key in self._root_hooks:
+            hooks.pop(key, None)
+        self._root_hooks.clear()
 
     def choice(self) -> str | None:
         """The source that has shown itself often enough, the best first."""
@@ -85,13 +104,11 @@ class Scouts:
             if name != source:
                 left += take_off_all(patches)
                 patches.clear()
-        if self._search is not None:
+        if source != "forward":
+            self.leave_modules()
+        elif self._search is not None:
             self._search.take_off()
             self._search = None
-        if source != "forward":
-            for hooks, key in self._root_hooks:
-                hooks.pop(key, None)
-            self._root_hooks.clear()
         return left
 
     def _mark(self, source: str) -> None:
@@ -125,6 +142,15 @@ class Scouts:
             return original(iterator)
 
         return __next__
+
+    def _before_compile(self, original: AnyCall) -> AnyCall:
+        @functools.wraps(original)
+        def compile(*args: object, **kwargs: object) -> object:
+            self._compiles = True
+            self.leave_modules()
+            return original(*args, **kwargs)
+
+        return compile
 
     def _left_root(self, *_: object) -> None:
         self._mark("forward")

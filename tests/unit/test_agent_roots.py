@@ -13,8 +13,11 @@ from autobrrr.agent import compiled, roots
 from autobrrr.agent.compiled import CompiledCheck
 from autobrrr.agent.job import Job
 from autobrrr.agent.levers import Levers
+from autobrrr.agent.loop import Loop
+from autobrrr.agent.pages import Pages
 from autobrrr.agent.plan import SEARCH_CALLS, Plan
 from autobrrr.agent.roots import Roots, RootSearch
+from autobrrr.agent.scouts import Scouts
 from autobrrr.remedies.registry import Refused, Remedy, Undo
 
 COMPILE = torch.compile
@@ -118,6 +121,57 @@ def test_code_whose_first_graph_is_still_being_traced_is_compiled_code(
     assert seen == [True]
     check.forget_ours()
     assert not check.compiled([])
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    pages = Pages()
+    pages.close_fd()
+    made = Loop(torch, pages, Levers({}), lambda event: None)
+    made.put_on(lambda: None)
+    yield made
+    made.close_door()
+    made.take_down_from_outside(keep=False)
+    pages.release()
+
+
+@pytest.fixture
+def scouts() -> Iterator[Scouts]:
+    job = Job(torch)
+    made = Scouts(torch, job, lambda source, ident: None, lambda error: None)
+    yield made
+    made.keep_only(None)
+    assert torch.compile is COMPILE
+
+
+def test_scouts_leave_the_modules_where_something_is_compiled(scouts: Scouts) -> None:
+    model = Net()
+    scouts.put_on_rest()
+    model(torch.ones(1, 2))
+    scouts.put_on_rest()
+    assert scouts.marks_forward
+    call = torch.compile(model, backend="eager", fullgraph=True)
+    assert not scouts.marks_forward
+    scouts.put_on_rest()
+    assert (scouts.marks_forward, dict(HOOKS)) == (False, {})
+    call(torch.ones(1, 2))
+
+
+def test_scouts_that_were_told_of_a_compilation_while_searching_search_no_more(scouts: Scouts) -> None:
+    scouts.put_on_rest()
+    Net()(torch.ones(1, 2))
+    torch.compile(Net())
+    for _ in range(2):
+        scouts.put_on_rest()
+        assert (scouts.marks_forward, dict(HOOKS)) == (False, {})
+
+
+def test_a_loop_takes_its_hooks_off_modules_once_dynamo_has_begun(loop: Loop) -> None:
+    loop.look_for_marks()
+    assert len(HOOKS) == 1
+    torch._dynamo.utils.counters["frames"]["total"] += 1
+    loop.look_for_marks()
+    assert dict(HOOKS) == {}
 
 
 class Waits:
