@@ -88,8 +88,17 @@ class Rehearsal:
                 found, _ = self._guarded_pass(compiled, args, kwargs)
             return self._difference(expected, found)
         except Exception as error:  # noqa: BLE001
-            said = " ".join(line.strip() for line in str(error).strip().splitlines()[:3])[:240]
-            return f"it can't be compiled: {type(error).__name__}: {said}"
+            return f"it can't be compiled: {_said(error)}"
+
+    def forward_fails(self, call: Call, args: Sequence[object], kwargs: Mapping[str, object]) -> str | None:
+        """What a forward alone, on copies and under the guard, ends in; None where it returns."""
+        try:
+            with Guard(self.torch, self._guarded):
+                given = cast("list[object]", map_tree(list(args), self._copy))
+                call(*given, **cast("dict[str, object]", map_tree(dict(kwargs), self._copy)))
+        except Exception as error:  # noqa: BLE001
+            return _said(error)
+        return None
 
     def _guarded_pass(
         self, call: Call, args: Sequence[object], kwargs: Mapping[str, object]
@@ -167,6 +176,11 @@ class Rehearsal:
             apart += float((first - second).square().sum())
             whole += float(second.square().sum())
         return 0.0 if apart == 0 else float((apart / whole) ** 0.5 if whole else float("inf"))
+
+
+def _said(error: Exception) -> str:
+    said = " ".join(line.strip() for line in str(error).strip().splitlines()[:3])[:240]
+    return f"{type(error).__name__}: {said}"
 
 
 def settings_in_force(settings: Sequence[tuple[str, str, object]]) -> Iterator[ExitStack]:

@@ -3,18 +3,24 @@
 In place: the parameters stay the same objects with the same values, on other strides. Inputs follow
 by themselves, for a convolution takes the layout of its weight. What the optimizer keeps for a
 weight is laid out alike, because fused updates read both as flat memory.
+
+The model is tried out before training calls it so (`layout_call`). What the script does with weights and
+gradients outside the model can't be: a `view` of one that was flat raises. So it is tried only by name.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Protocol, cast
 
-from .module_call import Module, refuse_odd, trained_roots
-from .optimizers import Optimizer, undo_all
-from .registry import Refused, Undo, remedy
+from .compile_rehearsal import Rehearsal
+from .layout_call import LaidOut, Tried, Weight
+from .module_call import Module, Rank, lead_through, refuse_odd, trained_roots
+from .optimizer_foreach import CLASSES
+from .optimizers import Optimizer, base_class, parameters, undo_all
+from .registry import Refused, Undo, Watched, remedy
 
 if TYPE_CHECKING:
     from autobrrr.agent.job import Job
@@ -39,6 +45,14 @@ class Tensor(Protocol):
     def copy_(self, other: Tensor) -> Tensor: ...
 
 
+_TRIED: MutableMapping[Module, Tried] = weakref.WeakKeyDictionary()
+
+
+def _release(torch: ModuleType) -> None:
+    """Forget what was tried out: the next session may meet another loop."""
+    _TRIED.clear()
+
+
 @remedy(
     "layout.channels_last",
     treats=("compute", "memory", "underfilled"),
@@ -46,6 +60,10 @@ class Tensor(Protocol):
     cls="rounding",
     doc="Lay out the weights of 4-D convolutions with the channels innermost.",
     targets=("layout.convolutions",),
+    only_named=True,
+    warm_up_steps=2,
+    price_s=1.0,
+    release=_release,
 )
 def channels_last(job: Job, options: Mapping[str, object]) -> Undo:
     torch, roots = job.torch, trained_roots(job)
@@ -53,14 +71,48 @@ def channels_last(job: Job, options: Mapping[str, object]) -> Undo:
     if any(type(root).__name__ == "DistributedDataParallel" for root in job.roots):
         raise Refused("DistributedDataParallel has laid its buckets out after the weights as they are")
     weights = _weights(torch, roots)
-    undos: list[Callable[[], None]] = []
+    _refuse_flat_updates(torch, weights, job.optimizers)
+    before = [(weakref.ref(weight), weight.stride()) for weight in weights]
+    relays: list[Callable[[], None]] = []
+    undos: list[Callable[[], None]] = [undo_all(relays)]
+
+    def plain() -> list[tuple[Weight, object]]:
+        live = [(ref(), strides) for ref, strides in before]
+        return [
+            (cast(Weight, each), _copy(torch, each.data, strides))
+            for each, strides in live
+            if each is not None
+        ]
+
+    calls = []
     try:
+        for root in roots:
+            tried = _TRIED.setdefault(root, Tried())
+            if tried.broken is not None:
+                raise Refused(tried.broken)
+            calls.append(LaidOut(Rehearsal(torch, root, own_stream=False), tried, plain, undo_all(relays)))
+            undos.append(lead_through(root, Rank.LAYOUT, calls[-1].layer))
         for weight in weights:
-            undos.append(_relay_all(job, weight))
+            relays.append(_relay_all(job, weight))
     except BaseException:
         undo_all(undos)()
         raise
-    return undo_all(undos)
+    return Watched(
+        undo_all(undos), lambda: next((each.tried.broken for each in calls if each.tried.broken), None)
+    )
+
+
+def _refuse_flat_updates(torch: ModuleType, weights: list[Tensor], optimizers: list[object]) -> None:
+    """Refuse an optimizer that may read a weight or its gradient as flat memory.
+
+    Raises:
+        Refused: one that is not known to update element by element has one of the weights.
+    """
+    ours = {id(weight) for weight in weights}
+    for each in optimizers:
+        known = base_class(torch, each, CLASSES)
+        if known is None and any(id(part) in ours for part in parameters(cast(Optimizer, each))):
+            raise Refused(f"{type(each).__name__} may read weights or gradients as flat memory")
 
 
 def _relay_all(job: Job, weight: Tensor) -> Undo:
@@ -124,10 +176,13 @@ def _companions(torch: ModuleType, weight: Tensor, optimizers: list[object]) -> 
 
 def _relay(torch: ModuleType, tensor: Tensor, strides: tuple[int, ...] | None) -> None:
     """Move a tensor's values to these strides, or to channels_last, under the same object."""
+    tensor.data = _copy(torch, tensor.data, strides)
+
+
+def _copy(torch: ModuleType, old: Tensor, strides: tuple[int, ...] | None) -> Tensor:
     with torch.no_grad():
-        old = tensor.data
         if strides is None:
             new = torch.empty_like(old, memory_format=torch.channels_last)
         else:
             new = torch.empty_strided(tuple(old.shape), strides, dtype=old.dtype, device=old.device)
-        tensor.data = new.copy_(old)
+        return cast(Tensor, new.copy_(old))

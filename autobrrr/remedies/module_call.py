@@ -40,6 +40,7 @@ class Module(Protocol):
 class Rank(IntEnum):
     """The order of layers, the outermost first."""
 
+    LAYOUT = -1
     PRECISION = 0
     CODE = 1
 

@@ -59,6 +59,15 @@ def test_without_a_verdict_all_are_tried_and_rare_steps_come_last() -> None:
     assert rare == sorted(rare)
 
 
+def test_a_layout_that_a_script_may_not_take_is_tried_only_by_name() -> None:
+    facts = SimulatedJob().facts
+    assert "layout.channels_last" not in names(
+        candidates(facts=facts, cores=2, verdict=verdict(layout_channels_last=1.5), allowed=BOTH)
+    )
+    only = ("layout.channels_last",)
+    assert names(candidates(facts=facts, cores=2, verdict=None, allowed=BOTH, only=only)) == list(only)
+
+
 def test_the_present_thread_count_is_not_tried() -> None:
     assert thread_counts(1, 2) == [2]
     assert thread_counts(2, 2) == [1]
