@@ -34,6 +34,7 @@ ON_CPU = ("flash", "math")
             kind="choice",
             choices=KERNELS,
             on_cuda=tuple(kernel for kernel in KERNELS if kernel not in ON_CPU),
+            only_named=("math",),  # it keeps all weights of the attention: memory by the square of the length
             doc="The kernel to use; the plain one, math, takes over what it does not take.",
         ),
     ),

@@ -63,6 +63,7 @@ class Option:
     high: float | None = None
     choices: tuple[object, ...] = ()
     on_cuda: tuple[object, ...] = ()  # of the choices those that there are on a GPU alone
+    only_named: tuple[object, ...] = ()  # of the choices those that are for a recipe alone
     doc: str = ""
 
     def problem_with(self, value: object) -> str | None:

@@ -119,7 +119,7 @@ def test_an_option_without_a_default_makes_one_candidate_of_each_value() -> None
     found = candidates(
         facts=SimulatedJob().facts, cores=2, verdict=None, allowed=("rounding",), only=("attention.sdpa",)
     )
-    assert [each.choice.settings["kernel"] for each in found] == ["flash", "math"]
+    assert [each.choice.settings["kernel"] for each in found] == ["flash"]
     on_a_gpu = candidates(
         facts=msgspec.structs.replace(SimulatedJob().facts, cuda=True),
         cores=2,
@@ -127,12 +127,15 @@ def test_an_option_without_a_default_makes_one_candidate_of_each_value() -> None
         allowed=("rounding",),
         only=("attention.sdpa",),
     )
-    assert [each.choice.settings["kernel"] for each in on_a_gpu] == [
-        "flash",
-        "mem_efficient",
-        "cudnn",
-        "math",
-    ]
+    assert [each.choice.settings["kernel"] for each in on_a_gpu] == ["flash", "mem_efficient", "cudnn"]
+
+
+def test_attention_that_takes_memory_by_the_square_of_the_length_is_for_a_recipe_alone() -> None:
+    found = candidates(facts=SimulatedJob().facts, cores=2, verdict=None, allowed=("rounding",))
+    labels = [each.choice.label for each in found]
+    assert "attention.sdpa(kernel=flash)" in labels
+    assert "attention.sdpa(kernel=math)" not in labels
+    assert REGISTRY["attention.sdpa"].option_values({"kernel": "math"}) == {"kernel": "math"}
 
 
 def test_a_dear_remedy_waits_for_a_quick_one_that_gains_more_in_the_time() -> None:
