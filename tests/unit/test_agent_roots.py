@@ -30,6 +30,7 @@ def without_a_name(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setitem(vars(roots), "__name__", "_autobrrr_0")
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
+    HOOKS.clear()  # a plan of another test stays until its process ends
     yield
     HOOKS.clear()
     torch._dynamo.reset()
