@@ -19,6 +19,7 @@ from .patches import Patch, patched, take_off_all
 
 TRIES = 6  # steps without a root call until the search ends
 SEARCHES = 3  # the loop may come to call other modules
+TRACED = "<autobrrr agent.roots>"  # the file names of the other functions tell dynamo to leave them out
 AnyCall = Callable[..., object]
 
 
@@ -124,6 +125,7 @@ def make_hook(compiler: object, called: Callable[[object], None]) -> AnyCall:
             return
         called(module)
 
+    hook.__code__ = hook.__code__.replace(co_filename=TRACED)  # a graph would break at one left out
     return hook
 
 

@@ -66,7 +66,7 @@ def load(
             code = (
                 marshal.loads(body)
                 if kind == "code"
-                else compile(body, f"<autobrrr {name}>", "exec", dont_inherit=True)
+                else compile(body, _file(name), "exec", dont_inherit=True)
             )
             exec(code, module.__dict__)
             if time.perf_counter_ns() - began_ns >= STINT_NS:
@@ -100,6 +100,11 @@ def _wait_for_torch() -> None:
         if not getattr(getattr(torch, "__spec__", None), "_initializing", False):
             return
         time.sleep(TORCH_POLL_S)
+
+
+def _file(name: str) -> str:
+    """As in the bundle: by this beginning dynamo knows what it is not to trace."""
+    return f"<frozen importlib autobrrr {name}>" if name.startswith("agent") else f"<autobrrr {name}>"
 
 
 def _complain(folder: str, text: str) -> None:
