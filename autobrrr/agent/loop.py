@@ -29,6 +29,7 @@ from .phases import PhaseClock
 from .roots import Roots
 from .sampling import Sampling
 from .scouts import Scouts
+from .signals import raised_by_handler
 from .steps import Steps, Usual
 from .tap import Hot, make_tap
 from .task import Boundary, Task
@@ -181,10 +182,22 @@ class Loop:
             hot.busy = False
 
     def fail(self, error: BaseException) -> None:
-        """Something of ours went wrong: out, at once. Training goes on."""
+        """Something of ours went wrong: out, at once. Training goes on.
+
+        What a signal handler of the job's has raised within our work is raised again: it is the job's.
+        Our work may have been left half way, so the agent goes all the same.
+        """
+        theirs = raised_by_handler(error)
+        if not (theirs and self.gone):  # else it comes by another of our doors on its way out
+            self._go_out(error, theirs=theirs)
+        if theirs:
+            raise error
+
+    def _go_out(self, error: BaseException, *, theirs: bool) -> None:
         hot = self.hot
         if self.broken is None:
-            self.broken = f"{type(error).__name__}: {error}"
+            whose = "a signal handler of the job raised " if theirs else ""
+            self.broken = f"{whose}{type(error).__name__}: {error}"
         self.close_door()
         at_boundary = hot.busy
         if get_ident() == hot.owner or not hot.owner:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from .signals import raised_by_handler
 from .task import Boundary, Task
 
 NEVER = 1 << 62
@@ -36,10 +37,14 @@ class Measuring:
         began = self._clock()
         try:
             after = task.at_boundary(boundary)
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             task.cancel()
             after = None
             self._emit({"task_failed": task.name, "why": f"{type(error).__name__}: {error}"})
+            if raised_by_handler(error):
+                self.task, self.at = None, NEVER
+                self.unfinished = task if task.pending else None
+                raise
         self.spent_ns += self._clock() - began
         if after is not None:
             self.at = boundary.seq + max(1, after)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import signal
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -13,6 +15,7 @@ from autobrrr.agent.levers import Levers
 from autobrrr.agent.link import Link
 from autobrrr.agent.loop import Loop
 from autobrrr.agent.pages import Pages
+from autobrrr.agent.task import Boundary
 from autobrrr.remedies.registry import Remedy
 
 
@@ -96,3 +99,77 @@ def test_a_second_undo_of_a_lever_within_one_step_is_refused_and_the_session_goe
     replies = [(each["reply"], each["ok"], each.get("why")) for each in link.sent if "reply" in each]
     assert replies == [(1, True, None), (2, False, "refused: no lever has the token 1")]
     assert undone == ["a"]
+
+
+class Preempted(Exception):
+    pass
+
+
+def _preempt(*_: object) -> None:
+    raise Preempted
+
+
+class Handles:
+    def __call__(self, *_: object) -> None:
+        raise Preempted
+
+
+def _is_signalled(*_: object) -> None:
+    signal.raise_signal(signal.SIGUSR1)
+
+
+class Task:
+    """A measuring task in whose slice a signal arrives."""
+
+    name = "probe"
+    pending = False
+    cancelled = False
+
+    def at_boundary(self, boundary: Boundary) -> int | None:
+        _is_signalled()
+        return None
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+@pytest.fixture(
+    params=[_preempt, functools.partial(_preempt, 1), Handles()], ids=["def", "partial", "object"]
+)
+def handler(request: pytest.FixtureRequest) -> Iterator[None]:
+    before = signal.signal(signal.SIGUSR1, request.param)
+    yield
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.usefixtures("handler")
+def test_what_a_signal_handler_raises_within_our_work_reaches_the_job(
+    loop: Loop, optimizer: torch.optim.Optimizer
+) -> None:
+    optimizer.step()
+    loop.post(_is_signalled)
+    with pytest.raises(Preempted):
+        optimizer.step()
+    assert loop.broken == "a signal handler of the job raised Preempted: "
+    assert loop.gone
+    optimizer.step()
+
+
+@pytest.mark.usefixtures("handler")
+def test_what_a_signal_handler_raises_within_a_measuring_task_reaches_the_job(
+    loop: Loop, optimizer: torch.optim.Optimizer
+) -> None:
+    optimizer.step()
+    task = Task()
+    loop.begin_task(task)
+    with pytest.raises(Preempted):
+        optimizer.step()
+    assert (task.cancelled, loop.measuring.task, loop.gone) == (True, None, True)
+
+
+@pytest.mark.usefixtures("handler")
+def test_an_error_of_ours_is_not_taken_for_the_handlers(loop: Loop, optimizer: torch.optim.Optimizer) -> None:
+    optimizer.step()
+    loop.post(_breaks)
+    optimizer.step()
+    assert loop.broken == "RuntimeError: of ours"
