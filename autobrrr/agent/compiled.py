@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import sys
 
+from .watched_calls import beneath
+
 
 def compiled_graphs() -> int:
     """Graphs that dynamo has compiled in this process."""
@@ -44,4 +46,4 @@ class CompiledCheck:
 
 def is_compiled(module: object) -> bool:
     """This very module was compiled (`torch.compile(m)` or `m.compile()`)."""
-    return type(module).__name__ == "OptimizedModule" or vars(module).get("_compiled_call_impl") is not None
+    return type(module).__name__ == "OptimizedModule" or beneath(module) is not None

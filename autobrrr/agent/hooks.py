@@ -3,13 +3,15 @@
 In: the job (roots, optimizers), whether code is compiled. Out: calls of `PhaseClock`. Wrappers of
 class attributes stay on and pass through between bursts, for 0.1 us each: every change of a class
 makes Python forget what it has learnt about it, and Python 3.13 does so for good after a thousand.
-Hooks in dicts go on and off with each burst. A hook that fails reports itself and never raises.
+Watches of root modules and the optimizer's hook go on and off with each burst. A hook that fails
+reports itself and never raises.
 """
 
 from __future__ import annotations
 
 import functools
 import sys
+import weakref
 from _thread import get_ident
 from collections.abc import Callable
 from time import perf_counter_ns
@@ -19,6 +21,7 @@ from .job import Job
 from .loader import LoaderWatch, make_iter, make_next
 from .patches import Patch, patched, prepared, take_off_all
 from .phases import PhaseClock
+from .watched_calls import Watch, unwatch, watch, watchable
 
 Fail = Callable[[BaseException], None]
 AnyCall = Callable[..., object]
@@ -37,7 +40,8 @@ class PhaseHooks:
         self._hooked_for: tuple[object, ...] = ()
         self._patches: list[Patch] = []
         self._backward: list[Patch] = []  # of a module, not of a class: changing it costs nothing
-        self._entries: list[tuple[dict[object, object], object]] = []
+        self._watching: list[tuple[weakref.ref[object], AnyCall, AnyCall]] = []
+        self._watches: list[Watch] = []
         self._placed: list[dict[object, object]] = []
         self._key = object()
         self._update: AnyCall = _no_hook
@@ -70,6 +74,9 @@ class PhaseHooks:
         for hooks in self._placed:
             hooks.pop(self._key, None)
         self._placed.clear()
+        for placed in self._watches:
+            unwatch(placed)
+        self._watches.clear()
         return left + take_off_all(self._backward)
 
     def take_off_wrappers(self) -> list[str]:
@@ -79,25 +86,18 @@ class PhaseHooks:
         return take_off_all(patches)
 
     def make_root_hooks(self, owner: int, roots: list[object]) -> None:
-        """Prepare hooks for these root modules."""
-        self._entries = []
-        for root in roots:
+        """Prepare what is called around the calls of these root modules."""
+        self._watching = []
+        for root in watchable(self._torch, roots):
             tell = (self._fail, self.door)
             enter, leave = make_root(root, self._phases, owner, self._torch.is_grad_enabled, tell)
-            entries: list[tuple[str, object]] = [
-                ("_forward_pre_hooks_with_kwargs", True),
-                ("_forward_pre_hooks", enter),
-                ("_forward_hooks", leave),
-            ]
-            if all(hasattr(root, name) for name, _ in entries):
-                self._entries += [(getattr(root, name), hook) for name, hook in entries]
+            self._watching.append((weakref.ref(root), enter, leave))
 
     def place_root_hooks(self) -> None:
-        """Put the prepared hooks into the modules' dicts, which torch copies before it calls."""
-        for hooks, hook in self._entries:
-            hooks[self._key] = hook
-            self._placed.append(hooks)
-        self.roots_on = bool(self._entries)
+        """Watch the calls of the roots that live."""
+        live = [(root(), enter, leave) for root, enter, leave in self._watching]
+        self._watches += [watch(root, enter, leave) for root, enter, leave in live if root is not None]
+        self.roots_on = bool(self._watches)
 
     def door(self) -> None:
         """The training thread is in our hands for a moment, in the middle of a step."""
@@ -215,7 +215,7 @@ def make_root(
     grad_enabled: Callable[[], bool],
     tell: tuple[Fail, Callable[[], None]],
 ) -> tuple[AnyCall, AnyCall]:
-    """Forward pre and post hook of one root module."""
+    """What is called before and after each call of one root module."""
     key = id(root)
     fail, door = tell
 

@@ -18,6 +18,7 @@ from .hooks import loader_iterator_class
 from .job import Job
 from .patches import Patch, patched, take_off_all
 from .roots import RootSearch
+from .watched_calls import Watch, unwatch, watch, watchable
 
 SOURCES = ("backward", "forward", "loader")
 ENOUGH = 8  # events without an optimizer step
@@ -36,7 +37,7 @@ class Scouts:
         self._event = event
         self._fail = fail
         self._patches: dict[str, list[Patch]] = {source: [] for source in SOURCES}
-        self._root_hooks: list[tuple[dict[object, object], object]] = []
+        self._watches: list[Watch] = []
         self._search: RootSearch | None = None
         self._compiles = False  # `torch.compile` was called while modules were watched
         self._seen: Counter[str] = Counter()
@@ -45,12 +46,12 @@ class Scouts:
     @property
     def on(self) -> bool:
         """Something of this is in place."""
-        return bool(self._root_hooks or self._search) or any(self._patches.values())
+        return bool(self._watches or self._search) or any(self._patches.values())
 
     @property
     def marks_forward(self) -> bool:
         """Calls of root modules are watched."""
-        return bool(self._root_hooks)
+        return bool(self._watches)
 
     def put_on_backward(self) -> None:
         """Watch backward: from the beginning, until an optimizer has fired."""
@@ -66,28 +67,24 @@ class Scouts:
         self._compiles |= self._search is not None and self._search.compiles
         if self._compiles:
             self.leave_modules()
-        elif self._search is None and not self._root_hooks:
+        elif self._search is None and not self._watches:
             self._search = RootSearch(self._job, 0, self._fail)
             self._search.put_on()
         elif self._search is not None and self._job.roots:
             self._search.take_off()
             self._search = None
             self._patches["forward"] += patched(self._torch, "compile", self._before_compile)
-            for root in self._job.roots:
-                hooks = getattr(root, "_forward_hooks", None)
-                if hooks is not None:
-                    key: object = object()
-                    hooks[key] = self._left_root
-                    self._root_hooks.append((hooks, key))
+            roots = watchable(self._torch, self._job.roots)
+            self._watches += [watch(root, None, self._left_root) for root in roots]
 
     def leave_modules(self) -> None:
         """Code is compiled: nothing of ours on modules."""
         if self._search is not None:
             self._search.take_off()
             self._search = None
-        for hooks, key in self._root_hooks:
-            hooks.pop(key, None)
-        self._root_hooks.clear()
+        for placed in self._watches:
+            unwatch(placed)
+        self._watches.clear()
 
     def choice(self) -> str | None:
         """The source that has shown itself often enough, the best first."""

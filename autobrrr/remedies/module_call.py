@@ -1,8 +1,8 @@
 """A module's call led through layers of ours: autocast around it, compiled code in place of it.
 
 The layers stand in `_compiled_call_impl`: where torch itself looks before it calls a module, and what
-it leaves out when the module is copied or pickled. A wrapped `forward` would travel with a copy
-of the model and go on calling the original.
+it leaves out when the module is copied or pickled; over them may lie watches of the agent's. A
+wrapped `forward` would travel with a copy of the model and go on calling the original.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from enum import IntEnum
 from types import ModuleType
 from typing import TYPE_CHECKING, Protocol, cast
 
+from ..agent import watched_calls
 from ..agent.shadow.kinds import Abstain, Tensor
 from ..agent.shadow.refusals import refuse_kinds
 from .registry import Refused, Undo
@@ -20,8 +21,8 @@ from .registry import Refused, Undo
 if TYPE_CHECKING:
     from autobrrr.agent.job import Job
 
-SLOT = "_compiled_call_impl"
-Call = Callable[..., object]
+SLOT = watched_calls.SLOT
+Call = watched_calls.Call
 Layer = Callable[[Call], Call]
 
 
@@ -77,19 +78,19 @@ def lead_through(module: Module, rank: Rank, layer: Layer) -> Undo:
 
 def is_taken(module: Module) -> bool:
     """True where the slot holds what is none of ours."""
-    return vars(module).get(SLOT) is not None and not _LAYERS.get(module)
+    return watched_calls.beneath(module) is not None and not _LAYERS.get(module)
 
 
 def _rebuild(module: Module) -> None:
     layers = _LAYERS[module]
     if not layers:
         del _LAYERS[module]
-        vars(module).pop(SLOT, None)
+        watched_calls.put_beneath(module, None)
         return
     call = plain_call(module)
     for rank in sorted(layers, reverse=True):
         call = layers[rank](call)
-    vars(module)[SLOT] = call
+    watched_calls.put_beneath(module, call)
 
 
 def plain_call(module: Module) -> Call:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from types import ModuleType, TracebackType
 from typing import Protocol, cast
 
+from ..watched_calls import silence
 from . import random_state
 from .kinds import Abstain, Module, Tensor
 from .module_state import ModuleState
@@ -186,6 +187,9 @@ class Guard:
                     _empty(undo, hooks)
         for module in self._guarded.modules:
             for part in module.modules():
+                put_back = silence(part)
+                if put_back is not None:
+                    undo.callback(put_back)
                 for name in _HOOK_DICTS:
                     hooks = getattr(part, name, None)
                     if hooks and any(_is_ours(hook) for hook in hooks.values()):

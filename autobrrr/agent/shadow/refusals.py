@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from types import ModuleType
 
+from ..watched_calls import beneath
 from .kinds import Abstain, Module, Tensor
 from .tape import Tape
 
@@ -54,7 +55,7 @@ def is_compiled(torch: ModuleType, roots: Iterable[object]) -> bool:
     for root in roots:
         if isinstance(root, torch.nn.Module):
             for part in root.modules():
-                if type(part).__name__ == "OptimizedModule" or part._compiled_call_impl is not None:
+                if type(part).__name__ == "OptimizedModule" or beneath(part) is not None:
                     return True
     return False
 

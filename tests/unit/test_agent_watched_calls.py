@@ -1,0 +1,170 @@
+"""Watches of module calls: they see each call, and neither copies, pickles nor scripts take them along."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+from collections.abc import Callable
+from threading import get_ident
+
+import pytest
+import torch
+from torch import nn
+
+from autobrrr.agent.compiled import is_compiled
+from autobrrr.agent.hooks import PhaseHooks
+from autobrrr.agent.job import Job
+from autobrrr.agent.loader import LoaderWatch
+from autobrrr.agent.phases import PhaseClock
+from autobrrr.agent.scouts import Scouts
+from autobrrr.agent.shadow.guard import Guard, Guarded
+from autobrrr.agent.watched_calls import SLOT, Watch, beneath, unwatch, watch, watchable
+from autobrrr.remedies.module_call import Call, Rank, is_taken, lead_through
+
+
+class OwnState(nn.Linear):
+    """Hands out its attributes as they lie there."""
+
+    def __getstate__(self) -> dict[str, object]:
+        return self.__dict__.copy()
+
+
+def fail(error: BaseException) -> None:
+    raise error
+
+
+def saved(model: nn.Module) -> nn.Module:
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+def scripted(model: nn.Module) -> nn.Module:
+    return torch.jit.script(model)
+
+
+def traced(model: nn.Module) -> nn.Module:
+    return torch.jit.trace(model, torch.ones(2, 4))
+
+
+def by_phase_hooks(model: nn.Module) -> tuple[PhaseClock, Callable[[], object]]:
+    """A burst of sampled steps is on; the clock, and what takes it off."""
+    job = Job(torch)
+    job.saw_root(model)
+    clock = PhaseClock()
+    hooks = PhaseHooks(job, clock, LoaderWatch(job), fail)
+    hooks.make_root_hooks(get_ident(), [model])
+    hooks.place_root_hooks()
+    return clock, lambda: hooks.take_off(at_boundary=True)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("make", [copy.deepcopy, copy.copy, saved, scripted, traced])
+@pytest.mark.parametrize("kind", [nn.Linear, OwnState])
+def test_a_model_can_be_copied_saved_and_scripted_within_a_sampled_step(
+    make: Callable[[nn.Module], nn.Module], kind: type[nn.Module]
+) -> None:
+    model = kind(4, 3)
+    clock, take_off = by_phase_hooks(model)
+    twin = make(model)
+    with torch.no_grad():
+        before = clock.quiet_calls
+        out = model(torch.ones(2, 4))
+        assert clock.quiet_calls == before + 1, "the model itself is watched"
+        torch.testing.assert_close(twin(torch.ones(2, 4)), out)
+    if make is not copy.copy or kind is not OwnState:  # that one shares every attribute
+        assert clock.quiet_calls == before + 1
+        assert not isinstance(vars(twin).get(SLOT), Watch)
+    take_off()
+    assert SLOT not in vars(model)
+    assert not model._forward_pre_hooks
+    assert not model._forward_hooks
+
+
+def test_a_model_whose_forward_marks_the_steps_can_be_copied_and_saved() -> None:
+    events: list[str] = []
+    model = nn.Linear(4, 3)
+    job = Job(torch)
+    scouts = Scouts(torch, job, lambda source, _: events.append(source), fail)
+    scouts.put_on_rest()
+    job.saw_root(model)
+    scouts.put_on_rest()
+    twins = [copy.deepcopy(model), saved(model), scripted(model)]
+    model(torch.ones(2, 4))
+    assert events == ["forward"]
+    for twin in twins:
+        twin(torch.ones(2, 4))
+    assert events == ["forward"]
+    scouts.keep_only(None)
+    model(torch.ones(2, 4))
+    assert events == ["forward"]
+    assert SLOT not in vars(model)
+
+
+def test_a_lever_goes_on_and_off_beneath_a_watch_and_above_none() -> None:
+    seen: list[str] = []
+
+    def layer(call: Call) -> Call:
+        def led(*args: object, **kwargs: object) -> object:
+            seen.append("lever")
+            return call(*args, **kwargs)
+
+        return led
+
+    model = nn.Linear(4, 3)
+    outer = watch(model, lambda *_: seen.append("enter"), lambda *_: seen.append("leave"))
+    assert not is_taken(model)
+    assert not is_compiled(model)
+    undo = lead_through(model, Rank.PRECISION, layer)
+    inner = watch(model, lambda *_: seen.append("second"), None)
+    model(torch.ones(2, 4))
+    assert seen == ["second", "enter", "lever", "leave"]
+    unwatch(outer)
+    seen.clear()
+    model(torch.ones(2, 4))
+    assert seen == ["second", "lever"]
+    undo()
+    seen.clear()
+    model(torch.ones(2, 4))
+    assert seen == ["second"]
+    assert beneath(model) is None
+    unwatch(inner)
+    assert SLOT not in vars(model)
+
+
+def test_what_the_user_puts_over_a_watch_stays() -> None:
+    model = nn.Linear(4, 3)
+    ours = watch(model, None, None)
+    theirs = lambda x: x  # noqa: E731
+    vars(model)[SLOT] = theirs
+    unwatch(ours)
+    assert vars(model)[SLOT] is theirs
+    assert is_compiled(model)
+
+
+def test_a_replay_is_not_watched() -> None:
+    seen: list[int] = []
+    model = nn.Sequential(nn.Linear(4, 3))
+    ours = watch(model, lambda *_: seen.append(1), None)
+    with Guard(torch, Guarded([model], list(model.parameters()))) as guard:
+        model(torch.ones(2, 4))
+    assert not seen
+    assert guard.changes == []
+    assert vars(model)[SLOT] is ours
+
+
+def test_what_data_parallel_makes_replicas_of_is_not_watched() -> None:
+    model = nn.Linear(4, 3)
+    parallel = nn.DataParallel(model)
+    assert watchable(torch, [model, parallel]) == [parallel]
+
+
+def test_a_watch_neither_keeps_its_module_alive_nor_travels_in_a_pickle() -> None:
+    model = nn.Linear(4, 3)
+    ours = watch(model, fail, fail)
+    assert pickle.loads(pickle.dumps(ours)) is None
+    del model
+    assert ours.module is None
+    unwatch(ours)
