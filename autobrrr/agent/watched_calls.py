@@ -68,7 +68,7 @@ def watchable(torch: ModuleType, roots: list[object]) -> list[object]:
         id(part)
         for root in roots
         if isinstance(root, parallel)
-        for part in root.modules()  # type: ignore[attr-defined]
+        for part in root.modules()
         if part is not root
     }
     return [root for root in roots if id(root) not in replicated]
@@ -88,15 +88,15 @@ def unwatch(one: Watch) -> None:
     between the two where CPython would let another thread run.
     """
     one.still()
-    module = one.module
+    module, inner = one.module, one.inner
     if module is None:
         return
     if vars(module).get(SLOT) is one:
-        _fill(module, one.inner)
+        _fill(module, inner)
         return
     for over in _watches(module):
         if over.inner is one:
-            over.inner = one.inner
+            over.inner = inner
 
 
 def beneath(module: object) -> Call | None:
