@@ -46,7 +46,7 @@ class Guarded:
 
     modules: list[Module]
     parameters: list[Tensor]
-    others: list[tuple[str, object]] = field(default_factory=list)  # globals that forward code can reach
+    others: list[tuple[str, object]] = field(default_factory=list)  # what code can reach: globals, arguments
     written: list[Tensor] = field(
         default_factory=list
     )  # parameters that forward code may write through .data

@@ -89,6 +89,17 @@ def freeze(torch: ModuleType, recording: Recording) -> Tape:
     return tape
 
 
+def objects(tape: Tape) -> list[tuple[str, object]]:
+    """What the calls take beside tensors and plain values, each with its name: replays get the very same."""
+    found: dict[int, tuple[str, object]] = {}
+    for node in tape.nodes:
+        name = getattr(node.target, "__name__", None) or _name(node.target)
+        for leaf in leaves((node.args, node.kwargs)):
+            if not isinstance(leaf, (Ref, *_PLAIN)):
+                found.setdefault(id(leaf), (f"an argument of {name}", leaf))
+    return list(found.values())
+
+
 def _needed(nodes: list[Node]) -> list[Node]:
     wanted: set[int] = set()
     kept: list[Node] = []

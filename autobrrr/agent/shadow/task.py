@@ -27,7 +27,7 @@ from .measurement import Measurement, one_line
 from .recorder import Recorder, function_modes
 from .refusals import before_recording, before_replay, derived_attributes
 from .replay import Player, comes_from_a_signal
-from .tape import Tape, freeze
+from .tape import Tape, freeze, objects
 from .verify import Forwards, checks
 
 Emit = Callable[[dict[str, object]], None]
@@ -222,7 +222,7 @@ class ShadowTask:
         self._guarded = Guarded(
             modules=list(tape.modules),
             parameters=parameters,
-            others=scan.findings.globals,
+            others=[*scan.findings.globals, *objects(tape)],
             written=list(parameters) if scan.findings.writes_data else [],
             derived=derived_attributes(tape.modules),
         )
