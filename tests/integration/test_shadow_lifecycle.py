@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy
 import pytest
@@ -20,6 +21,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.data import DataLoader, TensorDataset
 
 from autobrrr.agent.job import Job
+from autobrrr.agent.shadow import task
+from autobrrr.agent.shadow.guard import Guard
 from autobrrr.agent.shadow.recorder import Recorder, function_modes
 from autobrrr.agent.shadow.task import ShadowTask
 from autobrrr.agent.task import Boundary
@@ -394,6 +397,21 @@ def test_no_pause_is_longer_than_allowed_and_2b_is_left_out_where_it_would_be() 
     assert outcome.probed is not None
     assert [point["batch"] for point in outcome.probed["points"]] == [2, 4, 8]  # type: ignore[attr-defined]
     assert "2B left out" in outcome.probed["notes"][0]  # type: ignore[index]
+
+
+def test_nothing_is_called_where_memory_is_short_of_the_copies_that_the_proof_keeps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text("MemAvailable: 3 kB\n")
+    monkeypatch.setattr(task, "_ROOT", tmp_path)
+    guards: list[int] = []
+    monkeypatch.setattr(Guard, "__enter__", lambda _: guards.append(1))
+    outcome = train(mlp, 30, probe=True)
+    assert outcome.probed is not None
+    assert outcome.probed["status"] == "abstained"
+    assert "MiB are free" in str(outcome.probed["why"])
+    assert not guards
 
 
 def test_replays_are_spread_over_steps() -> None:

@@ -114,6 +114,14 @@ def test_memory_needed_grows_with_the_batch_but_not_the_weights() -> None:
     assert once < twice < 2 * once
 
 
+def test_three_times_the_parameters_must_be_free_before_anything_is_called(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text("MemAvailable: 6144 kB\n")
+    assert memory.shortage(NoCuda, tmp_path, 2 << 20) is None  # type: ignore[arg-type]
+    why = memory.shortage(NoCuda, tmp_path, 3 << 20)  # type: ignore[arg-type]
+    assert why == "a replay needs about 9 MiB of memory, 6 MiB are free"
+
+
 def test_the_largest_batch_is_where_a_step_s_peak_would_take_the_free_memory() -> None:
     mib = 1 << 20
     fits = memory.largest(32, 32 * mib, float(mib), 4375 * mib)

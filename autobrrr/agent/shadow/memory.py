@@ -11,6 +11,7 @@ _HEADROOM = 1.25
 # Of what is kept for the backward, gradients and what the allocator does not use again beside it: processes
 # of twice the batch grew by 2.4 (linear layers) to 3.4 times (convolutions) what they kept more.
 _PEAK = 3.5
+_FIRST_CALLS = 3  # times the parameters: copies, second gradients, activations
 _UNLIMITED = 1 << 60  # the first version of control groups writes no limit as a large number
 
 
@@ -23,6 +24,17 @@ def needed_bytes(saved_bytes: int, parameter_bytes: int, scale: float) -> int:
         scale: Size wanted, over the size that was counted.
     """
     return int(_HEADROOM * (_PEAK * saved_bytes * scale + parameter_bytes))
+
+
+def shortage(torch: ModuleType, root: Path, parameter_bytes: int) -> str | None:
+    """Why nothing may be called yet, where memory is short of three times the parameters.
+
+    The first calls keep a copy of all parameters; second gradients and activations come beside it.
+    """
+    need, free = _FIRST_CALLS * parameter_bytes, available_bytes(torch, root)
+    if free is None or need <= free:
+        return None
+    return f"a replay needs about {need >> 20} MiB of memory, {free >> 20} MiB are free"
 
 
 def largest(batch: int, saved_bytes: int, per_sample_bytes: float, free_bytes: int) -> int:

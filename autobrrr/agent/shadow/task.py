@@ -17,12 +17,12 @@ from typing import cast
 from .. import ring
 from ..job import Job
 from ..task import Boundary
-from . import schedule
+from . import memory, schedule
 from .axes import BATCH, SWEEPS
 from .batch_dim import Slicing
 from .code_scan import CodeScan
 from .guard import Guarded
-from .kinds import Abstain, Tensor, is_tensor
+from .kinds import Abstain, Tensor, is_tensor, tensor_bytes
 from .measurement import Measurement, one_line
 from .recorder import Recorder, function_modes
 from .refusals import before_recording, before_replay, derived_attributes
@@ -219,6 +219,9 @@ class ShadowTask:
         if refusals and not self._override:
             raise Abstain(f"{refusals[0]}: a replay would do it again")
         parameters = self._parameters(tape)
+        short = memory.shortage(self._torch, _ROOT, sum(tensor_bytes(parameter) for parameter in parameters))
+        if short is not None:
+            raise Abstain(short)
         self._guarded = Guarded(
             modules=list(tape.modules),
             parameters=parameters,
