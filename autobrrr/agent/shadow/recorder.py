@@ -12,16 +12,20 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing import util as multiprocessing_util
+from pathlib import Path
 from types import ModuleType
 from typing import cast
 
-from . import autocast
+from . import autocast, memory
 from .collectives import CollectiveWatch
-from .kinds import Abstain, Module, Tensor, is_tensor
+from .kinds import Abstain, Module, Tensor, is_tensor, tensor_bytes
 from .trees import Ref, leaves, map_tree
 
 _MAX_NODES = 20_000
+_SHARE = 4  # of the memory that is available, a recording may hold this part
+_QUIET_BYTES = 1 << 26  # held for evaluation: a step with more is no step of training
 _MUTATING = ("__setitem__",)
+_ROOT = Path("/")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,10 +57,16 @@ class Recorder:
 
     Args:
         torch: The target's torch.
+        trained: Ids of the parameters that optimizers update.
     """
 
-    def __init__(self, torch: ModuleType) -> None:
+    def __init__(self, torch: ModuleType, trained: frozenset[int] = frozenset()) -> None:
         self.torch = torch
+        self.evaluated = False  # nothing is noted any more, for an evaluation lies in the step
+        self._trained = trained
+        self._held = 0  # bytes of the tensors noted
+        self._most: int | None = None
+        self._quiet = 0  # of them in evaluations
         self._thread = threading.get_ident()
         self._nodes: list[Node] = []
         self._tensors: list[Tensor] = []
@@ -76,6 +86,8 @@ class Recorder:
     def start(self) -> None:
         """Put the taps on; the next boundary must call `stop`."""
         torch = self.torch
+        free = memory.available_bytes(torch, _ROOT)
+        self._most = None if free is None else free // _SHARE
         self._below = function_modes(torch)
         self._off = False
         self._call = torch.nn.Module.__call__
@@ -175,6 +187,8 @@ class Recorder:
         result = self._pass_on(target, args, kwargs)
         mutated = getattr(target, "__name__", "") in _MUTATING and args and is_tensor(args[0], torch)
         self._keep(node, args[0] if mutated else result, rooted)
+        if self._most is not None and self._held > self._most:
+            self._let_go_of_too_much()
         return result
 
     def _is_rooted(self, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
@@ -207,6 +221,7 @@ class Recorder:
             self.abandon()
             return call(module, *args, **kwargs)
         node = None
+        held = self._held
         if self._depth == 0 and not self._in_backward:
             node = self._node("module", module, args, kwargs)
             if node is not None:
@@ -224,7 +239,30 @@ class Recorder:
             if self._watch is not None:
                 self._watch.depth = self._depth
         self._keep(node, result, True, always=True)
+        if node is not None and self._is_evaluation(node, module):
+            self._quiet += self._held - held
+        self._let_go_of_too_much()
         return result
+
+    def _is_evaluation(self, node: Node, module: Module) -> bool:
+        """Whether what is trained is called as in an evaluation; a frozen teacher belongs to the step."""
+        if node.grad or module.training:
+            return False
+        return any(id(parameter) in self._trained for parameter in module.parameters())
+
+    def _let_go_of_too_much(self) -> None:
+        """Note nothing any more, and hold no tensor, where the step holds more than one may."""
+        if self._failed is not None:
+            return
+        if len(self._nodes) > _MAX_NODES:
+            self._failed = f"more than {_MAX_NODES} calls are made in a step"
+        elif self._quiet > _QUIET_BYTES:
+            self.evaluated = True
+            self._failed = "an evaluation lies within each recorded step"
+        elif self._most is not None and self._held > self._most:
+            self._failed = f"what a step hands around takes more than {self._most >> 20} MiB of memory"
+        if self._failed is not None:
+            self._nodes, self._tensors, self._numbers, self._rooted = [], [], {}, set()
 
     def _on_backward(
         self, target: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
@@ -244,7 +282,7 @@ class Recorder:
 
     def _keep(self, node: Node | None, result: object, rooted: bool, *, always: bool = False) -> None:
         """Note a call with the tensors in its result; one that gives none only if `always`."""
-        if node is None:
+        if node is None or self._failed is not None:
             return
         try:
             made = [part for part in leaves(result) if is_tensor(part, self.torch)]
@@ -294,6 +332,13 @@ class Recorder:
         number = len(self._tensors)
         self._tensors.append(tensor)  # held, so that its id stays its own
         self._numbers[id(tensor)] = number
+        self._depth += 1  # what asks a tensor for its size is no call of the loop's
+        try:
+            self._held += tensor_bytes(tensor)
+        except Exception as error:  # noqa: BLE001  a kind of tensor that has no plain size
+            self._fail(error)
+        finally:
+            self._depth -= 1
         return number
 
 

@@ -188,7 +188,8 @@ class ShadowTask:
         before_recording(self._torch, self._job.roots, function_modes(self._torch))
         self._progress("recording a step")
         self._recordings += 1
-        self._recorder = Recorder(self._torch)
+        trained = frozenset(id(part) for part in self._updated())
+        self._recorder = Recorder(self._torch, trained)
         self._recorder.start()
         boundary.mark |= ring.SETTLING | ring.AFTER_SHADOW
         self._stage = Stage.TAKE
@@ -197,6 +198,10 @@ class ShadowTask:
     def _take(self, boundary: Boundary) -> int:
         recorder, self._recorder = cast(Recorder, self._recorder), None
         boundary.mark |= ring.AFTER_SHADOW
+        if recorder.evaluated and self._recordings < _RECORDINGS:
+            recorder.abandon()
+            self._stage = Stage.RECORD
+            return 4
         recording = recorder.stop()
         seldom = boundary.last_flags & (ring.SKIPPED | ring.EVALUATION)
         if self._recordings < _RECORDINGS and (
@@ -312,17 +317,24 @@ class ShadowTask:
         """Of the root modules, of the optimizers, and those that the loop uses directly."""
         torch = self._torch
         found: dict[int, Tensor] = {}
-        groups = [
+        direct = [value.tensor for value in tape.values.values() if value.stays]
+        for part in (
+            *(one for module in tape.modules for one in module.parameters()),
+            *self._updated(),
+            *direct,
+        ):
+            if is_tensor(part, torch) and part.is_leaf:
+                found.setdefault(id(part), part)
+        return list(found.values())
+
+    def _updated(self) -> list[Tensor]:
+        """What the optimizers update."""
+        return [
             part
             for optimizer in self._job.optimizers
             for group in getattr(optimizer, "param_groups", ())
             for part in group["params"]
         ]
-        direct = [value.tensor for value in tape.values.values() if value.stays]
-        for part in (*(one for module in tape.modules for one in module.parameters()), *groups, *direct):
-            if is_tensor(part, torch) and part.is_leaf:
-                found.setdefault(id(part), part)
-        return list(found.values())
 
     def _step_ns(self, boundary: Boundary) -> int:
         return int(median(self._steps[-64:])) if self._steps else max(1, boundary.last_step_ns)
