@@ -41,7 +41,6 @@ class TraceTask:
     """Steps in turn: traced, plain with phases, plain without (the last only where steps are short)."""
 
     name = "traced steps"
-    pending = False
 
     def __init__(self, loop: Loop, steps: int, emit: Callable[[dict[str, object]], None]) -> None:
         self._loop = loop
@@ -60,6 +59,11 @@ class TraceTask:
         self._began_ns = 0
         self._foreign: ForeignLoad | None = None
 
+    @property
+    def pending(self) -> bool:
+        """The mode is still on the training thread's stack, where it lets everything through."""
+        return self._stuck is not None
+
     def at_boundary(self, boundary: Boundary) -> int | None:
         """Ends what the last step was, begins what the next one is."""
         try:
@@ -70,8 +74,9 @@ class TraceTask:
             return None
 
     def cancel(self) -> None:
-        """Take the mode off; where that is not possible from here, let everything through."""
-        mode, self._mode = self._mode, None
+        """Take the mode off; where that is not possible from here, let everything through until it is."""
+        mode, self._mode = self._mode or self._stuck, None
+        self._stuck = None
         if mode is not None:
             mode.over = True
             if not tracing.leave(self._torch, mode):
@@ -152,8 +157,10 @@ class TraceTask:
         kind = self._kind
         mode, self._mode = self._mode, None
         if mode is not None:
-            mode.over = True
+            let_go, mode.over = mode.over, True  # of a step that did not end
             self._loop.hooks.overdue = None
+            if let_go:
+                return
             if not tracing.leave(self._torch, mode):
                 self._stuck = mode
                 raise Abstained("another dispatch mode was entered within a step and not left")

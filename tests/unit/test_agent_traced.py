@@ -1,0 +1,71 @@
+"""The timing mode of traced steps comes off, whoever ends them and however long a step takes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+import torch
+
+from autobrrr.agent import ring, traced, tracing
+from autobrrr.agent.job import Job
+from autobrrr.agent.loop import Loop
+from autobrrr.agent.measuring import Measuring
+from autobrrr.agent.task import Boundary
+from autobrrr.agent.traced import Abstained, TraceTask
+
+
+@pytest.fixture
+def task() -> Iterator[TraceTask]:
+    """In the middle of a traced step."""
+    loop = SimpleNamespace(torch=torch, hooks=SimpleNamespace(overdue=None), phases=None)
+    made = TraceTask(cast(Loop, loop), 6, lambda event: None)
+    made._kind = "traced"
+    made._mode = tracing.enter(torch, None)
+    yield made
+    while tracing.modes_on_stack(torch):
+        torch._C._pop_torch_dispatch_stack(None)
+
+
+def boundary(flags: int = 0) -> Boundary:
+    return Boundary(job=Job(torch), seq=9, now_ns=0, last_step_ns=1_000_000, last_flags=flags)
+
+
+def test_a_mode_that_another_thread_can_not_take_off_comes_off_at_the_next_boundary(task: TraceTask) -> None:
+    measuring = Measuring(lambda event: None, lambda: 0)
+    measuring.begin(task)
+    other = threading.Thread(target=measuring.stop)
+    other.start()
+    other.join()
+    assert tracing.modes_on_stack(torch) == 1
+    assert measuring.unfinished is task, "the training thread has a part in it"
+    measuring.stop()
+    assert tracing.modes_on_stack(torch) == 0
+    assert measuring.unfinished is None
+
+
+def test_a_step_of_which_the_mode_was_let_go_is_dropped(
+    task: TraceTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mode = task._mode
+    assert mode is not None
+    look = task._overdue(mode, boundary())
+    monkeypatch.setattr(traced, "perf_counter_ns", lambda: 1 << 62)
+    look()
+    assert tracing.modes_on_stack(torch) == 0
+    task._end_step(boundary(ring.TRACED))
+    assert not task._results.traced
+
+
+def test_a_mode_under_another_that_was_not_left_is_told(task: TraceTask) -> None:
+    theirs = tracing.enter(torch, None)
+    with pytest.raises(Abstained, match="another dispatch mode"):
+        task._end_step(boundary())
+    assert task.pending
+    theirs.__exit__(None, None, None)
+    task.cancel()
+    assert not task.pending
+    assert tracing.modes_on_stack(torch) == 0
