@@ -17,7 +17,7 @@ from .batch_dim import Slicing
 from .guard import Guarded
 from .kinds import Abstain, tensor_bytes
 from .plan import Plan
-from .replay import Census, Player, Timing
+from .replay import Census, Player, Timing, comes_from_a_signal
 from .tape import Tape
 
 _IN_A_ROW = 3
@@ -147,7 +147,9 @@ class Measurement:
             self._play(self._sizes[0], timed=False)
         except Abstain:
             raise
-        except Exception as error:  # noqa: BLE001  the user's loss code may raise anything on a wrong guess
+        except Exception as error:  # the user's loss code may raise anything on a wrong guess
+            if comes_from_a_signal(error):
+                raise
             if "use_reentrant" in str(error) and not self._guarded.accumulates:
                 self._guarded.accumulates = True
                 return False
@@ -212,7 +214,7 @@ class Measurement:
         try:
             self._play(size, timed=timed, replays=_IN_A_ROW if short else 1)
         except Exception as error:
-            if size <= self.batch or isinstance(error, Abstain):
+            if size <= self.batch or isinstance(error, Abstain) or comes_from_a_signal(error):
                 raise
             full = "memory" in f"{type(error).__name__} {error}".lower()
             self._leave_out(size, "out of memory" if full else f"refused ({one_line(error)})")

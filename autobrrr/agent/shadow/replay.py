@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import TypeVar, cast
 
+from ..signals import raised_by_handler
 from . import flops
 from .autocast import Switch
 from .guard import Guard, Guarded, refuse_changes
@@ -194,7 +195,9 @@ class Player:
 
 
 def comes_from_a_signal(error: BaseException) -> bool:
-    """Whether a handler of the job's may have raised this, and not the code that is replayed."""
+    """Whether a handler of the job's has raised this, or may have ended the job by it."""
+    if isinstance(error, Exception):
+        return raised_by_handler(error)
     found = [signal.getsignal(number) for number in signal.valid_signals()]
     handlers = [one for one in found if callable(one) and one is not signal.default_int_handler]
     codes = [getattr(one, "__code__", None) for one in handlers]

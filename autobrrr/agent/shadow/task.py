@@ -106,10 +106,11 @@ class ShadowTask:
         try:
             after = self._slice(boundary)
         except Abstain as refusal:
+            within = refusal.__context__  # what ended a forward that had changed state by then
+            if within is not None and comes_from_a_signal(within):
+                raise within from None
             after, why = 1, str(refusal)
-        except Exception as error:  # noqa: BLE001  a probe that fails is given up, training goes on
-            after, why = 1, f"the replay failed: {one_line(error)}"
-        except SystemExit as error:
+        except (Exception, SystemExit) as error:  # a probe that fails is given up, training goes on
             if comes_from_a_signal(error):
                 raise
             after, why = 1, f"the replay failed: {one_line(error)}"

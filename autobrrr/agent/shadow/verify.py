@@ -16,6 +16,7 @@ from .guard import Guard, Guarded, refuse_changes
 from .kinds import Abstain, Module, Tensor, is_tensor
 from .quiet_random import quiet_random
 from .recorder import Node
+from .replay import comes_from_a_signal
 from .tape import Tape
 from .trees import Ref, leaves, map_tree, refs
 
@@ -216,7 +217,9 @@ class _Proof:
             return self._run(slicing, *span)
         except Abstain:
             raise
-        except Exception:  # noqa: BLE001  the user's forward may raise anything on a wrong slicing
+        except Exception as error:  # the user's forward may raise anything on a wrong slicing
+            if comes_from_a_signal(error):
+                raise
             return None
 
     def _confirms(
