@@ -168,3 +168,12 @@ def test_a_watch_neither_keeps_its_module_alive_nor_travels_in_a_pickle() -> Non
     del model
     assert ours.module is None
     unwatch(ours)
+
+
+def test_a_call_that_has_begun_goes_on_where_the_watch_is_taken_off_meanwhile() -> None:
+    seen: list[str] = []
+    model = nn.Linear(4, 3)
+    ours = watch(model, lambda *_: unwatch(ours), lambda *_: seen.append("leave"))
+    assert model(torch.ones(2, 4)).shape == (2, 3)
+    assert SLOT not in vars(model)
+    assert not seen
