@@ -2,13 +2,14 @@
 
 Switched on in the param groups of the live optimizer. Before that, the same class takes one step
 on scratch parameters of the job's dtypes and devices: a kernel that is missing in this build of
-torch is refused here, and never met by the training loop.
+torch is refused here, and never met by the training loop. The kernels read weight, gradient and
+state as flat memory: all three must lie in it in the same order.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
@@ -63,7 +64,34 @@ def _check(torch: ModuleType, optimizer: Optimizer) -> None:
         step = optimizer.state.get(parameter, {}).get("step")
         if step is not None and not isinstance(step, torch.Tensor):
             raise Refused("its state holds step counts as plain numbers")
+        _refuse_other_orders(torch, parameter, [parameter.grad, *optimizer.state.get(parameter, {}).values()])
     _rehearse(torch, optimizer)
+
+
+def _refuse_other_orders(torch: ModuleType, parameter: Tensor, beside: Iterable[object]) -> None:
+    """Refuse where element `n` in memory is not the same one in all that an update reads.
+
+    Raises:
+        Refused: a parameter with gaps or overlaps, or a gradient or state in another order.
+    """
+    if not all(parameter.shape):
+        return  # it has no elements
+    ours = _order(parameter)
+    span = 1
+    for stride, size in sorted((stride, size) for size, stride in ours):
+        if stride != span:
+            raise Refused("a parameter has gaps in memory, or overlaps with itself")
+        span *= size
+    for each in beside:
+        if not isinstance(each, torch.Tensor) or each.shape != parameter.shape:
+            continue
+        if _order(cast(Tensor, each)) != ours:
+            raise Refused("a gradient or state lies in memory in another order than its parameter")
+
+
+def _order(tensor: Tensor) -> list[tuple[int, int]]:
+    """Size and stride of each dimension that has more than one element."""
+    return [(size, stride) for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size != 1]
 
 
 def _rehearse(torch: ModuleType, optimizer: Optimizer) -> None:

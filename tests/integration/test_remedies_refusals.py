@@ -56,6 +56,43 @@ def parameter(**kind: object) -> nn.Parameter:
     return made
 
 
+def in_other_order(what: str) -> torch.optim.Optimizer:
+    """An optimizer of a channels_last weight, where one thing lies in memory row by row."""
+    weight = nn.Parameter(torch.randn(4, 3, 2, 2).to(memory_format=torch.channels_last))
+    weight.grad = torch.ones_like(weight)
+    made = torch.optim.AdamW([weight])
+    made.step()
+    if what == "state":
+        made.state[weight]["exp_avg"] = made.state[weight]["exp_avg"].contiguous()
+    elif what == "gradient":
+        weight.grad = weight.grad.contiguous()
+    elif what == "gaps":
+        weight.data, weight.grad = torch.randn(4, 3, 2, 4)[..., ::2], None
+    return made
+
+
+@pytest.mark.parametrize(("what", "reason"), [("state", "order"), ("gradient", "order"), ("gaps", "gaps")])
+def test_what_a_fused_kernel_would_read_in_another_order_than_the_weight_is_refused(
+    what: str, reason: str
+) -> None:
+    optimizer = in_other_order(what)
+    with pytest.raises(Refused, match=reason):
+        FUSED.apply(job_of(optimizer), {})
+
+
+def test_a_fused_update_of_channels_last_weights_and_state_is_the_plain_one() -> None:
+    torch.manual_seed(3)
+    plain = in_other_order("nothing")
+    torch.manual_seed(3)
+    fused = in_other_order("nothing")
+    undo = FUSED.apply(job_of(fused), {})
+    for optimizer in (plain, fused):
+        optimizer.step()
+    (mine,), (theirs,) = fused.param_groups[0]["params"], plain.param_groups[0]["params"]
+    torch.testing.assert_close(mine, theirs)
+    undo()
+
+
 ODD = {
     "differentiable": (lambda: torch.optim.AdamW([parameter()], differentiable=True), "differentiable"),
     "capturable": (lambda: torch.optim.AdamW([parameter()], capturable=True), "capturable"),
