@@ -1,7 +1,8 @@
 """What reading an item of a dataset does: proven by reading a few of them twice.
 
 Every random state is put back. An item that differs without a generator having been used comes from a dataset
-that keeps state of its own: nothing about its loading may change.
+that keeps state of its own: nothing about its loading may change. Where the dataset or anything that it holds
+has a generator of its own, nothing is read: its items are random.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
+from .loader_walk import held_by
 from .registry import Refused
 
 if TYPE_CHECKING:
     from autobrrr.agent.job import Job
 
 LONGEST_S = 0.2
-_KNOWN: dict[int, tuple[weakref.ref[object], Items]] = {}
+_KNOWN: dict[int, tuple[weakref.ref[object], Items | str]] = {}  # or why it was refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,13 +42,23 @@ def read_items(job: Job, dataset: object, clock: Callable[[], float] = time.perf
         Refused: it has no length, an item can't be read, or one differs from itself.
     """
     known = _KNOWN.get(id(dataset))
+    found: Items | str
     if known is not None and known[0]() is dataset:
-        return known[1]
-    found = _read(job, dataset, clock)
+        return _known(known[1])
+    try:
+        found = _read(job, dataset, clock)
+    except Refused as refused:
+        found = str(refused)
     try:
         _KNOWN[id(dataset)] = (weakref.ref(dataset), found)
     except TypeError:
         pass  # a list: read again where it is asked for again
+    return _known(found)
+
+
+def _known(found: Items | str) -> Items:
+    if isinstance(found, str):
+        raise Refused(found)
     return found
 
 
@@ -57,7 +69,7 @@ def _read(job: Job, dataset: object, clock: Callable[[], float]) -> Items:
         raise Refused("the dataset has no length") from None
     if not length:
         raise Refused("the dataset is empty")
-    if any(_is_generator(value) for value in _own(dataset)):
+    if held_by(dataset).random:
         return Items(random=True, bytes_each=0, on_cpu=True, length=length)
     used = False
     sizes = []
@@ -87,20 +99,6 @@ def _item(dataset: object, index: int) -> object:
         return dataset[index]  # type: ignore[index]
     except Exception as error:  # noqa: BLE001
         raise Refused(f"item {index} can't be read on its own: {type(error).__name__}: {error}") from None
-
-
-def _own(dataset: object) -> list[object]:
-    return list(getattr(dataset, "__dict__", {}).values())
-
-
-def _is_generator(value: object) -> bool:
-    name = f"{type(value).__module__}.{type(value).__qualname__}"
-    return isinstance(value, random.Random) or name in (
-        "torch._C.Generator",
-        "torch.Generator",
-        "numpy.random._generator.Generator",
-        "numpy.random.mtrand.RandomState",
-    )
 
 
 def random_states(job: Job) -> tuple[object, object, object]:

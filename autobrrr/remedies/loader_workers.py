@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from .loader_items import read_items
 from .loader_switch import switch_loaders
 from .loader_view import View, views
+from .loader_walk import held_by
 from .registry import Option, Refused, Undo, remedy
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ def workers(job: Job, options: Mapping[str, object]) -> Undo:
         _refuse_processes()
         prefetch = view.prefetch or 2
         _refuse_large(job, view, wanted * prefetch)
+        _refuse_handles(view)  # after an item was read: some datasets open their files then
         return {"num_workers": wanted, "prefetch_factor": prefetch}
 
     return switch_loaders(job, "loader.workers", settle)
@@ -176,6 +178,13 @@ def _refuse_processes(
         raise Refused("the job is a daemon process, which may have no children")
     if start_method() not in (None, "fork"):
         raise Refused(f"workers would be started by {start_method()}, which not every dataset survives")
+
+
+def _refuse_handles(view: View) -> None:
+    """Forked workers share an open file together with its position."""
+    handles = held_by(view.dataset).handles
+    if handles:
+        raise Refused(f"the dataset holds an open {handles[0]}, which workers would share")
 
 
 def _refuse_large(job: Job, view: View, batches: int) -> None:

@@ -1,0 +1,201 @@
+"""Datasets that hold generators or open files, somewhere: never advanced, never cached, never forked with."""
+
+from __future__ import annotations
+
+import functools
+import random
+import sqlite3
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO
+
+import numpy
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+from autobrrr.agent.job import Job
+from autobrrr.remedies.catalog import REGISTRY
+from autobrrr.remedies.loader_walk import MOST_OBJECTS, held_by
+from autobrrr.remedies.registry import Refused
+
+pytestmark = pytest.mark.integration
+
+WORKERS, CACHE = REGISTRY["loader.workers"], REGISTRY["loader.cache"]
+GENERATOR = random.Random(5)
+
+
+class Transformed(Dataset[torch.Tensor]):
+    def __init__(self, transform: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        self.transform = transform
+
+    def __len__(self) -> int:
+        return 32
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return self.transform(torch.arange(4.0) + index)
+
+
+class Wrapping(Dataset[torch.Tensor]):
+    """The first items of another, as a Subset has them."""
+
+    def __init__(self, below: Transformed) -> None:
+        self.below = below
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return self.below[index]
+
+
+class Noise:
+    def __init__(self, generator: numpy.random.Generator) -> None:
+        self.generator = generator
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return x + float(self.generator.normal())
+
+
+class Slotted:
+    __slots__ = ("draw",)
+
+    def __init__(self, draw: Callable[[], float]) -> None:
+        self.draw = draw
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return x.flip(0) if self.draw() < 1e-9 else x
+
+
+class Records(Dataset[bytes]):
+    """One open file, in which every item seeks."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.file = file
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> bytes:
+        self.file.seek(index)
+        return self.file.read(1)
+
+
+def of_closure(generator: random.Random) -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda x: x + generator.random()
+
+
+def of_global(x: torch.Tensor) -> torch.Tensor:
+    return x + GENERATOR.random()
+
+
+def of_argument(generator: torch.Generator, x: torch.Tensor) -> torch.Tensor:
+    return x + torch.rand(4, generator=generator)
+
+
+TRANSFORMS: dict[str, Callable[[], Callable[[torch.Tensor], torch.Tensor]]] = {
+    "attribute": lambda: Noise(numpy.random.default_rng(3)),
+    "slot": lambda: Slotted(random.Random(3).random),
+    "closure": lambda: of_closure(random.Random(3)),
+    "global": lambda: of_global,
+    "argument": lambda: functools.partial(of_argument, torch.Generator()),
+}
+
+
+def job_of(dataset: Dataset[object]) -> tuple[Job, DataLoader[object]]:
+    job, loader = Job(torch), DataLoader(dataset, batch_size=4)
+    job.saw_loader(loader)
+    return job, loader
+
+
+@pytest.mark.parametrize("place", TRANSFORMS)
+def test_a_generator_that_a_dataset_reaches_makes_its_items_random(place: str) -> None:
+    job, loader = job_of(Wrapping(Transformed(TRANSFORMS[place]())))
+    with pytest.raises(Refused, match="random numbers"):
+        CACHE.apply(job, {})
+    assert WORKERS.class_on(job) == "stream"
+    assert loader.num_workers == 0
+
+
+def test_a_transform_of_a_generator_of_its_own_is_not_advanced() -> None:
+    generator = numpy.random.default_rng(3)
+    before = generator.bit_generator.state
+    job, loader = job_of(Transformed(Noise(generator)))
+    WORKERS.apply(job, {"workers": 1})()
+    with pytest.raises(Refused):
+        CACHE.apply(job, {})
+    assert generator.bit_generator.state == before
+    assert loader.num_workers == 0
+
+
+def test_a_dataset_that_differs_from_itself_is_read_once_in_a_process() -> None:
+    reads: list[int] = []
+    dataset = Transformed(lambda x: reads.append(1) or x + len(reads))  # type: ignore[func-returns-value]
+    job, loader = job_of(dataset)
+    for _ in range(3):
+        with pytest.raises(Refused, match="differs from itself"):
+            CACHE.apply(job, {})
+    assert len(reads) == 2
+    assert loader.num_workers == 0
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[dict[str, object]]:
+    (tmp_path / "records").write_bytes(bytes(range(8)))
+    with zipfile.ZipFile(tmp_path / "archive.zip", "w") as archive:
+        archive.writestr("a", "b")
+    file = (tmp_path / "records").open("rb")
+    made = {
+        "file": file,
+        "archive": zipfile.ZipFile(tmp_path / "archive.zip"),
+        "database": sqlite3.connect(":memory:"),
+    }
+    yield made
+    for each in made.values():
+        each.close()
+
+
+@pytest.mark.parametrize("kind", ["file", "archive", "database"])
+def test_what_workers_would_share_the_position_of_keeps_them_away(
+    kind: str, opened: dict[str, object]
+) -> None:
+    dataset = TensorDataset(torch.arange(8.0))
+    dataset.source = opened[kind]  # type: ignore[attr-defined]
+    job, loader = job_of(dataset)
+    with pytest.raises(Refused, match="which workers would share"):
+        WORKERS.apply(job, {"workers": 2})
+    assert loader.num_workers == 0
+
+
+def test_a_file_that_opens_with_the_first_item_keeps_workers_away_too(tmp_path: Path) -> None:
+    path = tmp_path / "records"
+    path.write_bytes(bytes(range(8)))
+
+    class Lazily(Records):
+        def __init__(self) -> None:
+            self.file = None  # type: ignore[assignment]
+
+        def __getitem__(self, index: int) -> bytes:
+            if self.file is None:
+                self.file = path.open("rb")
+            return super().__getitem__(index)
+
+    dataset = Lazily()
+    job, loader = job_of(dataset)
+    with pytest.raises(Refused, match="BufferedReader, which workers would share"):
+        WORKERS.apply(job, {"workers": 2})
+    assert loader.num_workers == 0
+    dataset.file.close()
+
+
+def test_long_lists_are_looked_at_in_places_and_too_much_is_refused() -> None:
+    files = [(f"{index}.png", index) for index in range(100_000)]
+    assert held_by([files, print, numpy.zeros(3)]) == held_by([])
+    nested: list[object] = []
+    for _ in range(MOST_OBJECTS + 10):
+        nested = [nested]
+    with pytest.raises(Refused, match="more objects"):
+        held_by(nested)
+    while nested:  # freeing it at once would recurse
+        nested = nested[0]  # type: ignore[assignment]
