@@ -8,6 +8,8 @@ a favourable order. With both thresholds high, temporaries come from memory that
 from __future__ import annotations
 
 import ctypes
+import functools
+import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
@@ -20,6 +22,8 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 DEFAULT_BYTES = 128 << 10
 MOST_BYTES = 32 << 20  # where glibc's own raising of the threshold ends
 KEPT_BYTES = (1 << 31) - 1
+SETTINGS = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_MAX_", "MALLOC_TOP_PAD_")
+TUNABLES, TUNABLE = "GLIBC_TUNABLES", "glibc.malloc."
 OTHERS = ("jemalloc", "tcmalloc", "mimalloc")
 # What was freed into the heap is handed out again after the undo, and nothing takes it away from there.
 # With tensors of 36 MiB a step has 184,340 page faults before, none as of about the fourth step with it, and
@@ -31,6 +35,8 @@ _on = False
 
 class Libc(Protocol):
     """What is used of the C library."""
+
+    threshold_before: int | None  # as measured before the first switching on, after which it is fixed
 
     def mallopt(self, parameter: int, value: int, /) -> int: ...
     def malloc(self, size: int, /) -> int | None: ...
@@ -67,11 +73,25 @@ class Libc(Protocol):
     ),
 )
 def malloc(job: Job, options: Mapping[str, object]) -> Undo:
+    refuse_own_settings(os.environ)
     return keep_blocks(
         glibc(),
         int(str(options.get("mmap_threshold", 1 << 30))),
         int(str(options.get("trim_threshold", KEPT_BYTES))),
     )
+
+
+def refuse_own_settings(environment: Mapping[str, str]) -> None:
+    """Refuse where the user has set what can't be read back and put back.
+
+    Raises:
+        Refused: with the variable.
+    """
+    for name in SETTINGS:
+        if name in environment:
+            raise Refused(f"{name} stands in the environment: the thresholds are the user's own")
+    if TUNABLE in environment.get(TUNABLES, ""):
+        raise Refused(f"{TUNABLES} sets up glibc's allocator: the thresholds are the user's own")
 
 
 def keep_blocks(libc: Libc, mmap_threshold: int, trim_threshold: int) -> Undo:
@@ -81,13 +101,20 @@ def keep_blocks(libc: Libc, mmap_threshold: int, trim_threshold: int) -> Undo:
     threshold is fixed for the life of the process.
 
     Raises:
-        Refused: it is on already, or this glibc does not take the values.
+        Refused: it is on already, this glibc does not take the values, or blocks above the threshold that it
+            raises by itself are no mappings: somebody has set it, or there is nothing to gain.
     """
     global _on
     if _on:
         raise Refused("glibc keeps large blocks already")
     probes: list[int] = []
-    before = mmap_threshold_now(libc, probes)
+    # Measured once: what was freed with it on would serve the probes of a second time.
+    before = libc.threshold_before or mmap_threshold_now(libc, probes)
+    if before is None:
+        for block in probes:
+            libc.free(block)
+        raise Refused("blocks of 32 MiB come from the heap already")
+    libc.threshold_before = before
     # From here on freeing a probe does not move the threshold.
     taken = libc.mallopt(M_MMAP_THRESHOLD, mmap_threshold) or libc.mallopt(M_MMAP_THRESHOLD, MOST_BYTES)
     for block in probes:
@@ -107,8 +134,10 @@ def keep_blocks(libc: Libc, mmap_threshold: int, trim_threshold: int) -> Undo:
     return undo
 
 
-def mmap_threshold_now(libc: Libc, probes: list[int]) -> int:
+def mmap_threshold_now(libc: Libc, probes: list[int]) -> int | None:
     """The present threshold in bytes, to 4 KiB: the smallest block that is a mapping of its own.
+
+    None where a block that is a mapping under every threshold of glibc's own is none.
 
     The probes are not written to and cost address space only; the caller frees them when the threshold is
     fixed, for freeing a mapping raises it.
@@ -116,6 +145,8 @@ def mmap_threshold_now(libc: Libc, probes: list[int]) -> int:
     low, high = DEFAULT_BYTES, MOST_BYTES
     if _is_mapping(libc, low, probes):
         return low
+    if not _is_mapping(libc, high + 4096, probes):
+        return None
     while high - low > 4096:
         middle = (low + high) // 2
         if _is_mapping(libc, middle, probes):
@@ -147,10 +178,12 @@ def glibc() -> Libc:
     for name in OTHERS:
         if f"/lib{name}" in found:
             raise Refused(f"the job's allocator is {name}")
-    return _Glibc()
+    return _process()
 
 
 class _Glibc:
+    threshold_before: int | None = None
+
     def __init__(self) -> None:
         library = ctypes.CDLL(None)
         self.mallopt: Callable[[int, int], int] = library.mallopt
@@ -163,3 +196,8 @@ class _Glibc:
 
     def size_word(self, block: int) -> int:
         return ctypes.c_size_t.from_address(block - ctypes.sizeof(ctypes.c_size_t)).value
+
+
+@functools.cache
+def _process() -> Libc:
+    return _Glibc()

@@ -27,6 +27,9 @@ class FakeLibc:
         self.trim = 0
         self.fixed = False
         self.sizes: dict[int, int] = {}
+        self.freed: list[int] = []
+        self.threshold_before: int | None = None
+        self.full_heap = False  # free blocks in it serve every request
 
     def mallopt(self, parameter: int, value: int, /) -> int:
         if value > self.takes:
@@ -43,6 +46,7 @@ class FakeLibc:
 
     def free(self, block: int, /) -> None:
         size = self.sizes[block]
+        self.freed.append(block)
         if not self.fixed and size >= self.threshold:
             self.threshold = size
 
@@ -50,7 +54,7 @@ class FakeLibc:
         return 1
 
     def size_word(self, block: int, /) -> int:
-        return 2 if self.sizes[block] >= self.threshold else 0
+        return 2 if not self.full_heap and self.sizes[block] >= self.threshold else 0
 
 
 @pytest.mark.parametrize("threshold", [128 << 10, 300_000, 5 * MIB, 32 * MIB])
@@ -66,6 +70,43 @@ def test_the_threshold_is_found_raised_and_put_back(threshold: int) -> None:
     libc.threshold = 7
     undo()
     assert libc.threshold == 7
+
+
+def test_thresholds_that_the_process_has_set_itself_are_left_alone() -> None:
+    libc = FakeLibc(64 * MIB)
+    libc.fixed = True
+    with pytest.raises(Refused, match="come from the heap already"):
+        host_malloc.keep_blocks(libc, 1 << 30, 1 << 31)
+    assert (libc.threshold, libc.trim) == (64 * MIB, 0)
+    assert sorted(libc.freed) == sorted(libc.sizes)
+
+
+def test_a_second_time_puts_the_first_threshold_back_though_the_heap_is_full_of_free_blocks() -> None:
+    libc = FakeLibc(5 * MIB)
+    host_malloc.keep_blocks(libc, 1 << 30, 1 << 31)()
+    first = libc.threshold
+    libc.full_heap = True
+    host_malloc.keep_blocks(libc, 1 << 30, 1 << 31)()
+    assert libc.threshold == first
+
+
+@pytest.mark.parametrize(
+    ("environment", "refused"),
+    [
+        ({"MALLOC_MMAP_THRESHOLD_": "33554432"}, True),
+        ({"MALLOC_TRIM_THRESHOLD_": "0"}, True),
+        ({"GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=1048576"}, True),
+        ({"GLIBC_TUNABLES": "glibc.rtld.nns=4", "MALLOC_ARENA_MAX": "2"}, False),
+    ],
+)
+def test_thresholds_that_stand_in_the_environment_are_left_alone(
+    environment: Mapping[str, str], refused: bool
+) -> None:
+    if refused:
+        with pytest.raises(Refused, match="the user's own"):
+            host_malloc.refuse_own_settings(environment)
+    else:
+        host_malloc.refuse_own_settings(environment)
 
 
 def test_a_glibc_with_a_limit_gets_the_most_it_takes_and_one_that_takes_nothing_is_refused() -> None:
