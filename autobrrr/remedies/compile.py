@@ -1,8 +1,9 @@
 """torch.compile on the live modules of a job: the whole model, its repeated blocks, with CUDA graphs.
 
-Modules are compiled in place, rehearsed on the arguments of a real call before training uses the
-result (`compile_rehearsal`), and undone by taking the layer out of their calls. The compiled code is
-kept while a session lasts, so that only the first switching on takes long.
+Modules are compiled in place, once their backward was seen (`compile_backwards`), rehearsed on the
+arguments of a real call before training uses the result (`compile_rehearsal`), and undone by taking the
+layer out of their calls. The compiled code is kept while a session lasts, so that only the first
+switching on takes long.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from ..agent.compiled import compiled_graphs
 from ..agent.shadow.trees import map_tree
+from .compile_backwards import ENOUGH, Backwards
 from .compile_call import CompiledCall, StormWatch
 from .compile_footprint import Footprint, module_class, unmark, unmarked
 from .compile_rehearsal import Rehearsal, settings_in_force
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from autobrrr.agent.job import Job
 
 TARGET = ("module.code",)
-WARM_UP_STEPS = 4
+WARM_UP_STEPS = 4 + ENOUGH
 PRICE_S = 25.0  # measured: 18 s for a small model with nothing of it in torch's cache on disk
 RANDOM = Option(
     name="random",
@@ -148,9 +150,12 @@ def _compile(job: Job, modules: list[Module], options: Mapping[str, object], mod
         if compiled_graphs():
             raise Refused("the job compiles something already")
         _TO_PUT_BACK.append(module_class(torch))
-    settings = [("torch._dynamo.config", "suppress_errors", False)]
+    settings: list[tuple[str, str, object]] = [
+        ("torch._dynamo.config", "suppress_errors", False),
+        ("torch._functorch.config", "donated_buffer", False),  # so that a graph may be retained
+    ]
     if isinstance(budget, (int, float)) and budget < 1:
-        settings.append(("torch._functorch.config", "activation_memory_budget", budget))  # type: ignore[arg-type]
+        settings.append(("torch._functorch.config", "activation_memory_budget", budget))
     kind = (mode, dynamic, fast, budget)
     calls = []
     known = all(kind in _KEPT.get(module, {}) for module in modules)
@@ -160,7 +165,7 @@ def _compile(job: Job, modules: list[Module], options: Mapping[str, object], mod
             if kept is None:
                 rehearsal = Rehearsal(torch, module, fast, settings)
                 run = _compiled(torch, module, mode, dynamic=dynamic, fast=fast)
-                kept = CompiledCall(rehearsal, run, dynamic=dynamic)
+                kept = CompiledCall(rehearsal, run, dynamic=dynamic, backwards=Backwards(torch))
                 _KEPT.setdefault(module, {})[kind] = kept
             if kept.broken is not None:
                 raise Refused(kept.broken)

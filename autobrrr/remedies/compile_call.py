@@ -1,8 +1,9 @@
 """Calls of one module as compiled code, for those kinds of arguments that were rehearsed, else eagerly.
 
-A kind is the shapes, types and gradient flags of the arguments. The first kind is rehearsed when it
-comes; another one only when it keeps coming, so the last short batch of an epoch costs no
-compilation. Evaluation stays eager. Whatever a rehearsal finds wrong leaves training as it was.
+A kind is the shapes, types and gradient flags of the arguments. It is rehearsed once the backward of a
+few eager calls of its like has been seen, where that matters; another kind than the first only when it
+keeps coming, so the last short batch of an epoch costs no compilation. Evaluation stays eager.
+Whatever a rehearsal finds wrong leaves training as it was.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from typing import Protocol
 
 from ..agent.compiled import compiled_graphs
 from ..agent.shadow.trees import leaves
+from .compile_backwards import Backwards
 from .module_call import Call, Module, autocast_states
 
 FEWEST_CALLS = 3  # of another kind of arguments, before it is compiled too
 MOST_KINDS = 4
+MOST_MET = 64  # kinds of arguments that are counted
 STORM = 6  # graphs compiled outside rehearsals, more of which are no accident
 
 _PLAIN = (int, float, bool, str, type(None))
@@ -40,10 +43,14 @@ class CompiledCall:
     Args:
         compiled: `torch.compile` of the module's call.
         dynamic: Sizes are left open: all of them are one kind.
+        backwards: Looks at what comes back into the calls; None where any backward will do.
     """
 
-    def __init__(self, rehearsal: Rehearses, compiled: Call, *, dynamic: bool) -> None:
-        self.broken: str | None = None
+    def __init__(
+        self, rehearsal: Rehearses, compiled: Call, *, dynamic: bool, backwards: Backwards | None = None
+    ) -> None:
+        self._failed: str | None = None
+        self._backwards = backwards
         self._rehearsal = rehearsal
         self._compiled = compiled
         self._dynamic = dynamic
@@ -54,18 +61,29 @@ class CompiledCall:
     def layer(self, eager: Call) -> Call:
         """The layer to lead the module's calls through."""
         module, compiled, ready = self._rehearsal.module, self._compiled, self._ready
+        backwards = self._backwards
         grad_enabled: Callable[[], bool] = self._rehearsal.torch.is_grad_enabled
 
         def call(*args: object, **kwargs: object) -> object:
-            if not module.training or not grad_enabled():
+            if not module.training or not grad_enabled() or self.broken is not None:
                 return eager(*args, **kwargs)
             kind = self.kind(args, kwargs)
             state = ready.get(kind)
-            if state is None and self._rehearse(kind, eager, args, kwargs):
-                state = True
-            return compiled(*args, **kwargs) if state else eager(*args, **kwargs)
+            if state is None:
+                state = self._rehearse(kind, eager, args, kwargs)
+            result = compiled(*args, **kwargs) if state else eager(*args, **kwargs)
+            if backwards is not None and state is not False:
+                backwards.watch(kind, result)
+            return result
 
         return call
+
+    @property
+    def broken(self) -> str | None:
+        """Why it is not to be used; None while all is well."""
+        if self._failed is None and self._backwards is not None:
+            return self._backwards.trouble
+        return self._failed
 
     @property
     def rehearsed(self) -> int:
@@ -87,18 +105,27 @@ class CompiledCall:
 
     def _rehearse(
         self, kind: object, eager: Call, args: tuple[object, ...], kwargs: dict[str, object]
-    ) -> bool:
-        if self.broken is not None:
-            return False
+    ) -> bool | None:
+        """Whether its like may be compiled; None while that is not to be said yet."""
         if self._ready:
             met = self._met[kind] = self._met.get(kind, 0) + 1
-            if len(self._met) > 64:
+            if len(self._met) > MOST_MET:
                 self._met.clear()  # every batch has its own shape
-            if met < FEWEST_CALLS or len(self._ready) >= MOST_KINDS:
+            if len(self._ready) >= MOST_KINDS:
                 return False
-        why = self._rehearsal.why_not(eager, self._compiled, args, kwargs)
+            if met < FEWEST_CALLS:
+                return None
+        compiled = self._compiled
+        if self._backwards is not None:
+            if not self._backwards.enough(kind):
+                return None
+            part = self._backwards.part_used(kind)
+            if self.broken is not None:
+                return False
+            eager, compiled = part(eager), part(compiled)
+        why = self._rehearsal.why_not(eager, compiled, args, kwargs)
         if why is not None and not self._ready:
-            self.broken = why
+            self._failed = why
         self._ready[kind] = why is None
         return why is None
 

@@ -67,7 +67,7 @@ def test_a_job_is_compiled_switched_and_left_as_it_was(tmp_path: Path) -> None:
         assert on["ok"], on
         assert on["class"] == "rounding"
         steps = peer.wait_steps(on["seq"] + 400, timeout_s=200)
-        stall = steps[on["seq"]].duration_ns
+        stall = max(step.duration_ns for step in steps[on["seq"] : on["seq"] + 10])  # seen, then compiled
         assert stall > 20 * steps[on["seq"] + 300].duration_ns
         refused = peer.ask("probe")
         assert not refused["ok"]

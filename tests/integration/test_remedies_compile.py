@@ -6,7 +6,7 @@ import copy
 import pickle
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -16,6 +16,7 @@ from autobrrr.agent.compiled import compiled_graphs
 from autobrrr.agent.job import Job
 from autobrrr.remedies import compile as compile_module
 from autobrrr.remedies.catalog import REGISTRY
+from autobrrr.remedies.compile_backwards import ENOUGH
 from autobrrr.remedies.compile_call import FEWEST_CALLS, STORM
 from autobrrr.remedies.registry import Refused, Watched
 from support.remedies import Training, loop_of, picture, training
@@ -103,7 +104,7 @@ def test_dropout_draws_the_same_numbers_compiled_and_the_session_s_end_leaves_no
 def test_evaluation_and_rare_shapes_stay_eager_and_switching_again_compiles_nothing() -> None:
     loop = training()
     undo = switched_on(loop)
-    loop.train(2)
+    loop.train(ENOUGH + 1)
     compiled = compiled_graphs()
     loop.model.eval()
     with torch.no_grad():
@@ -124,7 +125,7 @@ def test_evaluation_and_rare_shapes_stay_eager_and_switching_again_compiles_noth
 def test_a_copy_or_a_pickle_of_a_compiled_model_is_a_plain_one_of_its_own() -> None:
     loop = training()
     undo = switched_on(loop)
-    loop.train(1)
+    loop.train(ENOUGH + 1)
     assert undo.trouble() is None
     twin, thawed = copy.deepcopy(loop.model), pickle.loads(pickle.dumps(loop.model))
     x = torch.randn(4, 16)
@@ -159,7 +160,7 @@ def test_what_can_not_be_compiled_trains_on_as_if_nothing_had_been() -> None:
 def test_code_that_never_stays_the_same_is_a_storm() -> None:
     loop = loop_of(Scaled)
     undo = switched_on(loop)
-    loop.train(2)
+    loop.train(ENOUGH + 1)
     assert undo.trouble() is None
     for scale in range(STORM + 3):
         loop.model.scale = 2.5 + scale
@@ -174,6 +175,90 @@ def test_a_forward_that_changes_the_model_is_told_apart_and_left_alone() -> None
     assert all(map(torch.equal, trained(cured, 3), trained(plain, 3)))
     assert "own state (Counting.scale)" in str(undo.trouble())
     assert cured.model.scale == plain.model.scale
+    undo()
+
+
+def penalty(model: nn.Module) -> None:
+    x = torch.randn(8, 16, requires_grad=True)
+    (slope,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+    slope.square().mean().backward()
+
+
+def retained(model: nn.Module) -> None:
+    out = model(torch.randn(8, 16))
+    out[:, 0].sum().backward(retain_graph=True)
+    out[:, 1].sum().backward()
+
+
+@pytest.mark.parametrize(("step", "why"), [(penalty, "create_graph"), (retained, "more than one backward")])
+def test_a_backward_that_compiled_code_has_not_is_seen_before_anything_is_compiled(
+    step: Callable[[nn.Module], None], why: str
+) -> None:
+    loop = loop_of(lambda: nn.Sequential(nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 4)))
+    undo = switched_on(loop)
+    for _ in range(ENOUGH + 2):
+        step(loop.model)
+    assert why in str(undo.trouble())
+    assert compiled_graphs() == 0
+    undo()
+    with pytest.raises(Refused, match=why):
+        switched_on(loop)
+
+
+class Heads(nn.Module):
+    """Two heads, each with weights of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Linear(16, 4), nn.Linear(16, 4)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.one(x).tanh(), self.two(x).tanh()
+
+
+def heads() -> tuple[Heads, Job]:
+    model, job = Heads(), Job(torch)
+    job.saw_optimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    job.saw_root(model)
+    return model, job
+
+
+def test_a_head_that_the_loss_does_not_use_gets_no_gradient_of_zeros() -> None:
+    model, job = heads()
+    undo = DEFAULT.apply(job, {})
+    assert isinstance(undo, Watched)
+    for _ in range(ENOUGH + 2):
+        model(torch.randn(8, 16))[0].sum().backward()
+    assert model.two.weight.grad is None
+    assert "other gradients come out" in str(undo.trouble())
+    undo()
+
+
+def test_heads_are_compiled_where_one_backward_uses_both_and_no_longer_when_it_does_not() -> None:
+    model, job = heads()
+    undo = DEFAULT.apply(job, {})
+    assert isinstance(undo, Watched)
+    for _ in range(ENOUGH + 2):
+        sum(model(torch.randn(8, 16))).sum().backward()
+    assert (undo.trouble(), compiled_graphs()) == (None, 1)
+    model(torch.randn(8, 16))[0].sum().backward()
+    model.zero_grad()
+    for _ in range(2):
+        model(torch.randn(8, 16))[0].sum().backward()
+    assert "not always use the same" in str(undo.trouble())
+    undo()
+
+
+def test_gradients_differentiated_again_later_end_the_compiled_code_before_the_next_forward() -> None:
+    loop = training()
+    undo = switched_on(loop)
+    loop.train(ENOUGH + 1)
+    assert (undo.trouble(), compiled_graphs()) == (None, 1)
+    torch.autograd.grad(
+        loop.model(torch.randn(8, 16)).sum(), list(loop.model.parameters()), create_graph=True
+    )
+    assert "create_graph" in str(undo.trouble())
+    penalty(loop.model)  # eager again
     undo()
 
 

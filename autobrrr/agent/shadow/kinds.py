@@ -25,6 +25,7 @@ class Tensor(Protocol):
     requires_grad: bool
     grad: object
     grad_fn: object
+    output_nr: int
     is_leaf: bool
     _version: int
     _backward_hooks: MutableMapping[int, object] | None
