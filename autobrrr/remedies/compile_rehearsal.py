@@ -22,6 +22,7 @@ from .compile_footprint import Footprint
 from .module_call import Call, Module
 from .registry import Refused
 
+CANT = "it can't be compiled"
 CLOSE = 1e-3  # norm of the difference against the norm, in full precision
 CLOSE_IN_HALF = 5e-2
 
@@ -58,12 +59,12 @@ class Rehearsal:
         """
         hook = user_hook([self.module])  # type: ignore[list-item]
         if hook is not None:
-            raise Refused(f"{hook} would run once more while it is compiled")
+            raise Refused(f"{hook} would run once more in a rehearsal")
         scan = CodeScan(self.torch)
         for _ in scan.steps([self.module]):  # type: ignore[list-item]
             pass
         if scan.findings.refusals:
-            raise Refused(f"{scan.findings.refusals[0]}: compiling would do it once more")
+            raise Refused(f"{scan.findings.refusals[0]}: a rehearsal would do it once more")
         parameters = list(self.module.parameters())
         self._guarded = Guarded(
             modules=[self.module],  # type: ignore[list-item]
@@ -88,7 +89,7 @@ class Rehearsal:
                 found, _ = self._guarded_pass(compiled, args, kwargs)
             return self._difference(expected, found)
         except Exception as error:  # noqa: BLE001
-            return f"it can't be compiled: {_said(error)}"
+            return f"{CANT}: {_said(error)}"
 
     def forward_fails(self, call: Call, args: Sequence[object], kwargs: Mapping[str, object]) -> str | None:
         """What a forward alone, on copies and under the guard, ends in; None where it returns."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ..agent.shadow.trees import leaves
-from .compile_rehearsal import Rehearsal
+from .compile_rehearsal import CANT, Rehearsal
 from .module_call import Call, autocast_states
 
 MOST_KINDS = 16
@@ -111,7 +111,7 @@ class LaidOut:
             why = self._rehearsal.why_not(on(plain), on(anew), args, kwargs)
         finally:
             _put(anew)
-        return None if why is None else why.removeprefix("it can't be compiled: ").removeprefix("compiled, ")
+        return None if why is None else why.removeprefix(f"{CANT}: ").removeprefix("compiled, ")
 
 
 def _put(values: list[tuple[Weight, object]]) -> None:

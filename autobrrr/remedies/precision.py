@@ -5,15 +5,26 @@ All of them change the training a little; none is tried unless that class is all
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 from ..agent.shadow.trees import map_tree
-from .module_call import Call, Rank, autocast_states, device_types, lead_through, needs_cuda, trained_roots
+from .compile_call import CompiledCall
+from .compile_rehearsal import CANT, Rehearsal
+from .module_call import (
+    Call,
+    Module,
+    Rank,
+    autocast_states,
+    device_types,
+    lead_through,
+    needs_cuda,
+    trained_roots,
+)
 from .optimizers import undo_all
 from .process_value import switch
-from .registry import Option, Refused, Undo, remedy
+from .registry import Option, Refused, Undo, Watched, remedy
 
 if TYPE_CHECKING:
     from autobrrr.agent.job import Job
@@ -96,7 +107,7 @@ def _product(torch: ModuleType, device: str) -> object:
     treats=("compute", "memory"),
     reach="live",
     cls="changes-training",
-    doc="Run the model's matrix products and convolutions in bfloat16; parameters and loss stay float32.",
+    doc="Train with matrix products and convolutions in bfloat16; parameters, loss and evaluation stay float32.",
     targets=("precision.autocast",),
 )
 def autocast_bf16(job: Job, options: Mapping[str, object]) -> Undo:
@@ -112,30 +123,59 @@ def autocast_bf16(job: Job, options: Mapping[str, object]) -> Undo:
     if any(autocast_states(torch)()):
         raise Refused("autocast is on already")
     undos: list[Callable[[], None]] = []
+    calls: list[CompiledCall] = []
+    layers = [_autocast(torch, root, device, calls) for root in roots]
     try:
-        for root in roots:
-            undos.append(lead_through(root, Rank.PRECISION, _autocast(torch, device)))
+        for root, layer in zip(roots, layers, strict=True):
+            undos.append(lead_through(root, Rank.PRECISION, layer))
     except Refused:
         undo_all(undos)()
         raise
-    return undo_all(undos)
+    return Watched(undo_all(undos), lambda: next((call.broken for call in calls if call.broken), None))
 
 
-def _autocast(torch: ModuleType, device: str) -> Callable[[Call], Call]:
-    """The layer: bfloat16 inside the module, float32 again outside, where losses are computed."""
+class InBfloat16:
+    """Rehearses a module's call: forward and backward run to their end, and twice to the same."""
+
+    def __init__(self, rehearsal: Rehearsal) -> None:
+        self._rehearsal = rehearsal
+        self.torch, self.module = rehearsal.torch, rehearsal.module
+
+    def why_not(
+        self, eager: Call, compiled: Call, args: Sequence[object], kwargs: Mapping[str, object]
+    ) -> str | None:
+        """A reason not to call the module so; None where all is well."""
+        why = self._rehearsal.why_not(compiled, compiled, args, kwargs)
+        return None if why is None else f"bfloat16 does not fit this model: {why.replace(CANT, 'it fails')}"
+
+
+def _autocast(
+    torch: ModuleType, module: Module, device: str, calls: list[CompiledCall]
+) -> Callable[[Call], Call]:
+    """The layer: bfloat16 in training once that was rehearsed, float32 again outside, where losses are made.
+
+    Args:
+        calls: Takes what is to be watched.
+    """
     half, full, tensor = torch.bfloat16, torch.float32, torch.Tensor
     states = autocast_states(torch)
+    rehearsal = InBfloat16(Rehearsal(torch, module, own_stream=False))
 
     def in_full(leaf: object) -> object:
         return leaf.to(full) if isinstance(leaf, tensor) and leaf.dtype == half else leaf
 
     def layer(below: Call) -> Call:
-        def call(*args: object, **kwargs: object) -> object:
-            if any(states()):  # the job's own, around this call
-                return below(*args, **kwargs)
+        def rough(*args: object, **kwargs: object) -> object:
             with torch.autocast(device, dtype=half):
                 out = below(*args, **kwargs)
             return map_tree(out, in_full)
+
+        calls.append(CompiledCall(rehearsal, rough, dynamic=True))
+        rehearsed = calls[-1].layer(below)
+
+        def call(*args: object, **kwargs: object) -> object:
+            own = any(states())  # the job's, around this call
+            return below(*args, **kwargs) if own else rehearsed(*args, **kwargs)
 
         return call
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from autobrrr.remedies.catalog import REGISTRY
 from autobrrr.remedies.module_call import SLOT
-from autobrrr.remedies.registry import Refused, Undo
+from autobrrr.remedies.registry import Refused, Undo, Watched
 from autobrrr.remedies.repeated_blocks import repeated_blocks
 from support.remedies import Attention, Residual, Training, loop_of, picture, training
 
@@ -91,18 +91,49 @@ def test_autocast_computes_in_bfloat16_and_hands_out_float32() -> None:
     loop = training()
     seen: list[torch.dtype] = []
     x = torch.randn(4, 16)
-    exact = loop.model.eval()(x)
+    loop.model[2].p = 0.0
+    exact = loop.model(x)
     undo = switched_on("precision.autocast_bf16", loop)
+    loop.model(x)
     loop.model[3].register_forward_hook(lambda _module, _args, out: seen.append(out.dtype))
     rough = loop.model(x)
     assert (seen, rough.dtype) == ([torch.bfloat16], torch.float32)
     assert not torch.equal(rough, exact)
     torch.testing.assert_close(rough, exact, rtol=0.05, atol=0.05)
     twin = copy.deepcopy(loop.model)
+    assert torch.equal(loop.model.eval()(x), exact)
     undo()
+    assert undo.trouble() is None
     assert torch.equal(loop.model(x), exact)
     assert torch.equal(twin(x), exact)
     assert SLOT not in vars(loop.model)
+
+
+class Experts(nn.Module):
+    """Adds what each expert makes of its rows to a result in float32."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.experts = nn.ModuleList(nn.Linear(16, 4) for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out = torch.zeros(len(x), 4)
+        for number, expert in enumerate(self.experts):
+            rows = torch.arange(number, len(x), 2)
+            out.index_add_(0, rows, expert(x[rows]))
+        return out
+
+
+def test_a_model_that_can_not_do_with_bfloat16_trains_on_as_if_nothing_had_been() -> None:
+    plain, cured = loop_of(Experts, "SGD"), loop_of(Experts, "SGD")
+    undo = switched_on("precision.autocast_bf16", cured)
+    for loop in (plain, cured):
+        torch.manual_seed(5)
+        loop.train(3)
+    assert all(map(torch.equal, plain.model.parameters(), cured.model.parameters()))
+    assert isinstance(undo, Watched)
+    assert "bfloat16 does not fit this model: it fails: RuntimeError" in str(undo.trouble())
+    undo()
 
 
 def test_autocast_leaves_a_job_alone_that_has_its_own() -> None:
