@@ -26,6 +26,15 @@ def frames_begun() -> int:
     return int(counters["frames"].get("total", 0)) if counters and "frames" in counters else 0
 
 
+def forget_graphs(number: int) -> None:
+    """Take graphs out of dynamo's counter whose code is gone."""
+    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
+    if number and counters is not None:
+        counters["stats"]["unique_graphs"] -= number
+        if not counters["stats"]["unique_graphs"]:  # nobody else has compiled anything
+            counters["frames"].clear()
+
+
 class CompiledCheck:
     """Asks dynamo's own counters and the known roots."""
 
@@ -40,8 +49,10 @@ class CompiledCheck:
         """Compiled as far as dynamo and the known roots say. Cheap: at any boundary."""
         if "torch._dynamo" not in sys.modules:
             return False
-        graphs, frames = self._baseline
-        return compiled_graphs() > graphs or frames_begun() > frames or any(map(is_compiled, roots))
+        graphs, frames = compiled_graphs(), frames_begun()
+        # Less than before: ours are forgotten.
+        self._baseline = min(self._baseline[0], graphs), min(self._baseline[1], frames)
+        return (graphs, frames) != self._baseline or any(map(is_compiled, roots))
 
 
 def is_compiled(module: object) -> bool:

@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING
 
-from ..agent.compiled import compiled_graphs
+from ..agent.compiled import compiled_graphs, forget_graphs
 from ..agent.shadow.trees import map_tree
 from .compile_backwards import ENOUGH, Backwards
 from .compile_call import CompiledCall, StormWatch
@@ -63,10 +63,12 @@ _TO_PUT_BACK: list[Undo] = []  # once nothing compiled is kept any more
 
 
 def _release(torch: ModuleType) -> None:
-    """Let go of compiled code, and of dynamo's caches: nobody compiled before us."""
+    """Let go of compiled code, and of dynamo's caches and count: nobody compiled before us."""
+    ours = sum(call.graphs for calls in _KEPT.values() for call in calls.values())
     _KEPT.clear()
     if _TO_PUT_BACK:
         torch._dynamo.reset()
+        forget_graphs(ours)
         undo_all(_TO_PUT_BACK)()
 
 

@@ -50,6 +50,7 @@ class CompiledCall:
         self, rehearsal: Rehearses, compiled: Call, *, dynamic: bool, backwards: Backwards | None = None
     ) -> None:
         self._failed: str | None = None
+        self.graphs = 0  # that dynamo compiled in its calls
         self._backwards = backwards
         self._rehearsal = rehearsal
         self._compiled = compiled
@@ -71,7 +72,12 @@ class CompiledCall:
             state = ready.get(kind)
             if state is None:
                 state = self._rehearse(kind, eager, args, kwargs)
-            result = compiled(*args, **kwargs) if state else eager(*args, **kwargs)
+            if state:
+                before = compiled_graphs()
+                result = compiled(*args, **kwargs)
+                self.graphs += compiled_graphs() - before
+            else:
+                result = eager(*args, **kwargs)
             if backwards is not None and state is not False:
                 backwards.watch(kind, result)
             return result
@@ -123,7 +129,9 @@ class CompiledCall:
             if self.broken is not None:
                 return False
             eager, compiled = part(eager), part(compiled)
+        before = compiled_graphs()
         why = self._rehearsal.why_not(eager, compiled, args, kwargs)
+        self.graphs += compiled_graphs() - before
         if why is not None and not self._ready:
             self._failed = why
         self._ready[kind] = why is None

@@ -107,7 +107,7 @@ def _product(torch: ModuleType, device: str) -> object:
     treats=("compute", "memory"),
     reach="live",
     cls="changes-training",
-    doc="Train with matrix products and convolutions in bfloat16; parameters, loss and evaluation stay float32.",
+    doc="Train with bfloat16 matrix products and convolutions; parameters, loss, evaluation stay float32.",
     targets=("precision.autocast",),
 )
 def autocast_bf16(job: Job, options: Mapping[str, object]) -> Undo:

@@ -80,7 +80,7 @@ def test_a_job_is_compiled_switched_and_left_as_it_was(tmp_path: Path) -> None:
         peer.close()
         said = running.output().split()
         assert float(said[said.index("off") + 1]) < 1e-4
-        assert said[-1] == "1"
+        assert said[-1] == "0"  # ours are forgotten: the job counts as one that compiles nothing
 
 
 def test_code_that_can_not_be_compiled_is_undone_by_itself_and_trains_to_the_same_bits(

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from autobrrr.agent.compiled import compiled_graphs
+from autobrrr.agent.compiled import CompiledCheck, compiled_graphs
 from autobrrr.agent.job import Job
 from autobrrr.remedies import compile as compile_module
 from autobrrr.remedies.catalog import REGISTRY
@@ -91,6 +91,7 @@ def test_dropout_draws_the_same_numbers_compiled_and_the_session_s_end_leaves_no
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-6)
     undo()
     DEFAULT.release(torch)  # type: ignore[misc]
+    assert compiled_graphs() == 0
     after = picture(cured)
     assert {name: after[name] for name in ("modules", "marks", "environment", "children", "class")} == {
         name: before[name] for name in ("modules", "marks", "environment", "children", "class")
@@ -120,6 +121,25 @@ def test_evaluation_and_rare_shapes_stay_eager_and_switching_again_compiles_noth
     assert compiled_graphs() == 2
     assert again.trouble() is None
     again()
+
+
+def test_a_released_session_leaves_the_job_s_own_graphs_in_the_count_and_the_next_may_compile() -> None:
+    loop = loop_of(lambda: nn.Sequential(nn.Linear(16, 4), nn.Tanh()))
+    undo = switched_on(loop)
+    loop.train(ENOUGH + 1)
+    torch.compile(lambda x: x.sin() + 1, backend="eager")(torch.ones(2))
+    assert compiled_graphs() == 2
+    undo()
+    DEFAULT.release(torch)  # type: ignore[misc]
+    assert compiled_graphs() == 1
+    assert CompiledCheck().compiled([])
+    torch._dynamo.utils.counters.clear()
+    again = switched_on(loop)
+    loop.train(ENOUGH + 1)
+    assert (again.trouble(), compiled_graphs()) == (None, 1)
+    again()
+    DEFAULT.release(torch)  # type: ignore[misc]
+    assert not CompiledCheck().compiled([])
 
 
 def test_a_copy_or_a_pickle_of_a_compiled_model_is_a_plain_one_of_its_own() -> None:
