@@ -106,6 +106,9 @@ class Levers:
         check_options(remedy.options, options)
         for other in self._applied:
             shared = set(other.remedy.targets) & set(remedy.targets)
+            if not planned:  # what a recipe sets from the start stays as it is
+                shared |= remedy.disturbs(other.remedy)
+                shared |= set() if other.planned else other.remedy.disturbs(remedy)
             if other.remedy.name == name or shared:
                 raise Refused(f"{other.remedy.name} (token {other.token}) holds {', '.join(shared) or name}")
         try:

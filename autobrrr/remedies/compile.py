@@ -23,7 +23,7 @@ from ..agent.compiled import compiled_graphs, forget_graphs
 from ..agent.shadow.trees import map_tree
 from .compile_backwards import ENOUGH, Backwards
 from .compile_call import CompiledCall, StormWatch
-from .compile_footprint import Footprint, module_class, unmark, unmarked
+from .compile_footprint import Footprint, leftovers, module_class, unmark, unmarked
 from .compile_rehearsal import Rehearsal, settings_in_force
 from .module_call import Call, Module, Rank, device_types, lead_through, needs_cuda, refuse_odd, trained_roots
 from .optimizers import undo_all
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from autobrrr.agent.job import Job
 
 TARGET = ("module.code",)
+STEADY = ("torch.num_threads",)  # dynamo compiles anew for each number
 WARM_UP_STEPS = 4 + ENOUGH
 PRICE_S = 25.0  # measured: 18 s for a small model with nothing of it in torch's cache on disk
 RANDOM = Option(
@@ -79,6 +80,7 @@ def _release(torch: ModuleType) -> None:
     cls="rounding",
     doc="Compile the model with torch.compile: fused kernels, few calls from Python.",
     targets=TARGET,
+    needs_steady=STEADY,
     options=(DYNAMIC, RANDOM, BUDGET),
     warm_up_steps=WARM_UP_STEPS,
     price_s=PRICE_S,
@@ -95,6 +97,7 @@ def default(job: Job, options: Mapping[str, object]) -> Undo:
     cls="rounding",
     doc="Compile only the blocks that the model repeats: once for all of them, in a fraction of the time.",
     targets=TARGET,
+    needs_steady=STEADY,
     options=(DYNAMIC, RANDOM, BUDGET),
     warm_up_steps=WARM_UP_STEPS,
     price_s=PRICE_S / 2,
@@ -111,6 +114,7 @@ def regional(job: Job, options: Mapping[str, object]) -> Undo:
     cls="rounding",
     doc="Compile the model and replay it as CUDA graphs: no launches from Python at all.",
     targets=TARGET,
+    needs_steady=STEADY,
     options=(RANDOM,),
     needs=("cuda",),
     unproven=True,
@@ -130,6 +134,7 @@ def reduce_overhead(job: Job, options: Mapping[str, object]) -> Undo:
     cls="rounding",
     doc="Compile the model and try several kernels for each matrix product: takes minutes.",
     targets=TARGET,
+    needs_steady=STEADY,
     options=(DYNAMIC, RANDOM, BUDGET),
     needs=("cuda",),
     unproven=True,
@@ -151,7 +156,7 @@ def _compile(job: Job, modules: list[Module], options: Mapping[str, object], mod
     if not _TO_PUT_BACK:
         if compiled_graphs():
             raise Refused("the job compiles something already")
-        _TO_PUT_BACK.append(module_class(torch))
+        _TO_PUT_BACK.extend((module_class(torch), leftovers(torch)))
     settings: list[tuple[str, str, object]] = [
         ("torch._dynamo.config", "suppress_errors", False),
         ("torch._functorch.config", "donated_buffer", False),  # so that a graph may be retained
@@ -167,7 +172,9 @@ def _compile(job: Job, modules: list[Module], options: Mapping[str, object], mod
             if kept is None:
                 rehearsal = Rehearsal(torch, module, fast, settings)
                 run = _compiled(torch, module, mode, dynamic=dynamic, fast=fast)
-                kept = CompiledCall(rehearsal, run, dynamic=dynamic, backwards=Backwards(torch))
+                kept = CompiledCall(
+                    rehearsal, run, dynamic=dynamic, backwards=Backwards(torch), depends=torch.get_num_threads
+                )
                 _KEPT.setdefault(module, {})[kind] = kept
             if kept.broken is not None:
                 raise Refused(kept.broken)

@@ -44,14 +44,22 @@ class CompiledCall:
         compiled: `torch.compile` of the module's call.
         dynamic: Sizes are left open: all of them are one kind.
         backwards: Looks at what comes back into the calls; None where any backward will do.
+        depends: What else the compiled code holds for: another value makes another kind.
     """
 
     def __init__(
-        self, rehearsal: Rehearses, compiled: Call, *, dynamic: bool, backwards: Backwards | None = None
+        self,
+        rehearsal: Rehearses,
+        compiled: Call,
+        *,
+        dynamic: bool,
+        backwards: Backwards | None = None,
+        depends: Callable[[], object] = lambda: None,
     ) -> None:
         self._failed: str | None = None
         self.graphs = 0  # that dynamo compiled in its calls
         self._backwards = backwards
+        self._depends = depends
         self._rehearsal = rehearsal
         self._compiled = compiled
         self._dynamic = dynamic
@@ -100,7 +108,7 @@ class CompiledCall:
         """What distinguishes these arguments for the compiler."""
         tensor = self._rehearsal.torch.Tensor
         named = [kwargs[name] for name in kwargs] if kwargs else []
-        found: list[object] = [self._autocast(), *kwargs]
+        found: list[object] = [self._autocast(), self._depends(), *kwargs]
         for leaf in leaves([args, named]):
             if isinstance(leaf, tensor):
                 sizes = leaf.dim() if self._dynamic else leaf.shape

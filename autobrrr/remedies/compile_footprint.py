@@ -31,9 +31,8 @@ class Footprint:
         self._patched = True
 
     def __enter__(self) -> Footprint:
-        self._variables = dict(os.environ)
+        self.begin()
         self._recursion = sys.getrecursionlimit()
-        self._threads = {thread.ident or 0 for thread in threading.enumerate()}
         self._attributes = _kept(self._places())
         return self
 
@@ -45,11 +44,20 @@ class Footprint:
         forget = getattr(getattr(patcher, "patch", None), "cache_clear", None)
         if changed and forget is not None:
             forget()  # it patches once: who compiles next shall find it done
+        if sys.getrecursionlimit() != self._recursion:
+            sys.setrecursionlimit(self._recursion)
+        self.end()
+
+    def begin(self) -> None:
+        """Look at variables and threads."""
+        self._variables = dict(os.environ)
+        self._threads = {thread.ident or 0 for thread in threading.enumerate()}
+
+    def end(self) -> None:
+        """Take away the compiler's variables and threads that have come since `begin`."""
         for name in set(os.environ) - set(self._variables):
             if "TORCHINDUCTOR" in name or name.startswith("TRITON_"):
                 del os.environ[name]
-        if sys.getrecursionlimit() != self._recursion:
-            sys.setrecursionlimit(self._recursion)
         self._end_threads()
 
     def _places(self) -> list[tuple[object, str]]:
@@ -95,6 +103,13 @@ class Footprint:
         ):
             monitor.exit()
             bars.monitor = None
+
+
+def leftovers(torch: ModuleType) -> Undo:
+    """What is compiled outside of any footprint leaves variables and threads: to go at the end."""
+    footprint = Footprint(torch)
+    footprint.begin()
+    return footprint.end
 
 
 def module_class(torch: ModuleType) -> Undo:

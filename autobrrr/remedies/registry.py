@@ -94,6 +94,7 @@ class Remedy:
     doc: str  # one sentence
     undo_safe: bool = True  # can be undone in the middle of a run
     targets: tuple[str, ...] = ()  # what it sets: two remedies with one target are in conflict
+    needs_steady: tuple[str, ...] = ()  # targets of others that must stay as they are while it is on
     options: tuple[Option, ...] = ()
     class_for: ClassFor | None = field(default=None)  # may widen the class for a given job
     rare: bool = False  # acts on rare long steps: judged by plain means over longer blocks
@@ -107,6 +108,10 @@ class Remedy:
         0  # steps after an undo that still profit by most of it: no measure of the job without
     )
     release: Release | None = None  # at the end of a session: lets go of what the next apply would need
+
+    def disturbs(self, other: Remedy) -> set[str]:
+        """What the other sets or needs to stay as it is, and this one sets."""
+        return set(self.targets) & {*other.targets, *other.needs_steady}
 
     def class_on(self, job: Job) -> str:
         """The exactness class on this job."""
@@ -143,6 +148,7 @@ def remedy(
     doc: str,
     undo_safe: bool = True,
     targets: tuple[str, ...] = (),
+    needs_steady: tuple[str, ...] = (),
     options: tuple[Option, ...] = (),
     class_for: ClassFor | None = None,
     rare: bool = False,
@@ -175,6 +181,7 @@ def remedy(
             doc=doc,
             undo_safe=undo_safe,
             targets=targets,
+            needs_steady=needs_steady,
             options=options,
             class_for=class_for,
             rare=rare,

@@ -41,9 +41,9 @@ class Choice:
         return dict(self.options)
 
     def conflicts(self, other: Choice) -> bool:
-        """Two choices that set the same thing can't both be on."""
-        mine, its = REGISTRY[self.remedy].targets, REGISTRY[other.remedy].targets
-        return self.remedy == other.remedy or bool(set(mine) & set(its))
+        """Two choices can't both be on where one sets what the other sets, or needs to stay as it is."""
+        mine, its = REGISTRY[self.remedy], REGISTRY[other.remedy]
+        return self.remedy == other.remedy or bool(mine.disturbs(its) or its.disturbs(mine))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
 import sys
 import threading
@@ -140,6 +141,25 @@ def test_a_released_session_leaves_the_job_s_own_graphs_in_the_count_and_the_nex
     again()
     DEFAULT.release(torch)  # type: ignore[misc]
     assert not CompiledCheck().compiled([])
+
+
+def test_another_number_of_threads_is_rehearsed_again_and_leaves_no_trace() -> None:
+    loop = loop_of(lambda: nn.Sequential(nn.Linear(16, 4), nn.Tanh()))
+    variables, threads = set(os.environ), {thread.name for thread in threading.enumerate()}
+    undo = switched_on(loop)
+    loop.train(ENOUGH + 1)
+    torch.set_num_threads(2)
+    loop.train(FEWEST_CALLS - 1)
+    assert compiled_graphs() == 1  # eager until it stays so
+    loop.train(1)
+    assert (undo.trouble(), compiled_graphs()) == (None, 2)
+    assert set(os.environ) == variables
+    loop.model[1].register_buffer("more", torch.ones(1))  # compiled anew in training
+    loop.train(1)
+    undo()
+    DEFAULT.release(torch)  # type: ignore[misc]
+    assert set(os.environ) == variables
+    assert {thread.name for thread in threading.enumerate()} <= threads
 
 
 def test_a_copy_or_a_pickle_of_a_compiled_model_is_a_plain_one_of_its_own() -> None:

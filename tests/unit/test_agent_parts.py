@@ -189,6 +189,23 @@ def test_levers_are_undone_in_reverse_and_every_change_is_an_arm(switches: Switc
     assert levers.applied == []
 
 
+def test_what_a_lever_needs_to_stay_as_it_is_is_left_alone_in_a_session(switches: Switches, job: Job) -> None:
+    code = dataclasses.replace(switches.remedy("code", ("x",)), needs_steady=("threads",))
+    threads = switches.remedy("threads", ("threads",))
+    for first, second in (("code", "threads"), ("threads", "code")):
+        levers = levers_of(code, threads)
+        levers.apply(job, first, {})
+        with pytest.raises(Refused, match="holds threads"):
+            levers.apply(job, second, {})
+    recipe = levers_of(code, threads)
+    recipe.apply(job, "threads", {}, planned=True)
+    recipe.apply(job, "code", {})  # the recipe's threads stay as they are
+    both = levers_of(code, threads)
+    both.apply(job, "code", {}, planned=True)
+    both.apply(job, "threads", {}, planned=True)
+    assert len(both.applied) == 2
+
+
 def test_a_target_that_is_held_is_refused_until_it_is_free(switches: Switches, job: Job) -> None:
     levers = levers_of(switches.remedy("a", ("x",)), switches.remedy("b", ("x", "y")))
     lever = levers.apply(job, "a", {})

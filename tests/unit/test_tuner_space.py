@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from autobrrr.errors import UsageError
 from autobrrr.records import Advice, Shares, Verdict
+from autobrrr.remedies.catalog import REGISTRY
 from autobrrr.tuner.bench import STEP, LeverLost, NotApplied
 from autobrrr.tuner.guard import Guard
 from autobrrr.tuner.space import Candidate, Choice, allowed_classes, candidates, thread_counts, widest
@@ -113,6 +114,13 @@ def test_choices_conflict_where_they_set_the_same_thing() -> None:
     assert FUSED.conflicts(FOREACH)
     assert ONE_THREAD.conflicts(Choice(remedy="threads.intra_op", options=(("threads", 2),)))
     assert not FUSED.conflicts(ONE_THREAD)
+
+
+def test_threads_and_compiled_code_conflict_in_live_tuning_and_not_in_a_recipe() -> None:
+    compiled = Choice(remedy="compile.default")
+    assert ONE_THREAD.conflicts(compiled)
+    assert compiled.conflicts(ONE_THREAD)
+    assert not set(REGISTRY[compiled.remedy].targets) & set(REGISTRY[ONE_THREAD.remedy].targets)
 
 
 def test_the_study_asks_for_every_candidate_once_in_order(tmp_path: Path) -> None:
