@@ -276,6 +276,7 @@ class Agent:
 
     def _do_undo(self, command: Mapping[str, object]) -> None:
         lever = self._levers.find(command["token"])
+        self._levers.may_go(self._loop.job, lever)
         number = command.get("id")
 
         def undo() -> None:
@@ -297,7 +298,14 @@ class Agent:
 
     def _do_facts(self, command: Mapping[str, object]) -> Reply:
         levers = [
-            {"token": lever.token, "remedy": lever.remedy.name, "options": dict(lever.options)}
+            {
+                "token": lever.token,
+                "remedy": lever.remedy.name,
+                "options": dict(lever.options),
+                "class": lever.cls,
+                "reach": lever.remedy.reach,
+                "planned": lever.planned,
+            }
             for lever in self._levers.applied
         ]
         facts = job_facts(self._torch, self._boot, self._loop.train_tid, self._loop.check)

@@ -97,7 +97,7 @@ class Levers:
             raise Refused(f"no remedy {name} in this agent")
         if remedy.reach == "relaunch" and not planned:
             raise Refused(f"{name} needs a new start of the job")
-        ranks = rank_of(job.torch)[1] or 1
+        ranks = _ranks(job)
         if ranks > 1 and not planned and not _only_feeds(remedy) and remedy.class_on(job) != "bitwise":
             raise Refused(
                 f"this is one of {ranks} ranks, and {name} does not keep the bits: its weights would drift "
@@ -149,6 +149,15 @@ class Levers:
             if lever.token == token:
                 return lever
         raise Refused(gone(token))
+
+    def may_go(self, job: Job, lever: Applied) -> None:
+        """Raises Refused where this rank without the lever would drift from the others, which have it on."""
+        ranks = _ranks(job)
+        if ranks > 1 and lever.planned and not _only_feeds(lever.remedy) and lever.cls != "bitwise":
+            raise Refused(
+                f"this is one of {ranks} ranks, and the recipe has {lever.remedy.name} on in all of them: it "
+                "does not keep the bits, so without it these weights would drift from the others'"
+            )
 
     def undo(self, lever: Applied) -> Lost | None:
         """Undo one; the loss, where that failed (it then counts as gone)."""
@@ -211,6 +220,10 @@ def check_options(known: tuple[Option, ...], given: Mapping[str, object]) -> Non
                 raise Refused(f"option {name} is at least {option.low}")
             if option.high is not None and value > option.high:
                 raise Refused(f"option {name} is at most {option.high}")
+
+
+def _ranks(job: Job) -> int:
+    return rank_of(job.torch)[1] or 1
 
 
 def _only_feeds(remedy: Remedy) -> bool:

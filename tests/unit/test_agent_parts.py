@@ -6,6 +6,7 @@ import dataclasses
 import sys
 import types
 from collections.abc import Mapping
+from contextlib import nullcontext
 
 import pytest
 
@@ -140,7 +141,9 @@ class Switches:
     def __init__(self) -> None:
         self.log: list[str] = []
 
-    def remedy(self, name: str, targets: tuple[str, ...], *, fails: bool = False) -> Remedy:
+    def remedy(
+        self, name: str, targets: tuple[str, ...], *, fails: bool = False, cls: str = "bitwise"
+    ) -> Remedy:
         def apply(job: Job, options: Mapping[str, object]) -> Undo:
             self.log.append(f"+{name}")
 
@@ -157,7 +160,7 @@ class Switches:
             apply=apply,
             treats=("overhead",),
             reach="live",
-            cls="bitwise",
+            cls=cls,
             doc="",
             targets=targets,
             options=options,
@@ -251,6 +254,35 @@ def test_levers_of_the_recipe_outlive_the_session(switches: Switches, job: Job) 
     assert switches.log[-1] == "-gc.b"
     levers.undo_all()
     assert [lever.remedy.name for lever in levers.applied] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "planned", "cls", "targets", "goes"),
+    [
+        (2, True, "rounding", ("x",), False),
+        (1, True, "rounding", ("x",), True),
+        (2, True, "bitwise", ("x",), True),
+        (2, True, "stream", ("loader.workers",), True),
+        (2, False, "rounding", ("x",), True),
+    ],
+)
+def test_what_the_recipe_rounds_in_all_ranks_is_not_undone_in_one(
+    switches: Switches,
+    job: Job,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    ranks: int,
+    planned: bool,
+    cls: str,
+    targets: tuple[str, ...],
+    goes: bool,
+) -> None:
+    levers = levers_of(switches.remedy("a", targets, cls=cls))
+    lever = levers.apply(job, "a", {}, planned=planned)
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", str(ranks))
+    with nullcontext() if goes else pytest.raises(Refused, match="one of 2 ranks"):
+        levers.may_go(job, lever)
 
 
 def test_what_is_on_for_optimizers_goes_on_for_one_that_comes_later(switches: Switches, job: Job) -> None:
