@@ -113,7 +113,14 @@ class LiveBench:
         return self._session.findings.cores
 
     def levers(self) -> list[Lever]:
-        """What is on already, oldest first."""
+        """What is on already and may be switched, oldest first."""
+        return [lever for lever in self._on() if lever.ours_and_live]
+
+    def standing(self) -> list[Lever]:
+        """What is on and stays on: of the recipe, or not to be switched within an epoch."""
+        return [lever for lever in self._on() if not lever.ours_and_live]
+
+    def _on(self) -> list[Lever]:
         return list(self._session.levers.on.values()) if self._session.levers is not None else []
 
     def apply(self, remedy: str, options: Mapping[str, object]) -> Applied:

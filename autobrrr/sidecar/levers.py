@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from autobrrr.remedies.catalog import REGISTRY
 from autobrrr.sidecar.agent_link import Agent, Fields
 
 
@@ -19,6 +20,13 @@ class Lever:
     remedy: str
     options: Mapping[str, object] = field(default_factory=dict)
     cls: str | None = None  # exactness class on this job
+    reach: str = "live"
+    planned: bool = False  # of the recipe that the job was started with
+
+    @property
+    def ours_and_live(self) -> bool:
+        """Whether a tuner may switch it off and on again: the session put it on, and a boundary is enough."""
+        return not self.planned and self.reach == "live"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,9 +58,16 @@ class Levers:
         """Take over the levers that the agent says are on already (a job that runs a recipe)."""
         for lever in levers if isinstance(levers, list) else []:
             token, remedy, options = (lever.get(key) for key in ("token", "remedy", "options"))
+            cls, reach = lever.get("class"), lever.get("reach")
             if isinstance(token, int) and isinstance(remedy, str):
-                chosen = options if isinstance(options, dict) else {}
-                self.on[token] = Lever(token=token, remedy=remedy, options=chosen)
+                self.on[token] = Lever(
+                    token=token,
+                    remedy=remedy,
+                    options=options if isinstance(options, dict) else {},
+                    cls=cls if isinstance(cls, str) else None,
+                    reach=reach if isinstance(reach, str) else "live",
+                    planned=lever.get("planned") is not False,
+                )
 
     def apply(self, remedy: str, options: Mapping[str, object], on_done: OnSwitched) -> None:
         """Switch one on at the next boundary."""
@@ -61,7 +76,8 @@ class Levers:
             switched = _switched(reply)
             if switched.why is None and switched.token is not None:
                 token, cls = switched.token, switched.cls
-                self.on[token] = Lever(token=token, remedy=remedy, options=options, cls=cls)
+                reach = REGISTRY[remedy].reach if remedy in REGISTRY else "live"
+                self.on[token] = Lever(token=token, remedy=remedy, options=options, cls=cls, reach=reach)
             on_done(switched)
 
         self._agent.command("apply", replied, remedy=remedy, options=dict(options))

@@ -35,6 +35,7 @@ def tune(
         on_progress=on_progress,
         on_trial=on_trial,
         already=[_kept(lever) for lever in bench.levers()],
+        standing=[_kept(lever) for lever in bench.standing()],
     )
 
 

@@ -128,7 +128,7 @@ class Tuning:
         watchman, levers = self._watchman, self._session.levers
         if watchman is None or levers is None or self._bench is not None:
             return
-        if not levers.on:
+        if not any(lever.ours_and_live for lever in levers.on.values()):
             self._watchman = None
             return
         if watchman.loss_was_finite and self._session.findings.window.loss_lost:
@@ -149,7 +149,7 @@ class Tuning:
         """At once, and whatever made it: what does not keep the bits goes off."""
         self._watchman = None
         why = "the loss is no longer finite"
-        suspects = [lever for lever in levers.on.values() if lever.cls != "bitwise"]
+        suspects = [lever for lever in levers.on.values() if not lever.planned and lever.cls != "bitwise"]
         for lever in reversed(suspects):
             self._session.undo(lever.token, lambda done: None)
         self._tell([Reverted(remedy=lever.remedy, why=why) for lever in suspects], push)

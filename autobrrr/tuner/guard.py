@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from autobrrr.records import Reverted
-from autobrrr.tuner.bench import Bench, Steps
+from autobrrr.tuner.bench import Bench, NotApplied, Steps
 from autobrrr.tuner.blocks import UNREPRESENTATIVE
 from autobrrr.tuner.compare import Comparing, compare
 from autobrrr.tuner.interval import Interval
 from autobrrr.tuner.stop import Decision, Standing, percent
-from autobrrr.tuner.switchboard import Switchboard
+from autobrrr.tuner.switchboard import Arm, Switchboard
 
 SUSPICIOUS_STEPS = 32
 CHECK_NS = 10_000_000_000
@@ -56,6 +56,12 @@ class Guard:
         on = tuple(lever.choice for lever in self.board.levers)
         if not on:
             return []
+        try:
+            return self._compare(on, budget_ns)
+        except NotApplied as refused:
+            return self._put_back(on, str(refused))
+
+    def _compare(self, on: Arm, budget_ns: int) -> list[Reverted]:
         found = compare(
             self.bench,
             self.board,
@@ -73,6 +79,16 @@ class Guard:
             return []
         self.board.go(())
         return [Reverted(remedy=choice.label, why=f"the guard undid it: {found.why}") for choice in on]
+
+    def _put_back(self, on: Arm, why: str) -> list[Reverted]:
+        """After a refusal: the others go on again; what does not is reported."""
+        try:
+            self.board.go(on)
+        except NotApplied as refused:
+            why = str(refused)
+        present = {lever.choice for lever in self.board.levers}
+        missing = [choice for choice in on if choice not in present]
+        return [Reverted(remedy=each.label, why=f"could not be applied again: {why}") for each in missing]
 
 
 def still_pays(now: Standing) -> tuple[Decision, str] | None:

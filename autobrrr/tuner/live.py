@@ -50,6 +50,7 @@ def tune(
     on_progress: OnProgress = lambda _: None,
     on_trial: OnTrial = lambda _: None,
     already: Sequence[Lever] = (),
+    standing: Sequence[Lever] = (),
 ) -> Tuning:
     """Tune the job on the bench, in the calling thread.
 
@@ -59,6 +60,8 @@ def tune(
         on_trial: Called when a trial has ended, and again when its outcome is revised.
         already: Levers that an earlier tuning has kept. They count as kept from the start, and the
             closing run compares with all of them off.
+        standing: Levers that stay on, in both arms of every comparison: of the recipe that the job was
+            started with, or those that only the next epoch would switch.
 
     Raises:
         UsageError: the settings name what does not exist.
@@ -66,6 +69,7 @@ def tune(
         TargetGone: the job ended.
     """
     run = _LiveTuning(bench, settings or TuneSettings(), on_progress, on_trial, already)
+    run.standing = tuple(standing)
     listed = candidates(
         facts=bench.facts,
         cores=bench.cores,
@@ -73,9 +77,10 @@ def tune(
         allowed=run.settings.allowed,
         only=run.settings.only,
     )
-    for lever in already:
+    for lever in (*already, *standing):
         run.ledger.enter_kept(lever)
-    listed = [each for each in listed if each.choice not in run.kept]
+    on = [lever.choice for lever in (*already, *standing)]
+    listed = [each for each in listed if each.choice not in on]
     return run.go(Study(listed, run.settings.journal))
 
 
@@ -91,6 +96,7 @@ class _LiveTuning:
         self.bench, self.settings, self.on_progress = bench, settings, on_progress
         self.board = Switchboard(bench, settings.allowed, already)
         self.kept: Arm = tuple(lever.choice for lever in already)
+        self.standing: tuple[Lever, ...] = ()
         self.ledger = Ledger(on_trial)
         self.budget = Budget(bench, self.board, settings)
         self.step_ns = 0.0
@@ -150,7 +156,8 @@ class _LiveTuning:
 
     def try_all(self, study: Study) -> None:
         while (asked := study.ask()) is not None:
-            odd = misfit(asked.candidate.choice, self.bench.anatomy)
+            choice = asked.candidate.choice
+            odd = misfit(choice, self.bench.anatomy) or self.stands_against(choice)
             if odd is not None:
                 self.end(study, asked, None, "refused", odd)
                 continue
@@ -164,6 +171,11 @@ class _LiveTuning:
             # The price of switching on is added where it turns out what it is.
             shortest_ns = shortest_pairs_ns(self.step_ns, FEWEST_PAIRS)
             self.trial(study, asked, max(self.search_left_ns() / (study.waiting + 1), shortest_ns))
+
+    def stands_against(self, choice: Choice) -> str | None:
+        """Why a choice can't come on beside what stays on; None where it can."""
+        others = [lever.choice.label for lever in self.standing if lever.choice.conflicts(choice)]
+        return f"{others[0]} sets the same thing and stays on" if others else None
 
     def search_left_ns(self) -> int:
         return self.budget.deadline(SEARCH_SHARE) - self.bench.now_ns()
@@ -223,38 +235,59 @@ class _LiveTuning:
             if choice not in self.kept or self.bench.cancelled():
                 continue
             without = tuple(other for other in self.kept if other != choice)
-            found = self.compare(
-                "ablation",
-                choice,
-                without=without,
-                with_it=self.kept,
-                deadline_ns=deadline_ns,
-                rare=is_rare(choice),
-            )
+            try:
+                found = self.compare(
+                    "ablation",
+                    choice,
+                    without=without,
+                    with_it=self.kept,
+                    deadline_ns=deadline_ns,
+                    rare=is_rare(choice),
+                )
+            except NotApplied:
+                self.settle()
+                continue
             if found.decision in ("hopeless", "harmful", "failed"):
                 self.kept = without
                 self.ledger.revise(choice, f"no longer pays beside {_names(without)}: {found.why}")
             self.settle()
 
-    def close(self) -> Comparison:
-        """The figure that is reported: all kept against all off, fresh."""
-        rare = all(is_rare(choice) for choice in self.kept)
-        found = self.compare(
-            "final",
-            None,
-            without=(),
-            with_it=self.kept,
-            deadline_ns=self.budget.deadline(CLOSING_SHARE),
-            slot_ns=max(0, self.budget.deadline(1.0) - self.bench.now_ns()),
-            rare=rare,
-        )
+    def close(self) -> Comparison | None:
+        """The figure that is reported: all kept against all off, fresh; None where none comes on again."""
+        found = self.all_against_none()
+        if found is None:
+            return None
         confirmed = found.interval is not None and found.interval.low > 0
         if found.decision != "cancelled" and not confirmed:
             said = found.why if found.interval is None else percent(found.interval)
-            for choice in self.kept:
-                self.ledger.revise(choice, f"not confirmed by the closing run: {said}")
-            self.kept = ()
+            self.drop(self.kept, f"not confirmed by the closing run: {said}")
         return found
+
+    def all_against_none(self) -> Comparison | None:
+        """What does not come on again is dropped, and the rest compared anew."""
+        for _ in range(SWITCH_ATTEMPTS):
+            if not self.kept:
+                return None
+            try:
+                return self.compare(
+                    "final",
+                    None,
+                    without=(),
+                    with_it=self.kept,
+                    deadline_ns=self.budget.deadline(CLOSING_SHARE),
+                    slot_ns=max(0, self.budget.deadline(1.0) - self.bench.now_ns()),
+                    rare=all(is_rare(choice) for choice in self.kept),
+                )
+            except NotApplied:
+                self.settle()
+        self.drop(self.kept, f"refused {SWITCH_ATTEMPTS} times while it was compared")
+        return None
+
+    def drop(self, choices: Arm, why: str) -> None:
+        """These no longer count as kept."""
+        for choice in choices:
+            self.ledger.revise(choice, why)
+        self.kept = tuple(choice for choice in self.kept if choice not in choices)
 
     def guard(self, closing: Comparison) -> None:
         """Watch what is kept for a moment: where the gain has gone again, look closer."""
@@ -273,9 +306,7 @@ class _LiveTuning:
             for undone in guard.check():
                 self.guard_undid.append(undone)
             on = {lever.choice for lever in self.board.levers}
-            for choice in [each for each in self.kept if each not in on]:
-                self.ledger.revise(choice, "the guard undid it")
-            self.kept = tuple(each for each in self.kept if each in on)
+            self.drop(tuple(each for each in self.kept if each not in on), "the guard undid it")
 
     def compare(
         self,
@@ -338,9 +369,8 @@ class _LiveTuning:
             except NotApplied as refused:
                 why = str(refused)
                 present = {lever.choice for lever in self.board.levers}
-                for choice in [each for each in self.kept if each not in present]:
-                    self.ledger.revise(choice, f"could not be applied again: {refused}")
-                self.kept = tuple(choice for choice in self.kept if choice in present)
+                missing = tuple(choice for choice in self.kept if choice not in present)
+                self.drop(missing, f"could not be applied again: {refused}")
         raise AutobrrrError(f"a lever can't be switched: {why}", "autobrrr detach undoes all of them")
 
     def leave(self) -> None:
@@ -384,6 +414,7 @@ class _LiveTuning:
     def result(self, closing: Comparison | None) -> Tuning:
         classes = [self.board.cls_of(choice) for choice in self.kept]
         found: list[ExactnessClass] = [cls for cls in classes if cls is not None]
+        found += [lever.cls for lever in self.standing]
         interval = closing.interval if closing is not None and self.kept else None
         if interval is not None and interval.low > 0:
             speedup = interval.factor

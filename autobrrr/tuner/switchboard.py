@@ -63,9 +63,15 @@ class Switchboard:
                 seq = self._bench.undo(lever.token)
                 self._on.remove(lever)
         present = {lever.choice for lever in self._on}
+        refusals: list[str] = []
         for choice in arm:
             if choice not in present:
-                seq = self._apply(choice)
+                try:
+                    seq = self._apply(choice)
+                except NotApplied as refused:
+                    refusals.append(str(refused))
+        if refusals:
+            raise NotApplied("; ".join(refusals))
         return (self._bench.next_seq(), False) if seq is None else (seq, True)
 
     def _apply(self, choice: Choice) -> int:

@@ -75,8 +75,14 @@ def test_sessions_come_and_go_and_the_recipe_stays(tmp_path: Path) -> None:
             peer.wait_steps(20)
             levers = peer.ask("facts")["levers"]
             assert {lever["remedy"] for lever in levers} == {"threads.intra_op", "optimizer.foreach"}
+            assert {lever["remedy"]: (lever["class"], lever["reach"]) for lever in levers} == {
+                "threads.intra_op": ("rounding", "live"),
+                "optimizer.foreach": ("bitwise", "live"),
+            }
             gc = peer.ask("apply", remedy="gc.freeze")
             assert gc["ok"], gc
+            planned = {lever["remedy"]: lever["planned"] for lever in peer.ask("facts")["levers"]}
+            assert planned == {"threads.intra_op": True, "optimizer.foreach": True, "gc.freeze": False}
             if turn % 2:
                 assert peer.ask("detach", keep=False)["left"] == []
             peer.close()

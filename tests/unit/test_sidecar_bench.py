@@ -90,6 +90,20 @@ def test_a_lever_goes_on_with_its_token_its_first_step_and_its_class(shop: Works
     assert shop.bench.levers() == []
 
 
+def test_levers_of_the_recipe_and_those_of_the_next_epoch_stand(shop: Workshop) -> None:
+    planned = {"token": 1, "remedy": "optimizer.fused", "options": {}, "class": "rounding", "reach": "live"}
+    shop.agent.answer("facts", levers=[{**planned, "planned": True}])
+    shop.answers["apply"] = lambda: {"token": 2, "arm": 1, "seq": 17, "class": "bitwise"}
+    shop.bench.apply("loader.workers", {})
+    shop.answers["apply"] = lambda: {"token": 3, "arm": 2, "seq": 18, "class": "bitwise"}
+    shop.bench.apply("gc.freeze", {})
+    assert [(lever.remedy, lever.cls) for lever in shop.bench.standing()] == [
+        ("optimizer.fused", "rounding"),
+        ("loader.workers", "bitwise"),
+    ]
+    assert [lever.remedy for lever in shop.bench.levers()] == ["gc.freeze"]
+
+
 def test_a_class_that_nobody_knows_counts_as_the_widest(shop: Workshop) -> None:
     shop.answers["apply"] = lambda: {"token": 3, "arm": 1, "seq": 17}
     assert shop.bench.apply("optimizer.fused", {}).cls == "changes-training"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,6 +12,7 @@ from autobrrr.agent import ring
 from autobrrr.errors import AutobrrrError, TargetGone, UsageError
 from autobrrr.records import Trial, TuneProgress, Tuning
 from autobrrr.remedies.catalog import REGISTRY
+from autobrrr.tuner.bench import Applied, NotApplied
 from autobrrr.tuner.live import GUARD_STEPS, tune
 from autobrrr.tuner.settings import TuneSettings
 from autobrrr.tuner.space import Choice
@@ -234,6 +237,74 @@ def test_what_was_on_already_counts_and_is_measured_against_all_off() -> None:
     found = tune(job, settings=TuneSettings(budget_ns=40 * SECOND_NS), already=[lever])
     assert found.kept == ["optimizer.fused", "threads.intra_op"]
     assert found.speedup == pytest.approx(1.32, rel=0.04)
+
+
+@pytest.fixture
+def with_recipe() -> tuple[SimulatedJob, Lever]:
+    """A job that was started with a recipe of one lever."""
+    job = SimulatedJob(
+        effects={"optimizer.fused": Effect(speed=1.2), "threads.intra_op(threads=1)": Effect(speed=1.1)}
+    )
+    token = job.apply("optimizer.fused", {}).token
+    return job, Lever(choice=Choice(remedy="optimizer.fused"), token=token, cls="rounding")
+
+
+def test_what_the_recipe_put_on_stays_on_in_every_arm(with_recipe: tuple[SimulatedJob, Lever]) -> None:
+    job, lever = with_recipe
+    found = tune(job, settings=TuneSettings(budget_ns=40 * SECOND_NS), standing=[lever])
+    assert ("undo", "optimizer.fused") not in job.history
+    assert job.names_on == ["optimizer.fused", "threads.intra_op"]
+    assert found.kept == ["threads.intra_op"]
+    assert found.speedup == pytest.approx(1.1, rel=0.04)
+    assert trial(found, "optimizer.fused").outcome == "kept"
+    assert found.class_ == "rounding"
+
+
+def test_what_would_replace_a_lever_of_the_recipe_is_refused_with_its_name(
+    with_recipe: tuple[SimulatedJob, Lever],
+) -> None:
+    job, lever = with_recipe
+    refused = trial(
+        tune(job, settings=TuneSettings(budget_ns=40 * SECOND_NS), standing=[lever]), "optimizer.foreach"
+    )
+    assert (refused.outcome, refused.why) == (
+        "refused",
+        "optimizer.fused sets the same thing and stays on",
+    )
+
+
+class RefusesLater(SimulatedJob):
+    """From a stage of the tuning on, a remedy does not come on again."""
+
+    refused: str = ""
+
+    def apply(self, remedy: str, options: Mapping[str, object]) -> Applied:
+        if remedy == self.refused:
+            raise NotApplied("the loader has begun its epoch")
+        return super().apply(remedy, options)
+
+
+@pytest.mark.parametrize("stage", ["ablation", "final"])
+def test_what_is_refused_when_it_is_compared_again_goes_and_the_rest_is_proven(stage: str) -> None:
+    job = RefusesLater(
+        effects={"optimizer.fused": Effect(speed=1.2), "threads.intra_op(threads=1)": Effect(speed=1.15)}
+    )
+
+    def told(now: TuneProgress) -> None:
+        if now.stage == stage:
+            job.refused = "optimizer.fused"
+
+    names = (
+        ("threads.intra_op", "optimizer.fused")
+        if stage == "final"
+        else ("optimizer.fused", "threads.intra_op")
+    )
+    found = tune(job, settings=TuneSettings(budget_ns=60 * SECOND_NS, only=names), on_progress=told)
+    assert found.kept == ["threads.intra_op"]
+    assert job.names_on == ["threads.intra_op"]
+    assert "could not be applied again" in trial(found, "optimizer.fused").why
+    assert found.interval is not None
+    assert found.interval[0] <= 1.15 <= found.interval[1]
 
 
 def test_progress_tells_stage_figures_and_time() -> None:
