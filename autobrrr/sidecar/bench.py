@@ -29,6 +29,7 @@ T = TypeVar("T")
 KEPT_STEPS = 1 << 16
 SWITCH_S = 20.0  # or so many steps, until a lever must have switched
 SWITCH_STEPS = 5
+EVALUATION_S = 300.0  # unless the user stops: no step ends while the job evaluates
 STALL_PATIENCE = 8.0  # times the usual price of switching on
 LOOP_S = 10.0  # the event loop answers at once, unless the machine is starved
 LOOK_S = 0.1  # between looks whether the session is still there
@@ -97,6 +98,7 @@ class LiveBench:
         self._running = threading.Event()
         self._running.set()
         self._rested_ns = 0
+        self._undoing: dict[int, Future[Switched]] = {}  # by token: sent, and not answered yet
         self._stands_until_s = 0.0  # training may stand still so long: what was switched on takes its time
         session.listen = self._tape.add
 
@@ -124,7 +126,7 @@ class LiveBench:
         return list(self._session.levers.on.values()) if self._session.levers is not None else []
 
     def apply(self, remedy: str, options: Mapping[str, object]) -> Applied:
-        done = self._switch(lambda reply: self._session.apply(remedy, options, reply), takes_back=True)
+        done = self._switch_on(lambda reply: self._session.apply(remedy, options, reply))
         if done.why is not None or done.token is None:
             self._check()
             raise NotApplied(done.why or "the agent gave no token")
@@ -137,7 +139,7 @@ class LiveBench:
     def undo(self, token: int) -> int:
         if token in self.lost():
             return self.next_seq()
-        done = self._switch(lambda reply: self._session.undo(token, reply), takes_back=False)
+        done = self._switch_off(token)
         if done.why is not None:
             self._check()
             raise LeverLost(done.why)
@@ -240,23 +242,47 @@ class LiveBench:
                 if time.monotonic() >= deadline_s:
                     raise
 
-    def _switch(self, start: Callable[[Callable[[Switched], None]], None], *, takes_back: bool) -> Switched:
-        """Switch a lever and wait for the boundary; one that comes on too late is taken back."""
+    def _switch_on(self, start: Callable[[Callable[[Switched], None]], None]) -> Switched:
+        """Switch a lever on and wait for the boundary; one that comes on too late is taken back."""
         answer: Future[Switched] = Future()
 
         def replied(done: Switched) -> None:
             if answer.set_running_or_notify_cancel():
                 answer.set_result(done)
-            elif takes_back and done.token is not None:
+            elif done.token is not None:
                 self._session.undo(done.token, lambda _: None)
 
         self._check()
         self._call(lambda: start(replied))
-        longest_ns = self._session.findings.window.longest_ns
         try:
-            stall_s = self._stands_until_s - time.monotonic()
-            return self._wait(answer, max(SWITCH_S, SWITCH_STEPS * longest_ns / SECOND_NS, stall_s))
+            return self._wait_for_boundary(answer)
         except FutureTimeout:
             if not answer.cancel():
                 return answer.result(LOOP_S)
             raise LeverLost("no step boundary came in time; the command was taken back") from None
+
+    def _switch_off(self, token: int) -> Switched:
+        """Switch a lever off and wait for the boundary; it is asked for once, however often one waits."""
+        answer = self._undoing.get(token)
+        self._check()
+        if answer is None:
+            answer = self._undoing[token] = Future()
+            self._call(lambda: self._session.undo(token, answer.set_result))
+        try:
+            done = self._wait_for_boundary(answer)
+        except FutureTimeout:
+            raise LeverLost("no step boundary came in time; it goes off at the next one") from None
+        del self._undoing[token]
+        return done
+
+    def _wait_for_boundary(self, answer: Future[Switched]) -> Switched:
+        """The answer. A job that evaluates for long is waited for, unless the user stops."""
+        began_s = time.monotonic()
+        while True:
+            longest_s = self._session.findings.window.longest_ns / SECOND_NS
+            stall_s = self._stands_until_s - time.monotonic()
+            try:
+                return self._wait(answer, max(SWITCH_S, SWITCH_STEPS * longest_s, stall_s))
+            except FutureTimeout:
+                if self.cancelled() or time.monotonic() - began_s > EVALUATION_S:
+                    raise

@@ -133,10 +133,34 @@ def test_a_lever_that_comes_on_too_late_is_taken_back(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bench_module, "SWITCH_S", 0.01)
+    shop.bench.cancel()
     with pytest.raises(LeverLost, match="taken back"):
         shop.bench.apply("optimizer.fused", {})
     shop.agent.answer("apply", token=9, arm=1, seq=40)
     assert shop.agent.commands[-1] == ("undo", {"token": 9})
+
+
+def test_an_undo_that_waits_for_the_end_of_an_evaluation_is_asked_for_once(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench_module, "SWITCH_S", 0.01)
+    ends = threading.Timer(0.1, lambda: shop.agent.answer("undo", arm=2, seq=30))
+    ends.start()
+    assert shop.bench.undo(3) == 30
+    ends.join()
+    assert shop.agent.asked.count("undo") == 1
+
+
+def test_an_undo_that_the_user_did_not_wait_for_is_waited_for_again_and_not_repeated(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench_module, "SWITCH_S", 0.01)
+    shop.bench.cancel()
+    with pytest.raises(LeverLost, match="goes off at the next one"):
+        shop.bench.undo(3)
+    shop.agent.answer("undo", arm=2, seq=30)
+    assert shop.bench.undo(3) == 30
+    assert shop.agent.asked.count("undo") == 1
 
 
 def test_the_step_that_runs_now_is_the_one_after_the_last_record(shop: Workshop) -> None:
