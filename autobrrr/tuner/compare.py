@@ -33,6 +33,8 @@ LONGEST_SLICE_NS = 500_000_000
 SHORTEST_SLICE_NS = 100_000_000
 SILENCE_NS = 10_000_000_000
 SILENCE_STEPS = 20
+SILENCE_PAUSES = 1.5  # times the longest pause that the job makes by itself
+SILENCES = 2  # so many in blocks with the remedy are no accident
 SLOWER = 4.0
 PROMISING_ERRORS = 1.5
 PROMISING_GAIN = 0.01
@@ -80,6 +82,14 @@ class _Over(Exception):
         self.why = why
 
 
+class _Silent(Exception):
+    """No step ends with the remedy: by its doing, or the job evaluates."""
+
+    def __init__(self, first: int, why: str) -> None:
+        super().__init__(why)
+        self.first = first  # step of the block
+
+
 class _Run:
     """State of a running comparison."""
 
@@ -100,6 +110,8 @@ class _Run:
         on_in_turn = set(asked.with_it) ^ set(asked.without)
         self.lingers = max((REGISTRY[choice.remedy].lingers_steps for choice in on_in_turn), default=0)
         self.last_side: Side | None = None
+        self.silences = 0
+        self.pause_of_job_ns = 0  # the longest that it has made by itself
         self.lost_without = False  # the loss is not finite without the remedy either
 
     def warm_up(self) -> None:
@@ -149,7 +161,11 @@ class _Run:
 
     def pair(self, order: tuple[Side, Side]) -> None:
         """Two neighbouring blocks; a pair without enough representative steps does not count."""
-        blocks = {side: self.block(side) for side in order}
+        try:
+            blocks = {side: self.block(side) for side in order}
+        except _Silent as silent:
+            self.look_without(silent)
+            return
         self.steps += len(blocks["A"]) + len(blocks["B"])
         plain = log_speed_ratio(blocks["A"], blocks["B"], rare=True)
         typical = log_speed_ratio(blocks["A"], blocks["B"], rare=False)
@@ -161,6 +177,21 @@ class _Run:
         self.step_ns = float(np.median(self.without_means[-8:]))
         self.plan = self.plan_for(self.step_ns)
 
+    def look_without(self, silent: _Silent) -> None:
+        """Whether steps end again without the remedy. It is laid to the remedy when it comes again."""
+        self.block("A")
+        ended = self.bench.steps(silent.first, 0, 0)
+        evaluating = ended[ended["flags"] & ring.EVALUATION != 0]
+        self.silences += self.note_pause(evaluating) < SILENCE_NS
+        if self.silences >= SILENCES:
+            raise _Over("harmful", f"{silent} with it, {self.silences} times")
+
+    def note_pause(self, found: Steps) -> int:
+        """The longest of these steps, which the job would make without the remedy too."""
+        longest_ns = int((found["end_ns"] - found["start_ns"]).max(initial=0))
+        self.pause_of_job_ns = max(self.pause_of_job_ns, longest_ns)
+        return longest_ns
+
     def block(self, side: Side) -> Durations:
         seq, switched = self.board.go(self.asked.without if side == "A" else self.asked.with_it)
         first = seq if switched else max(seq, self.next_seq)
@@ -168,6 +199,8 @@ class _Run:
         found = self.wait(side, first, self.plan.steps + settle)
         self.next_seq = first if len(found) == 0 else int(found["seq"][-1]) + 1
         self.mind_loss(side, found)
+        if side == "A":
+            self.note_pause(found[found["flags"] & ring.LEVER == 0])
         changes = found[found["flags"] & ring.LEVER != 0]
         self.pause_ns = max(self.pause_ns, int(changes["own_ns"].max(initial=0)))
         return durations_ns(found, settle, first)
@@ -189,7 +222,7 @@ class _Run:
                     "undecided", f"not proven within the budget ({len(self.typical)} pairs of blocks)"
                 )
             if side == "B":
-                self.protect(found, now_ns - began_ns)
+                self.protect(first, found, now_ns - began_ns)
 
     def mind_loss(self, side: Side, found: Steps) -> None:
         """A loss that stops being finite with the remedy ends the comparison; what it did stays done."""
@@ -205,13 +238,13 @@ class _Run:
             )
         self.lost_without = self.lost_without or bool(lost)
 
-    def protect(self, found: Steps, waited_ns: int) -> None:
+    def protect(self, first: int, found: Steps, waited_ns: int) -> None:
         if len(found) >= 3:
             took_ns = float(np.median(found["end_ns"] - found["start_ns"]))
             if took_ns > SLOWER * self.step_ns:
                 raise _Over("harmful", f"{took_ns / self.step_ns:.0f} times slower")
-        elif waited_ns > max(SILENCE_NS, SILENCE_STEPS * self.step_ns):
-            raise _Over("harmful", f"only {len(found)} steps ended in {waited_ns / 1e9:.0f} s with it")
+        elif waited_ns > max(SILENCE_NS, SILENCE_STEPS * self.step_ns, SILENCE_PAUSES * self.pause_of_job_ns):
+            raise _Silent(first, f"only {len(found)} steps ended in {waited_ns / 1e9:.0f} s")
 
     def promising(self) -> bool:
         """The gain so far is clear of its plain standard error, but the interval is not yet of zero."""

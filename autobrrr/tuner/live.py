@@ -35,6 +35,7 @@ Stage = Literal["trial", "ablation", "final"]
 
 SLICE_NS = 500_000_000
 FIRST_STEPS = 8
+FEWEST_FOR_MEDIAN = 5
 FIRST_WAIT_NS = 3_000_000_000
 SWITCH_ATTEMPTS = 3
 GUARD_STEPS = 128
@@ -130,13 +131,14 @@ class _LiveTuning:
         return self.result(closing)
 
     def first_steps(self) -> float:
-        """The median of a few steps, to size the blocks by."""
+        """A typical step, to size the blocks by: of very few the shortest, for one may hold an evaluation."""
         first, deadline_ns = self.bench.next_seq(), self.budget.deadline(1.0)
         while True:
             found = self.bench.steps(first, FIRST_STEPS, SLICE_NS)
             waited_ns = self.budget.elapsed_ns
             if len(found) >= FIRST_STEPS or (len(found) >= 2 and waited_ns > FIRST_WAIT_NS):
-                return float(np.median(found["end_ns"] - found["start_ns"]))
+                took_ns = found["end_ns"] - found["start_ns"]
+                return float(np.median(took_ns) if len(found) >= FEWEST_FOR_MEDIAN else took_ns.min())
             if self.bench.cancelled() or self.bench.now_ns() > deadline_ns:
                 raise AutobrrrError(
                     f"only {len(found)} steps ended within {waited_ns / 1e9:.0f} s",

@@ -1,0 +1,110 @@
+"""A job that evaluates for long while something is tried: the pause is not laid to the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pytest
+
+from autobrrr.agent import ring
+from autobrrr.tuner.bench import Applied, Steps
+from autobrrr.tuner.guard import Guard
+from autobrrr.tuner.live import tune
+from autobrrr.tuner.settings import TuneSettings
+from autobrrr.tuner.space import Choice
+from autobrrr.tuner.switchboard import Lever, Switchboard
+from support.tuner import Effect, SimulatedJob
+
+SECOND_NS = 1_000_000_000
+FUSED = "optimizer.fused"
+APART_STEPS = 100
+
+
+@dataclass
+class Evaluates(SimulatedJob):
+    """For 12 s no step ends, once for each letter: while nothing is on (A), or while something is (B)."""
+
+    pauses: str = ""
+    flagged: bool = False
+    evaluation_every: int = 0
+    checkpoint_every: int = 0
+    slow_share: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._began_ns: int | None = None
+        self._after = 50
+
+    def steps(self, first_seq: int, count: int, timeout_ns: int) -> Steps:
+        deadline_ns = self._clock_ns + timeout_ns
+        due = self.pauses[:1] == ("B" if self.names_on else "A") and self._count >= self._after
+        if self._began_ns is None and due and count:
+            if not self.names_on:  # not in the step of the switch
+                super().steps(first_seq, 4, timeout_ns)
+            self._began_ns = self._clock_ns
+        if self._began_ns is not None:
+            if deadline_ns < self._began_ns + 12 * SECOND_NS:
+                self._clock_ns = deadline_ns
+                return self._records[first_seq : self._count].copy()
+            self.end_pause()
+        return super().steps(first_seq, count, max(0, deadline_ns - self._clock_ns))
+
+    def end_pause(self) -> None:
+        if self._began_ns is None:
+            return
+        self._clock_ns, self._stall_ns, self._began_ns = self._began_ns, 12 * SECOND_NS, None
+        self._run(1)
+        self._records[self._count - 1]["flags"] |= ring.EVALUATION if self.flagged else 0
+        self.pauses, self._after = self.pauses[1:], self._count + APART_STEPS
+
+    def apply(self, remedy: str, options: Mapping[str, object]) -> Applied:
+        self.end_pause()
+        return super().apply(remedy, options)
+
+    def undo(self, token: int) -> int:
+        self.end_pause()
+        return super().undo(token)
+
+
+@pytest.mark.parametrize(
+    ("pauses", "flagged"), [("B", False), ("BBB", True), ("ABB", False), ("BABB", False)]
+)
+def test_pauses_that_the_job_makes_by_itself_are_not_laid_to_the_remedy(
+    pauses: str, *, flagged: bool
+) -> None:
+    job = Evaluates(effects={FUSED: Effect(speed=1.05)}, pauses=pauses, flagged=flagged)
+    found = tune(job, settings=TuneSettings(budget_ns=200 * SECOND_NS, only=(FUSED,)))
+    assert job.pauses == ""
+    assert found.kept == [FUSED], found.trials
+
+
+def test_a_remedy_under_which_no_step_ends_twice_is_harmful() -> None:
+    job = Evaluates(effects={FUSED: Effect(speed=1.05)}, pauses="BB")
+    found = tune(job, settings=TuneSettings(budget_ns=200 * SECOND_NS, only=(FUSED,)))
+    assert found.kept == []
+    assert found.trials[0].why.startswith("only 0 steps ended in 1")
+    assert found.trials[0].why.endswith("s with it, 2 times")
+
+
+def test_an_evaluation_while_the_guard_compares_undoes_nothing() -> None:
+    job = Evaluates(effects={FUSED: Effect(speed=1.3)}, pauses="B")
+    token = job.apply(FUSED, {}).token
+    on = [Lever(choice=Choice(remedy=FUSED), token=token, cls="rounding")]
+    board = Switchboard(job, ("rounding",), on)
+    assert Guard(job, board, baseline_ns=1e6, best_ns=0.77e6).check(60 * SECOND_NS) == []
+    assert (job.pauses, job.names_on) == ("", [FUSED])
+
+
+class FirstEvaluates(SimulatedJob):
+    """Ends one step at a time; the second holds an evaluation of 40 s."""
+
+    def _run(self, count: int) -> None:
+        self._stall_ns += 40 * SECOND_NS if self._count == 1 else 0
+        super()._run(1)
+
+
+def test_of_very_few_first_steps_the_shortest_sizes_the_blocks() -> None:
+    job = FirstEvaluates(base_ns=2e9, noise=0.01, drift=0.0, effects={FUSED: Effect(speed=2.0)})
+    found = tune(job, settings=TuneSettings(budget_ns=300 * SECOND_NS, only=(FUSED,)))
+    assert found.trials[0].outcome != "skipped", found.trials[0].why
