@@ -35,7 +35,9 @@ class Ledger:
         cls: ExactnessClass,
         found: Comparison | None = None,
     ) -> None:
-        """A trial has ended."""
+        """A trial has ended. What is skipped at a second look stays as the first has left it."""
+        if outcome == "skipped" and candidate.choice in self._trials:
+            return
         interval = None if found is None else found.interval
         trial = Trial(
             remedy=candidate.choice.remedy,

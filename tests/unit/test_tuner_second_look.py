@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 
 from autobrrr.agent import ring
+from autobrrr.records import Trial
+from autobrrr.tuner.ledger import Ledger
 from autobrrr.tuner.live import tune
 from autobrrr.tuner.second_look import Undone, worth_again
 from autobrrr.tuner.settings import TuneSettings
@@ -87,3 +89,16 @@ def test_what_made_the_loss_infinite_is_never_tried_again() -> None:
     assert "not finite" in next(each.why for each in found.trials if each.remedy == "threads.intra_op")
     last = max(i for i, change in enumerate(job.history) if change == ("apply", "threads.intra_op"))
     assert last < job.history.index(("apply", "optimizer.fused"))
+
+
+def test_a_second_look_that_is_skipped_leaves_the_first_as_it_was() -> None:
+    told: list[Trial] = []
+    ledger = Ledger(told.append)
+    candidate = undone(FREEZE, 1.008).candidate
+    ledger.enter(candidate, "undone", "no gain", "bitwise")
+    ledger.enter(candidate, "skipped", "the budget is spent", "bitwise")
+    assert [(each.outcome, each.why) for each in ledger.trials] == [("undone", "no gain")]
+    assert [each.remedy for each in ledger.reverted()] == ["gc.freeze"]
+    assert len(told) == 1
+    ledger.enter(candidate, "kept", "faster", "bitwise")
+    assert [each.outcome for each in ledger.trials] == ["kept"]
