@@ -19,6 +19,7 @@ from autobrrr.relaunch.launch import Launch, Limits
 from autobrrr.relaunch.running import Running
 from autobrrr.relaunch.steps import Steps
 from autobrrr.relaunch.witness import Witnesses
+from autobrrr.remedies.catalog import REGISTRY
 from autobrrr.sidecar.ring_reader import RECORD
 
 
@@ -126,7 +127,7 @@ def test_where_compilation_has_had_its_steps_a_silence_is_a_hang(tmp_path: Path)
     trained(compiled, 1)
     say(tmp_path, "compile.default")
     compiled.look()
-    trained(compiled, 5, 60)
+    trained(compiled, 1 + REGISTRY["compile.default"].warm_up_steps, 60)
     compiled.look()
     assert compiled.ending is not None
     assert compiled.ending.kind == "hang"
@@ -142,7 +143,7 @@ def test_step_times_from_before_compilation_do_not_pass_for_settled(tmp_path: Pa
         nonlocal looks
         looks += 1
         if looks == 3:
-            trained(compiles, 24)
+            trained(compiles, 20 + REGISTRY["compile.default"].warm_up_steps)
 
     assert compiles.warm_up(on_look)
     assert looks == 3
