@@ -307,8 +307,11 @@ class Service:
         def ended(ending: Ending) -> None:
             reply.done(kind=ending.kind, why=ending.why, left=list(ending.left))
 
-        self._tuning.cancel()
-        self._session.detach(keep, ended)
+        if keep:  # what is being tried is not proven: it goes off first
+            self._tuning.stop(lambda: self._session.detach(True, ended))
+        else:
+            self._tuning.cancel()
+            self._session.detach(False, ended)
 
     def _read_log(self, reply: Reply, message: Fields) -> None:
         lines = message.get("lines", 50)

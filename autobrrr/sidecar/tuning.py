@@ -76,6 +76,7 @@ class Tuning:
         self._watchman: Watchman | None = None
         self._bench: LiveBench | None = None
         self._thread: threading.Thread | None = None
+        self._once_through: list[Callable[[], None]] = []
         self.asked_by: Seat | None = None
         self.tuned: TuningResult | None = None  # the latest result
         self.progress: TuneProgress | None = None  # of the tuning that runs
@@ -104,6 +105,14 @@ class Tuning:
         """Stop as soon as the job is in a state that can be left."""
         if self._bench is not None:
             self._bench.cancel()
+
+    def stop(self, then: Callable[[], None]) -> None:
+        """Cancel; `then` is called once what is being tried is off, at once where nothing is."""
+        if self._bench is None:
+            then()
+            return
+        self._once_through.append(then)
+        self.cancel()
 
     @property
     def paused(self) -> bool:
@@ -229,6 +238,9 @@ class Tuning:
         self.asked_by = None
         self.progress = None
         self._session.end_tuning()
+        waiting, self._once_through = self._once_through, []
+        for then in waiting:
+            then()
 
 
 _FRAME = ("v", "do", "id")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 import socket
+import threading
 from pathlib import Path
 
 import msgspec
@@ -335,6 +336,31 @@ def test_a_session_ends_with_the_client_that_owns_it(office: Office, guest: Gues
     office.service.readable(guest.seat)
     office.service.free()
     assert office.agent.asked[-1] == "detach"
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_detach_that_keeps_waits_until_what_is_being_tried_is_off(
+    office: Office, guest: Guest, *, keep: bool
+) -> None:
+    settled = threading.Event()
+
+    def tuner(bench: LiveBench, *_: object) -> TuningResult:
+        settled.wait(5)
+        return RESULT
+
+    office.tuning._tuner = tuner
+    assert guest.ask("tune")["ok"] is True
+    guest.send(encode({"do": "detach", "keep": keep, "id": 6}))
+    assert office.tuning._bench is not None
+    assert office.tuning._bench.cancelled()
+    assert ("detach" in office.agent.asked) is not keep
+    settled.set()
+    office.tuning.join(5)
+    office.run_calls()
+    assert [fields for do, fields in office.agent.commands if do == "detach"] == [{"keep": keep}]
+    office.agent.answer("detach", left=[])
+    assert office.session.ending is not None
+    assert office.session.ending.kind == "detached"
 
 
 def test_an_owned_session_goes_on_for_those_who_listen(office: Office, guest: Guest) -> None:
