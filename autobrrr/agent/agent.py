@@ -253,12 +253,15 @@ class Agent:
         options = command.get("options") or {}
         if not isinstance(options, dict):
             raise TypeError("options is an object")
+        allowed = command.get("allowed")
+        if allowed is not None and not isinstance(allowed, list):
+            raise TypeError("allowed is a list of classes")
         number = command.get("id")
 
         def apply() -> None:
             try:
                 self._loop.hooks_off()
-                lever = self._levers.apply(self._loop.job, name, options)
+                lever = self._levers.apply(self._loop.job, name, options, allowed=allowed)
             except Refused as refused:
                 self._emit({"reply": number, "ok": False, "why": f"refused: {refused}"})
                 return

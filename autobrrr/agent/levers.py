@@ -8,7 +8,7 @@ without the others noticing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..remedies.registry import Option, Refused, Remedy, Watched
@@ -85,12 +85,20 @@ class Levers:
                 found.append((lever, why))
         return found
 
-    def apply(self, job: Job, name: str, options: Mapping[str, object], *, planned: bool = False) -> Applied:
+    def apply(
+        self,
+        job: Job,
+        name: str,
+        options: Mapping[str, object],
+        *,
+        planned: bool = False,
+        allowed: Sequence[str] | None = None,
+    ) -> Applied:
         """Apply a remedy now.
 
         Raises:
-            Refused: unknown, options that don't fit, a target that another lever holds, or the
-                remedy itself says that it does not fit this job.
+            Refused: unknown, options that don't fit, a target that another lever holds, a class on
+                this job that is none of those allowed, or the remedy itself says that it does not fit.
         """
         remedy = self._registry.get(name)
         if remedy is None:
@@ -111,6 +119,7 @@ class Levers:
                 shared |= set() if other.planned else other.remedy.disturbs(remedy)
             if other.remedy.name == name or shared:
                 raise Refused(f"{other.remedy.name} (token {other.token}) holds {', '.join(shared) or name}")
+        _check_class(remedy.class_on(job), allowed)
         try:
             undo = remedy.apply(job, options)
         except Refused:
@@ -132,6 +141,13 @@ class Levers:
         self._next += 1
         self.arm += 1
         self._applied.append(lever)
+        try:
+            _check_class(lever.cls, allowed)  # with the options as given; no step has run with it
+        except Refused as refused:
+            loss = self.undo(lever)
+            if loss is not None:
+                raise Refused(f"{refused}; it could not be undone: {loss.why}") from None
+            raise
         return lever
 
     def renew(self, job: Job) -> None:
@@ -220,6 +236,11 @@ def check_options(known: tuple[Option, ...], given: Mapping[str, object]) -> Non
                 raise Refused(f"option {name} is at least {option.low}")
             if option.high is not None and value > option.high:
                 raise Refused(f"option {name} is at most {option.high}")
+
+
+def _check_class(cls: str, allowed: Sequence[str] | None) -> None:
+    if allowed is not None and cls not in allowed:
+        raise Refused(f"its class is {cls} on this job; --allow {cls} would try it")
 
 
 def _ranks(job: Job) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import TypeVar, get_args
@@ -125,8 +125,8 @@ class LiveBench:
     def _on(self) -> list[Lever]:
         return list(self._session.levers.on.values()) if self._session.levers is not None else []
 
-    def apply(self, remedy: str, options: Mapping[str, object]) -> Applied:
-        done = self._switch_on(lambda reply: self._session.apply(remedy, options, reply))
+    def apply(self, remedy: str, options: Mapping[str, object], allowed: Sequence[ExactnessClass]) -> Applied:
+        done = self._switch_on(lambda reply: self._session.apply(remedy, options, reply, allowed))
         if done.why is not None or done.token is None:
             self._check()
             raise NotApplied(done.why or "the agent gave no token")

@@ -5,7 +5,7 @@ Belongs to the event loop's thread. Every call ends in exactly one call of its `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autobrrr.remedies.catalog import REGISTRY
@@ -69,8 +69,14 @@ class Levers:
                     planned=lever.get("planned") is not False,
                 )
 
-    def apply(self, remedy: str, options: Mapping[str, object], on_done: OnSwitched) -> None:
-        """Switch one on at the next boundary."""
+    def apply(
+        self,
+        remedy: str,
+        options: Mapping[str, object],
+        on_done: OnSwitched,
+        allowed: Sequence[str] | None = None,
+    ) -> None:
+        """Switch one on at the next boundary, unless its class on this job is none of those allowed."""
 
         def replied(reply: Fields) -> None:
             switched = _switched(reply)
@@ -80,7 +86,8 @@ class Levers:
                 self.on[token] = Lever(token=token, remedy=remedy, options=options, cls=cls, reach=reach)
             on_done(switched)
 
-        self._agent.command("apply", replied, remedy=remedy, options=dict(options))
+        classes = {} if allowed is None else {"allowed": list(allowed)}
+        self._agent.command("apply", replied, remedy=remedy, options=dict(options), **classes)
 
     def undo(self, token: int, on_done: OnSwitched) -> None:
         """Switch one off at the next boundary."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -201,13 +201,19 @@ class Session:
             return "nothing of the session is in the job"
         return self._course.sweep(along)
 
-    def apply(self, remedy: str, options: Mapping[str, object], on_done: OnSwitched) -> None:
+    def apply(
+        self,
+        remedy: str,
+        options: Mapping[str, object],
+        on_done: OnSwitched,
+        allowed: Sequence[str] | None = None,
+    ) -> None:
         """Switch a lever on; what was measured without it no longer counts."""
         refusal = self._no_levers()
         if refusal is not None or self.levers is None:
             on_done(Switched(why=refusal))
             return
-        self.levers.apply(remedy, options, self._after_switch(f"{remedy} is on", on_done))
+        self.levers.apply(remedy, options, self._after_switch(f"{remedy} is on", on_done), allowed)
 
     def undo(self, token: int, on_done: OnSwitched) -> None:
         """Switch a lever off."""

@@ -6,7 +6,7 @@ the one thread that tunes; each may block for as long as its docstring says.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -64,11 +64,11 @@ class Bench(Protocol):
     def cores(self) -> int | None:
         """CPUs that the job may run on; None where it is not known."""
 
-    def apply(self, remedy: str, options: Mapping[str, object]) -> Applied:
+    def apply(self, remedy: str, options: Mapping[str, object], allowed: Sequence[ExactnessClass]) -> Applied:
         """Switch a lever on; returns once the job has done so at a boundary.
 
         Raises:
-            NotApplied: the remedy refuses this job.
+            NotApplied: the remedy refuses this job, or is of another class on it than those allowed.
             LeverLost: no boundary came in time; the command was taken back.
         """
 

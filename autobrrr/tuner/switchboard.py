@@ -25,7 +25,7 @@ class Switchboard:
     """The levers of one job.
 
     Args:
-        allowed: Classes that the user allows; a lever that turns out wider on this job is refused.
+        allowed: Classes that the user allows; the job refuses a lever that is wider on it.
         on: Levers that are on already, oldest first.
     """
 
@@ -75,13 +75,9 @@ class Switchboard:
         return (self._bench.next_seq(), False) if seq is None else (seq, True)
 
     def _apply(self, choice: Choice) -> int:
-        applied = self._bench.apply(choice.remedy, choice.settings)
+        applied = self._bench.apply(choice.remedy, choice.settings, self._allowed)
         self._on.append(Lever(choice=choice, token=applied.token, cls=applied.cls))
         self._seen[choice] = applied.cls
-        if applied.cls not in self._allowed:
-            self._bench.undo(applied.token)
-            self._on.pop()
-            raise NotApplied(f"its class is {applied.cls} on this job; --allow {applied.cls} would try it")
         return applied.seq
 
     def _drop_lost(self) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from autobrrr.records import Anatomy, ExactnessClass, JobFacts
 from autobrrr.tuner.bench import STEP, Applied, LeverLost, NotApplied, Steps
 
 CHUNK = 4096
+CLASSES: tuple[ExactnessClass, ...] = get_args(ExactnessClass)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,11 +102,15 @@ class SimulatedJob:
     def names_on(self) -> list[str]:
         return [name for name, _, _ in self.on.values()]
 
-    def apply(self, remedy: str, options: Mapping[str, object]) -> Applied:
+    def apply(
+        self, remedy: str, options: Mapping[str, object], allowed: Sequence[ExactnessClass] = CLASSES
+    ) -> Applied:
         self._pass(self.switch_ns)
         effect = self.effects.get(self._key(remedy, options), self.effects.get(remedy, Effect()))
         if effect.refuses is not None:
             raise NotApplied(effect.refuses)
+        if effect.cls not in allowed:
+            raise NotApplied(f"its class is {effect.cls} on this job; --allow {effect.cls} would try it")
         self._tokens += 1
         self.on[self._tokens] = (remedy, dict(options), self._count)
         self.history.append(("apply", remedy))

@@ -285,6 +285,30 @@ def test_what_the_recipe_rounds_in_all_ranks_is_not_undone_in_one(
         levers.may_go(job, lever)
 
 
+def test_a_class_that_is_not_allowed_is_refused_before_it_is_applied(switches: Switches, job: Job) -> None:
+    levers = levers_of(switches.remedy("a", ("x",), cls="rounding"))
+    with pytest.raises(Refused, match="its class is rounding on this job; --allow rounding"):
+        levers.apply(job, "a", {}, allowed=["bitwise"])
+    assert (switches.log, levers.arm, levers.applied) == ([], 0, [])
+    assert levers.apply(job, "a", {}, allowed=["bitwise", "rounding"]).cls == "rounding"
+
+
+def test_a_class_that_the_options_widen_past_what_is_allowed_is_off_before_a_step_runs(job: Job) -> None:
+    log: list[str] = []
+    remedy = Remedy(
+        name="a",
+        apply=lambda job, options: Watched(lambda: log.append("-a"), cls="changes-training"),
+        treats=(),
+        reach="live",
+        cls="bitwise",
+        doc="",
+    )
+    levers = levers_of(remedy)
+    with pytest.raises(Refused, match="its class is changes-training"):
+        levers.apply(job, "a", {}, allowed=["bitwise"])
+    assert (log, levers.applied) == (["-a"], [])
+
+
 def test_what_is_on_for_optimizers_goes_on_for_one_that_comes_later(switches: Switches, job: Job) -> None:
     levers = levers_of(switches.remedy("a", ("optimizer.implementation",)), switches.remedy("b", ("y",)))
     lever = levers.apply(job, "a", {})

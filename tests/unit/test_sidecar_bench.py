@@ -81,9 +81,10 @@ def test_it_is_a_bench_as_the_tuner_defines_it(shop: Workshop) -> None:
 
 def test_a_lever_goes_on_with_its_token_its_first_step_and_its_class(shop: Workshop) -> None:
     shop.answers["apply"] = lambda: {"token": 3, "arm": 1, "seq": 17, "class": "rounding"}
-    applied = shop.bench.apply("optimizer.fused", {"a": 1})
+    applied = shop.bench.apply("optimizer.fused", {"a": 1}, ("bitwise", "rounding"))
     assert (applied.token, applied.seq, applied.cls) == (3, 17, "rounding")
-    assert shop.agent.commands[-1] == ("apply", {"remedy": "optimizer.fused", "options": {"a": 1}})
+    wanted = {"remedy": "optimizer.fused", "options": {"a": 1}, "allowed": ["bitwise", "rounding"]}
+    assert shop.agent.commands[-1] == ("apply", wanted)
     assert [lever.remedy for lever in shop.bench.levers()] == ["optimizer.fused"]
     shop.answers["undo"] = lambda: {"arm": 2, "seq": 30}
     assert shop.bench.undo(3) == 30
@@ -94,9 +95,9 @@ def test_levers_of_the_recipe_and_those_of_the_next_epoch_stand(shop: Workshop) 
     planned = {"token": 1, "remedy": "optimizer.fused", "options": {}, "class": "rounding", "reach": "live"}
     shop.agent.answer("facts", levers=[{**planned, "planned": True}])
     shop.answers["apply"] = lambda: {"token": 2, "arm": 1, "seq": 17, "class": "bitwise"}
-    shop.bench.apply("loader.workers", {})
+    shop.bench.apply("loader.workers", {}, ("bitwise",))
     shop.answers["apply"] = lambda: {"token": 3, "arm": 2, "seq": 18, "class": "bitwise"}
-    shop.bench.apply("gc.freeze", {})
+    shop.bench.apply("gc.freeze", {}, ("bitwise",))
     assert [(lever.remedy, lever.cls) for lever in shop.bench.standing()] == [
         ("optimizer.fused", "rounding"),
         ("loader.workers", "bitwise"),
@@ -106,13 +107,13 @@ def test_levers_of_the_recipe_and_those_of_the_next_epoch_stand(shop: Workshop) 
 
 def test_a_class_that_nobody_knows_counts_as_the_widest(shop: Workshop) -> None:
     shop.answers["apply"] = lambda: {"token": 3, "arm": 1, "seq": 17}
-    assert shop.bench.apply("optimizer.fused", {}).cls == "changes-training"
+    assert shop.bench.apply("optimizer.fused", {}, ("bitwise",)).cls == "changes-training"
 
 
 def test_a_refusal_keeps_its_reason(shop: Workshop) -> None:
     shop.answers["apply"] = lambda: {"ok": False, "why": "refused: no optimizer"}
     with pytest.raises(NotApplied, match="no optimizer"):
-        shop.bench.apply("optimizer.fused", {})
+        shop.bench.apply("optimizer.fused", {}, ("bitwise",))
 
 
 def test_a_lever_that_can_not_be_undone_is_lost(shop: Workshop) -> None:
@@ -135,7 +136,7 @@ def test_a_lever_that_comes_on_too_late_is_taken_back(
     monkeypatch.setattr(bench_module, "SWITCH_S", 0.01)
     shop.bench.cancel()
     with pytest.raises(LeverLost, match="taken back"):
-        shop.bench.apply("optimizer.fused", {})
+        shop.bench.apply("optimizer.fused", {}, ("bitwise",))
     shop.agent.answer("apply", token=9, arm=1, seq=40)
     assert shop.agent.commands[-1] == ("undo", {"token": 9})
 
@@ -202,7 +203,7 @@ def test_once_the_job_is_gone_everything_says_so(shop: Workshop) -> None:
     with pytest.raises(TargetGone, match="process 42 ended"):
         shop.bench.steps(0, 1, SECOND_NS)
     with pytest.raises(TargetGone):
-        shop.bench.apply("gc.freeze", {})
+        shop.bench.apply("gc.freeze", {}, ("bitwise",))
     with pytest.raises(TargetGone):
         shop.bench.next_seq()
 
@@ -216,7 +217,7 @@ def test_a_wait_for_a_lever_ends_with_the_session(shop: Workshop) -> None:
 
     shop.bench = LiveBench(shop.session, call)
     with pytest.raises(TargetGone, match="process 42 ended"):
-        shop.bench.apply("gc.freeze", {})
+        shop.bench.apply("gc.freeze", {}, ("bitwise",))
     ending.join()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from autobrrr.agent import ring
 from autobrrr.errors import AutobrrrError, TargetGone, UsageError
-from autobrrr.records import Trial, TuneProgress, Tuning
+from autobrrr.records import ExactnessClass, Trial, TuneProgress, Tuning
 from autobrrr.remedies.catalog import REGISTRY
 from autobrrr.tuner.bench import Applied, NotApplied
 from autobrrr.tuner.live import GUARD_STEPS, tune
 from autobrrr.tuner.settings import TuneSettings
 from autobrrr.tuner.space import Choice
 from autobrrr.tuner.switchboard import Lever
-from support.tuner import Effect, SimulatedJob
+from support.tuner import CLASSES, Effect, SimulatedJob
 
 SECOND_NS = 1_000_000_000
 NOTHING = Effect(speed=1.0)
@@ -96,8 +96,8 @@ def test_two_that_set_the_same_thing_are_never_on_together() -> None:
     seen: list[set[str]] = []
     apply = job.apply
 
-    def watched(remedy: str, options: dict[str, object]) -> object:
-        done = apply(remedy, options)
+    def watched(remedy: str, options: dict[str, object], allowed: Sequence[ExactnessClass]) -> object:
+        done = apply(remedy, options, allowed)
         seen.append(set(job.names_on))
         return done
 
@@ -150,6 +150,7 @@ def test_a_class_that_is_wider_on_this_job_than_allowed_is_refused_and_taken_off
     found = tuned(job, allowed=("bitwise",), only=("optimizer.foreach",))
     assert trial(found, "optimizer.foreach").outcome == "refused"
     assert "--allow rounding" in trial(found, "optimizer.foreach").why
+    assert job.history == []
     assert job.names_on == []
 
 
@@ -279,10 +280,12 @@ class RefusesLater(SimulatedJob):
 
     refused: str = ""
 
-    def apply(self, remedy: str, options: Mapping[str, object]) -> Applied:
+    def apply(
+        self, remedy: str, options: Mapping[str, object], allowed: Sequence[ExactnessClass] = CLASSES
+    ) -> Applied:
         if remedy == self.refused:
             raise NotApplied("the loader has begun its epoch")
-        return super().apply(remedy, options)
+        return super().apply(remedy, options, allowed)
 
 
 @pytest.mark.parametrize("stage", ["ablation", "final"])

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pytest
 
 from autobrrr.agent import ring
+from autobrrr.records import ExactnessClass
 from autobrrr.tuner.bench import Applied, Steps
 from autobrrr.tuner.guard import Guard
 from autobrrr.tuner.live import tune
 from autobrrr.tuner.settings import TuneSettings
 from autobrrr.tuner.space import Choice
 from autobrrr.tuner.switchboard import Lever, Switchboard
-from support.tuner import Effect, SimulatedJob
+from support.tuner import CLASSES, Effect, SimulatedJob
 
 SECOND_NS = 1_000_000_000
 FUSED = "optimizer.fused"
@@ -58,9 +59,11 @@ class Evaluates(SimulatedJob):
         self._records[self._count - 1]["flags"] |= ring.EVALUATION if self.flagged else 0
         self.pauses, self._after = self.pauses[1:], self._count + APART_STEPS
 
-    def apply(self, remedy: str, options: Mapping[str, object]) -> Applied:
+    def apply(
+        self, remedy: str, options: Mapping[str, object], allowed: Sequence[ExactnessClass] = CLASSES
+    ) -> Applied:
         self.end_pause()
-        return super().apply(remedy, options)
+        return super().apply(remedy, options, allowed)
 
     def undo(self, token: int) -> int:
         self.end_pause()
