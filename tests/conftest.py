@@ -57,3 +57,9 @@ def no_process_left(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[
     for process in stuck:
         process.kill()
     assert not stuck, [process.cmdline() for process in stuck]
+
+
+@pytest.fixture
+def first_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files of tests, which this process has imported, are not a job's own: they say `create_graph`."""
+    monkeypatch.setattr("autobrrr.remedies.compile.says", lambda pattern: None)

@@ -9,6 +9,7 @@ switching on takes long.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import sysconfig
@@ -27,6 +28,7 @@ from .compile_footprint import Footprint, leftovers, module_class, unmark, unmar
 from .compile_rehearsal import Rehearsal, settings_in_force
 from .module_call import Call, Module, Rank, device_types, lead_through, needs_cuda, refuse_odd, trained_roots
 from .optimizers import undo_all
+from .own_code import says
 from .registry import Option, Refused, Undo, Watched, remedy
 from .repeated_blocks import repeated_blocks
 
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 TARGET = ("module.code",)
 STEADY = ("torch.num_threads",)  # dynamo compiles anew for each number
 WARM_UP_STEPS = 4 + ENOUGH
+SECOND_ORDER = re.compile(r"\bcreate_graph\s*=\s*(?!False\b)")
 PRICE_S = 25.0  # measured: 18 s for a small model with nothing of it in torch's cache on disk
 RANDOM = Option(
     name="random",
@@ -153,6 +156,8 @@ def _compile(job: Job, modules: list[Module], options: Mapping[str, object], mod
     budget = options.get("memory_budget", 1.0)
     refuse_odd(torch, modules)
     _refuse_without_tools(torch, device_types(modules))
+    if (file := says(SECOND_ORDER)) is not None:
+        raise Refused(f"{file} differentiates gradients again (create_graph), which compiled code can't")
     if not _TO_PUT_BACK:
         if compiled_graphs():
             raise Refused("the job compiles something already")

@@ -14,7 +14,7 @@ from autobrrr.remedies.catalog import REGISTRY
 from autobrrr.remedies.registry import CLASSES, Refused, Remedy, Watched
 from support.remedies import OPTIMIZERS, Training, picture, training
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("first_order")]
 
 DEVICES = [
     "cpu",

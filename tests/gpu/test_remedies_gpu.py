@@ -15,7 +15,7 @@ from autobrrr.remedies.catalog import REGISTRY
 from autobrrr.remedies.registry import Refused, Undo, Watched
 from support.remedies import Training, picture, training
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600), pytest.mark.usefixtures("first_order")]
 
 COMPILED = ("compile.default", "compile.reduce_overhead", "compile.max_autotune", "compile.graphed")
 

@@ -22,7 +22,7 @@ from autobrrr.remedies.compile_call import FEWEST_CALLS, STORM
 from autobrrr.remedies.registry import Refused, Watched
 from support.remedies import Training, loop_of, picture, training
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300), pytest.mark.usefixtures("first_order")]
 
 DEFAULT, REGIONAL = REGISTRY["compile.default"], REGISTRY["compile.regional"]
 
