@@ -101,6 +101,7 @@ class Loop:
         """Put the always-on hooks on. Each is one atomic store."""
         self._fork_guard = forks.guard(lambda: self._disarm(at_fork))
         self.hot.start = self._looked_at_ns = self._clock()
+        self._scouts.put_on_backward()  # before the tap: from its first call on, hooks may go over this
         optimizer = getattr(getattr(self.torch, "optim", None), "Optimizer", None)
         self._patches += patched(
             optimizer,
@@ -108,7 +109,6 @@ class Loop:
             lambda original: make_tap(self.hot, original, self.slow, self.fail, self._clock),
         )
         self._patches += self._marks.put_on()
-        self._scouts.put_on_backward()
 
     def post(self, work: Callable[[], None]) -> None:
         """Do this at the next boundary, on the training thread, after the measuring task."""
