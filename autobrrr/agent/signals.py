@@ -12,11 +12,16 @@ from types import CodeType
 
 
 def raised_by_handler(error: BaseException) -> bool:
-    """Whether a Python function that handles a signal has raised this.
+    """Whether a function that handles a signal has raised this.
 
-    A handler that is written in C leaves no frame, so what it raises counts as ours.
+    A handler that is written in C leaves no frame: an ordinary exception then counts as ours, one that
+    ends the process (`SystemExit`) as the handler's. Python's own handler of Ctrl-C is none of the job's.
     """
-    codes = {_code(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
+    handlers = (signal.getsignal(number) for number in signal.valid_signals())
+    theirs = [one for one in handlers if callable(one) and one is not signal.default_int_handler]
+    codes = {_code(one) for one in theirs}
+    if None in codes and not isinstance(error, Exception):
+        return True
     trace = error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code in codes:

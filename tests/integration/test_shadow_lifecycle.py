@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import gc
 import itertools
 import os
 import random
-import signal
 import sys
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import numpy
 import pytest
@@ -23,9 +19,6 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.data import DataLoader, TensorDataset
 
 from autobrrr.agent.job import Job
-from autobrrr.agent.shadow import recorder as recording
-from autobrrr.agent.shadow import task
-from autobrrr.agent.shadow.guard import Guard
 from autobrrr.agent.shadow.kinds import Abstain
 from autobrrr.agent.shadow.recorder import Recorder, function_modes
 from autobrrr.agent.shadow.task import ShadowTask
@@ -146,8 +139,6 @@ def test_a_function_mode_of_the_job_that_ends_inside_the_recorded_step_is_not_le
     class Own(TorchFunctionMode):
         pass
 
-    from autobrrr.agent.shadow.kinds import Abstain
-
     own = Own()
     own.__enter__()
     recorder = Recorder(torch)
@@ -162,8 +153,6 @@ def test_a_function_mode_of_the_job_that_begins_inside_the_recorded_step_stays_o
     class Own(TorchFunctionMode):
         pass
 
-    from autobrrr.agent.shadow.kinds import Abstain
-
     recorder = Recorder(torch)
     recorder.start()
     own = Own()
@@ -176,7 +165,6 @@ def test_a_function_mode_of_the_job_that_begins_inside_the_recorded_step_stays_o
 
 def test_a_boundary_inside_a_torch_function_does_not_leave_the_mode_behind() -> None:
     """Where the end of a backward marks the steps, torch puts the mode back after the boundary."""
-    from autobrrr.agent.shadow.kinds import Abstain
 
     model, recorder = nn.Linear(4, 2), Recorder(torch)
     refusals = []
@@ -335,107 +323,6 @@ def test_an_exception_in_a_replay_never_reaches_the_loop_and_everything_is_put_b
     assert "ValueError: only eight" in str(outcome.probed["why"])
 
 
-class EndsAtTwice(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(12, 4)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if x.shape[0] > 8:
-            raise SystemExit("at most 8")
-        return self.linear(x)
-
-
-def test_a_forward_that_would_end_the_job_ends_the_probe_even_with_override() -> None:
-    never = train(trap(EndsAtTwice), 40, probe=False)
-    outcome = train(trap(EndsAtTwice), 40, probe=True, params={"override": True, "rounds": 2})
-    assert outcome.fingerprint == never.fingerprint
-    assert outcome.probed is not None
-    assert "SystemExit: at most 8" in str(outcome.probed["why"])
-
-
-def test_a_signal_that_ends_the_job_ends_it_in_a_replay_too() -> None:
-    class Slow(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(12, 4)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            if x.shape[0] > 8:  # only replays come here
-                os.kill(os.getpid(), signal.SIGTERM)
-            return self.linear(x)
-
-    def ends(*_: object) -> None:
-        sys.exit("terminated")
-
-    before = signal.signal(signal.SIGTERM, ends)
-    try:
-        with pytest.raises(SystemExit, match="terminated"):
-            train(trap(Slow), 40, probe=True, params={"override": True, "rounds": 2})
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-class Preempted(Exception):
-    """What a handler of the job's raises."""
-
-
-class Handles:
-    """A handler that is an object."""
-
-    def handle(self, *_: object) -> None:
-        raise Preempted
-
-    __call__ = handle
-
-
-def by_function(*_: object) -> None:
-    raise Preempted
-
-
-@pytest.mark.parametrize("handler", [by_function, Handles(), functools.partial(by_function, 1)])
-@pytest.mark.parametrize("size", [4, 2, 16], ids=["in the proof", "in the first replay", "in a larger one"])
-def test_what_a_handler_of_the_job_raises_in_a_replay_reaches_the_job(
-    handler: Callable[..., None], size: int
-) -> None:
-    class Signalled(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(12, 4)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            if x.shape[0] == size:  # the batch is 8
-                os.kill(os.getpid(), signal.SIGUSR1)
-            return self.linear(x)
-
-    before = signal.signal(signal.SIGUSR1, handler)
-    try:
-        with pytest.raises(Preempted):
-            train(trap(Signalled), 40, probe=True, params={"override": True, "rounds": 2})
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-
-
-@pytest.mark.parametrize("handler", [by_function, Handles(), functools.partial(by_function, 1), set().add])
-def test_an_error_of_a_replay_is_not_taken_for_one_of_a_handler(handler: Callable[..., None]) -> None:
-    class Raises(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(12, 4)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            if x.shape[0] != 8:
-                raise ValueError("only eight")
-            return self.linear(x)
-
-    before = signal.signal(signal.SIGUSR1, handler)
-    try:
-        outcome = train(trap(Raises), 40, probe=True, params={"override": True, "rounds": 2})
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-    assert outcome.probed is not None
-
-
 def test_with_override_a_printing_forward_is_probed() -> None:
 
     outcome = train(trap(Prints), 48, probe=True, params={"override": True, "rounds": 2})
@@ -461,89 +348,6 @@ def test_no_pause_is_longer_than_allowed_and_2b_is_left_out_where_it_would_be() 
     assert outcome.probed is not None
     assert [point["batch"] for point in outcome.probed["points"]] == [2, 4, 8]  # type: ignore[attr-defined]
     assert "2B left out" in outcome.probed["notes"][0]  # type: ignore[index]
-
-
-def test_nothing_is_called_where_memory_is_short_of_the_copies_that_the_proof_keeps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "proc").mkdir()
-    (tmp_path / "proc/meminfo").write_text("MemAvailable: 3 kB\n")
-    monkeypatch.setattr(task, "_ROOT", tmp_path)
-    guards: list[int] = []
-    monkeypatch.setattr(Guard, "__enter__", lambda _: guards.append(1))
-    outcome = train(mlp, 30, probe=True)
-    assert outcome.probed is not None
-    assert outcome.probed["status"] == "abstained"
-    assert "MiB are free" in str(outcome.probed["why"])
-    assert not guards
-
-
-def evaluating(model: nn.Module, batches: int) -> tuple[int, bool]:
-    """Bytes of the batches that live on after an evaluation in a recorded step; whether it was seen."""
-    alive = weakref.WeakSet()
-    recorder = Recorder(torch, frozenset(map(id, model.parameters())))
-    recorder.start()
-    model(torch.randn(4, 1000)).sum().backward()
-    model.eval()
-    with torch.no_grad():
-        for _ in range(batches):
-            batch = torch.randn(2000, 1000)
-            alive.add(batch)
-            model(batch).argmax(1)
-    del batch
-    held = sum(each.numel() * each.element_size() for each in alive)
-    seen = recorder.evaluated
-    recorder.abandon()
-    return held, seen
-
-
-def test_an_evaluation_in_the_recorded_step_is_let_go_of() -> None:
-    assert evaluating(nn.Linear(1000, 1000), 40) == (0, True)
-    held, seen = evaluating(nn.Linear(1000, 1000), 1)
-    assert held > 0
-    assert not seen, "a small one is walked over by the tape"
-
-
-def test_a_recording_holds_no_more_than_a_share_of_the_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "proc").mkdir()
-    (tmp_path / "proc/meminfo").write_text("MemAvailable: 4096 kB\n")
-    monkeypatch.setattr(recording, "_ROOT", tmp_path)
-    recorder = Recorder(torch)
-    recorder.start()
-    model = nn.Linear(1000, 1000)
-    model(torch.randn(400, 1000)).sum().backward()
-    with pytest.raises(Abstain, match="more than 1 MiB of memory"):
-        recorder.stop()
-
-
-def test_a_step_after_an_evaluation_is_recorded_in_its_place() -> None:
-    evaluations: list[int] = []
-
-    def job() -> Kind:
-        model = nn.Linear(1000, 4)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-
-        def step() -> None:
-            recorded = nn.Module.__call__ is not CALL
-            if recorded and not evaluations:
-                evaluations.append(1)
-                model.eval()
-                with torch.no_grad():
-                    for _ in range(12):
-                        model(torch.randn(2000, 1000))
-                model.train()
-            optimizer.zero_grad()
-            model(torch.randn(8, 1000)).square().mean().backward()
-            optimizer.step()
-
-        return Kind([model, optimizer], step)
-
-    outcome = train(job, 60, probe=True)
-    assert evaluations
-    assert outcome.probed is not None
-    assert outcome.probed["status"] == "ok", outcome.probed["why"]
 
 
 def test_replays_are_spread_over_steps() -> None:

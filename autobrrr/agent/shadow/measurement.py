@@ -11,13 +11,14 @@ from pathlib import Path
 from statistics import median
 from types import ModuleType
 
+from ..signals import raised_by_handler
 from . import memory, schedule
 from .axes import BATCH, Axis
 from .batch_dim import Slicing
 from .guard import Guarded
 from .kinds import Abstain, tensor_bytes
 from .plan import Plan
-from .replay import Census, Player, Timing, comes_from_a_signal
+from .replay import Census, Player, Timing
 from .tape import Tape
 
 _IN_A_ROW = 3
@@ -148,7 +149,7 @@ class Measurement:
         except Abstain:
             raise
         except Exception as error:  # the user's loss code may raise anything on a wrong guess
-            if comes_from_a_signal(error):
+            if raised_by_handler(error):
                 raise
             if "use_reentrant" in str(error) and not self._guarded.accumulates:
                 self._guarded.accumulates = True
@@ -214,7 +215,7 @@ class Measurement:
         try:
             self._play(size, timed=timed, replays=_IN_A_ROW if short else 1)
         except Exception as error:
-            if size <= self.batch or isinstance(error, Abstain) or comes_from_a_signal(error):
+            if size <= self.batch or isinstance(error, Abstain) or raised_by_handler(error):
                 raise
             full = "memory" in f"{type(error).__name__} {error}".lower()
             self._leave_out(size, "out of memory" if full else f"refused ({one_line(error)})")

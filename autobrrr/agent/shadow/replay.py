@@ -8,14 +8,12 @@ twins of the parameters.
 from __future__ import annotations
 
 import resource
-import signal
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import ModuleType
 from typing import TypeVar, cast
 
-from ..signals import raised_by_handler
 from . import flops
 from .autocast import Switch
 from .guard import Guard, Guarded, refuse_changes
@@ -192,23 +190,6 @@ class Player:
         cuda = self._torch.cuda
         if cuda.is_available() and cuda.is_initialized():
             cuda.synchronize()
-
-
-def comes_from_a_signal(error: BaseException) -> bool:
-    """Whether a handler of the job's has raised this, or may have ended the job by it."""
-    if isinstance(error, Exception):
-        return raised_by_handler(error)
-    found = [signal.getsignal(number) for number in signal.valid_signals()]
-    handlers = [one for one in found if callable(one) and one is not signal.default_int_handler]
-    codes = [getattr(one, "__code__", None) for one in handlers]
-    if None in codes:  # an object that is called: its frames can't be told
-        return True
-    trace = error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_code in codes:
-            return True
-        trace = trace.tb_next
-    return False
 
 
 def _set_training(node: Node) -> None:

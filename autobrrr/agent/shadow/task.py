@@ -16,6 +16,7 @@ from typing import cast
 
 from .. import ring
 from ..job import Job
+from ..signals import raised_by_handler
 from ..task import Boundary
 from . import memory, schedule
 from .axes import BATCH, SWEEPS
@@ -26,7 +27,7 @@ from .kinds import Abstain, Tensor, is_tensor, tensor_bytes
 from .measurement import Measurement, one_line
 from .recorder import Recorder, function_modes
 from .refusals import before_recording, before_replay, derived_attributes
-from .replay import Player, comes_from_a_signal
+from .replay import Player
 from .tape import Tape, freeze, objects
 from .verify import Forwards, checks
 
@@ -107,11 +108,11 @@ class ShadowTask:
             after = self._slice(boundary)
         except Abstain as refusal:
             within = refusal.__context__  # what ended a forward that had changed state by then
-            if within is not None and comes_from_a_signal(within):
+            if within is not None and raised_by_handler(within):
                 raise within from None
             after, why = 1, str(refusal)
         except (Exception, SystemExit) as error:  # a probe that fails is given up, training goes on
-            if comes_from_a_signal(error):
+            if raised_by_handler(error):
                 raise
             after, why = 1, f"the replay failed: {one_line(error)}"
         spent = self._clock() - began

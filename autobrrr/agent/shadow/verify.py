@@ -10,13 +10,13 @@ from collections.abc import Callable, Generator
 from types import ModuleType
 from typing import cast
 
+from ..signals import raised_by_handler
 from .autocast import Switch
 from .batch_dim import Slicing, close, compare, describe, is_mean_or_sum, proposals, rows
 from .guard import Guard, Guarded, refuse_changes
 from .kinds import Abstain, Module, Tensor, is_tensor
 from .quiet_random import quiet_random
 from .recorder import Node
-from .replay import comes_from_a_signal
 from .tape import Tape
 from .trees import Ref, leaves, map_tree, refs
 
@@ -218,7 +218,7 @@ class _Proof:
         except Abstain:
             raise
         except Exception as error:  # the user's forward may raise anything on a wrong slicing
-            if comes_from_a_signal(error):
+            if raised_by_handler(error):
                 raise
             return None
 

@@ -1,0 +1,69 @@
+"""What a handler of the job's has raised, told from what our own work raises."""
+
+from __future__ import annotations
+
+import enum
+import signal
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from autobrrr.agent.signals import raised_by_handler
+
+
+class Preempted(Exception):
+    """What a job raises to save a checkpoint."""
+
+
+class Handles:
+    def __call__(self, *_: object) -> None:
+        raise Preempted
+
+
+class Color(enum.Enum):
+    RED = 1
+
+
+def by_function(*_: object) -> None:
+    raise Preempted
+
+
+@pytest.fixture
+def handled() -> Iterator[Callable[[object], None]]:
+    before = signal.getsignal(signal.SIGUSR1)
+    yield lambda handler: void(signal.signal(signal.SIGUSR1, handler))  # type: ignore[arg-type]
+    signal.signal(signal.SIGUSR1, before)
+
+
+def void(_: object) -> None: ...
+
+
+def raised(work: Callable[[], object]) -> BaseException:
+    try:
+        work()
+    except BaseException as error:  # noqa: BLE001
+        return error
+    raise AssertionError("it raised nothing")
+
+
+@pytest.mark.parametrize("handler", [by_function, Handles()])
+def test_what_a_python_handler_raises_is_the_jobs(handler: object, handled: Callable[[object], None]) -> None:
+    handled(handler)
+    assert raised_by_handler(raised(lambda: signal.raise_signal(signal.SIGUSR1)))
+    assert not raised_by_handler(raised(lambda: 1 / 0))
+
+
+@pytest.mark.parametrize("default", [signal.SIG_DFL, signal.SIG_IGN])
+def test_an_unknown_member_of_an_enum_comes_from_no_handler(
+    default: object, handled: Callable[[object], None]
+) -> None:
+    handled(default)  # itself a member of one
+    assert not raised_by_handler(raised(lambda: Color("blue")))
+
+
+def test_behind_a_handler_without_frames_only_an_end_of_the_process_is_the_jobs(
+    handled: Callable[[object], None],
+) -> None:
+    handled(set().add)
+    assert raised_by_handler(SystemExit(0))
+    assert not raised_by_handler(ValueError("ours"))
