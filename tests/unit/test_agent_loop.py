@@ -14,22 +14,8 @@ from autobrrr.agent.agent import Agent
 from autobrrr.agent.levers import Levers
 from autobrrr.agent.link import Link
 from autobrrr.agent.loop import Loop
-from autobrrr.agent.pages import Pages
 from autobrrr.agent.task import Boundary
 from autobrrr.remedies.registry import Remedy
-
-
-@pytest.fixture
-def loop() -> Iterator[Loop]:
-    pages = Pages()
-    pages.close_fd()
-    made = Loop(torch, pages, Levers({}), lambda event: None)
-    made.put_on(lambda: None)
-    yield made
-    if not made.gone:
-        made.close_door()
-        made.take_down_from_outside(keep=False)
-    pages.release()
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ from autobrrr.agent.compiled import CompiledCheck
 from autobrrr.agent.job import Job
 from autobrrr.agent.levers import Levers
 from autobrrr.agent.loop import Loop
-from autobrrr.agent.pages import Pages
 from autobrrr.agent.plan import SEARCH_CALLS, Plan
 from autobrrr.agent.roots import Roots, RootSearch
 from autobrrr.agent.scouts import Scouts
@@ -122,18 +121,6 @@ def test_code_whose_first_graph_is_still_being_traced_is_compiled_code(
     assert seen == [True]
     check.forget_ours()
     assert not check.compiled([])
-
-
-@pytest.fixture
-def loop() -> Iterator[Loop]:
-    pages = Pages()
-    pages.close_fd()
-    made = Loop(torch, pages, Levers({}), lambda event: None)
-    made.put_on(lambda: None)
-    yield made
-    made.close_door()
-    made.take_down_from_outside(keep=False)
-    pages.release()
 
 
 @pytest.fixture

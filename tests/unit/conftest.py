@@ -1,0 +1,26 @@
+"""What several unit tests of the agent use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from autobrrr.agent.levers import Levers
+from autobrrr.agent.loop import Loop
+from autobrrr.agent.pages import Pages
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    """A loop that is on, without levers or an agent; taken off afterwards."""
+    pages = Pages()
+    pages.close_fd()
+    made = Loop(torch, pages, Levers({}), lambda event: None)
+    made.put_on(lambda: None)
+    yield made
+    if not made.gone:
+        made.close_door()
+        made.take_down_from_outside(keep=False)
+    pages.release()
