@@ -116,7 +116,6 @@ class Levers:
             shared = set(other.remedy.targets) & set(remedy.targets)
             if not planned:  # what a recipe sets from the start stays as it is
                 shared |= remedy.disturbs(other.remedy)
-                shared |= set() if other.planned else other.remedy.disturbs(remedy)
             if other.remedy.name == name or shared:
                 raise Refused(f"{other.remedy.name} (token {other.token}) holds {', '.join(shared) or name}")
         _check_class(remedy.class_on(job), allowed)

@@ -11,6 +11,7 @@ import ctypes
 import functools
 import os
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import TYPE_CHECKING, Protocol
 
 from .registry import Option, Refused, Undo, remedy
@@ -25,11 +26,9 @@ KEPT_BYTES = (1 << 31) - 1
 SETTINGS = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_MAX_", "MALLOC_TOP_PAD_")
 TUNABLES, TUNABLE = "GLIBC_TUNABLES", "glibc.malloc."
 OTHERS = ("jemalloc", "tcmalloc", "mimalloc")
-# What was freed into the heap is handed out again after the undo, and nothing takes it away from there.
-# With tensors of 36 MiB a step has 184,340 page faults before, none as of about the fourth step with it, and
-# 10,000 to 130,000 for dozens of steps after the undo. The first of those don't count; the gain is a lower
-# bound all the same.
-LINGERS_STEPS = 8
+# With tensors of 36 MiB a step has 184,340 page faults before and after the undo, none with it, but for the
+# first three steps or so each time.
+SETTLES_STEPS = 3
 _on = False
 
 
@@ -37,12 +36,21 @@ class Libc(Protocol):
     """What is used of the C library."""
 
     threshold_before: int | None  # as measured before the first switching on, after which it is fixed
+    plugs: list[int]  # blocks that fill the heap while it is off
 
     def mallopt(self, parameter: int, value: int, /) -> int: ...
     def malloc(self, size: int, /) -> int | None: ...
     def free(self, block: int, /) -> None: ...
     def malloc_trim(self, pad: int, /) -> int: ...
     def size_word(self, block: int, /) -> int: ...
+    def heap_bytes(self) -> int:
+        """Bytes of all heaps, free ones included, without mappings; it may wrap around."""
+        ...
+
+
+def _release(torch: ModuleType) -> None:
+    """Give the heap back what was kept from it."""
+    _unplug(_process())
 
 
 @remedy(
@@ -52,7 +60,8 @@ class Libc(Protocol):
     cls="bitwise",
     doc="Let glibc keep large freed blocks for the next tensor instead of returning them to the system.",
     targets=("malloc",),
-    lingers_steps=LINGERS_STEPS,
+    settles_steps=SETTLES_STEPS,
+    release=_release,
     options=(
         Option(
             name="mmap_threshold",
@@ -119,6 +128,7 @@ def keep_blocks(libc: Libc, mmap_threshold: int, trim_threshold: int) -> Undo:
     taken = libc.mallopt(M_MMAP_THRESHOLD, mmap_threshold) or libc.mallopt(M_MMAP_THRESHOLD, MOST_BYTES)
     for block in probes:
         libc.free(block)
+    _unplug(libc)
     if not taken or not libc.mallopt(M_TRIM_THRESHOLD, trim_threshold):
         raise Refused("this glibc takes no other thresholds")
     _on = True
@@ -127,11 +137,41 @@ def keep_blocks(libc: Libc, mmap_threshold: int, trim_threshold: int) -> Undo:
         global _on
         if _on:
             _on = False
+            _plug(libc, before)
             libc.mallopt(M_MMAP_THRESHOLD, before)
             libc.mallopt(M_TRIM_THRESHOLD, DEFAULT_BYTES if before <= DEFAULT_BYTES else 2 * before)
             libc.malloc_trim(0)
 
     return undo
+
+
+def _plug(libc: Libc, smallest: int) -> None:
+    """Fill the holes of the heap with blocks of this size and more, while they still come from there.
+
+    What was freed into the heap would be handed out again after the undo, for dozens of steps: training would
+    not be as it was. The pages of the holes go back to the system first, and nothing is written to the
+    blocks but a header each, so they take address space only.
+    """
+    libc.malloc_trim(0)
+    heap = libc.heap_bytes()
+    size = max(smallest, 1 << max(0, heap.bit_length() - 1))
+    while True:
+        block = libc.malloc(size)
+        if block and libc.heap_bytes() == heap and not _is_mapping(libc, block):
+            libc.plugs.append(block)
+            continue
+        if block:  # no hole was as large
+            libc.free(block)
+            libc.malloc_trim(0)
+            heap = libc.heap_bytes()
+        if size == smallest:
+            return
+        size = max(smallest, size // 2)
+
+
+def _unplug(libc: Libc) -> None:
+    while libc.plugs:
+        libc.free(libc.plugs.pop())
 
 
 def mmap_threshold_now(libc: Libc, probes: list[int]) -> int | None:
@@ -143,24 +183,28 @@ def mmap_threshold_now(libc: Libc, probes: list[int]) -> int | None:
     fixed, for freeing a mapping raises it.
     """
     low, high = DEFAULT_BYTES, MOST_BYTES
-    if _is_mapping(libc, low, probes):
+    if _would_be_mapping(libc, low, probes):
         return low
-    if not _is_mapping(libc, high + 4096, probes):
+    if not _would_be_mapping(libc, high + 4096, probes):
         return None
     while high - low > 4096:
         middle = (low + high) // 2
-        if _is_mapping(libc, middle, probes):
+        if _would_be_mapping(libc, middle, probes):
             high = middle
         else:
             low = middle
     return high
 
 
-def _is_mapping(libc: Libc, size: int, probes: list[int]) -> bool:
+def _would_be_mapping(libc: Libc, size: int, probes: list[int]) -> bool:
     block = libc.malloc(size)
     if not block:
         return True
     probes.append(block)
+    return _is_mapping(libc, block)
+
+
+def _is_mapping(libc: Libc, block: int) -> bool:
     # The size word before the block carries the flag IS_MMAPPED (glibc, malloc.c: struct malloc_chunk).
     return bool(libc.size_word(block) & 2)
 
@@ -181,6 +225,26 @@ def glibc() -> Libc:
     return _process()
 
 
+_FIELDS = (
+    *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+    *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
+)
+
+
+class _Info(ctypes.Structure):
+    """struct mallinfo; `arena`: bytes of all heaps."""
+
+    _fields_ = [(name, ctypes.c_int) for name in _FIELDS]
+    arena: int
+
+
+class _Info2(ctypes.Structure):
+    """struct mallinfo2."""
+
+    _fields_ = [(name, ctypes.c_size_t) for name in _FIELDS]
+    arena: int
+
+
 class _Glibc:
     threshold_before: int | None = None
 
@@ -193,6 +257,13 @@ class _Glibc:
         release.argtypes, release.restype = (ctypes.c_void_p,), None
         self.malloc: Callable[[int], int | None] = allocate
         self.free: Callable[[int], None] = release
+        self.plugs: list[int] = []
+        wide = hasattr(library, "mallinfo2")  # since glibc 2.33; before it the fields were of 32 bits
+        self._info: Callable[[], _Info] = library.mallinfo2 if wide else library.mallinfo
+        self._info.restype = _Info2 if wide else _Info
+
+    def heap_bytes(self) -> int:
+        return abs(int(self._info().arena))
 
     def size_word(self, block: int) -> int:
         return ctypes.c_size_t.from_address(block - ctypes.sizeof(ctypes.c_size_t)).value

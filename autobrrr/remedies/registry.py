@@ -104,9 +104,7 @@ class Remedy:
     only_named: bool = False  # buys something else than speed: only where it is asked for by name
     warm_up_steps: int = 0  # steps that a first switching on may take long; they are its price
     price_s: float = 0.0  # what those steps usually take
-    lingers_steps: int = (
-        0  # steps after an undo that still profit by most of it: no measure of the job without
-    )
+    settles_steps: int = 0  # steps after each switching on that do not show its effect yet
     release: Release | None = None  # at the end of a session: lets go of what the next apply would need
 
     def disturbs(self, other: Remedy) -> set[str]:
@@ -157,7 +155,7 @@ def remedy(
     unproven: bool = False,
     only_named: bool = False,
     warm_up_steps: int = 0,
-    lingers_steps: int = 0,
+    settles_steps: int = 0,
     price_s: float = 0.0,
     release: Release | None = None,
 ) -> Callable[[Apply], Apply]:
@@ -190,7 +188,7 @@ def remedy(
             unproven=unproven,
             only_named=only_named,
             warm_up_steps=warm_up_steps,
-            lingers_steps=lingers_steps,
+            settles_steps=settles_steps,
             price_s=price_s,
             release=release,
         )

@@ -6,6 +6,7 @@ to the agent, and the tuner's thread waits for the answer.
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +35,7 @@ STALL_PATIENCE = 8.0  # times the usual price of switching on
 LOOP_S = 10.0  # the event loop answers at once, unless the machine is starved
 LOOK_S = 0.1  # between looks whether the session is still there
 SOONEST_NS = 4_000_000  # between looks at the ring while a block runs
-LATEST_NS = 50_000_000
+LATEST_NS = 500_000_000
 SECOND_NS = 1_000_000_000
 
 
@@ -45,14 +46,17 @@ class StepTape:
         self._changed = threading.Condition()
         self._parts: list[Records] = []
         self._count = 0
+        self._awaited_seq = 0  # who waits for less than this step is not woken
 
     def add(self, records: Records) -> None:
+        """Take in what the ring gave; at least one step."""
         with self._changed:
             self._parts.append(records)
             self._count += len(records)
             while self._count - len(self._parts[0]) >= KEPT_STEPS:
                 self._count -= len(self._parts.pop(0))
-            self._changed.notify_all()
+            if int(records["seq"][-1]) >= self._awaited_seq:
+                self._changed.notify_all()
 
     def wake(self) -> None:
         """Let those who wait look again."""
@@ -63,6 +67,7 @@ class StepTape:
         """Steps from `first_seq` on; waits until there are `count`, for the timeout at most."""
         deadline_ns = time.monotonic_ns() + timeout_ns
         with self._changed:
+            self._awaited_seq = first_seq + count - 1
             while True:
                 found = self._from(first_seq)
                 left_ns = deadline_ns - time.monotonic_ns()
@@ -73,11 +78,12 @@ class StepTape:
     def typical_ns(self) -> float:
         """Median of the steps that came last; no end in sight where there are none."""
         with self._changed:
-            newest = next((part for part in reversed(self._parts) if len(part)), None)
+            newest = self._parts[-1] if self._parts else None
         return float("inf") if newest is None else float(np.median(newest["end_ns"] - newest["start_ns"]))
 
     def _from(self, first_seq: int) -> Records:
-        parts = [part for part in self._parts if len(part) and int(part["seq"][-1]) >= first_seq]
+        recent = itertools.takewhile(lambda part: int(part["seq"][-1]) >= first_seq, reversed(self._parts))
+        parts = list(recent)[::-1]
         if not parts:
             return NO_RECORDS
         joined = np.concatenate(parts)
@@ -150,7 +156,7 @@ class LiveBench:
 
     def next_seq(self) -> int:
         def look() -> int:
-            self._session.tick()
+            self._session.read_steps()
             return self._session.ring.steps if self._session.ring is not None else 0
 
         return self._ask(look)
@@ -167,7 +173,7 @@ class LiveBench:
             missing = count - len(found)
             if missing <= 0 or self._is_over() or time.monotonic_ns() >= deadline_ns:
                 return found
-            self._call(self._session.tick)
+            self._call(self._session.read_steps)
 
     def now_ns(self) -> int:
         """Stands still while the user holds the tuner: the budget is for work."""

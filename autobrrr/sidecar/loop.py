@@ -23,7 +23,7 @@ from autobrrr.sidecar.states import State
 
 BUSY_S = 0.1
 IDLE_S = 0.2
-TUNING_S = 0.05
+TUNING_S = 0.1
 GOODBYE_S = 1.0  # for clients to read what is left
 ALIVE_S = 1.0
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)

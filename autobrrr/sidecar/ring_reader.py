@@ -81,6 +81,9 @@ class RingReader:
         if seq > self._next:
             self._catch_up()
         batch = self._copy_run()
+        if not self._overtaken():
+            self._next += len(batch)
+            return batch
         # Whatever the agent may have been overwriting while we copied is no further than one ring length
         # behind the newest number seen now.
         oldest_whole = max(self._newest() - self._capacity + 2, 0)
@@ -96,6 +99,11 @@ class RingReader:
             self._map.close()
         except BufferError:  # somebody still holds a view; the mapping goes with it
             pass
+
+    def _overtaken(self) -> bool:
+        """Whether the slot before the next one was written anew: then the agent may be at the next one."""
+        before = int(self._records["seq"][(self._next - 1) % self._capacity])
+        return before != self._next - 1 if self._next else before == self._capacity - 1
 
     def _written(self, slot: int) -> bool:
         return int(self._records["end_ns"][slot]) != 0

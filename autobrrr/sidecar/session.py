@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
+import numpy as np
 
 from autobrrr.device.protocol import Device
 from autobrrr.diagnosis.judge import Judgement, judge
@@ -22,7 +23,7 @@ from autobrrr.sidecar.findings import Findings
 from autobrrr.sidecar.levers import Levers, OnSwitched, Switched
 from autobrrr.sidecar.options import Probing, SessionOptions, Sweep
 from autobrrr.sidecar.ports import Journal, Ring
-from autobrrr.sidecar.ring_reader import NO_RECORDS, Records
+from autobrrr.sidecar.ring_reader import Records
 from autobrrr.sidecar.snapshots import snapshot
 from autobrrr.sidecar.states import Ending, State
 from autobrrr.sidecar.turn import Alone, Turn, Waiting
@@ -72,6 +73,7 @@ class Session:
         self.listen: Callable[[Records], None] = lambda records: None
         self.read_window: Read | None = None
         self.turn: Turn = Alone()
+        self._read: list[Records] = []  # since the last tick
         self._state: State | None = State.ATTACHING  # None: where the course stands
         self._course: Course | None = None
         self._agent: Agent | None = None
@@ -351,15 +353,24 @@ class Session:
 
         return done
 
-    def _look(self, now_ns: int) -> None:
-        records = self.ring.read_new() if self.ring is not None else NO_RECORDS
+    def read_steps(self) -> None:
+        """Hand new steps to who listens, at little cost; all else takes them in at the next tick."""
+        if self.ring is None or self._state is State.ENDED:
+            return
+        records = self.ring.read_new()
         if len(records):
+            self._read.append(records)
+            self.listen(records)
+
+    def _look(self, now_ns: int) -> None:
+        self.read_steps()
+        if self._read:
+            records, self._read = np.concatenate(self._read), []
             if self._disturbed(now_ns):
                 self.findings.window.pass_over(records)
             else:
                 self.findings.window.add(records)
             self.findings.history.add(records)
-            self.listen(records)
         if now_ns - self._host_ns >= HOST_EVERY_NS:
             self._host_ns = now_ns
             sample = self._device.sample()

@@ -108,7 +108,7 @@ class _Run:
         self.price_ns = 0
         self.next_seq = 0
         on_in_turn = set(asked.with_it) ^ set(asked.without)
-        self.lingers = max((REGISTRY[choice.remedy].lingers_steps for choice in on_in_turn), default=0)
+        self.settles = max((REGISTRY[choice.remedy].settles_steps for choice in on_in_turn), default=0)
         self.last_side: Side | None = None
         self.silences = 0
         self.pause_of_job_ns = 0  # the longest that it has made by itself
@@ -262,8 +262,8 @@ class _Run:
 
     def settle(self, side: Side) -> int:
         """Steps after a switch that do not count. As many on both sides, unless steps are long and few."""
-        lingers = self.lingers if side == "A" or self.plan.steps >= FEWEST_STEPS else 0
-        return max(self.plan.settle, lingers)
+        settles = self.settles if side == "B" or self.plan.steps >= FEWEST_STEPS else 0
+        return max(self.plan.settle, settles)
 
     def pair_ns(self) -> float:
         return (2 * self.plan.steps + self.settle("A") + self.settle("B")) * self.step_ns

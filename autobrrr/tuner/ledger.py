@@ -8,7 +8,6 @@ from typing import Literal
 import msgspec
 
 from autobrrr.records import ExactnessClass, Reverted, Trial
-from autobrrr.remedies.catalog import REGISTRY
 from autobrrr.tuner.compare import Comparison
 from autobrrr.tuner.space import Candidate, Choice
 from autobrrr.tuner.switchboard import Lever
@@ -89,13 +88,6 @@ class Ledger:
         """The gain that the search found; 1.0 where none is known."""
         trial = self._trials.get(choice)
         return trial.achieved if trial is not None and trial.achieved is not None else 1.0
-
-
-def lower_bound(choice: Choice) -> str | None:
-    """A caveat, where blocks without the choice profit from it too."""
-    if not REGISTRY[choice.remedy].lingers_steps:
-        return None
-    return f"{choice.remedy} is worth at least what is shown: blocks without it go on profiting for long"
 
 
 def _with_options(trial: Trial) -> str:

@@ -21,7 +21,7 @@ from autobrrr.tuner.budget import Budget
 from autobrrr.tuner.compare import Comparing, Comparison, compare
 from autobrrr.tuner.guard import Guard
 from autobrrr.tuner.interval import Interval
-from autobrrr.tuner.ledger import Ledger, Outcome, lower_bound
+from autobrrr.tuner.ledger import Ledger, Outcome
 from autobrrr.tuner.second_look import Undone, worth_again
 from autobrrr.tuner.settings import ABLATION_SHARE, CLOSING_SHARE, SEARCH_SHARE, TuneSettings
 from autobrrr.tuner.space import Candidate, Choice, candidates, is_rare, misfit, widest
@@ -176,7 +176,7 @@ class _LiveTuning:
 
     def stands_against(self, choice: Choice) -> str | None:
         """Why a choice can't come on beside what stays on; None where it can."""
-        others = [lever.choice.label for lever in self.standing if lever.choice.conflicts(choice)]
+        others = [lever.choice.label for lever in self.standing if choice.conflicts(lever.choice)]
         return f"{others[0]} sets the same thing and stays on" if others else None
 
     def search_left_ns(self) -> int:
@@ -188,7 +188,7 @@ class _LiveTuning:
         if price_ns:
             text = f"switching {choice.label} on: training stands still for about {price_ns / 1e9:.0f} s"
             self.say("trial", text, choice)
-        replaced = [other for other in self.kept if other.conflicts(choice)]
+        replaced = [other for other in self.kept if choice.conflicts(other)]
         asked = self.against(asked, replaced)
         arm = (*(other for other in self.kept if other not in replaced), choice)
         try:
@@ -230,13 +230,15 @@ class _LiveTuning:
     def ablate(self) -> None:
         """Take away one after the other: what no longer pays beside the rest goes.
 
-        The latest was tried beside all others already.
+        The latest was tried beside all others already; and what one of them needs steady can't come and go.
         """
         deadline_ns = self.budget.deadline(ABLATION_SHARE)
         for choice in self.kept[:-1]:
             if choice not in self.kept or self.bench.cancelled():
                 continue
             without = tuple(other for other in self.kept if other != choice)
+            if any(choice.conflicts(other) for other in without):
+                continue
             try:
                 found = self.compare(
                     "ablation",
@@ -438,7 +440,7 @@ class _LiveTuning:
             reverted=self.ledger.reverted(),
             trials=self.ledger.trials,
             recipe=None,
-            note="; ".join(filter(None, [self.note, *map(lower_bound, self.kept)])) or None,
+            note=self.note,
             guard_undid=self.guard_undid,
             job=self.bench.facts,
         )

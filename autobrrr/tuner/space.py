@@ -41,9 +41,9 @@ class Choice:
         return dict(self.options)
 
     def conflicts(self, other: Choice) -> bool:
-        """Two choices can't both be on where one sets what the other sets, or needs to stay as it is."""
+        """This one can't come on while the other is on, for it sets what that one sets or needs steady."""
         mine, its = REGISTRY[self.remedy], REGISTRY[other.remedy]
-        return self.remedy == other.remedy or bool(mine.disturbs(its) or its.disturbs(mine))
+        return self.remedy == other.remedy or bool(mine.disturbs(its))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,7 @@ class Effect:
     beside: Mapping[str, float] = field(default_factory=dict)  # another factor where that remedy is on too
     lost_after_steps: int | None = None
     pause_ns: int = 0
-    lingers_steps: int = 0  # after an undo
+    settles_steps: int = 0  # after each switching on, until it helps
     warm_up_ns: int = 0  # what the first step takes longer, when it goes on for the first time
 
 
@@ -85,7 +85,6 @@ class SimulatedJob:
         self._warm: set[str] = set()
         self._tokens = 0
         self.on: dict[int, tuple[str, dict[str, object], int]] = {}
-        self.lingering: dict[str, tuple[dict[str, object], int]] = {}  # options, and the step it ends with
         self.history: list[tuple[str, str]] = []
         self._lost: dict[int, str] = {}
         self.rested_with: list[list[str]] = []
@@ -106,7 +105,7 @@ class SimulatedJob:
         self, remedy: str, options: Mapping[str, object], allowed: Sequence[ExactnessClass] = CLASSES
     ) -> Applied:
         self._pass(self.switch_ns)
-        effect = self.effects.get(self._key(remedy, options), self.effects.get(remedy, Effect()))
+        effect = self._effect(remedy, options)
         if effect.refuses is not None:
             raise NotApplied(effect.refuses)
         if effect.cls not in allowed:
@@ -128,9 +127,8 @@ class SimulatedJob:
             raise LeverLost(f"no lever {token}")
         self._pass(self.switch_ns)
         if token in self.on:
-            name, options, _ = self.on.pop(token)
+            name = self.on.pop(token)[0]
             self.history.append(("undo", name))
-            self.lingering[name] = (options, self._count + self.effects.get(name, Effect()).lingers_steps)
         self._arm, self._changed = self._arm + 1, True
         return self._count
 
@@ -165,8 +163,8 @@ class SimulatedJob:
     def _run(self, count: int) -> None:
         if self.gone_after_steps is not None and self._count >= self.gone_after_steps:
             raise TargetGone("pid 4711 has ended")
-        ends = [end for _, end in self.lingering.values() if end > self._count]
-        first, count = self._count, max(1, min([count, CHUNK, *(end - self._count for end in ends)]))
+        settling = [self._settled_at(*lever) - self._count for lever in self.on.values()]
+        first, count = self._count, min([count, CHUNK, *(left for left in settling if left > 0)])
         while len(self._records) < first + count:
             self._records = np.concatenate([self._records, np.zeros_like(self._records)])
         numbers = np.arange(first, first + count)
@@ -206,16 +204,20 @@ class SimulatedJob:
     def _speed(self) -> float:
         speed = 1.0
         names = self.names_on
-        linger = [
-            (name, options)
-            for name, (options, end) in self.lingering.items()
-            if end > self._count and name not in names
-        ]
-        for name, options in [*((name, options) for name, options, _ in self.on.values()), *linger]:
-            effect = self.effects.get(self._key(name, options), self.effects.get(name, Effect()))
+        for name, options, since in self.on.values():
+            if self._settled_at(name, options, since) > self._count:
+                continue
+            effect = self._effect(name, options)
             beside = [factor for other, factor in effect.beside.items() if other in names]
             speed *= beside[0] if beside else effect.speed
         return speed
+
+    def _settled_at(self, name: str, options: Mapping[str, object], since: int) -> int:
+        """The first step in which it helps."""
+        return since + self._effect(name, options).settles_steps
+
+    def _effect(self, name: str, options: Mapping[str, object]) -> Effect:
+        return self.effects.get(self._key(name, options), self.effects.get(name, Effect()))
 
     def _lose(self) -> None:
         for token, (name, _, since) in list(self.on.items()):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import platform
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -17,6 +20,40 @@ from autobrrr.remedies.process_value import switch
 from autobrrr.remedies.registry import Refused
 
 MIB = 1 << 20
+ROOT = Path(__file__).resolve().parents[2]
+# Steps that fill six temporaries of 36 MiB and keep a small block above them: page faults before, with it
+# and right after the undo, and how much more is resident then than before.
+FAULTS = """
+import ctypes, resource, sys
+sys.path.insert(0, {root!r})
+from autobrrr.remedies import host_malloc
+
+libc, fill = host_malloc.glibc(), ctypes.CDLL(None).memset
+fill.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t)
+SIZE = 36 << 20
+
+def step():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    blocks = [libc.malloc(SIZE) for _ in range(6)]
+    for block in blocks:
+        fill(block, 1, SIZE)
+    libc.malloc(1 << 16)
+    for block in blocks[::2] + blocks[1::2]:
+        libc.free(block)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+def resident_mib():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096 >> 20
+
+before, had = step(), resident_mib()
+for _ in range(2):
+    undo = host_malloc.keep_blocks(libc, 1 << 30, host_malloc.KEPT_BYTES)
+    settled = [step() for _ in range(6)][-1]
+    undo()
+    after = min(step() for _ in range(4))
+print(before, settled, after, resident_mib() - had)
+"""
 
 
 class FakeLibc:
@@ -27,9 +64,13 @@ class FakeLibc:
         self.trim = 0
         self.fixed = False
         self.sizes: dict[int, int] = {}
+        self.inside: set[int] = set()  # blocks in what was a hole
         self.freed: list[int] = []
         self.threshold_before: int | None = None
         self.full_heap = False  # free blocks in it serve every request
+        self.plugs: list[int] = []
+        self.holes: list[int] = []  # free bytes inside the heap, once something was kept there
+        self.heap = 1 * MIB
 
     def mallopt(self, parameter: int, value: int, /) -> int:
         if value > self.takes:
@@ -41,20 +82,34 @@ class FakeLibc:
         return 1
 
     def malloc(self, size: int, /) -> int | None:
-        self.sizes[len(self.sizes) + 1] = size
-        return len(self.sizes)
+        block = len(self.sizes) + 1
+        self.sizes[block] = size
+        fits = [hole for hole in self.holes if hole >= size]
+        if fits:
+            self.holes.remove(min(fits))
+            self.holes.append(min(fits) - size)
+            self.inside.add(block)
+        elif size < self.threshold:
+            self.heap += size
+        return block
 
     def free(self, block: int, /) -> None:
         size = self.sizes[block]
         self.freed.append(block)
+        if block in self.inside:
+            self.holes.append(size)
         if not self.fixed and size >= self.threshold:
             self.threshold = size
 
     def malloc_trim(self, pad: int, /) -> int:
         return 1
 
+    def heap_bytes(self) -> int:
+        return self.heap
+
     def size_word(self, block: int, /) -> int:
-        return 2 if not self.full_heap and self.sizes[block] >= self.threshold else 0
+        in_heap = self.full_heap or block in self.inside
+        return 2 if not in_heap and self.sizes[block] >= self.threshold else 0
 
 
 @pytest.mark.parametrize("threshold", [128 << 10, 300_000, 5 * MIB, 32 * MIB])
@@ -88,6 +143,32 @@ def test_a_second_time_puts_the_first_threshold_back_though_the_heap_is_full_of_
     libc.full_heap = True
     host_malloc.keep_blocks(libc, 1 << 30, 1 << 31)()
     assert libc.threshold == first
+
+
+def test_while_it_is_off_the_heap_has_no_hole_for_a_block_that_was_a_mapping_before() -> None:
+    libc = FakeLibc(5 * MIB)
+    undo = host_malloc.keep_blocks(libc, 1 << 30, 1 << 31)
+    libc.heap += 300 * MIB
+    libc.holes = [36 * MIB, 100 * MIB, 11 * MIB, 3 * MIB]
+    undo()
+    assert max(libc.holes) < libc.threshold
+    assert sum(libc.sizes[plug] for plug in libc.plugs) > 130 * MIB
+    undo = host_malloc.keep_blocks(libc, 1 << 30, 1 << 31)
+    assert not libc.plugs
+    assert sum(libc.holes) == 150 * MIB
+    undo()
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
+def test_after_the_undo_large_blocks_come_from_new_pages_again_at_once() -> None:
+    run = [sys.executable, "-c", FAULTS.format(root=str(ROOT))]
+    done = subprocess.run(run, capture_output=True, text=True, check=True)
+    before, settled, after, resident_mib = map(int, done.stdout.split())
+    pages = 6 * 36 * MIB // 4096
+    assert before >= pages
+    assert settled < pages // 100
+    assert after >= pages
+    assert resident_mib < 36
 
 
 @pytest.mark.parametrize(

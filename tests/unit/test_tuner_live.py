@@ -107,6 +107,18 @@ def test_two_that_set_the_same_thing_are_never_on_together() -> None:
     assert not any({"optimizer.fused", "optimizer.foreach"} <= on for on in seen)
 
 
+def test_code_is_compiled_for_the_threads_that_are_kept_and_they_never_change_under_it() -> None:
+    job = SimulatedJob(
+        effects={"threads.intra_op(threads=1)": Effect(speed=1.3), "compile.default": Effect(speed=1.3)}
+    )
+    found = tuned(job, only=("threads.intra_op", "compile.default"), budget_s=300)
+    assert found.kept == ["threads.intra_op", "compile.default"]
+    compiled = False
+    for what, remedy in job.history:
+        assert remedy == "compile.default" or not compiled
+        compiled = (what == "apply") if remedy == "compile.default" else compiled
+
+
 def test_what_no_longer_pays_beside_the_rest_is_taken_away_at_the_end() -> None:
     job = SimulatedJob(
         effects={
