@@ -191,6 +191,9 @@ class Agent:
             self._tell_cost()
 
     def _do_watch(self, command: Mapping[str, object]) -> Reply:
+        if command.get("as_usual"):
+            self._loop.post(lambda: self._loop.bursts.as_usual(self._loop.hot.seq + 1))
+            return {}
         every = _whole(command, "bursts_every", 64)
         steps = _whole(command, "burst_steps", 4)
         budget = _whole(command, "cost_ppm", round(BUDGET * 1e6)) / 1e6

@@ -10,6 +10,9 @@ BUDGET = 0.0015  # of the step's time, on average, unless more is asked for
 DEFAULT_EVERY = 64
 DEFAULT_STEPS = 4
 CLOSEST = 2  # at least every second step stays plain: the difference shows what sampling costs
+EVERY_STEP = {"bursts_every": 1, "burst_steps": 1, "cost_ppm": 10_000}
+"""Fields of a command: what each step holds matters; at up to 1 % of the time."""
+
 COST_NS = 12_000  # before it is measured
 BOUNDARY_NS = 50_000  # before it is measured
 
@@ -33,6 +36,12 @@ class Bursts:
             return
         self.every, self.steps, self.budget = wanted
         self.asked = True
+        self._from = seq
+
+    def as_usual(self, seq: int) -> None:
+        """The cadence that nobody has asked for, from here on."""
+        self.every, self.steps, self.budget = DEFAULT_EVERY, DEFAULT_STEPS, BUDGET
+        self.asked = False
         self._from = seq
 
     def begin_at(self, seq: int) -> None:

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from autobrrr.relaunch.running import Running
-from autobrrr.relaunch.steps import Block
 from autobrrr.relaunch.yardstick import Yardstick, by_long_steps, by_steps
 from autobrrr.tuner.blocks import pair_orders
 from autobrrr.tuner.interval import Interval, mean_interval
+from autobrrr.tuner.lengths import Block
 
 BLOCK_NS = 120_000_000
 FEWEST_STEPS, MOST_STEPS = 4, 400

@@ -6,39 +6,26 @@ have settled.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
-from numpy.typing import NDArray
 
 from autobrrr.agent import ring
 from autobrrr.sidecar.ring_reader import NO_RECORDS, Records, representative
+from autobrrr.tuner.lengths import (
+    FEWEST_TO_VARY,
+    Block,
+    Durations,
+    block_of,
+    durations_ns,
+    samples_of,
+    tokens_a_sample,
+    vary,
+)
 
 MOST_KEPT = 1 << 16
 FEWEST_TO_SETTLE = 4
 SETTLING_NS = 250_000_000
 SETTLED = 0.06
 LOSSES = 3
-
-VARIES = 0.05  # tokens of a sample, from the 5th to the 95th percentile, against their median
-FEWEST_TO_VARY = 4
-
-Durations = NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
-    """Neighbouring steps of one trial.
-
-    Attributes:
-        steps: Nanoseconds of each step.
-        counted: Nanoseconds of those of them whose tokens are known.
-        tokens: Of the steps in `counted`, each.
-    """
-
-    steps: Durations
-    counted: Durations
-    tokens: NDArray[np.float64]
 
 
 class Steps:
@@ -64,24 +51,21 @@ class Steps:
 
     def between(self, start_ns: int, end_ns: int = 1 << 62) -> Durations:
         """Durations of the representative steps that lie wholly between two moments, in nanoseconds."""
-        return _durations(self._inside(start_ns, end_ns))
+        return durations_ns(self._inside(start_ns, end_ns))
 
     def block(self, start_ns: int, settle: int = 0) -> Block:
         """The representative steps since a moment, without the first few."""
-        found = self._inside(start_ns, 1 << 62)[settle:]
-        counted = found[(found["flags"] & ring.PHASES != 0) & (found["tokens"] > 0)]
-        tokens = np.asarray(counted["tokens"], dtype=np.float64)
-        return Block(steps=_durations(found), counted=_durations(counted), tokens=tokens)
+        return block_of(self._inside(start_ns, 1 << 62)[settle:])
 
     @property
     def recent(self) -> Durations:
-        return _durations(self._kept[-1024:])
+        return durations_ns(self._kept[-1024:])
 
     @property
     def samples(self) -> int | None:
         """Samples of one step, over all its backward calls for one update; None where they are not seen."""
         known = self._sampled[self._sampled["samples"] > 0]
-        return int(np.median(_samples_of(known))) if len(known) else None
+        return int(np.median(samples_of(known))) if len(known) else None
 
     @property
     def tokens(self) -> float | None:
@@ -92,26 +76,18 @@ class Steps:
     @property
     def tokens_a_sample(self) -> float | None:
         """Mean over the steps in which both are seen; None without one."""
-        each = self._tokens_a_sample()
+        each = tokens_a_sample(self._sampled)
         return float(each.mean()) if len(each) else None
 
     @property
     def hardly_seen(self) -> bool:
         """Steps show tokens, but so few of them that it can't be told whether samples differ in length."""
-        return 0 < len(self._tokens_a_sample()) < FEWEST_TO_VARY
+        return 0 < len(tokens_a_sample(self._sampled)) < FEWEST_TO_VARY
 
     @property
     def vary_in_length(self) -> bool:
         """Samples are longer in one step than in another; false also while few have been seen."""
-        each = self._tokens_a_sample()
-        if len(each) < FEWEST_TO_VARY:
-            return False
-        low, middle, high = np.quantile(each, (0.05, 0.5, 0.95))
-        return bool(high - low > VARIES * middle)
-
-    def _tokens_a_sample(self) -> NDArray[np.float64]:
-        known = self._sampled[(self._sampled["tokens"] > 0) & (self._sampled["samples"] > 0)]
-        return np.asarray(known["tokens"] / _samples_of(known), dtype=np.float64)
+        return vary(tokens_a_sample(self._sampled))
 
     def _inside(self, start_ns: int, end_ns: int) -> Records:
         inside: Records = self._kept[(self._kept["start_ns"] >= start_ns) & (self._kept["end_ns"] <= end_ns)]
@@ -150,13 +126,3 @@ def is_settled(durations: Durations) -> bool:
         return True
     late, early = medians[:2], medians[2:]
     return len(early) == 2 and min(late) <= max(early) and min(early) <= max(late)
-
-
-def _samples_of(known: Records) -> NDArray[np.float64]:
-    """Samples of each of these steps, over all its backward calls for one update."""
-    rounds = np.maximum(1, np.round(known["backwards"] / np.maximum(1, known["fires"])))
-    return np.asarray(known["samples"] * rounds, dtype=np.float64)
-
-
-def _durations(records: Records) -> Durations:
-    return np.asarray(records["end_ns"] - records["start_ns"], dtype=np.float64)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from autobrrr.agent.bursts import EVERY_STEP
 from autobrrr.errors import AutobrrrError
 from autobrrr.records import JobFacts
 from autobrrr.relaunch.steps import Steps
@@ -24,7 +25,7 @@ from autobrrr.sidecar.ring_reader import RingReader
 # Every second step shows what it holds, within what sampling may cost. Every one while a trial warms up, and
 # where samples differ in length: at up to 1 % of the time, alike on both sides of a comparison.
 USUAL: Mapping[str, int] = {"bursts_every": 2, "burst_steps": 1}
-CLOSE: Mapping[str, int] = {"bursts_every": 1, "burst_steps": 1, "cost_ppm": 10_000}
+CLOSE: Mapping[str, int] = EVERY_STEP
 
 CREDENTIALS = struct.Struct("3i")  # process, user, group
 

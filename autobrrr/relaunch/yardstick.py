@@ -13,15 +13,21 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from autobrrr.relaunch.lengths import OUTLYING, at_length, mean_tokens
 from autobrrr.relaunch.running import Running
 from autobrrr.relaunch.space import Point, Space, agreed_ratio
-from autobrrr.relaunch.steps import Block, Durations
 from autobrrr.relaunch.witness import CLOSE, USUAL
 from autobrrr.tuner.blocks import log_speed_ratio
+from autobrrr.tuner.lengths import (
+    OUTLYING,
+    Durations,
+    Pairs,
+    at_length,
+    at_one_length,
+    log_ratios,
+    mean_tokens,
+)
 
 NOTICEABLE = 0.01
-Pairs = Sequence[tuple[Block, Block]]  # neighbouring blocks: of the baseline, and of the candidate
 Yardstick = Callable[[Pairs], list[float]]
 """log(speed of the candidate / of the baseline) for each pair that has enough steps. All pairs are taken anew
 each time: what steps hold, and how much longer one with more tokens takes, shows better from more."""
@@ -59,14 +65,7 @@ def at_own_length(pairs: Pairs, held: Callable[[float], float]) -> list[float]:
     its, mine = mean_tokens(base), mean_tokens(candidate)
     if not (its and mine):
         return []
-    return _ratios(at_length(base, its), at_length(candidate, mine), held(mine / its))
-
-
-def at_one_length(pairs: Pairs) -> list[float]:
-    """From the time that a step takes with one number of tokens: both sides draw from the same samples."""
-    base, candidate = ([pair[side] for pair in pairs] for side in (0, 1))
-    tokens = mean_tokens([*base, *candidate])
-    return _ratios(at_length(base, tokens), at_length(candidate, tokens), 1.0)
+    return log_ratios(at_length(base, its), at_length(candidate, mine), held(mine / its))
 
 
 def _capped(pairs: Pairs) -> tuple[list[Durations], list[Durations]]:
@@ -91,11 +90,6 @@ def _brought_down(blocks: Sequence[Durations]) -> list[Durations]:
 def _mean(blocks: Sequence[Durations]) -> float:
     together = np.concatenate(blocks)
     return float(together.mean()) if len(together) else 0.0
-
-
-def _ratios(base: Sequence[float | None], candidate: Sequence[float | None], held: float) -> list[float]:
-    pairs = zip(base, candidate, strict=True)
-    return [math.log(held * its / mine) for its, mine in pairs if its and mine and min(its, mine) > 0]
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import time
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Protocol
@@ -29,6 +30,7 @@ OTHERS = ("jemalloc", "tcmalloc", "mimalloc")
 # With tensors of 36 MiB a step has 184,340 page faults before and after the undo, none with it, but for the
 # first three steps or so each time.
 SETTLES_STEPS = 3
+PLUGGING_S = 0.02
 _on = False
 
 
@@ -150,12 +152,14 @@ def _plug(libc: Libc, smallest: int) -> None:
 
     What was freed into the heap would be handed out again after the undo, for dozens of steps: training would
     not be as it was. The pages of the holes go back to the system first, and nothing is written to the
-    blocks but a header each, so they take address space only.
+    blocks but a header each, so they take address space only. What takes longer than 20 ms is left: training
+    stands still meanwhile.
     """
     libc.malloc_trim(0)
+    until_s = time.perf_counter() + PLUGGING_S
     heap = libc.heap_bytes()
     size = max(smallest, 1 << max(0, heap.bit_length() - 1))
-    while True:
+    while time.perf_counter() < until_s:
         block = libc.malloc(size)
         if block and libc.heap_bytes() == heap and not _is_mapping(libc, block):
             libc.plugs.append(block)

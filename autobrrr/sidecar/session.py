@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 import numpy as np
 
+from autobrrr.agent.bursts import EVERY_STEP
 from autobrrr.device.protocol import Device
 from autobrrr.diagnosis.judge import Judgement, judge
 from autobrrr.records import Attach, Diagnosis, HostSample, JobFacts, ProfilerWindow, Record
@@ -74,6 +75,7 @@ class Session:
         self.read_window: Read | None = None
         self.turn: Turn = Alone()
         self._read: list[Records] = []  # since the last tick
+        self._sees_each_step = False  # what it holds, while the tuner compares
         self._state: State | None = State.ATTACHING  # None: where the course stands
         self._course: Course | None = None
         self._agent: Agent | None = None
@@ -232,6 +234,9 @@ class Session:
             refusal = "the job is being tuned already"
         if refusal is None:
             self._state, self._activity = State.TUNING, "tuning"
+            if self._agent is not None and self.findings.window.lengths_vary:
+                self._sees_each_step = True
+                self._agent.command("watch", lambda reply: None, **EVERY_STEP)
         return refusal
 
     def narrate(self, text: str) -> None:
@@ -246,6 +251,9 @@ class Session:
         """The tuner is through: look at the job as it is now."""
         if self._state is State.TUNING:
             self._state = None
+            if self._agent is not None and self._sees_each_step:
+                self._sees_each_step = False
+                self._agent.command("watch", lambda reply: None, as_usual=True)
             self.measure_again()
 
     def detach(self, keep: bool, on_done: OnDetached) -> None:

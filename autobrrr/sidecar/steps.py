@@ -12,6 +12,7 @@ from autobrrr.agent import ring
 from autobrrr.diagnosis.measurements import Durations, PhaseFigures, phase_figures, step_stats
 from autobrrr.records import StepStats
 from autobrrr.sidecar.ring_reader import NO_RECORDS, Records, representative
+from autobrrr.tuner.lengths import tokens_a_sample, vary
 
 WINDOW_NS = 30_000_000_000
 WINDOW_STEPS = 64  # at least so many, however long they take
@@ -57,6 +58,11 @@ class StepWindow:
         """The latest sampled losses are no longer finite; false where that is not known."""
         latest = self._sampled["loss_finite"][-LOSSES:]
         return len(latest) == LOSSES and bool((latest == 0).all())
+
+    @property
+    def lengths_vary(self) -> bool:
+        """Samples are longer in one step than in another."""
+        return vary(tokens_a_sample(self._sampled))
 
     @property
     def count(self) -> int:

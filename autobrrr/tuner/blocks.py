@@ -79,17 +79,17 @@ def pair_orders(draw: random.Random) -> Iterator[tuple[Side, Side]]:
         yield ("A", "B") if draw.random() < 0.5 else ("B", "A")
 
 
-def durations_ns(steps: Steps, settle: int, arm_seq: int) -> NDArray[np.float64]:
-    """Durations of the representative steps of a block, shape [steps].
+def settled(steps: Steps, settle: int, arm_seq: int) -> Steps:
+    """The representative steps of a block.
 
     Args:
         steps: Records of the block.
         settle: So many steps from `arm_seq` on are left out.
         arm_seq: First step under the block's set of levers.
     """
-    settled = steps["seq"] >= np.uint64(arm_seq + settle)
-    counted = settled & (steps["flags"] & UNREPRESENTATIVE == 0)
-    return np.asarray((steps["end_ns"] - steps["start_ns"])[counted], dtype=np.float64)
+    late = steps["seq"] >= np.uint64(arm_seq + settle)
+    counted: Steps = steps[late & (steps["flags"] & UNREPRESENTATIVE == 0)]
+    return counted
 
 
 def log_speed_ratio(

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from autobrrr.agent import ring
 from autobrrr.remedies.catalog import REGISTRY
@@ -20,12 +19,13 @@ from autobrrr.tuner.blocks import (
     FEWEST_STEPS,
     BlockPlan,
     Side,
-    durations_ns,
     log_speed_ratio,
     pair_orders,
     plan_block,
+    settled,
 )
 from autobrrr.tuner.interval import Interval, mean_interval
+from autobrrr.tuner.lengths import Block, ByLength, block_of
 from autobrrr.tuner.stop import Decision, Standing, StopRule
 from autobrrr.tuner.switchboard import Arm, Switchboard
 
@@ -39,8 +39,6 @@ SLOWER = 4.0
 PROMISING_ERRORS = 1.5
 PROMISING_GAIN = 0.01
 WARM_UP_PATIENCE = 8.0  # times the usual price
-
-Durations = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +106,7 @@ class _Run:
         self.price_ns = 0
         self.next_seq = 0
         on_in_turn = set(asked.with_it) ^ set(asked.without)
+        self.by_length = ByLength()
         self.settles = max((REGISTRY[choice.remedy].settles_steps for choice in on_in_turn), default=0)
         self.last_side: Side | None = None
         self.silences = 0
@@ -166,14 +165,16 @@ class _Run:
         except _Silent as silent:
             self.look_without(silent)
             return
-        self.steps += len(blocks["A"]) + len(blocks["B"])
-        plain = log_speed_ratio(blocks["A"], blocks["B"], rare=True)
-        typical = log_speed_ratio(blocks["A"], blocks["B"], rare=False)
+        without, with_it = blocks["A"], blocks["B"]
+        self.steps += len(without.steps) + len(with_it.steps)
+        plain = log_speed_ratio(without.steps, with_it.steps, rare=True)
+        typical = log_speed_ratio(without.steps, with_it.steps, rare=False)
         if plain is None or typical is None:
             return
-        self.typical.append(typical)
+        by_length = self.by_length.log_speed_ratio(without, with_it)
+        self.typical.append(typical if by_length is None else by_length)
         self.throughput.append(plain)
-        self.without_means.append(float(blocks["A"].mean()))
+        self.without_means.append(float(without.steps.mean()))
         self.step_ns = float(np.median(self.without_means[-8:]))
         self.plan = self.plan_for(self.step_ns)
 
@@ -192,7 +193,7 @@ class _Run:
         self.pause_of_job_ns = max(self.pause_of_job_ns, longest_ns)
         return longest_ns
 
-    def block(self, side: Side) -> Durations:
+    def block(self, side: Side) -> Block:
         seq, switched = self.board.go(self.asked.without if side == "A" else self.asked.with_it)
         first = seq if switched else max(seq, self.next_seq)
         settle = self.settle(side) if switched else 0
@@ -203,7 +204,7 @@ class _Run:
             self.note_pause(found[found["flags"] & ring.LEVER == 0])
         changes = found[found["flags"] & ring.LEVER != 0]
         self.pause_ns = max(self.pause_ns, int(changes["own_ns"].max(initial=0)))
-        return durations_ns(found, settle, first)
+        return block_of(settled(found, settle, first))
 
     def wait(self, side: Side, first: int, count: int) -> Steps:
         """The steps of one block. Ends the comparison where the job crawls or stands with it."""

@@ -60,6 +60,8 @@ class SimulatedJob:
     stands_still: bool = False
     paused_after_steps: int | None = None
     anatomy: Anatomy | None = None
+    lengths: float = 0.0  # standard deviation of log(tokens); most of a step's time goes by them
+    lengths_seen: bool = True
 
     def __post_init__(self) -> None:
         self.facts = JobFacts(
@@ -172,12 +174,21 @@ class SimulatedJob:
         took = self.base_ns * np.exp(self._draw(count) + drift) / self._speed()
         took = np.where(self._random.random(count) < self.slow_share, 3 * took, took)
         records = self._records[first : first + count]
+        if self.lengths:
+            tokens = np.maximum(1, 1000 * np.exp(self._random.normal(0, self.lengths, count))).astype(
+                np.int64
+            )
+            took *= 0.2 + 0.8 * tokens / 1000
+            records["tokens"] = tokens if self.lengths_seen else -1
+            records["loss_finite"] = -1
         if self.checkpoint_every:
             took = np.where(numbers % self.checkpoint_every == self.checkpoint_every - 1, 20 * took, took)
         if self.evaluation_every:
             evaluating = numbers % self.evaluation_every == self.evaluation_every - 1
             took = np.where(evaluating, 15 * took, took)
             records["flags"] = np.where(evaluating, ring.EVALUATION, 0)
+        if self.lengths:
+            records["flags"] |= ring.PHASES
         if self._stall_ns:
             took[0] += self._stall_ns
             self._stall_ns = 0

@@ -173,3 +173,13 @@ def test_more_may_be_spent_on_sampling_where_that_is_asked_for() -> None:
     close.ask(1, 1, 0, 0.01)
     assert (usual.spacing(5_000_000), close.spacing(5_000_000)) == (15, 3)
     assert close.spacing(100_000_000) == 1
+
+
+def test_a_cadence_that_was_asked_for_ends_where_the_usual_one_is_wanted_again() -> None:
+    asked, usual = Bursts(), Bursts()
+    asked.ask(1, 1, 0, 0.01)
+    asked.as_usual(0)
+    for bursts in (asked, usual):
+        bursts.cost_ns, bursts.boundary_ns = 1_000, 4_000
+    steps = range(4_000)
+    assert [asked.wants(seq, 1_000_000) for seq in steps] == [usual.wants(seq, 1_000_000) for seq in steps]

@@ -10,9 +10,9 @@ import pytest
 
 from autobrrr.relaunch import duel as duels
 from autobrrr.relaunch.duel import Duel, Rule, is_telling
-from autobrrr.relaunch.steps import Block
 from autobrrr.relaunch.yardstick import Pairs, Yardstick, by_steps
 from autobrrr.tuner.interval import Interval
+from autobrrr.tuner.lengths import Block
 
 MS = 1_000_000
 BLOCK_NS = 150 * MS

@@ -8,9 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from autobrrr.relaunch.lengths import at_length, mean_tokens
 from autobrrr.relaunch.space import Parameter, Space
-from autobrrr.relaunch.steps import Block
 from autobrrr.relaunch.witness import CLOSE, USUAL
 from autobrrr.relaunch.yardstick import (
     Counting,
@@ -21,6 +19,7 @@ from autobrrr.relaunch.yardstick import (
     by_steps,
 )
 from autobrrr.tuner.interval import Interval, mean_interval
+from autobrrr.tuner.lengths import Block, at_length, mean_tokens
 
 MS = 1_000_000
 FIXED_NS, TOKEN_NS = 3 * MS, 4_000.0

@@ -5,13 +5,16 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from autobrrr.agent import ring
+from autobrrr.agent.bursts import EVERY_STEP
 from autobrrr.device.protocol import AbsentDevice
 from autobrrr.records import Attach, ProfilerWindow
 from autobrrr.sidecar.levers import Switched
 from autobrrr.sidecar.options import SessionOptions
+from autobrrr.sidecar.ring_reader import RECORD
 from autobrrr.sidecar.session import Session
 from autobrrr.sidecar.states import Ending, State
 from autobrrr.sidecar.store import SessionLog
@@ -185,6 +188,23 @@ def test_no_window_is_opened_read_only_or_while_tuning(tmp_path: Path) -> None:
     tuned = Stage(tmp_path).measured()
     assert tuned.session.begin_tuning() is None
     assert tuned.session.open_window() == "the session is tuning"
+
+
+@pytest.mark.parametrize("longest", [100, 180])
+def test_each_step_shows_its_tokens_while_a_job_whose_lengths_vary_is_tuned(
+    tmp_path: Path, longest: int
+) -> None:
+    stage = Stage(tmp_path).measured()
+    records = np.zeros(8, dtype=RECORD)
+    records["flags"], records["end_ns"] = ring.PHASES, np.arange(1, 9)
+    records["samples"] = records["backwards"] = records["fires"] = 1
+    records["tokens"] = np.linspace(100, longest, 8)
+    stage.session.findings.window.add(records)
+    before = len(stage.agent.commands)
+    assert stage.session.begin_tuning() is None
+    stage.session.end_tuning()
+    watched = [fields for do, fields in stage.agent.commands[before:] if do == "watch"]
+    assert watched == ([EVERY_STEP, {"as_usual": True}] if longest > 100 else [])
 
 
 def test_a_window_event_that_cannot_be_read_is_noted_and_changes_nothing(stage: Stage) -> None:

@@ -119,6 +119,16 @@ def test_code_is_compiled_for_the_threads_that_are_kept_and_they_never_change_un
         compiled = (what == "apply") if remedy == "compile.default" else compiled
 
 
+@pytest.mark.parametrize("seen", [True, False])
+def test_samples_that_differ_in_length_hide_no_gain_where_their_tokens_are_seen(seen: bool) -> None:
+    job = SimulatedJob(
+        effects={"optimizer.fused": Effect(speed=1.05)}, base_ns=2e7, lengths=0.5, lengths_seen=seen, seed=3
+    )
+    found = tuned(job, only=("optimizer.fused",), budget_s=60)
+    assert found.kept == (["optimizer.fused"] if seen else [])
+    assert not seen or found.speedup == pytest.approx(1.05, abs=0.02)
+
+
 def test_what_no_longer_pays_beside_the_rest_is_taken_away_at_the_end() -> None:
     job = SimulatedJob(
         effects={
