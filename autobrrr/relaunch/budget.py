@@ -39,6 +39,11 @@ class Budget:
         kept_back_ns = max((1 - SEARCH_SHARE) * self.whole_ns, self._closing_ns)
         return not self._took_ns or self.spent_ns + self._usual_ns <= self.whole_ns - kept_back_ns
 
+    def enough_ns(self, trials: int) -> int:
+        """What the whole would have to be for so many more trials, at what the past ones took."""
+        searched_ns = self.spent_ns + trials * self._usual_ns
+        return int(max(searched_ns / SEARCH_SHARE, searched_ns + self._closing_ns))
+
     def has_time_to_ablate(self) -> bool:
         """Time to see whether one part of the winner helps."""
         return self.spent_ns + self._usual_ns <= self.whole_ns - self._closing_ns

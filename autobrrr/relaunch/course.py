@@ -34,6 +34,7 @@ from autobrrr.tuner.interval import Interval
 from autobrrr.tuner.stop import percent
 
 BUDGET_NS = 600_000_000_000
+MINUTE_NS = 60_000_000_000
 CANDIDATE = Rule(budget_ns=3_000_000_000, half=0.02)
 CLOSING = Rule(budget_ns=3_000_000_000, half=0.017)  # of one start: all of them together come to 0.01
 WORTHWHILE = 0.01
@@ -184,8 +185,10 @@ class Course:
                 self._enter(result, met, took_ns)
         tried = len(self.search.results)
         if tried < self.search.most:
+            enough_min = math.ceil(self._budget.enough_ns(self.search.most - tried) / MINUTE_NS)
             self._notes.append(
-                f"the time ended the search after {tried} of at most {self.search.most} trials"
+                f"the time ended the search after {tried} of at most {self.search.most} trials; "
+                f"--for {enough_min}m would do"
             )
 
     def _hear(self) -> None:

@@ -23,7 +23,6 @@ from autobrrr.sidecar.states import State
 
 BUSY_S = 0.1
 IDLE_S = 0.2
-TUNING_S = 0.1
 GOODBYE_S = 1.0  # for clients to read what is left
 ALIVE_S = 1.0
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -128,8 +127,6 @@ class Loop:
         self._drop(self._service.tick())
 
     def _period_s(self) -> float:
-        if self._session.state is State.TUNING:
-            return TUNING_S
         idle = self._session.state is State.JUDGED and not self._service.watched
         return IDLE_S if idle else BUSY_S
 

@@ -53,3 +53,13 @@ def test_a_trial_that_took_long_once_does_not_decide() -> None:
     found, _ = budget(300, 5, 100, 5)
     assert found.spent_ns == 110 * SECOND_NS
     assert found.has_time_to_try()
+
+
+def test_what_would_have_been_enough_is_enough() -> None:
+    for took_s in (2, 100):
+        short, _ = budget(1.5 * took_s, took_s)
+        assert not short.has_time_to_try()
+        enough_s = short.enough_ns(4) / SECOND_NS
+        for tries, last in ((4, True), (5, False)):
+            found, _ = budget(1.001 * enough_s, *[took_s] * tries)
+            assert found.has_time_to_try() is last
