@@ -303,7 +303,8 @@ def main() -> None:
     folder = paths.make_private(paths.runtime_dir())
     name = folder / f"agent-{os.getpid()}-{me.start_ticks}.sock"
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(str(name))
+    os.chdir(folder)  # an address has room for 107 bytes
+    listener.bind(name.name)
     listener.listen(1)
     listener.settimeout(args.for_s)
     print("training", flush=True)
