@@ -10,9 +10,8 @@ BUDGET = 0.0015  # of the step's time, on average, unless more is asked for
 DEFAULT_EVERY = 64
 DEFAULT_STEPS = 4
 CLOSEST = 2  # at least every second step stays plain: the difference shows what sampling costs
+# Fields of a command for who must know what each step holds; at up to 1 % of the time.
 EVERY_STEP = {"bursts_every": 1, "burst_steps": 1, "cost_ppm": 10_000}
-"""Fields of a command: what each step holds matters; at up to 1 % of the time."""
-
 COST_NS = 12_000  # before it is measured
 BOUNDARY_NS = 50_000  # before it is measured
 

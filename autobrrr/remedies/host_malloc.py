@@ -30,7 +30,7 @@ OTHERS = ("jemalloc", "tcmalloc", "mimalloc")
 # With tensors of 36 MiB a step has 184,340 page faults before and after the undo, none with it, but for the
 # first three steps or so each time.
 SETTLES_STEPS = 3
-PLUGGING_S = 0.02
+PLUGGING_S = 0.02  # at most, at each undo
 _on = False
 
 
@@ -267,7 +267,7 @@ class _Glibc:
         self._info.restype = _Info2 if wide else _Info
 
     def heap_bytes(self) -> int:
-        return abs(int(self._info().arena))
+        return int(self._info().arena)
 
     def size_word(self, block: int) -> int:
         return ctypes.c_size_t.from_address(block - ctypes.sizeof(ctypes.c_size_t)).value
