@@ -36,6 +36,7 @@ from autobrrr.trace.metadata import read_metadata
 from autobrrr.trace.nanoseconds import MISSING, Nanoseconds
 from autobrrr.trace.places import STREAM_BITS, Kinds, Places
 from autobrrr.trace.splitting import Batch, Splitter
+from autobrrr.trace.tally import Tally
 
 COUNTED_OPERATORS = re.compile(
     r"::(_?(add)?b?mm|addbmm|baddbmm|matmul|linear|_?convolution|conv\dd|cudnn_convolution\w*|miopen_convolution\w*"
@@ -91,25 +92,28 @@ class Collector:
         self.counted: NDArray[np.bool_] = np.empty(0, np.bool_)
         self.gpu: list[GpuColumns] = []
         self.host: list[HostColumns] = []
-        self.without_time = 0
+        self.complete = 0  # events of phase X, of whatever category
+        self.without_time = Tally()
         self.negative_host = 0
 
     def add(self, batch: Batch) -> None:
         self.seen += len(batch.events)
-        picked, kind = self._known(batch.events, batch.kind)
+        all_events = batch.events
+        picked, kind = self._known(all_events, batch.kind)
         if not picked:
             return
         times = self._times(picked, batch.kind)
         if times is None:  # floats don't prove the nanoseconds: from here on, the digits
             self.exact = True
-            picked, kind = self._known(EXACT_EVENTS.decode(batch.piece), ExactEvent)
+            all_events = EXACT_EVENTS.decode(batch.piece)
+            picked, kind = self._known(all_events, ExactEvent)
             times = self._times(picked, ExactEvent)
         if times is None:
             return
         start, length = times
         timed = start != MISSING
         if not timed.all():
-            self.without_time += int((~timed).sum())
+            self._pass_over(batch, all_events, [picked[row] for row in np.flatnonzero(~timed).tolist()])
             rows = np.flatnonzero(timed)
             kind, start, length = kind[rows], start[rows], length[rows]
             picked = [picked[row] for row in rows.tolist()]
@@ -133,6 +137,7 @@ class Collector:
     ) -> tuple[Sequence[Event | ExactEvent], NDArray[np.int8]]:
         """Complete events of a known kind."""
         complete = cast("list[Event | ExactEvent]", [each for each in events if type(each) is kind_of_event])
+        self.complete += len(complete)
         kind = _coded(self.kinds, map(_CATEGORY, complete), len(complete)).astype(np.int8)
         unknown = np.flatnonzero(kind == 0)
         if len(unknown) == 0:
@@ -144,6 +149,13 @@ class Collector:
                 kind[place] = ANNOTATION
         known = np.flatnonzero(kind)
         return [complete[place] for place in known.tolist()], kind[known]
+
+    def _pass_over(self, batch: Batch, events: list[object], untimed: Sequence[Event | ExactEvent]) -> None:
+        """Count events whose start can't be read, and say where the first of all stands."""
+        if self.without_time.count == 0:
+            index = next(place for place, each in enumerate(events) if each is untimed[0])
+            self.without_time.add(batch.place(index), "an event whose ts can't be read", 0)
+        self.without_time.count += len(untimed)
 
     def _times(
         self, picked: Sequence[Event | ExactEvent], kind: type[Event] | type[ExactEvent]
@@ -226,7 +238,14 @@ class Collector:
             self.counted = np.concatenate((self.counted, np.array(new, np.bool_)))
         return self.counted
 
-    def trace(self, file: str, bytes_read: int, splitter: Splitter, damage: str | None) -> Trace:
+    def trace(
+        self,
+        file: str,
+        bytes_read: int,
+        splitter: Splitter,
+        damage: str | None,
+        notes: Sequence[str] = (),
+    ) -> Trace:
         """The columns, joined; the batches are given up."""
         gpu, host = GpuColumns.joined(self.gpu), HostColumns.joined(self.host)
         self.gpu, self.host = [], []
@@ -246,11 +265,26 @@ class Collector:
             grids=self.grids.things(),
             shapes=self.shapes.things(),
             ranks_of_devices=self.places.ranks,
-            metadata=read_metadata(splitter.head, splitter.tail),
+            metadata=read_metadata(splitter.around),
             damage=damage,
-            unread=self.without_time + splitter.odd_values,
+            unread=self.without_time.count + splitter.passed_over.count,
+            first_unread=_first(self.without_time, splitter.passed_over),
+            irregular=[*notes, *_mended(splitter.mended)],
             negative_host=self.negative_host,
         )
+
+
+def _first(*tallies: Tally) -> str | None:
+    """The place and cause that comes first in the file."""
+    found = [each for each in tallies if each.at is not None]
+    return min(found, key=lambda each: each.at or 0).first if found else None
+
+
+def _mended(tally: Tally) -> list[str]:
+    if not tally.count:
+        return []
+    more = f", and {tally.count - 1} places more" if tally.count > 1 else ""
+    return [f"the file is no proper JSON, {tally.first}{more}; it was read all the same"]
 
 
 def _coded(table: Table[T], things: Iterable[T], count: int) -> NDArray[np.int32]:

@@ -192,4 +192,6 @@ class Trace(Struct, frozen=True, kw_only=True):
     metadata: Metadata
     damage: str | None  # why reading ended early
     unread: int  # events without a readable time, and list entries that are no events
+    first_unread: str | None  # where the first of them stands, and what it is
+    irregular: list[str]  # what a strict reader would refuse, yet was read
     negative_host: int  # host events with a negative duration

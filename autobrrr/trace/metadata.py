@@ -47,9 +47,10 @@ class Metadata(msgspec.Struct, frozen=True):
         return self.devices[0] if len(alike) == 1 else None
 
 
-def read_metadata(head: bytes, tail: bytes) -> Metadata:
-    """From the text before and after the events; empty where it can't be read (a cut file)."""
-    for text in (head + b"[]" + tail, head + b"[]}"):
+def read_metadata(around: bytes) -> Metadata:
+    """From the text around the list of events, which is empty in it; where that is damaged, before it."""
+    head = around[: around.find(b"[]", around.find(b'"traceEvents"'))] + b"[]}"
+    for text in (around, head):
         try:
             return msgspec.json.decode(text, type=Metadata)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

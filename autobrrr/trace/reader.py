@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 
 from autobrrr.errors import UsageError
+from autobrrr.readable import readable
 from autobrrr.trace.collector import Collector
 from autobrrr.trace.columns import Trace
 from autobrrr.trace.source import TraceFile, open_blocks
@@ -41,9 +42,22 @@ def read_trace(source: TraceFile) -> Trace:
     damage = blocks.damage or splitter.damage
     if damage is not None and kept.seen == 0:
         raise _beyond_use(source, damage)
-    if splitter.odd_values and kept.seen == 0:
-        raise UsageError(f"{source.name} is not a trace: its list holds no events")
-    return kept.trace(source.name, blocks.bytes_read, splitter, damage)
+    if splitter.passed_over.count and kept.seen == 0:
+        first = splitter.passed_over.first
+        raise UsageError(f"{source.name} is not a trace: its list holds no events; {first}")
+    trace = kept.trace(source.name, blocks.bytes_read, splitter, damage, blocks.notes)
+    if kept.complete and not len(trace.gpu) and not len(trace.host) and not trace.unread:
+        raise _other_program(source, kept)
+    return trace
+
+
+def _other_program(source: TraceFile, kept: Collector) -> UsageError:
+    categories = ", ".join(sorted({readable(each)[:30] for each in kept.kinds if each})[:4]) or "none"
+    return UsageError(
+        f"{source.name} is not a trace of torch.profiler: of its {kept.seen} events none is of a kind that"
+        f" it records (categories: {categories})",
+        "export it with torch.profiler's export_chrome_trace",
+    )
 
 
 def _beyond_use(source: TraceFile, damage: str) -> UsageError:

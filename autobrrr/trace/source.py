@@ -6,23 +6,22 @@ that decoding runs meanwhile. Damage to the compressed stream ends the blocks an
 
 from __future__ import annotations
 
+import codecs
+import json
 import queue
 import sys
 import threading
 from collections.abc import Iterator, Sequence
 from io import BufferedReader
 from pathlib import Path
-from typing import cast
 
-from isal import isal_zlib
-from isal.igzip_lib import IsalError
 from msgspec import Struct
 
 from autobrrr.errors import UsageError
+from autobrrr.trace.foreign import packed_by
+from autobrrr.trace.gunzip import Gunzip
 
 BLOCK_BYTES = 1 << 18
-_PACKED_BYTES = 1 << 16
-_ISAL_ERROR = cast("type[Exception]", IsalError)  # its own types call it an instance
 STANDARD_INPUT = "-"
 SUFFIXES = (".json", ".json.gz", ".trace", ".trace.gz")
 
@@ -62,16 +61,18 @@ def named_traces(words: Sequence[str]) -> list[TraceFile]:
 
 
 class Blocks:
-    """The JSON bytes of one input, block by block.
+    """The JSON bytes of one input, block by block, as UTF-8.
 
-    After the iteration `bytes_read` is the inflated size, and `damage` says what was wrong with
-    the compressed stream, if anything.
+    After the iteration `bytes_read` is the inflated size, `damage` says why it ended early, if it did,
+    and `notes` what else was odd about the stream.
     """
 
-    def __init__(self, stream: BufferedReader) -> None:
+    def __init__(self, stream: BufferedReader, block_bytes: int = BLOCK_BYTES) -> None:
         self._stream = stream
+        self._block_bytes = block_bytes
         self.bytes_read = 0
         self.damage: str | None = None
+        self.notes: list[str] = []
 
     def __iter__(self) -> Iterator[bytes]:
         waiting: queue.Queue[bytes | None] = queue.Queue(maxsize=3)
@@ -90,13 +91,11 @@ class Blocks:
 
     def _read(self, waiting: queue.Queue[bytes | None], stop: threading.Event) -> None:
         try:
-            compressed = self._stream.peek(1)[:1] == b"\x1f"  # no JSON begins so
-            for block in self._inflated() if compressed else iter(self._next, b""):
+            compressed = self._stream.peek(2)[:2] in (b"\x1f", b"\x1f\x8b")  # no JSON begins so
+            for block in self._as_utf8(self._inflated() if compressed else iter(self._next, b"")):
                 if stop.is_set():
                     break
                 waiting.put(block)
-        except _ISAL_ERROR as error:
-            self.damage = f"the compressed stream is damaged: {error}"
         except OSError as error:
             self.damage = f"the file could not be read to its end: {error}"
         except ValueError:  # closed meanwhile: nobody wants the rest
@@ -105,27 +104,34 @@ class Blocks:
             waiting.put(None)
 
     def _next(self) -> bytes:
-        return self._stream.read(BLOCK_BYTES)
+        return self._stream.read(self._block_bytes)
 
     def _inflated(self) -> Iterator[bytes]:
-        """All members of a gzip stream; what comes before damage is not lost."""
-        member = isal_zlib.decompressobj(wbits=31)
-        begun = False
-        while packed := self._stream.read(_PACKED_BYTES):
-            while packed:
-                if not begun and packed[:1] == b"\0":  # padding after the last member
-                    packed = packed.lstrip(b"\0")
-                    continue
-                begun = True
-                block = member.decompress(packed, BLOCK_BYTES)
-                if block:
-                    yield block
-                packed = member.unconsumed_tail
-                if member.eof:
-                    packed, begun = member.unused_data, False
-                    member = isal_zlib.decompressobj(wbits=31)
-        if begun:
-            self.damage = "the compressed stream ends in the middle"
+        packed = Gunzip(self._stream.read, self._block_bytes)
+        yield from packed
+        self.damage = packed.damage
+        self.notes += packed.notes
+
+    def _as_utf8(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
+        """The same text, in UTF-8 also where a shell has written the file in UTF-16."""
+        first = next(blocks, b"")
+        encoding = json.detect_encoding(first) if len(first) >= 4 else "utf-8"
+        if encoding.startswith("utf-8") or packed_by(first, "") is not None or first.startswith(b"\0\0\0\0"):
+            yield first
+            yield from blocks
+            return
+        decoder = codecs.getincrementaldecoder(encoding)("replace")
+        text = decoder.decode(first).lstrip("\ufeff")
+        if text.lstrip()[:1] not in ("{", "["):  # binary, with a zero where such a text would have one
+            yield first
+            yield from blocks
+            return
+        self.notes.append(f"the file is written in {encoding}: bytes are counted as if it were UTF-8")
+        yield text.encode("utf-8", "replace")
+        for block in blocks:
+            yield decoder.decode(block).encode("utf-8", "replace")
+        if decoder.getstate()[0]:
+            self.damage = self.damage or "it ends inside a character"
 
 
 def open_blocks(source: TraceFile) -> tuple[BufferedReader, Blocks]:

@@ -1,14 +1,14 @@
 """From blocks of JSON to batches of decoded events, holding no more than a few blocks at a time.
 
 The list of events is cut at what looks like a boundary, and the decoder proves each cut: a
-piece that parses as a list was cut right. What stands before and after the list is kept for
-the metadata. Anything irregular goes an exact and slow way, event by event.
+piece that parses as a list was cut right. What stands around the list is kept for the metadata.
+A stretch that the decoder refuses goes an exact and slow way, event by event, and only it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 
 import msgspec
 from msgspec import Struct
@@ -16,49 +16,93 @@ from msgspec import Struct
 from autobrrr.errors import UsageError
 from autobrrr.trace import events
 from autobrrr.trace.events import Event, ExactEvent
+from autobrrr.trace.foreign import what_it_is
+from autobrrr.trace.loose_events import NOT_UTF8, Due, Place, list_ends, walk
+from autobrrr.trace.tally import Tally
 
-_START = re.compile(rb'"traceEvents"\s*:\s*\[')
+_START = re.compile(rb'"traceEvents"[ \t\r\n]*:[ \t\r\n]*\[')
+_LONGEST_START = 1 << 10  # bytes of a start that may stand across two blocks
 _BOUNDARY = re.compile(rb"\}\s*,\s*\{")
+_GAP = re.compile(rb"[ \t\r\n,]*")
 _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
 _SPACE = b" \t\r\n"
 _BOM = b"\xef\xbb\xbf"
-_HEAD_LIMIT_BYTES = 64 << 20
-_TAIL_LIMIT_BYTES = 16 << 20
-_TRIES = 6
-_STUCK_BYTES = 4 << 20  # no boundary proves right in so much: event by event
+_AROUND_LIMIT_BYTES = 64 << 20
+_SPACE_LIMIT_BYTES = 256 << 20
 _EVENT_LIMIT_BYTES = 32 << 20
+_TRIES = 6
+_MAGIC_BYTES = 1 << 12
+_BLANK = f"there is nothing but white space for {_SPACE_LIMIT_BYTES >> 20} MB"
+_TRUNCATED = "Input data was truncated"
 _HINT = "analyze reads what torch.profiler's export_chrome_trace writes, .json or .json.gz"
 
 
 class Batch(Struct, frozen=True, kw_only=True):
     """Events that stood together; complete ones are of `kind`, all others have no fields.
 
-    `piece` is their JSON text, a list, for decoding once more; empty where they were read one by one.
-    It is valid only until the next batch is asked for.
+    `piece` is their JSON text, a list, for decoding once more, and `offset` is where it begins in the
+    document; those read one by one have `places` in its stead. `piece` is valid only until the next
+    batch is asked for.
     """
 
     kind: type[Event] | type[ExactEvent]
     events: list[object]
-    piece: memoryview
+    piece: memoryview = memoryview(b"")
+    offset: int = 0
+    places: list[int] = []
+
+    def place(self, index: int) -> int:
+        """The byte of the document at which an event begins."""
+        if self.places:
+            return self.places[index]
+        anew = Place(bare=True, passed_over=Tally(), mended=Tally())
+        return walk(bytes(self.piece[1:]), self.offset + 1, anew, final=True).places[index]
+
+
+class _Around(Struct):
+    """Any JSON object; none of its fields is decoded."""
+
+
+class _Blocks:
+    """Blocks one at a time, and whether there are more."""
+
+    def __init__(self, blocks: Iterable[bytes]) -> None:
+        self._blocks = iter(blocks)
+        self.ended = False
+
+    def next(self) -> bytes:
+        """The next block that is not empty; b"" at the end."""
+        for block in self._blocks:
+            if block:
+                return block
+        self.ended = True
+        return b""
 
 
 class Splitter:
     """Cuts one document. After the iteration, the fields say how it went.
 
-    `head` and `tail` are the text around the list of events; `odd_values` counts list entries
-    that are no events; `damage` says where and why reading had to end early.
+    `around` is the text around the list of events, which stands in it as `[]`; `passed_over` counts
+    entries that are no events or no JSON, `mended` places that were read although they are no proper
+    JSON; `damage` says where and why reading had to end early.
+
+    Args:
+        name: Of the document, for messages.
+        event_bytes: A larger entry is not waited for.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, event_bytes: int = _EVENT_LIMIT_BYTES) -> None:
         self.name = name
-        self.head = b""
-        self.tail = b""
-        self.odd_values = 0
+        self.around = b""
+        self.passed_over = Tally()
+        self.mended = Tally()
         self.damage: str | None = None
         self.exact = False  # decode the digits of times from now on
+        self._event_bytes = event_bytes
         self._offset = 0  # of the first undecoded byte in the document
-        self._ended = False
-        self._stuck_bytes = _STUCK_BYTES  # doubles while one event does not end, so that it is tried seldom
+        self._gap_bytes = 0  # without an entry, just before
+        self._place = self._new_place(bare=False)
+        self._enough = 0  # bytes below which no further try is worth it: doubles while one entry does not end
 
     def batches(self, blocks: Iterable[bytes]) -> Iterator[Batch]:
         """The events of the document.
@@ -66,158 +110,211 @@ class Splitter:
         Raises:
             UsageError: this is no trace.
         """
-        source = iter(blocks)
-        rest = self._find_list(source)
-        while not self._ended:
-            if len(rest) > _EVENT_LIMIT_BYTES:
-                self.damage = f"what begins at byte {self._offset} is too large for an event"
-                return
-            rest = self._skip_comma(rest)
-            if rest.startswith(b"]"):
-                self._end(rest[1:])
+        source = _Blocks(blocks)
+        rest: bytes | None = self._find_list(source)
+        while rest is not None:
+            rest = yield from self._list(rest, source)
+            if rest is not None:
+                rest = self._after_list(rest, source)
+
+    def _find_list(self, source: _Blocks) -> bytes:
+        """Reads on to the list of events; returns what was read of it."""
+        text, searched, deeper = bytearray(), 0, 0
+        while block := source.next():
+            if not text:  # white space is not kept
+                stripped = (block if self._offset else block.removeprefix(_BOM)).lstrip(_SPACE)
+                self._offset += len(block) - len(stripped)
+                if self._offset > _SPACE_LIMIT_BYTES:
+                    raise UsageError(f"{self.name} is not a trace: {_BLANK}", _HINT)
+                if stripped[:1] == b"[":
+                    self._place = self._new_place(bare=True)
+                    self._offset += 1
+                    return stripped[1:]
+                block = stripped
+            text += block
+            if text and not text.startswith(b"{"):
                 break
-            block = next(source, None)
-            if block is None:
-                yield from self._last(rest)
+            for found in _START.finditer(text, searched):
+                if self._closes(bytes(text[: found.end() - 1]) + b"[]}"):
+                    return self._begin(text, found.end())
+                deeper = deeper or found.end()
+            searched = max(0, len(text) - _LONGEST_START)
+            if len(text) > _AROUND_LIMIT_BYTES:
                 break
+        if deeper:
+            self.mended.add(self._offset + deeper, "the list of events stands deeper than at the top")
+            return self._begin(text, deeper)
+        hint = "" if text else _HINT
+        what = what_it_is(bytes(text[:_MAGIC_BYTES]), self.name, bytes_seen=len(text))
+        raise UsageError(f"{self.name} is not a trace: {what.text}", what.hint or hint or _HINT)
+
+    def _begin(self, text: bytearray, start: int) -> bytes:
+        """A list begins at a place of the text."""
+        self.around += bytes(text[: start - 1]) + b"[]"
+        self._place = self._new_place(bare=False)
+        self._offset += start
+        return bytes(text[start:])
+
+    def _new_place(self, *, bare: bool) -> Place:
+        return Place(bare=bare, passed_over=self.passed_over, mended=self.mended)
+
+    def _closes(self, closed: bytes) -> bool:
+        """Whether the last brace closes the text, or would but for damage: else the list stands deeper."""
+        try:
+            msgspec.json.decode(closed, type=_Around)
+        except RecursionError:
+            return False
+        except msgspec.DecodeError as error:
+            return str(error) != _TRUNCATED
+        return True
+
+    def _list(self, rest: bytes, source: _Blocks) -> Generator[Batch, None, bytes | None]:
+        """The events of one list; returns what follows it, None where the document ends before."""
+        place = self._place
+        while True:
+            if not place.lost:
+                rest = self._skip_gap(rest)
+                if self._gap_bytes > _SPACE_LIMIT_BYTES:
+                    self.damage = f"from byte {self._offset - self._gap_bytes} on, {_BLANK}"
+                    return None
+                if rest.startswith(b"]") and _ends(rest, place, source):
+                    if place.due is Due.ENTRY:
+                        self.mended.add(self._offset, "a comma before the end of the list")
+                    self._offset += 1
+                    return rest[1:]
+            if source.ended and not rest:
+                lost = f"and from byte {place.lost_at} on nothing of it could be read"
+                self.damage = f"it ends at byte {self._offset}, " + (
+                    lost if place.lost else "before its list of events does"
+                )
+                return None
+            too_large = len(rest) > self._event_bytes
             # "[" before, and "]" in place of what follows a boundary: pieces are decoded where they stand.
             buffer = bytearray(b"[")
             buffer += rest
-            buffer += block
-            batch, used = self._first_that_proves(buffer)
-            if batch is not None:
-                yield batch
-                del batch
-            rest = bytes(memoryview(buffer)[used:])
-            self._offset += used - 1
-        for block in source:
-            self._end(block)
+            buffer += source.next()
+            end, used = len(buffer), 0
+            if source.ended or too_large or len(buffer) >= self._enough:
+                used = yield from self._take(buffer, ended=source.ended, too_large=too_large)
+            rest = bytes(memoryview(buffer)[used + 1 : end])
+            self._offset += used
+            if too_large and place.lost:
+                self.damage = f"what begins at byte {place.lost_at} is too large for an event"
+                return None
 
-    def _find_list(self, source: Iterator[bytes]) -> bytes:
-        """Reads on to the list of events; returns what was read of it."""
-        text = b""
-        for block in source:
-            text += block
-            stripped = text.removeprefix(_BOM).lstrip(_SPACE)
-            if not stripped:
-                continue
-            if stripped[:1] == b"[":
-                self._offset = len(text) - len(stripped) + 1
-                return stripped[1:]
-            if stripped[:1] != b"{":
-                raise UsageError(f"{self.name} is not a trace: it is no JSON", _HINT)
-            found = _START.search(text)
-            if found is not None:
-                self.head = text[: found.end() - 1].removeprefix(_BOM)
-                self._offset = found.end()
-                return text[found.end() :]
-            if len(text) > _HEAD_LIMIT_BYTES:
-                break
-        what = "it has no traceEvents" if text.strip(_SPACE) else "it is empty"
-        raise UsageError(f"{self.name} is not a trace: {what}", _HINT)
+    def _skip_gap(self, text: bytes) -> bytes:
+        found = _GAP.match(text)
+        end = found.end() if found is not None else 0
+        self._gap_bytes = end if end < len(text) else self._gap_bytes + end
+        commas = text.count(b",", 0, end)
+        if commas:
+            self._place.take_commas(commas, self._offset)
+        self._offset += end
+        return text[end:]
 
-    def _skip_comma(self, text: bytes) -> bytes:
-        rest = text.lstrip(_SPACE)
-        if rest.startswith(b","):
-            rest = rest[1:].lstrip(_SPACE)
-        self._offset += len(text) - len(rest)
-        return rest
+    def _take(self, buffer: bytearray, *, ended: bool, too_large: bool) -> Generator[Batch, None, int]:
+        """The events at the start of the buffer; returns how many bytes behind its first are done with."""
+        place = self._place
+        if ended:
+            buffer += b"]"
+        if not place.lost and place.due is not Due.COMMA and buffer[1:2] != b"]":
+            for cut in (len(buffer) - 1,) if ended else _cuts(buffer):
+                kept, buffer[cut] = buffer[cut], 0x5D
+                try:
+                    batch, upto = self._proven(buffer, cut + 1)
+                    if batch is not None:
+                        yield batch
+                        place.due = Due.COMMA
+                        return upto - 2
+                finally:
+                    buffer[cut] = kept
+                if upto:  # broken, and would be with any other cut
+                    break
+        end = len(buffer) - 1 if ended else len(buffer)
+        text = bytes(memoryview(buffer)[1:end])
+        walked = walk(text, self._offset, place, final=ended, patient=not too_large)
+        self._enough = 0 if walked.used else 2 * len(buffer)
+        if walked.events:
+            yield Batch(kind=ExactEvent, events=walked.events, places=walked.places)
+        return walked.used
 
-    def _first_that_proves(self, buffer: bytearray) -> tuple[Batch | None, int]:
-        """The events up to the last boundary that is one, and where the text after them begins."""
-        for cut in _cuts(buffer):
-            kept, buffer[cut] = buffer[cut], 0x5D
-            batch, used = self._decode(buffer, cut + 1)
-            if batch is not None:
-                return batch, used
-            buffer[cut] = kept
-        if len(buffer) > self._stuck_bytes:
-            batch, used = self._one_by_one(bytes(buffer[1:]))
-            self._stuck_bytes = _STUCK_BYTES if batch is not None else 2 * len(buffer)
-            return batch, used + 1
-        return None, 1
+    def _proven(self, buffer: bytearray, size: int) -> tuple[Batch | None, int]:
+        """The events in the first `size` bytes and how many bytes they took, the bracket included.
 
-    def _decode(self, buffer: bytearray, size: int) -> tuple[Batch | None, int]:
-        """The events in the first `size` bytes, and how many bytes they took; None where they are no list."""
+        Without events: 0 where another cut may prove right, else the size.
+        """
         piece = memoryview(buffer)[:size]
         try:
-            return self._batch(piece), size
-        except msgspec.ValidationError:
-            pass
-        except msgspec.DecodeError as error:
-            after = _TRAILING.search(str(error))
-            return (None, 0) if after is None else self._closed(buffer, int(after.group(1)) - 1)
-        except (UnicodeDecodeError, RecursionError):
-            pass
-        batch, used = self._one_by_one(bytes(piece[1:-1]))
-        return batch, used + 1
-
-    def _closed(self, buffer: bytearray, size: int) -> tuple[Batch | None, int]:
-        """The list ends in the first `size` bytes; what follows is the tail."""
-        try:
-            batch = self._batch(memoryview(buffer)[:size])
+            try:
+                return self._batch(piece), size
+            except msgspec.ValidationError:
+                return None, size
+            except msgspec.DecodeError as error:
+                trailing = _TRAILING.search(str(error))
+                if trailing is None:
+                    return None, 0 if str(error) == _TRUNCATED else size
+                upto = buffer.rindex(b"]", 0, int(trailing.group(1)) - 1) + 1
+                return self._batch(piece[:upto]), upto
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            one_by_one, _ = self._one_by_one(bytes(buffer[1 : size - 1]))
-            if one_by_one is None:
-                return None, 0
-            batch = one_by_one
-        self._end(bytes(memoryview(buffer)[size:]))
-        return batch, size
+            return None, size
 
     def _batch(self, piece: memoryview) -> Batch:
+        offset = self._offset - 1
         if self.exact:
-            return Batch(kind=ExactEvent, events=events.EXACT_EVENTS.decode(piece), piece=piece)
-        return Batch(kind=Event, events=events.EVENTS.decode(piece), piece=piece)
+            batch = Batch(
+                kind=ExactEvent, events=events.EXACT_EVENTS.decode(piece), piece=piece, offset=offset
+            )
+        else:
+            batch = Batch(kind=Event, events=events.EVENTS.decode(piece), piece=piece, offset=offset)
+        self._mind_encoding(piece, offset)
+        return batch
 
-    def _one_by_one(self, data: bytes) -> tuple[Batch | None, int]:
-        """The complete events at the start of the text, of whatever types and encoding."""
-        text = data.decode("utf-8", "surrogateescape")
-        found: list[object] = []
-        place = used = 0
-        while place < len(text):
-            while place < len(text) and text[place] in " \t\r\n,":
-                place += 1
-            if text[place : place + 1] == "]":
-                used = place
-                break
+    def _mind_encoding(self, piece: memoryview, offset: int) -> None:
+        """The decoder does not look at what it skips."""
+        text = bytes(piece)
+        if not text.isascii():
             try:
-                event, place = events.loose_event(text, place)
-            except ValueError:
+                text.decode()
+            except UnicodeDecodeError as error:
+                self.mended.add(offset + error.start, NOT_UTF8)
+
+    def _after_list(self, rest: bytes, source: _Blocks) -> bytes | None:
+        """Reads on to a second list, or to the end; returns what was read of that list."""
+        tail, searched = bytearray(rest), 0
+        while True:
+            for found in _START.finditer(tail, searched):
+                if self._closes(self.around + tail[: found.end() - 1] + b"[]}"):
+                    at = self._offset + found.start()
+                    self.mended.add(at, "traceEvents stands there once more, and its events were read too")
+                    return self._begin(tail, found.end())
+            searched = max(0, len(tail) - _LONGEST_START)
+            if len(tail) > _AROUND_LIMIT_BYTES:
+                more = sum(map(len, iter(source.next, b"")))
+                self.mended.add(self._offset + len(tail), f"the {more} bytes from there on were not read")
                 break
-            used = place
-            if event is None:
-                self.odd_values += 1
-            else:
-                found.append(event)
-        if not used:
-            return None, 0
-        taken = len(text[:used].encode("utf-8", "surrogateescape"))
-        return Batch(kind=ExactEvent, events=found, piece=memoryview(b"")), taken
+            block = source.next()
+            if not block:
+                break
+            tail += block
+        self._mind_tail(tail)
+        self.around += tail
+        return None
 
-    def _last(self, rest: bytes) -> Iterator[Batch]:
-        """What is left at the end of the document: events, the end of the list, the tail."""
-        if rest.strip(_SPACE):
-            buffer = bytearray(b"[") + rest + b" "  # the byte that a boundary would have
-            batch, used = self._decode(buffer, len(buffer))
-            if batch is None and not self._ended:
-                batch, used = self._one_by_one(rest)
-                used += 1
-            elif batch is not None and not self._ended and batch.piece.nbytes:
-                self._ended = True  # a bare list, and nothing after it
-            if batch is not None:
-                yield batch
-            self._offset += max(used - 1, 0)
-            if not self._ended:
-                after = self._skip_comma(rest[max(used - 1, 0) :])
-                if after.startswith(b"]"):
-                    self._end(after[1:])
-        if not self._ended:
-            self.damage = f"it ends at byte {self._offset}, before its list of events does"
+    def _mind_tail(self, tail: bytearray) -> None:
+        if self._place.bare:
+            return  # only white space can follow
+        try:
+            msgspec.json.decode(self.around + tail, type=_Around)
+            (self.around + tail).decode()
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            cut = str(error) == _TRUNCATED
+            at = self._offset + len(tail) * cut
+            self.mended.add(at, "the document does not end" if cut else "what stands around the events")
 
-    def _end(self, rest: bytes) -> None:
-        self._ended = True
-        if len(self.tail) + len(rest) <= _TAIL_LIMIT_BYTES:
-            self.tail += rest
+
+def _ends(rest: bytes, place: Place, source: _Blocks) -> bool:
+    text = rest.decode("utf-8", "replace")
+    return bool(list_ends(text, 0, bare=place.bare, final=source.ended))
 
 
 def _cuts(buffer: bytearray) -> Iterator[int]:
