@@ -24,6 +24,8 @@ _SURE_OF_END = 1 << 16  # characters of white space behind a bracket after which
 _ALMOST_THERE = 12  # characters: a literal or an escape that is cut stands so near the end
 _EFFORT = 16  # times the length of the text may be parsed in the search for the next event
 _MOST_DIGITS = 60
+_LIST_LIMIT = 1 << 12  # characters of a list among the events for whose end is waited
+_KEPT = 1 << 14  # characters in which the end of the list is looked for behind a broken last event
 NOT_UTF8 = "a byte that is no UTF-8"
 
 
@@ -141,9 +143,13 @@ class _Walk:
         try:
             value, end = _parse(text, begin)
         except _Cut:
-            return None if self.patient else self._broken(begin, "an entry that does not end")
+            nested = text[begin] == "[" and len(text) - begin > _LIST_LIMIT
+            waits = self.patient and not nested
+            return None if waits else self._broken(begin, "an entry that does not end")
         except ValueError as error:
             return self._broken(begin, str(error))
+        if isinstance(value, list) and any(map(_looks_like_event, value)):
+            return self._broken(begin, "a bracket before an event")
         if end == len(text) and not self.final and text[begin] not in '{["':
             return None  # a number may go on
         if place.due is Due.COMMA:
@@ -169,14 +175,28 @@ class _Walk:
             except ValueError:
                 pass
             else:
-                if isinstance(value, dict) and "ph" in value:
+                if _looks_like_event(value):
                     self.place.lost_at, self.place.due = None, Due.ENTRY
                     self.patient = not self.final
                     return begin
                 effort -= end - begin
             begin = text.find("{", begin + 1)
-        self._at = len(text)
+        self._at = self._end_of_list(at) if self.final else max(at, len(text) - _KEPT)
         return None
+
+    def _end_of_list(self, at: int) -> int:
+        """Where a bracket closes the list so that what follows is sound; else the end of the text."""
+        text, opened = self.text, "[" if self.place.bare else '{"":['
+        begin = text.find("]", max(at, len(text) - _KEPT))
+        while begin >= 0:
+            try:
+                _STRICT.decode(opened + text[begin:])
+            except (ValueError, RecursionError):
+                begin = text.find("]", begin + 1)
+            else:
+                self.place.lost_at, self.place.due = None, Due.COMMA
+                return begin
+        return len(text)
 
     def _broken(self, at: int, what: str) -> int:
         self.place.lose(self._offset(at), what)
@@ -223,15 +243,23 @@ class _Walk:
         return count
 
 
+def _looks_like_event(value: object) -> bool:
+    return isinstance(value, dict) and "ph" in value
+
+
 class _Cut(ValueError):
     """The text ends before the value does."""
 
 
-def _whole(digits: str) -> int | str:
-    return int(digits) if len(digits) <= _MOST_DIGITS else digits
+class _Number(str):
+    """A number as it stands in the text."""
 
 
-_LOOSE = json.JSONDecoder(strict=False, parse_float=str, parse_constant=str, parse_int=_whole)
+def _whole(digits: str) -> int | _Number:
+    return int(digits) if len(digits) <= _MOST_DIGITS else _Number(digits)
+
+
+_LOOSE = json.JSONDecoder(strict=False, parse_float=_Number, parse_constant=_Number, parse_int=_whole)
 _STRICT = json.JSONDecoder(parse_float=str, parse_constant=str, parse_int=str)
 
 
@@ -301,7 +329,7 @@ def _loose_args(args: Mapping[str, object]) -> Args:
 
 def _name(value: Mapping[str, object], key: str) -> str | None:
     found = value.get(key, "")
-    if found is not None and not isinstance(found, str):
+    if found is not None and (not isinstance(found, str) or isinstance(found, _Number)):
         raise _Unreadable(f"{key}: {_named(found)}")
     return found
 
@@ -331,6 +359,8 @@ def _digits(value: object) -> Raw:
 
 
 def _named(value: object) -> str:
+    if isinstance(value, _Number):
+        return str(value[:20])
     if isinstance(value, str):
         return f"{value[:20]!r}"
     if value is None or isinstance(value, bool):

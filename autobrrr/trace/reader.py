@@ -12,7 +12,7 @@ from autobrrr.errors import UsageError
 from autobrrr.readable import readable
 from autobrrr.trace.collector import Collector
 from autobrrr.trace.columns import Trace
-from autobrrr.trace.source import TraceFile, open_blocks
+from autobrrr.trace.source import Blocks, TraceFile, open_blocks
 from autobrrr.trace.splitting import Splitter
 
 
@@ -23,7 +23,17 @@ def read_trace(source: TraceFile) -> Trace:
         UsageError: it is no trace, or cut so short that no event can be read.
     """
     stream, blocks = open_blocks(source)
-    splitter = Splitter(source.name)
+    with stream:
+        return read_blocks(source.name, blocks)
+
+
+def read_blocks(name: str, blocks: Blocks) -> Trace:
+    """Read an open input to its end.
+
+    Raises:
+        UsageError: it is no trace, or cut so short that no event can be read.
+    """
+    splitter = Splitter(name)
     kept = Collector()
     collecting = gc.isenabled()
     gc.disable()  # events hold no cycles, and millions of them would be walked again and again
@@ -34,33 +44,30 @@ def read_trace(source: TraceFile) -> Trace:
     except UsageError:
         if blocks.damage is None:
             raise
-        raise _beyond_use(source, blocks.damage) from None
+        raise _beyond_use(name, blocks.damage) from None
     finally:
         if collecting:
             gc.enable()
-        stream.close()
     damage = blocks.damage or splitter.damage
     if damage is not None and kept.seen == 0:
-        raise _beyond_use(source, damage)
+        raise _beyond_use(name, damage)
     if splitter.passed_over.count and kept.seen == 0:
         first = splitter.passed_over.first
-        raise UsageError(f"{source.name} is not a trace: its list holds no events; {first}")
-    trace = kept.trace(source.name, blocks.bytes_read, splitter, damage, blocks.notes)
+        raise UsageError(f"{name} is not a trace: its list holds no events; {first}")
+    trace = kept.trace(name, blocks.bytes_read, splitter, damage, blocks.notes)
     if kept.complete and not len(trace.gpu) and not len(trace.host) and not trace.unread:
-        raise _other_program(source, kept)
+        raise _other_program(name, kept)
     return trace
 
 
-def _other_program(source: TraceFile, kept: Collector) -> UsageError:
+def _other_program(name: str, kept: Collector) -> UsageError:
     categories = ", ".join(sorted({readable(each)[:30] for each in kept.kinds if each})[:4]) or "none"
     return UsageError(
-        f"{source.name} is not a trace of torch.profiler: of its {kept.seen} events none is of a kind that"
+        f"{name} is not a trace of torch.profiler: of its {kept.seen} events none is of a kind that"
         f" it records (categories: {categories})",
         "export it with torch.profiler's export_chrome_trace",
     )
 
 
-def _beyond_use(source: TraceFile, damage: str) -> UsageError:
-    return UsageError(
-        f"{source.name} can't be used: {damage}", "export the trace again; nothing of it is left"
-    )
+def _beyond_use(name: str, damage: str) -> UsageError:
+    return UsageError(f"{name} can't be used: {damage}", "export the trace again; nothing of it is left")

@@ -1,0 +1,1 @@
+"""Inputs made to break the parsers, and what each parser must make of them."""

@@ -1,0 +1,353 @@
+"""Traces that are mutated, and what a plain JSON parse sees in them.
+
+In comes a seed, out go a document of some thousand bytes, the blocks in which it arrives, and the
+events that any reader has to find in it. The same seed gives the same document.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import random
+import re
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+
+from autobrrr.readable import MARK, readable
+from autobrrr.trace.columns import ANNOTATION, KIND_OF_CATEGORY
+from autobrrr.trace.events import PHASES
+from autobrrr.trace.nanoseconds import MISSING, to_ns
+
+Found = Counter[tuple[int, str, int, int]]  # kind, name, start and end in ns
+
+_MARKS = re.compile(f"{MARK}+")
+_CATEGORIES = ("kernel", "cpu_op", "cuda_runtime", "gpu_memcpy", "user_annotation", "python_function", "ac2g")
+_NAMES = (
+    "aten::add",
+    "} , {",
+    '"}, {"ph": "X"',
+    "a\\\\",
+    "名前 é",
+    "[[{",
+    "]}",
+    "void k<4>(int, {lambda()#1})",
+    "x" * 90,
+)
+_ODD_VALUES = (
+    '"5"',
+    '"5.25"',
+    '"five"',
+    "[]",
+    "{}",
+    "null",
+    "true",
+    "NaN",
+    "-Infinity",
+    "1e999",
+    "123456789012345678901234567890",
+    "-3",
+    "0.1234567",
+    '"\\ud800"',
+    "1e3",
+    "9" * 5000,
+    "[" * 40 + "]" * 40,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One document as it arrives. `plain` is what was there before the last change."""
+
+    seed: int
+    change: str
+    text: bytes
+    plain: bytes
+    block_bytes: int
+
+    @property
+    def blocks(self) -> list[bytes]:
+        size = self.block_bytes
+        return [self.text[at : at + size] for at in range(0, len(self.text), size)]
+
+
+def case(seed: int) -> Case:
+    """The document of a seed."""
+    dice = random.Random(seed)
+    plain = _document(dice)
+    change = dice.choice(list(CHANGES))
+    return Case(
+        seed=seed,
+        change=change,
+        text=CHANGES[change](plain, dice),
+        plain=plain,
+        block_bytes=dice.choice((61, 127, 256, 509, 900)),
+    )
+
+
+def seen_by_json(text: bytes) -> tuple[Found, int] | None:
+    """Well-formed events of known kinds, and how many entries their list has; None where JSON refuses the text.
+
+    Raises:
+        LookupError: it is JSON, but holds no list of events.
+    """
+    try:
+        whole = json.loads(text, parse_float=_Number, parse_constant=_Number, parse_int=_Number)
+    except (ValueError, RecursionError):
+        return None
+    entries = whole.get("traceEvents") if isinstance(whole, dict) else whole
+    if not isinstance(entries, list):
+        raise LookupError("no list of events")
+    found: Found = Counter()
+    for each in entries:
+        key = _key(each)
+        if key is not None:
+            found[key] += 1
+    return found, len(entries)
+
+
+def shown(name: str) -> str:
+    """A name as figures show it; how many marks a torn character leaves is no matter."""
+    return _MARKS.sub(MARK, readable(name))
+
+
+class _Number(str):
+    """The digits of a number."""
+
+
+def _key(event: object) -> tuple[int, str, int, int] | None:
+    if not isinstance(event, dict) or event.get("ph") != "X" or not _well_formed(event):
+        return None
+    category, name = event.get("cat", "") or "", event.get("name", "") or ""
+    kind = KIND_OF_CATEGORY.get(category.lower(), 0)
+    if kind == 0 and name.startswith("ProfilerStep") and not category.startswith("gpu_"):
+        kind = ANNOTATION
+    start = MISSING if event.get("ts") is None else to_ns(event["ts"])
+    if kind == 0 or start == MISSING:
+        return None
+    length = 0 if event.get("dur") is None else to_ns(repr(float(event["dur"])))
+    return kind, shown(name), start, start + max(length, 0)
+
+
+def _well_formed(event: dict[str, object]) -> bool:
+    """Whether the fields that are used are of a type that can be used; numbers may be quoted."""
+    args = event.get("args")
+    if not (args is None or isinstance(args, dict)):
+        return False
+    used = (args or {}).get
+    labels = [event.get("pid"), event.get("tid")]
+    labels += [used(key) for key in ("device", "stream", "correlation", "bytes", "rank")]
+    return (
+        all(each is None or isinstance(each, str) for each in labels)
+        and all(each is None or type(each) is str for each in (event.get("cat"), event.get("name")))
+        and (event.get("ts") is None or isinstance(event["ts"], str))
+        and _is_duration(event.get("dur"))
+    )
+
+
+def _is_duration(value: object) -> bool:
+    if value is None:
+        return True
+    try:
+        return isinstance(value, str) and Decimal(repr(float(value))).is_finite()
+    except (ValueError, OverflowError):
+        return False
+
+
+def phases(text: bytes) -> int:
+    """How many of the list's entries are events of a phase that there is; for texts that JSON reads."""
+    whole = json.loads(text, parse_float=_Number, parse_constant=_Number, parse_int=_Number)
+    entries = whole["traceEvents"] if isinstance(whole, dict) else whole
+    return sum(isinstance(each, dict) and str(each.get("ph")) in PHASES for each in entries)
+
+
+def _document(dice: random.Random) -> bytes:
+    events = ", \n".join(_event(dice, at) for at in range(dice.randint(8, 24)))
+    space = dice.choice(("", " ", "\n  ", " " * dice.randint(0, 300)))
+    listed = f"[{space}{events}{space}]"
+    around = '"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "GPU"}, {"id": 1}]'
+    tail = '"traceName": "a.json", "other": [{"a": 1}, {"b": 2}]'
+    return dice.choice(
+        (
+            f'{{{around}, "traceEvents": {listed}, {tail}}}',
+            f'{{{around}, "traceEvents": {listed}}}',
+            f'{{"traceEvents": {listed}, {around}}}\n',
+            listed,
+        )
+    ).encode()
+
+
+def _event(dice: random.Random, at: int) -> str:
+    if dice.random() < 0.2:
+        return json.dumps(
+            {"ph": dice.choice("Mif"), "name": dice.choice(_NAMES), "ts": at, "args": {"x": "}, {"}}
+        )
+    args: dict[str, object] = {"device": 0, "stream": 7, "correlation": at}
+    if dice.random() < 0.4:
+        args["nested"] = [{"a": 1}, {"b": [{"c": 2}, {"name": "} , {"}]}]
+    event = {
+        "ph": "X",
+        "cat": dice.choice(_CATEGORIES),
+        "name": f"{dice.choice(_NAMES)} {at}",
+        "pid": dice.choice((0, "GPU 0", 3.5)),
+        "tid": at % 3,
+        "args": args,
+    }
+    items = list(event.items())
+    dice.shuffle(items)
+    text = json.dumps(dict(items), ensure_ascii=dice.random() < 0.5)
+    digits = dice.choice(("17337671370454{:02d}.368", "{}5", "{}.125", "{}"))
+    return f'{text[:-1]}, "ts": {digits.format(at + 1)}, "dur": {dice.choice((5, 2.25, 0, 0.001))}}}'
+
+
+def _at(text: bytes, dice: random.Random) -> int:
+    return dice.randrange(len(text))
+
+
+def _edited(text: bytes, dice: random.Random) -> bytes:
+    at = _at(text, dice)
+    return text[:at] + bytes([dice.choice((dice.randrange(256), *b'"{}[],:\\ \x00\xff]}'))]) + text[at + 1 :]
+
+
+def _inserted(text: bytes, dice: random.Random) -> bytes:
+    at = _at(text, dice)
+    return text[:at] + bytes([dice.choice((dice.randrange(256), *b'"{}[],:\\ \x00\xff'))]) + text[at:]
+
+
+def _deleted(text: bytes, dice: random.Random) -> bytes:
+    at = _at(text, dice)
+    return text[:at] + text[at + dice.choice((1, 1, 2, 40)) :]
+
+
+def _doubled(text: bytes, dice: random.Random) -> bytes:
+    at = _at(text, dice)
+    length = dice.choice((1, 3, 30, 200))
+    return text[: at + length] + text[at:]
+
+
+def _retyped(text: bytes, dice: random.Random) -> bytes:
+    """One value of one event becomes another type."""
+    key = dice.choice(
+        ("ts", "dur", "args", "cat", "name", "pid", "tid", "ph", "device", "correlation")
+    ).encode()
+    places = [at for at in range(len(text)) if text.startswith(b'"' + key + b'": ', at)]
+    if not places:
+        return text
+    begin = dice.choice(places) + len(key) + 4
+    try:
+        _, end = json.JSONDecoder().raw_decode(text[begin:].decode())
+    except ValueError:
+        return text
+    length = len(text[begin:].decode()[:end].encode())
+    return text[:begin] + dice.choice(_ODD_VALUES).encode() + text[begin + length :]
+
+
+def _entry_replaced(text: bytes, dice: random.Random) -> bytes:
+    """Something else stands between two events."""
+    places = [at for at in range(len(text)) if text.startswith(b'}, \n{"', at)]
+    if not places:
+        return text
+    at = dice.choice(places) + 1
+    odd = (
+        b"null",
+        b"17",
+        b'"a"',
+        b"[]",
+        b"{}",
+        b"[{}]",
+        b"/* no */",
+        b"// no\n",
+        b",",
+        b"]",
+        b"[",
+        b"}",
+        b"{",
+    )
+    return text[:at] + b", " + dice.choice(odd) + dice.choice((b"", b" " * 900)) + text[at:]
+
+
+def _key_doubled(text: bytes, dice: random.Random) -> bytes:
+    key = dice.choice((b'"ts": ', b'"dur": ', b'"ph": ', b'"args": '))
+    places = [at for at in range(len(text)) if text.startswith(key, at)]
+    if not places:
+        return text
+    at = dice.choice(places)
+    return text[:at] + key + dice.choice((b'"M"', b'"X"', b"7", b"{}", b"[1]")) + b", " + text[at:]
+
+
+def _cut(text: bytes, dice: random.Random) -> bytes:
+    return text[: _at(text, dice)]
+
+
+def _spaced(text: bytes, dice: random.Random) -> bytes:
+    places = [at for at in range(len(text)) if text[at : at + 1] in (b"{", b",", b"]")]
+    at = dice.choice(places)
+    return text[:at] + dice.choice((b" ", b"\n", b"\t\r\n")) * dice.choice((1, 700, 5000)) + text[at:]
+
+
+def _twice(text: bytes, dice: random.Random) -> bytes:
+    """Two lists in one document, or two documents in one file."""
+    other = _document(dice)
+    if dice.random() < 0.5 or not text.startswith(b"{") or not other.startswith(b"{"):
+        return text + dice.choice((b"", b"\n")) + other
+    return text.rstrip()[:-1] + b", " + other[1:]
+
+
+def _absent(text: bytes, dice: random.Random) -> bytes:
+    return text.replace(
+        b'"traceEvents"', dice.choice((b'"events"', b'"TraceEvents"', b'"deeper": {"traceEvents"'))
+    )
+
+
+def _encoded(text: bytes, dice: random.Random) -> bytes:
+    return dice.choice(
+        (
+            codecs.BOM_UTF8 + text,
+            text.decode().encode("utf-16"),
+            text.decode().encode("utf-16-be"),
+            text.decode().encode("utf-32"),
+            text.decode().encode("latin-1", "replace"),
+        )
+    )
+
+
+def _control(text: bytes, dice: random.Random) -> bytes:
+    places = [at for at in range(len(text)) if text[at : at + 1].isalpha()]
+    at = dice.choice(places)
+    return (
+        text[:at]
+        + dice.choice((b"\x01", b"\xff", b"\xc3", b"\xed\xa0\x80", b"\\u12", b"\\q", b"\x00"))
+        + text[at:]
+    )
+
+
+def _several(text: bytes, dice: random.Random) -> bytes:
+    for _ in range(dice.randint(2, 5)):
+        text = dice.choice((_edited, _inserted, _deleted, _retyped, _entry_replaced))(text or b" ", dice)
+    return text
+
+
+def _same(text: bytes, dice: random.Random) -> bytes:
+    return text
+
+
+CHANGES: dict[str, Callable[[bytes, random.Random], bytes]] = {
+    "none": _same,
+    "byte edited": _edited,
+    "byte inserted": _inserted,
+    "bytes deleted": _deleted,
+    "bytes doubled": _doubled,
+    "value of another type": _retyped,
+    "value of another type, again": _retyped,
+    "something between events": _entry_replaced,
+    "key twice": _key_doubled,
+    "cut": _cut,
+    "white space": _spaced,
+    "two lists or documents": _twice,
+    "no list": _absent,
+    "encoding": _encoded,
+    "characters": _control,
+    "several": _several,
+}
+SMALL_CHANGES = ("byte edited", "byte inserted", "something between events", "characters")
