@@ -169,7 +169,7 @@ class _Walk:
                 value, end = _parse(text, begin)
             except _Cut:
                 if self.patient:
-                    self._at = begin
+                    self._at = max(at, begin - _KEPT)
                     return None
                 effort -= len(text) - begin
             except ValueError:

@@ -7,8 +7,10 @@ A stretch that the decoder refuses goes an exact and slow way, event by event, a
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Generator, Iterable, Iterator
+from typing import cast
 
 import msgspec
 from msgspec import Struct
@@ -192,7 +194,7 @@ class Splitter:
             # "[" before, and "]" in place of what follows a boundary: pieces are decoded where they stand.
             buffer = bytearray(b"[")
             buffer += rest
-            buffer += source.next()
+            buffer += source.next() if rest or place.lost else self._skip_gap(source.next())
             end, used = len(buffer), 0
             if source.ended or too_large or len(buffer) >= self._enough:
                 used = yield from self._take(buffer, ended=source.ended, too_large=too_large)
@@ -266,17 +268,16 @@ class Splitter:
             )
         else:
             batch = Batch(kind=Event, events=events.EVENTS.decode(piece), piece=piece, offset=offset)
-        self._mind_encoding(piece, offset)
+        if not cast(bytearray, piece.obj).isascii():
+            self._mind_encoding(piece, offset)
         return batch
 
     def _mind_encoding(self, piece: memoryview, offset: int) -> None:
         """The decoder does not look at what it skips."""
-        text = bytes(piece)
-        if not text.isascii():
-            try:
-                text.decode()
-            except UnicodeDecodeError as error:
-                self.mended.add(offset + error.start, NOT_UTF8)
+        try:
+            codecs.utf_8_decode(piece)
+        except UnicodeDecodeError as error:
+            self.mended.add(offset + error.start, NOT_UTF8)
 
     def _after_list(self, rest: bytes, source: _Blocks) -> bytes | None:
         """Reads on to a second list, or to the end; returns what was read of that list."""

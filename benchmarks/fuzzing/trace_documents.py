@@ -87,7 +87,7 @@ def case(seed: int) -> Case:
 
 
 def seen_by_json(text: bytes) -> tuple[Found, int] | None:
-    """Well-formed events of known kinds, and how many entries their list has; None where JSON refuses the text.
+    """Well-formed events of known kinds, and how many entries their list has; None: JSON refuses the text.
 
     Raises:
         LookupError: it is JSON, but holds no list of events.

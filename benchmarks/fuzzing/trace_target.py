@@ -10,7 +10,7 @@ from autobrrr.trace.analysis import analyse_trace
 from autobrrr.trace.columns import Trace
 from autobrrr.trace.reader import read_blocks
 from autobrrr.trace.source import Blocks
-from benchmarks.fuzzing.trace_documents import Case, Found, SMALL_CHANGES, phases, seen_by_json, shown
+from benchmarks.fuzzing.trace_documents import SMALL_CHANGES, Case, Found, phases, seen_by_json, shown
 
 _NEIGHBOURS = 3  # so many events may go with one small change, those that it stands in or between
 

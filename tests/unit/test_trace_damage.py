@@ -1,0 +1,247 @@
+"""One odd place in a trace costs that event and no other, and is said with its byte."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import pickle
+import sqlite3
+import tracemalloc
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from autobrrr.errors import UsageError
+from autobrrr.trace import splitting
+from autobrrr.trace.columns import Trace
+from autobrrr.trace.launches import find_calls
+from autobrrr.trace.reader import read_blocks
+from autobrrr.trace.source import BLOCK_BYTES, Blocks
+from autobrrr.trace.warnings import trace_warnings
+from support.trace import Scene, busy_scene, read
+
+LONG = 3 * BLOCK_BYTES  # so that blocks follow the odd place, whatever the block size
+
+
+def long_scene(odd: str | None = None) -> tuple[Scene, int]:
+    """A scene of several blocks with something odd near its start; and how many sound events it holds."""
+    scene = Scene()
+    size = 0
+    while size < LONG:
+        scene.operator(1_000 * len(scene.events), 500, "aten::add")
+        size += len(scene.events[-1]) + 2
+    sound = len(scene.events)
+    if odd is not None:
+        scene.events.insert(700, odd)
+    return scene, sound
+
+
+def warned(trace: Trace) -> str:
+    return "\n".join(trace_warnings(trace, find_calls(trace), [], []))
+
+
+ODD = {
+    "a number in quotes that is none": '{"ph":"X","cat":"cpu_op","name":"a","ts":1,"dur":"five"}',
+    "arguments that are a list": '{"ph":"X","cat":"cpu_op","name":"a","ts":1,"dur":5,"args":[]}',
+    "null": "null",
+    "a number": "17",
+    "no phase": '{"cat":"cpu_op","name":"a","ts":1,"dur":5}',
+    "an unknown phase": '{"ph":"x","cat":"cpu_op","name":"a","ts":1,"dur":5}',
+    "a start that is none": '{"ph":"X","cat":"cpu_op","name":"a","ts":"now","dur":5}',
+    "a brace too few": '{"ph":"X","cat":"cpu_op","name":"a","ts":1,"dur":5',
+    "a quote too few": '{"ph":"X","cat":"cpu_op","name":"a,"ts":1,"dur":5}',
+    "an object in two": '{"ph":"X","cat":"cpu_op"},"name":"a","ts":1,"dur":5}',
+    "a comment": "/* the profiler was here */ null",
+}
+
+
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD.keys())
+def test_one_odd_entry_costs_itself_and_is_counted_and_said(tmp_path: Path, odd: str) -> None:
+    scene, sound = long_scene(odd)
+    trace = scene.read(tmp_path)
+    assert len(trace.host) >= sound - 1  # an entry that never closes may take the one behind it along
+    assert len(trace.host) == sound or "brace" in odd or odd.endswith("5")
+    assert trace.damage is None
+    assert 1 <= trace.unread <= 3
+    at = scene.text().index(b",\n" + odd.encode())
+    assert trace.first_unread is not None
+    first = int(trace.first_unread.split()[2].rstrip(":"))
+    assert at < first <= at + 2 + len(odd)
+    assert f"at byte {first}" in warned(trace)
+
+
+def test_a_number_in_quotes_is_a_number(tmp_path: Path) -> None:
+    scene, sound = long_scene('{"ph":"X","cat":"cpu_op","name":"a","pid":1,"tid":1,"ts":"1","dur":"5"}')
+    trace = scene.read(tmp_path)
+    assert (len(trace.host), trace.unread) == (sound + 1, 0)
+
+
+def test_a_byte_that_is_no_utf_8_costs_nothing_and_is_said(tmp_path: Path) -> None:
+    scene, sound = long_scene()
+    text = bytearray(scene.text())
+    at = text.index(b"aten::add", 5_000) + 2
+    text[at] = 0xFF
+    path = tmp_path / "byte.json"
+    path.write_bytes(text)
+    trace = read(path)
+    assert (len(trace.host), trace.unread, trace.damage) == (sound, 0, None)
+    assert f"at byte {at}: a byte that is no UTF-8" in warned(trace)
+
+
+@pytest.mark.parametrize("value", [b"]", b"[", b"\x00", b"{", b"}", b"x", b'"'])
+def test_a_byte_edited_between_two_events_costs_at_most_these_two(tmp_path: Path, value: bytes) -> None:
+    scene, sound = long_scene()
+    text = scene.text()
+    at = text.index(b"},\n{", 10_000) + 1
+    path = tmp_path / "byte.json"
+    path.write_bytes(text[:at] + value + text[at + 1 :])
+    trace = read(path)
+    assert len(trace.host) >= sound - 2
+    assert trace.unread or trace.irregular
+
+
+def test_what_stands_behind_the_end_of_the_list_is_said_and_the_metadata_are_kept(tmp_path: Path) -> None:
+    scene, sound = long_scene("null")
+    text = scene.text()[:-1] + b', "deviceProperties": [{"id": 0, "name": "A"}, {"id": 1, "name": "B"}]}'
+    path = tmp_path / "tail.json"
+    path.write_bytes(text)
+    assert [each.name for each in read(path).metadata.devices] == ["A", "B"]
+    path.write_bytes(text + b'{"traceEvents": [')
+    trace = read(path)
+    assert len(trace.host) == sound
+    assert "no proper JSON" in warned(trace)
+
+
+def test_a_second_list_of_events_is_read_too(tmp_path: Path) -> None:
+    path = tmp_path / "twice.json"
+    one = busy_scene(1, 3).text()
+    path.write_bytes(one[:-1] + b", " + busy_scene(1, 5).text()[1:])
+    trace = read(path)
+    assert len(trace.gpu) == 8
+    assert "once more" in warned(trace)
+
+
+def test_the_list_is_looked_for_at_the_top(tmp_path: Path) -> None:
+    path = tmp_path / "deeper.json"
+    path.write_bytes(b'{"other": {"traceEvents": []}, ' + busy_scene(1, 3).text()[1:])
+    assert len(read(path).gpu) == 3
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32", "utf-8-sig"])
+def test_another_encoding_is_read(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "encoded.json"
+    scene, sound = long_scene("null")
+    path.write_bytes(scene.text().decode().encode(encoding))
+    trace = read(path)
+    assert (len(trace.host), trace.unread) == (sound, 1)
+    assert ("written in" in warned(trace)) == (encoding != "utf-8-sig")
+
+
+def test_a_wrong_checksum_is_said_and_everything_is_read(tmp_path: Path) -> None:
+    scene, sound = long_scene()
+    data = bytearray(gzip.compress(scene.text()))
+    data[-6] ^= 1
+    path = tmp_path / "sum.json.gz"
+    path.write_bytes(data)
+    trace = read(path)
+    assert (len(trace.host), trace.damage) == (sound, None)
+    assert "checksum" in warned(trace)
+
+
+def test_members_follow_each_other_and_garbage_behind_them_is_said(tmp_path: Path) -> None:
+    text = busy_scene(1, 3).text()
+    path = tmp_path / "members.json.gz"
+    path.write_bytes(gzip.compress(text[:500]) + b"\0" * 512 + gzip.compress(text[500:]) + b"<html>")
+    trace = read(path)
+    assert (len(trace.gpu), trace.damage) == (3, None)
+    assert "stands something else" in warned(trace)
+
+
+def test_a_stretch_of_a_compressed_file_that_is_lost_is_said(tmp_path: Path) -> None:
+    scene, sound = long_scene()
+    data = gzip.compress(scene.text())
+    path = tmp_path / "cut.json.gz"
+    path.write_bytes(data[: len(data) // 2])
+    trace = read(path)
+    assert 0 < len(trace.host) < sound
+    assert trace.damage is not None
+    assert "ends in the middle" in trace.damage
+
+
+@pytest.mark.parametrize("padding", [b" ", b"\n", b"\0"])
+def test_padding_that_expands_a_thousandfold_is_refused_in_little_memory(
+    tmp_path: Path, padding: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(splitting, "_SPACE_LIMIT_BYTES", 64 << 20)
+    path = tmp_path / "bomb.json.gz"
+    with gzip.open(path, "wb", compresslevel=6) as out:
+        out.write(b'{"traceEvents": [' if padding != b"\0" else b"")
+        for _ in range(128):
+            out.write(padding * (1 << 20))
+    tracemalloc.start()
+    try:
+        with pytest.raises(UsageError, match=r"white space|no JSON|binary"):
+            read(path)
+        assert tracemalloc.get_traced_memory()[1] < 48 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def _zipped(data: bytes) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("trace.json", data)
+    return out.getvalue()
+
+
+def _database(data: bytes) -> bytes:
+    connection = sqlite3.connect(":memory:")
+    connection.execute("create table kernels (start integer)")
+    return connection.serialize() if hasattr(connection, "serialize") else b"SQLite format 3\0" + data
+
+
+FOREIGN: dict[str, tuple[str, Callable[[bytes], bytes], str]] = {
+    "zstd": ("t.json.zst", lambda data: b"\x28\xb5\x2f\xfd" + data, "zstd -d"),
+    "bzip2": ("t.json.bz2", bz2.compress, "bunzip2"),
+    "xz": ("t.json.xz", lzma.compress, "unxz"),
+    "zip": ("t.zip", _zipped, "unzip"),
+    "an SQLite database": ("t.sqlite", _database, "torch.profiler"),
+    "Perfetto": ("t.pftrace", lambda data: b"\n\x1a\x08\x01\x10\x02" * 40, "torch.profiler"),
+    "web page": ("t.json", lambda data: b"<!DOCTYPE html><html>{}", "download"),
+    "pickle": ("t.pickle", lambda data: pickle.dumps({"segments": []}), "memory_viz"),
+    "Nsight Systems": ("t.nsys-rep", lambda data: b"\x01\x02nsys\0" * 9, "torch.profiler"),
+    "TensorBoard": ("events.out.tfevents.1.host", lambda data: b"\x18\0\0\0\0\0\0\0" * 9, "pt.trace"),
+    "no list traceEvents": ("t.json", lambda data: b'{"nodes": [], "schema": "1.1"}', "export"),
+    "categories: toplevel": (
+        "chrome.json",
+        lambda data: b'{"traceEvents":[{"ph":"X","cat":"toplevel","name":"a","ts":1,"dur":2}]}',
+        "torch.profiler",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_a_file_of_another_kind_is_called_what_it_is(tmp_path: Path, kind: str) -> None:
+    name, made, hint = FOREIGN[kind]
+    path = tmp_path / name
+    path.write_bytes(made(busy_scene(1, 3).text()))
+    with pytest.raises(UsageError) as caught:
+        read(path)
+    assert kind in caught.value.message
+    assert hint in caught.value.hint
+    assert "\n" not in caught.value.message
+
+
+def test_an_entry_that_is_broken_last_leaves_what_stands_behind_the_list() -> None:
+    text = json.dumps({"traceEvents": [{"ph": "M"}, {"ph": "X"}], "distributedInfo": {"rank": 3}}).encode()
+    broken = text.replace(b'{"ph": "X"}', b'{"ph": }')
+    trace = read_blocks("broken", Blocks(io.BufferedReader(io.BytesIO(broken)), 16))
+    assert trace.unread == 1
+    assert trace.damage is None
+    assert trace.metadata.distributed is not None
+    assert trace.metadata.distributed.rank == 3

@@ -1,0 +1,30 @@
+"""Mutated traces, longer than three blocks: nothing that a plain JSON parse sees is lost, or it is said."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.fuzzing.trace_documents import CHANGES, case
+from benchmarks.fuzzing.trace_target import problems
+
+
+def wrong(first: int, count: int) -> list[str]:
+    return [f"{seed}: {each}" for seed in range(first, first + count) for each in problems(case(seed))]
+
+
+@pytest.mark.parametrize("share", range(4))
+def test_mutated_traces_lose_nothing_in_silence(share: int) -> None:
+    assert wrong(300 * share, 300) == []
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("share", range(10))
+def test_ten_thousand_mutated_traces_lose_nothing_in_silence(share: int) -> None:
+    assert wrong(10_000 + 1_000 * share, 1_000) == []
+
+
+def test_every_kind_of_change_is_made_and_documents_are_longer_than_three_blocks() -> None:
+    made = [case(seed) for seed in range(300)]
+    assert {each.change for each in made} == set(CHANGES)
+    assert sum(len(each.plain) > 3 * each.block_bytes for each in made) > 250
+    assert case(7) == case(7)
