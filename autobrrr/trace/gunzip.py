@@ -62,9 +62,11 @@ class Gunzip:
         inflater = isal_zlib.decompressobj(wbits=-15)
         pending, waiting, crc, size = [], 0, 0, 0
         try:
-            while not inflater.eof and self._fill(1):
-                fed = self._take(min(len(self._packed), _FED_BYTES))
-                block = inflater.decompress(fed)
+            fed = b""
+            while not inflater.eof and (fed or self._fill(1)):
+                fed = fed or self._take(min(len(self._packed), _FED_BYTES))
+                block = inflater.decompress(fed, self._block_bytes)
+                fed = inflater.unconsumed_tail
                 crc, size = isal_zlib.crc32(block, crc), size + len(block)
                 pending.append(block)
                 waiting += len(block)

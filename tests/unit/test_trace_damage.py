@@ -177,17 +177,17 @@ def test_a_stretch_of_a_compressed_file_that_is_lost_is_said(tmp_path: Path) -> 
 def test_padding_that_expands_a_thousandfold_is_refused_in_little_memory(
     tmp_path: Path, padding: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(splitting, "_SPACE_LIMIT_BYTES", 64 << 20)
+    monkeypatch.setattr(splitting, "_SPACE_LIMIT_BYTES", 16 << 20)
     path = tmp_path / "bomb.json.gz"
     with gzip.open(path, "wb", compresslevel=6) as out:
         out.write(b'{"traceEvents": [' if padding != b"\0" else b"")
-        for _ in range(128):
+        for _ in range(48):
             out.write(padding * (1 << 20))
     tracemalloc.start()
     try:
         with pytest.raises(UsageError, match=r"white space|no JSON|binary"):
             read(path)
-        assert tracemalloc.get_traced_memory()[1] < 48 << 20
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
     finally:
         tracemalloc.stop()
 
