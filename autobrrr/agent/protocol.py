@@ -43,7 +43,7 @@ def decode(body: bytes) -> dict[str, object]:
         BadFrame: no UTF-8 JSON object, or of another version.
     """
     try:
-        message = json.loads(body)
+        message = json.loads(body.decode())  # bytes would be taken in other encodings too
     except (ValueError, RecursionError) as error:
         raise BadFrame(f"no JSON: {error}") from None
     if not isinstance(message, dict):

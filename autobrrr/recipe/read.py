@@ -31,6 +31,7 @@ TABLES = ("schema", "description", "match", "remedies", "args", "env", "evidence
 MATCH_KEYS = ("script", "device", "torch")
 EVIDENCE_KEYS = ("speedup", "interval", "baseline_ns", "best_ns", "measured_on")
 DEVICES = ("cpu", "cuda")
+_LONG_NUMBER = re.compile(r"(?:\d_?){1000,}")
 _AT_LINE = re.compile(r"\(at line (\d+), column \d+\)")
 
 Keys = tuple[str, ...]
@@ -60,7 +61,7 @@ def load(path: Path | str) -> Recipe:
     if len(body) > MOST_BYTES:
         raise UsageError(f"{file}:1: larger than {MOST_BYTES >> 20} MiB; a recipe is a page of text")
     try:
-        text = body.decode()
+        text = body.decode("utf-8-sig")  # some editors put a mark in front
     except UnicodeDecodeError as error:
         line = body.count(b"\n", 0, error.start) + 1
         raise UsageError(f"{file}:{line}: no UTF-8 text") from None
@@ -78,6 +79,10 @@ def parse(text: str, source: str = "recipe") -> Recipe:
     except RecursionError:
         raise UsageError(f"{source}:1: nested too deeply") from None
     except ValueError as error:
+        long = _LONG_NUMBER.search(text)
+        if long is not None and "digits" in str(error):
+            line = text.count("\n", 0, long.start()) + 1
+            raise UsageError(f"{source}:{line}: a number of {len(long.group())} digits") from None
         found = _AT_LINE.search(str(error))
         line = (
             int(found.group(1)) if found else text.count("\n") + 1 if "end of document" in str(error) else 1
@@ -172,6 +177,10 @@ class _Reader:
                 )
             if not isinstance(value, str | int | float | bool):
                 self.fail(("args", flag), f"{flag} must be a text, a number or true, not {_shown(value)}")
+            if isinstance(value, float) and not math.isfinite(value):
+                self.fail(
+                    ("args", flag), f"{flag} is no finite number; in quotes it is passed on as it stands"
+                )
             if isinstance(value, str) and "\0" in value:
                 self.fail(("args", flag), f"{flag} holds a NUL character")
             found[flag] = value

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +9,9 @@ from pathlib import Path
 import msgspec
 
 from autobrrr.errors import UsageError
+from autobrrr.readable import readable
 from autobrrr.records import Diagnosis, Trial, Tuning
+from autobrrr.records.log_lines import LogLines, lines_of
 from autobrrr.report.sweep import sweep_text
 from autobrrr.report.text import verdict_text
 from autobrrr.report.tuning import trial_line, tuning_table
@@ -26,6 +26,7 @@ class PastSession:
     tuned: Tuning | None  # the last tuning that came to its end
     trials: list[Trial]  # of one that did not
     ended: str
+    unread: str | None  # what of the log can't be read
 
 
 def past_session(path: Path) -> PastSession:
@@ -38,24 +39,24 @@ def past_session(path: Path) -> PastSession:
     tuned: Tuning | None = None
     trials: list[Trial] = []
     ended = ""
-    try:
-        for kind, body in _entries(path):
-            try:
-                if kind == "snapshot":
-                    last = msgspec.convert(body, Diagnosis)
-                elif kind == "tuned":
-                    tuned, trials = msgspec.convert(body, Tuning), []
-                elif kind == "trial":
-                    trials.append(msgspec.convert(body, Trial))
-                elif kind == "ended":
-                    ended = str(body.get("why", ""))
-            except msgspec.ValidationError:
-                continue
-    except (OSError, EOFError) as error:
-        raise UsageError(f"{path} can't be read: {error}") from None
+    lines = LogLines(_opened(path))
+    for line in lines:
+        try:
+            if line.kind == "snapshot":
+                last = msgspec.convert(line.body, Diagnosis)
+            elif line.kind == "tuned":
+                tuned, trials = msgspec.convert(line.body, Tuning), []
+            elif line.kind == "trial":
+                trials.append(msgspec.convert(line.body, Trial))
+            elif line.kind == "ended":
+                ended = str(line.body.get("why", ""))
+        except msgspec.ValidationError as error:
+            lines.pass_over(line.number, f"a {line.kind} of another version ({error})")
     if last is None:
-        raise UsageError(f"{path} holds no snapshot of a session", "a session writes one when it ends")
-    return PastSession(path=path, last=last, tuned=tuned, trials=trials, ended=ended)
+        raise UsageError(
+            f"{path} holds no snapshot of a session{_clause(lines.said)}", "a session writes one when it ends"
+        )
+    return PastSession(path=path, last=last, tuned=tuned, trials=trials, ended=ended, unread=lines.said)
 
 
 def report_text(path: Path) -> str:
@@ -75,17 +76,19 @@ def report_text(path: Path) -> str:
     seconds = (found.last.t_ns or 0) / 1e9
     ended = found.ended or "its end is missing"
     texts.append(f"session of {seconds:.0f} s, {found.last.steps or 0} steps; {ended}\nlog: {path}")
+    if found.unread:
+        texts[-1] += f"\n{readable(found.unread)}"
     return "\n\n".join(texts)
 
 
-def _entries(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
-    """Kind and body of every whole line; others are left out."""
-    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
-        for line in lines:
-            try:
-                found = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            kind, body = (found.get("kind"), found.get("body")) if isinstance(found, dict) else (None, None)
-            if isinstance(kind, str) and isinstance(body, dict):
-                yield kind, body
+def _opened(path: Path) -> Iterator[bytes]:
+    """The lines of the log; raises UsageError where there is none."""
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise UsageError(f"{path} can't be read: {error}") from None
+    return lines_of(path)
+
+
+def _clause(said: str | None) -> str:
+    return f"; {said}" if said else ""

@@ -43,6 +43,8 @@ def _body(session: PastSession, title: str) -> Iterator[str]:
     if found.job is not None:
         about[:0] = [f"torch {found.job.torch}", f"Python {found.job.python}"]
     yield f'<p class="muted">{_text(", ".join(each for each in about if each))}</p>'
+    if session.unread:
+        yield f'<p class="muted">{_text(session.unread)}</p>'
     yield from _verdict(found)
     trials = session.tuned.trials if session.tuned is not None else session.trials
     if session.tuned is not None or trials:

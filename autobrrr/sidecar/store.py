@@ -6,7 +6,6 @@ whole, so that a line cut by a crash or a full disk costs that line only.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from autobrrr.records import Record
+from autobrrr.records.log_lines import LogLines, lines_of
 
 TAIL_BYTES = 1 << 18
 
@@ -78,17 +78,8 @@ def log_path(pid: int, state: Path, now_s: float) -> Path:
 
 def read_log(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
     """Kind and body of every whole line; lines that are cut or no JSON object are left out."""
-    with path.open("rb") as lines:
-        for line in lines:
-            try:
-                entry = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            if not isinstance(entry, dict):
-                continue
-            kind, body = entry.get("kind"), entry.get("body")
-            if isinstance(kind, str) and isinstance(body, dict):
-                yield kind, body
+    for line in LogLines(lines_of(path)):
+        yield line.kind, line.body
 
 
 def tail(path: Path, lines: int) -> list[str]:

@@ -15,6 +15,7 @@ from autobrrr import recipe
 from autobrrr.errors import EXIT_USAGE, UsageError
 from autobrrr.recipe.contents import Chosen, Match, Measured, Recipe
 from autobrrr.recipe.places import Places
+from autobrrr.recipe.read import load, parse
 from autobrrr.recipe.schema import json_schema, template
 from autobrrr.remedies.catalog import REGISTRY
 
@@ -254,3 +255,20 @@ def test_the_schema_knows_every_remedy_and_option() -> None:
     for name, remedy in REGISTRY.items():
         _, table = remedies["properties"][name]["oneOf"]
         assert set(table["properties"]) == {option.name for option in remedy.options}
+
+
+@pytest.mark.parametrize("value", ["inf", "-inf", "nan", "1e400"])
+def test_a_flag_that_is_no_finite_number_is_refused_in_its_line(value: str) -> None:
+    with pytest.raises(UsageError, match=r"recipe:3: --rate is no finite number"):
+        parse(f'schema = 1\n[args]\n"--rate" = {value}\n')
+
+
+def test_a_mark_in_front_of_the_text_is_no_fault(tmp_path: Path) -> None:
+    file = tmp_path / "marked.toml"
+    file.write_bytes(b'\xef\xbb\xbfschema = 1\r\n[args]\r\n"--a" = 2\r\n')
+    assert load(file).args == {"--a": 2}
+
+
+def test_a_number_of_thousands_of_digits_is_one_line_with_its_place() -> None:
+    with pytest.raises(UsageError, match=r"recipe:3: a number of 5000 digits$"):
+        parse('schema = 1\n[args]\n"--a" = ' + "9" * 5000)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import html
+import os
 import re
 from pathlib import Path
 
@@ -191,3 +193,35 @@ def test_the_axis_holds_all_gains_and_one(values: list[float]) -> None:
 
 def test_a_page_that_can_not_be_written_is_a_line_not_a_traceback(logs: Path, tmp_path: Path) -> None:
     assert main(["report", "last", "--html", str(tmp_path / "no" / "such.html")]) == 2
+
+
+def test_what_of_a_log_can_t_be_read_is_counted_and_said(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    path.write_bytes(
+        _line("snapshot", tui.snapshot())
+        + b'{"at": 1.0, "kind": "trial", "body": {"rem\n'
+        + b"\0" * 4096
+        + _line("tuned", tui.tuned())
+        + _line("trial", {"schema": 9})
+        + b"17\n"
+        + _line("ended", {"why": "the job ended"})[:-5]
+    )
+    found = past_session(path)
+    assert found.tuned is not None  # the line behind the zeros is whole
+    assert found.unread is not None
+    assert found.unread.startswith("4 lines of the log can't be read, the first is line 2: ")
+    assert found.unread in report_text(path)
+    assert "4 lines" in page(found)
+
+
+def test_a_packed_recording_that_is_torn_gives_what_stands_before(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl.gz"
+    packed = gzip.compress(_line("snapshot", tui.snapshot()) + os.urandom(1 << 16).hex().encode())
+    path.write_bytes(packed[:-2_000])
+    found = past_session(path)
+    assert found.unread is not None
+    assert "nothing behind line 1 can be read" in found.unread
+
+
+def test_a_sound_log_says_nothing_of_lines(logs: Path) -> None:
+    assert past_session(next(iter(sorted(logs.iterdir())))).unread is None

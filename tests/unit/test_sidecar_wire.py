@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autobrrr.agent.protocol import MAX_FRAME_BYTES, BadFrame, Closed, encode, receive
+from autobrrr.agent.protocol import MAX_FRAME_BYTES, BadFrame, Closed, decode, encode, receive
 from autobrrr.sidecar.agent_link import AgentLink
 from autobrrr.sidecar.wire import TooSlow, Wire
 from support.sidecar import raw_frame
@@ -125,3 +125,9 @@ def test_an_agent_that_talks_nonsense_loses_its_link() -> None:
     assert link.read() == []
     assert link.lost
     assert theirs.recv(1) == b""
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-8-sig"])
+def test_a_frame_in_another_encoding_is_no_frame(encoding: str) -> None:
+    with pytest.raises(BadFrame, match="no JSON"):
+        decode('{"v": 1, "do": "ping"}'.encode(encoding))

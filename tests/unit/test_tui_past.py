@@ -192,3 +192,16 @@ def test_the_recording_names_no_place_of_the_machine_that_made_it() -> None:
     text = json.dumps([entry.body for entry in read(demo.RECORDING)])
     assert "/root" not in text
     assert "/home" not in text
+
+
+def test_what_can_t_be_read_is_counted_in_a_note(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    lines = session()
+    lines.insert(3, line(13.5, "snapshot", {"pid": "of another version"}))
+    lines.insert(5, b"\0" * 4096 + b"\n")
+    path.write_bytes(b"".join(lines))
+    last = read(path)[-1]
+    assert last.kind == "note"
+    assert str(last.body["text"]).startswith("2 lines of the log can't be read, the first is line 4")
+    path.write_bytes(b"".join(session()))
+    assert [each.kind for each in read(path)].count("note") == 1

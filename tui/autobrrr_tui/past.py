@@ -5,8 +5,6 @@ A line is `{"at": seconds, "kind": ..., "body": ...}`. What can't be read is lef
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +14,7 @@ import msgspec
 from autobrrr.answers import Activity, Details, RecipeNow, StepHistory, TuneFailed
 from autobrrr.errors import UsageError
 from autobrrr.records import Diagnosis, Record, Trial, TuneProgress, Tuning
+from autobrrr.records.log_lines import LogLines, lines_of
 from autobrrr_tui.book import heard, said, take
 from autobrrr_tui.state import RankCell, View
 
@@ -30,8 +29,6 @@ KINDS: dict[str, type[Diagnosis | Details | Activity | TuneProgress | Trial | Tu
     "note": Activity,
 }
 
-FAR_S = 1e11  # no clock has come so far; neither endless nor no number
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
@@ -40,6 +37,7 @@ class Entry:
     at_s: float
     kind: str
     body: dict[str, object]
+    line: int = 0  # of the file, from 1
 
 
 class Reader:
@@ -54,12 +52,13 @@ class Reader:
         for entry in entries(lines):
             self.take(entry)
 
-    def take(self, entry: Entry) -> None:
-        """One entry; what this version can't read is left out."""
+    def take(self, entry: Entry) -> bool:
+        """One entry; False where this version can't read it, and leaves it out."""
         try:
             self._take(entry)
         except msgspec.ValidationError:
-            return
+            return False
+        return True
 
     def _take(self, entry: Entry) -> None:
         if self._began_s is None:
@@ -102,31 +101,38 @@ class _Rank(Record, frozen=True, kw_only=True):
 
 def entries(lines: Iterable[str | bytes]) -> Iterator[Entry]:
     """Whole lines as entries; those that are cut or something else are left out."""
+    yield from _entries(LogLines(lines))
+
+
+def _entries(lines: LogLines) -> Iterator[Entry]:
     for line in lines:
-        try:
-            found = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if not isinstance(found, dict):
-            continue
-        at_s, kind, body = found.get("at"), found.get("kind"), found.get("body")
-        if not isinstance(at_s, int | float) or not abs(at_s) < FAR_S:
-            continue
-        if isinstance(kind, str) and isinstance(body, dict):
-            yield Entry(at_s=float(at_s), kind=kind, body=body)
+        if line.at_s is None:
+            lines.pass_over(line.number, "a moment that no clock shows")
+        else:
+            yield Entry(at_s=line.at_s, kind=line.kind, body=line.body, line=line.number)
 
 
 def read(path: Path) -> list[Entry]:
-    """All entries of a session log or a recording (`.gz`).
+    """All entries of a session log or a recording (`.gz`), and one more that says what can't be read.
 
     Raises:
         UsageError: it can't be read, or holds no session.
     """
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
-            found = list(entries(lines))
-    except (OSError, EOFError) as error:
+        path.open("rb").close()
+    except OSError as error:
         raise UsageError(f"{path} can't be read: {error}", "autobrrr report SESSION") from None
-    if not any(entry.kind in ("attached", "snapshot") for entry in found):
-        raise UsageError(f"{path} holds no session", "session logs lie in the state folder, sessions/*.jsonl")
-    return found
+    lines, sound, trial = LogLines(lines_of(path)), [], Reader()
+    for entry in _entries(lines):
+        if trial.take(entry):
+            sound.append(entry)
+        else:
+            lines.pass_over(entry.line, f"a {entry.kind} of another version")
+    if not any(entry.kind in ("attached", "snapshot") for entry in sound):
+        said = f"; {lines.said}" if lines.said else ""
+        raise UsageError(
+            f"{path} holds no session{said}", "session logs lie in the state folder, sessions/*.jsonl"
+        )
+    if lines.said is not None:
+        sound.append(Entry(at_s=sound[-1].at_s, kind="note", body={"text": lines.said}))
+    return sound
