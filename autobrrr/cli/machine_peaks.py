@@ -40,7 +40,7 @@ def make_sure_of_peaks(threads: int | None, cache: Path | None = None) -> None:
     from autobrrr.roofline.quick import quick_peaks  # not for --help: it brings msgspec records
 
     folder = cache or paths.cache_dir()
-    if threads is None or quick_peaks(threads, folder, measure=False) is not None:
+    if threads is None or quick_peaks(threads, folder, measure=False, say=narrate) is not None:
         return
     narrate(f"measuring what this machine can do with {threads} thread{'s' if threads > 1 else ''}, once")
     quick_peaks(threads, folder)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
-from autobrrr.records import Record
+from autobrrr.records import SCHEMA, Record
 from autobrrr.roofline.records import Roofline
+
+R = TypeVar("R", bound=Record)
 
 
 def keep(file: Path, record: Record) -> None:
@@ -27,9 +31,20 @@ def keep(file: Path, record: Record) -> None:
         return
 
 
-def known_roofline(file: Path) -> Roofline | None:
-    """What an earlier run kept; None where there is none, or it can't be read."""
+def known_roofline(file: Path, say: Callable[[str], None] = lambda line: None) -> Roofline | None:
+    """What an earlier run kept; None where there is none, or it can't be used, which is said."""
+    return known(file, Roofline, lambda found: found.schema == SCHEMA, say)
+
+
+def known(file: Path, kind: type[R], sound: Callable[[R], bool], say: Callable[[str], None]) -> R | None:
+    """A record of the cache; None where there is none, or it is torn, of another version or not sound."""
     try:
-        return msgspec.json.decode(file.read_bytes(), type=Roofline)
-    except (OSError, msgspec.MsgspecError):
+        found = msgspec.json.decode(file.read_bytes(), type=kind)
+        if sound(found):
+            return found
+    except FileNotFoundError:
         return None
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        pass
+    say(f"{file} is torn or of another version: what it held is measured anew")
+    return None

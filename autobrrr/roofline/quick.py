@@ -19,6 +19,7 @@ import msgspec
 from autobrrr.records import Record
 from autobrrr.roofline import curve as matmul_curve
 from autobrrr.roofline.cached import keep, known_roofline
+from autobrrr.roofline.cached import known as read_cached
 from autobrrr.roofline.curve import MatmulPoint
 from autobrrr.roofline.machine import (
     ASSUMED_CACHE_BYTES,
@@ -74,6 +75,7 @@ def quick_peaks(
     *,
     machine: Machine | None = None,
     now_s: Callable[[], float] = time.time,
+    say: Callable[[str], None] = lambda line: None,
 ) -> Peaks | None:
     """The peaks of this machine at a number of threads: from the cache, else measured now.
 
@@ -88,16 +90,17 @@ def quick_peaks(
         measure: Without it, only the cache is asked.
         machine: This machine unless given.
         now_s: The time of day.
+        say: Gets a line where the cache holds what can't be used.
     """
     torch = torch_version(python)
     if torch is None or threads < 1:
         return None
     machine = machine or read_machine()
-    full = known_roofline(cached_file(cache, "full", device=machine.title, torch=torch, threads=threads))
+    full = known_roofline(cached_file(cache, "full", device=machine.title, torch=torch, threads=threads), say)
     if full is not None and not _disturbed(full) and (peaks := _of_full(full)) is not None:
         return peaks
     file = cached_file(cache, "quick", device=machine.title, torch=torch, threads=threads)
-    known = _read(file)
+    known = read_cached(file, Peaks, lambda found: _is_sound(found) and found.threads == threads, say)
     if measure and (known is None or _may_be_too_low(known, now_s())):
         found = _measure(threads, python, machine, now_s())
         if found is not None:
@@ -132,11 +135,8 @@ def _disturbed(known: Peaks | Roofline) -> bool:
     return (known.waited_share or 0.0) > DISTURBED_AT
 
 
-def _read(file: Path) -> Peaks | None:
-    try:
-        return msgspec.json.decode(file.read_bytes(), type=Peaks)
-    except (OSError, msgspec.MsgspecError):
-        return None
+def _is_sound(found: Peaks) -> bool:
+    return min(found.matmul_flops, found.triad_bytes_per_s, found.matmul_n) > 0
 
 
 def _better(known: Peaks | None, found: Peaks) -> Peaks:

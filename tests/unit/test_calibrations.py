@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -72,7 +73,9 @@ def test_peaks_are_measured_once_and_said(
 ) -> None:
     calls: list[bool] = []
 
-    def fake(threads: int, cache: Path, measure: bool = True) -> Peaks | None:
+    def fake(
+        threads: int, cache: Path, measure: bool = True, say: Callable[[str], None] | None = None
+    ) -> Peaks | None:
         calls.append(measure)
         return diagnosis.peaks_of_machine(threads) if True in calls else None
 

@@ -164,3 +164,30 @@ def test_the_best_run_counts_and_the_first_only_warms_up() -> None:
 
     assert quick_child.best_ns(call, 0.0, lambda: now[0]) == 30
     assert quick_child.best_ns(lambda: None, 0.0, lambda: now[0]) == 1  # a clock too coarse to see it
+
+
+@pytest.mark.parametrize(
+    "spoilt", [b"", b'{"threads": 2', b"\0" * 300, b'{"schema": 9}', b"\xff\xfe", b"[" * 9_000]
+)
+def test_a_calibration_that_is_torn_or_of_another_version_is_said_and_measured_anew(
+    tmp_path: Path, spoilt: bytes
+) -> None:
+    python, said = roofline.interpreter(tmp_path, answer()), list[str]()
+    known = peaks(tmp_path, python)
+    (file,) = (tmp_path / "cache" / "roofline").glob("quick-*.json")
+    file.write_bytes(spoilt)
+    anew = quick_peaks(2, tmp_path / "cache", python, machine=roofline.MACHINE, say=said.append)
+    assert anew is not None
+    assert known is not None
+    assert anew.matmul_flops == known.matmul_flops
+    assert said == [f"{file} is torn or of another version: what it held is measured anew"]
+    assert roofline.calls(tmp_path) == 2
+
+
+def test_a_calibration_that_no_machine_can_have_is_not_taken(tmp_path: Path) -> None:
+    python = roofline.interpreter(tmp_path, answer())
+    known = peaks(tmp_path, python)
+    assert known is not None
+    (file,) = (tmp_path / "cache" / "roofline").glob("quick-*.json")
+    file.write_bytes(file.read_bytes().replace(b'"matmul_flops":90000000000.0', b'"matmul_flops":0.0'))
+    assert peaks(tmp_path, python, measure=False) is None
