@@ -21,11 +21,12 @@ def trace_warnings(
     if trace.damage is not None:
         found.append(f"the file is cut or damaged: {trace.damage}; figures cover what could be read")
     if trace.unread:
-        entries = "1 entry" if trace.unread == 1 else f"{trace.unread} entries"
-        where = "" if trace.unread == 1 else "the first "
-        found.append(
-            f"{entries} of the list of events can't be read and were passed over; {where}{trace.first_unread}"
+        what = (
+            "1 entry of the list of events can't be read and was passed over;"
+            if trace.unread == 1
+            else f"{trace.unread} entries of the list of events can't be read and were passed over; the first"
         )
+        found.append(f"{what} {trace.first_unread}")
     found += trace.irregular
     if trace.negative_host:
         found.append(f"{trace.negative_host} host events have a negative duration; counted as 0")
