@@ -91,7 +91,8 @@ def from_texts(texts: Sequence[Raw]) -> Nanoseconds:
         for place in range(size):
             if place != whole:
                 total = total * 10 + (text[first + place] - np.uint8(0x30))
-        found[chosen] = total * 10 ** (3 - decimals)
+        scale = 10 ** (3 - decimals)
+        found[chosen] = np.where(total <= (_LIMIT_NS - 1) // scale, total * scale, MISSING)
     return found
 
 

@@ -68,3 +68,8 @@ def test_what_is_no_number_is_missing_and_never_zero() -> None:
 
 def test_exponents_and_quotes_are_read() -> None:
     assert from_texts([Raw(b"1.5e3"), Raw(b'"12.5"'), Raw(b"-2.5")]).tolist() == [1_500_000, 12_500, -2_500]
+
+
+def test_a_start_of_more_digits_than_fit_is_missing_not_another_time() -> None:
+    texts = [Raw(b"1733767137045403"), Raw(b"17337671370454031733"), Raw(b"173376713704540317.5")]
+    assert from_texts(texts).tolist() == [1733767137045403000, MISSING, MISSING]
