@@ -5,20 +5,47 @@ runtime: sockets (one per attached job); state: session logs; cache: calibration
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pwd
 import stat
 from collections.abc import Mapping
 from pathlib import Path
 
 from autobrrr.errors import AutobrrrError
 
+TMP = Path("/tmp")
+
+
+def runtime_dirs(env: Mapping[str, str] = os.environ, uid: int | None = None) -> list[Path]:
+    """Where the folder of a user's sockets may lie; the first that can be made private is used.
+
+    `$XDG_RUNTIME_DIR/autobrrr`; without it `/tmp/autobrrr-UID`, and in case somebody else has taken that name
+    a folder in the user's home, where nobody else can take one.
+    """
+    owner = os.geteuid() if uid is None else uid
+    base = env.get("XDG_RUNTIME_DIR")
+    safe = uid is not None or os.geteuid() != 0 or base is None or is_roots(Path(base))
+    if base and os.path.isabs(base) and os.path.isdir(base) and safe:
+        return [Path(base) / "autobrrr"]
+    home = home_of(owner)
+    spare = [] if home is None or home == Path("/") else [home / ".local/state/autobrrr/run"]
+    return [TMP / f"autobrrr-{owner}", *spare]
+
 
 def runtime_dir(env: Mapping[str, str] = os.environ, uid: int | None = None) -> Path:
-    """Private folder for sockets: `$XDG_RUNTIME_DIR/autobrrr`, else `/tmp/autobrrr-UID`."""
-    base = env.get("XDG_RUNTIME_DIR")
-    if base and os.path.isabs(base) and os.path.isdir(base):
-        return Path(base) / "autobrrr"
-    return Path("/tmp") / f"autobrrr-{os.getuid() if uid is None else uid}"
+    """The first of `runtime_dirs` with which nothing is wrong; the very first where none is."""
+    found = runtime_dirs(env, uid)
+    owner = os.geteuid() if uid is None else uid
+    return next((each for each in found if _could_be(each, owner)), found[0])
+
+
+def _could_be(folder: Path, owner: int) -> bool:
+    try:
+        found = os.lstat(folder)
+    except OSError:
+        return True
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == owner and not found.st_mode & 0o077
 
 
 def state_dir(env: Mapping[str, str] = os.environ) -> Path:
@@ -40,17 +67,21 @@ def session_socket(pid: int, start_ticks: int, runtime: Path) -> Path:
 
 
 def make_private(folder: Path, uid: int | None = None) -> Path:
-    """Create `folder` with mode 0700, or make sure that it is ours and private.
+    """Create `folder` with mode 0700, or make sure that it is a user's and private.
+
+    Args:
+        uid: Whose it must be: ours where None. For another's, call it as them (`folders.as_user`).
 
     Raises:
         AutobrrrError: the folder is a link, somebody else's, or open to others.
+        OSError: it can't be made.
     """
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_closed(folder)
     found = os.lstat(folder)
-    owner = os.getuid() if uid is None else uid
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (owner, os.getuid()):
+    owner = os.geteuid() if uid is None else uid
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != owner:
         raise AutobrrrError(
-            f"{folder} is not a folder of uid {owner}",
+            f"{folder} is not a folder of uid {owner}: something of uid {found.st_uid} lies there",
             "remove it, or set XDG_RUNTIME_DIR to a private folder",
         )
     if stat.S_IMODE(found.st_mode) & 0o077:
@@ -58,9 +89,55 @@ def make_private(folder: Path, uid: int | None = None) -> Path:
     return folder
 
 
+def make_closed(folder: Path) -> None:
+    """Make a folder of ours, and those above it that are missing, for us alone.
+
+    All folders of autobrrr are made so: where the variables name one place for two of them, either may come
+    first.
+    """
+    if not folder.parent.exists():
+        make_closed(folder.parent)
+    if not os.path.lexists(folder):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder, 0o700)
+
+
 def _xdg(env: Mapping[str, str], variable: str, fallback: str) -> Path:
     base = env.get(variable)
     if base and os.path.isabs(base):
-        return Path(base) / "autobrrr"
-    home = env.get("HOME") or os.path.expanduser("~")
-    return Path(home) / fallback / "autobrrr"
+        chosen = Path(base)
+    else:
+        chosen = Path(env.get("HOME") or os.path.expanduser("~")) / fallback
+    if os.geteuid() == 0 and not is_roots(chosen):
+        own = home_of(0)
+        chosen = own / fallback if own is not None else chosen
+    return chosen / "autobrrr"
+
+
+def home_of(uid: int) -> Path | None:
+    """The home of a user, by the list of users; None where they have none."""
+    try:
+        home = pwd.getpwuid(uid).pw_dir
+    except KeyError:
+        return None
+    return Path(home) if os.path.isdir(home) else None
+
+
+def is_roots(path: Path) -> bool:
+    """Whether root alone decides what lies at a path, as far as it is there.
+
+    Under `sudo` the environment may still name folders of the user: whoever owns one on the way may put
+    there what they like, a link too.
+    """
+    for whole in {str(path), os.path.realpath(path)}:
+        for each in (Path(whole), *Path(whole).parents):
+            try:
+                found = os.lstat(each)
+            except FileNotFoundError:
+                continue
+            except OSError:
+                return False
+            open_to_others = stat.S_ISDIR(found.st_mode) and found.st_mode & 0o022
+            if found.st_uid != 0 or (open_to_others and not found.st_mode & stat.S_ISVTX):
+                return False
+    return True

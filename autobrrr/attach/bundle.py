@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from autobrrr import paths
 from autobrrr.attach import maps, procfs
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -234,7 +235,7 @@ def interpreter_of(pid: int, uid: int, gid: int, proc: Path = procfs.PROC) -> In
 
 
 def _keep(path: Path, data: bytes) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    paths.make_closed(path.parent)
     fd, unfinished = tempfile.mkstemp(dir=path.parent)
     with os.fdopen(fd, "wb") as file:
         file.write(data)

@@ -75,7 +75,7 @@ def enter(
         return _join(pid, preloaded, link, clock() - began_ns)
     target = triage.require(case)
     token = secrets.token_hex(8)
-    with Place(pid, target.uid, target.gid, token) as place:
+    with Place(pid, target.uid, target.gid) as place:
         boot = {
             "token": token,
             "link": place.socket_path,

@@ -65,7 +65,7 @@ def of_machine() -> list[Check]:
 def _bundle_place(case: triage.Case) -> Check:
     uid, gid = procfs.owner(case.pid, case.proc) or (os.geteuid(), os.getegid())
     try:
-        with Place(case.pid, uid, gid, f"doctor-{os.getpid()}", proc=case.proc) as place:
+        with Place(case.pid, uid, gid, proc=case.proc) as place:
             detail = f"the agent can be placed in {os.path.dirname(place.path)}"
     except AutobrrrError as error:
         return Check(name="folder", status="fail", detail=error.message, fix=error.hint)
@@ -151,7 +151,7 @@ def _runtime() -> Check:
 def _cache() -> Check:
     folder = paths.cache_dir()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        paths.make_closed(folder)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:

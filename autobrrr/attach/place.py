@@ -1,31 +1,40 @@
 """A private folder inside the target's own mount namespace, for the bundle and the link's socket.
 
-Made through `/proc/PID/root` with file descriptors from folder to folder, never through a link:
-a path in somebody's container must not lead us elsewhere. Removed in every case.
+Made through `/proc/PID/root` as the target's user, from descriptor to descriptor (see `folders`). Removed in
+every case: by whoever made it, else by the agent, else by whoever attaches next.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import re
+import secrets
 import socket
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
 from autobrrr.errors import CannotAttach, TargetGone
+from autobrrr.folders import Folder, as_user, is_held, open_beneath
 
 CANDIDATES = ("/tmp", "/dev/shm", "/var/tmp")
 SOCKET = "link.sock"
+MOST_SWEPT = 64  # of one folder; whoever fills it with more holds nobody up
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NAME = re.compile(r"autobrrr-(\d{1,10})-[0-9a-f]{16}")
 
 
 class Place:
     """One private folder, open. Use as a context: it is removed at the end.
 
+    While it is open its lock is held: one without a holder was left by an attach that was killed.
+
     Args:
         pid: The target.
         uid, gid: Who the folder must belong to: the target.
-        token: Makes its name one that nobody can guess.
 
     Raises:
         CannotAttach: none of the candidates can be written.
@@ -37,30 +46,27 @@ class Place:
         pid: int,
         uid: int,
         gid: int,
-        token: str,
         *,
         proc: Path = Path("/proc"),
         candidates: Sequence[str] = CANDIDATES,
     ) -> None:
-        self._owner = (uid, gid) if uid != os.geteuid() else None
-        self._name = f"autobrrr-{uid}-{token}"
+        self._uid, self._gid = uid, gid
+        self._name = f"autobrrr-{uid}-{secrets.token_hex(8)}"
         refusals = []
         for candidate in candidates:
             try:
-                self._parent = _open_folder(str(proc / str(pid) / "root"), candidate)
-            except (FileNotFoundError, ProcessLookupError) as error:
-                refusals.append(f"{candidate}: {error.strerror}")
-                continue
+                self._parent = open_in(pid, candidate, uid, gid, proc)
             except OSError as error:
                 refusals.append(f"{candidate}: {error.strerror}")
                 continue
             try:
-                self._fd = self._make()
+                fd = as_user(uid, gid, self._make)
             except OSError as error:
                 os.close(self._parent)
                 refusals.append(f"{candidate}: {error.strerror}")
                 continue
             self.path = f"{candidate}/{self._name}"
+            self._folder = Folder(path=self.path, fd=fd, uid=uid, gid=gid)
             return
         if not (proc / str(pid)).exists():
             raise TargetGone(f"process {pid} ended")
@@ -71,20 +77,18 @@ class Place:
 
     def _make(self) -> int:
         os.mkdir(self._name, 0o700, dir_fd=self._parent)
+        fd = -1
         try:
-            fd = os.open(self._name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=self._parent)
-            try:
-                os.fchmod(fd, 0o700)
-                if self._owner is not None:
-                    os.fchown(fd, *self._owner)
-                # A probe that the folder takes sockets: some network file systems do not.
-                with socket.socket(socket.AF_UNIX) as probe:
-                    probe.bind(f"/proc/self/fd/{fd}/probe")
-                os.unlink("probe", dir_fd=fd)
-            except OSError:
-                os.close(fd)
-                raise
+            fd = os.open(self._name, _FOLDER, dir_fd=self._parent)
+            if not _is_private(fd, self._uid) or is_held(fd) or not _is_named(fd, self._name, self._parent):
+                raise PermissionError(errno.EPERM, "another folder took the place of the one just made")
+            # A probe that the folder takes sockets: some network file systems do not.
+            with socket.socket(socket.AF_UNIX) as probe:
+                probe.bind(f"/proc/self/fd/{fd}/probe")
+            os.unlink("probe", dir_fd=fd)
         except OSError:
+            if fd >= 0:
+                os.close(fd)
             with contextlib.suppress(OSError):
                 os.rmdir(self._name, dir_fd=self._parent)
             raise
@@ -92,35 +96,15 @@ class Place:
 
     def write(self, name: str, data: bytes) -> None:
         """A file for the target to read."""
-        fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=self._fd)
-        with os.fdopen(fd, "wb") as file:
-            if self._owner is not None:
-                os.fchown(fd, *self._owner)
-            file.write(data)
+        self._folder.write(name, data)
 
     def read(self, name: str, most_bytes: int = 8192) -> bytes | None:
         """A file that the target left; None where there is none."""
-        try:
-            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self._fd)
-        except OSError:
-            return None
-        with os.fdopen(fd, "rb") as file:
-            return file.read(most_bytes)
+        return self._folder.read(name, most_bytes)
 
     def listen(self) -> socket.socket:
         """A listening socket at `SOCKET`; connectable by the target's uid and root alone."""
-        door = socket.socket(socket.AF_UNIX)
-        try:
-            # Through the descriptor: a path of any depth fits into the 107 bytes of an address.
-            door.bind(f"/proc/self/fd/{self._fd}/{SOCKET}")
-            os.chmod(SOCKET, 0o600, dir_fd=self._fd)
-            if self._owner is not None:
-                os.chown(SOCKET, *self._owner, dir_fd=self._fd)
-            door.listen(2)
-        except OSError:
-            door.close()
-            raise
-        return door
+        return self._folder.listen(SOCKET, 2)
 
     @property
     def socket_path(self) -> str:
@@ -129,12 +113,10 @@ class Place:
 
     def remove(self) -> None:
         """Take away all of it. Files only: nothing in it is a folder of ours."""
-        for name in _names(self._fd):
-            with contextlib.suppress(OSError):
-                os.unlink(name, dir_fd=self._fd)
-        os.close(self._fd)
+        self._folder.empty()
+        self._folder.close()
         with contextlib.suppress(OSError):
-            os.rmdir(self._name, dir_fd=self._parent)
+            as_user(self._uid, self._gid, lambda: os.rmdir(self._name, dir_fd=self._parent))
         os.close(self._parent)
 
     def __enter__(self) -> Place:
@@ -146,18 +128,67 @@ class Place:
         self.remove()
 
 
-def _open_folder(root: str, path: str) -> int:
-    fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    for part in path.strip("/").split("/"):
-        try:
-            step = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
-        finally:
-            os.close(fd)
-        fd = step
-    return fd
+def open_in(pid: int, path: str, uid: int, gid: int, proc: Path = Path("/proc")) -> int:
+    """A folder as a process sees it, opened as a user. Raises OSError."""
+    root = os.open(proc / str(pid) / "root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return as_user(uid, gid, lambda: open_beneath(root, path))
+    finally:
+        os.close(root)
 
 
-def _names(fd: int) -> list[str]:
-    with contextlib.suppress(OSError):
-        return os.listdir(fd)
-    return []
+def sweep(
+    pid: int, uid: int, gid: int, proc: Path = Path("/proc"), candidates: Sequence[str] = CANDIDATES
+) -> list[str]:
+    """Take away what killed attaches left where a process of this user sees it; returns the names.
+
+    Each is removed as its owner; what is not ours to touch stays. Nothing is raised.
+    """
+    removed: list[str] = []
+    for candidate in candidates:
+        with contextlib.suppress(OSError):
+            parent = open_in(pid, candidate, uid, gid, proc)
+            try:
+                left = as_user(uid, gid, lambda parent=parent: _left(parent))  # type: ignore[misc]
+                removed += [name for name, found in left if _swept(parent, name, found)]
+            finally:
+                os.close(parent)
+    return removed
+
+
+def _left(parent: int) -> list[tuple[str, os.stat_result]]:
+    named = [each for each in os.listdir(parent) if _NAME.fullmatch(each)][:MOST_SWEPT]
+    return [(each, os.stat(each, dir_fd=parent, follow_symlinks=False)) for each in named]
+
+
+def _swept(parent: int, name: str, found: os.stat_result) -> bool:
+    if os.geteuid() not in (0, found.st_uid) or not name.startswith(f"autobrrr-{found.st_uid}-"):
+        return False
+    try:
+        return as_user(found.st_uid, found.st_gid, lambda: _clear(parent, name))
+    except OSError:
+        return False
+
+
+def _clear(parent: int, name: str) -> bool:
+    """Remove a folder that nobody holds; as its owner."""
+    fd = os.open(name, _FOLDER, dir_fd=parent)
+    try:
+        if is_held(fd):
+            return False
+        for each in os.listdir(fd):
+            os.unlink(each, dir_fd=fd)
+        os.rmdir(name, dir_fd=parent)
+    finally:
+        os.close(fd)
+    return True
+
+
+def _is_private(fd: int, uid: int) -> bool:
+    found = os.fstat(fd)
+    return found.st_uid == uid and not stat.S_IMODE(found.st_mode) & 0o077
+
+
+def _is_named(fd: int, name: str, parent: int) -> bool:
+    there, held = os.stat(name, dir_fd=parent, follow_symlinks=False), os.fstat(fd)
+    return (there.st_dev, there.st_ino) == (held.st_dev, held.st_ino)

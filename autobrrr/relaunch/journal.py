@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from autobrrr import paths
 from autobrrr.recipe import script_of
 from autobrrr.relaunch.space import Space
 
@@ -76,7 +77,7 @@ def study_file(
     ]
     name = hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
     where = state / "studies"
-    where.mkdir(parents=True, exist_ok=True)
+    paths.make_closed(where)
     return where / f"{name}.journal"
 
 

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
+from autobrrr.paths import make_closed
 from autobrrr.records import SCHEMA, Record
 from autobrrr.roofline.records import Roofline
 
@@ -19,7 +20,7 @@ R = TypeVar("R", bound=Record)
 def keep(file: Path, record: Record) -> None:
     """Put a record into the cache; a cache that can't be written is no error."""
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        make_closed(file.parent)
         handle, name = tempfile.mkstemp(dir=file.parent, prefix=".", suffix=".new")
         try:
             with os.fdopen(handle, "wb") as target:

@@ -134,7 +134,7 @@ def log_file() -> Path:
 def _open_log() -> int | None:
     path = log_file()
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        paths.make_closed(path.parent)
         if path.exists() and path.stat().st_size > MOST_LOG_BYTES:
             path.replace(path.with_suffix(".log.old"))
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from autobrrr import paths
 from autobrrr.records import Record
 from autobrrr.records.log_lines import LogLines, lines_of
 
@@ -41,7 +42,7 @@ class SessionLog:
     def _open(self) -> None:
         self._opened = True
         try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            paths.make_closed(self.path.parent)
             self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
             self._torn = _ends_torn(self.path)
         except OSError:

@@ -13,8 +13,6 @@ from pathlib import Path
 import pytest
 
 from autobrrr.attach import outcome, preload
-from autobrrr.attach.place import Place
-from autobrrr.errors import CannotAttach, TargetGone
 from autobrrr.recipe import with_flags
 from support.fake_proc import FakeProc
 
@@ -156,7 +154,7 @@ def test_what_no_process_has_said_a_word_about_never_got_its_chance(tmp_path: Pa
 def test_a_preloaded_agent_is_found_by_pid_and_start_time(tmp_path: Path) -> None:
     proc, runtime = FakeProc(tmp_path / "proc"), tmp_path / ("long" * 30)
     proc.add(42, start_ticks=777)
-    runtime.mkdir()
+    runtime.mkdir(mode=0o700)
     assert preload.listening(42, proc.root, runtime) is None
     fd = os.open(runtime, os.O_RDONLY)
     with socket.socket(socket.AF_UNIX) as door:
@@ -171,56 +169,3 @@ def test_a_preloaded_agent_is_found_by_pid_and_start_time(tmp_path: Path) -> Non
     os.close(fd)
     proc.add(42, start_ticks=778)
     assert preload.listening(42, proc.root, runtime) is None
-
-
-def fake_root(tmp_path: Path, pid: int) -> Path:
-    root = tmp_path / str(pid) / "root"
-    (root / "var" / "tmp").mkdir(parents=True)
-    return root
-
-
-def test_a_place_is_private_and_leaves_nothing(tmp_path: Path) -> None:
-    root = fake_root(tmp_path, 42)
-    (root / "tmp").mkdir()
-    with Place(42, os.geteuid(), os.getegid(), "abc", proc=tmp_path) as place:
-        folder = root / place.path.lstrip("/")
-        place.write("boot.json", b"{}")
-        place.listen().close()
-        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-        assert stat.S_IMODE((folder / "boot.json").stat().st_mode) == 0o600
-        assert stat.S_IMODE((folder / "link.sock").stat().st_mode) == 0o600
-        assert place.read("boot.json") == b"{}"
-        assert place.read("error") is None
-    assert list((root / "tmp").iterdir()) == []
-
-
-def test_a_link_where_tmp_should_be_is_not_followed(tmp_path: Path) -> None:
-    root = fake_root(tmp_path, 42)
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    (root / "tmp").symlink_to(elsewhere)
-    with Place(42, os.geteuid(), os.getegid(), "abc", proc=tmp_path) as place:
-        assert place.path.startswith("/var/tmp/")
-        assert list(elsewhere.iterdir()) == []
-
-
-def test_no_folder_to_write_is_said_with_the_reasons(tmp_path: Path) -> None:
-    fake_root(tmp_path, 42)
-    with pytest.raises(CannotAttach, match=r"/tmp: No such file.*") as caught:
-        Place(42, os.geteuid(), os.getegid(), "abc", proc=tmp_path, candidates=("/tmp", "/dev/shm"))
-    assert "tmpfs" in caught.value.hint
-    with pytest.raises(TargetGone):
-        Place(43, os.geteuid(), os.getegid(), "abc", proc=tmp_path)
-
-
-def test_a_place_for_another_user_belongs_to_them(tmp_path: Path) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("needs root")
-    root = fake_root(tmp_path, 42)
-    (root / "tmp").mkdir()
-    with Place(42, 1234, 1234, "abc", proc=tmp_path) as place:
-        place.write("source", b"x")
-        place.listen().close()
-        folder = root / place.path.lstrip("/")
-        owners = {path.stat().st_uid for path in (folder, *folder.iterdir())}
-        assert owners == {1234}

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from autobrrr import paths
 from autobrrr.errors import AutobrrrError
+from autobrrr.records import Record
+from autobrrr.roofline.cached import keep
+
+
+class Line(Record):
+    """Something to keep."""
 
 
 def test_sockets_lie_in_the_runtime_folder_of_the_session(tmp_path: Path) -> None:
@@ -48,3 +56,47 @@ def test_a_link_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "real")
     with pytest.raises(AutobrrrError, match="not a folder"):
         paths.make_private(tmp_path / "link")
+
+
+def test_folders_of_autobrrr_may_share_a_place_whichever_comes_first(tmp_path: Path) -> None:
+    env = {"XDG_RUNTIME_DIR": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
+    keep(paths.cache_dir(env) / "peaks" / "file.json", Line())
+    assert paths.make_private(paths.runtime_dir(env)) == paths.cache_dir(env)
+
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="a rule for root")
+
+
+@needs_root
+@pytest.mark.parametrize("way", ["owned", "writable", "through a link"])
+def test_root_keeps_nothing_where_somebody_else_decides_what_lies_there(way: str, tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    if way == "owned":
+        os.chown(theirs, 23456, 23456)
+    elif way == "writable":
+        theirs.chmod(0o777)
+    else:
+        theirs.rmdir()
+        (tmp_path / "real").mkdir()
+        os.chown(tmp_path / "real", 23456, 23456)
+        theirs.symlink_to(tmp_path / "real")
+    own = paths.home_of(0)
+    assert own is not None
+    env = {"XDG_STATE_HOME": str(theirs), "XDG_RUNTIME_DIR": str(theirs), "HOME": str(theirs)}
+    assert paths.state_dir(env) == own / ".local/state/autobrrr"
+    assert paths.cache_dir(env) == own / ".cache/autobrrr"
+    assert paths.runtime_dirs(env)[0] == Path("/tmp/autobrrr-0")
+
+
+@needs_root
+def test_a_name_that_somebody_else_has_taken_in_tmp_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory() as made:
+        monkeypatch.setattr(paths, "TMP", Path(made))
+        assert paths.runtime_dir({}) == Path(made) / "autobrrr-0"
+        (Path(made) / "autobrrr-0").mkdir(mode=0o700)
+        assert paths.runtime_dir({}) == Path(made) / "autobrrr-0"
+        os.chown(Path(made) / "autobrrr-0", 23456, 23456)
+        own = paths.home_of(0)
+        assert own is not None
+        assert paths.runtime_dir({}) == own / ".local/state/autobrrr/run"

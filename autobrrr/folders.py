@@ -1,0 +1,413 @@
+"""Files in folders that somebody else owns or may write in: the one module that touches them.
+
+The rule, for every path that root, or whoever attaches, meets:
+
+1. In a folder of somebody else's we act as its owner (`as_user`): what is made there is theirs from its
+   first moment, so nothing is ever given away or changed by name, and no link leads us to what the owner
+   could not reach alone.
+2. Everything goes through the descriptor of a folder that was opened without following a link and whose
+   owner and mode that descriptor has shown (`Folder`). A name is a name in that folder, never a path.
+3. A path inside another process's root is resolved inside it (`open_beneath`).
+4. A folder is trusted where it is ours, the job's user's or root's, and closed to all others. Who answers on
+   a socket in it is asked of the kernel all the same (`peer_uid`).
+5. What outlives its maker is known by a lock that dies with its holder (`Folder.lock`, `is_held`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import os
+import platform
+import pwd
+import socket
+import stat
+import struct
+import threading
+from collections.abc import Callable, Container, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+from autobrrr import paths
+from autobrrr.errors import AutobrrrError
+
+T = TypeVar("T")
+
+ANSWER_S = 10.0  # another user's file system may be a program that never answers
+CONNECT_TIMEOUT_S = 5.0
+NOBODY = 65534
+LOCK_TRIES = 50
+_LOOK = "look at it with ls -ld {path}; remove it, or set XDG_RUNTIME_DIR to a private folder"
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# glibc's setgroups is for all threads of a process; the system call is for the one that makes it.
+_SETGROUPS = {"x86_64": 116, "aarch64": 159}
+_OPENAT2 = 437  # on every architecture
+_NO_MAGIC_LINKS, _IN_ROOT = 0x02, 0x10
+_NOT_THERE = {errno.ENOSYS, errno.EPERM, errno.EINVAL, errno.E2BIG}
+
+
+def as_user(uid: int, gid: int, do: Callable[[], T]) -> T:
+    """Run a function with the rights that a user has on file systems, and none of root's.
+
+    It runs on a thread of its own, which stays that user until it ends: there is nothing to take back.
+    Where we are that user already it just runs.
+
+    Raises:
+        OSError: `do` did, we may not act for others, or nothing came within `ANSWER_S`.
+    """
+    if uid == os.geteuid():
+        return do()
+    results: list[T] = []
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            _become(uid, gid)
+            results.append(do())
+        except BaseException as error:  # noqa: BLE001 - raised again below, on the thread that asked
+            errors.append(error)
+
+    thread = threading.Thread(target=work, name="as-user", daemon=True)
+    thread.start()
+    thread.join(ANSWER_S)
+    if errors:
+        raise errors[0]
+    if not results:
+        raise TimeoutError(errno.ETIMEDOUT, f"the file system of uid {uid} does not answer")
+    return results[0]
+
+
+def _become(uid: int, gid: int) -> None:
+    number = _SETGROUPS.get(platform.machine())
+    libc = ctypes.CDLL(None, use_errno=True)
+    if number is None:
+        raise OSError(errno.ENOSYS, "files of other users are out of reach on this architecture")
+    if libc.syscall(ctypes.c_long(number), ctypes.c_long(0), None) != 0:
+        raise PermissionError(ctypes.get_errno(), f"may not act for uid {uid}")
+    for change, wanted in ((libc.setfsgid, gid), (libc.setfsuid, uid)):
+        change(ctypes.c_uint(wanted))
+        if change(ctypes.c_uint(0xFFFFFFFF)) != wanted:  # tells what holds now, and changes nothing
+            raise PermissionError(errno.EPERM, f"may not act for uid {uid}")
+
+
+def group_of(uid: int) -> int:
+    """A user's first group; nobody's where the user has no name here."""
+    try:
+        return pwd.getpwuid(uid).pw_gid
+    except KeyError:
+        return NOBODY
+
+
+class _How(ctypes.Structure):
+    _fields_ = [("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64)]
+
+
+def open_beneath(root: int, path: str) -> int:
+    """Open a folder by its path inside a root; whatever links there are in it stay inside.
+
+    Where the kernel has no `openat2` (before 5.6, or under a filter) a link is refused.
+
+    Raises:
+        OSError: there is none.
+    """
+    inner = path.strip("/") or "."
+    how = _How(flags=os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, mode=0, resolve=_NO_MAGIC_LINKS | _IN_ROOT)
+    libc = ctypes.CDLL(None, use_errno=True)
+    fd: int = libc.syscall(
+        ctypes.c_long(_OPENAT2),
+        ctypes.c_long(root),
+        ctypes.c_char_p(os.fsencode(inner)),
+        ctypes.byref(how),
+        ctypes.c_size_t(ctypes.sizeof(how)),
+    )
+    if fd >= 0:
+        return fd
+    number = ctypes.get_errno()
+    if number not in _NOT_THERE:
+        raise OSError(number, os.strerror(number), path)
+    return _walk(root, inner)
+
+
+def _walk(root: int, inner: str) -> int:
+    fd = os.dup(root)
+    for part in inner.split("/"):
+        try:
+            step = os.open(part if part != ".." else "", _FOLDER, dir_fd=fd)
+        finally:
+            os.close(fd)
+        fd = step
+    return fd
+
+
+def peer_uid(link: socket.socket) -> int:
+    """Uid of the process at the other end of a Unix socket."""
+    credentials = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    uid: int = struct.unpack("3i", credentials)[1]
+    return uid
+
+
+def is_held(fd: int) -> bool:
+    """Whether another process holds the lock of an open file or folder; else it is ours now."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folder:
+    """A folder that was opened and found to be trusted. Everything in it is done as its owner."""
+
+    path: str  # for sentences alone
+    fd: int
+    uid: int
+    gid: int
+
+    @classmethod
+    def private(cls, path: Path, uid: int) -> Folder:
+        """The private folder of a user, which is made where there is none.
+
+        Raises:
+            AutobrrrError: something else lies there, or it can't be made.
+        """
+        gid = os.getegid() if uid == os.geteuid() else group_of(uid)
+        try:
+            as_user(uid, gid, lambda: paths.make_private(path, uid))
+        except OSError as error:
+            raise AutobrrrError(
+                f"{path} can't be made: {error.strerror}", "set XDG_RUNTIME_DIR to a private folder"
+            ) from None
+        found = cls.existing(path, uid, (uid,))
+        if found is None:
+            raise AutobrrrError(f"{path} is being replaced by somebody", f"ls -ld {path}")
+        return found
+
+    @classmethod
+    def existing(cls, path: Path, uid: int, trusted: Container[int]) -> Folder | None:
+        """A user's folder that is there, or root's in its place; None where there is none.
+
+        Raises:
+            AutobrrrError: it is not to be trusted: another user's, or open to others.
+        """
+        gid = os.getegid() if uid == os.geteuid() else group_of(uid)
+        try:
+            fd = as_user(uid, gid, lambda: os.open(path, _FOLDER))
+        except OSError:
+            why = objection_to(path, trusted)
+            if why is not None:
+                raise AutobrrrError(why, _LOOK.format(path=path)) from None
+            return None
+        return cls.opened(fd, str(path), trusted)
+
+    @classmethod
+    def opened(cls, fd: int, path: str, trusted: Container[int]) -> Folder:
+        """The folder behind a descriptor, which it takes over.
+
+        Raises:
+            AutobrrrError: it is not to be trusted.
+        """
+        found = os.fstat(fd)
+        why = _objection(found, path, trusted)
+        if why is not None:
+            os.close(fd)
+            raise AutobrrrError(why, _LOOK.format(path=path))
+        return cls(path=path, fd=fd, uid=found.st_uid, gid=found.st_gid)
+
+    def names(self) -> list[str]:
+        """What lies in it; nothing where it can't be read."""
+        try:
+            return self._as_owner(lambda: os.listdir(self.fd))
+        except OSError:
+            return []
+
+    def kind(self, name: str) -> int:
+        """Mode of a file, by name and no further than a link; 0 where there is none."""
+        try:
+            return self._as_owner(lambda: os.stat(name, dir_fd=self.fd, follow_symlinks=False).st_mode)
+        except OSError:
+            return 0
+
+    def write(self, name: str, data: bytes) -> None:
+        """A new file, its owner's alone."""
+
+        def made() -> None:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            with os.fdopen(os.open(name, flags, 0o600, dir_fd=self.fd), "wb") as file:
+                file.write(data)
+
+        self._as_owner(made)
+
+    def read(self, name: str, most_bytes: int) -> bytes | None:
+        """The beginning of a file; None where there is none."""
+
+        def seen() -> bytes:
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            with os.fdopen(os.open(name, flags, dir_fd=self.fd), "rb") as file:
+                return file.read(most_bytes)
+
+        try:
+            return self._as_owner(seen)
+        except OSError:
+            return None
+
+    def remove(self, name: str) -> None:
+        """Take a file away; none there is as well."""
+        with contextlib.suppress(FileNotFoundError):
+            self._as_owner(lambda: os.unlink(name, dir_fd=self.fd))
+
+    def empty(self) -> None:
+        """Take all files away. What can't be removed stays."""
+
+        def work() -> None:
+            for name in os.listdir(self.fd):
+                with contextlib.suppress(OSError):
+                    os.unlink(name, dir_fd=self.fd)
+
+        with contextlib.suppress(OSError):
+            self._as_owner(work)
+
+    def listen(self, name: str, backlog: int) -> socket.socket:
+        """A listening socket, for its owner and root alone.
+
+        The mode is set before there is a name. Through the descriptor a path of any depth fits into the 107
+        bytes of an address.
+        """
+
+        def made() -> socket.socket:
+            door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                os.fchmod(door.fileno(), 0o600)
+                door.bind(f"/proc/self/fd/{self.fd}/{name}")
+                door.listen(backlog)
+            except OSError:
+                door.close()
+                raise
+            return door
+
+        return self._as_owner(made)
+
+    def connect(self, name: str, trusted: Container[int]) -> socket.socket:
+        """Connect to a socket behind which the kernel names a trusted user.
+
+        Raises:
+            OSError: nobody listens, or somebody else does (PermissionError).
+        """
+
+        def reached() -> socket.socket:
+            link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                link.settimeout(CONNECT_TIMEOUT_S)
+                link.connect(f"/proc/self/fd/{self.fd}/{name}")
+                if peer_uid(link) not in trusted:
+                    raise PermissionError(errno.EPERM, f"uid {peer_uid(link)} answers there")
+            except OSError:
+                link.close()
+                raise
+            return link
+
+        return self._as_owner(reached)
+
+    def lock(self, name: str) -> int | None:
+        """Hold a lock on a file of its own name until the descriptor is closed; None: another has it.
+
+        Raises:
+            OSError: what lies there is no file of the folder's owner, or it can't be made.
+        """
+
+        def taken() -> int | None:
+            for _ in range(LOCK_TRIES):
+                fd = self._open_lock(name, os.O_CREAT)
+                if is_held(fd):
+                    os.close(fd)
+                    return None
+                # Its last holder may have removed it since we opened it.
+                if self._is_named(fd, name):
+                    return fd
+                os.close(fd)
+            return None
+
+        return self._as_owner(taken)
+
+    def holds_lock(self, name: str) -> bool:
+        """Whether somebody holds a lock. A file without a holder is one that was killed."""
+
+        def seen() -> bool:
+            fd = self._open_lock(name, 0)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:
+                return True
+            finally:
+                os.close(fd)
+            return False
+
+        try:
+            return self._as_owner(seen)
+        except OSError:
+            return False
+
+    def unlock(self, name: str, fd: int) -> None:
+        """Let go of a lock, and take its file away."""
+        with contextlib.suppress(OSError):
+            self.remove(name)
+        os.close(fd)
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+    def __enter__(self) -> Folder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _open_lock(self, name: str, create: int) -> int:
+        flags = os.O_RDWR | create | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        fd = os.open(name, flags, 0o600, dir_fd=self.fd)
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != self.uid:
+            os.close(fd)
+            raise PermissionError(errno.EPERM, f"{name} in {self.path} is no lock of uid {self.uid}")
+        return fd
+
+    def _is_named(self, fd: int, name: str) -> bool:
+        try:
+            there = os.stat(name, dir_fd=self.fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        held = os.fstat(fd)
+        return (there.st_dev, there.st_ino) == (held.st_dev, held.st_ino)
+
+    def _as_owner(self, do: Callable[[], T]) -> T:
+        return as_user(self.uid, self.gid, do)
+
+
+def objection_to(path: Path, trusted: Container[int]) -> str | None:
+    """Why what lies at a path is no folder to be trusted; None where it is one, or where nothing lies."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return _objection(found, str(path), trusted)
+
+
+def first_objection(folders: Iterable[Path], trusted: Container[int]) -> str | None:
+    """The first sentence about a folder that was passed over."""
+    return next((why for each in folders if (why := objection_to(each, trusted)) is not None), None)
+
+
+def _objection(found: os.stat_result, path: str, trusted: Container[int]) -> str | None:
+    if not stat.S_ISDIR(found.st_mode):
+        return f"{path} is not a folder: something of uid {found.st_uid} lies in its place"
+    if found.st_uid not in trusted:
+        return f"{path} belongs to uid {found.st_uid}, who is neither you, the job's user nor root"
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        return f"{path} is open to other users"
+    return None

@@ -1,0 +1,171 @@
+"""The folder inside the target: its user's from the first moment, gone at the end, swept after a kill."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autobrrr.attach import place as places
+from autobrrr.attach.place import Place, sweep
+from autobrrr.errors import CannotAttach, TargetGone
+
+THEM = 23456
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root acts for other users")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """The root of process 42, with a /tmp as it should be."""
+    made = tmp_path / "42" / "root"
+    (made / "var" / "tmp").mkdir(parents=True)
+    (made / "tmp").mkdir()
+    (made / "tmp").chmod(0o1777)
+    return made
+
+
+def enter(proc: Path, uid: int | None = None, **options: object) -> Place:
+    gid = os.getegid() if uid is None else uid
+    return Place(42, os.geteuid() if uid is None else uid, gid, proc=proc, **options)  # type: ignore[arg-type]
+
+
+def test_a_place_is_private_and_leaves_nothing(tmp_path: Path, root: Path) -> None:
+    with enter(tmp_path) as place:
+        folder = root / place.path.lstrip("/")
+        place.write("boot.json", b"{}")
+        place.listen().close()
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        assert stat.S_IMODE((folder / "boot.json").stat().st_mode) == 0o600
+        assert stat.S_IMODE((folder / "link.sock").stat().st_mode) == 0o600
+        assert place.read("boot.json") == b"{}"
+        assert place.read("error") is None
+    assert list((root / "tmp").iterdir()) == []
+
+
+def test_a_link_where_tmp_should_be_leads_nowhere_outside(tmp_path: Path, root: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (root / "tmp").rmdir()
+    (root / "tmp").symlink_to(elsewhere)
+    with enter(tmp_path) as place:
+        assert place.path.startswith("/var/tmp/")
+        assert list(elsewhere.iterdir()) == []
+
+
+def test_no_folder_to_write_is_said_with_the_reasons(tmp_path: Path, root: Path) -> None:
+    (root / "tmp").rmdir()
+    with pytest.raises(CannotAttach, match=r"/tmp: No such file.*") as caught:
+        enter(tmp_path, candidates=("/tmp", "/dev/shm"))
+    assert "tmpfs" in caught.value.hint
+    with pytest.raises(TargetGone):
+        Place(43, os.geteuid(), os.getegid(), proc=tmp_path)
+
+
+@needs_root
+def test_a_place_for_another_user_belongs_to_them(tmp_path: Path, root: Path) -> None:
+    with enter(tmp_path, THEM) as place:
+        place.write("source", b"x")
+        place.listen().close()
+        folder = root / place.path.lstrip("/")
+        owners = {path.stat().st_uid for path in (folder, *folder.iterdir())}
+        assert owners == {THEM}
+    assert list((root / "tmp").iterdir()) == []
+
+
+@needs_root
+@pytest.mark.parametrize("kind", ["symlink", "hard link"])
+def test_a_socket_that_is_swapped_for_a_link_gives_no_file_away(
+    kind: str, tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    victim = root / "root-owned"
+    victim.write_text("root's own")
+    victim.chmod(0o644)
+
+    class Swapped(socket.socket):
+        """The job's user is quick: the moment that the socket has its name, it is another file's."""
+
+        def bind(self, address: object) -> None:
+            super().bind(address)  # type: ignore[arg-type]
+            name = str(address)
+            if name.endswith(places.SOCKET):
+                os.unlink(name)
+                (os.symlink if kind == "symlink" else os.link)(victim, name)
+
+    with enter(tmp_path, THEM) as place:
+        monkeypatch.setattr(socket, "socket", Swapped)
+        with pytest.MonkeyPatch.context() as calm:
+            calm.setattr("autobrrr.folders.as_user", lambda uid, gid, do: do())  # the swap itself may do all
+            try:
+                place.listen().close()
+            except OSError:
+                pass
+    found = victim.stat()
+    assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (0, 0, 0o644)
+
+
+@needs_root
+def test_a_folder_that_is_swapped_while_it_is_made_is_not_used(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = root / "tmp" / "theirs"
+    theirs.mkdir(mode=0o700)
+    os.chown(theirs, 1, 1)
+    made = os.mkdir
+
+    def mkdir(name: str, mode: int, *, dir_fd: int) -> None:
+        made(name, mode, dir_fd=dir_fd)
+        os.rmdir(name, dir_fd=dir_fd)
+        os.rename("theirs", name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "mkdir", mkdir)
+    with pytest.raises(CannotAttach, match="another folder took the place"):
+        enter(tmp_path, candidates=("/tmp",))
+    assert [(path.stat().st_uid, path.stat().st_gid) for path in (root / "tmp").iterdir()] in ([], [(1, 1)])
+
+
+@pytest.fixture
+def killed(tmp_path: Path, root: Path) -> str:
+    """The name of the folder of an attach that was killed in the middle."""
+    code = (
+        "import os, sys\nfrom pathlib import Path\nfrom autobrrr.attach.place import Place\n"
+        "place = Place(42, int(sys.argv[2]), int(sys.argv[2]), proc=Path(sys.argv[1]))\n"
+        "place.write('boot.json', b'{}')\nplace.listen()\nos.kill(os.getpid(), 9)\n"
+    )
+    uid = THEM if os.geteuid() == 0 else os.geteuid()
+    package = str(Path(__file__).resolve().parents[2])
+    subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path), str(uid)],
+        env={**os.environ, "PYTHONPATH": package},
+        check=False,
+    )
+    (left,) = (root / "tmp").iterdir()
+    return left.name
+
+
+def test_what_a_killed_attach_left_is_swept_by_the_next(tmp_path: Path, root: Path, killed: str) -> None:
+    assert sweep(42, os.geteuid(), os.getegid(), tmp_path) == [killed]
+    assert list((root / "tmp").iterdir()) == []
+
+
+def test_a_place_in_use_and_what_is_none_of_ours_are_not_swept(tmp_path: Path, root: Path) -> None:
+    (root / "tmp" / "autobrrr-notes").mkdir()
+    (root / "tmp" / f"autobrrr-{os.geteuid()}-0123456789abcdef").write_text("a file of that name")
+    (root / "tmp" / f"autobrrr-{os.geteuid() + 1}-0123456789abcdef").mkdir()
+    with enter(tmp_path):
+        before = sorted(os.listdir(root / "tmp"))
+        assert sweep(42, os.geteuid(), os.getegid(), tmp_path) == []
+        assert sorted(os.listdir(root / "tmp")) == before
+
+
+def test_a_link_of_that_name_is_not_followed_by_the_sweep(tmp_path: Path, root: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "file").write_text("kept")
+    (root / "tmp" / f"autobrrr-{os.geteuid()}-0123456789abcdef").symlink_to(precious)
+    assert sweep(42, os.geteuid(), os.getegid(), tmp_path) == []
+    assert (precious / "file").read_text() == "kept"

@@ -1,0 +1,241 @@
+"""In somebody else's folder we are that somebody; only trusted folders and peers are dealt with."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autobrrr import folders
+from autobrrr.errors import AutobrrrError
+from autobrrr.folders import Folder, as_user, open_beneath, peer_uid
+
+THEM, OTHERS = 23456, 23457
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root acts for other users")
+
+
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """A folder in which everybody may make things, like /tmp."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as made:
+        os.chmod(made, 0o1777)
+        yield Path(made)
+
+
+@pytest.fixture
+def ours(tmp_path: Path) -> Iterator[Folder]:
+    with Folder.private(tmp_path / "ours", os.geteuid()) as folder:
+        yield folder
+
+
+def test_what_we_are_already_runs_at_once_on_this_thread() -> None:
+    assert as_user(os.geteuid(), os.getegid(), threading.get_ident) == threading.get_ident()
+
+
+@needs_root
+def test_another_user_s_files_are_made_as_theirs_and_ours_stay_out_of_reach(public: Path) -> None:
+    secret = public / "secret"
+    secret.write_text("root's own")
+    secret.chmod(0o600)
+
+    def work() -> None:
+        (public / "made").write_text("x")
+        with pytest.raises(PermissionError):
+            secret.read_text()
+        with pytest.raises(PermissionError):
+            os.chown(public / "made", 0, 0)
+        with pytest.raises(PermissionError):
+            secret.chmod(0o666)
+
+    as_user(THEM, THEM, work)
+    assert ((public / "made").stat().st_uid, (public / "made").stat().st_gid) == (THEM, THEM)
+    assert secret.read_text() == "root's own"  # and this thread is still who it was
+    (public / "again").write_text("x")
+    assert (public / "again").stat().st_uid == 0
+
+
+@needs_root
+def test_root_s_groups_are_left_behind_too(public: Path) -> None:
+    code = (
+        "import os, sys\nfrom autobrrr.folders import as_user\nos.setgroups([4242])\n"
+        "try: as_user(23456, 23456, lambda: open(sys.argv[1]).close())\n"
+        "except PermissionError: print('refused', os.getgroups())\n"
+    )
+    shared = public / "of-the-group"
+    shared.write_text("x")
+    os.chown(shared, 0, 4242)
+    shared.chmod(0o640)
+    package = str(Path(__file__).resolve().parents[2])
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(shared)],
+        env={**os.environ, "PYTHONPATH": package},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "refused [4242]\n", done.stderr
+
+
+@needs_root
+def test_a_file_system_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    never = threading.Event()
+    monkeypatch.setattr(folders, "ANSWER_S", 0.05)
+    with pytest.raises(TimeoutError, match=f"uid {THEM} does not answer"):
+        as_user(THEM, THEM, never.wait)
+    never.set()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may")
+def test_without_the_right_nothing_is_done_for_others() -> None:
+    with pytest.raises(OSError):
+        as_user(os.geteuid() + 1, os.getegid(), lambda: None)
+
+
+@pytest.mark.parametrize("with_openat2", [True, False])
+def test_a_path_stays_inside_the_root_that_it_is_looked_up_in(
+    with_openat2: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not with_openat2:
+        monkeypatch.setattr(folders, "_OPENAT2", 100_000)  # no such system call
+    inside = tmp_path / "root"
+    (inside / "var" / "tmp").mkdir(parents=True)
+    (inside / "var" / "tmp" / "here").write_text("")
+    (tmp_path / "outside").mkdir()
+    (inside / "up").symlink_to("../outside")
+    (inside / "absolute").symlink_to(tmp_path / "outside")
+    root = os.open(inside, os.O_PATH | os.O_DIRECTORY)
+    fd = open_beneath(root, "/var/tmp")
+    assert os.listdir(fd) == ["here"]
+    os.close(fd)
+    for escape in ("up", "absolute", "../outside", "var/../../outside", "none"):
+        with pytest.raises(OSError):
+            os.close(open_beneath(root, escape))
+    os.close(root)
+
+
+def test_a_private_folder_is_made_and_found_again(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b"
+    assert Folder.existing(path, os.geteuid(), (os.geteuid(),)) is None
+    with Folder.private(path, os.geteuid()) as made:
+        assert os.fstat(made.fd).st_mode & 0o777 == 0o700
+        assert (tmp_path / "a").stat().st_mode & 0o777 == 0o700
+    found = Folder.existing(path, os.geteuid(), (os.geteuid(),))
+    assert found is not None
+    found.close()
+
+
+@needs_root
+def test_a_private_folder_of_another_user_is_theirs(public: Path) -> None:
+    with Folder.private(public / "sub" / "theirs", THEM) as made:
+        assert made.uid == THEM
+        made.write("note", b"x")
+        assert (public / "sub" / "theirs" / "note").stat().st_uid == THEM
+        assert (public / "sub").stat().st_uid == THEM
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o770, 0o777, 0o1777])
+def test_a_folder_that_is_open_to_others_is_not_trusted(mode: int, tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(mode)
+    with pytest.raises(AutobrrrError, match="is open to other users"):
+        Folder.existing(tmp_path / "open", os.geteuid(), (os.geteuid(),))
+    with pytest.raises(AutobrrrError, match="is open to other users"):
+        Folder.private(tmp_path / "open", os.geteuid())
+
+
+@needs_root
+def test_a_folder_that_somebody_else_put_there_is_named_with_its_owner(public: Path) -> None:
+    as_user(OTHERS, OTHERS, lambda: (public / "planted").mkdir(mode=0o700))
+    for ask in (
+        lambda: Folder.existing(public / "planted", 0, (0,)),
+        lambda: Folder.private(public / "planted", 0),
+        lambda: Folder.existing(public / "planted", THEM, (0, THEM)),
+        lambda: Folder.private(public / "planted", THEM),
+    ):
+        with pytest.raises(AutobrrrError, match=f"uid {OTHERS}") as caught:
+            ask()
+        assert caught.value.hint
+
+
+def test_a_link_or_a_file_in_the_place_of_a_folder_is_said(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    (tmp_path / "file").write_text("")
+    for name in ("link", "file"):
+        with pytest.raises(AutobrrrError, match="not a folder"):
+            Folder.existing(tmp_path / name, os.geteuid(), (os.geteuid(),))
+        with pytest.raises(AutobrrrError, match="not a folder"):
+            Folder.private(tmp_path / name, os.geteuid())
+
+
+def test_files_are_read_and_written_by_name_and_no_link_is_followed(ours: Folder, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret")
+    os.symlink(tmp_path / "secret", "link", dir_fd=ours.fd)
+    os.mkfifo("pipe", dir_fd=ours.fd)
+    ours.write("note", b"0123456789")
+    assert ours.read("note", 4) == b"0123"
+    assert ours.read("link", 4) is None
+    assert ours.read("none", 4) is None
+    assert ours.read("pipe", 4) == b""  # and does not wait for a writer
+    with pytest.raises(OSError):
+        ours.write("link", b"x")
+    assert (tmp_path / "secret").read_text() == "secret"
+    ours.remove("note")
+    ours.remove("note")
+    ours.empty()
+    assert ours.names() == []
+    assert (tmp_path / "secret").exists()
+
+
+def test_whatever_the_umask_a_socket_is_never_open_to_others(ours: Folder) -> None:
+    before = os.umask(0)
+    try:
+        door = ours.listen("door", 1)
+    finally:
+        os.umask(before)
+    assert ours.kind("door") & 0o777 == 0o600
+    link = ours.connect("door", (os.geteuid(),))
+    assert peer_uid(link) == os.geteuid()
+    link.close()
+    with pytest.raises(PermissionError, match=f"uid {os.geteuid()} answers"):
+        ours.connect("door", (os.geteuid() + 1,))
+    door.close()
+
+
+def test_a_lock_has_one_holder_and_dies_with_it(ours: Folder) -> None:
+    first = ours.lock("a.lock")
+    assert first is not None
+    assert ours.lock("a.lock") is None
+    assert ours.holds_lock("a.lock")
+    os.close(first)
+    assert not ours.holds_lock("a.lock")
+    second = ours.lock("a.lock")
+    assert second is not None
+    ours.unlock("a.lock", second)
+    assert ours.names() == []
+
+
+def test_what_is_no_file_of_the_owner_is_no_lock(ours: Folder, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_text("")
+    os.symlink(tmp_path / "elsewhere", "link.lock", dir_fd=ours.fd)
+    os.mkfifo("pipe.lock", dir_fd=ours.fd)
+    for name in ("link.lock", "pipe.lock"):
+        with pytest.raises(OSError):
+            ours.lock(name)
+        assert not ours.holds_lock(name)
+
+
+def test_the_name_of_a_folder_means_nothing_after_it_was_opened(ours: Folder, tmp_path: Path) -> None:
+    (tmp_path / "ours").rename(tmp_path / "moved")
+    (tmp_path / "ours").mkdir()
+    ours.write("note", b"x")
+    with socket.socket(socket.AF_UNIX):
+        assert os.listdir(tmp_path / "ours") == []
+    assert os.listdir(tmp_path / "moved") == ["note"]
