@@ -30,7 +30,7 @@ from autobrrr.answers import (
 )
 from autobrrr.errors import AutobrrrError, TargetGone
 from autobrrr.records import Diagnosis, Trial, TuneProgress, Tuning
-from autobrrr.sidecar.endpoint import connect, find_target, is_alive
+from autobrrr.sidecar.endpoint import connect, find_target, is_alive, passed_over
 from autobrrr.sidecar.options import Probing, SessionOptions, Sweep
 from autobrrr.sidecar.start import error_from, start
 from autobrrr.sidecar.wire import TooSlow, Wire
@@ -344,7 +344,7 @@ def join_or_start(
     """
     target = find_target(pid)
     end_s = time.monotonic() + JOIN_S
-    started = waited = False
+    started = waited = said = False
     while True:
         link = connect(target)
         if link is not None:
@@ -358,6 +358,10 @@ def join_or_start(
             raise AutobrrrError(
                 f"another session of process {pid} neither starts nor ends", "autobrrr detach"
             )
+        if not said:
+            for line in passed_over(target):
+                on_wait(line)
+            said = True
         started = start(target, options, foreground=foreground, on_wait=on_wait)
         if not started:
             if not waited:

@@ -25,10 +25,10 @@ from autobrrr.attach import bundle, preload, procfs, triage, wait
 from autobrrr.attach.inject import DEADLINE_S, deadline_after, inject
 from autobrrr.attach.place import Place
 from autobrrr.errors import CannotAttach, TargetGone
+from autobrrr.folders import peer_uid
 from autobrrr.records import Attach, JobFacts
 
 HELLO_TIMEOUT_S = 20.0
-_CREDENTIALS = struct.Struct("3i")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,13 +172,13 @@ def hello_from(link: socket.socket) -> tuple[int, str, JobFacts]:
         BadFrame: another frame, or no descriptor.
         Closed, OSError: the agent went away, or was silent for too long.
     """
-    link.settimeout(HELLO_TIMEOUT_S)
+    end_s = time.monotonic() + HELLO_TIMEOUT_S  # for all of it: an agent may send it byte by byte
     fds: list[int] = []
     try:
-        (length,) = struct.unpack(">I", _exactly(link, 4, fds))
+        (length,) = struct.unpack(">I", _exactly(link, 4, fds, end_s))
         if length > protocol.MAX_FRAME_BYTES:
             raise protocol.BadFrame(f"frame of {length} bytes")
-        hello = protocol.decode(_exactly(link, length, fds))
+        hello = protocol.decode(_exactly(link, length, fds, end_s))
         if hello.get("event") != "hello" or len(fds) != 1:
             raise protocol.BadFrame(f"the first frame is {hello.get('event')!r} with {len(fds)} descriptors")
         facts = msgspec.convert(hello.get("facts"), JobFacts)
@@ -201,8 +201,6 @@ def last_line(text: bytes) -> str:
 def _join(pid: int, door: preload.Listening, link: socket.socket, latency_ns: int) -> Link:
     """Take the link to an agent that came with the process (`autobrrr run`)."""
     try:
-        if not _is_peer(link, door.uid):
-            raise CannotAttach(f"the agent's socket of process {pid} is somebody else's")
         ring_fd, token, facts = hello_from(link)
     except (protocol.BadFrame, protocol.Closed, OSError) as error:
         link.close()
@@ -231,13 +229,16 @@ def _close(fds: list[int]) -> None:
 
 def _is_peer(link: socket.socket, uid: int) -> bool:
     """The other side must be the target's user, or root. (Its pid may be of another namespace.)"""
-    raw = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    return _CREDENTIALS.unpack(raw)[1] in (uid, 0)
+    return peer_uid(link) in (uid, 0)
 
 
-def _exactly(link: socket.socket, count: int, fds: list[int]) -> bytes:
+def _exactly(link: socket.socket, count: int, fds: list[int], end_s: float) -> bytes:
     parts = bytearray()
     while len(parts) < count:
+        left_s = end_s - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("it did not say who it is in time")
+        link.settimeout(left_s)
         part, ancillary, _, _ = link.recvmsg(count - len(parts), socket.CMSG_SPACE(16))
         for level, kind, data in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:

@@ -19,6 +19,7 @@ from autobrrr.attach import bundle, preload, procfs, strike, triage
 from autobrrr.attach.inject import inject
 from autobrrr.attach.place import Place
 from autobrrr.errors import EXIT_CANNOT_ATTACH, EXIT_DONE, AutobrrrError
+from autobrrr.folders import objection_to
 from autobrrr.records import Check
 
 # After one of these has objected the later checks would look at nothing.
@@ -144,6 +145,11 @@ def _runtime() -> Check:
     except (AutobrrrError, OSError) as error:
         return Check(
             name="runtime", status="fail", detail=str(error), fix="set XDG_RUNTIME_DIR to a private folder"
+        )
+    passed_over = objection_to(paths.runtime_dirs()[0], (os.geteuid(),))
+    if passed_over is not None:
+        return Check(
+            name="runtime", status="warn", detail=f"{passed_over}; {folder} is used", fix="have it removed"
         )
     return Check(name="runtime", status="ok", detail=str(folder), fix="")
 

@@ -15,13 +15,15 @@ import shutil
 import socket
 import stat
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from autobrrr import paths
 from autobrrr.attach import bundle, procfs
+from autobrrr.attach.place import open_in
 from autobrrr.errors import AutobrrrError
+from autobrrr.folders import Folder
 
 SITE = Path(__file__).resolve().with_name("preload_site")
 CONNECT_TRIES, CONNECT_PAUSE_S = 20, 0.01
@@ -30,37 +32,54 @@ VARIABLE = "AUTOBRRR_BOOT"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listening:
-    """A preloaded agent that waits for a sidecar."""
+    """A preloaded agent that waits for a sidecar, or where one would wait."""
 
-    folder: Path
-    name: str
+    pid: int
     uid: int
+    gid: int
     start_ticks: int
+    proc: Path
+    runtime: Path | None  # looked at instead of our own runtime folders
+
+    @property
+    def name(self) -> str:
+        """The name of its socket."""
+        return socket_name(self.pid, self.start_ticks)
+
+    def is_there(self) -> bool:
+        """Whether its socket is."""
+        return any(stat.S_ISSOCK(folder.kind(self.name)) for folder in self._folders())
 
     def connect(self, sleep: Callable[[float], object] = time.sleep) -> socket.socket | None:
         """Connect; None where nobody listens: the agent has ended and its socket was left.
 
-        Through the folder's descriptor: its path may be longer than an address. An agent that
-        is just coming up is given a moment.
+        An agent that is just coming up is given a moment.
         """
         for _ in range(CONNECT_TRIES):
-            try:
-                return self._connect()
-            except OSError:
-                sleep(CONNECT_PAUSE_S)
+            for folder in self._folders():
+                with contextlib.suppress(OSError):
+                    return folder.connect(self.name, self._trusted)
+            sleep(CONNECT_PAUSE_S)
         return None
 
-    def _connect(self) -> socket.socket:
-        fd = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        link = socket.socket(socket.AF_UNIX)
-        try:
-            link.connect(f"/proc/self/fd/{fd}/{self.name}")
-        except OSError:
-            link.close()
-            raise
-        finally:
-            os.close(fd)
-        return link
+    @property
+    def _trusted(self) -> tuple[int, ...]:
+        return (self.uid, os.geteuid(), 0)
+
+    def _folders(self) -> Iterator[Folder]:
+        """Where it may listen: our runtime folders, and the one that the process was told of."""
+        for path in [self.runtime] if self.runtime is not None else paths.runtime_dirs():
+            with contextlib.suppress(AutobrrrError):
+                ours = Folder.existing(path, os.geteuid(), self._trusted)
+                if ours is not None:
+                    with ours:
+                        yield ours
+        boot = procfs.environ(self.pid, self.proc).get(VARIABLE)
+        if boot is not None:
+            with contextlib.suppress(AutobrrrError, OSError, ValueError):  # a text of the job's own
+                fd = open_in(self.pid, os.path.dirname(boot), self.uid, self.gid, self.proc)
+                with Folder.opened(fd, os.path.dirname(boot), self._trusted) as theirs:
+                    yield theirs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,15 +201,5 @@ def listening(pid: int, proc: Path = procfs.PROC, runtime: Path | None = None) -
     ticks, owner = procfs.start_ticks(pid, proc), procfs.owner(pid, proc)
     if ticks is None or owner is None:
         return None
-    boot = procfs.environ(pid, proc).get(VARIABLE)
-    folders = [runtime or paths.runtime_dir()]
-    if boot is not None:
-        folders.append(proc / str(pid) / "root" / Path(boot).parent.relative_to("/"))
-    for folder in folders:
-        try:
-            found = os.lstat(folder / socket_name(pid, ticks))
-        except OSError:
-            continue
-        if stat.S_ISSOCK(found.st_mode) and found.st_uid in (owner[0], os.geteuid()):
-            return Listening(folder=folder, name=socket_name(pid, ticks), uid=owner[0], start_ticks=ticks)
-    return None
+    found = Listening(pid=pid, uid=owner[0], gid=owner[1], start_ticks=ticks, proc=proc, runtime=runtime)
+    return found if found.is_there() else None

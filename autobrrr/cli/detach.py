@@ -12,6 +12,7 @@ from autobrrr.cli.ranks import for_each, ranks_of, say_of
 from autobrrr.cli.target import narrate
 from autobrrr.client import join
 from autobrrr.errors import EXIT_DONE, AutobrrrError
+from autobrrr.sidecar.endpoint import find_target, passed_over
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +49,8 @@ def _has_session(pid: int) -> bool:
 def _detach(pid: int, keep: bool, say: Callable[[str], None]) -> None:
     client = join(pid)
     if client is None:
-        raise AutobrrrError(f"process {pid} has no session", "autobrrr ls lists those that have one")
+        others = "".join(f"; {line}" for line in passed_over(find_target(pid)))
+        raise AutobrrrError(f"process {pid} has no session{others}", "autobrrr ls lists those that have one")
     with client:
         levers = client.snapshot().levers
         left = client.detach(keep=keep)

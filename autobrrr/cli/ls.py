@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import socket
-from pathlib import Path
 
 import msgspec
 
-from autobrrr import paths
 from autobrrr.attach import processes
+from autobrrr.cli.target import narrate
+from autobrrr.errors import AutobrrrError
 from autobrrr.readable import readable
 from autobrrr.records import SCHEMA, JobLine
+from autobrrr.sidecar.endpoint import connect, find_target, passed_over
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -22,6 +22,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     lines = jobs()
+    for line in passed_over(find_target(os.getpid())):
+        narrate(line)
     if args.json:
         print(json.dumps({"schema": SCHEMA, "jobs": [msgspec.to_builtins(line) for line in lines]}))
     else:
@@ -31,8 +33,7 @@ def run(args: argparse.Namespace) -> int:
 
 def jobs() -> list[JobLine]:
     """The training jobs of this machine as they are now."""
-    runtime = paths.runtime_dir()
-    lines = [_line(process, runtime) for process in processes.find()]
+    lines = [_line(process) for process in processes.find()]
     attached: dict[str, list[int]] = {}
     for line in lines:
         if line.attached and line.job is not None:
@@ -58,8 +59,8 @@ def table(lines: list[JobLine]) -> str:
     )
 
 
-def _line(process: processes.TrainingProcess, runtime: Path) -> JobLine:
-    attached = _answers(runtime, paths.session_socket(process.pid, process.start_ticks, runtime).name)
+def _line(process: processes.TrainingProcess) -> JobLine:
+    attached = _answers(process.pid)
     return JobLine(
         pid=process.pid,
         script=process.script,
@@ -87,18 +88,12 @@ def _slowest(jobs_of_ranks: list[list[int]]) -> dict[int, bool]:
     return slow
 
 
-def _answers(folder: Path, name: str) -> bool:
-    """Whether somebody listens: a socket file alone may be a dead sidecar's."""
+def _answers(pid: int) -> bool:
+    """Whether the session of a job answers: a socket file alone may be a dead sidecar's."""
     try:
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
+        link = connect(find_target(pid))
+    except AutobrrrError:
         return False
-    try:
-        with socket.socket(socket.AF_UNIX) as link:
-            link.settimeout(1.0)
-            link.connect(f"/proc/self/fd/{fd}/{name}")
-    except OSError:
-        return False
-    finally:
-        os.close(fd)
-    return True
+    if link is not None:
+        link.close()
+    return link is not None

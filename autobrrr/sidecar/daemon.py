@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import FrameType
 
 from autobrrr import paths
-from autobrrr.attach import jobs
+from autobrrr.attach import jobs, place, procfs
 from autobrrr.attach.enter import enter
 from autobrrr.device.host import HostDevice
 from autobrrr.device.nvml import NvmlDevice
@@ -24,7 +24,7 @@ from autobrrr.records import Attach, JobFacts
 from autobrrr.sidecar.agent_link import AgentLink
 from autobrrr.sidecar.birth import Announcement
 from autobrrr.sidecar.calibrations import Calibrations
-from autobrrr.sidecar.endpoint import Endpoint, is_alive, runtime_of, sweep
+from autobrrr.sidecar.endpoint import Endpoint, is_alive, sweep
 from autobrrr.sidecar.live_tuner import check, tune
 from autobrrr.sidecar.loop import SIGNALS, Calls, Loop, open_pidfd
 from autobrrr.sidecar.options import SessionOptions
@@ -49,7 +49,8 @@ def serve(endpoint: Endpoint, options: SessionOptions, announcement: Announcemen
         StarterGone: whoever asked for it left before it was ready.
     """
     target = endpoint.target
-    sweep(paths.runtime_dir())
+    sweep(endpoint.folder)
+    place.sweep(target.pid, *(procfs.owner(target.pid) or (os.geteuid(), os.getegid())))
     signals = _Signals()
     device = HostDevice(target.pid)
     log = SessionLog(log_path(target.pid, paths.state_dir(), time.time()))
@@ -66,7 +67,7 @@ def serve(endpoint: Endpoint, options: SessionOptions, announcement: Announcemen
     session.read_window = WindowReader(calls)
     job = jobs.job_of(target.pid)
     if job is not None:
-        session.turn = RankTurn(runtime_of(target.uid), job)
+        session.turn = RankTurn(endpoint.folder, job)
     session.findings.calibrations = Calibrations(paths.cache_dir())
     gpu = session.findings.gpu = Poller(
         NvmlDevice(target.pid, lambda: _uses_gpu(session)), resting=lambda: session.state is State.TUNING

@@ -1,28 +1,28 @@
 """Where the socket of a session lies, who may bind it and who may speak to it.
 
-One folder for each user, entered through a descriptor: nobody can swap it for a link meanwhile,
-and a path longer than a socket address holds does no harm.
+One folder for each user, that user's or root's and closed to all others; the kernel tells both sides who the
+other is. What else lies in its place is passed over, and said (`passed_over`).
 """
 
 from __future__ import annotations
 
-import errno
-import fcntl
+import contextlib
 import os
+import re
 import socket
 import stat
-import struct
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from autobrrr import paths
 from autobrrr.device import proc as procfs
-from autobrrr.errors import CannotAttach, TargetGone
+from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
+from autobrrr.folders import Folder, objection_to, peer_uid
 
-CONNECT_TIMEOUT_S = 5.0
 BACKLOG = 16
+_LOCK = re.compile(r"(?:ranks-[0-9a-z]+|(?P<pid>\d+)-(?P<ticks>\d+)\.sock)\.lock")
+_SOCKET = re.compile(r"(?:agent-)?(?P<pid>\d+)-(?P<ticks>\d+)\.sock")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,88 +57,80 @@ def is_alive(target: Target, proc: Path = procfs.PROC) -> bool:
     return found is not None and found.start_ticks == target.start_ticks and found.state not in "ZX"
 
 
-def runtime_of(uid: int, env: Mapping[str, str] = os.environ) -> Path:
-    """The runtime folder in which sessions of a user's jobs lie, also when root attaches to them."""
-    if uid == os.getuid():
-        return paths.runtime_dir(env)
-    return paths.runtime_dir({"XDG_RUNTIME_DIR": f"/run/user/{uid}"}, uid)
+def runtimes_of(uid: int, env: Mapping[str, str] = os.environ) -> list[Path]:
+    """Where sessions of a user's jobs lie, the preferred one first, also when root attaches to them."""
+    if uid == os.geteuid():
+        return paths.runtime_dirs(env)
+    return paths.runtime_dirs({"XDG_RUNTIME_DIR": f"/run/user/{uid}"}, uid)
 
 
-def folders(target: Target, env: Mapping[str, str] = os.environ) -> list[Path]:
-    """Where a session of this job may lie: with the job's user, or with whoever asks."""
-    found = [runtime_of(target.uid, env), paths.runtime_dir(env)]
-    return list(dict.fromkeys(found))
+def folders(target: Target, env: Mapping[str, str] = os.environ) -> dict[Path, int]:
+    """Where a session of this job may lie, and whose the folder must be: the job's user's, or the asker's."""
+    found = dict.fromkeys(runtimes_of(target.uid, env), target.uid)
+    for own in paths.runtime_dirs(env):
+        found.setdefault(own, os.geteuid())
+    return found
 
 
-@contextmanager
-def _entered(folder: Path) -> Iterator[int]:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
+def trusted_for(uid: int) -> tuple[int, ...]:
+    """Who may speak for a job of this user, and about it: they, we, and root."""
+    return (uid, os.geteuid(), 0)
+
+
+def passed_over(target: Target, env: Mapping[str, str] = os.environ) -> list[str]:
+    """What lies where a session of this job could, and can't be trusted: one sentence each."""
+    trusted = trusted_for(target.uid)
+    whys = [objection_to(each, trusted) for each in folders(target, env)]
+    return [f"{why}; it was passed over" for why in whys if why is not None]
+
+
+def _existing(target: Target, env: Mapping[str, str]) -> Iterator[Folder]:
+    """The folders that are there and trusted; open as long as one is looked at."""
+    for path, uid in folders(target, env).items():
+        with contextlib.suppress(AutobrrrError):
+            folder = Folder.existing(path, uid, trusted_for(target.uid))
+            if folder is not None:
+                with folder:
+                    yield folder
 
 
 def connect(target: Target, env: Mapping[str, str] = os.environ) -> socket.socket | None:
     """A connection to the session of a job; None where there is no session."""
-    for folder in folders(target, env):
-        link = _connect(folder, target.name)
-        if link is not None:
-            return link
+    for folder in _existing(target, env):
+        with contextlib.suppress(OSError):
+            return folder.connect(target.name, trusted_for(target.uid))
     return None
-
-
-def _connect(folder: Path, name: str) -> socket.socket | None:
-    link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    link.settimeout(CONNECT_TIMEOUT_S)
-    try:
-        with _entered(folder) as at:
-            trusted = (os.getuid(), 0, os.fstat(at).st_uid)
-            if os.stat(name, dir_fd=at, follow_symlinks=False).st_uid not in trusted:
-                raise PermissionError(errno.EPERM, "the socket belongs to somebody else")
-            link.connect(f"/proc/self/fd/{at}/{name}")
-    except OSError:
-        link.close()
-        return None
-    return link
 
 
 class Endpoint:
     """The one session of a job: its lock, held for life, and its listening socket.
 
+    It lies in the first of `folders` that can be used.
+
     Raises:
         AlreadyServed: another process holds the lock.
-        AutobrrrError: the runtime folder is not private.
+        AutobrrrError: none can: what is wrong with the first.
     """
 
     def __init__(self, target: Target, env: Mapping[str, str] = os.environ) -> None:
         self.target = target
-        self._folder = paths.make_private(runtime_of(target.uid, env), target.uid)
-        self._at = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        self.folder = _usable(target, env)
         self._listener: socket.socket | None = None
         try:
-            if os.fstat(self._at).st_uid != target.uid:
-                os.fchown(self._at, target.uid, -1)
-            self._lock = self._take_lock()
+            lock = self.folder.lock(_lock_name(target))
+            if lock is None:
+                raise AlreadyServed(f"process {target.pid} has a session already")
         except BaseException:
-            os.close(self._at)
+            self.folder.close()
             raise
+        self._lock = lock
 
     def listen(self) -> socket.socket:
-        """Bind the socket, 0600 and the target's user's; one left behind by a dead session is removed."""
-        self._remove(self.target.name)
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        before = os.umask(0o177)
-        try:
-            listener.bind(f"/proc/self/fd/{self._at}/{self.target.name}")
-        finally:
-            os.umask(before)
-        if os.getuid() != self.target.uid:
-            os.chown(self.target.name, self.target.uid, -1, dir_fd=self._at, follow_symlinks=False)
-        listener.listen(BACKLOG)
-        listener.setblocking(False)
-        self._listener = listener
-        return listener
+        """Bind the socket, 0600 and the folder's owner's; one left behind by a dead session is removed."""
+        self.folder.remove(self.target.name)
+        self._listener = self.folder.listen(self.target.name, BACKLOG)
+        self._listener.setblocking(False)
+        return self._listener
 
     def accept(self) -> socket.socket | None:
         """The next client; None where nobody waits, or where it is neither the job's user nor ours."""
@@ -148,7 +140,7 @@ class Endpoint:
             link, _ = self._listener.accept()
         except (BlockingIOError, ConnectionAbortedError):
             return None
-        if peer_uid(link) not in (self.target.uid, os.getuid(), 0):
+        if peer_uid(link) not in trusted_for(self.target.uid):
             link.close()
             return None
         return link
@@ -158,88 +150,78 @@ class Endpoint:
         if self._listener is not None:
             self._listener.close()
             self._listener = None
-            self._remove(self.target.name)
+            with contextlib.suppress(OSError):
+                self.folder.remove(self.target.name)
 
     def close(self) -> None:
         """Remove socket and lock."""
         self.deafen()
-        self._remove(_lock_name(self.target))
-        os.close(self._lock)
-        os.close(self._at)
-
-    def _take_lock(self) -> int:
-        """A lock on a file of its own name; retried where its last holder has just removed it."""
-        name = _lock_name(self.target)
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        while True:
-            fd = os.open(name, flags, 0o600, dir_fd=self._at)
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                os.close(fd)
-                raise AlreadyServed(f"process {self.target.pid} has a session already") from None
-            try:
-                if os.stat(name, dir_fd=self._at).st_ino == os.fstat(fd).st_ino:
-                    return fd
-            except FileNotFoundError:
-                pass
-            os.close(fd)
-
-    def _remove(self, name: str) -> None:
-        try:
-            os.unlink(name, dir_fd=self._at)
-        except FileNotFoundError:
-            pass
+        self.folder.unlock(_lock_name(self.target), self._lock)
+        self.folder.close()
 
 
 class AlreadyServed(CannotAttach):
     """Another sidecar serves this job, or is just being started."""
 
 
-def peer_uid(link: socket.socket) -> int:
-    """Uid of the process at the other end of a Unix socket."""
-    credentials = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    uid: int = struct.unpack("3i", credentials)[1]
-    return uid
+def _usable(target: Target, env: Mapping[str, str]) -> Folder:
+    errors: list[AutobrrrError] = []
+    for path, uid in folders(target, env).items():
+        try:
+            return Folder.private(path, uid)
+        except AutobrrrError as error:
+            errors.append(error)
+    raise errors[0]
 
 
 def served(target: Target, env: Mapping[str, str] = os.environ, proc: Path = procfs.PROC) -> list[int]:
     """Processes that have a session where one of this job could lie; ascending, dead ones left out."""
     found = set()
-    for folder in folders(target, env):
-        try:
-            names = os.listdir(folder)
-        except OSError:
-            continue
-        for name in names:
-            pid, _, ticks = name.removesuffix(".sock").partition("-")
-            if name.endswith(".sock") and pid.isdigit() and ticks.isdigit():
-                seen = procfs.stat(int(pid), proc)
-                if seen is not None and seen.start_ticks == int(ticks):
-                    found.add(int(pid))
+    for folder in _existing(target, env):
+        for name in folder.names():
+            named = _SOCKET.fullmatch(name)
+            if named is not None and not name.startswith("agent-") and _is_there(named, proc):
+                found.add(int(named["pid"]))
     return sorted(found)
 
 
-def sweep(runtime: Path, proc: Path = procfs.PROC) -> list[str]:
-    """Remove sockets and locks of jobs that are gone and that nobody holds; returns their names."""
+def sweep(folder: Folder, proc: Path = procfs.PROC) -> list[str]:
+    """Remove what sessions and agents left that are gone; returns the names.
+
+    A session is gone when nobody holds its lock, an agent when its process is.
+    """
     removed: list[str] = []
-    try:
-        names = os.listdir(runtime)
-    except OSError:
-        return removed
-    for name in names:
-        parts = name.removeprefix("agent-").removesuffix(".lock").removesuffix(".sock").split("-")
-        if not name.endswith((".sock", ".sock.lock")) or len(parts) != 2 or not all(map(str.isdigit, parts)):
+    for name in sorted(folder.names()):
+        named = _LOCK.fullmatch(name) or _SOCKET.fullmatch(name)
+        if named is None:
             continue
-        found = procfs.stat(int(parts[0]), proc)
-        if found is None or found.start_ticks != int(parts[1]):
-            try:
-                if stat.S_ISSOCK(os.lstat(runtime / name).st_mode) or name.endswith(".lock"):
-                    os.unlink(runtime / name)
-                    removed.append(name)
-            except OSError:
-                continue
+        with contextlib.suppress(OSError):
+            if name.endswith(".lock"):
+                gone = _sweep_lock(folder, name)
+            else:
+                gone = stat.S_ISSOCK(folder.kind(name)) and not _is_there(named, proc)
+                if gone:
+                    folder.remove(name)
+            if gone:
+                removed.append(name)
     return removed
+
+
+def _sweep_lock(folder: Folder, name: str) -> bool:
+    """Take away a lock that nobody holds, and the socket that it was for."""
+    lock = folder.lock(name)
+    if lock is None:
+        return False
+    whose = name.removesuffix(".lock")
+    if whose.endswith(".sock") and stat.S_ISSOCK(folder.kind(whose)):
+        folder.remove(whose)
+    folder.unlock(name, lock)
+    return True
+
+
+def _is_there(named: re.Match[str], proc: Path) -> bool:
+    seen = procfs.stat(int(named["pid"]), proc)
+    return seen is not None and seen.start_ticks == int(named["ticks"])
 
 
 def _lock_name(target: Target) -> str:

@@ -6,11 +6,9 @@ folder of the sessions, which the kernel lets go of when its holder dies.
 
 from __future__ import annotations
 
-import fcntl
-import os
-from contextlib import suppress
-from pathlib import Path
 from typing import Protocol
+
+from autobrrr.folders import Folder
 
 PREFIX = "ranks-"
 TURN_NS = 120_000_000_000  # a rank that holds the turn for longer measures nothing any more
@@ -61,53 +59,29 @@ class RankTurn:
     """The turn of one rank of a job.
 
     Args:
-        folder: Where the sessions of the job's user lie; it must be there.
+        folder: Where the sessions of the job lie; open for as long as the turn is used.
         job: The same for all ranks of the job.
     """
 
-    def __init__(self, folder: Path, job: str) -> None:
-        self._path = folder / f"{PREFIX}{job}.lock"
-        self._fd: int | None = None
+    def __init__(self, folder: Folder, job: str) -> None:
+        self._folder, self._name = folder, f"{PREFIX}{job}.lock"
+        self._lock: int | None = None
 
     def take(self) -> bool:
         """Whether it is ours now, or already was. A folder that can't be written holds nobody up."""
-        if self._fd is not None:
-            return True
-        try:
-            fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        except OSError:
-            return True
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Its last holder may have removed it since we opened it.
-            if os.stat(self._path).st_ino == os.fstat(fd).st_ino:
-                self._fd = fd
+        if self._lock is None:
+            try:
+                self._lock = self._folder.lock(self._name)
+            except OSError:
                 return True
-        except OSError:
-            pass
-        os.close(fd)
-        return False
+        return self._lock is not None
 
     def elsewhere(self) -> bool:
-        """Whether another one has it now. A file without a holder is one that was killed."""
-        if self._fd is not None:
-            return False
-        try:
-            fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return True
-        finally:
-            os.close(fd)
-        return False
+        """Whether another one has it now."""
+        return self._lock is None and self._folder.holds_lock(self._name)
 
     def give(self) -> None:
         """Let the next one have it; may be called when it is not ours."""
-        fd, self._fd = self._fd, None
-        if fd is not None:
-            with suppress(OSError):
-                self._path.unlink()
-            os.close(fd)
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            self._folder.unlock(self._name, lock)

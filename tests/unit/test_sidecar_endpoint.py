@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from autobrrr import paths
 from autobrrr.errors import AutobrrrError, TargetGone
+from autobrrr.folders import Folder, as_user, peer_uid
 from autobrrr.sidecar.endpoint import (
     AlreadyServed,
     Endpoint,
@@ -18,8 +24,9 @@ from autobrrr.sidecar.endpoint import (
     find_target,
     folders,
     is_alive,
-    peer_uid,
-    runtime_of,
+    passed_over,
+    runtimes_of,
+    served,
     sweep,
 )
 
@@ -126,38 +133,162 @@ def test_a_link_in_place_of_the_folder_is_refused(me: Target, env: dict[str, str
 
 def test_sessions_of_another_user_s_job_lie_with_that_user(env: dict[str, str]) -> None:
     other = Target(pid=1, start_ticks=1, uid=54321)
-    assert runtime_of(54321, env) == Path("/tmp/autobrrr-54321")
-    assert folders(other, env) == [Path("/tmp/autobrrr-54321"), paths.runtime_dir(env)]
-    assert folders(Target(pid=1, start_ticks=1, uid=os.getuid()), env) == [paths.runtime_dir(env)]
+    assert runtimes_of(54321, env) == [Path("/tmp/autobrrr-54321")]
+    own = paths.runtime_dir(env)
+    assert folders(other, env) == {Path("/tmp/autobrrr-54321"): 54321, own: os.geteuid()}
+    assert folders(Target(pid=1, start_ticks=1, uid=os.getuid()), env) == {own: os.geteuid()}
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can attach to another user's job")
-def test_for_another_user_s_job_root_hands_the_folder_and_socket_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("autobrrr.sidecar.endpoint.runtime_of", lambda uid, env: tmp_path / "autobrrr")
-    target = Target(pid=os.getpid(), start_ticks=1, uid=54321)
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root attaches to another user's job")
+THEM, MALLORY = 54321, 23456
+
+
+@pytest.fixture
+def tmp(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A /tmp of the test's own, where everybody may make folders."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as made:
+        os.chmod(made, 0o1777)
+        monkeypatch.setattr(paths, "TMP", Path(made))
+        yield Path(made)
+
+
+@needs_root
+def test_for_another_user_s_job_folder_socket_and_lock_are_theirs_from_the_first(tmp: Path) -> None:
+    target = Target(pid=os.getpid(), start_ticks=1, uid=THEM)
     endpoint = Endpoint(target, {})
     endpoint.listen()
-    owners = {path.name: path.stat().st_uid for path in (tmp_path / "autobrrr").iterdir()}
-    assert owners[target.name] == 54321
-    assert (tmp_path / "autobrrr").stat().st_uid == 54321
+    made = tmp / f"autobrrr-{THEM}"
+    assert {path.stat().st_uid for path in (made, *made.iterdir())} == {THEM}
     link = connect(target, {})
     assert link is not None
     assert endpoint.accept() is not None
     link.close()
     endpoint.close()
+    assert list(made.iterdir()) == []
 
 
-def test_what_dead_jobs_left_is_swept_and_nothing_else(me: Target, env: dict[str, str]) -> None:
-    folder = paths.make_private(paths.runtime_dir(env))
-    gone = socket.socket(socket.AF_UNIX)
-    gone.bind(str(folder / "4194304-7.sock"))
-    gone.close()
-    for name in ("4194304-7.sock.lock", "notes.txt", "4194304-8.sock", "a-b.sock", f"{me.name}.lock"):
-        (folder / name).write_text("")
-    assert sorted(sweep(folder)) == ["4194304-7.sock", "4194304-7.sock.lock"]
-    assert sorted(os.listdir(folder)) == sorted(
-        ["notes.txt", "4194304-8.sock", "a-b.sock", f"{me.name}.lock"]
+@contextmanager
+def played_by(uid: int, folder: Path, name: str, mode: int) -> Iterator[None]:
+    """A process of another user that listens for clients of a session, and answers them."""
+    code = (
+        "import os, socket, sys\n"
+        "os.setgroups([]); os.setgid(int(sys.argv[1])); os.setuid(int(sys.argv[1])); os.umask(0)\n"
+        "os.makedirs(sys.argv[2], int(sys.argv[4], 8), exist_ok=True)\n"
+        "door = socket.socket(socket.AF_UNIX); door.bind(sys.argv[2] + '/' + sys.argv[3]); door.listen(9)\n"
+        "print(flush=True); sys.stdin.read()\n"
     )
-    assert sweep(folder / "none") == []
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", code, str(uid), str(folder), name, oct(mode)[2:]],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield
+    finally:
+        process.communicate()
+
+
+@needs_root
+@pytest.mark.parametrize("mode", [0o700, 0o755, 0o777])
+@pytest.mark.parametrize("uid", [0, THEM])
+def test_a_socket_that_somebody_else_planted_is_no_session(
+    uid: int, mode: int, tmp: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = Target(pid=os.getpid(), start_ticks=find_target(os.getpid()).start_ticks, uid=uid)
+    monkeypatch.setattr(paths, "home_of", lambda owner: tmp / f"home-{owner}")
+    planted = tmp / f"autobrrr-{uid}"
+    with played_by(MALLORY, planted, target.name, mode):
+        assert connect(target, {}) is None
+        assert served(target, {}) == []
+        (said,) = passed_over(target, {})
+        assert said.startswith(f"{planted} belongs to uid {MALLORY}, ")
+        # Nobody is kept out by it: the session lies elsewhere, and is found there.
+        (tmp / f"home-{uid}").mkdir(mode=0o700)
+        os.chown(tmp / f"home-{uid}", uid, uid)
+        endpoint = Endpoint(target, {})
+        endpoint.listen()
+        link = connect(target, {})
+        assert link is not None
+        assert peer_uid(link) == os.geteuid()
+        link.close()
+        endpoint.close()
+        assert os.listdir(planted) == [target.name]
+
+
+@needs_root
+def test_root_serves_a_user_without_a_home_in_its_own_folder(
+    tmp: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_user(MALLORY, MALLORY, lambda: (tmp / f"autobrrr-{THEM}").mkdir(mode=0o700))
+    env = {"XDG_RUNTIME_DIR": str(tmp_path)}
+    target = Target(pid=os.getpid(), start_ticks=1, uid=THEM)
+    endpoint = Endpoint(target, env)
+    assert endpoint.folder.path == str(tmp_path / "autobrrr")
+    endpoint.close()
+
+
+@needs_root
+def test_where_every_place_is_taken_the_sentence_says_by_whom(
+    tmp: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paths, "home_of", lambda owner: None)
+    as_user(MALLORY, MALLORY, lambda: (tmp / "autobrrr-0").mkdir(mode=0o700))
+    with pytest.raises(AutobrrrError, match=rf"autobrrr-0 .*uid {MALLORY}") as caught:
+        Endpoint(Target(pid=os.getpid(), start_ticks=1, uid=0), {})
+    assert "XDG_RUNTIME_DIR" in caught.value.hint
+
+
+@needs_root
+def test_whoever_answers_behind_a_trusted_folder_is_asked_for_all_the_same(
+    tmp: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = Target(pid=os.getpid(), start_ticks=1, uid=THEM)
+    as_user(THEM, THEM, lambda: (tmp / f"autobrrr-{THEM}").mkdir(mode=0o777))
+    os.chmod(tmp / f"autobrrr-{THEM}", 0o777)
+    with played_by(MALLORY, tmp / f"autobrrr-{THEM}", target.name, 0o777):
+        os.chmod(tmp / f"autobrrr-{THEM}", 0o700)
+        assert connect(target, {}) is None
+
+
+@needs_root
+def test_a_client_of_another_user_is_not_let_in(tmp: Path, env: dict[str, str], me: Target) -> None:
+    endpoint = Endpoint(me, env)
+    endpoint.listen()
+    with tempfile.TemporaryDirectory(dir="/tmp") as made:
+        os.chmod(made, 0o755)
+        door = Path(made) / "door"  # the way in that no other user has
+        os.link(paths.runtime_dir(env) / me.name, door)
+        os.chmod(door, 0o666)
+        code = (
+            "import os, socket, sys\nos.setgroups([]); os.setgid(23456); os.setuid(23456)\n"
+            "link = socket.socket(socket.AF_UNIX); link.connect(sys.argv[1]); print(flush=True)\n"
+            "print(link.recv(1))\n"
+        )
+        stranger = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", code, str(door)], stdout=subprocess.PIPE, text=True
+        )
+        assert stranger.stdout is not None
+        stranger.stdout.readline()
+        assert endpoint.accept() is None
+        assert stranger.communicate(timeout=20)[0] == "b''\n"
+    endpoint.close()
+
+
+def test_what_is_gone_is_swept_and_nothing_else(me: Target, env: dict[str, str]) -> None:
+    with Folder.private(paths.runtime_dir(env), os.geteuid()) as folder:
+        place = Path(folder.path)
+        for name in ("4194304-7.sock", "agent-4194304-7.sock", f"agent-{me.name}"):
+            with socket.socket(socket.AF_UNIX) as gone:
+                gone.bind(str(place / name))
+        for name in ("4194304-7.sock.lock", "ranks-ab12.lock", "notes.txt", "4194304-8.sock", "a-b.sock"):
+            (place / name).write_text("")
+        held = folder.lock(f"{me.name}.lock")
+        assert held is not None
+        kept = sorted([f"agent-{me.name}", "notes.txt", "4194304-8.sock", "a-b.sock", f"{me.name}.lock"])
+        swept = ["4194304-7.sock.lock", "agent-4194304-7.sock", "ranks-ab12.lock"]
+        assert sorted({*sweep(folder), "4194304-7.sock"}) == sorted([*swept, "4194304-7.sock"])
+        assert sorted(folder.names()) == kept
+        os.close(held)
+        assert sweep(folder) == [f"{me.name}.lock"]  # its job is there, its session was killed
