@@ -2,12 +2,16 @@
 
 In: the ring's file descriptor. Out: numpy structured arrays of the records that are new. A reader
 that was overtaken says how many records it has lost.
+
+The file comes out of the job, which may be hostile: it must be memory that can't shrink, and it is read,
+never mapped, so that nothing which is done to it can end this process.
 """
 
 from __future__ import annotations
 
-import mmap
+import fcntl
 import os
+import stat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,37 +37,51 @@ def representative(records: Records) -> Records:
     return kept
 
 
+# Of linux/fcntl.h; not every Python names them.
+_GET_SEALS, _SEAL_SHRINK = 1034, 0x2
+MOST_CAPACITY = 1 << 16
+MOST_SEQ = 1 << 48
+MOST_NS = 1 << 62
+
+
+class NoRing(AutobrrrError):
+    """What a job handed over, or made of it since, is no ring of step records."""
+
+    def __init__(self, why: str, hint: str = "restart the job, then attach again") -> None:
+        super().__init__(f"the job's step ring {why}", hint)
+
+
 class RingReader:
-    """Maps a ring read-only; every call of `read_new` returns what was not read before.
+    """Reads a ring; every call of `read_new` returns what was not read before.
 
     Args:
         fd: The ring's memfd. It is not closed here and may be closed after this returned.
 
     Raises:
-        AutobrrrError: the file is no ring of this layout.
+        NoRing: the file is no ring of this layout.
     """
 
     def __init__(self, fd: int) -> None:
-        length = os.fstat(fd).st_size
+        length = _sealed_bytes(fd)
         if length < ring.HEADER_BYTES:
-            raise AutobrrrError(f"the step ring has only {length} bytes")
-        self._map = mmap.mmap(fd, length, prot=mmap.PROT_READ)
-        magic, layout, record_bytes, self._capacity, _ = ring.HEADER.unpack_from(self._map)
+            raise NoRing(f"has only {length} bytes")
+        try:
+            head = os.pread(fd, ring.HEADER.size, 0)
+        except OSError as error:
+            raise NoRing(f"can't be read: {error.strerror}") from None
+        magic, layout, record_bytes, self._capacity, _ = ring.HEADER.unpack(head)
         if (
             magic != ring.MAGIC
             or layout != ring.LAYOUT_VERSION
             or record_bytes != RECORD.itemsize
-            or self._capacity < 2
+            or not 2 <= self._capacity <= MOST_CAPACITY
             or length < ring.size_bytes(self._capacity)
         ):
-            self._map.close()
-            raise AutobrrrError(
-                "the step ring has another layout than this version of autobrrr reads",
+            raise NoRing(
+                "has another layout than this version of autobrrr reads",
                 "detach with the version that attached, or restart the job",
             )
-        self._records: Records = np.frombuffer(
-            self._map, dtype=RECORD, count=self._capacity, offset=ring.HEADER_BYTES
-        )
+        self._fd = os.dup(fd)
         self._next = 0
         self.lost = 0  # records overwritten before they were read
 
@@ -73,10 +91,17 @@ class RingReader:
         return self._next
 
     def read_new(self) -> Records:
-        """Copies of the records since the last call, oldest first. Never waits."""
+        """Copies of the records since the last call, oldest first. Never waits.
+
+        Raises:
+            NoRing: it holds what no agent writes.
+        """
+        if self._fd < 0:
+            return NO_RECORDS
         first = self._next % self._capacity
-        seq = int(self._records["seq"][first])
-        if not self._written(first) or seq < self._next:
+        (record,) = self._look(first, first + 1)
+        seq = int(record["seq"])
+        if int(record["end_ns"]) == 0 or seq < self._next:
             return NO_RECORDS
         if seq > self._next:
             self._catch_up()
@@ -94,22 +119,40 @@ class RingReader:
         return whole
 
     def close(self) -> None:
-        self._records = NO_RECORDS
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _look(self, begin: int, end: int) -> Records:
+        """The records of these slots as they are now: a first look, to see which are written."""
+        wanted = (end - begin) * RECORD.itemsize
         try:
-            self._map.close()
-        except BufferError:  # somebody still holds a view; the mapping goes with it
-            pass
+            raw = os.pread(self._fd, wanted, ring.HEADER_BYTES + begin * RECORD.itemsize)
+        except OSError as error:
+            raise NoRing(f"can't be read any more: {error.strerror}") from None
+        if len(raw) < wanted:
+            raise NoRing("ends before its last record")
+        records: Records = np.frombuffer(raw, dtype=RECORD)
+        if int(records["seq"].max(initial=0)) >= MOST_SEQ:
+            raise NoRing("counts steps that no job has made")
+        return records
+
+    def _copy(self, begin: int, end: int) -> Records:
+        """The records of slots that were written before."""
+        records = self._look(begin, end)
+        for name in ("start_ns", "end_ns", "own_ns"):
+            if len(records) and not bool(((records[name] > -MOST_NS) & (records[name] < MOST_NS)).all()):
+                raise NoRing("holds times that no clock shows")
+        return records
 
     def _overtaken(self) -> bool:
         """Whether the slot before the next one was written anew: then the agent may be at the next one."""
-        before = int(self._records["seq"][(self._next - 1) % self._capacity])
+        slot = (self._next - 1) % self._capacity
+        before = int(self._look(slot, slot + 1)["seq"][0])
         return before != self._next - 1 if self._next else before == self._capacity - 1
 
-    def _written(self, slot: int) -> bool:
-        return int(self._records["end_ns"][slot]) != 0
-
     def _newest(self) -> int:
-        return int(self._records["seq"].max())
+        return int(self._look(0, self._capacity)["seq"].max())
 
     def _catch_up(self) -> None:
         """Skip what was overwritten, and a margin that the agent will not overwrite meanwhile."""
@@ -130,12 +173,27 @@ class RingReader:
             at = begin
             while at < end:
                 upto = min(end, at + 512)
+                seen = self._look(at, upto)
                 numbers = expected + np.arange(upto - at, dtype=np.uint64)
-                fits = (self._records["seq"][at:upto] == numbers) & (self._records["end_ns"][at:upto] != 0)
+                fits = (seen["seq"] == numbers) & (seen["end_ns"] != 0)
                 count = len(fits) if fits.all() else int(fits.argmin())
-                parts.append(self._records[at : at + count].copy())
+                parts.append(self._copy(at, at + count))
                 expected += count
                 if count < upto - at:
                     return np.concatenate(parts)
                 at = upto
         return np.concatenate(parts)
+
+
+def _sealed_bytes(fd: int) -> int:
+    """The size of a file in memory that can't shrink."""
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode):
+        raise NoRing("is no file in memory")
+    try:
+        seals = fcntl.fcntl(fd, _GET_SEALS)
+    except OSError:  # a file on a disk, or one that was not opened
+        raise NoRing("is no file in memory") from None
+    if not seals & _SEAL_SHRINK:
+        raise NoRing("could be cut off by the job at any time")
+    return found.st_size

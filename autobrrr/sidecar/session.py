@@ -24,7 +24,7 @@ from autobrrr.sidecar.findings import Findings
 from autobrrr.sidecar.levers import Levers, OnSwitched, Switched
 from autobrrr.sidecar.options import Probing, SessionOptions, Sweep
 from autobrrr.sidecar.ports import Journal, Ring
-from autobrrr.sidecar.ring_reader import Records
+from autobrrr.sidecar.ring_reader import NoRing, Records
 from autobrrr.sidecar.snapshots import snapshot
 from autobrrr.sidecar.states import Ending, State
 from autobrrr.sidecar.turn import Alone, Turn, Waiting
@@ -138,6 +138,8 @@ class Session:
         if self._state is State.ENDED:
             return
         self._look(now_ns)
+        if self.ending is not None:  # that look ended it
+            return
         if self._link_lost_ns is not None:
             self._settle_lost_link(now_ns)
         elif self._state is not None:
@@ -334,6 +336,8 @@ class Session:
         if self.ending is not None:
             return
         self._look(self._clock_ns())
+        if self.ending is not None:  # the last look ended it
+            return
         self.ending, self._state = ending, State.ENDED
         self.turn.give()
         self._activity = ending.kind
@@ -365,7 +369,12 @@ class Session:
         """Hand new steps to who listens, at little cost; all else takes them in at the next tick."""
         if self.ring is None or self._state is State.ENDED:
             return
-        records = self.ring.read_new()
+        try:
+            records = self.ring.read_new()
+        except NoRing as error:
+            self.ring = None
+            self._end(Ending(kind="removed", why=error.message))
+            return
         if len(records):
             self._read.append(records)
             self.listen(records)

@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from autobrrr import paths
 from autobrrr.agent import protocol, ring
+from autobrrr.agent.pages import sealed_memory
 from autobrrr.device.proc import stat
 
 MS = 1_000_000
@@ -58,8 +59,7 @@ class RingWriter:
 
     def __init__(self, capacity: int = ring.CAPACITY) -> None:
         self.capacity = capacity
-        self.fd = os.memfd_create("autobrrr-test-ring")
-        os.ftruncate(self.fd, ring.size_bytes(capacity))
+        self.fd = sealed_memory(ring.size_bytes(capacity))
         self._map = mmap.mmap(self.fd, ring.size_bytes(capacity))
         self._map[: ring.HEADER.size] = ring.header(os.getpid(), capacity)
         self.seq = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autobrrr.agent import ring
-from autobrrr.errors import AutobrrrError
-from autobrrr.sidecar.ring_reader import RECORD, RingReader, representative
+from autobrrr.agent.pages import Pages, sealed_memory
+from autobrrr.sidecar.ring_reader import RECORD, NoRing, Records, RingReader, representative
 from autobrrr.tuner.bench import STEP
 from support.sidecar import MS, RingWriter
 
@@ -75,43 +75,36 @@ def test_what_may_be_half_overwritten_is_left_out() -> None:
     assert reader.lost == 1
 
 
-class Torn(np.ndarray):  # type: ignore[type-arg]
-    """Records whose copy is stopped halfway, after the sampled fields, while the agent goes on."""
+class TornReader(RingReader):
+    """Its copies are stopped halfway, after the sampled fields, while the agent goes on."""
 
     meanwhile: Callable[[], object] = staticmethod(lambda: None)
 
-    def copy(self, order: object = "C") -> Any:
-        found = np.array(self)
-        if self.dtype.names:
-            Torn.meanwhile()
-            for name in ("start_ns", "end_ns", "own_ns", "arm", "flags", "seq"):
-                found[name] = self[name]
+    def _copy(self, begin: int, end: int) -> Records:
+        found = super()._copy(begin, end).copy()
+        self.meanwhile()
+        later = super()._copy(begin, end)
+        for name in ("start_ns", "end_ns", "own_ns", "arm", "flags", "seq"):
+            found[name] = later[name]
         return found
 
 
-def torn(reader: RingReader, meanwhile: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Torn, "meanwhile", staticmethod(meanwhile))
-    reader._records = reader._records.view(Torn)
-
-
-def test_a_record_that_is_written_while_it_is_copied_waits_for_the_next_look(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_record_that_is_written_while_it_is_copied_waits_for_the_next_look() -> None:
     writer = RingWriter(16)
-    reader = RingReader(writer.fd)
+    reader = TornReader(writer.fd)
     writer.step(MS, samples=32)
-    torn(reader, lambda: writer.step(MS, samples=32), monkeypatch)
+    reader.meanwhile = lambda: writer.step(MS, samples=32)
     seen = [reader.read_new() for _ in range(3)]
     assert [int(seq) for records in seen for seq in records["seq"]] == [0, 1, 2]
     assert {int(samples) for records in seen for samples in records["samples"]} == {32}
 
 
-def test_a_record_that_is_overwritten_while_it_is_copied_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_that_is_overwritten_while_it_is_copied_is_lost() -> None:
     writer = RingWriter(16)
-    reader = RingReader(writer.fd)
+    reader = TornReader(writer.fd)
     for _ in range(4):
         writer.step(MS, samples=32)
-    torn(reader, lambda: [writer.step(MS, samples=64) for _ in range(13)], monkeypatch)
+    reader.meanwhile = lambda: [writer.step(MS, samples=64) for _ in range(13)]
     records = reader.read_new()
     assert [int(seq) for seq in records["seq"]] == [2, 3]
     assert {int(samples) for samples in records["samples"]} == {32}
@@ -143,11 +136,86 @@ def test_records_are_copies_that_stay_when_the_ring_is_closed() -> None:
     ],
 )
 def test_anything_else_than_a_ring_is_refused(content: bytes, reason: str) -> None:
-    fd = os.memfd_create("no-ring")
-    os.write(fd, content)
-    with pytest.raises(AutobrrrError, match=reason):
+    fd = sealed_memory(len(content))
+    os.pwrite(fd, content, 0)
+    with pytest.raises(NoRing, match=reason):
         RingReader(fd)
     os.close(fd)
+
+
+def memory(size: int, capacity: int = ring.CAPACITY, *, sealed: bool = True) -> int:
+    """A file in memory that begins as a ring."""
+    fd = sealed_memory(size) if sealed else os.memfd_create("unsealed")
+    os.ftruncate(fd, size)
+    os.pwrite(fd, ring.header(1, capacity), 0)
+    return fd
+
+
+def on_disk(folder: Path) -> int:
+    (folder / "ring").write_bytes(ring.header(1, 8).ljust(ring.size_bytes(8), b"\0"))
+    return os.open(folder / "ring", os.O_RDWR)
+
+
+def write_only(folder: Path) -> int:
+    fd = memory(ring.size_bytes(8), 8)
+    return os.open(f"/proc/self/fd/{fd}", os.O_WRONLY)
+
+
+HOSTILE: dict[str, tuple[Callable[[Path], int], str]] = {
+    "a device": (lambda folder: os.open("/dev/zero", os.O_RDWR), "no file in memory"),
+    "a folder": (lambda folder: os.open(folder, os.O_RDONLY), "no file in memory"),
+    "a pipe": (lambda folder: os.pipe()[0], "no file in memory"),
+    "a file on a disk": (on_disk, "no file in memory|could be cut off"),
+    "a name without its file": (lambda folder: os.open(folder, os.O_PATH), "no file in memory"),
+    "memory that can shrink": (lambda folder: memory(ring.size_bytes(8), 8, sealed=False), "cut off"),
+    "memory that can't be read": (write_only, "can't be read"),
+    "sixteen terabytes": (lambda folder: memory(1 << 44, 2**32 - 1), "another layout"),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_what_a_hostile_job_hands_over_is_refused_with_a_sentence(kind: str, tmp_path: Path) -> None:
+    make, reason = HOSTILE[kind]
+    fd = make(tmp_path)
+    with pytest.raises(NoRing, match=reason) as caught:
+        RingReader(fd)
+    assert caught.value.hint
+    os.close(fd)
+
+
+def test_the_ring_that_the_agent_hands_over_can_no_more_be_cut_off() -> None:
+    pages = Pages(8)
+    pages.write_tail((1, 2, 0, 0, 0, 0))
+    reader = RingReader(pages.fd)
+    for size in (0, 1 << 20):
+        with pytest.raises(PermissionError):
+            os.ftruncate(pages.fd, size)
+    assert len(reader.read_new()) == 1
+    pages.close_fd()
+    pages.release()
+    reader.close()
+    assert len(reader.read_new()) == 0
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "reason"),
+    [
+        ("seq", 2**64 - 1, "counts steps"),
+        ("seq", 2**48, "counts steps"),
+        ("start_ns", -(2**63), "no clock"),
+        ("end_ns", 2**63 - 1, "no clock"),
+        ("own_ns", 2**63 - 1, "no clock"),
+    ],
+)
+def test_a_ring_that_holds_what_no_agent_writes_is_given_up(field: str, value: int, reason: str) -> None:
+    writer = RingWriter(8)
+    writer.step(MS)
+    reader = RingReader(writer.fd)
+    (record,) = np.frombuffer(os.pread(writer.fd, RECORD.itemsize, ring.HEADER_BYTES), dtype=RECORD).copy()
+    record[field] = value
+    os.pwrite(writer.fd, record.tobytes(), ring.HEADER_BYTES)
+    with pytest.raises(NoRing, match=reason):
+        reader.read_new()
 
 
 def test_representative_steps_may_be_sampled_and_nothing_else() -> None:

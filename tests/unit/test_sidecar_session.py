@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from pathlib import Path
 
 import numpy as np
@@ -379,6 +380,21 @@ def test_a_link_that_ends_during_the_detach_is_the_agent_leaving(stage: Stage) -
     stage.session.link_lost()
     stage.run()
     assert (endings[0].kind, endings[0].left) == ("detached", ())
+
+
+def test_a_ring_that_the_job_made_something_else_of_ends_the_session_with_a_sentence(stage: Stage) -> None:
+    stage.measured()
+    at = ring.offset_bytes(stage.writer.seq, stage.writer.capacity)
+    tail = ring.TAIL.pack(1, 2, 0, 0, 0, 2**64 - 1)
+    os.pwrite(stage.writer.fd, tail, at + ring.SAMPLED.size)
+    stage.session.tick()
+    assert stage.session.state is State.ENDED
+    assert stage.session.ending is not None
+    assert stage.session.ending.kind == "removed"
+    assert stage.session.ending.why == "the job's step ring counts steps that no job has made"
+    stage.session.tick()
+    stage.session.job_ended()
+    assert stage.session.ending.kind == "removed"
 
 
 def test_an_agent_that_removes_itself_ends_the_session_with_its_reason(stage: Stage) -> None:
