@@ -7,6 +7,7 @@ side is gone or talks nonsense.
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import socket
@@ -24,11 +25,13 @@ class Lost(Exception):
 
 
 def connect(path: str) -> socket.socket:
-    """Connect to the sidecar's listening socket; raises OSError."""
+    """Connect to the sidecar's listening socket; raises OSError, also where somebody else listens there."""
     link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with _short(path) as short:
             link.connect(short.path)
+        if not is_trusted(link):
+            raise PermissionError(errno.EPERM, "another user listens there", path)
     except BaseException:
         link.close()
         raise
@@ -39,9 +42,9 @@ def listen(path: str) -> socket.socket:
     """Listen on a socket that only this user can open; raises OSError."""
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
+        os.fchmod(server.fileno(), 0o600)  # before it has a name: it never was open to others
         with _short(path) as short:
             server.bind(short.path)
-            os.chmod(short.path, 0o600)
         server.listen(4)
     except BaseException:
         server.close()
@@ -52,12 +55,37 @@ def listen(path: str) -> socket.socket:
 def accept(server: socket.socket) -> socket.socket | None:
     """The next connection; None if it comes from another user."""
     link, _ = server.accept()
-    size = struct.calcsize("3i")
-    _pid, uid, _gid = struct.unpack("3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
-    if uid not in (0, os.getuid()):
+    if not is_trusted(link):
         link.close()
         return None
     return link
+
+
+def is_trusted(link: socket.socket) -> bool:
+    """Whether the other side is this user or root.
+
+    In a container with users of its own, whoever is none of them shows as one and the same uid: the machine's
+    root too. There the folder of the socket, which is this user's alone, has to do.
+    """
+    size = struct.calcsize("3i")
+    _pid, uid, _gid = struct.unpack("3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+    return uid in (0, os.geteuid()) or (uid == _unmapped_uid() and not _sees_all_users())
+
+
+def _unmapped_uid() -> int:
+    try:
+        with open("/proc/sys/kernel/overflowuid", encoding="ascii") as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return 65534
+
+
+def _sees_all_users() -> bool:
+    try:
+        with open("/proc/self/uid_map", encoding="ascii") as file:
+            return sum(int(line.split()[2]) for line in file) >= 0xFFFFFFFF
+    except (OSError, ValueError, IndexError):
+        return True
 
 
 class _short:

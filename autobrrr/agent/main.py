@@ -19,6 +19,9 @@ from .levers import Levers
 from .link import Link, accept, connect, listen
 from .plan import Plan
 
+# What may lie in the folder of an injection.
+BROUGHT = ("boot.json", "code", "source", "fired", "link.sock", "error", "error.part")
+
 
 def start(boot: dict[str, object]) -> None:
     """Run the agent; returns when nothing of it is left."""
@@ -30,7 +33,33 @@ def start(boot: dict[str, object]) -> None:
     except Exception:  # noqa: BLE001
         pass  # there is nobody to tell: the link is what failed
     finally:
+        if boot.get("link"):
+            clear(os.path.dirname(str(boot["link"])))
         _unmap(boot.get("mapped"))
+
+
+def clear(folder: str) -> None:
+    """Take away the folder that brought us here, where whoever made it was killed before it could.
+
+    By the time that we leave somebody else may have put something of that name there.
+    """
+    try:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return  # gone, as it should be
+    try:
+        if os.fstat(fd).st_uid != os.geteuid():
+            return
+        for name in BROUGHT:
+            try:
+                os.unlink(name, dir_fd=fd)
+            except OSError:
+                pass
+        os.rmdir(folder)
+    except OSError:
+        pass
+    finally:
+        os.close(fd)
 
 
 def _run(boot: dict[str, object], torch: ModuleType) -> None:

@@ -23,7 +23,7 @@ from autobrrr import paths
 from autobrrr.agent import protocol
 from autobrrr.attach import bundle, preload, procfs, triage, wait
 from autobrrr.attach.inject import DEADLINE_S, deadline_after, inject
-from autobrrr.attach.place import Place
+from autobrrr.attach.place import Place, sweep
 from autobrrr.errors import CannotAttach, TargetGone
 from autobrrr.folders import peer_uid
 from autobrrr.records import Attach, JobFacts
@@ -74,6 +74,8 @@ def enter(
     if preloaded is not None and link is not None:
         return _join(pid, preloaded, link, clock() - began_ns)
     target = triage.require(case)
+    for sees in (pid, os.getpid()):
+        sweep(sees, target.uid, target.gid)
     token = secrets.token_hex(8)
     with Place(pid, target.uid, target.gid) as place:
         boot = {

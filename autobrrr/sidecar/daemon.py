@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import FrameType
 
 from autobrrr import paths
-from autobrrr.attach import jobs, place, procfs
+from autobrrr.attach import jobs
 from autobrrr.attach.enter import enter
 from autobrrr.device.host import HostDevice
 from autobrrr.device.nvml import NvmlDevice
@@ -50,7 +50,6 @@ def serve(endpoint: Endpoint, options: SessionOptions, announcement: Announcemen
     """
     target = endpoint.target
     sweep(endpoint.folder)
-    place.sweep(target.pid, *(procfs.owner(target.pid) or (os.geteuid(), os.getegid())))
     signals = _Signals()
     device = HostDevice(target.pid)
     log = SessionLog(log_path(target.pid, paths.state_dir(), time.time()))

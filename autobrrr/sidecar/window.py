@@ -7,10 +7,10 @@ heavy, so it is imported when the first window comes.
 from __future__ import annotations
 
 import os
+import stat
 import threading
 import traceback
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 import msgspec
 
@@ -18,6 +18,7 @@ from autobrrr.errors import AutobrrrError
 from autobrrr.records import ProfilerWindow, Verdict, WindowGaps, WindowOp
 
 TOP_OPS = 40
+MOST_BYTES = 256 << 20  # as the agent has it
 Call = Callable[[Callable[[], None]], None]
 OnWindow = Callable[[ProfilerWindow], None]
 Read = Callable[[ProfilerWindow, int | None, OnWindow], None]
@@ -70,7 +71,10 @@ def read_window(told: ProfilerWindow, fd: int | None) -> ProfilerWindow:
     from autobrrr.trace.source import TraceFile
 
     try:
-        trace = read_trace(TraceFile(name="profiler window", path=Path(f"/proc/self/fd/{fd}")))
+        refusal = _no_trace(fd)
+        if refusal is not None:
+            return _abstained(refusal)
+        trace = read_trace(TraceFile(name="profiler window", path=None, fd=fd))
     finally:
         _close(fd)
     analysis = analyse_trace(trace)
@@ -112,6 +116,19 @@ def read_window(told: ProfilerWindow, fd: int | None) -> ProfilerWindow:
         ],
         verdict=verdict,
     )
+
+
+def _no_trace(fd: int) -> str | None:
+    """Why what came out of the job is not even looked at; it is read as it was opened there, never anew.
+
+    Opened anew it would be opened with our rights: root would read for the job what the job may not.
+    """
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode):
+        return "what came with it is no file"
+    if found.st_size > MOST_BYTES:
+        return f"its trace has {found.st_size} bytes"
+    return None
 
 
 def _close(fd: int | None) -> None:

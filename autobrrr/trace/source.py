@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import os
 import queue
 import sys
 import threading
@@ -30,8 +31,9 @@ class TraceFile(Struct, frozen=True, kw_only=True):
     """One input. `chosen` is false where it was found in a folder and may turn out to be no trace."""
 
     name: str
-    path: Path | None  # None: standard input
+    path: Path | None  # None: standard input, or what is open already
     chosen: bool = True
+    fd: int | None = None  # an open file, read from its beginning; its owner closes it
 
 
 def named_traces(words: Sequence[str]) -> list[TraceFile]:
@@ -140,15 +142,25 @@ def open_blocks(source: TraceFile) -> tuple[BufferedReader, Blocks]:
     Raises:
         UsageError: the file can't be opened.
     """
+    if source.fd is not None:
+        try:
+            os.lseek(source.fd, 0, os.SEEK_SET)
+            return _buffered(source.fd)
+        except OSError as error:
+            raise UsageError(f"{source.name} can't be read: {error.strerror}") from error
     if source.path is None:
         if sys.stdin is None:
             raise UsageError("standard input is closed", "name a file, or pipe a trace into it")
-        standard = open(sys.stdin.fileno(), "rb", closefd=False)  # noqa: SIM115 - closed by the caller
-        return standard, Blocks(standard)
+        return _buffered(sys.stdin.fileno())
     try:
         stream = open(source.path, "rb")  # noqa: SIM115 - closed by the caller, who iterates
     except OSError as error:
         raise UsageError(f"{source.name} can't be read: {error.strerror}") from error
+    return stream, Blocks(stream)
+
+
+def _buffered(fd: int) -> tuple[BufferedReader, Blocks]:
+    stream = open(fd, "rb", closefd=False)  # noqa: SIM115 - closed by the caller
     return stream, Blocks(stream)
 
 

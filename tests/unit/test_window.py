@@ -108,6 +108,27 @@ def test_a_file_that_did_not_come_or_is_no_trace_is_said(tmp_path: Path) -> None
         os.fstat(fd)
 
 
+def test_a_file_is_read_as_the_job_opened_it_never_opened_anew_with_our_rights(tmp_path: Path) -> None:
+    """A descriptor of this kind may be had of a file that its holder must not read."""
+    fd = os.open(cpu_scene().write(tmp_path), os.O_PATH)
+    with pytest.raises(UsageError, match="can't be read"):
+        read_window(TOLD, fd)
+
+
+def test_what_is_no_file_or_too_much_of_one_is_not_even_looked_at(tmp_path: Path) -> None:
+    with (tmp_path / "large").open("wb") as large:
+        large.truncate(1 << 40)
+    for fd, why in (
+        (os.open("/dev/zero", os.O_RDONLY), "no file"),
+        (os.pipe()[0], "no file"),
+        (os.open(tmp_path, os.O_RDONLY), "no file"),
+        (opened(tmp_path / "large"), "1099511627776 bytes"),
+    ):
+        found = read_window(TOLD, fd)
+        assert found.status == "abstained"
+        assert why in str(found.why)
+
+
 def test_the_agent_may_send_files_and_no_more_than_a_few_stay_open(tmp_path: Path) -> None:
     ours, theirs = socket.socketpair()
     link = AgentLink(ours)

@@ -1,0 +1,130 @@
+"""The agent speaks with its own user and root alone, and clears away what brought it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autobrrr.agent import link, main
+
+OTHER = 23456
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="another user is needed to speak with")
+AS_OTHER = "import os, socket, sys\nos.setgroups([]); os.setgid(23456); os.setuid(23456)\n"
+
+
+@pytest.fixture
+def public() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir="/tmp") as made:
+        os.chmod(made, 0o777)
+        yield Path(made)
+
+
+def played(code: str, path: Path) -> subprocess.Popen[str]:
+    """A process of another user."""
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", AS_OTHER + code, str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    return process
+
+
+@needs_root
+def test_a_sidecar_of_another_user_is_not_spoken_to(public: Path) -> None:
+    planted = played(
+        "door = socket.socket(socket.AF_UNIX); door.bind(sys.argv[1]); door.listen(1)\n"
+        "print(flush=True); sys.stdin.read()",
+        public / "door",
+    )
+    with pytest.raises(PermissionError, match="another user listens"):
+        link.connect(str(public / "door"))
+    planted.communicate()
+
+
+@needs_root
+def test_a_client_of_another_user_is_not_let_in(public: Path) -> None:
+    server = link.listen(str(public / "door"))
+    os.chmod(public / "door", 0o666)
+    stranger = played(
+        "link = socket.socket(socket.AF_UNIX); link.connect(sys.argv[1])\n"
+        "print(flush=True); sys.stdin.read()",
+        public / "door",
+    )
+    assert link.accept(server) is None
+    stranger.communicate()
+    server.close()
+
+
+def test_our_own_is_let_in_and_spoken_to(tmp_path: Path) -> None:
+    server = link.listen(str(tmp_path / "door"))
+    there = link.connect(str(tmp_path / "door"))
+    here = link.accept(server)
+    assert here is not None
+    for each in (server, there, here):
+        each.close()
+
+
+@pytest.mark.parametrize("everybody", [True, False])
+def test_root_outside_a_container_is_trusted_where_it_has_no_number_inside(
+    everybody: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = socket.socketpair()
+    monkeypatch.setattr(os, "geteuid", lambda: OTHER)
+    monkeypatch.setattr(link.struct, "unpack", lambda form, data: (1, 65534, 65534))
+    monkeypatch.setattr(link, "_unmapped_uid", lambda: 65534)
+    monkeypatch.setattr(link, "_sees_all_users", lambda: everybody)
+    assert link.is_trusted(here) is not everybody
+    here.close()
+    there.close()
+
+
+def test_a_socket_is_made_closed_whatever_the_umask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    modes = []
+
+    class Watched(socket.socket):
+        def bind(self, address: object) -> None:
+            super().bind(address)  # type: ignore[arg-type]
+            modes.append(os.stat(str(address)).st_mode & 0o777)
+
+    monkeypatch.setattr(socket, "socket", Watched)
+    before = os.umask(0)
+    try:
+        link.listen(str(tmp_path / "door")).close()
+    finally:
+        os.umask(before)
+    assert modes == [0o600]
+
+
+def brought(folder: Path) -> Path:
+    folder.mkdir(mode=0o700)
+    for name in main.BROUGHT:
+        (folder / name).write_text("")
+    return folder
+
+
+def test_an_agent_whose_sidecar_was_killed_takes_its_folder_away(tmp_path: Path) -> None:
+    folder = brought(tmp_path / "autobrrr-0-abc")
+    main.start({"link": str(folder / "link.sock"), "torch": sys, "mapped": None})
+    assert not folder.exists()
+
+
+def test_only_what_was_brought_is_taken_away(tmp_path: Path) -> None:
+    folder = brought(tmp_path / "place")
+    (folder / "thesis.tex").write_text("precious")
+    main.clear(str(folder))
+    assert os.listdir(folder) == ["thesis.tex"]
+    real = brought(tmp_path / "real")
+    (tmp_path / "link").symlink_to(real)
+    main.clear(str(tmp_path / "link"))
+    assert sorted(os.listdir(real)) == sorted(main.BROUGHT)
+    main.clear(str(tmp_path / "none"))
