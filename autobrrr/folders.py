@@ -26,7 +26,7 @@ import socket
 import stat
 import struct
 import threading
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -218,6 +218,37 @@ class Folder:
             raise AutobrrrError(why, _LOOK.format(path=path))
         return cls(path=path, fd=fd, uid=found.st_uid, gid=found.st_gid)
 
+    @classmethod
+    def new(cls, parent: int, name: str, uid: int, gid: int) -> Folder:
+        """A private folder of a user that was not there before, in one of everybody's; its lock is held.
+
+        Raises:
+            OSError: it can't be made, takes no sockets (some network file systems do not), or another took
+                its place.
+        """
+
+        def made() -> int:
+            os.mkdir(name, 0o700, dir_fd=parent)
+            fd = -1
+            try:
+                fd = os.open(name, _FOLDER, dir_fd=parent)
+                found = os.fstat(fd)
+                private = found.st_uid == uid and not stat.S_IMODE(found.st_mode) & 0o077
+                if not private or is_held(fd) or not _is_named(fd, name, parent):
+                    raise PermissionError(errno.EPERM, "another folder took the place of the one just made")
+                with socket.socket(socket.AF_UNIX) as probe:
+                    probe.bind(f"/proc/self/fd/{fd}/probe")
+                os.unlink("probe", dir_fd=fd)
+            except OSError:
+                if fd >= 0:
+                    os.close(fd)
+                with contextlib.suppress(OSError):
+                    os.rmdir(name, dir_fd=parent)
+                raise
+            return fd
+
+        return cls(path=name, fd=as_user(uid, gid, made), uid=uid, gid=gid)
+
     def names(self) -> list[str]:
         """What lies in it; nothing where it can't be read."""
         try:
@@ -260,16 +291,10 @@ class Folder:
         with contextlib.suppress(FileNotFoundError):
             self._as_owner(lambda: os.unlink(name, dir_fd=self.fd))
 
-    def empty(self) -> None:
-        """Take all files away. What can't be removed stays."""
-
-        def work() -> None:
-            for name in os.listdir(self.fd):
-                with contextlib.suppress(OSError):
-                    os.unlink(name, dir_fd=self.fd)
-
+    def remove_all(self, parent: int, name: str) -> None:
+        """Take its files and itself away. What can't be removed stays."""
         with contextlib.suppress(OSError):
-            self._as_owner(work)
+            self._as_owner(lambda: _remove_all(self.fd, parent, name))
 
     def listen(self, name: str, backlog: int) -> socket.socket:
         """A listening socket, for its owner and root alone.
@@ -326,7 +351,7 @@ class Folder:
                     os.close(fd)
                     return None
                 # Its last holder may have removed it since we opened it.
-                if self._is_named(fd, name):
+                if _is_named(fd, name, self.fd):
                     return fd
                 os.close(fd)
             return None
@@ -377,16 +402,43 @@ class Folder:
             raise PermissionError(errno.EPERM, f"{name} in {self.path} is no lock of uid {self.uid}")
         return fd
 
-    def _is_named(self, fd: int, name: str) -> bool:
-        try:
-            there = os.stat(name, dir_fd=self.fd, follow_symlinks=False)
-        except FileNotFoundError:
-            return False
-        held = os.fstat(fd)
-        return (there.st_dev, there.st_ino) == (held.st_dev, held.st_ino)
-
     def _as_owner(self, do: Callable[[], T]) -> T:
         return as_user(self.uid, self.gid, do)
+
+
+def remove_unheld(parent: int, name: str, uid: int, gid: int) -> bool:
+    """Take a user's folder away with its files, unless somebody holds its lock.
+
+    Raises:
+        OSError: it is no folder, or can't be removed.
+    """
+
+    def removed() -> bool:
+        fd = os.open(name, _FOLDER, dir_fd=parent)
+        try:
+            return not is_held(fd) and _remove_all(fd, parent, name)
+        finally:
+            os.close(fd)
+
+    return as_user(uid, gid, removed)
+
+
+def _remove_all(fd: int, parent: int, name: str) -> bool:
+    for each in os.listdir(fd):
+        with contextlib.suppress(OSError):
+            os.unlink(each, dir_fd=fd)
+    os.rmdir(name, dir_fd=parent)
+    return True
+
+
+def _is_named(fd: int, name: str, parent: int) -> bool:
+    """Whether a name still is that of an open file."""
+    try:
+        there = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    held = os.fstat(fd)
+    return (there.st_dev, there.st_ino) == (held.st_dev, held.st_ino)
 
 
 def objection_to(path: Path, trusted: Container[int]) -> str | None:
@@ -396,11 +448,6 @@ def objection_to(path: Path, trusted: Container[int]) -> str | None:
     except OSError:
         return None
     return _objection(found, str(path), trusted)
-
-
-def first_objection(folders: Iterable[Path], trusted: Container[int]) -> str | None:
-    """The first sentence about a folder that was passed over."""
-    return next((why for each in folders if (why := objection_to(each, trusted)) is not None), None)
 
 
 def _objection(found: os.stat_result, path: str, trusted: Container[int]) -> str | None:

@@ -7,23 +7,20 @@ every case: by whoever made it, else by the agent, else by whoever attaches next
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import re
 import secrets
 import socket
-import stat
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
 from autobrrr.errors import CannotAttach, TargetGone
-from autobrrr.folders import Folder, as_user, is_held, open_beneath
+from autobrrr.folders import Folder, as_user, open_beneath, remove_unheld
 
 CANDIDATES = ("/tmp", "/dev/shm", "/var/tmp")
 SOCKET = "link.sock"
 MOST_SWEPT = 64  # of one folder; whoever fills it with more holds nobody up
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NAME = re.compile(r"autobrrr-(\d{1,10})-[0-9a-f]{16}")
 
 
@@ -50,7 +47,6 @@ class Place:
         proc: Path = Path("/proc"),
         candidates: Sequence[str] = CANDIDATES,
     ) -> None:
-        self._uid, self._gid = uid, gid
         self._name = f"autobrrr-{uid}-{secrets.token_hex(8)}"
         refusals = []
         for candidate in candidates:
@@ -60,13 +56,12 @@ class Place:
                 refusals.append(f"{candidate}: {error.strerror}")
                 continue
             try:
-                fd = as_user(uid, gid, self._make)
+                self._folder = Folder.new(self._parent, self._name, uid, gid)
             except OSError as error:
                 os.close(self._parent)
                 refusals.append(f"{candidate}: {error.strerror}")
                 continue
             self.path = f"{candidate}/{self._name}"
-            self._folder = Folder(path=self.path, fd=fd, uid=uid, gid=gid)
             return
         if not (proc / str(pid)).exists():
             raise TargetGone(f"process {pid} ended")
@@ -74,25 +69,6 @@ class Place:
             f"process {pid} sees no folder that can be written ({'; '.join(refusals)})",
             "mount a tmpfs on /tmp in its container, or start training with `autobrrr run -- ...`",
         )
-
-    def _make(self) -> int:
-        os.mkdir(self._name, 0o700, dir_fd=self._parent)
-        fd = -1
-        try:
-            fd = os.open(self._name, _FOLDER, dir_fd=self._parent)
-            if not _is_private(fd, self._uid) or is_held(fd) or not _is_named(fd, self._name, self._parent):
-                raise PermissionError(errno.EPERM, "another folder took the place of the one just made")
-            # A probe that the folder takes sockets: some network file systems do not.
-            with socket.socket(socket.AF_UNIX) as probe:
-                probe.bind(f"/proc/self/fd/{fd}/probe")
-            os.unlink("probe", dir_fd=fd)
-        except OSError:
-            if fd >= 0:
-                os.close(fd)
-            with contextlib.suppress(OSError):
-                os.rmdir(self._name, dir_fd=self._parent)
-            raise
-        return fd
 
     def write(self, name: str, data: bytes) -> None:
         """A file for the target to read."""
@@ -113,10 +89,8 @@ class Place:
 
     def remove(self) -> None:
         """Take away all of it. Files only: nothing in it is a folder of ours."""
-        self._folder.empty()
+        self._folder.remove_all(self._parent, self._name)
         self._folder.close()
-        with contextlib.suppress(OSError):
-            as_user(self._uid, self._gid, lambda: os.rmdir(self._name, dir_fd=self._parent))
         os.close(self._parent)
 
     def __enter__(self) -> Place:
@@ -165,30 +139,6 @@ def _swept(parent: int, name: str, found: os.stat_result) -> bool:
     if os.geteuid() not in (0, found.st_uid) or not name.startswith(f"autobrrr-{found.st_uid}-"):
         return False
     try:
-        return as_user(found.st_uid, found.st_gid, lambda: _clear(parent, name))
+        return remove_unheld(parent, name, found.st_uid, found.st_gid)
     except OSError:
         return False
-
-
-def _clear(parent: int, name: str) -> bool:
-    """Remove a folder that nobody holds; as its owner."""
-    fd = os.open(name, _FOLDER, dir_fd=parent)
-    try:
-        if is_held(fd):
-            return False
-        for each in os.listdir(fd):
-            os.unlink(each, dir_fd=fd)
-        os.rmdir(name, dir_fd=parent)
-    finally:
-        os.close(fd)
-    return True
-
-
-def _is_private(fd: int, uid: int) -> bool:
-    found = os.fstat(fd)
-    return found.st_uid == uid and not stat.S_IMODE(found.st_mode) & 0o077
-
-
-def _is_named(fd: int, name: str, parent: int) -> bool:
-    there, held = os.stat(name, dir_fd=parent, follow_symlinks=False), os.fstat(fd)
-    return (there.st_dev, there.st_ino) == (held.st_dev, held.st_ino)

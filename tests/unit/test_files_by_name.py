@@ -1,0 +1,176 @@
+"""Files are made, changed and removed by name in our own folders alone; elsewhere `folders` does it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import autobrrr
+
+PACKAGE = Path(autobrrr.__file__).resolve().parent
+
+CHANGES = {
+    "os": {
+        *("chmod", "chown", "lchown", "link", "makedirs", "mkdir", "mkfifo", "mknod", "remove", "removedirs"),
+        *(
+            "rename",
+            "renames",
+            "replace",
+            "rmdir",
+            "setxattr",
+            "symlink",
+            "truncate",
+            "umask",
+            "unlink",
+            "utime",
+        ),
+    },
+    "shutil": {"chown", "copy", "copy2", "copyfile", "copytree", "move", "rmtree"},
+    "tempfile": {"NamedTemporaryFile", "TemporaryDirectory", "mkdtemp", "mkstemp"},
+}
+METHODS = {
+    *("bind", "chmod", "hardlink_to", "lchmod", "mkdir", "rename", "rmdir", "symlink_to", "touch", "unlink"),
+    *("write_bytes", "write_text"),
+}
+TO_WRITE = {"O_CREAT", "O_RDWR", "O_WRONLY", "O_TRUNC", "O_APPEND"}
+
+# Whose folder each of these works in. Root has none of somebody else's among them.
+OURS = {
+    "folders.py": "does it for all others: by descriptors, as the folder's owner",
+    "paths.py": "makes our own private folders, also as another user when `folders` asks",
+    "agent/link.py": "inside the job, as its user: the socket of a preloaded agent",
+    "agent/main.py": "inside the job, as its user: clears the folder that brought it, by its descriptor",
+    "agent/plan.py": "inside the job, as its user: the outcome of a recipe",
+    "agent/window.py": "inside the job, as its user: a trace in a temporary folder",
+    "attach/loader.py": "inside the job, as its user: why the agent did not come up",
+    "attach/bundle.py": "our cache",
+    "attach/examination.py": "a temporary folder of ours, with a child of ours",
+    "attach/preload.py": "our runtime folder, for a command that we start ourselves",
+    "attach/strike.py": "the memory of a process that we trace",
+    "attach/triage.py": "asks the kernel whether that may be opened",
+    "cli/__init__.py": "/dev/null",
+    "cli/analyze.py": "a file that the user named",
+    "cli/demo.py": "a temporary folder of ours",
+    "cli/recipe_actions.py": "a file that the user named",
+    "cli/report.py": "a file that the user named",
+    "cli/roofline.py": "a file that the user named",
+    "cli/tune.py": "a file that the user named",
+    "cli/tune_script.py": "a file that the user named",
+    "relaunch/journal.py": "our state",
+    "relaunch/keeper.py": "the sandbox of a command that we start ourselves",
+    "relaunch/ports.py": "a port of this machine",
+    "relaunch/running.py": "the sandbox of a command that we start ourselves",
+    "relaunch/scratch.py": "the sandbox of a command that we start ourselves",
+    "relaunch/trials.py": "the sandbox of a command that we start ourselves",
+    "relaunch/walls.py": "the sandbox of a command that we start ourselves",
+    "report/perfetto.py": "a file that the user named",
+    "roofline/cached.py": "our cache",
+    "sidecar/birth.py": "our state, and /dev/null",
+    "sidecar/store.py": "our state",
+}
+
+
+def changes(tree: ast.AST) -> Iterator[int]:
+    """Lines at which a file is made, changed or removed by name."""
+    return (node.lineno for node in ast.walk(tree) if isinstance(node, ast.Call) and is_change(node))
+
+
+def is_change(node: ast.Call) -> bool:
+    called = node.func
+    if isinstance(called, ast.Name):
+        return called.id == "open" and opens_to_write(node, 1)
+    if not isinstance(called, ast.Attribute):
+        return False
+    module = called.value.id if isinstance(called.value, ast.Name) else ""
+    if called.attr == "open":
+        return flags_to_write(node) if module == "os" else opens_to_write(node, 0)
+    return called.attr in CHANGES[module] if module in CHANGES else is_method(called, node)
+
+
+def is_method(called: ast.Attribute, node: ast.Call) -> bool:
+    if called.attr == "replace":  # a path's takes one argument, a text's two
+        return len(node.args) == 1 and not node.keywords
+    if called.attr == "bind":  # a signature's takes anything but one address
+        return len(node.args) == 1 and not isinstance(node.args[0], ast.Starred) and not node.keywords
+    return called.attr in METHODS
+
+
+def opens_to_write(node: ast.Call, at: int) -> bool:
+    modes = [node.args[at]] if len(node.args) > at else []
+    modes += [each.value for each in node.keywords if each.arg == "mode"]
+    said = [each.value for each in modes if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    return any(set(mode) & set("wax+") and set(mode) <= set("rwaxbt+") for mode in said)
+
+
+def flags_to_write(node: ast.Call) -> bool:
+    names = {
+        each.attr for word in node.args[1:] for each in ast.walk(word) if isinstance(each, ast.Attribute)
+    }
+    return bool(names & TO_WRITE)
+
+
+def sources() -> dict[str, list[int]]:
+    found = {}
+    for file in sorted(PACKAGE.rglob("*.py")):
+        lines = list(changes(ast.parse(file.read_text())))
+        if lines:
+            found[str(file.relative_to(PACKAGE))] = lines
+    return found
+
+
+def test_nobody_works_by_name_in_a_folder_that_may_be_somebody_else_s() -> None:
+    found = sources()
+    assert {file: lines for file, lines in found.items() if file not in OURS} == {}
+    assert set(OURS) - set(found) == set(), "these do no more what they are listed for"
+
+
+def test_a_file_is_given_to_somebody_or_opened_to_others_in_the_sandbox_alone() -> None:
+    """By name, or at all: what is made as its owner need not be given away."""
+    given = {"chown", "lchown", "fchown", "chmod", "lchmod", "umask"}
+    found = set()
+    for file in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr in given
+            ):
+                found.add(str(file.relative_to(PACKAGE)))
+    assert found == {"relaunch/keeper.py", "relaunch/scratch.py", "relaunch/walls.py"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "os.chown('a', 1, 1)",
+        "os.open('a', os.O_RDWR | os.O_CREAT)",
+        "open('a', 'w')",
+        "open('a', mode='ab')",
+        "path.open('x')",
+        "path.write_text('a')",
+        "path.replace(other)",
+        "shutil.rmtree(path)",
+        "door.bind('/tmp/a')",
+    ],
+)
+def test_the_lint_sees_what_it_is_for(line: str) -> None:
+    assert list(changes(ast.parse(line))) == [1]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "open('a')",
+        "path.open('rb')",
+        "text.replace('a', 'b')",
+        "code.replace(co_name='a')",
+        "os.open('a', os.O_RDONLY)",
+        "signature.bind(self, *args)",
+        "os.fchmod(fd, 0o600)",
+    ],
+)
+def test_the_lint_lets_reading_and_descriptors_pass(line: str) -> None:
+    assert list(changes(ast.parse(line))) == []
