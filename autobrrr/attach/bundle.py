@@ -11,9 +11,11 @@ import contextlib
 import hashlib
 import marshal
 import os
+import select
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +27,7 @@ PACKAGE = Path(__file__).resolve().parents[1]
 LOADER = Path(__file__).resolve().with_name("loader.py")
 ROOMS = ("agent", "remedies")
 COMPILE_TIMEOUT_S = 8.0
+MOST_CODE_BYTES = 32 << 20
 MARSHAL_VERSION = 2  # read alike by all Pythons since 3.4
 
 # How files are called whose functions dynamo, meeting one in what a job compiles, leaves out and calls as
@@ -185,10 +188,53 @@ def _place(made: tuple[Entry, ...], interpreter: Interpreter, cache: Path) -> Pa
     return cache / "bundles" / key
 
 
+def run_bounded(
+    words: list[str], *, input: bytes, timeout: float, most_bytes: int = MOST_CODE_BYTES, **options: object
+) -> subprocess.CompletedProcess[bytes]:
+    """Like `subprocess.run`, for a program that may be hostile: it gets no terminal of ours, little time, and
+    is heard to so many bytes and no further.
+
+    Raises:
+        OSError, SubprocessError: it can't be run, took too long, or said too much.
+    """
+    end_s = time.monotonic() + timeout
+    answer = bytearray()
+    with tempfile.TemporaryFile() as given:
+        given.write(input)
+        given.seek(0)
+        process = subprocess.Popen(  # type: ignore[call-overload]
+            words,
+            stdin=given,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            **options,
+        )
+    assert process.stdout is not None
+    try:
+        with process.stdout:
+            while True:
+                # Whoever it started may hold the pipe open: the time is up all the same.
+                left_s = end_s - time.monotonic()
+                if left_s <= 0 or not select.select([process.stdout], [], [], left_s)[0]:
+                    raise subprocess.TimeoutExpired(words, timeout)
+                part = os.read(process.stdout.fileno(), 1 << 16)
+                if not part:
+                    break
+                answer += part
+                if len(answer) > most_bytes:
+                    raise subprocess.SubprocessError(f"{words[0]} says more than {most_bytes} bytes")
+        code = process.wait(max(0.0, end_s - time.monotonic()))
+    finally:
+        process.kill()
+        process.wait()
+    return subprocess.CompletedProcess(words, code, bytes(answer), b"")
+
+
 def compile_with(
     interpreter: Interpreter,
     body: bytes,
-    run: Callable[..., subprocess.CompletedProcess[bytes]] = subprocess.run,
+    run: Callable[..., subprocess.CompletedProcess[bytes]] = run_bounded,
 ) -> bytes | None:
     """Have an interpreter compile the entries; None where it can't be run or fails."""
     variables = dict(interpreter.variables)
@@ -203,11 +249,9 @@ def compile_with(
             [interpreter.name, *flags, "-c", _COMPILER],
             executable=interpreter.program,
             input=body,
-            capture_output=True,
             timeout=COMPILE_TIMEOUT_S,
             env=variables,
             cwd="/",
-            check=False,
             **options,
         )
     except (OSError, subprocess.SubprocessError):

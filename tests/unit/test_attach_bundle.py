@@ -151,6 +151,28 @@ def test_an_interpreter_that_hangs_means_source() -> None:
     assert bundle.compile_with(OWN, b"x", run=hang) is None
 
 
+def test_a_program_of_somebody_else_has_no_terminal_of_ours() -> None:
+    """With one it could type there what our shell then runs."""
+    code = "import os; print(os.getsid(0) == os.getpid())"
+    done = bundle.run_bounded([sys.executable, "-I", "-S", "-c", code], input=b"", timeout=20)
+    assert done.stdout == b"True\n"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "while True: print('x' * 4096)",
+        "import os, time\nif os.fork() == 0: time.sleep(1.5)",  # a child of its own keeps the pipe open
+        "import time; time.sleep(1000)",
+    ],
+)
+def test_a_hostile_program_costs_neither_memory_nor_time(code: str) -> None:
+    with pytest.raises(subprocess.SubprocessError):
+        bundle.run_bounded(
+            [sys.executable, "-I", "-S", "-c", code], input=b"", timeout=0.5, most_bytes=1 << 16
+        )
+
+
 def test_somebody_elses_interpreter_runs_with_their_rights_and_their_library_path() -> None:
     seen: dict[str, object] = {}
 
