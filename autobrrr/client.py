@@ -45,6 +45,7 @@ _CONVERTING = threading.Lock()
 ANSWER_S = 15.0
 APPLY_S = 120.0
 DETACH_S = 300.0  # the session itself gives up earlier
+MOST_BEGUN = 3  # sessions that one command starts where each is over before it is joined
 JOIN_S = 90.0  # somebody else may be attaching, and wait for a long step
 
 
@@ -345,6 +346,7 @@ def join_or_start(
     target = find_target(pid)
     end_s = time.monotonic() + JOIN_S
     started = waited = said = False
+    begun = 0
     while True:
         link = connect(target)
         if link is not None:
@@ -354,6 +356,11 @@ def join_or_start(
                 if not is_alive(target):
                     raise
                 # The session is just ending; another can begin when it has let go.
+        if begun == MOST_BEGUN:
+            raise AutobrrrError(
+                f"the session of process {pid} ends as soon as it begins",
+                "its log, in the state folder, says why",
+            )
         if time.monotonic() > end_s:
             raise AutobrrrError(
                 f"another session of process {pid} neither starts nor ends", "autobrrr detach"
@@ -363,6 +370,7 @@ def join_or_start(
                 on_wait(line)
             said = True
         started = start(target, options, foreground=foreground, on_wait=on_wait)
+        begun += started
         if not started:
             if not waited:
                 on_wait(f"another command is attaching to process {pid}")

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autobrrr.agent import ring
-from autobrrr.errors import AutobrrrError
+from autobrrr.errors import CannotAttach
 
 RECORD = np.dtype(
     [(name, "i8") for name in ring.SAMPLED_FIELDS]
@@ -44,7 +44,7 @@ MOST_SEQ = 1 << 48
 MOST_NS = 1 << 62
 
 
-class NoRing(AutobrrrError):
+class NoRing(CannotAttach):
     """What a job handed over, or made of it since, is no ring of step records."""
 
     def __init__(self, why: str, hint: str = "restart the job, then attach again") -> None:
@@ -84,6 +84,11 @@ class RingReader:
         self._fd = os.dup(fd)
         self._next = 0
         self.lost = 0  # records overwritten before they were read
+        try:
+            self._copy(0, self._capacity)  # before a session begins that it would end at once
+        except NoRing:
+            self.close()
+            raise
 
     @property
     def steps(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 
 import msgspec
@@ -10,9 +11,11 @@ from test_report_text import OVERHEAD
 from test_sidecar_service import RESULT, TRIAL
 
 from autobrrr.agent.protocol import encode, receive
-from autobrrr.client import Client
+from autobrrr.client import Client, join_or_start
 from autobrrr.errors import AutobrrrError, TargetGone
 from autobrrr.records import Diagnosis, Trial, TuneProgress
+from autobrrr.sidecar.endpoint import Target
+from autobrrr.sidecar.options import SessionOptions
 
 FACTS = {
     "version": "0",
@@ -118,6 +121,22 @@ def test_a_sidecar_that_vanishes_alone_does_not_count_as_the_end_of_the_job(
     with pytest.raises(AutobrrrError, match="the job trains on") as caught:
         client.snapshot()
     assert caught.value.exit_code == 1
+
+
+def test_sessions_that_end_as_soon_as_they_begin_are_not_started_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun: list[int] = []
+
+    def start(target: Target, *words: object, **options: object) -> bool:
+        begun.append(target.pid)
+        return len(begun) < 100
+
+    monkeypatch.setattr("autobrrr.client.connect", lambda target: None)
+    monkeypatch.setattr("autobrrr.client.start", start)
+    with pytest.raises(AutobrrrError, match="ends as soon as it begins"):
+        join_or_start(os.getpid(), SessionOptions())
+    assert len(begun) == 3
 
 
 def test_the_last_words_of_a_session_are_heard_also_by_one_who_asks_too_late(session: Session) -> None:

@@ -210,12 +210,14 @@ def test_the_ring_that_the_agent_hands_over_can_no_more_be_cut_off() -> None:
 def test_a_ring_that_holds_what_no_agent_writes_is_given_up(field: str, value: int, reason: str) -> None:
     writer = RingWriter(8)
     writer.step(MS)
-    reader = RingReader(writer.fd)
+    reader = RingReader(writer.fd)  # good so far
     (record,) = np.frombuffer(os.pread(writer.fd, RECORD.itemsize, ring.HEADER_BYTES), dtype=RECORD).copy()
     record[field] = value
     os.pwrite(writer.fd, record.tobytes(), ring.HEADER_BYTES)
     with pytest.raises(NoRing, match=reason):
         reader.read_new()
+    with pytest.raises(NoRing, match=reason):
+        RingReader(writer.fd)
 
 
 def test_representative_steps_may_be_sampled_and_nothing_else() -> None:
