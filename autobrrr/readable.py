@@ -1,17 +1,80 @@
-"""Foreign text (names of scripts, kernels, files) as text that is safe to show and to write.
+"""Foreign text (names of processes, scripts, kernels, files; what an agent says), made safe to show.
 
-What would steer a terminal, break a line or not be encoded becomes a mark of one cell.
+In: `Foreign`, which is no `str`: a type checker finds where it would be shown as it stands. Out: text in
+which what would steer a terminal, turn its direction, break a line or not be encoded stands as its escape:
+`\\x1b`.
 """
 
 from __future__ import annotations
 
-MARK = "\ufffd"
+from dataclasses import dataclass
+
+MOST_CHARACTERS = 1 << 13  # of one text; the name of a kernel may be that long
+MOST_DEPTH = 64
+_SHORT = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
+# They take no room on a screen, and yet Python calls them printable.
+_UNSEEN = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0") | {
+    chr(code) for code in range(0xFE00, 0xFE10)
+}
 
 
-def readable(text: str) -> str:
-    """The text without control characters, line breaks and halves of codes; odd spaces become plain ones."""
-    if text.isprintable():
-        return text
-    return "".join(
-        each if each.isprintable() else " " if each.isspace() and each > "\x1f" else MARK for each in text
-    )
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """Text of somebody else's making, as it came in `raw`; printed or formatted it is readable."""
+
+    raw: str
+
+    def __str__(self) -> str:
+        return readable(self)
+
+    def __format__(self, form: str) -> str:
+        return format(readable(self), form)
+
+    def __repr__(self) -> str:
+        return f"Foreign({readable(self)!r})"
+
+
+def readable(text: Foreign | str, most: int = MOST_CHARACTERS) -> str:
+    """The text with escapes for what is not to be shown as it is; odd spaces become plain ones.
+
+    Args:
+        most: More characters than these are cut off, and the cut is marked.
+    """
+    whole = text.raw if isinstance(text, Foreign) else text
+    shown = whole[:most]
+    if not shown.isprintable() or not (shown.isascii() or _UNSEEN.isdisjoint(shown)):
+        shown = "".join(map(_shown, shown))
+    if len(whole) > most or len(shown) > most:
+        return shown[: max(0, most - 1)] + "…"
+    return shown
+
+
+def cleaned(value: object, most: int = MOST_CHARACTERS, depth: int = MOST_DEPTH) -> object:
+    """A tree of JSON with every text in it readable, keys too; what lies too deep becomes None."""
+    if isinstance(value, str):
+        return readable(value, most)
+    if isinstance(value, list):
+        return [cleaned(each, most, depth - 1) for each in value] if depth > 0 else None
+    if isinstance(value, dict):
+        if depth <= 0:
+            return None
+        return {readable(str(key), most): cleaned(each, most, depth - 1) for key, each in value.items()}
+    return value
+
+
+def fields(message: dict[str, object], most: int = MOST_CHARACTERS) -> dict[str, object]:
+    """A message of another process with every text in it readable."""
+    return {readable(key, most): cleaned(each, most) for key, each in message.items()}
+
+
+def _shown(character: str) -> str:
+    if character.isprintable() and character not in _UNSEEN:
+        return character
+    if character in _SHORT:
+        return _SHORT[character]
+    code = ord(character)
+    if character.isspace() and code >= 0xA0 and code not in (0x2028, 0x2029):
+        return " "
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that was no UTF-8
+        code -= 0xDC00
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

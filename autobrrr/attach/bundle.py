@@ -266,14 +266,13 @@ def interpreter_of(pid: int, uid: int, gid: int, proc: Path = procfs.PROC) -> In
         name = os.readlink(link).removesuffix(maps.DELETED)
     except OSError:
         name = "python3"
-    environment = procfs.environ(pid, proc)
-    wanted = ("LD_LIBRARY_PATH", "PYTHONHOME")
+    environment = procfs.environ(pid, ("LD_LIBRARY_PATH", "PYTHONHOME"), proc)
     # Never run somebody else's program with our rights.
     foreign = uid != os.geteuid()
     return Interpreter(
         program=str(link),
         name=name,
-        variables=tuple((key, environment[key]) for key in wanted if key in environment),
+        variables=tuple(sorted((key, value.raw) for key, value in environment.items())),
         user=(uid, gid) if foreign else None,
     )
 

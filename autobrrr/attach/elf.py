@@ -1,16 +1,21 @@
 """Symbols of a mapped ELF file, found as the dynamic linker finds them.
 
 Reads PT_DYNAMIC and the hash tables, never section headers: works on stripped files. In goes a
-buffer (an mmap of the file), out come addresses relative to the load bias.
+function that reads the file, out come addresses relative to the load bias. A file is whoever's: tables
+are walked up to a bound, and a file that shrinks meanwhile is cut short, no fault of memory.
 """
 
 from __future__ import annotations
 
+import os
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 PAGE = 4096
+MOST_SEGMENTS, MOST_ENTRIES, MOST_CHAIN = 128, 1024, 1024
+MOST_PAGES = 512  # kept of one file
 EM_X86_64 = 62
 EM_AARCH64 = 183
 
@@ -20,8 +25,10 @@ _HEADER = struct.Struct("<4sBB10xHHIQQQIHHHHHH")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
 _DYNAMIC = struct.Struct("<qQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
+_WORD = struct.Struct("<I")
+_GNU_HEAD, _SYSV_HEAD = struct.Struct("<IIII"), struct.Struct("<II")
 
-Buffer = bytes | memoryview
+ReadAt = Callable[[int, int], bytes]  # offset and count; fewer bytes where the file ends
 
 
 class NotElf(ValueError):
@@ -44,33 +51,62 @@ class _Segment:
     file_bytes: int
 
 
+def of_bytes(data: bytes) -> ReadAt:
+    """A file that is in memory."""
+    return lambda offset, count: data[offset : offset + count]
+
+
+def of_file(fd: int) -> ReadAt:
+    """An open file, read page by page; it must stay open."""
+    pages: dict[int, bytes] = {}
+
+    def page(number: int) -> bytes:
+        if number not in pages:
+            if len(pages) >= MOST_PAGES:
+                pages.clear()
+            pages[number] = os.pread(fd, PAGE, number * PAGE)
+        return pages[number]
+
+    def read_at(offset: int, count: int) -> bytes:
+        first, last = offset // PAGE, (offset + count - 1) // PAGE
+        whole = b"".join(page(number) for number in range(first, last + 1))
+        return whole[offset - first * PAGE :][:count]
+
+    return read_at
+
+
 class Elf:
     """One file, open for lookups.
 
     Args:
-        data: The whole file.
+        read_at: Reads the file.
 
     Raises:
         NotElf: not such a file, or cut short.
     """
 
-    def __init__(self, data: Buffer) -> None:
-        self._data = data
+    def __init__(self, read_at: ReadAt) -> None:
+        self._read_at = read_at
         try:
             self._open()
         except (struct.error, OverflowError) as error:
             raise NotElf(f"cut short: {error}") from None
 
+    def _unpack(self, form: struct.Struct, offset: int) -> tuple[Any, ...]:
+        return form.unpack(self._read_at(offset, form.size))
+
     def _open(self) -> None:
-        magic, bits, order, _, machine, *rest = _HEADER.unpack_from(self._data)
+        magic, bits, order, _, machine, *rest = self._unpack(_HEADER, 0)
         if magic != b"\x7fELF" or bits != 2 or order != 1:
             raise NotElf("not a 64-bit little-endian ELF file")
         self.machine = int(machine)
         table, count = rest[2], rest[7]
+        if count > MOST_SEGMENTS:
+            raise NotElf(f"{count} segments")
         self._segments = []
         for index in range(count):
-            kind, _, offset, address, _, file_bytes, _, _ = _SEGMENT.unpack_from(
-                self._data, table + index * _SEGMENT.size
+            kind, _, offset, address, _, file_bytes, _, _ = self._unpack(
+                _SEGMENT, table + index * _SEGMENT.size
             )
             self._segments.append(_Segment(kind=kind, offset=offset, address=address, file_bytes=file_bytes))
         loads = [segment.address for segment in self._segments if segment.kind == _PT_LOAD]
@@ -83,8 +119,9 @@ class Elf:
         for segment in self._segments:
             if segment.kind == _PT_DYNAMIC:
                 entries: dict[int, int] = {}
-                for position in range(segment.offset, segment.offset + segment.file_bytes, _DYNAMIC.size):
-                    tag, value = _DYNAMIC.unpack_from(self._data, position)
+                count = min(segment.file_bytes // _DYNAMIC.size, MOST_ENTRIES)
+                for index in range(count):
+                    tag, value = self._unpack(_DYNAMIC, segment.offset + index * _DYNAMIC.size)
                     if tag == 0:
                         break
                     entries[tag & 0xFFFFFFFF if tag > 0 else tag] = value
@@ -99,9 +136,8 @@ class Elf:
         raise NotElf(f"address {address:#x} is in no segment")
 
     def read(self, address: int, count: int) -> bytes:
-        """Bytes of the file at an address."""
-        start = self.offset(address)
-        return bytes(self._data[start : start + count])
+        """Bytes of the file at an address; fewer where it is cut short."""
+        return self._read_at(self.offset(address), count)
 
     def symbols(self, names: Iterable[str]) -> dict[str, Symbol]:
         """The defined ones among `names`."""
@@ -120,35 +156,42 @@ class Elf:
 
     def _find_gnu(self, name: bytes) -> Symbol | None:
         table = self.offset(self._dynamic[_DT_GNU_HASH])
-        buckets, first, bloom, _ = struct.unpack_from("<IIII", self._data, table)
+        buckets, first, bloom, _ = self._unpack(_GNU_HEAD, table)
         if buckets == 0:
             return None
         bucket_at = table + 16 + 8 * bloom
         chain_at = bucket_at + 4 * buckets
         wanted = gnu_hash(name)
-        (index,) = struct.unpack_from("<I", self._data, bucket_at + 4 * (wanted % buckets))
-        while index >= first:
-            (seen,) = struct.unpack_from("<I", self._data, chain_at + 4 * (index - first))
-            if seen | 1 == wanted | 1 and (symbol := self._symbol(index, name)) is not None:
+        (index,) = self._unpack(_WORD, bucket_at + 4 * (wanted % buckets))
+        if index < first:
+            return None
+        for place in range(index, index + MOST_CHAIN):
+            (seen,) = self._unpack(_WORD, chain_at + 4 * (place - first))
+            if seen | 1 == wanted | 1 and (symbol := self._symbol(place, name)) is not None:
                 return symbol
             if seen & 1:
                 return None
-            index += 1
-        return None
+        raise NotElf("a chain of its hash table does not end")
 
     def _find_sysv(self, name: bytes) -> Symbol | None:
         table = self.offset(self._dynamic[_DT_HASH])
-        _, chains = struct.unpack_from("<II", self._data, table)
-        for index in range(chains):
+        buckets, _ = self._unpack(_SYSV_HEAD, table)
+        if buckets == 0:
+            return None
+        (index,) = self._unpack(_WORD, table + 8 + 4 * (sysv_hash(name) % buckets))
+        for _ in range(MOST_CHAIN):
+            if index == 0:
+                return None
             if (symbol := self._symbol(index, name)) is not None:
                 return symbol
-        return None
+            (index,) = self._unpack(_WORD, table + 8 + 4 * (buckets + index))
+        raise NotElf("a chain of its hash table does not end")
 
     def _symbol(self, index: int, name: bytes) -> Symbol | None:
         at = self.offset(self._dynamic[_DT_SYMTAB]) + index * _SYMBOL.size
-        text, _, _, section, value, size = _SYMBOL.unpack_from(self._data, at)
+        text, _, _, section, value, size = self._unpack(_SYMBOL, at)
         start = self.offset(self._dynamic[_DT_STRTAB]) + text
-        if section == 0 or bytes(self._data[start : start + len(name) + 1]) != name + b"\0":
+        if section == 0 or self._read_at(start, len(name) + 1) != name + b"\0":
             return None
         return Symbol(value=value, size_bytes=size)
 
@@ -158,4 +201,14 @@ def gnu_hash(name: bytes) -> int:
     value = 5381
     for byte in name:
         value = (value * 33 + byte) & 0xFFFFFFFF
+    return value
+
+
+def sysv_hash(name: bytes) -> int:
+    """The hash of DT_HASH, as the System V ABI writes it."""
+    value = 0
+    for byte in name:
+        value = (value << 4) + byte
+        high = value & 0xF0000000
+        value = (value ^ high >> 24) & ~high & 0xFFFFFFFF
     return value

@@ -6,7 +6,6 @@ Nothing is stopped or run. Standard library only, since the injector's own proce
 from __future__ import annotations
 
 import contextlib
-import mmap
 import os
 import re
 import struct
@@ -14,12 +13,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from autobrrr.attach import elf, maps
+from autobrrr import kernel_text
+from autobrrr.attach import elf, job_files, maps
 
 ADD, RUN = "Py_AddPendingCall", "PyRun_SimpleString"
 API = {ADD, RUN}
 _FREE_THREADED_SYMBOL = "_Py_MergeZeroLocalRefcount"
-_VERSION_IN_NAME = re.compile(r"python3\.(\d+)(t?)")
+_VERSION_IN_NAME = re.compile(r"python3\.([0-9]{1,3})(t?)")
+_VERSION_IN_FOLDER = re.compile(r"/python3\.([0-9]{1,3})/lib-dynload/")
+MOST_CANDIDATES = 4  # a process maps one interpreter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +54,7 @@ def read(pid: int, proc: Path = Path("/proc")) -> Interpreter:
                 version = _packed(file, found) or (
                     _named_version(mapped) if named is None else (3, int(named[1]))
                 )
-        except OSError:
+        except (OSError, elf.NotElf):
             continue
         return Interpreter(
             machine=machine,
@@ -67,26 +69,22 @@ def _packed(file: elf.Elf, found: dict[str, elf.Symbol]) -> tuple[int, int] | No
     """`Py_Version` (3.11 and later): 0xMMmmppss."""
     if "Py_Version" not in found:
         return None
-    (number,) = struct.unpack("<Q", file.read(found["Py_Version"].value, 8))
+    number = int.from_bytes(file.read(found["Py_Version"].value, 8), "little")
     return number >> 24 & 0xFF, number >> 16 & 0xFF
 
 
 def _named_version(mapped: list[maps.Mapping]) -> tuple[int, int] | None:
     """From the paths of the standard library's own extension modules."""
     for mapping in mapped:
-        found = re.search(r"/python3\.(\d+)/lib-dynload/", mapping.path)
+        found = _VERSION_IN_FOLDER.search(mapping.path)
         if found:
             return 3, int(found[1])
     return None
 
 
 def _machine_of(pid: int, proc: Path) -> int | None:
-    try:
-        with open(proc / str(pid) / "exe", "rb") as file:
-            head = file.read(20)
-    except OSError:
-        return None
-    if head[:4] != b"\x7fELF":
+    head = kernel_text.data(proc / str(pid) / "exe", 20) or b""
+    if head[:4] != b"\x7fELF" or len(head) < 20:
         return None
     (machine,) = struct.unpack_from("<H" if head[5] == 1 else ">H", head, 18)
     return int(machine)
@@ -97,7 +95,7 @@ def symbols(
 ) -> dict[str, tuple[int, int]]:
     """Addresses (biased) and sizes of symbols of the Python in a process; empty where none is."""
     for mapping in files(pid, mapped, proc):
-        with opened(pid, mapping, proc) as file:
+        with contextlib.suppress(job_files.Unreadable, elf.NotElf), opened(pid, mapping, proc) as file:
             found = file.symbols(names) if file is not None else {}
             if file is not None and RUN in found:
                 bias = mapping.start - file.first_page
@@ -110,22 +108,19 @@ def files(pid: int, mapped: list[maps.Mapping], proc: Path = Path("/proc")) -> l
     program = os.readlink(proc / str(pid) / "exe").removesuffix(maps.DELETED)
     first = [mapping for mapping in mapped if mapping.offset == 0 and mapping.path.startswith("/")]
     libraries = [mapping for mapping in first if mapping.name.startswith("libpython")]
-    return libraries + [mapping for mapping in first if mapping.path == program][:1]
+    return libraries[:MOST_CANDIDATES] + [mapping for mapping in first if mapping.path == program][:1]
 
 
 @contextlib.contextmanager
 def opened(pid: int, mapping: maps.Mapping, proc: Path = Path("/proc")) -> Iterator[elf.Elf | None]:
-    """The mapped file as ELF; None where it is none."""
-    fd = maps.open_file(pid, mapping, proc)
-    try:
-        with mmap.mmap(fd, 0, prot=mmap.PROT_READ) as whole, memoryview(whole) as view:
-            try:
-                file = elf.Elf(view)
-            except elf.NotElf:
-                file = None
-            yield file
-            del file
-    except ValueError:  # an empty file can't be mapped
-        yield None
-    finally:
-        os.close(fd)
+    """The mapped file as ELF; None where it is none.
+
+    Raises:
+        OSError: it can't be opened, or is no regular file.
+    """
+    with maps.opened(pid, mapping, proc) as fd:
+        try:
+            file = elf.Elf(elf.of_file(fd))
+        except elf.NotElf:
+            file = None
+        yield file

@@ -7,9 +7,20 @@ in another mount namespace) where the kernel allows it, else through the target'
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
+from autobrrr import kernel_text
+from autobrrr.attach import job_files
+
+MOST_BYTES = 4 << 20  # a job of a hundred libraries fills a tenth of it
+# Address range, permissions, offset, device, inode; then the path, which may hold anything but a line's end.
+_LINE = re.compile(
+    r"([0-9a-f]{1,16})-([0-9a-f]{1,16}) (\S{4}) ([0-9a-f]{1,16}) \S+ [0-9]+ *(.*)", re.ASCII | re.DOTALL
+)
 DELETED = " (deleted)"
 
 
@@ -35,44 +46,33 @@ def read(pid: int, proc: Path = Path("/proc")) -> list[Mapping]:
     Raises:
         OSError: the process is gone, or its maps are not for us to read.
     """
-    return parse((proc / str(pid) / "maps").read_text(errors="replace"))
+    return list(parse(os.fsdecode(kernel_text.read(proc / str(pid) / "maps", MOST_BYTES))))
 
 
-def parse(text: str) -> list[Mapping]:
+def mentions(pid: int, name: bytes, proc: Path = Path("/proc")) -> bool:
+    """Whether a path that the process has mapped holds these bytes; false where its maps are not for us."""
+    return name in (kernel_text.data(proc / str(pid) / "maps", MOST_BYTES) or b"")
+
+
+def parse(text: str) -> Iterator[Mapping]:
     """The lines of a maps file."""
-    found = []
-    for line in text.splitlines():
-        fields = line.split(None, 5)
-        if len(fields) < 5:
-            continue
-        start, _, end = fields[0].partition("-")
-        found.append(
-            Mapping(
+    for line in text.split("\n"):
+        found = _LINE.fullmatch(line)
+        if found is not None:
+            start, end, permissions, offset, path = found.groups()
+            yield Mapping(
                 start=int(start, 16),
                 end=int(end, 16),
-                permissions=fields[1],
-                offset=int(fields[2], 16),
-                path=fields[5].removesuffix(DELETED) if len(fields) == 6 else "",
+                permissions=permissions,
+                offset=int(offset, 16),
+                path=path.removesuffix(DELETED),
             )
-        )
-    return found
 
 
-def file_paths(pid: int, mapping: Mapping, proc: Path = Path("/proc")) -> tuple[Path, Path]:
-    """Where the mapped file can be opened, best first."""
-    folder = proc / str(pid)
-    span = f"{mapping.start:x}-{mapping.end:x}"
-    return folder / "map_files" / span, folder / "root" / mapping.path.lstrip("/")
-
-
-def open_file(pid: int, mapping: Mapping, proc: Path = Path("/proc")) -> int:
-    """Open the mapped file for reading; returns a file descriptor.
+def opened(pid: int, mapping: Mapping, proc: Path = Path("/proc")) -> AbstractContextManager[int]:
+    """A descriptor of the mapped file, to read from.
 
     Raises:
-        OSError: neither way in leads to the file.
+        OSError: no way leads to a regular file that the process's user may read.
     """
-    exact, by_path = file_paths(pid, mapping, proc)
-    try:
-        return os.open(exact, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return os.open(by_path, os.O_RDONLY | os.O_CLOEXEC)
+    return job_files.opened_mapping(pid, f"{mapping.start:x}-{mapping.end:x}", mapping.path, proc)

@@ -74,12 +74,13 @@ class Listening:
                 if ours is not None:
                     with ours:
                         yield ours
-        boot = procfs.environ(self.pid, self.proc).get(VARIABLE)
-        if boot is not None:
+        boot = procfs.environ(self.pid, (VARIABLE,), self.proc).get(VARIABLE)
+        if boot is not None and boot.raw.startswith("/"):
             with contextlib.suppress(AutobrrrError, OSError, ValueError):  # a text of the job's own
-                fd = open_in(self.pid, os.path.dirname(boot), self.uid, self.gid, self.proc)
-                with Folder.opened(fd, os.path.dirname(boot), self._trusted) as theirs:
-                    yield theirs
+                theirs = os.path.dirname(boot.raw)
+                fd = open_in(self.pid, theirs, self.uid, self.gid, self.proc)
+                with Folder.opened(fd, theirs, self._trusted) as found:
+                    yield found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

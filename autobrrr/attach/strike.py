@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
+from autobrrr import kernel_text
 from autobrrr.attach import interpreter, maps, ptrace, x86_64
 from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
 
@@ -119,13 +120,12 @@ def choose_thread(target: Aim, proc: Path = Path("/proc")) -> int:
     Before 3.13 only the main thread's own call is noticed at once.
     """
     if target.any_thread:
-        for entry in sorted(os.listdir(proc / str(target.pid) / "task"), key=int):
-            if int(entry) == target.pid:
+        for tid in sorted(int(entry) for entry in os.listdir(proc / str(target.pid) / "task")):
+            if tid == target.pid:
                 continue
-            with contextlib.suppress(OSError):
-                state = (proc / str(target.pid) / "task" / entry / "stat").read_text().rpartition(")")[2]
-                if state.split()[0] == "S":
-                    return int(entry)
+            found = kernel_text.stat(proc / str(target.pid) / "task" / str(tid))
+            if found is not None and found.state == "S":
+                return tid
     return target.pid
 
 

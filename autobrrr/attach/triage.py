@@ -14,10 +14,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from autobrrr import kernel_text
 from autobrrr.attach import elf, interpreter, jobs, procfs, strike
 from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
+from autobrrr.kernel_text import number
 
 WAITING_LOOKS, WAITING_PAUSE_S = 10, 0.05
+MOST_NAMED = 64
 OLDEST, NEWEST = (3, 10), (3, 13)
 RUN_HINT = "start training with `autobrrr run -- ...`"
 CAP_SYS_PTRACE = 1 << 19
@@ -34,7 +37,8 @@ class Finding:
 
 
 def own_capabilities() -> int:
-    return int(procfs.status(os.getpid()).get("CapEff", "0"), 16)
+    """The mask of the capabilities that are in effect here."""
+    return number(procfs.status(os.getpid()).get("CapEff"), 16) or 0
 
 
 def _opens_memory(pid: int) -> bool:
@@ -58,7 +62,9 @@ class Case:
     may_trace: Callable[[int], bool] = field(default=_opens_memory)
     ranks_below: Callable[[int, Path], list[int]] = field(default=jobs.ranks_below)
     sleep: Callable[[float], object] = field(default=time.sleep)
+    look: jobs.Look | None = None  # at all processes, where one is at hand
     found: interpreter.Interpreter | None = None
+    _torch: list[jobs.TorchFiles | None] = field(default_factory=list)
 
     @property
     def status(self) -> dict[str, str]:
@@ -73,6 +79,12 @@ class Case:
         if self.found is None:
             self.found = interpreter.read(self.pid, self.proc)
         return self.found
+
+    def torch(self) -> jobs.TorchFiles | None:
+        """Looked up once."""
+        if not self._torch:
+            self._torch.append(jobs.torch_of(self.pid, self.proc))
+        return self._torch[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,11 +137,11 @@ def _is_ours(case: Case) -> Finding | None:
 
 
 def _is_not_traced(case: Case) -> Finding | None:
-    tracer = int(case.status.get("TracerPid", "0"))
+    tracer = number(case.status.get("TracerPid")) or 0
     if tracer == 0:
         return None
     seen = procfs.stat(tracer, case.proc)
-    name = seen.comm if seen is not None else "another process"
+    name = str(seen.comm) if seen is not None else "another process"
     return Finding(
         detail=f"process {case.pid} is already being traced by {name} (pid {tracer}); nothing was changed",
         fix=f"end {name} first",
@@ -190,8 +202,8 @@ def _is_this_machine(case: Case) -> Finding | None:
 def _is_python(case: Case) -> Finding | None:
     if case.python().has_api:
         return None
-    children = jobs.training_children(case.pid, case.proc)
-    program = " ".join(procfs.cmdline(case.pid, case.proc)[:1]) or "its program"
+    children = jobs.training_children(case.pid, case.proc, case.look)
+    program = next(map(str, procfs.cmdline(case.pid, case.proc)), "") or "its program"
     if children:
         return _launches(case, children)
     return Finding(
@@ -238,7 +250,7 @@ def _has_no_shadow_stack(case: Case) -> Finding | None:
 
 
 def _is_no_loader_worker(case: Case) -> Finding | None:
-    if jobs.torch_of(case.pid, case.proc) is None or not jobs.is_loader_worker(case.pid, case.proc):
+    if case.torch() is None or not jobs.is_loader_worker(case.pid, case.proc):
         return None
     parent = case.stat.ppid if case.stat is not None else 0
     return Finding(
@@ -253,7 +265,10 @@ def _is_no_launcher(case: Case) -> Finding | None:
 
 
 def _has_torch(case: Case) -> Finding | None:
-    if jobs.torch_of(case.pid, case.proc) is not None:
+    torch = case.torch()
+    if torch is not None and torch.odd is not None:
+        return Finding(detail=f"process {case.pid} maps a PyTorch, but {torch.odd}", fix=RUN_HINT)
+    if torch is not None:
         return None
     return Finding(
         detail=f"no PyTorch in process {case.pid}",
@@ -262,8 +277,8 @@ def _has_torch(case: Case) -> Finding | None:
 
 
 def _launches(case: Case, ranks: list[int]) -> Finding:
-    listed = ", ".join(map(str, ranks))
-    no_torch = jobs.torch_of(case.pid, case.proc) is None
+    listed = ", ".join(map(str, ranks[:MOST_NAMED])) + (" ..." if len(ranks) > MOST_NAMED else "")
+    no_torch = case.torch() is None
     who = f"no PyTorch in process {case.pid}: it" if no_torch else f"process {case.pid}"
     return Finding(
         detail=f"{who} launches training in pids {listed}",
@@ -321,7 +336,7 @@ def require(case: Case) -> Target:
     if found is not None:
         raise found[1].error(found[1].detail, found[1].fix)
     seen, owner = case.stat, procfs.owner(case.pid, case.proc)
-    torch, version = jobs.torch_of(case.pid, case.proc), case.python().version
+    torch, version = case.torch(), case.python().version
     if seen is None or owner is None or version is None:
         raise TargetGone(f"process {case.pid} ended")
     return Target(
@@ -330,7 +345,7 @@ def require(case: Case) -> Target:
         uid=owner[0],
         gid=owner[1],
         python=version,
-        torch=torch.version if torch is not None else None,
+        torch=None if torch is None or torch.version is None else str(torch.version),
     )
 
 
@@ -342,7 +357,4 @@ def _user(uid: int) -> str:
 
 
 def yama_scope(proc: Path) -> int | None:
-    try:
-        return int((proc / "sys" / "kernel" / "yama" / "ptrace_scope").read_text())
-    except (OSError, ValueError):
-        return None
+    return number(kernel_text.text(proc / "sys" / "kernel" / "yama" / "ptrace_scope", 64))

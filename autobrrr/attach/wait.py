@@ -12,8 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from autobrrr import kernel_text
 from autobrrr.attach import procfs
 from autobrrr.errors import CannotAttach, TargetGone
+from autobrrr.kernel_text import number
 
 LOOK_S = 0.05
 SAY_AFTER_S, SAY_EVERY_S = 2.0, 1.0
@@ -79,13 +81,13 @@ def observe(
     if whole is None or main is None or whole.state in "ZX":
         return None
     children = (procfs.stat(child, proc) for child in procfs.descendants(pid, proc))
-    switches = procfs.status(pid, proc, tid=pid).get("voluntary_ctxt_switches", "0")
+    switches = number(procfs.status(pid, proc, tid=pid).get("voluntary_ctxt_switches")) or 0
     return Activity(
         t_s=clock(),
         state=main.state,
         call=_system_call(pid, proc),
         main_cpu_ns=main.cpu_ns,
-        main_switches=int(switches),
+        main_switches=switches,
         process_cpu_ns=whole.cpu_ns,
         children_cpu_ns=sum(child.cpu_ns for child in children if child is not None),
     )
@@ -181,10 +183,6 @@ def _others_train(first: Activity, now: Activity) -> bool:
 
 
 def _system_call(pid: int, proc: Path) -> str | None:
-    try:
-        word = (proc / str(pid) / "syscall").read_text().split()[0]
-    except (OSError, IndexError):
-        return None
-    if not word.lstrip("-").isdigit() or word == "-1":
-        return None
-    return _CALLS.get(int(word), f"system call {word}")
+    word = (kernel_text.text(proc / str(pid) / "syscall", 256) or "").split(" ", 1)[0].strip()
+    call = number(word)
+    return None if call is None or call < 0 else _CALLS.get(call, f"system call {call}")

@@ -6,26 +6,29 @@ it runs before attaching; a job that sets its threads in its code shows them onl
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from autobrrr import paths
+from autobrrr.attach import procfs
 from autobrrr.cli.target import narrate
 from autobrrr.device.proc import usable_cpus
+from autobrrr.kernel_text import number
 
 VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 PROC = Path("/proc")
+MOST_THREADS = 4096
 
 
 def likely_threads(pid: int, proc: Path = PROC) -> int | None:
     """Threads that a process's torch starts with: its environment's, else the cores that it may use."""
-    try:
-        environ = (proc / str(pid) / "environ").read_bytes().split(b"\0")
-    except OSError:
+    if not os.access(proc / str(pid) / "environ", os.R_OK):
         return None
-    given = dict(entry.decode(errors="replace").partition("=")[::2] for entry in environ)
+    given = procfs.environ(pid, VARIABLES, proc)
     for name in VARIABLES:
-        if given.get(name, "").isdecimal() and int(given[name]) > 0:
-            return int(given[name])
+        threads = (number(given[name].raw) or 0) if name in given else 0
+        if 0 < threads <= MOST_THREADS:
+            return threads
     return usable_cpus(pid)
 
 

@@ -10,10 +10,13 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from autobrrr import kernel_text
 from autobrrr.agent import foreign_load
+from autobrrr.kernel_text import number
 
 PROC = Path("/proc")
 CGROUPS = Path("/sys/fs/cgroup")
+MOST_CPUS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,53 +33,43 @@ class Stat:
 
 def stat(pid: int, proc: Path = PROC) -> Stat | None:
     """The process's figures."""
-    text = _read(proc / str(pid) / "stat")
-    if text is None:
-        return None
-    # The name stands in parentheses and may hold anything, also parentheses and blanks.
-    fields = text[text.rfind(")") + 2 :].split()
-    if len(fields) < 22:
+    found = kernel_text.stat(proc / str(pid))
+    if found is None:
         return None
     return Stat(
-        state=fields[0],
-        parent=int(fields[1]),
-        cpu_ticks=int(fields[11]) + int(fields[12]),
-        threads=int(fields[17]),
-        start_ticks=int(fields[19]),
-        rss_pages=int(fields[21]),
+        state=found.state,
+        parent=found.figure(4),
+        cpu_ticks=found.figure(14) + found.figure(15),
+        threads=found.figure(20),
+        start_ticks=found.figure(22),
+        rss_pages=found.figure(24),
     )
 
 
 def owner(pid: int, proc: Path = PROC) -> int | None:
     """Effective uid of a process."""
-    text = _read(proc / str(pid) / "status")
-    for line in (text or "").splitlines():
-        if line.startswith("Uid:"):
-            return int(line.split()[2])
-    return None
+    uids = kernel_text.status(proc / str(pid)).get("Uid", "").split()
+    return number(uids[1]) if len(uids) > 1 else None
 
 
 def run_delay_ns(pid: int, tid: int, proc: Path = PROC) -> int | None:
     """How long a thread has been ready to run but had no CPU, since it began."""
-    text = _read(proc / str(pid) / "task" / str(tid) / "schedstat")
-    fields = (text or "").split()
-    return int(fields[1]) if len(fields) >= 2 else None
+    fields = (kernel_text.text(proc / str(pid) / "task" / str(tid) / "schedstat") or "").split()
+    return number(fields[1]) if len(fields) >= 2 else None
 
 
 def machine_ticks(proc: Path = PROC) -> tuple[int, int] | None:
     """All CPU time of the machine and the part of it that was stolen, in ticks."""
-    text = _read(proc / "stat")
-    fields = [int(field) for field in (text or "").split("\n", 1)[0].split()[1:9]]
+    first = (kernel_text.lines(proc / "stat") or [""])[0]
+    fields = [ticks for field in first.split()[1:9] if (ticks := number(field)) is not None]
     return (sum(fields), fields[7]) if len(fields) == 8 else None
 
 
 def busy_ticks(pid: int, proc: Path = PROC) -> int | None:
     """Ticks in which the CPUs that a process may use ran anything; None where one of them is not listed."""
-    status, text = _read(proc / str(pid) / "status"), _read(proc / "stat")
-    allowed = [line for line in (status or "").splitlines() if line.startswith("Cpus_allowed_list:")]
-    if not allowed or text is None:
-        return None
-    return foreign_load.busy_ticks(text.splitlines(), cpu_list(allowed[0].split(":", 1)[1]))
+    allowed = kernel_text.status(proc / str(pid)).get("Cpus_allowed_list")
+    lines = kernel_text.lines(proc / "stat")
+    return None if allowed is None or not lines else foreign_load.busy_ticks(lines, cpu_list(allowed))
 
 
 def usable_cpus(pid: int, proc: Path = PROC, cgroups: Path = CGROUPS) -> int | None:
@@ -93,23 +86,24 @@ def cpu_list(text: str) -> frozenset[int]:
     """The CPUs in the kernel's notation: "0-2,8"."""
     found: set[int] = set()
     for part in text.strip().split(","):
-        low, _, high = part.partition("-")
-        if low.isdecimal():
-            found.update(range(int(low), int(high or low) + 1))
+        first, _, end = part.partition("-")
+        low, high = number(first), number(end or first)
+        if low is not None and high is not None and high < MOST_CPUS:
+            found.update(range(low, high + 1))
     return frozenset(found)
 
 
 def cpu_quota(pid: int, proc: Path = PROC, cgroups: Path = CGROUPS) -> float | None:
     """CPUs' worth of time that its control group (v2) or one above it grants; None without a limit."""
-    text = _read(proc / str(pid) / "cgroup")
-    group = next((line[3:].strip("/") for line in (text or "").splitlines() if line.startswith("0::")), None)
+    group = _group(pid, proc)
     if group is None:
         return None
     folder, limits = cgroups / group, []
     while True:
-        quota, _, period = (_read(folder / "cpu.max") or "").partition(" ")
-        if quota.isdecimal() and period.strip().isdecimal():
-            limits.append(int(quota) / int(period))
+        quota, _, period = (kernel_text.text(folder / "cpu.max") or "").partition(" ")
+        granted, every = number(quota), number(period)
+        if granted is not None and every:
+            limits.append(granted / every)
         if folder == cgroups:
             return min(limits, default=None)
         folder = folder.parent
@@ -117,16 +111,20 @@ def cpu_quota(pid: int, proc: Path = PROC, cgroups: Path = CGROUPS) -> float | N
 
 def throttled_ns(pid: int, proc: Path = PROC, cgroups: Path = CGROUPS) -> int | None:
     """How long the CPU limit of its control group (v2) has stopped a process; None without a limit."""
-    text = _read(proc / str(pid) / "cgroup")
-    for line in (text or "").splitlines():
-        if line.startswith("0::"):
-            group = line[3:].lstrip("/")
-            figures = dict(
-                entry.split()[:2] for entry in (_read(cgroups / group / "cpu.stat") or "").splitlines()
-            )
-            found = figures.get("throttled_usec", "")
-            return 1_000 * int(found) if found.isdecimal() and figures.get("nr_periods") != "0" else None
-    return None
+    group = _group(pid, proc)
+    if group is None:
+        return None
+    lines = (line.partition(" ") for line in kernel_text.lines(cgroups / group / "cpu.stat"))
+    figures = {name: number(value) for name, _, value in lines}
+    stopped_us = figures.get("throttled_usec")
+    return None if stopped_us is None or figures.get("nr_periods") == 0 else 1_000 * stopped_us
+
+
+def _group(pid: int, proc: Path) -> str | None:
+    """Its control group (v2) below the root of all groups; a name in it may not lead out of that."""
+    lines = kernel_text.lines(proc / str(pid) / "cgroup")
+    group = next((line[3:].strip("/") for line in lines if line.startswith("0::")), None)
+    return None if group is None or ".." in group.split("/") else group
 
 
 def children(pid: int, proc: Path = PROC) -> list[int]:
@@ -140,8 +138,8 @@ def children(pid: int, proc: Path = PROC) -> list[int]:
         except OSError:
             continue
         for thread in threads:
-            text = _read(thread / "children")
-            born = [int(word) for word in (text or "").split()]
+            words = (kernel_text.text(thread / "children") or "").split()
+            born = [child for word in words if (child := number(word)) is not None]
             found += born
             waiting += born
     return found
@@ -149,8 +147,7 @@ def children(pid: int, proc: Path = PROC) -> list[int]:
 
 def multiplies_bf16(proc: Path = PROC) -> bool | None:
     """Whether the processor has instructions for products of bfloat16; None where it can't be told."""
-    text = _read(proc / "cpuinfo")
-    for line in (text or "").splitlines():
+    for line in kernel_text.lines(proc / "cpuinfo"):
         if line.startswith(("flags", "Features")):
             return not {"amx_bf16", "avx512_bf16", "bf16"}.isdisjoint(line.split())
     return None
@@ -159,19 +156,11 @@ def multiplies_bf16(proc: Path = PROC) -> bool | None:
 def tid_outside(pid: int, tid_inside: int, proc: Path = PROC) -> int | None:
     """The thread that calls itself `tid_inside` in its own pid namespace, as it is known here."""
     try:
-        threads = [int(entry.name) for entry in (proc / str(pid) / "task").iterdir()]
+        threads = [tid for entry in (proc / str(pid) / "task").iterdir() if (tid := number(entry.name))]
     except OSError:
         return None
     for tid in threads:
-        text = _read(proc / str(pid) / "task" / str(tid) / "status")
-        for line in (text or "").splitlines():
-            if line.startswith("NSpid:") and int(line.split()[-1]) == tid_inside:
-                return tid
+        known = kernel_text.status(proc / str(pid) / "task" / str(tid)).get("NSpid", "").split()
+        if known and number(known[-1]) == tid_inside:
+            return tid
     return None
-
-
-def _read(path: Path) -> str | None:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return None

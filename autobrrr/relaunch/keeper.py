@@ -20,6 +20,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
+from autobrrr import kernel_text
+from autobrrr.kernel_text import number
 from autobrrr.relaunch import scratch, walls
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
@@ -244,20 +246,17 @@ def processes(proc: Path = Path("/proc")) -> dict[int, tuple[int, str]]:
     """Parent and state of every process."""
     found = {}
     for entry in os.scandir(proc):
-        if entry.name.isdigit():
-            try:
-                text = (proc / entry.name / "stat").read_text(errors="replace")
-            except OSError:
-                continue
-            state, parent = text.rpartition(")")[2].split()[:2]
-            found[int(entry.name)] = int(parent), state
+        pid = number(entry.name)
+        seen = None if pid is None else kernel_text.stat(proc / entry.name)
+        if pid is not None and seen is not None:
+            found[pid] = seen.figure(4), seen.state
     return found
 
 
 def main() -> None:
     """`keeper FD`: serve the study at the other end of the socket."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
-        signal.signal(number, signal.SIG_IGN)  # the study ends the trial, or the end of the socket does
+    for caught in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
+        signal.signal(caught, signal.SIG_IGN)  # the study ends the trial, or the end of the socket does
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     link = socket.socket(fileno=int(sys.argv[1]))
     link.set_inheritable(False)

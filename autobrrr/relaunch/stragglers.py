@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from autobrrr.attach import procfs
+from autobrrr.kernel_text import number
 from autobrrr.relaunch import scratch
 
 VARIABLE = "AUTOBRRR_TRIAL"
@@ -38,23 +39,18 @@ def is_gone(token: str, proc: Path = procfs.PROC) -> bool:
     Of what was named in another container nothing is sure.
     """
     parts = token.split("-")
-    if len(parts) < 3 or not parts[0].isdigit() or parts[2] != str(_pid_namespace(proc)):
+    pid = number(parts[0])
+    if len(parts) < 3 or pid is None or parts[2] != str(_pid_namespace(proc)):
         return False
-    return str(procfs.start_ticks(int(parts[0]), proc)) != parts[1]
+    return str(procfs.start_ticks(pid, proc)) != parts[1]
 
 
 def found(token: str | None = None, proc: Path = procfs.PROC) -> Iterator[tuple[int, str]]:
     """Processes of a trial, or of all trials, with their token."""
-    for entry in proc.iterdir():
-        if entry.name.isdigit():
-            try:
-                variables = (entry / "environ").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            for variable in variables:
-                name, _, value = variable.decode(errors="replace").partition("=")
-                if name == VARIABLE and token in (None, value):
-                    yield int(entry.name), value
+    for pid in procfs.pids(proc):
+        carried = procfs.environ(pid, (VARIABLE,), proc).get(VARIABLE)
+        if carried is not None and token in (None, carried.raw):
+            yield pid, carried.raw
 
 
 def end(token: str) -> int:

@@ -18,7 +18,7 @@ from autobrrr.attach import elf, interpreter, maps
 def own_python() -> tuple[maps.Mapping, elf.Elf]:
     """The file of this process that holds the interpreter."""
     for mapping in interpreter.files(os.getpid(), maps.read(os.getpid())):
-        file = elf.Elf(Path(mapping.path).read_bytes())
+        file = elf.Elf(elf.of_bytes(Path(mapping.path).read_bytes()))
         if file.symbols([interpreter.RUN]):
             return mapping, file
     raise AssertionError("this Python exports no C API")
@@ -83,7 +83,7 @@ def gnu_table(name: bytes) -> bytes:
     ("tag", "table"), [(4, struct.pack("<IIIII", 1, 2, 1, 0, 0)), (0x6FFFFEF5, gnu_table(b"wanted"))]
 )
 def test_both_kinds_of_hash_tables(tag: int, table: bytes) -> None:
-    file = elf.Elf(small(tag, table))
+    file = elf.Elf(elf.of_bytes(small(tag, table)))
     assert file.symbols(["wanted", "other"]) == {"wanted": elf.Symbol(value=0x1234, size_bytes=7)}
 
 
@@ -94,7 +94,7 @@ def test_the_hash_is_the_published_one() -> None:
 @pytest.mark.parametrize("data", [b"", b"#!/bin/sh\n", b"\x7fELF", b"\x7fELF\x01\x01" + bytes(100)])
 def test_what_is_no_elf_file(data: bytes) -> None:
     with pytest.raises(elf.NotElf):
-        elf.Elf(data)
+        elf.Elf(elf.of_bytes(data))
 
 
 @settings(max_examples=200, deadline=None)
@@ -103,7 +103,7 @@ def test_a_damaged_file_gives_an_answer_or_is_refused(at: int, junk: bytes) -> N
     whole = small(0x6FFFFEF5, gnu_table(b"wanted"))
     damaged = whole[:at] + junk + whole[at + len(junk) :]
     try:
-        assert elf.Elf(damaged).symbols(["wanted"]).keys() <= {"wanted"}
+        assert elf.Elf(elf.of_bytes(damaged)).symbols(["wanted"]).keys() <= {"wanted"}
     except elf.NotElf:
         pass
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from autobrrr.attach import jobs, procfs
+from autobrrr.readable import Foreign
 from support.fake_proc import FakeProc
 
 
@@ -44,14 +45,14 @@ def test_torchrun_is_known_by_its_name(proc: FakeProc) -> None:
     ],
 )
 def test_launchers_by_command(words: tuple[str, ...]) -> None:
-    assert jobs.is_launcher_command(list(words))
+    assert jobs.is_launcher_command([*map(Foreign, words)])
 
 
 @pytest.mark.parametrize(
     "words", [("python", "train.py", "torchrun"), ("python", "-m", "mytrain", "accelerate"), ("bash", "x")]
 )
 def test_scripts_that_only_mention_a_launcher(words: tuple[str, ...]) -> None:
-    assert not jobs.is_launcher_command(list(words))
+    assert not jobs.is_launcher_command([*map(Foreign, words)])
 
 
 def test_a_shell_over_a_job_is_a_launcher(proc: FakeProc) -> None:
@@ -110,14 +111,14 @@ def test_the_rank_of_a_process(proc: FakeProc) -> None:
     ],
 )
 def test_what_a_command_line_runs(words: list[str], script: str | None) -> None:
-    assert procfs.script(words) == script
+    assert procfs.script([*map(Foreign, words)]) == (None if script is None else Foreign(script))
 
 
 def test_a_name_with_brackets_and_blanks(proc: FakeProc) -> None:
     proc.add(10, comm="a) R 7 (b", ppid=5, start_ticks=99)
     found = procfs.stat(10, proc.root)
     assert found is not None
-    assert (found.comm, found.ppid, found.start_ticks) == ("a) R 7 (b", 5, 99)
+    assert (found.comm.raw, found.ppid, found.start_ticks) == ("a) R 7 (b", 5, 99)
 
 
 TORCHRUN = {

@@ -119,4 +119,4 @@ def test_a_script_s_name_is_one_line_of_the_list_whatever_it_holds() -> None:
     odd = JobLine(
         pid=7, script="a\nb\x1b[2J.py", rank=None, torch="2.13.0", attached=False, attachable=True, why=None
     )
-    assert ls.table([odd]).splitlines()[1:] == ["7          2.13.0  ready  a\ufffdb\ufffd[2J.py"]
+    assert ls.table([odd]).splitlines()[1:] == ["7          2.13.0  ready  a\\nb\\x1b[2J.py"]

@@ -85,7 +85,7 @@ def test_from_3_13_on_one_that_sleeps_beside_it(state: str, chosen: int, tmp_pat
     proc.add(10)
     beside = proc.root / "10" / "task" / "11"
     beside.mkdir()
-    (beside / "stat").write_text(f"11 (autograd) {state} 1 1 1\n")
+    (beside / "stat").write_text(f"11 (autograd) {state} {' 1' * 30}\n".replace("  ", " "))
     assert strike.choose_thread(target(any_thread=True), proc.root) == chosen
 
 

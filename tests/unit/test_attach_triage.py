@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from autobrrr.errors import EXIT_CANNOT_ATTACH, EXIT_GONE, CannotAttach, TargetG
 from support.fake_proc import FakeProc
 
 PID = 4242
+US = os.geteuid()
 CPYTHON = interpreter.Interpreter(machine=elf.EM_X86_64, has_api=True, version=(3, 11), free_threaded=False)
 
 
@@ -24,7 +26,7 @@ def case(proc: FakeProc, **changes: object) -> triage.Case:
     outside: dict[str, object] = {
         "pid": PID,
         "proc": proc.root,
-        "uid": 1000,
+        "uid": US,
         "capabilities": 0,
         "machine": "x86_64",
         "may_trace": lambda pid: True,
@@ -41,13 +43,13 @@ def python(**changes: object) -> interpreter.Interpreter:
 
 
 def test_a_training_process_of_ours_is_let_through(proc: FakeProc) -> None:
-    proc.add(PID, torch=True, uid=1000)
+    proc.add(PID, torch=True, uid=US)
     version = proc.root / str(PID) / "root" / "site" / "torch"
     version.mkdir(parents=True)
     (version / "version.py").write_text("from typing import Optional\n__version__ = '2.8.1+cu129'\n")
     target = triage.require(case(proc))
     assert target == triage.Target(
-        pid=PID, start_ticks=777, uid=1000, gid=0, python=(3, 11), torch="2.8.1+cu129"
+        pid=PID, start_ticks=777, uid=US, gid=0, python=(3, 11), torch="2.8.1+cu129"
     )
 
 
@@ -62,7 +64,7 @@ Setup = Callable[[FakeProc], triage.Case]
 
 def of(words: dict[str, object], changes: dict[str, object] | None = None) -> Setup:
     def make(proc: FakeProc) -> triage.Case:
-        proc.add(PID, **{"uid": 1000, "torch": True, **words})  # type: ignore[arg-type]
+        proc.add(PID, **{"uid": US, "torch": True, **words})  # type: ignore[arg-type]
         return case(proc, **(changes or {}))
 
     return make
@@ -71,7 +73,7 @@ def of(words: dict[str, object], changes: dict[str, object] | None = None) -> Se
 def refused_by_yama(scope: int, capabilities: int = 0) -> Setup:
     def make(proc: FakeProc) -> triage.Case:
         proc.scope(scope)
-        proc.add(PID, uid=1000, torch=True)
+        proc.add(PID, uid=US, torch=True)
         return case(proc, may_trace=lambda pid: False, capabilities=capabilities)
 
     return make
@@ -79,7 +81,7 @@ def refused_by_yama(scope: int, capabilities: int = 0) -> Setup:
 
 def traced_by_gdb(proc: FakeProc) -> triage.Case:
     proc.add(99, comm="gdb")
-    proc.add(PID, uid=1000, torch=True, TracerPid="99")
+    proc.add(PID, uid=US, torch=True, TracerPid="99")
     return case(proc)
 
 
@@ -92,7 +94,7 @@ def worker(**words: object) -> Setup:
 
 
 def shell_over_training(proc: FakeProc) -> triage.Case:
-    proc.add(PID, comm="bash", words=("bash", "go.sh"), uid=1000)
+    proc.add(PID, comm="bash", words=("bash", "go.sh"), uid=US)
     proc.add(4300, ppid=PID, torch=True)
     return case(proc, found=python(has_api=False, version=None))
 
@@ -102,7 +104,7 @@ REFUSALS: dict[str, tuple[Setup, str, str]] = {
     "zombie": (of({"state": "Z"}), "a zombie", "nothing left"),
     "stopped": (of({"state": "T"}), "is stopped", "kill -CONT 4242"),
     "disk": (of({"state": "D"}), "uninterruptible wait", "again"),
-    "owner": (of({"uid": 2**31 - 9}), "belongs to uid 2147483639", "as that user or as root"),
+    "owner": (of({"uid": 2**31 - 9}, {"uid": 1000}), "belongs to uid 2147483639", "as that user or as root"),
     "tracer": (traced_by_gdb, "already being traced by gdb .pid 99.; nothing was changed", "end gdb"),
     "yama 1": (refused_by_yama(1), "ptrace_scope=1", "sysctl kernel.yama.ptrace_scope=0"),
     "yama 2": (refused_by_yama(2), "ptrace_scope=2", "root"),
@@ -158,19 +160,19 @@ def test_every_check_has_an_objection_that_is_tested(tmp_path: Path) -> None:
 
 
 def test_a_disk_wait_that_passes_is_no_objection(proc: FakeProc) -> None:
-    proc.add(PID, state="D", torch=True, uid=1000)
+    proc.add(PID, state="D", torch=True, uid=US)
     looks = []
 
     def sleep(seconds: float) -> None:
         looks.append(seconds)
         if len(looks) == 3:
-            proc.add(PID, state="R", torch=True, uid=1000)
+            proc.add(PID, state="R", torch=True, uid=US)
 
     assert triage.refusal(case(proc, sleep=sleep)) is None
 
 
 def test_a_process_that_ends_during_the_checks_is_gone(proc: FakeProc) -> None:
-    folder = proc.add(PID, torch=True, uid=1000)
+    folder = proc.add(PID, torch=True, uid=US)
 
     def end(pid: int) -> bool:
         (folder / "stat").unlink()

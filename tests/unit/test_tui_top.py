@@ -90,7 +90,7 @@ def test_script_state_regime_and_the_way_out_are_seen_at_every_width(size: tuple
     assert "4.20 ms" in attached
     assert "train_v" in attached
     assert "-m pkg.fit" in ready
-    assert "two\ufffdlines" in odd
+    assert "two\\nlines" in odd
     assert text.splitlines()[-1].endswith("quit")
 
 

@@ -1,0 +1,103 @@
+"""What the kernel says of other processes (`/proc`): read up to a bound, taken apart as the kernel wrote it.
+
+A process chooses its name, its command line and the paths that it maps: they may hold whatever Python takes
+for the end of a line or for a digit, and be millions of characters long. Standard library only, since the
+injector's own process loads it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+MOST_BYTES = 1 << 20
+_DIGITS = {10: re.compile(r"-?[0-9]{1,20}", re.ASCII), 16: re.compile(r"[0-9a-fA-F]{1,16}", re.ASCII)}
+_PIECE_BYTES = 1 << 16
+
+
+def number(text: str | bytes | None, base: int = 10) -> int | None:
+    """A whole number in plain digits; None where the text is none, or longer than any number of the kernel's.
+
+    Args:
+        base: 10 or 16.
+    """
+    if text is None:
+        return None
+    try:
+        digits = (text.decode("ascii") if isinstance(text, bytes) else text).strip(" \t\n")
+    except UnicodeDecodeError:
+        return None
+    return int(digits, base) if _DIGITS[base].fullmatch(digits) else None
+
+
+def read(path: Path | str, most_bytes: int = MOST_BYTES) -> bytes:
+    """The first bytes of a file.
+
+    Raises:
+        OSError: it is gone or not for us.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    try:
+        parts, left = [], most_bytes
+        while left > 0 and (part := os.read(fd, min(left, _PIECE_BYTES))):
+            parts.append(part)
+            left -= len(part)
+    finally:
+        os.close(fd)
+    return b"".join(parts)
+
+
+def data(path: Path | str, most_bytes: int = MOST_BYTES) -> bytes | None:
+    """The first bytes of a file; None where it is gone or not for us."""
+    try:
+        return read(path, most_bytes)
+    except OSError:
+        return None
+
+
+def text(path: Path | str, most_bytes: int = MOST_BYTES) -> str | None:
+    """The same as text; bytes that are no UTF-8 stay apart, so that a path in it still leads to its file."""
+    found = data(path, most_bytes)
+    return None if found is None else os.fsdecode(found)
+
+
+def lines(path: Path | str, most_bytes: int = MOST_BYTES) -> list[str]:
+    """The lines as the kernel ends them; `splitlines` would also end them where a process wishes it."""
+    found = text(path, most_bytes)
+    return found.split("\n") if found else []
+
+
+@dataclass(frozen=True, slots=True)
+class StatLine:
+    """A `stat` file: the name as its process chose it, the state as one letter, and the figures."""
+
+    name: str
+    state: str
+    figures: tuple[int, ...]
+
+    def figure(self, place: int) -> int:
+        """One figure, by its place in the line as proc(5) counts: 4 is the parent."""
+        return self.figures[place - 4]
+
+
+def stat(folder: Path) -> StatLine | None:
+    """The `stat` file of a process or a thread; None where it is gone."""
+    found = text(folder / "stat", 4096)
+    # The name stands in parentheses and may hold anything, also parentheses and blanks.
+    head, _, tail = (found or "").rpartition(")")
+    state, *words = tail.strip(" \n").split(" ")
+    figures = tuple(figure for word in words if (figure := number(word)) is not None)
+    if len(figures) != len(words) or len(words) < 21:
+        return None
+    return StatLine(name=head.partition("(")[2], state=state, figures=figures)
+
+
+def status(folder: Path) -> dict[str, str]:
+    """A `status` file as a mapping; empty where it can't be read.
+
+    Of two lines of one name the later counts: a process's own name, which may look like a line, comes first.
+    """
+    parted = (line.partition(":") for line in lines(folder / "status"))
+    return {name: value.strip(" \t") for name, colon, value in parted if colon}
