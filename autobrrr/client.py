@@ -29,6 +29,7 @@ from autobrrr.answers import (
     TuneFailed,
 )
 from autobrrr.errors import AutobrrrError, TargetGone
+from autobrrr.readable import fields, readable_lines
 from autobrrr.records import Diagnosis, Trial, TuneProgress, Tuning
 from autobrrr.sidecar.endpoint import connect, find_target, is_alive, passed_over
 from autobrrr.sidecar.options import Probing, SessionOptions, Sweep
@@ -293,7 +294,8 @@ class Client:
         try:
             readable, writable, _ = select.select([self._wire], writers, [], waiting_s)
             if readable:  # first: what came before the other side closed can still be read
-                return self._wire.read()
+                # The door for what a session says, which may be another user's.
+                return [fields(message, readable_lines) for message in self._wire.read()]
             if writable:
                 self._wire.flush()
             return []

@@ -7,10 +7,15 @@ which what would steer a terminal, turn its direction, break a line or not be en
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 MOST_CHARACTERS = 1 << 13  # of one text; the name of a kernel may be that long
+AGENT_CHARACTERS = 1 << 12  # of one text of an agent
 MOST_DEPTH = 64
+MOST_INTEGER = 1 << 63
+Clean = Callable[[str], str]
 _SHORT = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
 # They take no room on a screen, and yet Python calls them printable.
 _UNSEEN = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0") | {
@@ -49,22 +54,40 @@ def readable(text: Foreign | str, most: int = MOST_CHARACTERS) -> str:
     return shown
 
 
-def cleaned(value: object, most: int = MOST_CHARACTERS, depth: int = MOST_DEPTH) -> object:
-    """A tree of JSON with every text in it readable, keys too; what lies too deep becomes None."""
+def readable_lines(text: str) -> str:
+    """The same for a text of several lines, which stay."""
+    return "\n".join(map(readable, text.split("\n")))
+
+
+def spoken(text: str) -> str:
+    """What an agent says: no longer than a sentence, a path or a signature of a kernel."""
+    return readable(text, AGENT_CHARACTERS)
+
+
+def cleaned(value: object, clean: Clean = readable, depth: int = MOST_DEPTH) -> object:
+    """A tree of JSON with every text in it cleaned, keys too.
+
+    What no record holds becomes None: numbers that are none, or larger than a 64-bit integer, and what lies
+    too deep.
+    """
     if isinstance(value, str):
-        return readable(value, most)
-    if isinstance(value, list):
-        return [cleaned(each, most, depth - 1) for each in value] if depth > 0 else None
-    if isinstance(value, dict):
-        if depth <= 0:
-            return None
-        return {readable(str(key), most): cleaned(each, most, depth - 1) for key, each in value.items()}
-    return value
+        return clean(value)
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return value if -MOST_INTEGER <= value < MOST_INTEGER else None
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, list) and depth > 0:
+        return [cleaned(each, clean, depth - 1) for each in value]
+    if isinstance(value, dict) and depth > 0:
+        return {readable(str(key)): cleaned(each, clean, depth - 1) for key, each in value.items()}
+    return None
 
 
-def fields(message: dict[str, object], most: int = MOST_CHARACTERS) -> dict[str, object]:
-    """A message of another process with every text in it readable."""
-    return {readable(key, most): cleaned(each, most) for key, each in message.items()}
+def fields(message: Mapping[str, object], clean: Clean = readable) -> dict[str, object]:
+    """A message of another process with every text in it cleaned."""
+    return {readable(key): cleaned(each, clean) for key, each in message.items()}
 
 
 def _shown(character: str) -> str:

@@ -53,6 +53,11 @@ def rank_of(torch: ModuleType) -> tuple[int | None, int | None]:
     if group is not None and ready is not None and ready():
         return int(group.get_rank()), int(group.get_world_size())
     rank, size = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
-    if rank is not None and size is not None and rank.isdigit() and size.isdigit():
+    if rank is not None and size is not None and _is_number(rank) and _is_number(size):
         return int(rank), int(size)
     return None, None
+
+
+def _is_number(text: str) -> bool:
+    """Plain digits, and no more than a rank has; `isdigit` alone also means "²"."""
+    return text.isascii() and text.isdigit() and len(text) < 10

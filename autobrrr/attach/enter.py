@@ -26,9 +26,11 @@ from autobrrr.attach.inject import DEADLINE_S, deadline_after, inject
 from autobrrr.attach.place import Place, sweep
 from autobrrr.errors import CannotAttach, TargetGone
 from autobrrr.folders import peer_uid
+from autobrrr.readable import fields, spoken
 from autobrrr.records import Attach, JobFacts
 
 HELLO_TIMEOUT_S = 20.0
+MOST_COMMAND_CHARACTERS = 1 << 14
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,16 +176,16 @@ def hello_from(link: socket.socket) -> tuple[int, str, JobFacts]:
         BadFrame: another frame, or no descriptor.
         Closed, OSError: the agent went away, or was silent for too long.
     """
-    end_s = time.monotonic() + HELLO_TIMEOUT_S  # for all of it: an agent may send it byte by byte
     fds: list[int] = []
+    end_s = time.monotonic() + HELLO_TIMEOUT_S  # for all of it: an agent may send it byte by byte
     try:
         (length,) = struct.unpack(">I", _exactly(link, 4, fds, end_s))
         if length > protocol.MAX_FRAME_BYTES:
             raise protocol.BadFrame(f"frame of {length} bytes")
-        hello = protocol.decode(_exactly(link, length, fds, end_s))
+        hello = fields(protocol.decode(_exactly(link, length, fds, end_s)), spoken)
         if hello.get("event") != "hello" or len(fds) != 1:
             raise protocol.BadFrame(f"the first frame is {hello.get('event')!r} with {len(fds)} descriptors")
-        facts = msgspec.convert(hello.get("facts"), JobFacts)
+        facts = _bounded(msgspec.convert(hello.get("facts"), JobFacts))
     except msgspec.ValidationError as error:
         _close(fds)
         raise protocol.BadFrame(f"facts: {error}") from None
@@ -197,7 +199,18 @@ def hello_from(link: socket.socket) -> tuple[int, str, JobFacts]:
 def last_line(text: bytes) -> str:
     """The last line of a traceback."""
     lines = text.decode(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "no reason given"
+    return spoken(lines[-1]) if lines else "no reason given"
+
+
+def _bounded(facts: JobFacts) -> JobFacts:
+    """With so much of the command as every snapshot can carry."""
+    kept, left = [], MOST_COMMAND_CHARACTERS
+    for word in facts.argv:
+        left -= len(word) + 1
+        if left < 0:
+            break
+        kept.append(word)
+    return msgspec.structs.replace(facts, argv=kept)
 
 
 def _join(pid: int, door: preload.Listening, link: socket.socket, latency_ns: int) -> Link:
@@ -238,8 +251,8 @@ def _exactly(link: socket.socket, count: int, fds: list[int], end_s: float) -> b
     parts = bytearray()
     while len(parts) < count:
         left_s = end_s - time.monotonic()
-        if left_s <= 0:
-            raise TimeoutError("it did not say who it is in time")
+        if left_s <= 0 or len(fds) > 1:
+            raise protocol.BadFrame("it speaks too slowly" if left_s <= 0 else f"{len(fds)} descriptors")
         link.settimeout(left_s)
         part, ancillary, _, _ = link.recvmsg(count - len(parts), socket.CMSG_SPACE(16))
         for level, kind, data in ancillary:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from autobrrr.records.base import AttachMethod, Record
 from autobrrr.records.verdict import Verdict
@@ -11,17 +13,17 @@ from autobrrr.records.verdict import Verdict
 class JobFacts(Record, frozen=True, kw_only=True):
     """What the agent saw of the job when it came in (event `hello`)."""
 
-    pid: int  # as the target sees itself; differs from ours in a pid namespace
+    pid: Annotated[int, Meta(ge=0)]  # as the target sees itself; differs from ours in a pid namespace
     python: str
     torch: str | None
     script: str
     argv: list[str]
-    train_tid: int
-    threads: int | None  # torch intra-op threads
+    train_tid: Annotated[int, Meta(ge=0)]
+    threads: Annotated[int, Meta(ge=1, le=1 << 20)] | None  # torch intra-op threads
     cuda: bool = False
     compiled: bool = False
-    rank: int | None = None
-    world_size: int | None = None
+    rank: Annotated[int, Meta(ge=0, lt=1 << 31)] | None = None
+    world_size: Annotated[int, Meta(ge=1, le=1 << 31)] | None = None
     bundle: Literal["code", "source"] = "source"
     method: AttachMethod = "ptrace"
 

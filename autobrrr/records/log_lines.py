@@ -1,6 +1,6 @@
 """The lines of a session log or a recording: what is whole comes out, what is not is counted and said.
 
-A line is `{"at": seconds, "kind": ..., "body": ...}`. A crash cuts the last one; a loss of power may
+Texts come out readable. A line is `{"at": seconds, "kind": ..., "body": ...}`. A crash cuts the last one; a loss of power may
 leave a stretch of zeros, behind which the next line stands whole.
 """
 
@@ -12,6 +12,8 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from autobrrr.readable import fields, readable_lines
 
 FAR_S = 1e11  # no clock has come so far; neither endless nor no number
 
@@ -82,7 +84,7 @@ class LogLines:
             self.pass_over(number, "no entry of a session")
             return None
         clock = isinstance(at_s, int | float) and not isinstance(at_s, bool) and abs(at_s) < FAR_S
-        return LogLine(number=number, at_s=float(at_s) if clock else None, kind=kind, body=body)  # type: ignore[arg-type]
+        return LogLine(number=number, at_s=float(at_s) if clock else None, kind=kind, body=fields(body, readable_lines))  # type: ignore[arg-type]
 
 
 def lines_of(path: Path) -> Iterator[bytes]:

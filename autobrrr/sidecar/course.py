@@ -17,7 +17,7 @@ from autobrrr.records import (
     ShadowProbe,
     TracedSteps,
 )
-from autobrrr.sidecar.agent_link import Agent, Fields
+from autobrrr.sidecar.agent_link import Agent, Heard
 from autobrrr.sidecar.findings import Findings
 from autobrrr.sidecar.options import Probing, SessionOptions, Sweep
 from autobrrr.sidecar.states import AWAITS_TURN, State
@@ -165,7 +165,7 @@ class Course:
         self._enter(State.TRACING, now_ns, f"tracing {steps} steps")
         self._agent.command("trace", self._trace_replied, steps=steps)
 
-    def _trace_replied(self, reply: Fields) -> None:
+    def _trace_replied(self, reply: Heard) -> None:
         if self.state is State.TRACING and reply.get("ok") is not True:
             self._findings.traced = TracedSteps(status="abstained", why=_why(reply))
 
@@ -186,7 +186,7 @@ class Course:
         steps = TIMED_LONG_STEPS if self._findings.window.last_ns > LONG_STEP_NS else TIMED_STEPS
         self._agent.command("collectives", self._time_replied, steps=steps)
 
-    def _time_replied(self, reply: Fields) -> None:
+    def _time_replied(self, reply: Heard) -> None:
         if self.state is State.TIMING and reply.get("ok") is not True:
             self._findings.collectives = CollectiveWaits(status="abstained", why=_why(reply))
 
@@ -214,7 +214,7 @@ class Course:
         self._enter(State.PROFILING, now_ns, f"profiling {WINDOW_STEPS} steps: {stall}")
         self._agent.command("window", self._profile_replied, steps=WINDOW_STEPS, shapes=on_gpu)
 
-    def _profile_replied(self, reply: Fields) -> None:
+    def _profile_replied(self, reply: Heard) -> None:
         if self.state is State.PROFILING and reply.get("ok") is not True:
             self._findings.profile = ProfilerWindow(status="abstained", why=_why(reply))
 
@@ -233,7 +233,7 @@ class Course:
         self._enter(State.SAMPLING, now_ns, "sampling where the training thread stands")
         self._agent.command("frames", self._frames_replied, for_ms=for_ms, every_ms=FRAMES_EVERY_MS)
 
-    def _frames_replied(self, reply: Fields) -> None:
+    def _frames_replied(self, reply: Heard) -> None:
         if self.state is State.SAMPLING and reply.get("ok") is not True:
             self._findings.frames = FrameSamples(samples=0, places=[])
 
@@ -256,7 +256,7 @@ class Course:
         override = findings.options.probing == "overridden"
         self._agent.command("probe", self._probe_replied, override=override)
 
-    def _probe_replied(self, reply: Fields) -> None:
+    def _probe_replied(self, reply: Heard) -> None:
         if self.state is State.PROBING and reply.get("ok") is not True:
             self._findings.probe = ShadowProbe(status="abstained", why=_why(reply))
 
@@ -281,7 +281,7 @@ class Course:
         override = findings.options.probing == "overridden"
         self._agent.command("probe", self._sweep_replied, override=override, sweep=along)
 
-    def _sweep_replied(self, reply: Fields) -> None:
+    def _sweep_replied(self, reply: Heard) -> None:
         if self.state is State.SWEEPING and reply.get("ok") is not True:
             self._findings.sweep = ShadowProbe(status="abstained", why=_why(reply), sweep=self._sweep_along)
 
@@ -363,5 +363,5 @@ class Course:
         return now_ns - self._since_ns > patience * max(STAGE_NS, STAGE_STEPS * step_ns)
 
 
-def _why(reply: Fields) -> str:
+def _why(reply: Heard) -> str:
     return str(reply.get("why", "refused without a reason"))

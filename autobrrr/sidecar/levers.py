@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autobrrr.remedies.catalog import REGISTRY
-from autobrrr.sidecar.agent_link import Agent, Fields
+from autobrrr.sidecar.agent_link import Agent, Heard, said
+
+MOST_LOST = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +59,8 @@ class Levers:
     def found(self, levers: object) -> None:
         """Take over the levers that the agent says are on already (a job that runs a recipe)."""
         for lever in levers if isinstance(levers, list) else []:
+            if not isinstance(lever, dict):
+                continue
             token, remedy, options = (lever.get(key) for key in ("token", "remedy", "options"))
             cls, reach = lever.get("class"), lever.get("reach")
             if isinstance(token, int) and isinstance(remedy, str):
@@ -78,7 +82,7 @@ class Levers:
     ) -> None:
         """Switch one on at the next boundary, unless its class on this job is none of those allowed."""
 
-        def replied(reply: Fields) -> None:
+        def replied(reply: Heard) -> None:
             switched = _switched(reply)
             if switched.why is None and switched.token is not None:
                 token, cls = switched.token, switched.cls
@@ -92,7 +96,7 @@ class Levers:
     def undo(self, token: int, on_done: OnSwitched) -> None:
         """Switch one off at the next boundary."""
 
-        def replied(reply: Fields) -> None:
+        def replied(reply: Heard) -> None:
             switched = _switched(reply)
             if switched.why is None:
                 self.on.pop(token, None)
@@ -100,19 +104,19 @@ class Levers:
 
         self._agent.command("undo", replied, token=token)
 
-    def lose(self, event: Fields) -> str | None:
+    def lose(self, event: Heard) -> str | None:
         """The agent says that one is off, or can't be taken off; returns a sentence about it."""
-        token, why = event.get("token"), str(event.get("why", "no reason given"))
-        if not isinstance(token, int):
+        token, why = event.get("token"), said(event, "why")
+        if not isinstance(token, int) or len(self.lost) >= MOST_LOST:
             return None
         lever = self.on.pop(token, None)
         self.lost[token] = why
-        return f"{lever.remedy if lever else event.get('remedy', token)} was lost: {why}"
+        return f"{lever.remedy if lever else said(event, 'remedy', str(token))} was lost: {why}"
 
 
-def _switched(reply: Fields) -> Switched:
+def _switched(reply: Heard) -> Switched:
     if reply.get("ok") is not True:
-        return Switched(why=str(reply.get("why", "refused without a reason")))
+        return Switched(why=said(reply, "why", "refused without a reason"))
     token, seq, cls = (reply.get(key) for key in ("token", "seq", "class"))
     return Switched(
         token=token if isinstance(token, int) else None,

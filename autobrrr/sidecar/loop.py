@@ -11,6 +11,7 @@ import selectors
 import signal
 import socket
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable
 
@@ -122,8 +123,12 @@ class Loop:
             if not self._alive():
                 self._session.job_ended()
         if self._agent is not None and self._agent.lost:
-            self._session.link_lost()
-        self._session.tick()
+            self._session.link_lost(self._agent.why)
+        try:
+            self._session.tick()
+        except Exception as error:  # noqa: BLE001 - clients must hear how it ended, whatever the figures were
+            traceback.print_exc()
+            self._session.fail(error)
         self._drop(self._service.tick())
 
     def _period_s(self) -> float:
@@ -166,12 +171,20 @@ class Loop:
         if mask & selectors.EVENT_WRITE and not self._agent.lost:
             self._agent.flush()
         if mask & selectors.EVENT_READ and not self._agent.lost:
-            for event in self._agent.read():
-                self._session.on_event(event)
+            self._hear(self._agent)
         if self._agent.lost:
             self._forget(self._agent.wire.link)
-            self._session.link_lost()
+            self._session.link_lost(self._agent.why)
             self._session.tick()
+
+    def _hear(self, agent: AgentLink) -> None:
+        """Whatever an agent says, it costs its own link at most."""
+        try:
+            for event in agent.read():
+                self._session.on_event(event)
+        except Exception as error:  # noqa: BLE001 - it lives in somebody else's process
+            traceback.print_exc()
+            agent.lose(f"nothing can be made of what the agent says: {type(error).__name__}: {error}")
 
     def _job_ended(self, pidfd: int) -> None:
         self._forget(pidfd)

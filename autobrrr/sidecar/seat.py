@@ -9,8 +9,9 @@ import msgspec
 from autobrrr.agent.protocol import BadFrame
 from autobrrr.errors import AutobrrrError
 from autobrrr.records import Record
-from autobrrr.sidecar.agent_link import Fields
 from autobrrr.sidecar.wire import TooSlow, Wire
+
+Fields = dict[str, object]
 
 
 @dataclass(eq=False, slots=True)

@@ -17,11 +17,10 @@ import msgspec
 from autobrrr import __version__
 from autobrrr.agent.protocol import MAX_FRAME_BYTES, BadFrame, Closed
 from autobrrr.errors import AutobrrrError, UsageError
-from autobrrr.sidecar.agent_link import Fields
 from autobrrr.sidecar.details import details
 from autobrrr.sidecar.levers import Switched
 from autobrrr.sidecar.options import Probing, Sweep
-from autobrrr.sidecar.seat import Reply, Seat, as_fields, failure
+from autobrrr.sidecar.seat import Fields, Reply, Seat, as_fields, failure
 from autobrrr.sidecar.session import Session
 from autobrrr.sidecar.states import Ending, State
 from autobrrr.sidecar.store import SessionLog, tail

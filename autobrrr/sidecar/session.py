@@ -16,8 +16,9 @@ import numpy as np
 from autobrrr.agent.bursts import EVERY_STEP
 from autobrrr.device.protocol import Device
 from autobrrr.diagnosis.judge import Judgement, judge
+from autobrrr.readable import readable
 from autobrrr.records import Attach, Diagnosis, HostSample, JobFacts, ProfilerWindow, Record
-from autobrrr.sidecar.agent_link import LINK_LOST, Agent, Fields
+from autobrrr.sidecar.agent_link import LINK_LOST, Agent, Heard, said
 from autobrrr.sidecar.chronicle import Chronicle
 from autobrrr.sidecar.course import Course
 from autobrrr.sidecar.findings import Findings
@@ -85,6 +86,8 @@ class Session:
         self._judgement: Judgement = judge(self.findings.measurements(0))
         self._judged_ns = self._host_ns = self._began_ns - JUDGE_EVERY_NS
         self._link_lost_ns: int | None = None
+        self._link_lost_why = LINK_LOST
+        self._odd_events: set[str] = set()
         self._waiting = Waiting()  # while another rank is measured
         self._chronicle = Chronicle(journal, self._began_ns)
         self._stale = False  # a fact has come in that was not judged yet
@@ -153,7 +156,7 @@ class Session:
             self._judge(now_ns)
         self._chronicle.look(now_ns, self.state, self.snapshot, self.findings)
 
-    def on_event(self, event: Fields) -> None:
+    def on_event(self, event: Heard) -> None:
         """One event of the agent."""
         name = str(event.get("event"))
         try:
@@ -163,27 +166,42 @@ class Session:
                 return
             measured = self.findings.take(name, event)
         except msgspec.ValidationError as error:
-            self._note(f"the agent's event {name} can't be read: {error}")
+            if name not in self._odd_events:  # once is enough
+                self._odd_events.add(name)
+                self._note(f"the agent's event {name} can't be read: {error}")
             return
         if measured:
             if name != "cost":  # comes all the time, and every snapshot shows it
                 self._stale = True
                 self._journal.write(name, {name: event.get(name)})
         elif name == "progress" and self._course is not None:
-            self._course.progress(str(event.get("activity", "")))
+            self._course.progress(said(event, "activity", ""))
         elif name == "lever_lost" and self.levers is not None:
-            self._note(self.levers.lose(event) or "a lever was lost")
+            text = self.levers.lose(event)
+            if text is not None:
+                self._note(text)
         elif name == "removed":
-            self._end(Ending(kind="removed", why=f"the agent took itself out: {event.get('why')}"))
+            self._end(Ending(kind="removed", why=f"the agent took itself out: {said(event, 'why')}"))
 
-    def link_lost(self) -> None:
-        """The agent's end of the link is gone."""
+    def link_lost(self, why: str = LINK_LOST) -> None:
+        """The agent's end of the link is gone, or was cut off."""
         if self._link_lost_ns is None:
-            self._link_lost_ns = self._clock_ns()
+            self._link_lost_ns, self._link_lost_why = self._clock_ns(), why
 
     def job_ended(self) -> None:
         """The job's process is gone."""
         self._end(Ending(kind="job ended", why=f"process {self.findings.pid} ended"))
+
+    def fail(self, error: Exception) -> None:
+        """Nothing can be made of what was measured: the session ends, and what it was is said."""
+        why = f"the session failed: {type(error).__name__}: {readable(str(error))}"
+        try:
+            self._end(Ending(kind="failed", why=why))
+        except Exception:  # noqa: BLE001 - its last look may fail for the same reason
+            traceback.print_exc()
+        waiting, self._on_detached = self._on_detached, []
+        for on_done in waiting:
+            on_done(Ending(kind="failed", why=why))
 
     # What clients wish
 
@@ -305,14 +323,14 @@ class Session:
         elif self._state is State.DETACHING:
             self._end(Ending(kind="detached", why="the agent left"))
         elif self._link_lost_ns is not None and now_ns - self._link_lost_ns > LINK_GRACE_NS:
-            self._end(Ending(kind="link lost", why=LINK_LOST))
+            self._end(Ending(kind="link lost", why=self._link_lost_why))
 
-    def _took_facts(self, reply: Fields) -> None:
+    def _took_facts(self, reply: Heard) -> None:
         if reply.get("ok") is not True or self.levers is None:
             return
         self.levers.found(reply.get("levers"))
         if isinstance(reply.get("anatomy"), dict) and self.findings.anatomy is None:
-            self.on_event({"event": "anatomy", "anatomy": reply["anatomy"]})
+            self.on_event(Heard({"event": "anatomy", "anatomy": reply["anatomy"]}))
 
     def _took_window(self, window: ProfilerWindow) -> None:
         if self.state is State.ENDED:
@@ -321,15 +339,15 @@ class Session:
         self._stale = True
         self._journal.write("window", window)
 
-    def _took_detach(self, reply: Fields) -> None:
+    def _took_detach(self, reply: Heard) -> None:
         if reply.get("ok") is not True:
             if self._link_lost_ns is None and reply.get("why") == LINK_LOST:
                 self.link_lost()
                 return
-            self._end(Ending(kind="detached", why=str(reply.get("why")), left=("the agent",)))
+            self._end(Ending(kind="detached", why=said(reply, "why"), left=("the agent",)))
             return
         left = reply.get("left")
-        names = tuple(str(name) for name in left) if isinstance(left, list) else ()
+        names = tuple(name for name in left if isinstance(name, str)) if isinstance(left, list) else ()
         self._end(Ending(kind="detached", why="detached", left=names))
 
     def _end(self, ending: Ending) -> None:

@@ -30,6 +30,6 @@ class State(Enum):
 class Ending:
     """Why a session is over."""
 
-    kind: Literal["detached", "job ended", "link lost", "removed"]
+    kind: Literal["detached", "job ended", "link lost", "removed", "failed"]
     why: str
     left: tuple[str, ...] = ()  # what could not be taken off the target

@@ -14,10 +14,12 @@ from pathlib import Path
 import msgspec
 
 from autobrrr import paths
+from autobrrr.readable import readable
 from autobrrr.records import Record
 from autobrrr.records.log_lines import LogLines, lines_of
 
 TAIL_BYTES = 1 << 18
+MOST_BYTES = 1 << 28  # of one session: weeks of it
 
 Body = Record | dict[str, object]
 
@@ -36,6 +38,7 @@ class SessionLog:
         self.lost_lines = 0
         self._now_s = now_s
         self._torn = False
+        self._written_bytes = 0
         self._opened = False
         self._fd: int | None = None
 
@@ -56,9 +59,11 @@ class SessionLog:
         if self._torn:
             line = b"\n" + line
         try:
-            written = os.write(self._fd, line) if self._fd is not None else 0
+            full = self._written_bytes + len(line) > MOST_BYTES
+            written = os.write(self._fd, line) if self._fd is not None and not full else 0
         except OSError:
             written = 0
+        self._written_bytes += written
         if written < len(line):
             self.lost_lines += 1
             self._torn = self._torn or written > 0
@@ -88,7 +93,7 @@ def tail(path: Path, lines: int) -> list[str]:
     try:
         with path.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
-            found = file.read().decode(errors="replace").splitlines()
+            found = [readable(line) for line in file.read().decode(errors="replace").split("\n") if line]
     except OSError:
         return []
     return found[len(found) - min(lines, len(found)) :]

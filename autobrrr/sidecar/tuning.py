@@ -17,10 +17,9 @@ import msgspec
 from autobrrr.errors import AutobrrrError, UsageError
 from autobrrr.records import Diagnosis, Record, Reverted, Trial, TuneProgress
 from autobrrr.records import Tuning as TuningResult
-from autobrrr.sidecar.agent_link import Fields
 from autobrrr.sidecar.bench import Call, LiveBench
 from autobrrr.sidecar.levers import Levers
-from autobrrr.sidecar.seat import Seat, as_fields, error_fields
+from autobrrr.sidecar.seat import Fields, Seat, as_fields, error_fields
 from autobrrr.sidecar.session import Session
 from autobrrr.sidecar.watchman import Watchman, watch_over
 

@@ -6,6 +6,7 @@ heavy, so it is imported when the first window comes.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 import threading
@@ -33,9 +34,14 @@ class WindowReader:
 
     def __init__(self, call: Call) -> None:
         self._call = call
+        self._reading = False
 
     def __call__(self, told: ProfilerWindow, fd: int | None, done: OnWindow) -> None:
         """Read the trace behind `fd`, which is closed; `done` gets the whole window later."""
+        if self._reading:  # one at a time: an agent may send as many as it likes
+            _close(fd)
+            return
+        self._reading = True
         threading.Thread(target=self._work, args=(told, fd, done), name="window", daemon=True).start()
 
     def _work(self, told: ProfilerWindow, fd: int | None, done: OnWindow) -> None:
@@ -46,6 +52,7 @@ class WindowReader:
         except Exception as error:  # noqa: BLE001 - the session must outlive a fault in reading
             traceback.print_exc()
             found = _abstained(f"reading its trace failed: {type(error).__name__}: {error}")
+        self._reading = False
         self._call(lambda: done(found))
 
 
@@ -123,9 +130,9 @@ def _no_trace(fd: int) -> str | None:
 
     Opened anew it would be opened with our rights: root would read for the job what the job may not.
     """
-    found = os.fstat(fd)
-    if not stat.S_ISREG(found.st_mode):
-        return "what came with it is no file"
+    found, opened = os.fstat(fd), fcntl.fcntl(fd, fcntl.F_GETFL)
+    if not stat.S_ISREG(found.st_mode) or opened & os.O_PATH or opened & os.O_ACCMODE == os.O_WRONLY:
+        return "what came with it is no file that can be read"
     if found.st_size > MOST_BYTES:
         return f"its trace has {found.st_size} bytes"
     return None

@@ -40,6 +40,7 @@ class Wire:
         self.link = link
         self.fds: deque[int] = deque()
         self._most_fds = _FDS if takes_fds else 0
+        self.taken_bytes = 0  # at the last read
         self._max_waiting_bytes = max_waiting_bytes
         self._incoming = bytearray()
         self._outgoing = bytearray()
@@ -85,11 +86,13 @@ class Wire:
             Closed: end of stream between two frames.
             OSError: the socket failed.
         """
+        self.taken_bytes = 0
         try:
             raw, control, _, _ = self.link.recvmsg(_READ_BYTES, socket.CMSG_SPACE(_FDS * 4))
         except (BlockingIOError, InterruptedError):
             return []
         self._take_fds(control)
+        self.taken_bytes = len(raw)
         if not raw:
             if self._incoming:
                 raise BadFrame(f"stream ended inside a frame, after {len(self._incoming)} bytes")
