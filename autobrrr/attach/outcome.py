@@ -11,6 +11,10 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
+from autobrrr.kernel_text import number
+from autobrrr.readable import fields, spoken
+
+MOST_BYTES = 1 << 20  # of one look at one file
 Line = dict[str, object]
 
 
@@ -70,23 +74,23 @@ class Outcome:
         try:
             with file.open("rb") as opened:
                 opened.seek(self._read_bytes.get(file, 0))
-                data = opened.read()
+                data = opened.read(MOST_BYTES)
         except OSError:
             return []
         whole = data[: data.rfind(b"\n") + 1]
         self._read_bytes[file] = self._read_bytes.get(file, 0) + len(whole)
         found = []
-        for text in whole.splitlines():
+        for text in whole.split(b"\n"):
             try:
                 line = json.loads(text)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             if isinstance(line, dict):
-                found.append(line)
+                found.append(fields(line, spoken))
         return found
 
     def _rank_of(self, file: Path) -> tuple[bool, int, str]:
         """Files are named outcome-LOCAL_RANK-PID; the command's own comes first."""
         parts = file.name.split("-")
-        rank = parts[1] if len(parts) > 1 and parts[1].isdigit() else "0"
-        return not file.name.endswith(f"-{self._pid}"), int(rank), file.name
+        rank = number(parts[1]) if len(parts) > 1 else None
+        return not file.name.endswith(f"-{self._pid}"), rank or 0, file.name

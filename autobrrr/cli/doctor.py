@@ -14,6 +14,7 @@ import msgspec
 
 from autobrrr.attach import examination
 from autobrrr.errors import EXIT_CANNOT_ATTACH, EXIT_DONE
+from autobrrr.readable import readable
 from autobrrr.records import SCHEMA, Check
 
 _MARKS = {"ok": "ok  ", "warn": "warn", "fail": "FAIL"}
@@ -46,7 +47,7 @@ def table(checks: list[Check], *, coloured: bool) -> str:
         mark = _MARKS[check.status]
         if coloured:
             mark = f"\033[{_COLOURS[check.status]}m{mark}\033[0m"
-        lines.append(f"{mark}  {check.name.ljust(width)}  {check.detail}")
+        lines.append(f"{mark}  {check.name.ljust(width)}  {readable(check.detail)}")
         if check.fix:
-            lines.append(f"      {' ' * width}  -> {check.fix}")
+            lines.append(f"      {' ' * width}  -> {readable(check.fix)}")
     return "\n".join(lines)

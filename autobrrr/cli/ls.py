@@ -52,7 +52,8 @@ def table(lines: list[JobLine]) -> str:
         if line.slowest:
             state += ", slowest rank"
         rank = "" if line.rank is None else str(line.rank)
-        rows.append((str(line.pid), rank, line.torch or "?", readable(state), readable(line.script or "?")))
+        torch, script = readable(line.torch or "?"), readable(line.script or "?")
+        rows.append((str(line.pid), rank, torch, readable(state), script))
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from autobrrr import recipe
 from autobrrr.errors import EXIT_DONE, UsageError
+from autobrrr.readable import readable, readable_lines
 from autobrrr.recipe.schema import json_schema, template
 from autobrrr.remedies.catalog import REGISTRY
 
@@ -17,7 +18,8 @@ def run(args: argparse.Namespace) -> int:
     if args.action == "ls":
         _list(as_json=args.json)
     elif args.action == "show":
-        sys.stdout.write(_text(args.recipe))
+        text = _text(args.recipe)
+        sys.stdout.write(readable_lines(text) if sys.stdout.isatty() else text)  # a copy is exact
     elif args.action == "cp":
         _write_new(args.to, _text(args.recipe))
     elif args.action == "validate":
@@ -76,11 +78,12 @@ def _validate(names: list[str]) -> None:
         except UsageError as error:
             invalid.append(error)
             continue
-        print(f"{name}: valid, {len(found.remedies)} {'remedy' if len(found.remedies) == 1 else 'remedies'}")
+        count = len(found.remedies)
+        print(readable(f"{name}: valid, {count} {'remedy' if count == 1 else 'remedies'}"))
         for line in recipe.misfits(found, recipe.here()):
-            print(f"{name}: here: {line}")
+            print(readable(f"{name}: here: {line}"))
     for each in invalid[:-1]:
-        print(f"autobrrr: {each.message}", file=sys.stderr)
+        print(readable(f"autobrrr: {each.message}"), file=sys.stderr)
     if invalid:
         raise invalid[-1]
 
@@ -92,9 +95,9 @@ def _diff(old: recipe.Recipe, new: recipe.Recipe) -> None:
         if before.get(key) == after.get(key):
             continue
         if key in before:
-            print(f"- {key} = {before[key]}")
+            print(readable(f"- {key} = {before[key]}"))
         if key in after:
-            print(f"+ {key} = {after[key]}")
+            print(readable(f"+ {key} = {after[key]}"))
 
 
 def _does(found: recipe.Recipe) -> dict[str, str]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from autobrrr import paths
 from autobrrr.attach import outcome, preload
 from autobrrr.errors import EXIT_USAGE, UsageError
+from autobrrr.readable import readable
 
 _FORWARDED = (
     signal.SIGINT,
@@ -84,7 +85,7 @@ def _with_recipe(file: Path, command: list[str], *, strict: bool) -> Order:
     for misfit in said:
         if strict:
             raise UsageError(f"{file}: {misfit}", "leave out --strict to apply the rest")
-        print(f"autobrrr: {file}: {misfit}", file=sys.stderr)
+        print(readable(f"autobrrr: {file}: {misfit}"), file=sys.stderr)
     left_out = recipe.unavailable(loaded, now)
     flags = {flag: value for flag, value in loaded.args.items() if flag not in unknown}
     plan = recipe.plan(loaded, left_out)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from autobrrr.client import Client
 from autobrrr.errors import CannotAttach, UsageError
+from autobrrr.readable import readable
 from autobrrr.sidecar.options import Probing, SessionOptions
 
 
@@ -100,5 +101,5 @@ def tell_about_joined(
 
 
 def narrate(text: str) -> None:
-    """A line that is no data: to standard error."""
-    print(f"autobrrr: {text}", file=sys.stderr, flush=True)
+    """A line that is no data: to standard error, and one line whatever it holds."""
+    print(f"autobrrr: {readable(text)}", file=sys.stderr, flush=True)

@@ -72,8 +72,14 @@ class Agent:
 
     def serve(self) -> None:
         facts = {
-            "pid": PID, "python": "3.11", "torch": "2.13", "script": "train.py", "argv": ["train.py"],
-            "train_tid": PID, "threads": 1, "method": "preload",
+            "pid": PID,
+            "python": "3.11",
+            "torch": "2.13",
+            "script": "train.py",
+            "argv": ["train.py"],
+            "train_tid": PID,
+            "threads": 1,
+            "method": "preload",
             **ODD_FACTS.get(self.kind, {}),
         }
         hello = frame({"event": "hello", "token": "x", "ring_fd": True, "facts": facts})

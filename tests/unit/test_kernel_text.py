@@ -1,0 +1,135 @@
+"""What the kernel says is read as the kernel wrote it, whatever a process put into it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autobrrr import kernel_text
+from autobrrr.attach import elf, jobs, maps, processes, procfs, triage
+from autobrrr.device import proc as device_proc
+from support.fake_proc import FakeProc
+
+TORCH = "7f00-7f01 r--p 00000000 08:01 9 /site/torch/lib/libtorch_python.so"
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> FakeProc:
+    return FakeProc(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("0", 0), ("12\n", 12), ("-1", -1), ("18446744073709551615", 2**64 - 1), (b"7", 7)],
+)
+def test_a_number_of_the_kernel_s(text: str | bytes, found: int) -> None:
+    assert kernel_text.number(text) == found
+
+
+@pytest.mark.parametrize(
+    "text", ["", "²", "\uff11", "٣", "9" * 5000, "1_0", "0x1", "+1", "1 2", "\x0c1", b"\xff", None]
+)
+def test_what_python_takes_for_a_number_and_the_kernel_never_writes(text: str | bytes | None) -> None:
+    assert kernel_text.number(text) is None
+
+
+@given(st.text())
+@settings(deadline=None)
+def test_any_text_is_a_number_in_ascii_or_none(text: str) -> None:
+    found = kernel_text.number(text)
+    assert found is None or (text.isascii() and int(text) == found)
+
+
+@pytest.mark.parametrize("end", ["\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029", "\r"])
+def test_a_name_adds_no_line(end: str, proc: FakeProc) -> None:
+    proc.add(10, comm=f"a{end}Uid:\t0\t0\t0\t0{end}Cpus_allowed_list:\t0", uid=7)
+    assert procfs.owner(10, proc.root) == (7, 0)
+    assert device_proc.owner(10, proc.root) == 7
+    line = TORCH.replace("/site", f"/site{end}7f02-7f03 r-xp 00000000 08:01 9 /x")
+    assert [mapping.path for mapping in maps.parse(f"{line}\n")] == [line.split(" ", 5)[5]]
+
+
+def test_a_line_that_a_name_forges_does_not_count(proc: FakeProc) -> None:
+    folder = proc.add(10, uid=7)
+    text = (folder / "status").read_text()
+    (folder / "status").write_text("Uid:\t0\t0\t0\t0\n" + text)
+    assert procfs.owner(10, proc.root) == (7, 0)
+
+
+@given(st.binary(max_size=300))
+@settings(deadline=None)
+def test_any_bytes_in_proc_give_an_answer(tmp_path_factory: pytest.TempPathFactory, junk: bytes) -> None:
+    fake = FakeProc(tmp_path_factory.mktemp("proc"))
+    folder = fake.add(10, torch=True)
+    for name in ("stat", "status", "cmdline", "environ", "maps", "syscall"):
+        (folder / name).write_bytes(junk)
+    (folder / "maps").write_bytes(TORCH.encode() + b"\n" + junk)
+    for found in processes.find(fake.root, own_pid=1, sleep=lambda seconds: None):
+        assert found.pid == 10
+    jobs.rank_of(10, fake.root)
+    jobs.job_of(10, fake.root)
+    triage.refusal(triage.Case(pid=10, proc=fake.root, sleep=lambda seconds: None))
+    device_proc.busy_ticks(10, fake.root)
+    device_proc.throttled_ns(10, fake.root, fake.root)
+
+
+def test_a_process_that_can_t_be_looked_at_says_so_in_its_row(
+    proc: FakeProc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for pid in (10, 11):
+        proc.add(pid, torch=True, state="T")
+    asked = jobs.rank_of
+
+    def rank_of(pid: int, root: Path) -> int | None:
+        if pid == 10:
+            raise ValueError("odd\x1b")
+        return asked(pid, root)
+
+    monkeypatch.setattr(jobs, "rank_of", rank_of)
+    odd, other = processes.find(proc.root, own_pid=99)
+    assert odd.why_not == r"it can't be looked at: ValueError: odd\x1b"
+    assert other.script == "train.py"
+
+
+def test_many_that_look_busy_are_waited_for_together(proc: FakeProc) -> None:
+    for pid in range(10, 60):
+        proc.add(pid, torch=True, state="D")
+        proc.add(pid + 100, torch=True, ppid=pid)
+    slept: list[float] = []
+    processes.find(proc.root, own_pid=99, sleep=slept.append)
+    assert sum(slept) < processes.WAIT_S + jobs.SAMPLE_S + 0.1
+
+
+def test_no_more_than_a_bound_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "large"
+    with file.open("wb") as opened:
+        opened.truncate(1 << 40)
+    assert len(kernel_text.data(file) or b"") == kernel_text.MOST_BYTES
+    os.mkfifo(tmp_path / "fifo")
+    assert kernel_text.data(tmp_path / "fifo") == b""  # at once
+    assert kernel_text.data(tmp_path / "none") is None
+
+
+def test_a_variable_given_twice_counts_as_the_process_sees_it(proc: FakeProc) -> None:
+    folder = proc.add(10)
+    (folder / "environ").write_bytes(b"A=1\0RANK=1\0RANK=2\0XRANK=3\0B")
+    assert {name: value.raw for name, value in procfs.environ(10, ("RANK", "A", "B"), proc.root).items()} == {
+        "RANK": "1",
+        "A": "1",
+    }
+
+
+def test_a_library_that_shrinks_while_it_is_read_is_cut_short(tmp_path: Path) -> None:
+    file = tmp_path / "lib.so"
+    file.write_bytes(b"\x7fELF\x02\x01" + bytes(8000))
+    with file.open("rb") as opened:
+        read_at = elf.of_file(opened.fileno())
+        assert len(read_at(4000, 200)) == 200
+        file.write_bytes(b"")
+        assert read_at(4096 * 3, 10) == b""
+        with pytest.raises(elf.NotElf):
+            elf.Elf(elf.of_file(opened.fileno()))
