@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MOST_BYTES = 1 << 20
+FIGURES = 21  # of a stat line that are used: from the parent to the resident memory
 _DIGITS = {10: re.compile(r"-?[0-9]{1,20}", re.ASCII), 16: re.compile(r"[0-9a-fA-F]{1,16}", re.ASCII)}
 _PIECE_BYTES = 1 << 16
 
@@ -87,9 +88,9 @@ def stat(folder: Path) -> StatLine | None:
     found = text(folder / "stat", 4096)
     # The name stands in parentheses and may hold anything, also parentheses and blanks.
     head, _, tail = (found or "").rpartition(")")
-    state, *words = tail.strip(" \n").split(" ")
+    state, *words = tail.strip(" \n").split(" ")[: 1 + FIGURES]
     figures = tuple(figure for word in words if (figure := number(word)) is not None)
-    if len(figures) != len(words) or len(words) < 21:
+    if len(figures) < FIGURES:
         return None
     return StatLine(name=head.partition("(")[2], state=state, figures=figures)
 
