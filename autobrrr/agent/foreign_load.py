@@ -38,7 +38,7 @@ class ForeignLoad:
     def _look(self) -> tuple[int, int, int] | None:
         """Wall time, busy ticks of the CPUs, this process' own CPU time."""
         try:
-            lines = (self._proc / "stat").read_text().splitlines()
+            lines = (self._proc / "stat").read_text().strip("\n").split("\n")
         except OSError:
             return None
         ticks = busy_ticks(lines, self._cpus)

@@ -101,12 +101,12 @@ def gpu_free_bytes(calls: Calls, env: Mapping[str, str], ranks: int = 1) -> int 
 def _groups(root: Path) -> list[Path]:
     """Folders of the memory groups that we are in, and of those around them."""
     try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
+        lines = (root / "proc/self/cgroup").read_text().strip("\n").split("\n")
     except OSError:
         return []
     found: list[Path] = []
     for line in lines:
-        _, controllers, path = line.split(":", 2)
+        _, controllers, path = [*line.split(":", 2), "none", ""][:3]
         if controllers not in ("", "memory"):
             continue
         top = root / "sys/fs/cgroup" / controllers
@@ -123,7 +123,7 @@ def _left_of(group: Path) -> int | None:
     ):
         try:
             limit, used = ((group / name).read_text().strip() for name in (limit_name, used_name))
-            lines = (group / "memory.stat").read_text().splitlines()
+            lines = (group / "memory.stat").read_text().strip("\n").split("\n")
         except OSError:
             continue
         if not limit.isdigit() or int(limit) >= UNLIMITED:

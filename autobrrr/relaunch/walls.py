@@ -102,7 +102,7 @@ class Upper:
 def mounts(text: str) -> list[Mount]:
     """The visible mounts, those nearer to the root first; of two at one place the later one."""
     found: dict[str, Mount] = {}
-    for line in text.splitlines():
+    for line in filter(None, text.split("\n")):
         fields, _, rest = line.partition(" - ")
         words = fields.split()
         at = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal.group(1), 8)), words[4])

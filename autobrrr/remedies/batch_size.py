@@ -60,7 +60,7 @@ def extra_bytes(job: Job, factor: int, root: Path = Path("/")) -> int | None:
     if cuda.is_available() and cuda.is_initialized():
         return int((factor - 1) * max(0, cuda.max_memory_allocated() - cuda.memory_allocated()))
     try:
-        lines = (root / "proc/self/status").read_text().splitlines()
+        lines = (root / "proc/self/status").read_text().strip("\n").split("\n")
     except OSError:
         return None
     for line in lines:

@@ -80,7 +80,7 @@ def available_bytes(torch: ModuleType, root: Path) -> int | None:
 
 def _meminfo(root: Path) -> int | None:
     try:
-        lines = (root / "proc/meminfo").read_text().splitlines()
+        lines = (root / "proc/meminfo").read_text().strip("\n").split("\n")
     except OSError:
         return None
     for line in lines:
@@ -106,13 +106,13 @@ def _groups(root: Path) -> Iterator[Path]:
     top = root / "sys/fs/cgroup"
     yield from (top, top / "memory")  # all that a container sees
     try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
+        lines = (root / "proc/self/cgroup").read_text().strip("\n").split("\n")
     except OSError:
         return
     for line in lines:
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
-        if controllers in ("", "memory"):
+        if line and controllers in ("", "memory"):
             here = top / controllers / path.strip("/")
             yield from (here, *(each for each in here.parents if each.is_relative_to(top)))
 
@@ -135,7 +135,7 @@ def _left_of(group: Path) -> int | None:
 
 def _droppable(group: Path, name: str) -> int:
     try:
-        lines = (group / "memory.stat").read_text().splitlines()
+        lines = (group / "memory.stat").read_text().strip("\n").split("\n")
     except OSError:
         return 0
     return next((int(line.split()[1]) for line in lines if line.startswith(f"{name} ")), 0)
