@@ -52,8 +52,11 @@ class WindowReader:
         except Exception as error:  # noqa: BLE001 - the session must outlive a fault in reading
             traceback.print_exc()
             found = _abstained(f"reading its trace failed: {type(error).__name__}: {error}")
+        self._call(lambda: self._hand_back(found, done))
+
+    def _hand_back(self, found: ProfilerWindow, done: OnWindow) -> None:
         self._reading = False
-        self._call(lambda: done(found))
+        done(found)
 
 
 def told_window(event: Mapping[str, object]) -> ProfilerWindow:

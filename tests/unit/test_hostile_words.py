@@ -1,0 +1,167 @@
+"""What an agent may say and send, bounded: frames, files, levers, the first word, the log."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autobrrr.agent import protocol
+from autobrrr.attach import enter
+from autobrrr.records import ProfilerWindow
+from autobrrr.sidecar import agent_link, store
+from autobrrr.sidecar.agent_link import AgentLink, Heard
+from autobrrr.sidecar.levers import MOST_LOST, Levers
+from autobrrr.sidecar.window import WindowReader, read_window
+from support.session import Stage
+from support.sidecar import facts
+
+TOLD = ProfilerWindow(status="ok")
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        yield ours, theirs
+
+
+def test_what_an_agent_said_long_ago_is_forgotten_and_a_flood_is_not(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
+    now_s = [0.0]
+    link = AgentLink(pair[0], clock_s=lambda: now_s[0])
+    frame = protocol.encode({"event": "progress", "activity": "A" * 60_000})
+    for _ in range(600):  # 36 MB in ten minutes
+        pair[1].sendall(frame)
+        now_s[0] += 1
+        link.read()
+    assert not link.lost
+    for _ in range(agent_link.BURST_BYTES // 60_000 + 2):
+        if link.lost:
+            break
+        pair[1].sendall(frame)
+        while link.read() == [] and not link.lost:
+            pass
+    assert link.lost
+    assert link.why == "the agent said more than 16 MiB at once; it was cut off"
+
+
+def test_an_agent_can_t_name_a_descriptor_of_the_sidecar_s(pair: tuple[socket.socket, socket.socket]) -> None:
+    link = AgentLink(pair[0])
+    for said in (3, True, "3", None):
+        pair[1].sendall(protocol.encode({"event": "window", "fd": said}))
+        (event,) = link.read()
+        assert event["fd"] is None
+
+
+def test_a_file_comes_with_a_window_alone(pair: tuple[socket.socket, socket.socket]) -> None:
+    link = AgentLink(pair[0])
+    null = os.open(os.devnull, os.O_RDONLY)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        socket.send_fds(pair[1], [protocol.encode({"event": "progress", "fd": True})], [null])
+        (event,) = link.read()
+        assert event["fd"] is None
+    assert len(os.listdir("/proc/self/fd")) <= before + 4
+    link.wire.close()
+    os.close(null)
+
+
+def test_a_descriptor_that_its_sender_could_not_read_is_not_opened_with_our_rights(tmp_path: Path) -> None:
+    secret = tmp_path / "trace.json"
+    secret.write_text('{"traceEvents": []}')
+    os.mkfifo(tmp_path / "fifo")
+    for path, flags in (
+        (secret, os.O_PATH),
+        (secret, os.O_WRONLY),
+        (tmp_path / "fifo", os.O_RDWR),
+        (tmp_path, os.O_RDONLY),
+        (Path("/dev/zero"), os.O_RDONLY),
+    ):
+        found = read_window(TOLD, os.open(path, flags))
+        assert found.status == "abstained"
+        assert found.why == "what came with it is no file of a trace's size that can be read"
+
+
+def test_windows_are_read_one_at_a_time(tmp_path: Path) -> None:
+    goes_on, done = threading.Event(), threading.Event()
+
+    def call(function: object) -> None:
+        goes_on.wait(20)
+        done.set()
+
+    reader, threads = WindowReader(call), threading.active_count()
+    null = [os.open(os.devnull, os.O_RDONLY) for _ in range(50)]
+    for fd in null:
+        reader(TOLD, fd, lambda window: None)
+    assert threading.active_count() <= threads + 1
+    goes_on.set()
+    assert done.wait(20)
+    for fd in null:
+        with pytest.raises(OSError):
+            os.fstat(fd)
+
+
+class Silent:
+    def command(self, do: str, on_reply: agent_link.OnReply, **fields: object) -> None: ...
+
+
+def test_levers_that_an_agent_makes_up_fill_nothing() -> None:
+    levers = Levers(Silent())
+    levers.found([None, 1, "x", [], {"token": 1, "remedy": "threads.intra_op"}])
+    assert list(levers.on) == [1]
+    for token in range(3 * MOST_LOST):
+        levers.lose(Heard({"token": token, "why": ["x"]}))
+    assert len(levers.lost) == MOST_LOST
+    assert set(levers.lost.values()) == {"no reason given"}
+
+
+def test_a_log_has_a_last_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "MOST_BYTES", 1000)
+    log = store.SessionLog(tmp_path / "1.jsonl")
+    for _ in range(100):
+        log.write("note", {"text": "x" * 100})
+    log.close()
+    assert log.path.stat().st_size <= 1000
+    assert log.lost_lines > 90
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [{"pid": -1}, {"train_tid": 2**70}, {"threads": 0}, {"rank": -1}, {"world_size": 10**18}, {"argv": "x"}],
+)
+def test_facts_that_can_t_be_are_refused(
+    odd: dict[str, object], pair: tuple[socket.socket, socket.socket]
+) -> None:
+    hello = protocol.encode({"event": "hello", "token": "x", "facts": {**facts(), **odd}})
+    socket.send_fds(pair[1], [hello], [0])
+    with pytest.raises(protocol.BadFrame, match="facts: Expected"):
+        enter.hello_from(pair[0])
+
+
+def test_a_first_word_that_takes_too_long_or_brings_too_much_is_not_waited_for(
+    pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    for byte in b"\0\0\1":
+        socket.send_fds(pair[1], [bytes([byte])], [0])
+    with pytest.raises(protocol.BadFrame, match="descriptors"):
+        enter.hello_from(pair[0])
+    assert len(os.listdir("/proc/self/fd")) == before
+    monkeypatch.setattr(enter, "HELLO_TIMEOUT_S", 0.05)
+    with pytest.raises((protocol.BadFrame, OSError)):
+        enter.hello_from(pair[0])
+
+
+def test_a_session_whose_figures_nothing_can_be_made_of_ends_with_a_sentence(tmp_path: Path) -> None:
+    stage = Stage(tmp_path).enter()
+    stage.run(20)
+    stage.session.fail(OverflowError("too large\x1b"))
+    assert stage.session.ending is not None
+    assert stage.session.ending.kind == "failed"
+    assert stage.session.ending.why == r"the session failed: OverflowError: too large\x1b"
