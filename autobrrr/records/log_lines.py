@@ -1,7 +1,7 @@
 """The lines of a session log or a recording: what is whole comes out, what is not is counted and said.
 
-Texts come out readable. A line is `{"at": seconds, "kind": ..., "body": ...}`. A crash cuts the last one; a loss of power may
-leave a stretch of zeros, behind which the next line stands whole.
+A line is `{"at": seconds, "kind": ..., "body": ...}`. A crash cuts the last one; a loss of power may
+leave a stretch of zeros, behind which the next line stands whole. Every text comes out readable.
 """
 
 from __future__ import annotations
@@ -84,7 +84,12 @@ class LogLines:
             self.pass_over(number, "no entry of a session")
             return None
         clock = isinstance(at_s, int | float) and not isinstance(at_s, bool) and abs(at_s) < FAR_S
-        return LogLine(number=number, at_s=float(at_s) if clock else None, kind=kind, body=fields(body, readable_lines))  # type: ignore[arg-type]
+        return LogLine(
+            number=number,
+            at_s=float(at_s) if clock else None,  # type: ignore[arg-type]
+            kind=kind,
+            body=fields(body, readable_lines),
+        )
 
 
 def lines_of(path: Path) -> Iterator[bytes]:
