@@ -68,7 +68,7 @@ def study(folder: Path, start_s: float, trials: int) -> tuple[float, float, floa
     file = relaunch.script(folder / "user", text)
     command = [sys.executable, str(file), "--mode", "slow"]
     env = relaunch.environment()
-    specs = ("--num-workers=int:0..2", "--accumulate=int:1..4", "env:SLOWNESS=choice:1,2")
+    specs = ("--num-workers=int:0..2", "--accumulate=int:1..4", "--slowness=choice:1,2")
     space = make_space([parse_parameter(spec, command, env, {}) for spec in specs], command, {}, ALL)
     began = time.perf_counter()
     marks: list[float] = []

@@ -109,6 +109,8 @@ def _does(found: recipe.Recipe) -> dict[str, str]:
         flat[f'remedies."{chosen.name}"'] = f"{{ {options} }}" if options else "true"
     for flag, value in sorted(found.args.items()):
         flat[f'args."{flag}"'] = json.dumps(value)
+    for name, text in sorted(found.env.items()):
+        flat[f"env.{name}"] = json.dumps(text)
     if found.numerics is not None:
         flat["numerics.class"] = json.dumps(found.numerics)
     return flat

@@ -77,11 +77,11 @@ def _with_recipe(file: Path, command: list[str], *, strict: bool) -> Order:
     loaded = recipe.load(file)
     script = recipe.script_of(command)
     now = recipe.here(script)
+    why = f"{script} has no such flag"
     unknown = recipe.unknown_flags(script, loaded.args)
-    said = [
-        *recipe.misfits(loaded, now),
-        *(f"{flag} is left out: {script} has no such flag" for flag in unknown),
-    ]
+    if recipe.own_words(command) is None:
+        why, unknown = recipe.NO_PLACE, list(loaded.args)
+    said = [*recipe.misfits(loaded, now), *(f"{flag} is left out: {why}" for flag in unknown)]
     for misfit in said:
         if strict:
             raise UsageError(f"{file}: {misfit}", "leave out --strict to apply the rest")

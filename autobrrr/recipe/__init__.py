@@ -7,12 +7,13 @@ measured. It holds no code.
 from autobrrr.recipe.apply import environment, live_remedies, plan
 from autobrrr.recipe.contents import Chosen, Match, Measured, Recipe
 from autobrrr.recipe.fit import Here, here, misfits, unavailable
-from autobrrr.recipe.flags import script_of, unknown_flags, with_flags
+from autobrrr.recipe.flags import NO_PLACE, own_words, script_of, unknown_flags, with_flags
 from autobrrr.recipe.read import load, parse
 from autobrrr.recipe.shipped import shipped
 from autobrrr.recipe.write import dump, from_tuning
 
 __all__ = [
+    "NO_PLACE",
     "Chosen",
     "Here",
     "Match",
@@ -25,6 +26,7 @@ __all__ = [
     "live_remedies",
     "load",
     "misfits",
+    "own_words",
     "parse",
     "plan",
     "script_of",

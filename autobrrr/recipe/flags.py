@@ -6,10 +6,14 @@ In: the words of a command, the flags of a recipe. Out: the command with them. T
 from __future__ import annotations
 
 import ast
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 MOST_BYTES = 1 << 20
+SCRIPTS = (".py", ".sh")
+RUNS_NEXT = ("-m", "-c", "--module")
+NO_PLACE = "where the script's own flags begin can't be told from this command"
 # What takes flags from elsewhere than the calls of `add_argument` in the script's own text.
 OTHER_SOURCES = {
     "ArgumentParser": {"parents"},
@@ -25,16 +29,45 @@ def script_of(command: Sequence[str]) -> str | None:
     return next((word for word in command if word.endswith(".py")), None)
 
 
+def own_words(command: Sequence[str]) -> int | None:
+    """Where the words begin that the program which trains reads itself; None where that can't be told.
+
+    What stands before them is read by an interpreter or a launcher, whose flags name modules, code and files.
+    They follow the first script, else the last `-m MODULE` or `-c CODE`, else a command that is a script.
+    """
+    words = list(command)
+    script = next((i for i, word in enumerate(words) if word.endswith(SCRIPTS)), None)
+    if script is not None:
+        return script + 1
+    for i in reversed(range(1, len(words))):
+        name, equals, _ = words[i].partition("=")
+        if name in RUNS_NEXT:
+            return min(i + (1 if equals else 2), len(words))
+        if words[i][:2] in RUNS_NEXT:
+            return i + 1
+    return 1 if words and _is_script(words[0]) else None
+
+
+def _is_script(command: str) -> bool:
+    file = shutil.which(command)
+    try:
+        with open(file or command, "rb") as opened:
+            return opened.read(2) == b"#!"
+    except (OSError, ValueError):
+        return False
+
+
 def with_flags(command: Sequence[str], flags: Mapping[str, object]) -> list[str]:
     """The command with each flag's value replaced where the flag stands, else appended.
 
-    Only what follows the script is looked at: a launcher may know a flag of the same name. True is the flag
-    alone; False and None take it away. A new flag is written as the command writes its own: some scripts read
-    `--flag=value` only.
+    Only the program's own words are looked at, see `own_words`; where those can't be told, the command stays
+    as it is. True is the flag alone; False and None take it away. A new flag is written as the command writes
+    its own: some scripts read `--flag=value` only.
     """
     words = list(command)
-    script = script_of(words)
-    first = 0 if script is None else words.index(script) + 1
+    first = own_words(words)
+    if first is None:
+        return words
     joins = _joins_values(words[first:])
     for flag, value in flags.items():
         at = next(

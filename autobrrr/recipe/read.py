@@ -18,6 +18,7 @@ from autobrrr.recipe.contents import SCHEMA, Chosen, Match, Measured, Recipe, Va
 from autobrrr.recipe.fit import versions_problem
 from autobrrr.recipe.places import Places
 from autobrrr.recipe.shipped import shipped
+from autobrrr.recipe.variables import VARIABLES, nearest
 from autobrrr.records import ExactnessClass
 from autobrrr.remedies.catalog import REGISTRY
 
@@ -189,11 +190,14 @@ class _Reader:
     def env(self, table: Table) -> dict[str, str]:
         found: dict[str, str] = {}
         for name, value in table.items():
-            if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) is None:
-                self.fail(("env", name), f"{_shown(name)} is no name of a variable")
-            if not isinstance(value, str) or "\0" in value:
-                self.fail(("env", name), f"{name} must be a text, not {_shown(value)}")
-            found[name] = value
+            known = VARIABLES.get(name)
+            if known is None:
+                self.fail(("env", name), f"no variable {_shown(name)} that a recipe may set{nearest(name)}")
+            text = str(value) if type(value) is int else value
+            problem = known.problem_with(text) if isinstance(text, str) else f"must be {known.says}"
+            if not isinstance(text, str) or problem is not None:
+                self.fail(("env", name), f"{name} {problem}, not {_shown(value)}")
+            found[name] = text
         return found
 
     def evidence(self, table: Table) -> Measured:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from autobrrr.recipe.contents import SCHEMA
+from autobrrr.recipe.variables import MOST_LETTERS, VARIABLES, Variable
 from autobrrr.remedies.catalog import REGISTRY
 from autobrrr.remedies.registry import CLASSES, Option, Remedy
 
@@ -30,11 +31,7 @@ def json_schema() -> Node:
                     "propertyNames": {"pattern": "^-"},
                     "additionalProperties": {"type": ["string", "number", "boolean"]},
                 },
-                "env": {
-                    "type": "object",
-                    "propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$"},
-                    "additionalProperties": text,
-                },
+                "env": _table({name: _variable(known) for name, known in VARIABLES.items()}),
                 "evidence": _table(
                     {
                         "speedup": factor,
@@ -90,6 +87,17 @@ def _option(option: Option) -> Node:
     return {**node, "description": option.doc}
 
 
+def _variable(known: Variable) -> Node:
+    written: Node = {"type": "string", "pattern": f"^(?:{known.pattern})$", "maxLength": MOST_LETTERS}
+    described: Node = {"description": f"{known.says[0].upper()}{known.says[1:]}."}
+    if known.low is None or known.high is None:
+        return {**written, **described}
+    return {
+        "anyOf": [written, {"type": "integer", "minimum": known.low, "maximum": known.high}],
+        **described,
+    }
+
+
 def template() -> str:
     """A valid recipe in which everything but the version is a comment."""
     lines = [
@@ -115,9 +123,9 @@ def template() -> str:
         "# [args]",
         '# "--num-workers" = 2',
         "",
-        "# Variables that the script starts with.",
+        "# Variables that the script starts with: `autobrrr recipe schema` shows which, and their values.",
         "# [env]",
-        '# OMP_NUM_THREADS = "2"',
+        "# OMP_NUM_THREADS = 2",
         "",
         "# What was measured, on what. `autobrrr tune --recipe FILE` writes it.",
         "# [evidence]",

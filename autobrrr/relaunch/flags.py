@@ -12,7 +12,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from autobrrr.recipe.contents import Value
-from autobrrr.recipe.flags import known_flags, script_of, syntax_of
+from autobrrr.recipe.flags import known_flags, own_words, script_of, syntax_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +57,7 @@ def given_value(command: Sequence[str], flag: str, declared: Mapping[str, Declar
     """
     known = declared.get(flag, Declared())
     words = list(command)
-    script = script_of(words)
-    after = words[words.index(script) + 1 :] if script is not None else words
+    after = words[own_words(words) or 0 :]
     found = known.default
     for word, follower in zip_longest(after, after[1:]):
         name, equals, value = word.partition("=")

@@ -173,13 +173,12 @@ class Space:
         """Samples of a step of one point against another's, as flags say; None where they don't.
 
         Variables of libraries, remedies (but `batch.larger`) and flags of the loader leave the samples of a
-        step alone; of other flags only the batch size is understood, and a script may read other variables.
+        step alone; of other flags only the batch size is understood.
         """
         differing = [i for i, (one, its) in enumerate(zip(point, other, strict=True)) if one != its]
         for i in differing:
             parameter = self.parameters[i]
             unknown = parameter.kind == "flag" and not parameter.feeds
-            unknown |= parameter.kind == "variable" and parameter.cls == "changes-training"
             if (unknown or parameter.remedy == "batch.larger") and i != self.batch:
                 return None
         if self.batch not in differing:

@@ -14,7 +14,8 @@ from typing import get_args
 
 from autobrrr.errors import UsageError
 from autobrrr.recipe.contents import Value
-from autobrrr.recipe.flags import script_of, unknown_flags
+from autobrrr.recipe.flags import NO_PLACE, own_words, script_of, unknown_flags
+from autobrrr.recipe.variables import VARIABLES, nearest
 from autobrrr.records import ExactnessClass
 from autobrrr.relaunch.flags import Declared, given_value
 from autobrrr.relaunch.space import PINS, SHAPE, WORKERS, Parameter, shown
@@ -23,10 +24,6 @@ from autobrrr.remedies.registry import CLASSES
 
 MOST_LEVELS = 16
 FLOAT_LEVELS = 9
-HARMLESS_VARIABLES = re.compile(
-    r"^(OMP|GOMP|KMP|MKL|OPENBLAS|NUMEXPR|MALLOC|NCCL|GLOO|TORCHINDUCTOR|TRITON)_|^LD_PRELOAD$"
-    r"|^(CUDA_MODULE_LOADING|CUDA_DEVICE_MAX_CONNECTIONS|PYTORCH_CUDA_ALLOC_CONF|PYTORCH_ALLOC_CONF)$"
-)
 
 
 def parse_parameter(
@@ -59,6 +56,10 @@ def flag_parameter(
     declared: Mapping[str, Declared],
 ) -> Parameter:
     """A flag of the script; where its value is not among the levels, leaving it as given is one more."""
+    if own_words(command) is None:
+        raise UsageError(
+            f"--param {name}: {NO_PLACE}", "name the script itself: python train.py, or python -m train"
+        )
     if name not in declared and unknown_flags(script_of(command), [name]):
         near = ", ".join(sorted(declared)[:8])
         raise UsageError(f"--param {name}: the script has no such flag", f"it has {near}")
@@ -88,14 +89,21 @@ def remedy_parameter(name: str, option: str = "", levels: Sequence[Value] = ()) 
 
 
 def _variable(
-    spec: str, name: str, levels: Sequence[Value | None], ordered: bool, env: Mapping[str, str]
+    spec: str, name: str, levels: Sequence[Value], ordered: bool, env: Mapping[str, str]
 ) -> Parameter:
     variable = name.removeprefix("env:")
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", variable):
-        raise UsageError(f"--param {spec}: {variable!r} is no name of a variable", SHAPE)
-    cls: ExactnessClass = "rounding" if HARMLESS_VARIABLES.match(variable) else "changes-training"
-    found, given = _with_given([None if level is None else str(level) for level in levels], env.get(variable))
-    return Parameter(name=name, kind="variable", levels=found, given=given, ordered=ordered, cls=cls)
+    known = VARIABLES.get(variable)
+    if known is None:
+        raise UsageError(
+            f"--param {spec}: no variable {variable!r} that a recipe may set{nearest(variable)}",
+            "autobrrr recipe schema shows which; to vary another setting, make it a flag of the script",
+        )
+    texts = [str(level) for level in levels]
+    problem = next((found for found in map(known.problem_with, texts) if found is not None), None)
+    if problem is not None:
+        raise UsageError(f"--param {spec}: {variable} {problem}")
+    found, given = _with_given(texts, env.get(variable))
+    return Parameter(name=name, kind="variable", levels=found, given=given, ordered=ordered, cls="rounding")
 
 
 def _option(spec: str, name: str, levels: Sequence[Value | None], ordered: bool) -> Parameter:

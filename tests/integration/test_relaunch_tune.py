@@ -78,15 +78,15 @@ def test_the_faster_flag_is_found_confirmed_and_written_as_a_recipe(tmp_path: Pa
 
 def test_the_recipe_of_a_variable_is_applied_by_run(tmp_path: Path) -> None:
     file = tmp_path / "r.toml"
-    file.write_text(recipe.dump(recipe.Recipe(env={"SLOWNESS": "0.5"}, args={"--steps": 1})))
+    file.write_text(recipe.dump(recipe.Recipe(env={"MALLOC_ARENA_MAX": "3"}, args={"--steps": 1})))
     (tmp_path / "show.py").write_text(
         "import argparse, os\np = argparse.ArgumentParser()\np.add_argument('--steps')\n"
-        "print(os.environ['SLOWNESS'], p.parse_args().steps)\n"
+        "print(os.environ['MALLOC_ARENA_MAX'], p.parse_args().steps)\n"
     )
     done = training.autobrrr(
         tmp_path, "run", "--recipe", str(file), "--", sys.executable, str(tmp_path / "show.py")
     )
-    assert done.stdout == "0.5 1\n", done.stderr
+    assert done.stdout == "3 1\n", done.stderr
 
 
 @pytest.mark.parametrize(

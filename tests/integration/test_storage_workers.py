@@ -103,14 +103,13 @@ def test_of_three_workers_one_is_killed_and_the_server_restarts_yet_each_point_c
     root = Path(__file__).resolve().parents[2]
     ours = training.environment(tmp_path) | {"TMPDIR": temporary}
     ours |= {"PYTHONPATH": f"{root}:{relaunch.STANDIN}", "PYTHONDONTWRITEBYTECODE": "1"}
-    ours["SLOWNESS"] = "2"
-    words = ["tune", "--storage", url, "--study", "three", "--param", "env:SLOWNESS=choice:2,3,1,4"]
+    words = ["tune", "--storage", url, "--study", "three", "--param", "--slowness=choice:2,3,1,4"]
     words += ["--allow", "changes-training", "--allow-writes", "--json"]
     workers = [
         subprocess.Popen(
             [
                 *(sys.executable, "-c", WORKER, *words, "--recipe", str(tmp_path / f"{i}.toml")),
-                *("--", sys.executable, "train.py"),
+                *("--", sys.executable, "train.py", "--slowness", "2"),
             ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -136,7 +135,7 @@ def test_of_three_workers_one_is_killed_and_the_server_restarts_yet_each_point_c
     living = [each for each in workers if each.pid != killed]
     assert [each.returncode for each in living] == [0, 0], told
     trials = study(url, "three").trials
-    points = [f"env:SLOWNESS={level}" for level in (1, 3, 4)]
+    points = [f"--slowness={level}" for level in (1, 3, 4)]
     assert sorted(results(trials)) == sorted(["as given", *points])
     lost = [each for each in trials if each.user_attrs.get("pid") == killed and not each.values]
     assert [each.state for each in lost] == [TrialState.FAIL]
@@ -144,11 +143,11 @@ def test_of_three_workers_one_is_killed_and_the_server_restarts_yet_each_point_c
     assert len(again) == 1
     for each in living:
         found = json.loads(said[each.pid])
-        assert found["kept"] == ["env:SLOWNESS=1"]
+        assert found["kept"] == ["--slowness=1"]
         assert sorted(trial["remedy"] for trial in found["trials"]) == sorted(points)
         assert any("measured on" in trial["why"] for trial in found["trials"])
         number = workers.index(each)
-        assert dict(recipe.load(tmp_path / f"{number}.toml").env) == {"SLOWNESS": "1"}
+        assert dict(recipe.load(tmp_path / f"{number}.toml").args) == {"--slowness": 1}
     kept = [file for file in tmp_path.rglob("*") if file.is_file() and not file.is_symlink()]
     assert not [file for file in kept if b"s3cret" in file.read_bytes()]
     assert "s3cret" not in "".join(text or "" for text in said.values())

@@ -21,6 +21,7 @@ parser.add_argument("--batch-size", type=int, default=8)
 parser.add_argument("--accumulate", type=int, default=1)
 parser.add_argument("--num-workers", type=int, default=0)
 parser.add_argument("--mode", default="fast", choices=["fast", "slow"])
+parser.add_argument("--slowness", type=float, default=1.0)
 parser.add_argument("--most", type=int, default=10**9, help="the batch that still fits")
 parser.add_argument("--steps", type=int, default=10**9)
 parser.add_argument("--hang-at", type=int, default=-1)
@@ -35,7 +36,7 @@ if args.batch_size > args.most:
     raise RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory")
 per_step = args.accumulate * (0.004 + 0.0001 * args.batch_size)
 per_step *= 1.0 if args.mode == "fast" else 1.5
-per_step *= float(os.environ.get("SLOWNESS", "1"))
+per_step *= args.slowness
 per_step -= 0.001 * min(args.num_workers, 2)
 optimizer = Plain([torch.Tensor(1.0)])
 print("training", flush=True)

@@ -128,7 +128,7 @@ def test_a_winner_that_fails_in_a_fresh_start_is_not_confirmed(monkeypatch: pyte
 
 @pytest.mark.parametrize(
     ("name", "kind", "known"),
-    [("env:BATCH_SIZE", "variable", False), ("--batch-size", "flag", False), ("--workers", "flag", True)],
+    [("env:OMP_NUM_THREADS", "variable", True), ("--batch-size", "flag", False), ("--workers", "flag", True)],
 )
 def test_the_time_of_a_step_is_evidence_only_where_steps_hold_the_same(
     name: str, kind: Literal["flag", "variable"], known: bool

@@ -77,6 +77,10 @@ def test_zero_is_a_level_to_try_where_the_default_is_not_known() -> None:
         "--batch-size=choice:a,a",
         "--batch-size=choice:",
         "env:1X=choice:1",
+        "env:BATCH_SIZE=choice:8,32",
+        "env:LD_PRELOAD=choice:/usr/lib/libtcmalloc.so",
+        "env:OMP_NUM_THREADS=choice:0,1",
+        "env:CUDA_MODULE_LOADING=choice:EAGER,NEVER",
         "gc.freeze=choice:on",
         "no.such=choice:1",
         "threads.intra_op.nope=int:1..2",
@@ -125,7 +129,6 @@ def test_without_leave_the_batch_of_an_update_is_kept_through_accumulation() -> 
     [
         ("--num-workers=int:0..1", (1,), 1.0),
         ("env:OMP_NUM_THREADS=choice:2,4", (1,), 1.0),
-        ("env:BATCH_SIZE=choice:8,32", (1,), None),
         ("loader.workers.workers=choice:1", (1,), 1.0),
         ("--batch-size=choice:16,64", (1,), 4.0),
         ("--lr=choice:0.1,0.2", (1,), None),

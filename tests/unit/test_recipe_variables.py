@@ -1,0 +1,229 @@
+# ruff: noqa: E501 - one fault a line reads best
+"""A recipe sets variables of one table only, none of which can bring code, and each to values of its kind."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autobrrr import recipe
+from autobrrr.cli import main
+from autobrrr.errors import EXIT_USAGE, UsageError
+from autobrrr.recipe.schema import json_schema
+from autobrrr.recipe.variables import MOST_LETTERS, VARIABLES
+from autobrrr.remedies.catalog import REGISTRY
+
+# Each of these names code, or a file, library, folder or host to take it from.
+BRING_CODE = (
+    "LD_PRELOAD",
+    "LD_LIBRARY_PATH",
+    "LD_AUDIT",
+    "PATH",
+    "PYTHONPATH",
+    "PYTHONSTARTUP",
+    "PYTHONHOME",
+    "PYTHONINSPECT",
+    "PYTHONWARNINGS",
+    "PYTHONBREAKPOINT",
+    "NCCL_NET_PLUGIN",
+    "NCCL_NET",
+    "NCCL_TUNER_PLUGIN",
+    "NCCL_PROFILER_PLUGIN",
+    "NCCL_CONF_FILE",
+    "NCCL_TOPO_FILE",
+    "NCCL_DEBUG_FILE",
+    "CUDA_INJECTION64_PATH",
+    "CUDA_HOME",
+    "TRITON_PTXAS_PATH",
+    "TRITON_CACHE_DIR",
+    "TRITON_LIBCUDA_PATH",
+    "TORCHINDUCTOR_CACHE_DIR",
+    "TORCHINDUCTOR_CUTLASS_DIR",
+    "TORCHINDUCTOR_FX_GRAPH_REMOTE_CACHE",
+    "TORCH_COMPILE_DEBUG_DIR",
+    "TORCH_EXTENSIONS_DIR",
+    "TORCH_DEVICE_BACKEND_AUTOLOAD",
+    "TORCH_HOME",
+    "HF_HOME",
+    "HF_ENDPOINT",
+    "CC",
+    "CXX",
+    "OMP_TOOL_LIBRARIES",
+    "OMP_AFFINITY_FORMAT",
+    "MKL_THREADING_LAYER",
+    "GCONV_PATH",
+    "BASH_ENV",
+    "HTTPS_PROXY",
+    "XDG_CACHE_HOME",
+    "HOME",
+    "TMPDIR",
+)
+GOOD = {
+    "OMP_NUM_THREADS": "8",
+    "OMP_PROC_BIND": "spread,close",
+    "OMP_PLACES": "{0:4}:2:4",
+    "OMP_SCHEDULE": "dynamic,4",
+    "KMP_BLOCKTIME": "infinite",
+    "KMP_AFFINITY": "granularity=fine,compact,1,0",
+    "GOMP_CPU_AFFINITY": "0-3,8-11:2",
+    "MALLOC_TOP_PAD_": "268435456",
+    "MALLOC_CONF": "oversize_threshold:1,background_thread:true,dirty_decay_ms:-1",
+    "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True,max_split_size_mb:128,roundup_power2_divisions:[256:1,>:4]",
+    "PYTORCH_ALLOC_CONF": "garbage_collection_threshold:0.8,backend:cudaMallocAsync",
+    "CUBLAS_WORKSPACE_CONFIG": ":4096:2:16:8",
+    "CUDA_DEVICE_MAX_CONNECTIONS": "1",
+    "NCCL_ALGO": "^Tree,Ring",
+    "NCCL_P2P_LEVEL": "NVL",
+    "TORCHINDUCTOR_MAX_AUTOTUNE": "1",
+    "TORCHINDUCTOR_MAX_AUTOTUNE_GEMM_BACKENDS": "ATEN,CPP",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+
+
+def with_variable(name: str, value: str) -> str:
+    return f"schema = 1\n[env]\n{name} = {json.dumps(value)}\n"
+
+
+@pytest.mark.parametrize("name", BRING_CODE)
+@pytest.mark.parametrize("value", ["1", "/tmp/evil.so", ""])
+def test_a_variable_that_can_bring_code_is_refused_by_its_name(name: str, value: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        recipe.parse(with_variable(name, value), "r.toml")
+    assert raised.value.message.startswith(f"r.toml:3: no variable '{name}' that a recipe may set")
+    assert "\n" not in raised.value.message
+    assert raised.value.exit_code == EXIT_USAGE
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ('OMP_NUM_THREAD = "2"', "r.toml:3: no variable 'OMP_NUM_THREAD' that a recipe may set (did you mean OMP_NUM_THREADS?)"),
+        ('LD_PRELOAD = "x.so"', "may set; the remedy host.allocator starts a job with another allocator"),
+        ('OMP_NUM_THREADS = "0"', "r.toml:3: OMP_NUM_THREADS must be a whole number from 1 to 4096, not '0'"),
+        ("OMP_NUM_THREADS = 4097", "must be a whole number from 1 to 4096, not 4097"),
+        ("OMP_NUM_THREADS = true", "must be a whole number from 1 to 4096, not true"),
+        ('OMP_NUM_THREADS = "2\\n"', "must be a whole number"),
+        ('OMP_NUM_THREADS = "\\u0662"', "must be a whole number"),
+        ('CUDA_MODULE_LOADING = "/tmp/x"', "must be one of LAZY, EAGER"),
+        ('PYTORCH_CUDA_ALLOC_CONF = "backend:/tmp/evil.so"', "must be settings like KEY:VALUE"),
+        ('PYTORCH_CUDA_ALLOC_CONF = "plugin:1"', "with the keys backend, max_split_size_mb"),
+        ('MALLOC_CONF = "prof_prefix:/tmp/x"', "must be settings like KEY:VALUE"),
+        ('NCCL_ALGO = "../evil"', "must be a list like Ring,Tree"),
+        ('KMP_AFFINITY = "granularity=/tmp"', "must be a list like"),
+    ],
+)  # fmt: skip
+def test_a_fault_of_a_variable_is_one_line_with_its_place(line: str, says: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        recipe.parse(f"schema = 1\n[env]\n{line}\n", "r.toml")
+    assert says in raised.value.message
+    assert raised.value.message.startswith("r.toml:3: ")
+
+
+def test_usual_settings_are_valid_and_reach_the_job() -> None:
+    text = "schema = 1\n[env]\n" + "".join(f"{name} = {json.dumps(value)}\n" for name, value in GOOD.items())
+    found = recipe.parse(text)
+    assert dict(found.env) == GOOD
+    assert recipe.environment(found, {}) == GOOD
+    assert recipe.parse(recipe.dump(found)) == found
+
+
+def test_a_whole_number_may_stand_without_quotes() -> None:
+    assert dict(recipe.parse("schema = 1\n[env]\nOMP_NUM_THREADS = 2\n").env) == {"OMP_NUM_THREADS": "2"}
+
+
+@given(st.sampled_from(sorted(VARIABLES)), st.text(max_size=2 * MOST_LETTERS))
+def test_no_value_that_is_let_through_can_name_a_file_or_a_command(name: str, value: str) -> None:
+    if VARIABLES[name].problem_with(value) is None:
+        assert len(value) <= MOST_LETTERS
+        assert re.fullmatch(r"[A-Za-z0-9_:,.=^>{}()\[\]! -]*", value)
+
+
+def test_no_pattern_of_the_table_takes_a_path_or_a_module() -> None:
+    for variable in VARIABLES.values():
+        for value in (
+            "/tmp/evil.so",
+            "evil.so",
+            "./evil",
+            "evil:evil",
+            "os.system",
+            "$(id)",
+            "file:///tmp/x",
+        ):
+            assert variable.problem_with(value) is not None
+
+
+def test_the_schema_shows_every_variable_with_its_values() -> None:
+    shown = json_schema()["properties"]["env"]  # type: ignore[index]
+    assert shown["additionalProperties"] is False
+    assert set(shown["properties"]) == set(VARIABLES)
+    for name, value in GOOD.items():
+        node = shown["properties"][name]
+        written = next((each for each in node.get("anyOf", ()) if each["type"] == "string"), node)
+        assert re.search(written["pattern"], value), name
+        assert node["description"].endswith(".")
+
+
+def test_a_script_is_not_started_with_a_recipe_that_brings_code(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, started = tmp_path / "r.toml", tmp_path / "started"
+    file.write_text(with_variable("LD_PRELOAD", "/tmp/evil.so"))
+    assert main(["run", "--recipe", str(file), "--", "touch", str(started)]) == EXIT_USAGE
+    assert f"{file}:3: no variable 'LD_PRELOAD'" in capsys.readouterr().err
+    assert not started.exists()
+
+
+def test_what_remedies_set_stands_in_the_table_but_for_the_allocator_that_is_found_here() -> None:
+    for remedy in REGISTRY.values():
+        if remedy.environment is None or remedy.name == "host.allocator":
+            continue
+        for name, value in remedy.environment(remedy.option_values({}), {}).items():
+            assert VARIABLES[name].problem_with(value) is None
+
+
+def test_no_option_of_a_remedy_is_free_text() -> None:
+    for remedy in REGISTRY.values():
+        for option in remedy.options:
+            assert option.kind in ("int", "float", "bool", "choice"), (remedy.name, option.name)
+            for choice in option.choices:
+                assert re.fullmatch(r"[a-z0-9_-]+", str(choice), re.IGNORECASE), (remedy.name, choice)
+
+
+@pytest.mark.parametrize(
+    ("command", "kept"),
+    [
+        (["python", "-m", "pkg.train", "--lr", "1"], ["python", "-m", "pkg.train"]),
+        (["python", "-mpkg.train", "--lr", "1"], ["python", "-mpkg.train"]),
+        (["python", "-c", "pass", "--lr", "1"], ["python", "-c", "pass"]),
+        (["torchrun", "--nproc-per-node", "2", "-m", "pkg.train"], ["torchrun", "--nproc-per-node", "2", "-m", "pkg.train"]),
+        (["python", "-m", "torch.distributed.run", "--module=pkg.train"], ["python", "-m", "torch.distributed.run", "--module=pkg.train"]),
+        (["bash", "-c", "python3 -m pkg.train"], ["bash", "-c", "python3 -m pkg.train"]),
+        (["bash", "train.sh", "--lr", "1"], ["bash", "train.sh"]),
+        (["python", "-W", "error", "train.py", "-W", "1"], ["python", "-W", "error", "train.py"]),
+    ],
+)  # fmt: skip
+def test_flags_of_a_recipe_reach_the_script_alone_never_what_starts_it(
+    command: list[str], kept: list[str]
+) -> None:
+    flags = {"-m": "evil", "-c": "evil", "--module": "evil", "-W": "evil", "--nproc-per-node": 9}
+    assert recipe.with_flags(command, flags)[: len(kept)] == kept
+
+
+def test_without_a_place_for_flags_the_command_stays_as_it_is_and_a_line_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert recipe.with_flags(["make", "train"], {"--eval": "$(shell id)"}) == ["make", "train"]
+    own = tmp_path / "train"
+    own.write_text("#!/usr/bin/env python\n")
+    own.chmod(0o755)
+    assert recipe.with_flags([str(own), "--lr", "1"], {"--lr": 2}) == [str(own), "--lr", "2"]
+    file = tmp_path / "r.toml"
+    file.write_text('schema = 1\n[args]\n"--lr" = 2\n')
+    assert main(["run", "--recipe", str(file), "--", "true"]) == 0
+    assert "--lr is left out: where the script's own flags begin can't be told" in capsys.readouterr().err
+    assert main(["run", "--strict", "--recipe", str(file), "--", "true"]) == EXIT_USAGE
