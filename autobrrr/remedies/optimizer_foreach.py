@@ -6,13 +6,13 @@ the parameters. torch does so by itself on a GPU; on a CPU it does not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
+from .optimizer_updates import choose, flags_of
 from .optimizers import (
     IMPLEMENTATION,
-    GroupFlags,
     Optimizer,
     base_class,
     fitting_optimizers,
@@ -66,20 +66,22 @@ def _class_for(job: Job) -> str:
 )
 def foreach(job: Job, options: Mapping[str, object]) -> Undo:
     refuse_sparse_modules(job.roots)
-    fitting = fitting_optimizers(job, _check)
-    undos: list[Callable[[], None]] = []
-    for optimizer in fitting:
-        undos.append(GroupFlags(optimizer, {"foreach": True}).put_back)
-    return undo_all(undos)
+    return undo_all(
+        [
+            choose(job.torch, optimizer, {"foreach": True}, exact_order=False).undo
+            for optimizer in fitting_optimizers(job, _check)
+        ]
+    )
 
 
 def _check(torch: ModuleType, optimizer: Optimizer) -> None:
     if base_class(torch, optimizer, CLASSES) is None or "foreach" not in optimizer.defaults:
         raise Refused("torch has no foreach implementation of it")
     groups = optimizer.param_groups
-    if all(group.get("foreach") for group in groups):
+    chosen = list(flags_of(optimizer))
+    if all(group.get("foreach") for group in groups) or any(flags.get("foreach") for flags in chosen):
         raise Refused("foreach already")
-    if any(group.get("fused") for group in groups):
+    if any(group.get("fused") for group in groups) or any(flags.get("fused") for flags in chosen):
         raise Refused("fused is on, which is faster")
     refuse_unusual(torch, optimizer)
     devices = {each.device.type for each in parameters(optimizer)}

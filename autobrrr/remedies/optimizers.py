@@ -1,12 +1,11 @@
-"""What the optimizer remedies share: which optimizers they understand, and flags in param groups.
+"""What the optimizer remedies share: which optimizers they understand, and what they refuse in them.
 
 An optimizer is understood if its class is one of torch.optim, or a subclass that leaves the
-arithmetic alone. Flags are put back to exactly what was there: the value, or no key at all.
+arithmetic alone.
 """
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Protocol, cast
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from autobrrr.agent.job import Job
 
 IMPLEMENTATION = "optimizer.implementation"
-_ABSENT = object()
+IN_ANOTHER_ORDER = "a gradient or state lies in memory in another order than its parameter"
 
 
 class Optimizer(Protocol):
@@ -49,6 +48,8 @@ class Tensor(Protocol):
     @property
     def shape(self) -> tuple[int, ...]: ...
     def stride(self) -> tuple[int, ...]: ...
+    @property
+    def _version(self) -> int: ...
     def is_floating_point(self) -> bool: ...
     def to(self, *, device: object, dtype: object) -> Tensor: ...
     def copy_(self, other: Tensor) -> Tensor: ...
@@ -68,12 +69,13 @@ def base_class(torch: ModuleType, optimizer: object, names: Iterable[str]) -> st
 
 def _same_arithmetic(cls: type, known: type) -> bool:
     return all(
-        _unwrapped(getattr(cls, method, None)) is _unwrapped(getattr(known, method, None))
+        unwrapped(getattr(cls, method, None)) is unwrapped(getattr(known, method, None))
         for method in ("step", "_init_group", "__setstate__", "add_param_group")
     )
 
 
-def _unwrapped(function: object) -> object:
+def unwrapped(function: object) -> object:
+    """The function below all wraps."""
     # torch wraps `step` once for each class that was instantiated first: look below the wraps.
     while hasattr(function, "__wrapped__"):
         function = function.__wrapped__
@@ -120,35 +122,14 @@ def refuse_sparse_modules(roots: Iterable[object]) -> None:
                 raise Refused(f"{type(module).__name__} makes sparse gradients")
 
 
-class GroupFlags:
-    """Flags set in all param groups of one optimizer, and what was there before."""
+def in_same_order(parameter: Tensor, other: Tensor) -> bool:
+    """Whether element `n` in memory is the same one in both, as far as they are of one shape."""
+    return other.shape != parameter.shape or order(other) == order(parameter)
 
-    def __init__(self, optimizer: Optimizer, flags: dict[str, object]) -> None:
-        self._optimizer = weakref.ref(optimizer)
-        self._flags = flags
-        self._before = [
-            {name: group.get(name, _ABSENT) for name in flags} for group in optimizer.param_groups
-        ]
-        for group in optimizer.param_groups:
-            group.update(flags)
 
-    def put_back(self) -> None:
-        """Restore every flag that is still as it was set; what somebody else changed stays.
-
-        Groups are matched by position: `load_state_dict` replaces the dictionaries, and takes the
-        flags with it. Groups that were added later have never been changed.
-        """
-        optimizer = self._optimizer()
-        if optimizer is None:
-            return
-        for group, before in zip(optimizer.param_groups, self._before, strict=False):
-            for name, value in before.items():
-                if group.get(name, _ABSENT) is not self._flags[name]:
-                    continue
-                if value is _ABSENT:
-                    del group[name]
-                else:
-                    group[name] = value
+def order(tensor: Tensor) -> list[tuple[int, int]]:
+    """Size and stride of each dimension that has more than one element."""
+    return [(size, stride) for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size != 1]
 
 
 def undo_all(undos: list[Callable[[], None]]) -> Callable[[], None]:

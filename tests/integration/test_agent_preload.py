@@ -15,6 +15,8 @@ pytestmark = pytest.mark.integration
 SCRIPT = """
 import os, sys, time, torch
 from support import agent_job
+from support.updates import Seen
+seen, other_seen = Seen(torch.optim.AdamW), Seen(torch.optim.SGD)
 outcome = os.environ["AGENT_LISTEN"] + ".outcome"
 listen = os.environ["AGENT_LISTEN"]
 ended = agent_job.begin(link=None, listen=listen, method="preload", outcome=outcome, plan=PLAN)
@@ -28,11 +30,12 @@ def step():
     other(model(torch.randn(4, 8))).sum().backward()
     first.step(); second.step()
 step()
-on = [optimizer.param_groups[0]["foreach"] for optimizer in (first, second)]
-print("after one step", torch.get_num_threads(), *on, flush=True)
+step()
+on = [seen.last, other_seen.last, first.param_groups[0]["foreach"]]
+print("after two steps", torch.get_num_threads(), *on, flush=True)
 while not agent_job.told(): step()
 hooks = sys.modules["torch.optim.optimizer"]._global_optimizer_pre_hooks
-print("at the end", first.param_groups[0]["foreach"], len(hooks))
+print("at the end", seen.last, len(hooks))
 """
 PLAN = {
     "remedies": [
@@ -54,8 +57,8 @@ def test_the_recipe_is_on_from_the_first_update_and_its_outcome_told(tmp_path: P
         peer.close()
         job.tell()
         out = job.output()
-    assert "after one step 2 True True" in out
-    assert "at the end True 0" in out
+    assert "after two steps 2 foreach foreach None" in out
+    assert "at the end foreach 0" in out
     told = [line for line in lines(tmp_path) if "remedy" in line]
     assert {line["remedy"] for line in told if line["status"] == "applied"} == {
         "threads.intra_op",

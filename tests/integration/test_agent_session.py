@@ -19,6 +19,8 @@ import json, os, sys, time, torch
 from support import agent_job
 torch.set_num_threads(1); torch.manual_seed(0)
 from torch import nn
+from support.updates import Seen
+seen = Seen(torch.optim.AdamW)
 model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Dropout(), nn.Linear(32, 4))
 optimizer = torch.optim.AdamW(model.parameters())
 data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(64, 16)), batch_size=8)
@@ -85,7 +87,7 @@ def test_after_every_detach_everything_is_as_before(tmp_path: Path) -> None:
 
 def test_a_sidecar_that_vanishes_leaves_nothing_on(tmp_path: Path) -> None:
     first = "before = agent_job.snapshot(torch, model, optimizer)\nTURNS = 8\n"
-    check = "assert not optimizer.param_groups[0].get('foreach'), 'the lever is still on'\n"
+    check = "step(); assert seen.last == 'plain', 'the remedy is still on'\n"
     rest = first + REATTACH.replace("before = None\n", "").replace("turn == 0", "False") + check
     with job(tmp_path, rest) as running:
         for turn in range(8):
@@ -126,9 +128,7 @@ def test_steps_are_recorded_in_order_and_sampled_phases_fill_them(tmp_path: Path
 
 
 def test_levers_change_at_a_boundary_and_are_marked(tmp_path: Path) -> None:
-    with job(
-        tmp_path, "ended = agent_job.begin()\ntrain_until(ended)\nprint(optimizer.param_groups[0]['foreach'])"
-    ) as running:
+    with job(tmp_path, "ended = agent_job.begin()\ntrain_until(ended)\nprint(seen.last)") as running:
         peer = running.peer()
         peer.wait_steps(30)
         on = peer.ask("apply", remedy="optimizer.foreach", options={})
@@ -152,7 +152,7 @@ def test_levers_change_at_a_boundary_and_are_marked(tmp_path: Path) -> None:
         assert kept["ok"]
         assert peer.ask("facts")["levers"][0]["token"] == kept["token"]
         assert peer.ask("detach", keep=True)["left"] == []
-        assert "True" in running.output()
+        assert "foreach" in running.output()
 
 
 @pytest.mark.parametrize(
@@ -408,13 +408,14 @@ def test_a_readonly_session_changes_nothing(tmp_path: Path) -> None:
 
 def test_levers_that_need_the_training_thread_are_undone_at_its_next_boundary(tmp_path: Path) -> None:
     rest = """
+plain = sys.modules["torch.optim.adam"].adam
 ended = agent_job.begin()
-while not optimizer.param_groups[0].get("foreach"): step()
+while seen.last != "foreach": step()
 print("lever on", flush=True)
 agent_job.wait_ended(ended)  # a long pause of training, in which the sidecar dies
-assert optimizer.param_groups[0]["foreach"], "undone behind the back of the training thread"
+assert sys.modules["torch.optim.adam"].adam is not plain, "undone behind the back of the training thread"
 step()
-assert not optimizer.param_groups[0]["foreach"]
+assert sys.modules["torch.optim.adam"].adam is plain
 assert torch.optim.Optimizer.__dict__["_optimizer_step_code"].__module__ == "torch.optim.optimizer"
 step()
 print("undone")

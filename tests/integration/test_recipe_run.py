@@ -28,8 +28,8 @@ ACCELERATE = [str(BIN / "accelerate"), "launch", "--cpu", "--num_processes", "1"
 HOW = {
     "plain": (PYTHON, "epochs.py", FOREACH + LOADING, "loader 1 2 True 4"),
     "torchrun": (TORCHRUN, "ranks.py", FOREACH + RANKS, "rank 1 bucket 64 view True"),
-    "accelerate launch": (ACCELERATE, "accelerated.py", FOREACH + LOADING, "foreach True"),
-    "Lightning": (PYTHON, "lit.py", FOREACH + LOADING, "foreach True workers 1"),
+    "accelerate launch": (ACCELERATE, "accelerated.py", FOREACH + LOADING, "updates foreach None"),
+    "Lightning": (PYTHON, "lit.py", FOREACH + LOADING, "updates foreach None workers 1"),
     "HF Trainer": (PYTHON, "trainer.py", LOADING, "steps 12"),
 }
 
@@ -80,8 +80,11 @@ for _ in range(20):
         parameter.data.add_(parameter.grad, alpha=-0.01)
         parameter.grad = None
 """
-AN_OPTIMIZER_EACH_EPOCH = """
-import torch
+AN_OPTIMIZER_EACH_EPOCH = f"""
+import sys, torch
+sys.path.append({str(JOBS.parents[1])!r})
+from support.updates import Seen
+seen = Seen(torch.optim.SGD)
 model = torch.nn.Linear(2, 2)
 for epoch in range(3):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -89,7 +92,7 @@ for epoch in range(3):
         optimizer.zero_grad()
         model(torch.randn(4, 2)).square().mean().backward()
         optimizer.step()
-    print("epoch", epoch, optimizer.param_groups[0]["foreach"])
+    print("epoch", epoch, seen.last)
 """
 
 
@@ -107,9 +110,9 @@ def test_an_optimizer_that_is_made_anew_is_cured_too(tmp_path: Path) -> None:
     words = [*PYTHON, "-c", AN_OPTIMIZER_EACH_EPOCH]
     done = autobrrr(tmp_path, "run", "--recipe", recipe(tmp_path, FOREACH), "--", *words)
     assert [line for line in done.stdout.splitlines() if line.startswith("epoch")] == [
-        "epoch 0 True",
-        "epoch 1 True",
-        "epoch 2 True",
+        "epoch 0 foreach",
+        "epoch 1 foreach",
+        "epoch 2 foreach",
     ]
 
 

@@ -199,6 +199,7 @@ def test_what_the_user_changed_meanwhile_stays_the_users() -> None:
     loop = training()
     undo = FOREACH.apply(loop.job, {})
     loop.optimizer.param_groups[0]["foreach"] = False
+    loop.train(1)
     undo()
     assert loop.optimizer.param_groups[0]["foreach"] is False
     threads = REGISTRY["threads.intra_op"].apply(loop.job, {"threads": 2})

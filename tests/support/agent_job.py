@@ -72,6 +72,7 @@ def snapshot(torch: object, model: object, optimizer: object) -> dict[str, objec
         "multi iterator": dataloader._MultiProcessingDataLoaderIter,
         "model": model,
         "optimizer": optimizer,
+        "updates": sys.modules["torch.optim.adam"],
     }
     seen: dict[str, object] = {
         name: [(k, id(v)) for k, v in vars(owner).items()] for name, owner in owners.items()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from autobrrr.agent.job import Job
 from autobrrr.remedies import host_malloc
 
+UPDATES = [module for name, module in sorted(sys.modules.items()) if name.startswith("torch.optim.")]
 MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
 OPTIMIZERS: dict[str, MakeOptimizer] = {
@@ -143,6 +145,7 @@ def picture(loop: Training) -> dict[str, object]:
         ],
         "optimizer": list(vars(loop.optimizer)),
         "class": list(vars(type(loop.optimizer)).items()),
+        "updates": [list(vars(module).items()) for module in UPDATES],
         "modules": [list(vars(module)) for module in loop.model.modules()],
         "random": torch.get_rng_state().tolist(),
         "threads": torch.get_num_threads(),

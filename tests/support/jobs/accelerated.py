@@ -1,12 +1,19 @@
 """A loop of Hugging Face Accelerate, as `accelerate launch` starts it."""
 
+import sys
+from pathlib import Path
+
 import pace
 import torch
 from accelerate import Accelerator
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+sys.path.append(str(Path(__file__).resolve().parents[2]))
+from support.updates import Seen
+
 args = pace.parse()
+seen = Seen(torch.optim.AdamW)
 accelerator = Accelerator(cpu=True)
 model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 4))
 dataset = TensorDataset(torch.randn(64, 32), torch.randint(0, 4, (64,)))
@@ -22,4 +29,4 @@ for _ in pace.steps(args):
     optimizer.zero_grad()
     accelerator.backward(nn.functional.cross_entropy(model(found[0]), found[1]))
     optimizer.step()
-print("foreach", optimizer.optimizer.param_groups[0]["foreach"], flush=True)
+print("updates", seen.last, optimizer.optimizer.param_groups[0]["foreach"], flush=True)

@@ -1,8 +1,10 @@
 """A Lightning Trainer on a tiny module."""
 
 import logging
+import sys
 import tempfile
 import warnings
+from pathlib import Path
 
 import lightning
 import pace
@@ -23,7 +25,11 @@ class Tiny(lightning.LightningModule):
         return torch.optim.AdamW(self.parameters())
 
 
+sys.path.append(str(Path(__file__).resolve().parents[2]))
+from support.updates import Seen  # noqa: E402
+
 args = pace.parse()
+seen = Seen(torch.optim.AdamW)
 warnings.simplefilter("ignore")
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 loader = DataLoader(TensorDataset(torch.randn(64, 32), torch.randint(0, 4, (64,))), batch_size=8)
@@ -38,4 +44,5 @@ with tempfile.TemporaryDirectory() as folder:
         default_root_dir=folder,
     )
     trainer.fit(Tiny(), loader)
-print("foreach", trainer.optimizers[0].param_groups[0]["foreach"], "workers", loader.num_workers, flush=True)
+flag = trainer.optimizers[0].param_groups[0]["foreach"]
+print("updates", seen.last, flag, "workers", loader.num_workers, flush=True)
