@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Sequence
 from types import ModuleType, TracebackType
 
 from .registry import Undo
@@ -144,6 +145,6 @@ def unmark(parameters: list[object]) -> None:
         vars(parameter).pop(MARK, None)
 
 
-def unmarked(parameters: list[object]) -> list[object]:
+def unmarked(parameters: Sequence[object]) -> list[object]:
     """Those without dynamo's mark."""
     return [each for each in parameters if MARK not in vars(each)]

@@ -18,7 +18,7 @@ from ..agent.shadow.guard import Guard, Guarded
 from ..agent.shadow.kinds import Tensor
 from ..agent.shadow.refusals import derived_attributes, user_hook
 from ..agent.shadow.trees import leaves, map_tree
-from .compile_footprint import Footprint
+from .compile_footprint import Footprint, unmark, unmarked
 from .module_call import Call, Module
 from .registry import Refused
 
@@ -84,6 +84,8 @@ class Rehearsal:
                 return f"a forward changes the modules' own state ({', '.join(sorted(set(changes))[:3])})"
             with ExitStack() as undo:
                 undo.enter_context(Footprint(self.torch))
+                # Read while a graph is made, never after: in a saved model marks would travel on.
+                undo.callback(unmark, unmarked(self._guarded.parameters))
                 for place in settings_in_force(self.settings):
                     undo.enter_context(place)
                 found, _ = self._guarded_pass(compiled, args, kwargs)

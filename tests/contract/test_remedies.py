@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -12,57 +11,19 @@ import torch
 from autobrrr.agent.job import Job
 from autobrrr.remedies.catalog import REGISTRY
 from autobrrr.remedies.registry import CLASSES, Refused, Remedy, Watched
-from support.remedies import OPTIMIZERS, Training, picture, training
+from support.remedies import OPTIMIZERS, job_for, options_of, picture
 
-pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("first_order")]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.usefixtures("first_order", "machine_as_before", "nothing_compiled_stays"),
+]
 
 DEVICES = [
     "cpu",
     pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")),
 ]
-OPTIONS: dict[str, dict[str, object]] = {
-    "threads.intra_op": {"threads": 2},
-    "attention.sdpa": {"kernel": "math"},
-    "host.affinity": {"cpus": "share"},
-    "loader.workers": {"workers": 2},
-}
-MODEL_FOR = {
-    "compile.regional": "blocks",
-    "recompute.checkpoint": "blocks",
-    "layout.channels_last": "images",
-    "attention.sdpa": "attention",
-}
 EVERY = pytest.mark.parametrize("remedy", REGISTRY.values(), ids=list(REGISTRY))
 UNDONE = {name: remedy for name, remedy in REGISTRY.items() if remedy.undo_safe}
-
-
-@pytest.fixture(autouse=True)
-def machine_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    monkeypatch.setenv("LOCAL_RANK", "1")
-    threads, enabled, threshold = torch.get_num_threads(), gc.isenabled(), gc.get_threshold()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-    gc.set_threshold(*threshold)
-    gc.unfreeze()
-    if enabled:
-        gc.enable()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def nothing_compiled_stays() -> Iterator[None]:
-    yield
-    for release in {remedy.release for remedy in REGISTRY.values() if remedy.release is not None}:
-        release(torch)
-
-
-def job_for(remedy: Remedy, optimizer: str = "AdamW", device: str = "cpu") -> Training:
-    return training(optimizer, device=device, model=MODEL_FOR.get(remedy.name, "plain"))
-
-
-def options_of(remedy: Remedy) -> dict[str, object]:
-    return remedy.option_values(OPTIONS.get(remedy.name, {}))
 
 
 def pairs() -> list[object]:

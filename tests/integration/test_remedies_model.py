@@ -13,7 +13,8 @@ from autobrrr.remedies.catalog import REGISTRY
 from autobrrr.remedies.module_call import SLOT
 from autobrrr.remedies.registry import Refused, Undo, Watched
 from autobrrr.remedies.repeated_blocks import repeated_blocks
-from support.remedies import Attention, Residual, Training, loop_of, picture, training
+from support.remedies import Training, loop_of, picture, training
+from support.remedy_models import Attention, Residual
 
 pytestmark = pytest.mark.integration
 

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import torch
 from torch import nn
-from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 from autobrrr.agent.job import Job
 from autobrrr.remedies import host_malloc
+from autobrrr.remedies.registry import Remedy
+from support.remedy_models import MODELS
 
 UPDATES = [module for name, module in sorted(sys.modules.items()) if name.startswith("torch.optim.")]
 MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
@@ -40,44 +41,17 @@ OPTIMIZERS: dict[str, MakeOptimizer] = {
 }
 
 
-class Residual(nn.Module):
-    """A block that a net repeats."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(width)
-        self.up, self.down = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
-        self.drop = nn.Dropout(0.1)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + self.drop(self.down(functional.gelu(self.up(self.norm(x)))))
-
-
-class Attention(nn.Module):
-    """Sequences made of features, that look at each other."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.project = nn.Linear(width, 3 * width)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        q, k, v = self.project(x).view(len(x), 4, -1).chunk(3, dim=-1)
-        return functional.scaled_dot_product_attention(q, k, v).flatten(1)
-
-
-MODELS: dict[str, Callable[[], nn.Module]] = {
-    "plain": lambda: nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Dropout(0.2), nn.Linear(64, 4)),
-    "blocks": lambda: nn.Sequential(*(Residual(16) for _ in range(3)), nn.Linear(16, 4)),
-    "attention": lambda: nn.Sequential(Attention(16), nn.Linear(16, 4)),
-    "images": lambda: nn.Sequential(
-        nn.Unflatten(1, (4, 2, 2)),
-        nn.Conv2d(4, 8, 3, padding=1, bias=False),  # under a norm its gradient would be noise
-        nn.BatchNorm2d(8),
-        nn.ReLU(),
-        nn.Conv2d(8, 8, 3, padding=1),
-        nn.Flatten(),
-        nn.Linear(32, 4),
-    ),
+OPTIONS: dict[str, dict[str, object]] = {
+    "threads.intra_op": {"threads": 2},
+    "attention.sdpa": {"kernel": "math"},
+    "host.affinity": {"cpus": "share"},
+    "loader.workers": {"workers": 2},
+}
+MODEL_FOR = {
+    "compile.regional": "blocks",
+    "recompute.checkpoint": "blocks",
+    "layout.channels_last": "images",
+    "attention.sdpa": "attention",
 }
 
 
@@ -129,6 +103,14 @@ def loop_of(
     for loader in loop.loaders:
         job.saw_loader(loader)
     return loop
+
+
+def job_for(remedy: Remedy, optimizer: str = "AdamW", device: str = "cpu") -> Training:
+    return training(optimizer, device=device, model=MODEL_FOR.get(remedy.name, "plain"))
+
+
+def options_of(remedy: Remedy) -> dict[str, object]:
+    return remedy.option_values(OPTIONS.get(remedy.name, {}))
 
 
 def picture(loop: Training) -> dict[str, object]:

@@ -1,0 +1,32 @@
+"""What contracts of remedies start from and leave behind."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from autobrrr.remedies.catalog import REGISTRY
+
+
+@pytest.fixture
+def machine_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    threads, enabled, threshold = torch.get_num_threads(), gc.isenabled(), gc.get_threshold()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+    gc.set_threshold(*threshold)
+    gc.unfreeze()
+    if enabled:
+        gc.enable()
+
+
+@pytest.fixture(scope="module")
+def nothing_compiled_stays() -> Iterator[None]:
+    yield
+    for release in {remedy.release for remedy in REGISTRY.values() if remedy.release is not None}:
+        release(torch)

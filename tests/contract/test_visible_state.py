@@ -1,0 +1,150 @@
+"""What the job sees and saves: the same while a remedy is on, but for what is declared; and after it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from autobrrr.remedies.catalog import REGISTRY
+from autobrrr.remedies.registry import Refused, Remedy, Undo
+from support.remedies import OPTIMIZERS, Training, job_for, options_of
+from support.visible import SAVES, differing, optimizer_state, saved, visible_state
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.usefixtures("first_order", "machine_as_before", "nothing_compiled_stays"),
+]
+
+UNDONE = {name: remedy for name, remedy in REGISTRY.items() if remedy.undo_safe}
+WEIGHTS = ("state_dict", "the model", "the optimizer", "a copy", "both in one")
+# What legitimately shows in what is saved while a remedy is on, and why it can't be otherwise.
+SHOWS = {
+    # The weights themselves lie in another order of memory, and torch.save writes memory as it lies.
+    "layout.channels_last": WEIGHTS,
+}
+STEPS = 6  # after which compiled code is in use
+LOADS = """
+import sys
+for name in ("autobrrr", "autobrrr.remedies"):
+    sys.modules[name] = None  # what needs us to be read fails
+sys.path.insert(0, sys.argv[1])
+import torch
+for file in sys.argv[2:]:
+    found = torch.load(file, weights_only=False)
+    model, optimizer = found["model"], found["optimizer"]
+    assert not any(vars(part).get("_compiled_call_impl") for part in model.modules()), file
+    assert not any(group.get("fused") or group.get("foreach") for group in optimizer.param_groups), file
+    model(torch.randn(8, 16)).square().mean().backward()
+    optimizer.step()
+    print(file)
+"""
+
+
+def pairs() -> list[object]:
+    return [
+        pytest.param(remedy, optimizer, id=f"{remedy.name}-{optimizer}")
+        for remedy in UNDONE.values()
+        for optimizer in (OPTIMIZERS if remedy.name.startswith("optimizer.") else ["AdamW"])
+    ]
+
+
+def switched_on(remedy: Remedy, loop: Training) -> Undo:
+    try:
+        return remedy.apply(loop.job, options_of(remedy))
+    except Refused as refused:
+        pytest.skip(f"does not fit here: {refused}")
+
+
+def shows(remedy: Remedy, what: str) -> bool:
+    return any(what.startswith(each) for each in SHOWS.get(remedy.name, ()))
+
+
+@pytest.mark.parametrize(("remedy", "optimizer"), pairs())
+def test_what_is_saved_while_a_remedy_is_on_is_what_an_untouched_job_saves(
+    remedy: Remedy, optimizer: str
+) -> None:
+    plain, cured = job_for(remedy, optimizer), job_for(remedy, optimizer)
+    undo = switched_on(remedy, cured)
+    try:
+        written = {what: (saved(take(cured)), saved(take(plain))) for what, take in SAVES.items()}
+    finally:
+        undo()
+    other = {what for what, (mine, theirs) in written.items() if mine != theirs}
+    assert {what for what in other if not shows(remedy, what)} == set()
+    # What is declared and does not show is declared in vain.
+    assert bool(other) is (remedy.name in SHOWS)
+    assert not any(b"autobrrr" in mine for mine, _ in written.values())
+
+
+@pytest.mark.parametrize(("remedy", "optimizer"), pairs())
+def test_after_steps_with_a_remedy_on_state_is_of_the_same_kinds(remedy: Remedy, optimizer: str) -> None:
+    plain, cured = job_for(remedy, optimizer), job_for(remedy, optimizer)
+    undo = switched_on(remedy, cured)
+    try:
+        for loop in (plain, cured):
+            torch.manual_seed(5)
+            loop.train(STEPS)
+        found, expected = (
+            {what: saved(take(loop)) for what, take in SAVES.items()} for loop in (cured, plain)
+        )
+        kinds = [optimizer_state(loop.optimizer)[:5] for loop in (cured, plain)]
+        keys = [list(loop.model.state_dict()) for loop in (cured, plain)]
+        bitwise = remedy.class_on(cured.job) == "bitwise"
+    finally:
+        undo()
+    if remedy.name not in SHOWS:
+        assert kinds[0] == kinds[1]
+        assert {what: len(body) for what, body in found.items()} == {
+            what: len(body) for what, body in expected.items()
+        }
+    if bitwise:
+        assert found == expected
+    assert keys[0] == keys[1]
+
+
+@pytest.mark.parametrize(("remedy", "optimizer"), pairs())
+def test_after_detach_the_job_sees_what_it_saw_before(remedy: Remedy, optimizer: str) -> None:
+    loop = job_for(remedy, optimizer)
+    switched_on(remedy, loop)()  # what torch itself loads on the way is there from now on
+    release(remedy)
+    before = visible_state(loop)
+    undo = switched_on(remedy, loop)
+    undo()
+    release(remedy)
+    assert differing(before, visible_state(loop)) == {}
+
+
+def release(remedy: Remedy) -> None:
+    if remedy.release is not None:
+        remedy.release(torch)
+
+
+def test_a_fresh_process_without_us_loads_what_was_saved_and_nothing_is_on(tmp_path: Path) -> None:
+    files = []
+    for remedy in UNDONE.values():
+        loop = job_for(remedy)
+        try:
+            undo = remedy.apply(loop.job, options_of(remedy))
+        except Refused:
+            continue
+        try:
+            loop.train(1)
+            file = tmp_path / f"{remedy.name}.pt"
+            torch.save({"model": loop.model, "optimizer": loop.optimizer}, file)
+        finally:
+            undo()
+        files.append(str(file))
+    assert len(files) > 8
+    tests = str(Path(__file__).resolve().parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", LOADS, tests, *files],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert done.stdout.split() == files, done.stderr[-2000:]
