@@ -53,8 +53,10 @@ class GroupUpdates:
         settings: dict[str, object],
     ) -> object:
         """One update of a group, on its lists of parameters, gradients and state."""
-        theirs = isinstance(settings.get("lr"), self._torch.Tensor)
-        if self.trouble is not None or theirs or any(settings.get(name) for name in ANOTHER_KIND):
+        for name in ANOTHER_KIND:  # no generator: this is in every step
+            if settings.get(name):
+                return original(*lists, **settings)
+        if self.trouble is not None or isinstance(settings.get("lr"), self._torch.Tensor):
             return original(*lists, **settings)
         if self._exact_order and not self._is_looked_at(lists):
             self._look(lists, counts_at)
@@ -68,10 +70,12 @@ class GroupUpdates:
     def _is_looked_at(self, lists: Sequence[Sequence[Tensor]]) -> bool:
         """State is another object once it was loaded or set anew."""
         known = self._looked_at.get(id(lists[0][0]))
-        return known is not None and all(
-            (each[0] if each else None) is (None if ref is None else ref())
-            for each, ref in zip(lists[2:], known, strict=True)
-        )
+        if known is None:
+            return False
+        for each, ref in zip(lists[2:], known, strict=True):
+            if (each[0] if each else None) is not (None if ref is None else ref()):
+                return False
+        return True
 
     def _look(self, lists: Sequence[Sequence[Tensor]], counts_at: int | None) -> None:
         parameters, *beside = lists
