@@ -63,8 +63,9 @@ class Rehearsal:
         scan = CodeScan(self.torch)
         for _ in scan.steps([self.module]):  # type: ignore[list-item]
             pass
-        if scan.findings.refusals:
-            raise Refused(f"{scan.findings.refusals[0]}: a rehearsal would do it once more")
+        refusal = scan.findings.refusal(output_too=True)
+        if refusal is not None:
+            raise Refused(f"{refusal}: a rehearsal would do it once more")
         parameters = list(self.module.parameters())
         self._guarded = Guarded(
             modules=[self.module],  # type: ignore[list-item]

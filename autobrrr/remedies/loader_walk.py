@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import cast
 
-from ..agent.shadow.module_state import is_library
+from ..agent.shadow.libraries import is_library
 from .registry import Refused
 
 MOST_OBJECTS = 20_000

@@ -76,5 +76,6 @@ def _refuse_what_counts(job: Job, blocks: list[Module]) -> None:
     scan = CodeScan(job.torch)
     for _ in scan.steps(blocks):  # type: ignore[arg-type]
         pass
-    if scan.findings.refusals:
-        raise Refused(f"{scan.findings.refusals[0]}: it would do so twice")
+    refusal = scan.findings.refusal(output_too=True)
+    if refusal is not None:
+        raise Refused(f"{refusal}: it would do so twice")

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 
+from autobrrr.agent.shadow import effects
 from autobrrr.agent.shadow.recorder import function_modes
 from support.shadow_loop import train
 from support.shadow_refused import trap
@@ -22,7 +23,9 @@ CALL = nn.Module.__call__
 
 
 @pytest.fixture(autouse=True)
-def _surroundings() -> Iterator[None]:
+def _surroundings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    # So that a forward may send a signal, as it arrives from outside in life.
+    monkeypatch.setattr(effects, "TRUSTED", effects.TRUSTED | {"os", "posix", "signal"})
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -7,23 +7,31 @@ it. Tensors and random generators that it meets on the way are handed out, for t
 from __future__ import annotations
 
 import functools
-import sys
+import operator
 from collections import OrderedDict, deque
 from collections.abc import Iterator, MutableMapping
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    FunctionType,
+    MethodType,
+    MethodWrapperType,
+    ModuleType,
+)
 from typing import Protocol, cast
 
+from .effects import is_opaque
 from .kinds import Abstain, Module, Tensor, is_module, is_tensor
+from .libraries import is_library
 from .random_state import is_generator
 
-_ATOMS = frozenset(
-    (int, float, complex, bool, str, bytes, type(None), type, FunctionType, BuiltinFunctionType, MethodType)
-)
-_HOLDERS = ("SimpleNamespace", "Namespace")
+_ATOMS = frozenset((int, float, complex, bool, str, bytes, type(None)))
+_HOLDERS = ("SimpleNamespace", "Namespace", "UserDict", "UserList", "ChainMap")
 _MAX_DEPTH = 24
 _MAX_OBJECTS = 10_000  # beside the modules' own
 _MAX_ARRAY_BYTES = 1 << 26
-_OWN = __name__.partition(".")[0]
+_CALLED = (FunctionType, functools.partial, BuiltinFunctionType, MethodType, MethodWrapperType)
+_EMPTY = object()  # a variable around a function that has no value yet
 
 
 class _Array(Protocol):
@@ -62,13 +70,11 @@ class ModuleState:
         self._arrays: list[tuple[str, _Array, _Array]] = []
         self._slots: list[tuple[str, object, dict[str, object]]] = []
         self._classes: list[tuple[type, dict[str, object]]] = []
+        self._cells: list[tuple[str, CellType, object]] = []
         for module in modules:
             self._module(module, type(module).__name__)
         for name, thing in others:
-            if isinstance(thing, type):
-                self._class(thing)
-            else:
-                self._visit(thing, name, 0)
+            self._visit(thing, name, 0)
 
     def restore(self) -> list[str]:
         """Put back what changed; the names of it."""
@@ -99,6 +105,10 @@ class ModuleState:
                 array[...] = kept_array
         for path, thing, parts in self._slots:
             changed += [f"{path}.{name}" for name in _restore_slots(thing, parts)]
+        for path, cell, content in self._cells:
+            if _content(cell) is not content:
+                changed.append(path)
+                cell.cell_contents = content
         for kind, attributes in self._classes:
             changed += _restore_class(kind, attributes)
         return changed
@@ -127,7 +137,7 @@ class ModuleState:
             self._seen.add(id(each))
             self._classes.append((each, dict(vars(each))))
             for name, value in vars(each).items():
-                if type(value) not in _ATOMS:
+                if type(value) not in _ATOMS and not _is_machinery(value):
                     self._visit(value, f"{each.__name__}.{name}", 0)
 
     def _visit(self, value: object, path: str, depth: int) -> None:
@@ -146,6 +156,9 @@ class ModuleState:
         if is_module(value, self._torch):
             self._module(value, path)
             return
+        if isinstance(value, type):
+            self._class(value)
+            return
         self._seen.add(id(value))
         self._held += depth > 0
         if self._held > _MAX_OBJECTS or depth > _MAX_DEPTH:
@@ -160,12 +173,17 @@ class ModuleState:
             self._sets.append((path, value, set(value)))
         elif isinstance(value, bytearray):
             self._bytes.append((path, value, bytes(value)))
-        elif isinstance(value, tuple):
+        elif isinstance(value, tuple | frozenset):
             self._inside(value, path, depth)
+        elif kind in _CALLED:
+            self._called(value, path, depth)
         elif is_generator(value, self._torch):
             self.generators.append(value)
         elif (kind.__module__, kind.__name__) == ("numpy", "ndarray"):
             self._array(value, path)
+        elif is_opaque(value):
+            spoken = f"{kind.__module__}.{kind.__qualname__}"
+            raise Abstain(f"{path} is a {spoken}, whose state can't be put back after a replay")
         if not is_library(kind.__module__) or kind.__name__ in _HOLDERS:
             self._plain(value, path, depth)
 
@@ -183,6 +201,24 @@ class ModuleState:
                 self._visit(part, f"{path}.{name}", depth + 1)
         self._class(type(value))
 
+    def _called(self, value: object, path: str, depth: int) -> None:
+        """A function of the user's with its attributes and what it closes over; whose method it is."""
+        if isinstance(value, FunctionType):
+            if is_library(str(value.__globals__.get("__name__"))):
+                return
+            attributes = cast("MutableMapping[object, object]", value.__dict__)
+            self._dicts.append((path, attributes, dict(attributes)))
+            self._inside(attributes.values(), path, depth)
+            for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
+                self._cells.append((f"{path}>{name}", cell, _content(cell)))
+        elif isinstance(value, functools.partial):
+            self._inside((value.func, *value.args, *value.keywords.values()), path, depth)
+        else:
+            owner = getattr(value, "__self__", None)
+            function = getattr(value, "__func__", None)
+            if not isinstance(owner, ModuleType):
+                self._inside((owner, function), path, depth)
+
     def _array(self, value: object, path: str) -> None:
         """An array of NumPy's, which forward code may count in."""
         array = cast("_Array", value)
@@ -198,31 +234,32 @@ class ModuleState:
                 self._visit(value, path, depth + 1)
 
 
-@functools.lru_cache(maxsize=4096)
-def is_library(module_name: str) -> bool:
-    """Whether a module is installed (or ours, or the interpreter's) rather than the user's own code."""
-    top = module_name.partition(".")[0]
-    if top in sys.stdlib_module_names and top != "__main__":
-        return True
-    if top == _OWN:
-        return True
-    source = getattr(sys.modules.get(module_name) or sys.modules.get(top), "__file__", None) or ""
-    return "site-packages" in source or "dist-packages" in source
+def _content(cell: CellType) -> object:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return _EMPTY
+
+
+def _is_machinery(value: object) -> bool:
+    """Of a class: what its attributes and methods work by, functions apart."""
+    return hasattr(type(value), "__get__") and not isinstance(value, FunctionType)
 
 
 def _dict_changes(mapping: MutableMapping[object, object], saved: dict[object, object]) -> list[object]:
     if not mapping and not saved:
         return []
-    if len(mapping) == len(saved):
-        missing = object()
-        changed = [key for key, value in saved.items() if mapping.get(key, missing) is not value]
-        if not changed:
-            return []
-    return [
-        key
-        for key in {**saved, **mapping}
-        if key not in mapping or key not in saved or mapping[key] is not saved[key]
+    if (
+        len(mapping) == len(saved)
+        and all(map(operator.is_, mapping.values(), saved.values()))
+        and all(map(operator.is_, mapping, saved))
+    ):
+        return []
+    missing = object()
+    changed = [
+        key for key in {**saved, **mapping} if mapping.get(key, missing) is not saved.get(key, missing)
     ]
+    return changed or [key for key, place in zip(saved, mapping, strict=False) if key is not place]
 
 
 def _restore_class(kind: type, saved: dict[str, object]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import ModuleType
 
 from ..watched_calls import beneath
@@ -60,8 +60,13 @@ def is_compiled(torch: ModuleType, roots: Iterable[object]) -> bool:
     return False
 
 
-def before_replay(torch: ModuleType, tape: Tape, override: bool) -> None:
+def before_replay(torch: ModuleType, tape: Tape, read: frozenset[int]) -> None:
     """Refuse what a replay could show to the outside, or wait for.
+
+    Args:
+        torch: The target's torch.
+        tape: The recorded step.
+        read: Ids of the user's hooks whose code was read and may run again.
 
     Raises:
         Abstain: with the reason.
@@ -76,11 +81,9 @@ def before_replay(torch: ModuleType, tape: Tape, override: bool) -> None:
             for parameter in node.target.parameters()  # type: ignore[attr-defined]
         ):
             raise Abstain("the step switches requires_grad of parameters on and off")
-    if override:
-        return
-    hook = user_hook(tape.modules)
-    if hook is not None:
-        raise Abstain(f"{hook} would fire again in replays")
+    for name, hook in user_hooks(tape.modules):
+        if id(hook) not in read:
+            raise Abstain(f"{name} would fire again in replays")
 
 
 def derived_attributes(modules: Iterable[Module]) -> set[str]:
@@ -125,22 +128,26 @@ def _refuse_tensor(torch: ModuleType, tensor: Tensor) -> None:
 
 def user_hook(modules: Iterable[Module]) -> str | None:
     """A name for the first hook that is neither ours nor torch's own."""
+    return next((name for name, _ in user_hooks(modules)), None)
+
+
+def user_hooks(modules: Iterable[Module]) -> Iterator[tuple[str, object]]:
+    """All hooks that are neither ours nor torch's own, each with a name for it."""
     place = sys.modules["torch.nn.modules.module"]
     for name in _HOOK_DICTS:
-        if _foreign(getattr(place, f"_global{name}", {})):
-            return "a global module hook of the job's own"
+        for hook in _foreign(getattr(place, f"_global{name}", {})):
+            yield "a global module hook of the job's own", hook
     for root in modules:
         for part in root.modules():
             for name in _HOOK_DICTS:
-                if _foreign(getattr(part, name, None) or {}):
-                    return f"a {name.strip('_').removesuffix('s').replace('_', ' ')} on {type(part).__name__}"
-    return None
+                for hook in _foreign(getattr(part, name, None) or {}):
+                    spoken = name.strip("_").removesuffix("s").replace("_", " ")
+                    yield f"a {spoken} on {type(part).__name__}", hook
 
 
-def _foreign(hooks: Mapping[object, object]) -> bool:
+def _foreign(hooks: Mapping[object, object]) -> Iterator[object]:
     for hook in hooks.values():
         home = str(getattr(hook, "__module__", None) or getattr(type(hook), "__module__", ""))
         top = home.partition(".")[0]
         if top not in ("torch", _OWN):
-            return True
-    return False
+            yield hook

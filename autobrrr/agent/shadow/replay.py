@@ -53,17 +53,13 @@ class Player:
         tape: The tape.
         guarded: What the guard keeps.
         clock: Nanoseconds.
-        override: Go on although a forward changes module state (it is put back).
     """
 
-    def __init__(
-        self, torch: ModuleType, tape: Tape, guarded: Guarded, clock: Callable[[], int], override: bool
-    ) -> None:
+    def __init__(self, torch: ModuleType, tape: Tape, guarded: Guarded, clock: Callable[[], int]) -> None:
         self._torch = torch
         self._tape = tape
         self._guarded = guarded
         self._clock = clock
-        self._override = override
         self._tried = False
 
     def time(self, plan: Plan, wanted: int, replays: int) -> list[Timing]:
@@ -81,8 +77,7 @@ class Player:
             with guard:
                 return body()
         finally:
-            if not self._override:
-                refuse_changes(guard)
+            refuse_changes(guard)
 
     def _timed(self, plan: Plan, wanted: int) -> Timing:
         env = feed(self._torch, self._tape, plan, wanted)

@@ -26,7 +26,7 @@ from .guard import Guarded
 from .kinds import Abstain, Tensor, is_tensor, tensor_bytes
 from .measurement import Measurement, one_line
 from .recorder import Recorder, function_modes
-from .refusals import before_recording, before_replay, derived_attributes
+from .refusals import before_recording, before_replay, derived_attributes, user_hooks
 from .replay import Player
 from .tape import Tape, freeze, objects
 from .verify import Forwards, checks
@@ -60,8 +60,9 @@ class ShadowTask:
 
     Args:
         job: The live objects of the training loop.
-        params: `factors` of the batch size, `rounds` of timed replays, `override` of what the
-            forward code shows to the outside, `pause_ns`: longest pause, `sweep`: along what, further.
+        params: `factors` of the batch size, `rounds` of timed replays, `override` of what code of the
+            user's own shows to the outside (never of what it changes), `pause_ns`: longest pause,
+            `sweep`: along what, further.
         emit: Sends an event.
         clock: Nanoseconds.
     """
@@ -79,6 +80,7 @@ class ShadowTask:
         self._factors = [float(one) for one in cast("list[float]", params.get("factors") or ())]
         self._rounds = int(cast(int, params.get("rounds") or 5))
         self._override = bool(params.get("override"))
+        self._hooks: dict[int, object] = {}  # of the user's own, whose code was read, by id
         self._pause_wanted = cast("int | None", params.get("pause_ns"))
         self._stage = Stage.WATCH
         self._steps: list[int] = []
@@ -212,9 +214,14 @@ class ShadowTask:
             self._stage = Stage.RECORD
             return 4
         self._tape = freeze(self._torch, recording)
-        before_replay(self._torch, self._tape, self._override)
+        if self._override:
+            self._hooks = {id(hook): hook for _, hook in user_hooks(self._tape.modules)}
+        self._check_replay()
         self._scan = CodeScan(self._torch)
-        self._work = cast("Generator[str, None, object]", self._scan.steps(list(self._tape.modules)))
+        self._work = cast(
+            "Generator[str, None, object]",
+            self._scan.steps(list(self._tape.modules), list(self._hooks.values())),
+        )
         self._stage = Stage.READ
         return 1
 
@@ -222,9 +229,9 @@ class ShadowTask:
         if not self._advance(boundary, None):
             return 1
         tape, scan = cast(Tape, self._tape), cast(CodeScan, self._scan)
-        refusals = scan.findings.refusals
-        if refusals and not self._override:
-            raise Abstain(f"{refusals[0]}: a replay would do it again")
+        refusal = scan.findings.refusal(output_too=not self._override)
+        if refusal is not None:
+            raise Abstain(f"{refusal}: a replay would do it again")
         parameters = self._parameters(tape)
         short = memory.shortage(self._torch, _ROOT, sum(tensor_bytes(parameter) for parameter in parameters))
         if short is not None:
@@ -239,16 +246,14 @@ class ShadowTask:
         self._scan = None
         self._work = cast(
             "Generator[str, None, object]",
-            checks(
-                self._torch, tape, Forwards(self._torch, self._guarded, self._override), lambda: self._seq
-            ),
+            checks(self._torch, tape, Forwards(self._torch, self._guarded), lambda: self._seq),
         )
         self._stage = Stage.VERIFY
         return 1
 
     def _verify(self, boundary: Boundary) -> int:
         boundary.mark |= ring.AFTER_SHADOW
-        before_replay(self._torch, cast(Tape, self._tape), self._override)
+        self._check_replay()
         done = self._advance(boundary, self._slicings)
         if done:
             tape = cast(Tape, self._tape)
@@ -257,7 +262,7 @@ class ShadowTask:
                 tape=tape,
                 slicings=self._slicings,
                 guarded=self._guarded,
-                player=Player(self._torch, tape, self._guarded, self._clock, self._override),
+                player=Player(self._torch, tape, self._guarded, self._clock),
                 factors=self._factors,
                 clock=self._clock,
                 root=_ROOT,
@@ -311,9 +316,12 @@ class ShadowTask:
 
     def _at_replay(self, boundary: Boundary) -> Measurement:
         """Before a replay: nothing may have come up that rules it out."""
-        before_replay(self._torch, cast(Tape, self._tape), self._override)
+        self._check_replay()
         boundary.mark |= ring.AFTER_SHADOW
         return cast(Measurement, self._measurement)
+
+    def _check_replay(self) -> None:
+        before_replay(self._torch, cast(Tape, self._tape), frozenset(self._hooks))
 
     def _parameters(self, tape: Tape) -> list[Tensor]:
         """Of the root modules, of the optimizers, and those that the loop uses directly."""
@@ -385,4 +393,4 @@ class ShadowTask:
             self._tape.release()
         self._guarded.release()
         self._tape = self._measurement = self._scan = None
-        self._slicings = {}
+        self._slicings, self._hooks = {}, {}

@@ -26,10 +26,9 @@ Forward = Callable[[Node, dict[int, Tensor]], list[Tensor]]
 class Forwards:
     """Runs a root call on given tensors: evaluation mode, no gradient, guarded."""
 
-    def __init__(self, torch: ModuleType, guarded: Guarded, override: bool) -> None:
+    def __init__(self, torch: ModuleType, guarded: Guarded) -> None:
         self._torch = torch
         self._guarded = guarded
-        self._override = override
         self._tried: set[int] = set()
 
     def __call__(self, node: Node, tensors: dict[int, Tensor]) -> list[Tensor]:
@@ -63,8 +62,7 @@ class Forwards:
                     switch.close()
                 made = [part.detach() for part in leaves(result) if is_tensor(part, torch)]
         finally:
-            if not self._override:
-                refuse_changes(guard)
+            refuse_changes(guard)
         return made
 
 
