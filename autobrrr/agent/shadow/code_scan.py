@@ -178,7 +178,8 @@ class CodeScan:
         spoken = ".".join(names)
         if isinstance(thing, ModuleType) and len(names) == 1:
             self._whole_module(thing, where, code)
-        for at, name in enumerate(names[1:], start=1):
+        whole = names
+        for at, name in enumerate(whole[1:], start=1):
             if not isinstance(thing, ModuleType):
                 break
             if thing is sys and name in ("stdout", "stderr"):
@@ -191,7 +192,7 @@ class CodeScan:
                 if effect is not None:
                     self._refuse(effect, f"{where} calls {spoken}")
             thing = getattr(thing, name, None)
-            names = names[at:]
+            names = whole[at:]
         if type(thing).__name__ == "ScriptFunction":
             self._refuse(
                 Effect.STATE, f"{where} calls {spoken}, TorchScript that would specialise on other shapes"

@@ -85,6 +85,7 @@ _PLAIN_TYPES: tuple[type, ...] = (
     type(Ellipsis),
     type(NotImplemented),
     BaseException,
+    enum.Enum,
     datetime.date,
     datetime.time,
     datetime.timedelta,
