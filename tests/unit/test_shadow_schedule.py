@@ -141,3 +141,17 @@ def test_the_batch_that_trains_already_fits_however_little_is_free() -> None:
 def test_what_grows_with_the_square_of_a_size_is_predicted_so() -> None:
     assert schedule.predicted_ns(16, {8: [10 * MS]}, 1, 8, power=2) == 40 * MS
     assert schedule.predicted_ns(16, {}, 5 * MS, 8, power=2) == 20 * MS
+
+
+def test_a_size_that_has_not_run_is_told_from_the_first_replay_of_the_next_smaller_one() -> None:
+    pauses = {2: [3 * MS, 1 * MS], 4: [9 * MS, 2 * MS, 2 * MS]}
+    assert schedule.predicted_pause_ns(8, pauses, step_ns=MS, batch=4) == 18 * MS
+    assert schedule.predicted_pause_ns(4, pauses, step_ns=MS, batch=4) == 2 * MS
+    assert schedule.predicted_pause_ns(16, {}, step_ns=MS, batch=4, power=2) == 16 * MS
+
+
+def test_a_length_grows_as_it_has_been_seen_to_grow_and_half_a_power_more() -> None:
+    linear = {4: [2 * MS], 8: [4 * MS]}
+    assert schedule.predicted_pause_ns(16, linear, step_ns=MS, batch=8, power=2) == int(4 * MS * 2**1.5)
+    steep = {4: [2 * MS], 8: [16 * MS]}
+    assert schedule.predicted_pause_ns(16, steep, step_ns=MS, batch=8, power=2) == 64 * MS

@@ -70,11 +70,13 @@ class Measurement:
         self._queue: list[tuple[int, bool]] = []
         self._timings: dict[int, list[Timing]] = {}
         self._points: dict[int, list[Timing]] = {}
+        self._pauses: dict[int, list[int]] = {}
         self._guard_ns = 0
         self._replayed = 0
         self._spent_ns = 0
         self._census: Census | None = None
         self._counted_at = 0
+        self._counting_ns = 0
         self._small: Census | None = None  # the same at the smallest size
         self._smallest = self._sizes[0]
         self.notes: list[str] = []
@@ -116,7 +118,7 @@ class Measurement:
         if census is None or self._axis.name != "batch":
             return None
         each = census.saved_bytes / self._counted_at
-        if small is not None:
+        if small is not None and self._counted_at > self._smallest:
             each = (census.saved_bytes - small.saved_bytes) / (self._counted_at - self._smallest)
         fixed = max(0.0, census.saved_bytes - each * self._counted_at)
         saved = fixed + each * self.batch
@@ -164,21 +166,31 @@ class Measurement:
             return False
         return True
 
-    def count(self, rounds: int, step_ns: int, limit_ns: int) -> None:
+    def count(self, rounds: int, step_ns: int, limit_ns: int) -> bool:
         """Count operators, FLOPs and bytes; then it is known what fits, and the replays are queued.
 
-        Counting takes a replay up to three times its time: it is done at the largest batch up to
-        B that stays within the limit, and at the smallest: what the two differ by is a sample's.
+        Counting takes a replay up to three times its time: it is done at the smallest batch, and at the
+        largest up to B that stays within the limit: what the two differ by is a sample's. False where
+        another boundary is needed.
         """
+        if self._small is None:
+            began = self._clock()
+            self._small = self._census = self._player.census(self._plan, self._smallest)
+            self._counting_ns = self._clock() - began
+            self._counted_at = self._smallest
+            return False
         batch = self.batch
+        dearer = max(1.0, self._counting_ns / self._pause(self._smallest, step_ns))
         fitting = [
-            size for size in self._sizes if size <= batch and 4 * self._expected(size, step_ns) <= limit_ns
+            size
+            for size in self._sizes
+            if size <= batch and _MARGIN * dearer * self._pause(size, step_ns) <= limit_ns
         ]
-        self._counted_at = max(fitting, default=self._sizes[0])
-        self._census = self._player.census(self._plan, self._counted_at)
-        if self._counted_at > self._smallest:
-            self._small = self._player.census(self._plan, self._smallest)
-        self._sizes = [size for size in self._sizes if self._fits(size, self._census)]
+        if max(fitting, default=self._smallest) > self._smallest:
+            self._counted_at = max(fitting)
+            self._census = self._player.census(self._plan, self._counted_at)
+        census = self._census or self._small
+        self._sizes = [size for size in self._sizes if self._fits(size, census)]
         replay_ns = self._expected(batch, step_ns) + self._guard_ns
         usual = [size for size in self._sizes if size <= 2 * batch]  # larger ones take what is left
         rounds = schedule.rounds(rounds, step_ns, replay_ns, batch, usual)
@@ -186,15 +198,24 @@ class Measurement:
         self._queue = [(size, False) for _ in range(dropped) for size in sorted(self._sizes)][1:]
         for number in range(rounds):
             self._queue += [(size, True) for size in schedule.cycle(self._sizes, batch, number)]
+        return True
 
     def upcoming(self, step_ns: int, limit_ns: int) -> str | None:
-        """What `replay` will do, in words; None when all is done. Leaves out what takes too long."""
+        """What `replay` will do, in words; None when all is done. Leaves out what takes too long.
+
+        Raises:
+            Abstain: already a replay at B, or below, takes too long.
+        """
         while self._queue:
             size, _ = self._queue[0]
-            expected = int(_MARGIN * self._expected(size, step_ns)) + self._guard_ns
+            pause = self._pause(size, step_ns)
+            expected = pause if size in self._pauses else int(_MARGIN * pause)
             if size > self.batch and expected > limit_ns:
                 self._leave_out(size, f"a replay would take {expected / 1e6:.0f} ms, more than a pause may")
                 continue
+            if size in self._pauses and pause > limit_ns:
+                spoken = f"a replay at {self._spoken(size)} would take {pause / 1e6:.0f} ms"
+                raise Abstain(f"{spoken}, more than a pause may ({limit_ns / 1e6:.0f} ms)")
             coming = sum(entry[0] == size for entry in self._queue) * expected
             if size > 2 * self.batch and self._spent_ns + coming > _SPARED * schedule.allowance_ns(step_ns):
                 self._leave_out(size, "its replays would take more of training than a probe may")
@@ -211,7 +232,9 @@ class Measurement:
         flatters B; a step of some milliseconds is hardly touched by it.
         """
         size, timed = self._queue.pop(0)
-        short = timed and _IN_A_ROW * self._expected(size, step_ns) < min(limit_ns // 3, _SHORT_NS)
+        once = self._expected(size, step_ns)
+        row = self._pause(size, step_ns) + (_IN_A_ROW - 1) * once
+        short = timed and _IN_A_ROW * once < min(limit_ns // 3, _SHORT_NS) and row < limit_ns // 2
         try:
             self._play(size, timed=timed, replays=_IN_A_ROW if short else 1)
         except Exception as error:
@@ -225,6 +248,9 @@ class Measurement:
         timings = self._player.time(self._plan, size, replays)
         spent_ns = self._clock() - began
         self._spent_ns += spent_ns
+        again = sum(timing.shadow_ns for timing in timings[1:])
+        trial_ns = 0 if self._replayed else spent_ns - sum(timing.shadow_ns for timing in timings)
+        self._pauses.setdefault(size, []).append(spent_ns - again - trial_ns)
         around = max(0, spent_ns - sum(timing.shadow_ns for timing in timings))
         self._guard_ns = around if self._replayed == 0 else min(self._guard_ns, around)
         self._replayed += 1
@@ -261,6 +287,10 @@ class Measurement:
                 quiet = [timing.shadow_ns for timing in timings]
             measured[at] = quiet
         return schedule.predicted_ns(size, measured, step_ns, self.batch, self._axis.power)
+
+    def _pause(self, size: int, step_ns: int) -> int:
+        """What one replay takes of training, guard and copies included."""
+        return schedule.predicted_pause_ns(size, self._pauses, step_ns, self.batch, self._axis.power)
 
     def _spoken(self, size: int) -> str:
         letter = self._axis.letter

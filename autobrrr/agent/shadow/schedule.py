@@ -7,10 +7,12 @@ of each size are dropped.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import log
 
 SHARE = 0.2  # of training time that replays may add
 FLOOR_NS = 30_000_000
 _STEPS_PER_PAUSE = 3
+_STEEPER = 0.5  # by which the power of a size may grow with it
 _BUDGET_NS = 2_000_000_000
 _BUDGET_STEPS = 14  # planned for
 _LONG_BUDGET_STEPS = 20  # given up at
@@ -73,6 +75,37 @@ def cycle(sizes: Sequence[int], batch: int, number: int) -> list[int]:
         if above:
             order.append(above.pop(0))
     return order if number % 2 == 0 else order[::-1]
+
+
+def predicted_pause_ns(
+    size: int, pauses: Mapping[int, Sequence[int]], step_ns: int, batch: int, power: int = 1
+) -> int:
+    """What a replay takes of training with all that is around it, before it runs.
+
+    The first replay of a size is the dearest: its memory is new. So a size that has not run is told from
+    the first replay of the next smaller one, and grows as first replays have grown so far, at least with
+    the size itself.
+
+    Args:
+        size: The size asked for.
+        pauses: What replays took of training, by size, in order.
+        step_ns: A real step, where nothing has been measured.
+        batch: B.
+        power: Of the size, by which larger ones may grow, where that has not been seen.
+    """
+    known = {at: times for at, times in pauses.items() if times}
+    if size in known:
+        return min(known[size])
+    smaller = sorted(at for at in known if at < size)
+    if not smaller:
+        return int(max(min(map(min, known.values()), default=0), step_ns * max(1.0, size / batch) ** power))
+    nearest = smaller[-1]
+    growth = float(power)
+    if len(smaller) > 1 and power > 1:
+        before = smaller[-2]
+        seen = log(known[nearest][0] / known[before][0]) / log(nearest / before)
+        growth = min(growth, max(1.0, seen + _STEEPER))
+    return int(known[nearest][0] * (size / nearest) ** growth)
 
 
 def predicted_ns(

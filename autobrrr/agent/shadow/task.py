@@ -280,8 +280,8 @@ class ShadowTask:
     def _count(self, boundary: Boundary) -> int:
         self._progress("counting operators")
         measurement = self._at_replay(boundary)
-        measurement.count(self._rounds, self._step_ns(boundary), self._limit(boundary))
-        self._stage = Stage.MEASURE
+        if measurement.count(self._rounds, self._step_ns(boundary), self._limit(boundary)):
+            self._stage = Stage.MEASURE
         return 1
 
     def _measure(self, boundary: Boundary) -> int:
