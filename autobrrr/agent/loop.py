@@ -372,6 +372,8 @@ class Loop:
         self._pages.write_tail((hot.start, now, hot.own, hot.arm, flags, seq))
         self._marks_closed(flags)
         last_ns = now - hot.start
+        if flags & (ring.TRACED | ring.AFTER_SHADOW):
+            self.measuring.stretched(last_ns)
         steps = seq + 1 - self._looked_at_seq
         self.step_ns = max(1, (now - self._looked_at_ns) // max(1, steps))
         hot.seq = self._looked_at_seq = seq + 1
@@ -455,6 +457,7 @@ class Loop:
 
     def begin_task(self, task: Task) -> None:
         """Run a measuring task from the next boundary on. From the agent's thread."""
+        self.measuring.usual_ns = self.step_ns
         self.measuring.begin(task)
         self.hot.poke()
 

@@ -20,6 +20,8 @@ class Measuring:
     def __init__(self, emit: Callable[[dict[str, object]], None], clock: Callable[[], int]) -> None:
         self.task: Task | None = None
         self.spent_ns = 0  # on the training thread, all tasks so far
+        self.stretched_ns = 0  # what steps of training took longer for them
+        self.usual_ns = 0  # a step before the task began
         self.unfinished: Task | None = None  # cancelled, but the training thread has a part in it
         self.at = NEVER  # the boundary of the next slice
         self._emit, self._clock = emit, clock
@@ -52,6 +54,16 @@ class Measuring:
         self.task = None
         self.at = NEVER
         return True
+
+    def stretched(self, step_ns: int) -> None:
+        """A step has ended that was recorded, traced or run after a replay."""
+        if self.task is not None and self.usual_ns:
+            self.stretched_ns += max(0, step_ns - self.usual_ns)
+
+    @property
+    def taken_ns(self) -> int:
+        """What all tasks so far have taken of training."""
+        return self.spent_ns + self.stretched_ns
 
     def stop(self) -> None:
         """Cancel; `unfinished` keeps what only the training thread can take off."""

@@ -237,4 +237,4 @@ class AgentCost(Record, frozen=True, kw_only=True):
     sampled_hooks_ns: int | None  # all phase hooks, in a sampled step
     boundary_ns_per_step: float | None  # always-on work at step boundaries, mean over all steps
     ns_per_step: float | None  # always-on, all together, mean over all steps
-    one_off_ns: int | None = None  # calibration, traced steps, probe: what they took in all so far
+    one_off_ns: int | None = None  # calibration, replays, what traced steps took longer: in all so far

@@ -110,7 +110,7 @@ class Attach(Record, frozen=True, kw_only=True):
 class Cost(Record, frozen=True, kw_only=True):
     ns_per_step: int | None  # of what is always on
     share: float | None
-    one_off_ns: int | None = None  # pauses of the measurements that are run once, in all so far
+    one_off_ns: int | None = None  # all pauses so far: attaching, replays, traced steps, calibration
 
 
 class Diagnosis(Record, frozen=True, kw_only=True):

@@ -51,7 +51,7 @@ def snapshot(
         cost=Cost(
             ns_per_step=None if own_ns is None else round(own_ns),
             share=own_ns / stats.mean if own_ns is not None and stats.mean else None,
-            one_off_ns=measured.cost.one_off_ns if measured.cost else None,
+            one_off_ns=_pauses_ns(measured, attach),
         ),
         device=device_figures(measured.gpu),
         advice=verdict.advice,
@@ -69,6 +69,13 @@ def snapshot(
         collectives=rank_times(measured.collectives),
         final=state is State.ENDED,
     )
+
+
+def _pauses_ns(measured: Measurements, attach: Attach) -> int | None:
+    """All that training has stood still for, or run longer: to attach, and while it was measured."""
+    parts = (attach.pause_ns, measured.cost.one_off_ns if measured.cost else None)
+    known = [part for part in parts if part is not None]
+    return sum(known) if known else None
 
 
 def device_figures(samples: Sequence[GpuSample]) -> dict[str, object] | None:

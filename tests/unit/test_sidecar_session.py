@@ -434,6 +434,10 @@ def test_what_the_agent_costs_is_shown_as_a_share_of_the_step(stage: Stage) -> N
     found = stage.session.snapshot()
     assert found.cost.ns_per_step == 1000
     assert found.cost.share == pytest.approx(1000 / stage.model.step_ns)
+    assert found.cost.one_off_ns == found.attach.pause_ns == 400_000
+    stage.event("cost", {**cost(), "one_off_ns": 7_000_000})
+    stage.run(1)
+    assert stage.session.snapshot().cost.one_off_ns == 7_400_000
 
 
 def test_from_outside_only_the_machine_is_seen_and_no_regime_is_named(tmp_path: Path) -> None:

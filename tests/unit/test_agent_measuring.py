@@ -1,0 +1,64 @@
+"""What measuring takes of training is booked: slices between steps, and what steps take longer for it."""
+
+from __future__ import annotations
+
+import torch
+
+from autobrrr.agent import ring
+from autobrrr.agent.cost import cost_of
+from autobrrr.agent.job import Job
+from autobrrr.agent.levers import Levers
+from autobrrr.agent.loop import Loop
+from autobrrr.agent.measuring import Measuring
+from autobrrr.agent.pages import Pages
+from autobrrr.agent.task import Boundary
+from autobrrr.remedies.catalog import REGISTRY
+
+
+class Slices:
+    """A task of two slices, each of 5 on the clock."""
+
+    name, pending = "slices", False
+
+    def __init__(self, clock: list[int]) -> None:
+        self._clock, self._left = clock, 2
+
+    def at_boundary(self, boundary: Boundary) -> int | None:
+        self._clock[0] += 5
+        self._left -= 1
+        return 1 if self._left else None
+
+    def cancel(self) -> None:
+        pass
+
+
+def boundary(seq: int) -> Boundary:
+    return Boundary(Job(torch), seq, 0, 0, 0)
+
+
+def test_slices_and_what_steps_take_longer_are_booked() -> None:
+    clock = [0]
+    measuring = Measuring(lambda event: None, lambda: clock[0])
+    measuring.usual_ns = 100
+    measuring.stretched(900)  # no task is under way
+    measuring.begin(Slices(clock))
+    assert not measuring.slice(boundary(1))
+    measuring.stretched(130)
+    measuring.stretched(90)  # faster than usual is no gain
+    assert measuring.slice(boundary(2))
+    assert (measuring.spent_ns, measuring.stretched_ns, measuring.taken_ns) == (10, 30, 40)
+
+
+def test_the_cost_names_steps_that_were_traced_beside_the_slices() -> None:
+    pages = Pages()
+    try:
+        clock = [0]
+        loop = Loop(torch, pages, Levers(REGISTRY), lambda event: None, clock=lambda: clock[0])
+        loop.step_ns = 100
+        loop.begin_task(Slices(clock))
+        loop.hot.flags, clock[0] = ring.TRACED, 1_000
+        loop._close(1_000)
+        assert cost_of(loop, 1, 1)["one_off_ns"] == 905
+    finally:
+        pages.close_fd()
+        pages.release()
