@@ -34,6 +34,7 @@ from autobrrr.records import Diagnosis, Trial, TuneProgress, Tuning
 from autobrrr.sidecar.endpoint import connect, find_target, is_alive, passed_over
 from autobrrr.sidecar.options import Probing, SessionOptions, Sweep
 from autobrrr.sidecar.start import error_from, start
+from autobrrr.sidecar.underway import is_under_way
 from autobrrr.sidecar.wire import TooSlow, Wire
 
 OnText = Callable[[str], None]
@@ -46,7 +47,6 @@ _CONVERTING = threading.Lock()
 ANSWER_S = 15.0
 APPLY_S = 120.0
 DETACH_S = 300.0  # the session itself gives up earlier
-MOST_BEGUN = 3  # sessions that one command starts where each is over before it is joined
 JOIN_S = 90.0  # somebody else may be attaching, and wait for a long step
 
 
@@ -331,6 +331,46 @@ def join(pid: int) -> Client | None:
     return None if link is None else Client(link)
 
 
+def under_way(pid: int) -> bool:
+    """Whether another command is just starting a session of a job, or one runs."""
+    return is_under_way(find_target(pid))
+
+
+def join_under_way(pid: int, *, on_wait: OnText) -> Client | None:
+    """The session of a job, also one that another command is just starting; None where there is none.
+
+    Args:
+        on_wait: Gets a live line while it is waited for.
+
+    Raises:
+        TargetGone: there is no such process, or it ended meanwhile.
+        AutobrrrError: the session neither starts nor fails.
+    """
+    target = find_target(pid)
+    end_s = time.monotonic() + JOIN_S
+    waited = False
+    while True:
+        coming = is_under_way(target)  # before the socket is tried: it may answer in between
+        link = connect(target)
+        if link is not None:
+            try:
+                return Client(link)
+            except TargetGone:
+                if not is_alive(target):
+                    raise
+        if not coming:
+            return None
+        if time.monotonic() > end_s:
+            raise AutobrrrError(
+                f"the session of process {pid} that is being started does not answer",
+                "end the command that attaches, then detach again",
+            )
+        if not waited:
+            on_wait(f"another command is attaching to process {pid}: waiting for it, then detaching")
+        waited = True
+        time.sleep(0.1)
+
+
 def join_or_start(
     pid: int, options: SessionOptions, *, foreground: bool = False, on_wait: OnText = lambda text: None
 ) -> Client:
@@ -348,7 +388,6 @@ def join_or_start(
     target = find_target(pid)
     end_s = time.monotonic() + JOIN_S
     started = waited = said = False
-    begun = 0
     while True:
         link = connect(target)
         if link is not None:
@@ -357,12 +396,11 @@ def join_or_start(
             except TargetGone:
                 if not is_alive(target):
                     raise
+                if started:
+                    raise _over(pid) from None
                 # The session is just ending; another can begin when it has let go.
-        if begun == MOST_BEGUN:
-            raise AutobrrrError(
-                f"the session of process {pid} ends as soon as it begins",
-                "its log, in the state folder, says why",
-            )
+        elif started:
+            raise _over(pid)
         if time.monotonic() > end_s:
             raise AutobrrrError(
                 f"another session of process {pid} neither starts nor ends", "autobrrr detach"
@@ -372,12 +410,18 @@ def join_or_start(
                 on_wait(line)
             said = True
         started = start(target, options, foreground=foreground, on_wait=on_wait)
-        begun += started
         if not started:
             if not waited:
                 on_wait(f"another command is attaching to process {pid}")
             waited = True
             time.sleep(0.1)
+
+
+def _over(pid: int) -> AutobrrrError:
+    return AutobrrrError(
+        f"the session of process {pid} ended as soon as it began: another command has detached, or it failed",
+        "its log, in the state folder, says which; attach again to go on",
+    )
 
 
 def _event(message: Fields) -> Event | None:

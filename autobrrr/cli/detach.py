@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from autobrrr.cli.ranks import for_each, ranks_of, say_of
 from autobrrr.cli.target import narrate
-from autobrrr.client import join
+from autobrrr.client import join, join_under_way, under_way
 from autobrrr.errors import EXIT_DONE, AutobrrrError
 from autobrrr.sidecar.endpoint import find_target, passed_over
 
@@ -43,11 +43,11 @@ def _has_session(pid: int) -> bool:
         return True
     if client is not None:
         client.close()
-    return client is not None
+    return client is not None or under_way(pid)
 
 
 def _detach(pid: int, keep: bool, say: Callable[[str], None]) -> None:
-    client = join(pid)
+    client = join_under_way(pid, on_wait=say)
     if client is None:
         others = "".join(f"; {line}" for line in passed_over(find_target(pid)))
         raise AutobrrrError(f"process {pid} has no session{others}", "autobrrr ls lists those that have one")

@@ -1,0 +1,109 @@
+"""A session that another command is just starting is waited for, and then ended."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from autobrrr import client
+from autobrrr.cli import main
+from autobrrr.errors import AutobrrrError, TargetGone
+from autobrrr.sidecar.endpoint import Endpoint, find_target
+from autobrrr.sidecar.options import SessionOptions
+from autobrrr.sidecar.underway import is_under_way
+
+
+@pytest.fixture(autouse=True)
+def _places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+
+def test_a_lock_that_is_held_shows_and_is_not_touched() -> None:
+    me = find_target(os.getpid())
+    assert not is_under_way(me)
+    endpoint = Endpoint(me)
+    assert is_under_way(me)
+    assert is_under_way(me)
+    endpoint.close()
+    assert not is_under_way(me)
+
+
+def test_a_lock_left_behind_by_a_dead_session_is_none() -> None:
+    me = find_target(os.getpid())
+    endpoint = Endpoint(me)
+    lock = Path(f"/proc/self/fd/{endpoint._lock}").resolve()
+    endpoint.close()
+    lock.touch()
+    assert not is_under_way(me)
+
+
+def test_detach_waits_until_the_session_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoint, said = Endpoint(find_target(os.getpid())), []
+    joined: list[socket.socket] = []
+
+    class Joined:
+        def __init__(self, link: socket.socket) -> None:
+            joined.append(link)
+
+    def sleep(seconds: float) -> None:
+        endpoint.listen()  # meanwhile it has come up
+
+    monkeypatch.setattr(client, "Client", Joined)
+    monkeypatch.setattr(client.time, "sleep", sleep)
+    try:
+        assert isinstance(client.join_under_way(os.getpid(), on_wait=said.append), Joined)
+    finally:
+        endpoint.close()
+        for link in joined:
+            link.close()
+    assert said == [f"another command is attaching to process {os.getpid()}: waiting for it, then detaching"]
+
+
+def test_a_session_that_never_came_up_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoint = Endpoint(find_target(os.getpid()))
+    monkeypatch.setattr(client.time, "sleep", lambda seconds: endpoint.close())
+    assert client.join_under_way(os.getpid(), on_wait=lambda text: None) is None
+
+
+def test_one_that_does_not_answer_at_all_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoint = Endpoint(find_target(os.getpid()))
+    monkeypatch.setattr(client, "JOIN_S", -1.0)
+    try:
+        with pytest.raises(AutobrrrError, match="does not answer"):
+            client.join_under_way(os.getpid(), on_wait=lambda text: None)
+    finally:
+        endpoint.close()
+
+
+def test_where_nobody_attaches_there_is_no_session(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["detach", str(os.getpid())]) == 1
+    assert "has no session" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("answers", [True, False], ids=["socket still there", "socket gone"])
+def test_the_command_whose_session_was_ended_does_not_start_another(
+    monkeypatch: pytest.MonkeyPatch, answers: bool
+) -> None:
+    links: list[socket.socket] = []
+    starts: list[int] = []
+
+    def ended(link: socket.socket, *, started: bool = False) -> client.Client:
+        link.close()
+        raise TargetGone("the session is over")
+
+    def connect(target: object) -> socket.socket | None:
+        if not starts or not answers:
+            return None
+        links.append(socket.socket(socket.AF_UNIX))
+        return links[-1]
+
+    monkeypatch.setattr(client, "connect", connect)
+    monkeypatch.setattr(client, "Client", ended)
+    monkeypatch.setattr(client, "start", lambda *_, **__: starts.append(1) or True)
+    with pytest.raises(AutobrrrError, match="another command has detached") as caught:
+        client.join_or_start(os.getpid(), SessionOptions())
+    assert caught.value.exit_code == 1
+    assert starts == [1]
