@@ -14,7 +14,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from autobrrr.agent.job import Job
-from autobrrr.remedies import host_malloc
+from autobrrr.remedies import malloc_thresholds
+from autobrrr.remedies.glibc import glibc
 from autobrrr.remedies.registry import Remedy
 from support.remedy_models import MODELS
 
@@ -142,20 +143,15 @@ def picture(loop: Training) -> dict[str, object]:
         "loaders": [list(vars(loader).items()) for loader in loop.loaders],
         "loading": DataLoader.__dict__["__iter__"],
         "cpus": sorted(os.sched_getaffinity(0)),
-        "malloc": large_blocks_are_mappings(),
+        "malloc": thresholds(),
         "gc": (gc.isenabled(), gc.get_threshold(), gc.get_freeze_count() > 2000),
     }
 
 
-def large_blocks_are_mappings() -> bool:
-    """Whether glibc maps a block of 48 MiB for itself, as it does unless it is told otherwise."""
-    libc = host_malloc.glibc()
-    block = libc.malloc(48 << 20)
-    assert block is not None
-    try:
-        return bool(libc.size_word(block) & 2)
-    finally:
-        libc.free(block)
+def thresholds() -> malloc_thresholds.Thresholds:
+    """glibc's own, and whether it still raises them by itself."""
+    libc = glibc()
+    return malloc_thresholds.find(libc).read(libc)
 
 
 def _plain(value: object) -> object:

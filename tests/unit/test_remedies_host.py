@@ -1,10 +1,7 @@
-"""Remedies on the process as a whole: which CPUs, which allocator, which variables; on fake machines."""
+"""Remedies on the process as a whole: which CPUs, which library, which variables; on fake machines."""
 
 from __future__ import annotations
 
-import platform
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -12,191 +9,12 @@ from types import ModuleType
 import pytest
 
 from autobrrr.agent.job import Job
-from autobrrr.remedies import host_environment, host_malloc
+from autobrrr.remedies import host_environment
 from autobrrr.remedies.catalog import REGISTRY
 from autobrrr.remedies.host_affinity import chosen
 from autobrrr.remedies.loader_workers import default_workers
 from autobrrr.remedies.process_value import switch
 from autobrrr.remedies.registry import Refused
-
-MIB = 1 << 20
-ROOT = Path(__file__).resolve().parents[2]
-# Steps that fill six temporaries of 36 MiB and keep a small block above them: page faults before, with it
-# and right after the undo, and how much more is resident then than before.
-FAULTS = """
-import ctypes, resource, sys
-sys.path.insert(0, {root!r})
-from autobrrr.remedies import host_malloc
-
-libc, fill = host_malloc.glibc(), ctypes.CDLL(None).memset
-fill.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t)
-SIZE = 36 << 20
-
-def step():
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    blocks = [libc.malloc(SIZE) for _ in range(6)]
-    for block in blocks:
-        fill(block, 1, SIZE)
-    libc.malloc(1 << 16)
-    for block in blocks[::2] + blocks[1::2]:
-        libc.free(block)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-def resident_mib():
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * 4096 >> 20
-
-before, had = step(), resident_mib()
-for _ in range(2):
-    undo = host_malloc.keep_blocks(libc, 1 << 30, host_malloc.KEPT_BYTES)
-    settled = [step() for _ in range(6)][-1]
-    undo()
-    after = min(step() for _ in range(4))
-print(before, settled, after, resident_mib() - had)
-"""
-
-
-class FakeLibc:
-    """glibc as far as blocks above the threshold are mappings, and a threshold set by hand is fixed."""
-
-    def __init__(self, threshold: int, *, takes: int = 1 << 40) -> None:
-        self.threshold, self.takes = threshold, takes
-        self.trim = 0
-        self.fixed = False
-        self.sizes: dict[int, int] = {}
-        self.inside: set[int] = set()  # blocks in what was a hole
-        self.freed: list[int] = []
-        self.threshold_before: int | None = None
-        self.full_heap = False  # free blocks in it serve every request
-        self.plugs: list[int] = []
-        self.holes: list[int] = []  # free bytes inside the heap, once something was kept there
-        self.heap = 1 * MIB
-
-    def mallopt(self, parameter: int, value: int, /) -> int:
-        if value > self.takes:
-            return 0
-        if parameter == host_malloc.M_MMAP_THRESHOLD:
-            self.threshold, self.fixed = value, True
-        else:
-            self.trim = value
-        return 1
-
-    def malloc(self, size: int, /) -> int | None:
-        block = len(self.sizes) + 1
-        self.sizes[block] = size
-        fits = [hole for hole in self.holes if hole >= size]
-        if fits:
-            self.holes.remove(min(fits))
-            self.holes.append(min(fits) - size)
-            self.inside.add(block)
-        elif size < self.threshold:
-            self.heap += size
-        return block
-
-    def free(self, block: int, /) -> None:
-        size = self.sizes[block]
-        self.freed.append(block)
-        if block in self.inside:
-            self.holes.append(size)
-        if not self.fixed and size >= self.threshold:
-            self.threshold = size
-
-    def malloc_trim(self, pad: int, /) -> int:
-        return 1
-
-    def heap_bytes(self) -> int:
-        return self.heap
-
-    def size_word(self, block: int, /) -> int:
-        in_heap = self.full_heap or block in self.inside
-        return 2 if not in_heap and self.sizes[block] >= self.threshold else 0
-
-
-@pytest.mark.parametrize("threshold", [128 << 10, 300_000, 5 * MIB, 32 * MIB])
-def test_the_threshold_is_found_raised_and_put_back(threshold: int) -> None:
-    libc = FakeLibc(threshold)
-    undo = host_malloc.keep_blocks(libc, 1 << 30, 1 << 31)
-    assert (libc.threshold, libc.trim) == (1 << 30, 1 << 31)
-    with pytest.raises(Refused, match="already"):
-        host_malloc.keep_blocks(libc, 1 << 30, 1 << 31)
-    undo()
-    assert threshold <= libc.threshold <= threshold + 4096
-    assert libc.trim in (128 << 10, 2 * libc.threshold)
-    libc.threshold = 7
-    undo()
-    assert libc.threshold == 7
-
-
-def test_thresholds_that_the_process_has_set_itself_are_left_alone() -> None:
-    libc = FakeLibc(64 * MIB)
-    libc.fixed = True
-    with pytest.raises(Refused, match="come from the heap already"):
-        host_malloc.keep_blocks(libc, 1 << 30, 1 << 31)
-    assert (libc.threshold, libc.trim) == (64 * MIB, 0)
-    assert sorted(libc.freed) == sorted(libc.sizes)
-
-
-def test_a_second_time_puts_the_first_threshold_back_though_the_heap_is_full_of_free_blocks() -> None:
-    libc = FakeLibc(5 * MIB)
-    host_malloc.keep_blocks(libc, 1 << 30, 1 << 31)()
-    first = libc.threshold
-    libc.full_heap = True
-    host_malloc.keep_blocks(libc, 1 << 30, 1 << 31)()
-    assert libc.threshold == first
-
-
-def test_while_it_is_off_the_heap_has_no_hole_for_a_block_that_was_a_mapping_before() -> None:
-    libc = FakeLibc(5 * MIB)
-    undo = host_malloc.keep_blocks(libc, 1 << 30, 1 << 31)
-    libc.heap += 300 * MIB
-    libc.holes = [36 * MIB, 100 * MIB, 11 * MIB, 3 * MIB]
-    undo()
-    assert max(libc.holes) < libc.threshold
-    assert sum(libc.sizes[plug] for plug in libc.plugs) > 130 * MIB
-    undo = host_malloc.keep_blocks(libc, 1 << 30, 1 << 31)
-    assert not libc.plugs
-    assert sum(libc.holes) == 150 * MIB
-    undo()
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
-def test_after_the_undo_large_blocks_come_from_new_pages_again_at_once() -> None:
-    run = [sys.executable, "-c", FAULTS.format(root=str(ROOT))]
-    done = subprocess.run(run, capture_output=True, text=True, check=True)
-    before, settled, after, resident_mib = map(int, done.stdout.split())
-    pages = 6 * 36 * MIB // 4096
-    assert before >= pages
-    assert settled < pages // 100
-    assert after >= pages
-    assert resident_mib < 36
-
-
-@pytest.mark.parametrize(
-    ("environment", "refused"),
-    [
-        ({"MALLOC_MMAP_THRESHOLD_": "33554432"}, True),
-        ({"MALLOC_TRIM_THRESHOLD_": "0"}, True),
-        ({"GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=1048576"}, True),
-        ({"GLIBC_TUNABLES": "glibc.rtld.nns=4", "MALLOC_ARENA_MAX": "2"}, False),
-    ],
-)
-def test_thresholds_that_stand_in_the_environment_are_left_alone(
-    environment: Mapping[str, str], refused: bool
-) -> None:
-    if refused:
-        with pytest.raises(Refused, match="the user's own"):
-            host_malloc.refuse_own_settings(environment)
-    else:
-        host_malloc.refuse_own_settings(environment)
-
-
-def test_a_glibc_with_a_limit_gets_the_most_it_takes_and_one_that_takes_nothing_is_refused() -> None:
-    limited = FakeLibc(128 << 10, takes=40 * MIB)
-    with pytest.raises(Refused, match="takes no other"):
-        host_malloc.keep_blocks(limited, 1 << 30, 1 << 31)
-    limited = FakeLibc(128 << 10, takes=40 * MIB)
-    host_malloc.keep_blocks(limited, 1 << 30, 40 * MIB)()
-    assert limited.fixed
 
 
 def machine(root: Path, siblings: list[str], nodes: list[str]) -> str:
