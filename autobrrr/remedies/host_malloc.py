@@ -36,6 +36,7 @@ _on = False
     doc="Let glibc keep large freed blocks for the next tensor instead of returning them to the system.",
     targets=("malloc",),
     settles_steps=SETTLES_STEPS,
+    leaves="the thresholds are put back, and where blocks lie in the heap is not",
     options=(
         Option(
             name="mmap_threshold",

@@ -102,6 +102,7 @@ class Remedy:
     environment: Environment | None = None  # variables to start the job with: (options, environment) -> more
     unproven: bool = False  # never run on the device it is for: only where it is asked for by name
     only_named: bool = False  # buys something else than speed: only where it is asked for by name
+    leaves: str | None = None  # what stays of it after the undo: only where it is asked for by name
     warm_up_steps: int = 0  # steps that a first switching on may take long; they are its price
     price_s: float = 0.0  # what those steps usually take
     settles_steps: int = 0  # steps after each switching on that do not show its effect yet
@@ -154,6 +155,7 @@ def remedy(
     environment: Environment | None = None,
     unproven: bool = False,
     only_named: bool = False,
+    leaves: str | None = None,
     warm_up_steps: int = 0,
     settles_steps: int = 0,
     price_s: float = 0.0,
@@ -187,6 +189,7 @@ def remedy(
             environment=environment,
             unproven=unproven,
             only_named=only_named,
+            leaves=leaves,
             warm_up_steps=warm_up_steps,
             settles_steps=settles_steps,
             price_s=price_s,

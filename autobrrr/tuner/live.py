@@ -15,6 +15,7 @@ import numpy as np
 
 from autobrrr.errors import AutobrrrError
 from autobrrr.records import Diagnosis, ExactnessClass, Reverted, Trial, TuneProgress, Tuning, Verdict
+from autobrrr.remedies.catalog import REGISTRY
 from autobrrr.tuner.bench import Bench, LeverLost, NotApplied
 from autobrrr.tuner.blocks import shortest_pairs_ns
 from autobrrr.tuner.budget import Budget
@@ -24,7 +25,7 @@ from autobrrr.tuner.interval import Interval
 from autobrrr.tuner.ledger import Ledger, Outcome
 from autobrrr.tuner.second_look import Undone, worth_again
 from autobrrr.tuner.settings import ABLATION_SHARE, CLOSING_SHARE, SEARCH_SHARE, TuneSettings
-from autobrrr.tuner.space import Candidate, Choice, candidates, is_rare, misfit, widest
+from autobrrr.tuner.space import Candidate, Choice, candidates, is_rare, misfit, unasked, widest
 from autobrrr.tuner.stop import FEWEST_PAIRS, Standing, percent, precision, proof
 from autobrrr.tuner.study import Asked, Study
 from autobrrr.tuner.switchboard import Arm, Lever, Switchboard
@@ -78,6 +79,9 @@ def tune(
         allowed=run.settings.allowed,
         only=run.settings.only,
     )
+    for each in unasked(verdict=verdict, allowed=run.settings.allowed, only=run.settings.only):
+        left = REGISTRY[each.choice.remedy].leaves
+        run.ledger.enter(each, "skipped", f"{left}; --only {each.choice.remedy} tries it", each.cls)
     for lever in (*already, *standing):
         run.ledger.enter_kept(lever)
     on = [lever.choice for lever in (*already, *standing)]

@@ -127,6 +127,30 @@ def candidates(
     return sorted(found, key=promise)
 
 
+def unasked(
+    *,
+    verdict: Verdict | Diagnosis | None,
+    allowed: Sequence[ExactnessClass],
+    only: Sequence[str] = (),
+    registry: Mapping[str, Remedy] = REGISTRY,
+) -> list[Candidate]:
+    """What the diagnosis expects a gain of, and would be tried but that an undo leaves something of it."""
+    advice = [] if verdict is None or only else verdict.advice
+    return [
+        Candidate(
+            choice=Choice(remedy=each.remedy),
+            predicted=each.expected,
+            rare=registry[each.remedy].rare,
+            cls=_class_of(registry[each.remedy]),
+        )
+        for each in advice
+        if each.remedy in registry
+        and registry[each.remedy].leaves is not None
+        and (each.expected or 1.0) > USUAL_GAIN
+        and _may_be_tried(registry[each.remedy], allowed, (each.remedy,))
+    ]
+
+
 def _adds_threads(choice: Choice, facts: JobFacts) -> bool:
     """Where others run on the CPUs that it would take, each step waits for them: a dear trial."""
     threads = choice.settings.get("threads")
@@ -139,7 +163,7 @@ def _may_be_tried(remedy: Remedy, allowed: Sequence[ExactnessClass], only: Seque
         remedy.reach == "live"
         and remedy.undo_safe
         and remedy.cls in allowed
-        and (named or not (only or remedy.unproven or remedy.only_named))
+        and (named or not (only or remedy.unproven or remedy.only_named or remedy.leaves))
     )
 
 

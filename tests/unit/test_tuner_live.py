@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from autobrrr.agent import ring
 from autobrrr.errors import AutobrrrError, TargetGone, UsageError
-from autobrrr.records import ExactnessClass, Trial, TuneProgress, Tuning
+from autobrrr.records import Advice, ExactnessClass, Shares, Trial, TuneProgress, Tuning, Verdict
 from autobrrr.remedies.catalog import REGISTRY
 from autobrrr.tuner.bench import Applied, NotApplied
 from autobrrr.tuner.live import GUARD_STEPS, tune
@@ -53,6 +53,21 @@ def test_what_does_nothing_is_undone_and_nothing_is_claimed() -> None:
     assert found.class_ == "bitwise"
     assert job.names_on == []
     assert {each.outcome for each in found.trials} <= {"undone", "skipped"}
+
+
+def test_what_an_undo_leaves_something_of_is_told_with_its_gain_and_never_switched_on_unasked() -> None:
+    advice = Advice(remedy="host.malloc", why="", expected=4.8, reach="live", class_="bitwise")
+    judged = Verdict(
+        regime="memory", confidence="high", reason="", shares=Shares(), evidence=[], advice=[advice]
+    )
+    job = SimulatedJob(effects={"host.malloc": Effect(speed=4.8)})
+    found = tune(job, verdict=judged, settings=TuneSettings(budget_ns=40 * SECOND_NS))
+    told = trial(found, "host.malloc")
+    assert (told.outcome, told.predicted) == ("skipped", 4.8)
+    assert told.why.endswith("--only host.malloc tries it")
+    assert ("apply", "host.malloc") not in job.history
+    asked = TuneSettings(budget_ns=40 * SECOND_NS, only=("host.malloc",))
+    assert tune(job, verdict=judged, settings=asked).kept == ["host.malloc"]
 
 
 @pytest.mark.parametrize("after_steps", [100, 130, 160])

@@ -15,7 +15,15 @@ from autobrrr.records import Advice, Shares, Verdict
 from autobrrr.remedies.catalog import REGISTRY
 from autobrrr.tuner.bench import STEP, LeverLost, NotApplied
 from autobrrr.tuner.guard import Guard
-from autobrrr.tuner.space import Candidate, Choice, allowed_classes, candidates, thread_counts, widest
+from autobrrr.tuner.space import (
+    Candidate,
+    Choice,
+    allowed_classes,
+    candidates,
+    thread_counts,
+    unasked,
+    widest,
+)
 from autobrrr.tuner.study import Study
 from autobrrr.tuner.switchboard import Switchboard
 from support.tuner import Effect, SimulatedJob
@@ -69,6 +77,19 @@ def test_a_layout_that_a_script_may_not_take_is_tried_only_by_name() -> None:
     assert names(candidates(facts=facts, cores=2, verdict=None, allowed=BOTH, only=only)) == list(only)
 
 
+def test_what_an_undo_leaves_something_of_is_tried_only_by_name() -> None:
+    facts, told = SimulatedJob().facts, verdict(host_malloc=4.8, optimizer_fused=1.2)
+    assert "host.malloc" not in names(candidates(facts=facts, cores=2, verdict=told, allowed=BOTH))
+    assert [(each.choice.remedy, each.predicted) for each in unasked(verdict=told, allowed=BOTH)] == [
+        ("host.malloc", 4.8)
+    ]
+    only = ("host.malloc",)
+    assert names(candidates(facts=facts, cores=2, verdict=told, allowed=BOTH, only=only)) == list(only)
+    assert unasked(verdict=told, allowed=BOTH, only=only) == []
+    assert unasked(verdict=verdict(host_malloc=1.0), allowed=BOTH) == []
+    assert unasked(verdict=None, allowed=BOTH) == []
+
+
 def test_the_present_thread_count_is_not_tried() -> None:
     assert thread_counts(1, 2) == [2]
     assert thread_counts(2, 2) == [1]
@@ -81,7 +102,7 @@ def test_fewer_threads_are_tried_early_and_more_threads_late() -> None:
     assert names(fewer)[0] == "threads.intra_op(threads=1)"
     more = names(candidates(facts=SimulatedJob(threads=1).facts, cores=2, verdict=None, allowed=BOTH))
     assert more[0] == "optimizer.fused"
-    assert more.index("threads.intra_op(threads=2)") > more.index("host.malloc")
+    assert more.index("threads.intra_op(threads=2)") > more.index("attention.sdpa(kernel=flash)")
 
 
 @given(st.integers(1, 512), st.integers(1, 512))
