@@ -1,0 +1,94 @@
+"""What can be counted in a job after `detach`, without a clock: as before, for every live remedy.
+
+Compiled code has its own tests (`integration/test_remedies_compile.py`); how long steps take is a
+benchmark (`benchmarks/after_detach.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autobrrr.remedies.catalog import REGISTRY
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+
+ROOT = Path(__file__).resolve().parents[2]
+LIVE = [
+    name
+    for name, remedy in REGISTRY.items()
+    if remedy.reach == "live" and not remedy.needs and not name.startswith("compile.")
+]
+KIND_FOR = {
+    "layout.channels_last": "cnn",
+    "attention.sdpa": "transformer",
+    "recompute.checkpoint": "transformer",
+}
+OPTIONS: dict[str, dict[str, object]] = {
+    "threads.intra_op": {"threads": 2},
+    "attention.sdpa": {"kernel": "math"},
+    "host.affinity": {"cpus": "cores"},
+}
+COUNTED = ("python_threads", "hooks", "own_names", "descriptors")
+SETTLE = 6  # steps after each switching
+
+
+def told(kind: str, *asked: dict[str, object]) -> list[object]:
+    """A new job's answers, one for each thing that it is asked."""
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.detached.job", kind, "1"],
+        input="\n".join(json.dumps(each) for each in asked),
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=True,
+    )
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def switched(remedy: str, times: int) -> list[dict[str, object]]:
+    """On and off again, with steps between."""
+    on: dict[str, object] = {"apply": remedy, "options": OPTIONS.get(remedy, {})}
+    return [on, {"steps": SETTLE}, {"undo": True}, {"steps": SETTLE}] * times
+
+
+def faults(answer: object) -> float:
+    """Page faults of a step, in the median."""
+    assert isinstance(answer, dict)
+    return statistics.median(answer["faults"])
+
+
+@pytest.mark.parametrize("remedy", LIVE)
+def test_hooks_threads_names_and_files_are_as_many_as_before(remedy: str) -> None:
+    state: dict[str, object] = {"state": True}
+    asked = [{"steps": 10}, state, *switched(remedy, 1), state, *switched(remedy, 2), state]
+    _, before, refused, _, _, _, once, *_, after = told(KIND_FOR.get(remedy, "tiny-mlp"), *asked)
+    if isinstance(refused, str):
+        pytest.skip(f"does not fit here: {refused}")
+    assert isinstance(before, dict)
+    assert isinstance(once, dict)
+    assert isinstance(after, dict)
+    assert {name: after[name] for name in COUNTED} == {name: before[name] for name in COUNTED}
+    assert after["os_threads"] == once["os_threads"]  # a pool that torch has started once sleeps on
+
+
+def test_steps_with_blocks_that_glibc_never_keeps_fault_as_before_and_hold_no_more_memory() -> None:
+    state: dict[str, object] = {"state": True}
+    steps: dict[str, object] = {"steps": 3}
+    remedy = "host.malloc"
+    _, before, state_before, *answers = told(
+        "pointwise-36MiB", steps, steps, state, *switched(remedy, 2), steps, state
+    )
+    on, after, state_after = answers[1], answers[-2], answers[-1]
+    assert isinstance(on, dict)
+    assert isinstance(state_before, dict)
+    assert isinstance(state_after, dict)
+    assert faults(before) > 50_000
+    assert min(on["faults"]) < faults(before) / 10
+    assert abs(faults(after) - faults(before)) < faults(before) / 100
+    assert state_after["resident_kib"] - state_before["resident_kib"] < 36 << 10
