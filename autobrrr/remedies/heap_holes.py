@@ -12,7 +12,7 @@ import time
 from .glibc import Libc
 
 SMALLEST_BYTES = 32 << 20  # blocks above it glibc never learns to keep; smaller holes come and go in any job
-AT_MOST_S = 0.02  # training stands still meanwhile
+AT_MOST_S = 0.02  # of the thread's own time, which a busy machine does not lengthen: training stands still
 
 
 def fill(libc: Libc, goal_bytes: int, smallest: int = SMALLEST_BYTES) -> None:
@@ -25,12 +25,12 @@ def fill(libc: Libc, goal_bytes: int, smallest: int = SMALLEST_BYTES) -> None:
         goal_bytes: Free bytes inside the heap before.
         smallest: Bytes; a smaller hole is left.
     """
-    until_s = time.perf_counter() + AT_MOST_S
     libc.malloc_trim(0)
+    until_s = time.thread_time() + AT_MOST_S
     excess = libc.hole_bytes() - goal_bytes
     heap = libc.heap_bytes()
     size = 1 << max(0, excess.bit_length() - 1)
-    while size >= smallest and time.perf_counter() < until_s:
+    while size >= smallest and time.thread_time() < until_s:
         if size > excess:
             size //= 2
             continue

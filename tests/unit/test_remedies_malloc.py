@@ -232,6 +232,24 @@ def test_holes_that_glibc_learns_to_use_are_left_to_the_job() -> None:
     assert not libc.plugs
 
 
+def test_time_that_giving_pages_back_takes_is_not_taken_from_the_filling(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = [0.0]
+
+    class SlowLibc(FakeLibc):
+        def malloc_trim(self, pad: int, /) -> int:
+            now_s[0] += 1.0
+            return 1
+
+    monkeypatch.setattr(heap_holes.time, "thread_time", lambda: now_s[0])
+    monkeypatch.setattr(heap_holes.time, "perf_counter", lambda: now_s[0])
+    libc = SlowLibc(1 << 30)
+    libc.holes = [64 * MIB]
+    heap_holes.fill(libc, 0)
+    assert libc.plugs
+
+
 def run(script: str) -> list[str]:
     done = subprocess.run([sys.executable, "-c", START + script], capture_output=True, text=True, check=True)
     return done.stdout.split()
