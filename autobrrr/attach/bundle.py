@@ -86,9 +86,13 @@ class Interpreter:
     user: tuple[int, int] | None = None
 
 
-def stub(folder: str) -> str:
-    """The source to inject: loads the bundle in `folder` (the target's view) and starts the agent."""
-    return f'{STUB}first({folder!r}, globals().get("mapped"), None)'
+def stub(folder: str, extra: dict[str, str] | None = None) -> str:
+    """The source to inject: loads the bundle in `folder` (the target's view) and starts the agent.
+
+    Args:
+        extra: More fields of the boot record.
+    """
+    return f'{STUB}first({folder!r}, globals().get("mapped"), {extra!r})'
 
 
 def entries(package: Path = PACKAGE) -> tuple[Entry, ...]:

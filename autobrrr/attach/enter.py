@@ -22,8 +22,9 @@ import msgspec
 from autobrrr import paths
 from autobrrr.agent import protocol
 from autobrrr.attach import bundle, preload, procfs, triage, wait
-from autobrrr.attach.inject import DEADLINE_S, deadline_after, inject
+from autobrrr.attach.inject import DEADLINE_S, deadline_after
 from autobrrr.attach.place import Place, sweep
+from autobrrr.attach.way_in import WayIn
 from autobrrr.errors import CannotAttach, TargetGone
 from autobrrr.folders import peer_uid
 from autobrrr.readable import fields, spoken
@@ -84,25 +85,24 @@ def enter(
             "token": token,
             "link": place.socket_path,
             "listen": None,
-            "method": "ptrace",
+            "method": None,  # said by what brings the agent in
             "readonly": readonly,
             "plan": None,
             "outcome": None,
             "deadline": deadline_after(pid, DEADLINE_S),
         }
         _furnish(place, target, boot, entries or bundle.entries(), cache or paths.cache_dir())
-        with place.listen() as door:
-            taken = inject(pid, bundle.stub(place.path), folder=place.path)
-            link, ring_fd, facts = _receive(place, door, target, token, on_wait)
+        with place.listen() as door, WayIn(target, place) as way:
+            link, ring_fd, facts = _receive(place, door, target, token, way=way, on_wait=on_wait)
     return Link(
         socket=link,
         ring_fd=ring_fd,
         facts=facts,
-        attach=Attach(method="ptrace", latency_ns=clock() - began_ns, pause_ns=taken.pause_ns),
+        attach=Attach(method=facts.method, latency_ns=clock() - began_ns, pause_ns=way.pause_ns),
         token=token,
         start_ticks=target.start_ticks,
         uid=target.uid,
-        tries=taken.tries,
+        tries=way.tries,
     )
 
 
@@ -132,6 +132,8 @@ def _receive(
     door: socket.socket,
     target: triage.Target,
     token: str,
+    *,
+    way: WayIn,
     on_wait: Callable[[str], object] | None,
 ) -> tuple[socket.socket, int, JobFacts]:
     def arrived(timeout_s: float) -> bool:
@@ -147,7 +149,13 @@ def _receive(
 
     end_s = time.monotonic() + wait.AT_MOST_S + HELLO_TIMEOUT_S
     while time.monotonic() < end_s:
-        wait.for_agent(target.pid, arrived, start_ticks=target.start_ticks, on_wait=on_wait)
+        wait.for_agent(
+            target.pid,
+            arrived,
+            start_ticks=target.start_ticks,
+            go_beside=way.beside_the_main_thread,
+            on_wait=on_wait,
+        )
         link, _ = door.accept()
         try:
             if _is_peer(link, target.uid):

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from autobrrr import paths
-from autobrrr.attach import bundle, preload, procfs, strike, triage
+from autobrrr.attach import bundle, preload, procfs, remote_exec, strike, triage
 from autobrrr.attach.inject import inject
 from autobrrr.attach.place import Place
 from autobrrr.errors import EXIT_CANNOT_ATTACH, EXIT_DONE, AutobrrrError
@@ -25,6 +25,12 @@ from autobrrr.records import Check
 # After one of these has objected the later checks would look at nothing.
 _DECISIVE = {"process", "alive", "owner", "permission", "architecture", "python"}
 _ANSWER_S = 5.0
+_REOPEN = {
+    remote_exec.Obstacle.BY_VARIABLE: f"start it without {remote_exec.OFF_VARIABLE}",
+    remote_exec.Obstacle.BY_OPTION: f"start it without -X {remote_exec.OFF_OPTION}",
+    remote_exec.Obstacle.BY_BUILD: "use a Python that is built with remote debugging",
+    remote_exec.Obstacle.IN_USE: "end the other tool",
+}
 
 
 def of_process(pid: int, case: triage.Case | None = None) -> tuple[list[Check], int]:
@@ -41,12 +47,13 @@ def of_process(pid: int, case: triage.Case | None = None) -> tuple[list[Check], 
         code = code or finding.error.exit_code
         if check.name in _DECISIVE:
             return checks, code
-    checks.append(_bundle_place(case))
+    checks.append(_remote_exec(case))
     checks.append(_bundle_code(case))
+    checks.append(_bundle_place(case))
     if preload.listening(pid, case.proc) is not None:
         checks.append(Check(name="preload", status="ok", detail="its agent came with it", fix=""))
         return checks, EXIT_DONE
-    return checks, code or (EXIT_CANNOT_ATTACH if checks[-2].status == "fail" else EXIT_DONE)
+    return checks, code or (EXIT_CANNOT_ATTACH if checks[-1].status == "fail" else EXIT_DONE)
 
 
 def of_machine() -> list[Check]:
@@ -61,6 +68,23 @@ def of_machine() -> list[Check]:
         _run_delay(),
         _gpu(),
     ]
+
+
+def _remote_exec(case: triage.Case) -> Check:
+    version = case.python().version
+    if version is not None and version < remote_exec.VERSION:
+        detail = "its Python is older than 3.14: attach borrows its main thread for a moment"
+        return Check(name="remote_exec", status="ok", detail=detail, fix="")
+    try:
+        remote_exec.find(case.pid, case.proc)
+    except remote_exec.Closed as closed:
+        return Check(
+            name="remote_exec",
+            status="warn",
+            detail=f"{closed}; attach borrows its main thread for a moment instead",
+            fix=_REOPEN.get(closed.obstacle, ""),
+        )
+    return Check(name="remote_exec", status="ok", detail="it takes a script without being stopped", fix="")
 
 
 def _bundle_place(case: triage.Case) -> Check:

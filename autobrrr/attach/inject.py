@@ -15,14 +15,25 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
-from autobrrr.attach.strike import PAGE_BYTES_WORD, PAGE_WORD
+from autobrrr.attach.pending_call import PAGE_BYTES_WORD, PAGE_WORD
 from autobrrr.errors import EXIT_GONE, CannotAttach, TargetGone
 
 DEADLINE_S = 35.0
 FIRED = "fired"
+MAPPED, NOT_MAPPED = f"({PAGE_WORD.decode()}, {PAGE_BYTES_WORD.decode()})", "None"
 HELPER_TIMEOUT_S = 15.0
+
+
+class Way(Enum):
+    """How the source gets into the process; the module with the injector's own process."""
+
+    PENDING_CALL = "pending_call"
+    NEW_THREAD = "thread_start"
+
+
 _ROOT = Path(__file__).resolve().parents[2]
 
 # Runs on the training thread. Bare `except:` needs no name that the script could have taken.
@@ -35,7 +46,7 @@ _INNER = """import _thread, posix, time
 try:
  if time.monotonic() < {deadline}{and_there}:
   _thread.start_new_thread(exec, ({thread!r}, {{"__builtins__": __builtins__,
-   "__name__": "autobrrr", "mapped": ({page}, {page_bytes})}}))
+   "__name__": "autobrrr", "mapped": {mapped}}}))
 except KeyboardInterrupt:
  _thread.interrupt_main()
 except BaseException:
@@ -73,6 +84,7 @@ def inject(
     *,
     folder: str | None = None,
     deadline_s: float = DEADLINE_S,
+    way: Way = Way.PENDING_CALL,
     clock: Callable[[], int] = time.monotonic_ns,
 ) -> Injection:
     """Have a process run `source` on a new thread, with all signals blocked there.
@@ -83,14 +95,17 @@ def inject(
         folder: Path in the target's view that must exist when the call fires; else it does nothing.
             The source runs once for each such folder, which is left with a file `FIRED`.
         deadline_s: A call that fires later than this does nothing.
+        way: By the main thread's next check; or at once, by a thread of our own, where a thread of the
+            target waits in the kernel. `mapped` is None then.
 
     Raises:
         CannotAttach: it can't be borrowed now; it was not changed.
         TargetGone: it ended.
     """
     began_ns = clock()
-    code = compose(source, folder, deadline_after(pid, deadline_s))
-    answer = _in_own_process({"pid": pid, "code": code})
+    mapped = MAPPED if way is Way.PENDING_CALL else NOT_MAPPED
+    code = compose(source, folder, deadline_after(pid, deadline_s), mapped)
+    answer = _in_own_process(way, {"pid": pid, "code": code})
     if "error" in answer:
         error = TargetGone if answer["exit_code"] == EXIT_GONE else CannotAttach
         raise error(str(answer["error"]), str(answer["hint"]))
@@ -107,8 +122,12 @@ def inject(
     )
 
 
-def compose(source: str, folder: str | None, deadline: float) -> str:
-    """The string that the main thread runs: never raises, leaves no name, does nothing when late."""
+def compose(source: str, folder: str | None, deadline: float, mapped: str = MAPPED) -> str:
+    """The string that the main thread runs: never raises, leaves no name, does nothing when late.
+
+    Args:
+        mapped: What the source finds under that name, as an expression.
+    """
     fired = "" if folder is None else f"{folder}/{FIRED}"
     thread = _THREAD.format(source=source, once=_ONCE.format(fired=fired) if fired else "")
     inner = _INNER.format(
@@ -116,8 +135,7 @@ def compose(source: str, folder: str | None, deadline: float) -> str:
         # Spelled without a comparison of constants: that would warn when it is compiled there.
         and_there="" if folder is None else f" and posix.stat({folder!r})",
         thread=thread,
-        page=PAGE_WORD.decode(),
-        page_bytes=PAGE_BYTES_WORD.decode(),
+        mapped=mapped,
     )
     return _OUTER.format(inner=inner)
 
@@ -131,10 +149,11 @@ def deadline_after(pid: int, seconds: float, proc: Path = Path("/proc")) -> floa
     return time.monotonic() + seconds if same else 1e18
 
 
-def _in_own_process(request: dict[str, object]) -> dict[str, int | str]:
-    """Run `strike.main` apart, every signal blocked from its first instruction."""
+def _in_own_process(way: Way, request: dict[str, object]) -> dict[str, int | str]:
+    """Run the way's `main` apart, every signal blocked from its first instruction."""
     program = (
-        f"import sys; sys.path.insert(0, {str(_ROOT)!r}); from autobrrr.attach.strike import main; main()"
+        f"import sys; sys.path.insert(0, {str(_ROOT)!r}); "
+        f"from autobrrr.attach.{way.value} import main; main()"
     )
     earlier = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:

@@ -1,4 +1,6 @@
-"""The stop itself: borrow a thread for one `Py_AddPendingCall`, put everything back, let go.
+"""The stop itself: borrow a thread for one call, put everything back, let go.
+
+Which thread and which call is a `Way`'s business: see `pending_call` and `thread_start`.
 
 Runs in a process of its own (see `inject`), with every signal blocked from its first instruction,
 so that nothing that is sent to the attacher can end it half-way. A SIGKILL in the middle is the
@@ -17,13 +19,14 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Protocol
 
 from autobrrr import kernel_text
-from autobrrr.attach import interpreter, maps, ptrace, x86_64
+from autobrrr.attach import interpreter, maps, priority, ptrace, x86_64
 from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
 
 ARCHITECTURES: dict[str, ModuleType] = {"x86_64": x86_64}
@@ -36,14 +39,11 @@ MACHINERY = (
     "_PyEval_MakePendingCalls",
     "_Py_HandlePending",
 )
-# Replaced in the code by the address and size of its memory; 18 letters, as "0x" and 16 digits.
-PAGE_WORD, PAGE_BYTES_WORD = b"0xAUTOBRRRPAGEADDR", b"0xAUTOBRRRPAGESIZE"
-SOURCE_AT = 64  # the call returns to the page's start, which can't be executed: a fault ends it
-STACK_WORDS = 200
+READ_WRITE, PRIVATE = 3, 0x22  # PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS
 CALL_S = 0.05
 STOP_S = 1.0
 BUSY_TRIES, BUSY_PAUSE_S = 5, 0.02
-RETRY_FOR_S, RETRY_PAUSE_S = 3.0, 0.001
+RETRY_FOR_S = 3.0
 _PERMISSION = {errno.EPERM, errno.EACCES}
 
 
@@ -113,33 +113,71 @@ def aim(pid: int, proc: Path = Path("/proc")) -> Aim:
     )
 
 
-def choose_thread(target: Aim, proc: Path = Path("/proc")) -> int:
-    """The main thread; on Python 3.13 one that sleeps beside it, where there is one.
+class Way(Protocol):
+    """One way to have a borrowed thread do something."""
 
-    From a sleeping thread the call can't meet its own lock: the main thread runs on and frees it.
-    Before 3.13 only the main thread's own call is noticed at once.
+    @property
+    def target(self) -> Aim: ...
+
+    @property
+    def lends_priority(self) -> bool:
+        """Whether the thread may have a CPU at once; a thread that it starts would inherit that."""
+
+    @property
+    def retry_pause_s(self) -> float:
+        """How long to wait before the next try."""
+
+    def choose_thread(self, tries: int, proc: Path) -> int:
+        """The thread to borrow in the so many-th try, from 1."""
+
+    def objection(self, registers: bytes, memory: int) -> str:
+        """Why the thread must not be borrowed where it stands; "" where it may."""
+
+    def call(self, thread: ptrace.Tracee, memory: int, state: Strike) -> None:
+        """Make the call; sets `state.done`, or `state.why`."""
+
+
+def sleeping_beside(pid: int, proc: Path) -> list[int]:
+    """Threads other than the main one that sleep, ascending."""
+    found = []
+    for tid in sorted(int(entry) for entry in os.listdir(proc / str(pid) / "task")):
+        seen = kernel_text.stat(proc / str(pid) / "task" / str(tid)) if tid != pid else None
+        if seen is not None and seen.state == "S":
+            found.append(tid)
+    return found
+
+
+def pages_for(count: int) -> int:
+    """So many bytes, in whole pages."""
+    return -(-count // mmap.PAGESIZE) * mmap.PAGESIZE
+
+
+def system_call(
+    target: Aim, thread: ptrace.Tracee, registers: bytes, number: int, arguments: tuple[int, ...]
+) -> int:
+    """Have the borrowed thread make one system call.
+
+    Raises:
+        OSError: it failed, or did not return.
     """
-    if target.any_thread:
-        for tid in sorted(int(entry) for entry in os.listdir(proc / str(target.pid) / "task")):
-            if tid == target.pid:
-                continue
-            found = kernel_text.stat(proc / str(target.pid) / "task" / str(tid))
-            if found is not None and found.state == "S":
-                return tid
-    return target.pid
+    cpu = target.architecture
+    thread.set_registers(cpu.for_syscall(registers, target.gadget, number, arguments))
+    if not thread.step(CALL_S):
+        raise OSError("its system call did not return")
+    result = int(cpu.result(thread.registers()))
+    if -4096 < result < 0:
+        raise OSError(-result, os.strerror(-result))
+    return result
 
 
-def strike(target: Aim, code: bytes, proc: Path = Path("/proc")) -> Strike:
-    """Have the target run `code` at its main thread's next check; retries where the moment is bad.
-
-    Args:
-        code: Python source. It must never raise.
+def strike(way: Way, proc: Path = Path("/proc")) -> Strike:
+    """Go that way; retries where the moment is bad.
 
     Raises:
         CannotAttach: somebody else traces the target, it is stopped, or no try worked.
         TargetGone: it ended.
     """
-    state = Strike(page_bytes=-(-(SOURCE_AT + len(code) + 1) // mmap.PAGESIZE) * mmap.PAGESIZE)
+    target, state = way.target, Strike()
     busy, end = 0, time.monotonic() + RETRY_FOR_S
     tid = target.pid
     memory = _open_memory(target.pid, proc)
@@ -147,8 +185,8 @@ def strike(target: Aim, code: bytes, proc: Path = Path("/proc")) -> Strike:
         while not state.done and time.monotonic() < end:
             state.tries += 1
             try:
-                tid = choose_thread(target, proc)
-                _once(target, tid, code, memory, state)
+                tid = way.choose_thread(state.tries, proc)
+                _once(way, tid, memory, state)
             except (ptrace.Exited, ProcessLookupError, FileNotFoundError):
                 if not (proc / str(target.pid)).exists() or tid == target.pid:
                     raise TargetGone(f"process {target.pid} ended while it was being attached") from None
@@ -168,7 +206,7 @@ def strike(target: Aim, code: bytes, proc: Path = Path("/proc")) -> Strike:
                     ) from None
                 time.sleep(BUSY_PAUSE_S)
             if not state.done:
-                time.sleep(RETRY_PAUSE_S)
+                time.sleep(way.retry_pause_s)
     finally:
         os.close(memory)
     if not state.done:
@@ -178,9 +216,9 @@ def strike(target: Aim, code: bytes, proc: Path = Path("/proc")) -> Strike:
     return state
 
 
-def _once(target: Aim, tid: int, code: bytes, memory: int, state: Strike) -> None:
+def _once(way: Way, tid: int, memory: int, state: Strike) -> None:
     """One stop. Whatever happens in it, the thread leaves as it came."""
-    cpu = target.architecture
+    cpu = way.target.architecture
     thread = ptrace.Tracee(tid, cpu.registers_bytes())
     began_ns = time.monotonic_ns()
     thread.interrupt()
@@ -194,14 +232,15 @@ def _once(target: Aim, tid: int, code: bytes, memory: int, state: Strike) -> Non
         raise CannotAttach(f"thread {tid} did not stop within {STOP_S:.0f} s (a long system call?)")
     try:
         registers, mask = thread.registers(), thread.signal_mask()
-        if _is_inside(target, cpu, registers, memory):
-            state.why = "its thread stood in the pending-call machinery each time"
+        objection = way.objection(registers, memory)
+        if objection:
+            state.why = objection
             return
         extended = [(note, thread.extended(note)) for note in cpu.EXTENDED_NOTES]
-        with _lent_priority(tid):
+        with priority.lent(tid) if way.lends_priority else contextlib.nullcontext():
             try:
                 thread.set_signal_mask()
-                _call(target, thread, code, memory, state)
+                way.call(thread, memory, state)
             finally:
                 _restore(thread, registers, extended, mask)
     finally:
@@ -210,40 +249,8 @@ def _once(target: Aim, tid: int, code: bytes, memory: int, state: Strike) -> Non
         pause_ns = time.monotonic_ns() - began_ns
         state.longest_pause_ns = max(state.longest_pause_ns, pause_ns)
         for number in thread.held_back:
-            signal.pidfd_send_signal(os.pidfd_open(target.pid), number)
+            signal.pidfd_send_signal(os.pidfd_open(way.target.pid), number)
     state.tid, state.pause_ns = tid, pause_ns
-
-
-def _call(target: Aim, thread: ptrace.Tracee, code: bytes, memory: int, state: Strike) -> None:
-    cpu, registers = target.architecture, thread.registers()
-    if not state.page:
-        # PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS
-        arguments = (0, state.page_bytes, 3, 0x22, -1, 0)
-        thread.set_registers(cpu.for_syscall(registers, target.gadget, cpu.SYS_MMAP, arguments))
-        if not thread.step(CALL_S):
-            raise OSError("its system call did not return")
-        page = cpu.result(thread.registers())
-        if -4096 < page < 0:
-            raise OSError(-page, os.strerror(-page))
-        state.page = page
-    source = code.replace(PAGE_WORD, b"0x%016x" % state.page)
-    source = source.replace(PAGE_BYTES_WORD, b"0x%016x" % state.page_bytes) + b"\0"
-    os.pwrite(memory, source, state.page + SOURCE_AT)
-    borrowed, top, frame = cpu.for_call(
-        registers, target.add_pending, (target.run_string, state.page + SOURCE_AT), state.page
-    )
-    os.pwrite(memory, frame, top)
-    thread.set_registers(borrowed)
-    if not thread.run_until_fault(CALL_S):
-        # It may have been entered all the same: what is injected must run once, however often it fires.
-        state.why = "the call did not return in time and was called back"
-        return
-    after = thread.registers()
-    if cpu.instruction(after) != state.page:
-        raise OSError(f"the borrowed thread faulted at {cpu.instruction(after):#x}")
-    state.done = cpu.result(after) == 0
-    if not state.done:
-        state.why = "its queue of pending calls was full"
 
 
 def _restore(thread: ptrace.Tracee, registers: bytes, extended: list[tuple[int, bytes]], mask: bytes) -> None:
@@ -258,18 +265,6 @@ def _restore(thread: ptrace.Tracee, registers: bytes, extended: list[tuple[int, 
     thread.set_signal_mask(mask)
 
 
-def _is_inside(target: Aim, cpu: ModuleType, registers: bytes, memory: int) -> bool:
-    """Whether the thread may hold the lock of the pending calls: on rip or on its stack."""
-    try:
-        words = memoryview(os.pread(memory, 8 * STACK_WORDS, cpu.stack(registers)))
-    except OSError:
-        return True  # a stack that can't be read is none to borrow
-    whole = words[: len(words) // 8 * 8].cast("Q")
-    return any(
-        start <= word < end for word in (cpu.instruction(registers), *whole) for start, end in target.avoid
-    )
-
-
 def _open_memory(pid: int, proc: Path) -> int:
     try:
         return os.open(proc / str(pid) / "mem", os.O_RDWR | os.O_CLOEXEC)
@@ -281,49 +276,19 @@ def _open_memory(pid: int, proc: Path) -> int:
         ) from None
 
 
-@contextlib.contextmanager
-def _lent_priority(tid: int) -> Iterator[None]:
-    """Let the borrowed thread have a CPU at once, for the length of the stop alone.
-
-    On a machine with more work than CPUs it would wait some milliseconds each time that we let it
-    run. Its nice value is never changed; where the kernel refuses, nothing is.
-    """
-    try:
-        policy = os.sched_getscheduler(tid)
-        if policy not in (os.SCHED_OTHER, os.SCHED_BATCH):
-            raise PermissionError
-        os.sched_setscheduler(tid, os.SCHED_FIFO, os.sched_param(1))
-    except OSError:
-        yield
-        return
-    try:
-        yield
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.sched_setscheduler(tid, policy, os.sched_param(0))
-
-
-def _hurry() -> None:
-    """Ask for a CPU at once when the target stands still; where that is refused, as we are."""
-    try:
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.nice(-10)
-
-
-def main() -> int:
+def answer(way_to: Callable[[Aim, bytes], Way]) -> int:
     """Read a request (JSON) from standard input, strike, write the outcome (JSON)."""
     signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
     gc.disable()
     request = json.load(sys.stdin)
-    answer: dict[str, object]
+    outcome: dict[str, object]
     try:
-        target = aim(int(request["pid"]))
+        target, code = aim(int(request["pid"])), request["code"].encode()
+        way = way_to(target, code)
         prepared_ns = time.monotonic_ns()
-        _hurry()
-        done = strike(target, request["code"].encode())
-        answer = {
+        priority.hurry()
+        done = strike(way)
+        outcome = {
             "tid": done.tid,
             "page": done.page,
             "page_bytes": done.page_bytes,
@@ -334,6 +299,6 @@ def main() -> int:
             "done_ns": time.monotonic_ns(),
         }
     except AutobrrrError as error:
-        answer = {"error": error.message, "hint": error.hint, "exit_code": error.exit_code}
-    json.dump(answer, sys.stdout)
+        outcome = {"error": error.message, "hint": error.hint, "exit_code": error.exit_code}
+    json.dump(outcome, sys.stdout)
     return 0

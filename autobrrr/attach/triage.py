@@ -21,7 +21,7 @@ from autobrrr.kernel_text import number
 
 WAITING_LOOKS, WAITING_PAUSE_S = 10, 0.05
 MOST_NAMED = 64
-OLDEST, NEWEST = (3, 10), (3, 13)
+OLDEST, NEWEST = (3, 10), (3, 14)
 RUN_HINT = "start training with `autobrrr run -- ...`"
 CAP_SYS_PTRACE = 1 << 19
 _MACHINES = {elf.EM_X86_64: "x86_64", elf.EM_AARCH64: "aarch64"}
@@ -219,13 +219,11 @@ def _is_known_version(case: Case) -> Finding | None:
     shown = ".".join(map(str, version))
     if version > NEWEST:
         return Finding(
-            detail=f"process {case.pid} runs Python {shown}, whose own way in (sys.remote_exec) "
-            "is not supported yet",
-            fix=RUN_HINT,
+            detail=f"process {case.pid} runs Python {shown}; 3.10 to 3.14 are supported", fix=RUN_HINT
         )
     if version < OLDEST:
         return Finding(
-            detail=f"process {case.pid} runs Python {shown}; 3.10 to 3.13 are supported",
+            detail=f"process {case.pid} runs Python {shown}; 3.10 to 3.14 are supported",
             fix="use a newer Python",
         )
     return None
@@ -305,7 +303,7 @@ CHECKS = (
     Check(name="permission", fine="the kernel lets us trace it", examine=_may_be_traced),
     Check(name="architecture", fine="its code is this machine's", examine=_is_this_machine),
     Check(name="python", fine="it runs CPython with a C API", examine=_is_python),
-    Check(name="version", fine="its Python is 3.10 to 3.13", examine=_is_known_version),
+    Check(name="version", fine="its Python is 3.10 to 3.14", examine=_is_known_version),
     Check(name="build", fine="its Python is not free-threaded", examine=_has_the_lock),
     Check(name="shadow stack", fine="it has none", examine=_has_no_shadow_stack),
     Check(name="worker", fine="it is no DataLoader worker", examine=_is_no_loader_worker),

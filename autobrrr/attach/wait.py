@@ -1,8 +1,8 @@
 """Waiting for the agent after an injection, and saying meanwhile what the main thread does.
 
 The injected call runs at the main thread's next Python instruction. A long native call (a step, a
-compile) is waited out while the process or its children burn CPU; a main thread that sleeps
-without progress is given up on.
+compile) is waited out while the process or its children burn CPU. Where the main thread sleeps while
+others work, the agent is loaded beside it; where nothing in the process makes progress, it is given up on.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from autobrrr.kernel_text import number
 
 LOOK_S = 0.05
 SAY_AFTER_S, SAY_EVERY_S = 2.0, 1.0
+BESIDE_AFTER_S = 1.0
 ASLEEP_S = 3.5
 OTHER_THREAD_S = 8.0
 AT_MOST_S = 30.0
@@ -111,6 +112,7 @@ def for_agent(
     arrived: Callable[[float], bool],
     *,
     start_ticks: int,
+    go_beside: Callable[[], str] = lambda: "",
     on_wait: Callable[[str], object] | None = None,
     proc: Path = procfs.PROC,
     clock: Callable[[], float] = time.monotonic,
@@ -120,6 +122,8 @@ def for_agent(
     Args:
         arrived: Waits up to so many seconds; True when the agent has come.
         start_ticks: Tells the process from another with the same pid.
+        go_beside: Loads the agent without the main thread; why that is not possible, or "". Called once,
+            when the main thread has slept for a second while others work.
         on_wait: Takes a line about what is waited for, about once a second after two seconds.
 
     Raises:
@@ -131,6 +135,7 @@ def for_agent(
     moved_s = began_s  # when progress was last seen
     main_moved_s = began_s
     earlier: Activity | None = None
+    beside: str | None = None  # why the agent could not be loaded without the main thread; None: not tried
     said_s = began_s + SAY_AFTER_S - SAY_EVERY_S
     while not arrived(LOOK_S):
         now = observe(pid, proc, clock)
@@ -142,6 +147,9 @@ def for_agent(
             moved_s = now.t_s if _progress(earlier, now) else moved_s
             main_moved_s = now.t_s if _main_moved(earlier, now) else main_moved_s
             earlier = now
+            if beside is None and now.t_s - main_moved_s >= BESIDE_AFTER_S and moved_s == now.t_s:
+                beside = go_beside()
+                continue
         passed_s = now.t_s - began_s
         doing = describe(first, now)
         if now.t_s - moved_s >= ASLEEP_S:
@@ -150,9 +158,9 @@ def for_agent(
                 "and nothing in it makes progress",
                 "try again when it trains",
             )
-        if now.t_s - main_moved_s >= OTHER_THREAD_S and _others_train(first, now):
+        if beside and now.t_s - main_moved_s >= OTHER_THREAD_S and _others_train(first, now):
             raise CannotAttach(
-                f"process {pid} trains in another thread while {doing}; attach needs the main thread",
+                f"process {pid} trains in another thread while {doing}, and {beside}",
                 "start training in the main thread, or with `autobrrr run -- ...`",
             )
         if passed_s >= AT_MOST_S:

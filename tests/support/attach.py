@@ -15,9 +15,31 @@ from autobrrr.attach import bundle
 
 STANDIN = Path(__file__).resolve().parent / "standin"
 PACKAGE = Path(bundle.__file__).resolve().parents[1]
-VERSIONS = ("3.10", "3.11", "3.12", "3.13")
+VERSIONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
+# Programs of further Pythons, with ":" between them: `tests/support/python_of_debian.sh` makes one.
+MORE_PYTHONS = "AUTOBRRR_TEST_PYTHONS"
 
 # Every target prints "ready" and then works until it is killed; it counts in `beats`.
+TRAINS = (
+    "import threading\n"
+    "def train():\n    n = 0\n    while True: n += 1\n"
+    "thread = threading.Thread(target=train, daemon=True); thread.start()\n"
+)
+# How a main thread sleeps while another thread trains.
+SLEEPS = {
+    "join": "thread.join()",
+    "event": "threading.Event().wait()",
+    "event_timeout": "threading.Event().wait(1e5)",
+    "queue": "import queue; queue.Queue().get()",
+    "sleep": "import time; time.sleep(1e6)",
+    "pause": "import signal; signal.pause()",
+    "select": "import select; select.select([], [], [], 1e6)",
+    "asyncio": "import asyncio\nasync def main(): await asyncio.Event().wait()\nasyncio.run(main())",
+    # As a kernel of a notebook: it waits for a message, and for a heartbeat now and then.
+    "kernel": "import selectors, socket\none, other = socket.socketpair()\n"
+    "loop = selectors.DefaultSelector(); loop.register(one, selectors.EVENT_READ)\n"
+    "while True: loop.select(3600)",
+}
 KINDS = {
     "spin": "while True:\n    for i in range(20000): beats += i",
     "malloc": "while True:\n    kept = [bytes(n) for n in range(600, 4000, 7)]; beats += 1",
@@ -27,9 +49,7 @@ KINDS = {
     "short_sleeps": "import time\nwhile True:\n    time.sleep(0.05); beats += 1",
     "asleep": "import time\nwhile True:\n    time.sleep(1000)",
     "locked": "import _thread\nlock = _thread.allocate_lock(); lock.acquire()\nlock.acquire()",
-    "sub_thread": "import threading\n"
-    "def train():\n    n = 0\n    while True: n += 1\n"
-    "thread = threading.Thread(target=train, daemon=True); thread.start(); thread.join()",
+    "sub_thread": TRAINS + SLEEPS["join"],
     "with_sleeper": "import threading, time\n"
     "threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\n"
     "while True:\n    for i in range(20000): beats += i",
@@ -44,8 +64,10 @@ NEEDS_TORCH = {"training"}
 def interpreters() -> dict[str, str]:
     """Pythons of this machine by version; the running one, pyenv's, and those on PATH."""
     found = {f"{sys.version_info[0]}.{sys.version_info[1]}": sys.executable}
+    more = [Path(named) for named in os.environ.get(MORE_PYTHONS, "").split(":") if named]
     for version in VERSIONS:
         places = [
+            *(place for place in more if place.name == f"python{version}"),
             *sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python3")),
             *(Path(folder) / f"python{version}" for folder in os.environ.get("PATH", "").split(":")),
         ]
@@ -81,6 +103,7 @@ def child(
     prefix: tuple[str, ...] = (),
     source: str | None = None,
     words: tuple[str, ...] = (),
+    options: tuple[str, ...] = (),
 ) -> Iterator[Child]:
     """Start a target and wait until it works.
 
@@ -88,13 +111,14 @@ def child(
         kind: One of `KINDS`, or any name where `source` is given.
         standin: The stand-in torch is imported first.
         prefix: What stands before the interpreter (`unshare -m`).
+        words, options: Arguments of the script, and of the interpreter.
     """
     body = KINDS[kind] if source is None else source
     first = "import torch\n" if standin else ""
     text = f"{first}beats = 0\nprint('ready', flush=True)\n{body}\n"
     environment = {**os.environ, "PYTHONPATH": str(STANDIN) if standin or kind in NEEDS_TORCH else ""}
     process = subprocess.Popen(
-        [*prefix, python, "-c", text, *words],
+        [*prefix, python, *options, "-c", text, *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -43,7 +43,7 @@ def test_we_are_not_in_our_own_list(proc: FakeProc) -> None:
 
 
 def case(proc: FakeProc) -> triage.Case:
-    found = interpreter.Interpreter(machine=elf.EM_X86_64, has_api=True, version=(3, 14), free_threaded=False)
+    found = interpreter.Interpreter(machine=elf.EM_X86_64, has_api=True, version=(3, 15), free_threaded=False)
     return triage.Case(
         pid=10,
         proc=proc.root,

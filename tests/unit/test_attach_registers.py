@@ -6,14 +6,14 @@ import struct
 
 import pytest
 
-from autobrrr.attach import x86_64
+from autobrrr.attach import thread_start, x86_64
 
 RSP, RIP, EFLAGS, ORIG_RAX, RAX, RDI, RSI = 19, 16, 18, 15, 10, 14, 13
 NO_SYSCALL = 2**64 - 1
 
 
 def registers(**words: int) -> bytes:
-    places = {"rsp": RSP, "rip": RIP, "eflags": EFLAGS, "orig_rax": ORIG_RAX, "rax": RAX}
+    places = {"rsi": RSI, "rsp": RSP, "rip": RIP, "eflags": EFLAGS, "orig_rax": ORIG_RAX, "rax": RAX}
     block = [number * 0x1111 for number in range(27)]
     for name, value in words.items():
         block[places[name]] = value
@@ -62,3 +62,56 @@ def test_where_a_thread_stands() -> None:
     block = registers(rip=0xABC, rsp=0xDEF)
     assert (x86_64.instruction(block), x86_64.stack(block)) == (0xABC, 0xDEF)
     assert x86_64.registers_bytes() == 216
+
+
+EPOLL_WAIT, FUTEX, MADVISE, BRK, READ = 232, 202, 28, 12, 0
+EINTR, RESTART = -4, -512
+FUTEX_WAIT_PRIVATE, WAIT_BITSET_PRIVATE, WAIT_BITSET_CLOCK = 128, 137, 393
+
+
+def waits(call: int, rax: int, operation: int = 0) -> bool:
+    block = registers(orig_rax=call & NO_SYSCALL, rax=rax & NO_SYSCALL, rsi=operation)
+    return x86_64.waits(block)
+
+
+def test_a_thread_waits_in_epoll_or_for_a_semaphore_or_goes_on_with_a_timeout() -> None:
+    assert waits(EPOLL_WAIT, EINTR)
+    assert waits(FUTEX, RESTART, WAIT_BITSET_PRIVATE)
+    assert waits(FUTEX, RESTART, WAIT_BITSET_CLOCK)
+    assert waits(219, -516)
+
+
+@pytest.mark.parametrize("call", [MADVISE, BRK, READ, 9, 11])
+def test_a_thread_in_a_call_of_malloc_or_the_linker_does_not_wait(call: int) -> None:
+    assert not waits(call, RESTART)
+
+
+def test_a_thread_before_a_mutex_as_mallocs_does_not_wait() -> None:
+    assert not waits(FUTEX, RESTART, FUTEX_WAIT_PRIVATE)
+
+
+@pytest.mark.parametrize("rax", [0, 1, 5, -11])
+def test_a_thread_whose_call_has_ended_does_not_wait(rax: int) -> None:
+    assert not waits(EPOLL_WAIT, rax)
+
+
+def test_a_thread_in_no_system_call_does_not_wait() -> None:
+    assert not waits(-1, EINTR)
+
+
+def test_a_call_has_up_to_six_arguments() -> None:
+    block, _, _ = x86_64.for_call(registers(rsp=1 << 40), 1, (1, 2, 3, 4, 5, 6), 0)
+    assert [word(block, place) for place in (14, 13, 12, 11, 9, 8)] == [1, 2, 3, 4, 5, 6]
+
+
+def test_results_on_the_stack_lie_below_the_red_zone_and_above_the_frame() -> None:
+    block = registers(rsp=0x7FFE0000FFF8)
+    _, top, _ = x86_64.for_call(block, 1, (0,), 0)
+    room = x86_64.below_stack(block)
+    assert top + 8 < room <= 0x7FFE0000FFF8 - 128 - 64
+    assert room % 16 == 0
+
+
+def test_the_body_of_a_thread_fits_before_its_table() -> None:
+    assert len(x86_64.THREAD_BODY) <= thread_start.TABLE_AT
+    assert 8 * (len(thread_start.BODY_CALLS) + 2) == thread_start.SOURCE_AT - thread_start.TABLE_AT

@@ -9,14 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.attach import inject, strike, x86_64
+from autobrrr.attach import inject, pending_call, strike, thread_start, x86_64
+from autobrrr.attach.pending_call import PendingCall
 from support.fake_proc import FakeProc
 
 STACK_AT = 0x1000
 LOW, HIGH = 0x5000, 0x5100
 
 
-def target(*, any_thread: bool = False) -> strike.Aim:
+def by_call(*, any_thread: bool = False) -> PendingCall:
+    return PendingCall(target=target(any_thread=any_thread), code=b"")
+
+
+def target(*, any_thread: bool) -> strike.Aim:
     return strike.Aim(
         pid=10,
         architecture=x86_64,
@@ -45,7 +50,7 @@ def memory(tmp_path: Path) -> Iterator[int]:
 
 
 def is_inside(rip: int, memory: int) -> bool:
-    return strike._is_inside(target(), x86_64, registers(rip), memory)
+    return by_call().objection(registers(rip), memory) != ""
 
 
 def test_a_thread_elsewhere_may_be_borrowed(memory: int) -> None:
@@ -57,14 +62,14 @@ def test_a_thread_in_the_machinery_may_not(rip: int, memory: int) -> None:
     assert is_inside(rip, memory)
 
 
-@pytest.mark.parametrize("depth", [0, 57, strike.STACK_WORDS - 1])
+@pytest.mark.parametrize("depth", [0, 57, pending_call.STACK_WORDS - 1])
 def test_nor_one_that_will_return_into_it(depth: int, memory: int) -> None:
     os.pwrite(memory, struct.pack("<Q", LOW + 8), STACK_AT + 8 * depth)
     assert is_inside(HIGH, memory)
 
 
 def test_words_deeper_than_that_do_not_count(memory: int) -> None:
-    os.pwrite(memory, struct.pack("<Q", LOW + 8), STACK_AT + 8 * strike.STACK_WORDS)
+    os.pwrite(memory, struct.pack("<Q", LOW + 8), STACK_AT + 8 * pending_call.STACK_WORDS)
     assert not is_inside(HIGH, memory)
 
 
@@ -76,7 +81,7 @@ def test_a_stack_near_its_end_is_read_as_far_as_it_goes(memory: int) -> None:
 def test_before_python_3_13_it_is_the_main_thread(tmp_path: Path) -> None:
     proc = FakeProc(tmp_path)
     proc.add(10)
-    assert strike.choose_thread(target(), proc.root) == 10
+    assert by_call().choose_thread(1, proc.root) == 10
 
 
 @pytest.mark.parametrize(("state", "chosen"), [("S", 11), ("R", 10), ("D", 10)])
@@ -86,10 +91,32 @@ def test_from_3_13_on_one_that_sleeps_beside_it(state: str, chosen: int, tmp_pat
     beside = proc.root / "10" / "task" / "11"
     beside.mkdir()
     (beside / "stat").write_text(f"11 (autograd) {state} {' 1' * 30}\n".replace("  ", " "))
-    assert strike.choose_thread(target(any_thread=True), proc.root) == chosen
+    assert by_call(any_thread=True).choose_thread(1, proc.root) == chosen
 
 
 def test_the_page_words_have_the_length_of_what_replaces_them() -> None:
-    assert len(strike.PAGE_WORD) == len(strike.PAGE_BYTES_WORD) == len(b"0x%016x" % 1)
+    assert len(pending_call.PAGE_WORD) == len(pending_call.PAGE_BYTES_WORD) == len(b"0x%016x" % 1)
     code = inject.compose("print(mapped)", "/tmp/x", 1.0).encode()
-    assert code.count(strike.PAGE_WORD) == code.count(strike.PAGE_BYTES_WORD) == 1
+    assert code.count(pending_call.PAGE_WORD) == code.count(pending_call.PAGE_BYTES_WORD) == 1
+
+
+def test_a_thread_is_started_from_the_main_one_else_from_those_that_sleep_in_turn(tmp_path: Path) -> None:
+    proc = FakeProc(tmp_path)
+    proc.add(10)
+    for tid, state in ((11, "S"), (12, "R"), (13, "S")):
+        beside = proc.root / "10" / "task" / str(tid)
+        beside.mkdir()
+        (beside / "stat").write_text(f"{tid} (autograd) {state} 1 1 1\n")
+    way = thread_start.NewThread(target=target(any_thread=True), code=b"", create=1, functions=())
+    assert [way.choose_thread(tries, proc.root) for tries in range(1, 5)] == [10, 11, 13, 10]
+
+
+def test_a_thread_is_not_started_from_one_that_runs(memory: int) -> None:
+    way = thread_start.NewThread(target=target(any_thread=True), code=b"", create=1, functions=())
+    assert "waits in the kernel" in way.objection(registers(HIGH), memory)
+
+
+def test_what_a_thread_would_inherit_is_not_lent() -> None:
+    way = thread_start.NewThread(target=target(any_thread=True), code=b"", create=1, functions=())
+    assert by_call().lends_priority
+    assert not way.lends_priority

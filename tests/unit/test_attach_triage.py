@@ -120,7 +120,7 @@ REFUSALS: dict[str, tuple[Setup, str, str]] = {
     "frozen": (of({}, {"found": NO_API}), "not CPython, or exports no C API", "autobrrr ls"),
     "shell": (shell_over_training, "launches training in pids 4300", "attach to one of them"),
     "old": (of({}, {"found": python(version=(3, 9))}), "Python 3.9", "newer"),
-    "new": (of({}, {"found": python(version=(3, 14))}), "sys.remote_exec", "autobrrr run"),
+    "new": (of({}, {"found": python(version=(3, 15))}), "3.10 to 3.14", "autobrrr run"),
     "unnamed": (of({}, {"found": python(version=None)}), "can't be told", "autobrrr run"),
     "free": (of({}, {"found": python(free_threaded=True)}), "free-threaded build", "ordinary build"),
     "shadow": (of({"x86_Thread_features": "shstk"}), "shadow stack", "autobrrr run"),

@@ -24,6 +24,8 @@ class World:
         self._proc, self._at, self._arrives_s = FakeProc(root), at, arrives_s
         self.now_s = 0.0
         self.lines: list[str] = []
+        self.went_beside_s: list[float] = []
+        self.why_not_beside = "none of its threads waits"
         self._proc.add(PID, **at(0.0) or {})  # type: ignore[arg-type]
 
     def arrived(self, timeout_s: float) -> bool:
@@ -35,11 +37,16 @@ class World:
             self._proc.add(PID, **words)  # type: ignore[arg-type]
         return self.now_s >= self._arrives_s
 
+    def go_beside(self) -> str:
+        self.went_beside_s.append(self.now_s)
+        return self.why_not_beside
+
     def wait(self) -> None:
         wait.for_agent(
             PID,
             self.arrived,
             start_ticks=777,
+            go_beside=self.go_beside,
             on_wait=self.lines.append,
             proc=self._proc.root,
             clock=lambda: self.now_s,
@@ -117,12 +124,33 @@ def test_children_that_compile_are_waited_for(tmp_path: Path) -> None:
     assert "for a child process" in world.lines[0]
 
 
-def test_training_in_another_thread_has_a_sentence_of_its_own(tmp_path: Path) -> None:
-    def join(seconds: float) -> Words:
-        return {"state": "S", "syscall": "202 0x0", "cpu_ticks": int(seconds * TICKS_PER_S), "main_ticks": 0}
+def join(seconds: float) -> Words:
+    return {"state": "S", "syscall": "202 0x0", "cpu_ticks": int(seconds * TICKS_PER_S), "main_ticks": 0}
 
+
+def test_training_in_another_thread_is_gone_to_once_after_a_second(tmp_path: Path) -> None:
+    world = World(tmp_path, join, arrives_s=20)
+    world.why_not_beside = ""
+    world.wait()
+    assert len(world.went_beside_s) == 1
+    assert 1 <= world.went_beside_s[0] < 2
+
+
+@pytest.mark.parametrize("at", [burning, asleep("202 0x0")])
+def test_nobody_goes_beside_a_main_thread_that_works_or_a_process_that_sleeps(
+    at: Callable[[float], Words], tmp_path: Path
+) -> None:
+    world = World(tmp_path, at)
+    with pytest.raises(CannotAttach):
+        world.wait()
+    assert world.went_beside_s == []
+
+
+def test_training_in_another_thread_that_can_not_be_gone_to_has_a_sentence_of_its_own(tmp_path: Path) -> None:
     world = World(tmp_path, join)
-    with pytest.raises(CannotAttach, match="trains in another thread while its main thread waits") as caught:
+    with pytest.raises(
+        CannotAttach, match=r"another thread while its main thread waits .*none of its"
+    ) as caught:
         world.wait()
     assert "main thread" in caught.value.hint
     assert world.now_s < 10
