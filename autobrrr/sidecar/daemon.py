@@ -20,7 +20,7 @@ from autobrrr.device.nvml import NvmlDevice
 from autobrrr.device.poller import Poller
 from autobrrr.device.proc import tid_outside, usable_cpus
 from autobrrr.errors import AutobrrrError
-from autobrrr.records import Attach, JobFacts
+from autobrrr.records import Attach
 from autobrrr.sidecar.agent_link import AgentLink
 from autobrrr.sidecar.birth import Announcement
 from autobrrr.sidecar.calibrations import Calibrations
@@ -131,7 +131,13 @@ def _enter(
     finally:
         os.close(entered.ring_fd)
     agent = AgentLink(entered.socket)
-    device.watch_thread(_train_tid(pid, entered.facts))
+    same_numbers = entered.facts.pid == pid  # else it lives in a pid namespace of its own
+
+    def watch_thread(tid: int) -> None:
+        device.watch_thread(tid if same_numbers else tid_outside(pid, tid) or pid)
+
+    session.watch_thread = watch_thread
+    watch_thread(entered.facts.train_tid)
     session.entered(agent, ring, entered.facts, entered.attach)
     return agent
 
@@ -139,13 +145,6 @@ def _enter(
 def _uses_gpu(session: Session) -> bool:
     facts = session.findings.facts
     return facts is not None and facts.cuda
-
-
-def _train_tid(pid: int, facts: JobFacts) -> int:
-    """The training thread as it is known here; the target may live in another pid namespace."""
-    if facts.pid == pid:
-        return facts.train_tid
-    return tid_outside(pid, facts.train_tid) or pid
 
 
 def _be_modest() -> None:

@@ -53,6 +53,7 @@ class Session:
         say: Gets every line of narration.
         listen: Gets all new records of the ring.
         read_window: Reads the trace of a profiler window, and hands the window back later.
+        watch_thread: Takes the thread that trains, as the target sees it, once a step has shown it.
         turn: Of the ranks of the job, to be measured.
     """
 
@@ -74,6 +75,7 @@ class Session:
         self.say: Callable[[str], None] = lambda text: None
         self.listen: Callable[[Records], None] = lambda records: None
         self.read_window: Read | None = None
+        self.watch_thread: Callable[[int], object] = lambda tid: None
         self.turn: Turn = Alone()
         self._read: list[Records] = []  # since the last tick
         self._sees_each_step = False  # what it holds, while the tuner compares
@@ -171,6 +173,8 @@ class Session:
                 self._note(f"the agent's event {name} can't be read: {error}")
             return
         if measured:
+            if name == "anatomy" and self.findings.anatomy is not None and self.findings.anatomy.train_tid:
+                self.watch_thread(self.findings.anatomy.train_tid)
             if name != "cost":  # comes all the time, and every snapshot shows it
                 self._stale = True
                 self._journal.write(name, {name: event.get(name)})

@@ -39,6 +39,16 @@ def test_it_waits_for_steps_and_anatomy_before_it_traces(stage: Stage) -> None:
     assert stage.agent.commands[-1] == ("trace", {"steps": 6})
 
 
+def test_the_thread_that_trains_is_watched_once_a_step_has_shown_it(stage: Stage) -> None:
+    watched: list[int] = []
+    stage.session.watch_thread = watched.append
+    stage.enter()
+    stage.event("anatomy", anatomy(train_tid=None))
+    assert watched == []
+    stage.event("anatomy", anatomy(train_tid=45))
+    assert watched == [45]
+
+
 def test_few_long_steps_are_traced_at_once_and_more_where_doubt_remains(tmp_path: Path) -> None:
     stage = Stage(tmp_path, StepModel(step_ns=SECOND_NS // 2)).enter()
     stage.event("anatomy", anatomy())
