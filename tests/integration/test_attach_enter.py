@@ -16,8 +16,9 @@ import pytest
 
 from autobrrr.attach import maps, wait
 from autobrrr.attach.enter import Link, enter
+from autobrrr.attach.way_in import WayIn
 from autobrrr.errors import CannotAttach, TargetGone
-from support.attach import STANDIN, VERSIONS, child, eventually, interpreters, probe_bundle
+from support.attach import SLEEPS, STANDIN, TRAINS, VERSIONS, child, eventually, interpreters, probe_bundle
 from support.training import TrainingJob, autobrrr
 
 pytestmark = pytest.mark.integration
@@ -87,14 +88,60 @@ def test_the_agent_comes_up_from_code_objects_of_the_targets_own_python(
             link = go_in(target.pid)
             assert link.facts.python.startswith(release)
             assert (link.facts.pid, link.facts.bundle, link.facts.argv) == (target.pid, "code", [])
-            assert link.attach.method == "ptrace"
+            by_request = release >= "3.14"
+            assert link.attach.method == link.facts.method == ("remote_exec" if by_request else "ptrace")
             assert link.attach.pause_ns is not None
             assert link.attach.latency_ns is not None
-            assert 0 < link.attach.pause_ns < link.attach.latency_ns
+            assert 0 <= link.attach.pause_ns < link.attach.latency_ns
+            assert (link.attach.pause_ns == 0) == by_request
             assert own_folders() == before
             leave(link)
             eventually(lambda: target.threads() == threads and open_files(target.pid) == files)
         assert target.alive()
+
+
+def python_3_14() -> str:
+    found = interpreters().get("3.14")
+    if found is None:
+        pytest.skip("no Python 3.14 here")
+    return found
+
+
+@pytest.mark.parametrize("switch", ["-X disable-remote-debug", "PYTHON_DISABLE_REMOTE_DEBUG"])
+def test_where_remote_exec_is_switched_off_the_main_thread_is_borrowed_and_the_doctor_says_why(
+    switch: str, go_in: Callable[..., Link], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = tuple(switch.split()) if switch.startswith("-") else ()
+    if not options:
+        monkeypatch.setenv(switch, "1")
+    with child("training", python_3_14(), options=options) as target:
+        link = go_in(target.pid)
+        assert link.attach.method == "ptrace"
+        assert link.attach.pause_ns
+        leave(link)
+        shown = autobrrr(tmp_path, "doctor", str(target.pid), "--json")
+        assert shown.code == 0
+        by_name = {check["name"]: check for check in shown.json["checks"]}
+        assert by_name["remote_exec"]["status"] == "warn"
+        assert f"started with {switch};" in by_name["remote_exec"]["detail"]
+        assert by_name["remote_exec"]["fix"].startswith("start it without")
+
+
+def test_a_request_that_is_not_run_in_time_is_taken_back(go_in: Callable[..., Link]) -> None:
+    source = (
+        "import time\ntime.sleep(6)\nfor beats in range(10**5): pass\n"
+        "print('woken', flush=True)\nwhile True: pass"
+    )
+    before = own_folders()
+    with child("sleeper", python_3_14(), standin=True, source=source) as target:
+        with pytest.raises(CannotAttach, match="nothing in it makes progress"):
+            go_in(target.pid)
+        assert target.process.stdout is not None
+        assert target.process.stdout.readline() == "woken\n"
+        target.process.kill()
+        assert target.process.stderr is not None
+        assert target.process.stderr.read() == ""
+    assert own_folders() == before
 
 
 def test_cycles_leave_no_memory_mapped(go_in: Callable[..., Link]) -> None:
@@ -238,9 +285,32 @@ def test_a_job_that_sleeps_without_progress_is_given_up_on(kind: str, go_in: Cal
     assert own_folders() == before
 
 
-def test_a_job_that_trains_in_another_thread_is_told_so(go_in: Callable[..., Link]) -> None:
+@pytest.mark.parametrize("release", VERSIONS)
+@pytest.mark.parametrize("state", ["join", "asyncio"])
+def test_a_job_that_trains_beside_a_main_thread_that_sleeps(
+    state: str, release: str, go_in: Callable[..., Link]
+) -> None:
+    python = interpreters().get(release)
+    if python is None:
+        pytest.skip(f"no Python {release} here")
+    before = own_folders()
+    with child(state, python, standin=True, source=TRAINS + SLEEPS[state]) as target:
+        threads = target.threads()
+        for _ in range(2):
+            link = go_in(target.pid)
+            assert (link.facts.pid, link.facts.bundle) == (target.pid, "code")
+            leave(link)
+            eventually(lambda: target.threads() == threads)
+        assert target.alive()
+    assert own_folders() == before
+
+
+def test_a_job_that_trains_in_another_thread_where_none_waits_is_told_so(
+    go_in: Callable[..., Link], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(WayIn, "beside_the_main_thread", lambda self: "none of its threads waits")
     with child("sub_thread", standin=True) as target:
-        with pytest.raises(CannotAttach, match="trains in another thread"):
+        with pytest.raises(CannotAttach, match=r"trains in another thread .* and none of its threads waits"):
             go_in(target.pid)
         assert target.alive()
 

@@ -14,9 +14,9 @@ import pytest
 
 from autobrrr.attach import inject as injector
 from autobrrr.attach import interpreter, maps
-from autobrrr.attach.inject import inject
+from autobrrr.attach.inject import Way, inject
 from autobrrr.errors import CannotAttach, TargetGone
-from support.attach import KINDS, VERSIONS, Child, child, eventually, interpreters, leaves
+from support.attach import KINDS, SLEEPS, TRAINS, VERSIONS, Child, child, eventually, interpreters, leaves
 
 pytestmark = pytest.mark.integration
 
@@ -63,6 +63,66 @@ def test_fifty_injections_into_one_process_leave_it_whole(version: str, tmp_path
             eventually(answer.exists)
             answer.unlink()
         assert target.alive()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("state", SLEEPS)
+def test_beside_a_main_thread_that_sleeps_a_thread_runs_the_code_and_is_gone(
+    state: str, version: str, tmp_path: Path
+) -> None:
+    with child(state, python(version), source=TRAINS + SLEEPS[state]) as target:
+        threads = target.threads()
+        pages = []
+        for turn in range(4):
+            answer = tmp_path / f"answer-{turn}"
+            taken = inject(target.pid, f"open({str(answer)!r}, 'w').write(repr(mapped))", way=Way.NEW_THREAD)
+            eventually(lambda answer=answer: answer.exists() and answer.read_text() != "")
+            assert answer.read_text() == "None"
+            eventually(lambda: target.threads() == threads)
+            eventually(lambda taken=taken: not has_mapped(target.pid, taken.page))
+            pages.append(len(maps.read(target.pid)))
+        assert target.alive()
+        assert pages[3] == pages[2]
+
+
+def test_a_wait_with_an_end_ends_when_it_should_with_threads_started_from_it() -> None:
+    source = (
+        "import threading, time\nbegan = time.monotonic()\nheld = threading.Lock(); held.acquire()\n"
+        "taken = held.acquire(timeout=1.5)\n"
+        "print(taken, time.monotonic() - began, flush=True)\nimport signal\nsignal.pause()"
+    )
+    with child("timed", source=source) as target:
+        for _ in range(4):
+            inject(target.pid, "pass", way=Way.NEW_THREAD)
+        assert target.process.stdout is not None
+        taken, seconds = target.process.stdout.readline().split()
+        assert (taken, float(seconds) >= 1.5) == ("False", True)
+
+
+def test_no_thread_is_started_from_one_that_does_not_wait(tmp_path: Path) -> None:
+    with child("spin") as target:
+        with pytest.raises(CannotAttach, match="none of its threads waits"):
+            inject(target.pid, leaves(tmp_path / "never"), way=Way.NEW_THREAD)
+        runs_what_is_injected(target, tmp_path)
+        assert not (tmp_path / "never").exists()
+
+
+def test_a_thread_waits_for_the_gil_and_the_borrowed_one_does_not(tmp_path: Path) -> None:
+    source = (
+        "import ctypes, threading, time\n"
+        "held = ctypes.PyDLL(None).usleep\n"  # with the GIL held
+        "def hold():\n    time.sleep(0.2); print('holds', flush=True); held(700_000); time.sleep(1000)\n"
+        "threading.Thread(target=hold, daemon=True).start()\n"
+        "threading.Event().wait(0.4); print('woken', flush=True); time.sleep(1000)"
+    )
+    answer = tmp_path / "answer"
+    with child("held", source=source) as target:
+        assert target.process.stdout is not None
+        assert target.process.stdout.readline() == "holds\n"
+        inject(target.pid, leaves(answer).rpartition("ctypes.CDLL")[0], way=Way.NEW_THREAD)
+        assert not answer.exists()
+        eventually(answer.exists)
+        assert target.process.stdout.readline() == "woken\n"
 
 
 def test_the_code_has_no_name_in_main_and_all_signals_blocked(tmp_path: Path) -> None:

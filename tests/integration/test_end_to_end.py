@@ -37,6 +37,20 @@ def test_a_diagnosed_job_trains_on_to_the_same_bits(kind: str, job: StartJob, tm
     assert trained == untouched
 
 
+@pytest.mark.parametrize("how", ["join", "asyncio"])
+def test_a_job_that_trains_in_a_thread_is_diagnosed_there_and_trains_on_to_the_same_bits(
+    how: str, job: StartJob, tmp_path: Path
+) -> None:
+    attached = job("threaded", "--main", how)
+    found = autobrrr(tmp_path, "diagnose", str(attached.pid), "--json")
+    assert found.code == 0, found.stderr
+    trained = attached.finish()
+    assert found.json["step_ns"]["count"] > 0
+    assert found.json["anatomy"]["train_tid"] != attached.pid
+    assert found.json["host"]["threads"] >= 2
+    assert trained == job("plain", "--steps", str(trained.steps)).finish(120)
+
+
 def test_a_users_global_hook_is_called_by_the_users_steps_alone(job: StartJob, tmp_path: Path) -> None:
     hooked = job("hooked")
     assert autobrrr(tmp_path, "diagnose", str(hooked.pid), "--json").code == 0
