@@ -1,9 +1,11 @@
 """Attach over and over to targets that are busy in every way, and count what goes wrong.
 
-    python benchmarks/attach_stress.py [--attaches 200] [--fresh 40] [--versions 3.11,3.13]
+    python benchmarks/attach_stress.py [--attaches 200] [--fresh 40] [--versions 3.11,3.13] [--only join]
 
 Each target takes `--fresh` attaches per process, then a new process is started. A fault is a target
 that died, or whose own arithmetic came out wrong, or an injection that was refused or never ran.
+A busy target is entered as `attach` does it: by sys.remote_exec from Python 3.14 on, else by a pending
+call (`--borrow`: in any case). One whose main thread sleeps while another works is entered by a thread.
 Prints a table on standard error, one JSON object on standard output.
 """
 
@@ -16,14 +18,18 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from autobrrr.attach.inject import inject  # noqa: E402
+from autobrrr.attach import remote_exec  # noqa: E402
+from autobrrr.attach.inject import NOT_MAPPED, Way, compose, inject  # noqa: E402
 from autobrrr.errors import AutobrrrError  # noqa: E402
-from support.attach import interpreters, leaves  # noqa: E402
+from support.attach import SLEEPS, interpreters, leaves  # noqa: E402
 
 # Each checks its own work, and ends with status 3 when it is wrong.
 TARGETS = {
@@ -45,6 +51,32 @@ TORCH_TARGETS = {
     "want = step(x).item()\nprint('warm', flush=True)\n"
     "while True: good(step(x).item() == want)",
 }
+# A thread works, and checks its work; the main thread sleeps in each of these ways.
+WORKS = (
+    "import threading\ndef work():\n  while True:\n"
+    "    kept = [bytes([n % 251]) * n for n in range(600, 4000, 7)]\n"
+    "    good(all(len(b) == n and b[0] == n % 251 for b, n in zip(kept, range(600, 4000, 7))))\n"
+    "thread = threading.Thread(target=work, daemon=True); thread.start()\n"
+)
+BESIDE = {f"{name} (beside)": WORKS + sleeps for name, sleeps in SLEEPS.items()}
+# The same sixty steps over and over: their weights must come out the same to the bit each time.
+TRAINS_AGAIN = (
+    "import threading, torch\ntorch.set_num_threads(1)\n"
+    "def weights():\n"
+    "  torch.manual_seed(3)\n"
+    "  net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Dropout(0.1), torch.nn.Linear(64, 8))\n"
+    "  optimizer = torch.optim.AdamW(net.parameters())\n"
+    "  for _ in range(60):\n"
+    "    optimizer.zero_grad(); net(torch.randn(16, 64)).square().mean().backward(); optimizer.step()\n"
+    "  return torch.cat([p.detach().flatten() for p in net.parameters()])\n"
+    "want = weights()\nprint('warm', flush=True)\n"
+    "def work():\n  while True: good(torch.equal(weights(), want))\n"
+    "thread = threading.Thread(target=work, daemon=True); thread.start()\n"
+)
+TORCH_BESIDE = {
+    f"trains, {name} (beside)": TRAINS_AGAIN + SLEEPS[name]
+    for name in ("join", "asyncio", "sleep", "pause", "kernel")
+}
 PREAMBLE = "import os\ndef good(holds):\n    if not holds: os._exit(3)\nprint('ready', flush=True)\n"
 ANSWER_S = 20.0
 
@@ -56,22 +88,63 @@ def main() -> int:
     parser.add_argument("--attaches", type=int, default=200, help="per target and version")
     parser.add_argument("--fresh", type=int, default=40, help="attaches per process")
     parser.add_argument("--versions", default=",".join(sorted(interpreters())))
+    parser.add_argument("--only", default="", help="parts of targets' names, with commas")
+    parser.add_argument("--borrow", action="store_true", help="no sys.remote_exec")
     args = parser.parse_args()
     rows = []
     for version in args.versions.split(","):
         python = interpreters()[version]
-        targets = {**TARGETS, **(TORCH_TARGETS if _has_torch(python) else {})}
+        targets = {**TARGETS, **BESIDE, **({**TORCH_TARGETS, **TORCH_BESIDE} if _has_torch(python) else {})}
         for name, source in targets.items():
-            rows.append(
-                {"python": version, "target": name, **stress(python, source, args.attaches, args.fresh)}
-            )
+            if not any(part in name for part in args.only.split(",")):
+                continue
+            way = _by_thread if "beside" in name else _by_call
+            if version >= "3.14" and way is _by_call and not args.borrow:
+                way = _by_request
+            figures = stress(python, source, args.attaches, args.fresh, way)
+            rows.append({"python": version, "target": name, "way": way.__name__.strip("_"), **figures})
             print(_line(rows[-1]), file=sys.stderr, flush=True)
     faults = sum(int(row["faults"]) for row in rows)
     print(json.dumps({"attaches": sum(int(r["attaches"]) for r in rows), "faults": faults, "rows": rows}))
     return 1 if faults else 0
 
 
-def stress(python: str, source: str, attaches: int, fresh: int) -> dict[str, object]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """One time in: how long a thread stood still, and how many stops it took."""
+
+    pause_ns: int
+    tries: int
+
+
+Go = Callable[[int, Path], AbstractContextManager[Taken]]
+
+
+@contextmanager
+def _by_call(pid: int, answer: Path) -> Iterator[Taken]:
+    taken = inject(pid, leaves(answer))
+    yield Taken(pause_ns=taken.pause_ns, tries=taken.tries)
+
+
+@contextmanager
+def _by_thread(pid: int, answer: Path) -> Iterator[Taken]:
+    taken = inject(pid, f"open({str(answer)!r}, 'x').close()", way=Way.NEW_THREAD)
+    yield Taken(pause_ns=taken.pause_ns, tries=taken.tries)
+
+
+@contextmanager
+def _by_request(pid: int, answer: Path) -> Iterator[Taken]:
+    script = answer.with_suffix(".py")
+    source = compose(f"open({str(answer)!r}, 'x').close()", None, time.monotonic() + ANSWER_S, NOT_MAPPED)
+    script.write_text(source)
+    try:
+        with remote_exec.asked(remote_exec.find(pid), str(script)):
+            yield Taken(pause_ns=0, tries=1)
+    finally:
+        script.unlink()
+
+
+def stress(python: str, source: str, attaches: int, fresh: int, go: Go) -> dict[str, object]:
     """Attach so many times; returns counts and figures in milliseconds."""
     pauses_ms: list[float] = []
     latencies_ms: list[float] = []
@@ -89,14 +162,14 @@ def stress(python: str, source: str, attaches: int, fresh: int) -> dict[str, obj
                 answer = Path(f"/tmp/autobrrr-stress-{process.pid}")
                 began = time.monotonic()
                 try:
-                    taken = inject(process.pid, leaves(answer))
-                except AutobrrrError as error:
-                    faults.append(error.message)
+                    with go(process.pid, answer) as taken:
+                        while _is_awaited(answer, process, began):
+                            time.sleep(0.0005)
+                except (AutobrrrError, remote_exec.Closed) as error:
+                    faults.append(str(error))
                     break
                 pauses_ms.append(taken.pause_ns / 1e6)
                 retried += taken.tries > 1
-                while not answer.exists() and process.poll() is None and time.monotonic() < began + ANSWER_S:
-                    time.sleep(0.0005)
                 if not answer.exists():
                     faults.append(f"never ran; status {process.poll()}")
                     break
@@ -121,6 +194,10 @@ def stress(python: str, source: str, attaches: int, fresh: int) -> dict[str, obj
     }
 
 
+def _is_awaited(answer: Path, process: subprocess.Popen[str], began_s: float) -> bool:
+    return not answer.exists() and process.poll() is None and time.monotonic() < began_s + ANSWER_S
+
+
 def _figures(values: list[float]) -> dict[str, float]:
     if not values:
         return {}
@@ -134,7 +211,8 @@ def _figures(values: list[float]) -> dict[str, float]:
 
 def _line(row: dict[str, object]) -> str:
     return (
-        f"{row['python']:>5} {row['target']:<10} attaches {row['attaches']:>4}  faults {row['faults']:>2}  "
+        f"{row['python']:>5} {row['target']:<24} {row['way']:<10} attaches {row['attaches']:>4}  "
+        f"faults {row['faults']:>2}  "
         f"retried {row['retried']:>2}  stop {row['stop_ms']}  latency {row['latency_ms']}"
     )
 
