@@ -16,7 +16,7 @@ from autobrrr.attach import bundle
 STANDIN = Path(__file__).resolve().parent / "standin"
 PACKAGE = Path(bundle.__file__).resolve().parents[1]
 VERSIONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
-# Programs of further Pythons, with ":" between them: `tests/support/python_of_debian.sh` makes one.
+# Programs of further Pythons, with ":" between them; `.ci/python-3.14` makes one.
 MORE_PYTHONS = "AUTOBRRR_TEST_PYTHONS"
 
 # Every target prints "ready" and then works until it is killed; it counts in `beats`.
