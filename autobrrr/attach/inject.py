@@ -24,7 +24,7 @@ from autobrrr.errors import EXIT_GONE, CannotAttach, TargetGone
 DEADLINE_S = 35.0
 FIRED = "fired"
 MAPPED, NOT_MAPPED = f"({PAGE_WORD.decode()}, {PAGE_BYTES_WORD.decode()})", "None"
-HELPER_TIMEOUT_S = 15.0
+HELPER_TIMEOUT_S = 20.0
 
 
 class Way(Enum):

@@ -59,7 +59,7 @@ class PendingCall:
         if not state.page:
             state.page_bytes = strike.pages_for(SOURCE_AT + len(self.code) + 1)
             wanted = (0, state.page_bytes, strike.READ_WRITE, strike.PRIVATE, -1, 0)
-            state.page = strike.system_call(self.target, thread, registers, cpu.SYS_MMAP, wanted)
+            state.page = strike.system_call(self.target, thread, registers, (cpu.SYS_MMAP, wanted))
         source = self.code.replace(PAGE_WORD, b"0x%016x" % state.page)
         source = source.replace(PAGE_BYTES_WORD, b"0x%016x" % state.page_bytes) + b"\0"
         os.pwrite(memory, source, state.page + SOURCE_AT)

@@ -153,16 +153,23 @@ def pages_for(count: int) -> int:
 
 
 def system_call(
-    target: Aim, thread: ptrace.Tracee, registers: bytes, number: int, arguments: tuple[int, ...]
+    target: Aim,
+    thread: ptrace.Tracee,
+    registers: bytes,
+    call: tuple[int, tuple[int, ...]],
+    timeout_s: float = CALL_S,
 ) -> int:
     """Have the borrowed thread make one system call.
+
+    Args:
+        call: Its number and arguments.
 
     Raises:
         OSError: it failed, or did not return.
     """
     cpu = target.architecture
-    thread.set_registers(cpu.for_syscall(registers, target.gadget, number, arguments))
-    if not thread.step(CALL_S):
+    thread.set_registers(cpu.for_syscall(registers, target.gadget, *call))
+    if not thread.step(timeout_s):
         raise OSError("its system call did not return")
     result = int(cpu.result(thread.registers()))
     if -4096 < result < 0:

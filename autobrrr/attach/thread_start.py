@@ -31,7 +31,9 @@ TABLE_AT = 64
 SOURCE_AT = TABLE_AT + 64
 READ_EXECUTE = 5  # PROT_READ | PROT_EXEC
 RETURN_TO = 16  # in the page that nobody can map: a fault there ends the call
-CALL_S = 8.0  # it may wait for malloc; it can't be called back safely
+# The thread slept, so that nobody waits for it; on a busy machine it waits for a CPU, and for malloc. The
+# call can't be called back safely. All together is less than `inject.HELPER_TIMEOUT_S`.
+STEP_S, CALL_S = 1.5, 8.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,12 +80,12 @@ class NewThread:
         cpu = self.target.architecture
         count = strike.pages_for(SOURCE_AT + len(self.code) + 1)
         wanted = (0, count, strike.READ_WRITE, strike.PRIVATE, -1, 0)
-        page = strike.system_call(self.target, thread, registers, cpu.SYS_MMAP, wanted)
+        page = strike.system_call(self.target, thread, registers, (cpu.SYS_MMAP, wanted), STEP_S)
         words = struct.pack("<8Q", *self.functions, page, count)
         content = cpu.THREAD_BODY.ljust(TABLE_AT, b"\0") + words + self.code + b"\0"
         os.pwrite(memory, content, page)
-        executable = (page, count, READ_EXECUTE)
-        strike.system_call(self.target, thread, registers, cpu.SYS_MPROTECT, executable)
+        executable = (cpu.SYS_MPROTECT, (page, count, READ_EXECUTE))
+        strike.system_call(self.target, thread, registers, executable, STEP_S)
         state.page, state.page_bytes = page, count
 
 

@@ -13,7 +13,7 @@ from autobrrr.attach import inject, pending_call, strike, thread_start, x86_64
 from autobrrr.attach.pending_call import PendingCall
 from support.fake_proc import FakeProc
 
-STACK_AT = 0x1000
+STACK_AT = 0x1800
 LOW, HIGH = 0x5000, 0x5100
 
 
@@ -120,3 +120,51 @@ def test_what_a_thread_would_inherit_is_not_lent() -> None:
     way = thread_start.NewThread(target=target(any_thread=True), code=b"", create=1, functions=())
     assert by_call().lends_priority
     assert not way.lends_priority
+
+
+class SlowThread:
+    """A borrowed thread that gets a CPU after 0.3 s; what it is made to do is noted."""
+
+    PAGE = 0x4000
+
+    def __init__(self) -> None:
+        self.now = registers(HIGH)
+        self.system_calls: list[int] = []
+
+    def registers(self) -> bytes:
+        return self.now
+
+    def set_registers(self, block: bytes) -> None:
+        self.now = block
+
+    def step(self, timeout_s: float) -> bool:
+        words = list(struct.unpack("<27Q", self.now))
+        self.system_calls.append(words[10])
+        words[10] = self.PAGE if words[10] == x86_64.SYS_MMAP else 0
+        self.now = struct.pack("<27Q", *words)
+        return timeout_s > 0.3
+
+    def run_until_fault(self, timeout_s: float) -> bool:
+        words = list(struct.unpack("<27Q", self.now))
+        self.called, self.arguments = words[16], [words[place] for place in (14, 13, 12, 11)]
+        words[16], words[10] = thread_start.RETURN_TO, 0
+        self.now = struct.pack("<27Q", *words)
+        return timeout_s > 0.3
+
+
+def test_a_slow_thread_is_given_time_to_start_another(memory: int) -> None:
+    names = range(0x100, 0x100 + len(thread_start.BODY_CALLS))
+    way = thread_start.NewThread(
+        target=target(any_thread=False), code=b"print()", create=0xCAFE, functions=tuple(names)
+    )
+    os.pwrite(memory, bytes(0x2000), 0x4000)
+    thread, state = SlowThread(), strike.Strike()
+    way.call(thread, memory, state)  # type: ignore[arg-type]
+    assert state.done
+    assert thread.system_calls == [x86_64.SYS_MMAP, x86_64.SYS_MPROTECT]
+    table_at = SlowThread.PAGE + thread_start.TABLE_AT
+    assert (thread.called, thread.arguments[1:]) == (0xCAFE, [0, SlowThread.PAGE, table_at])
+    assert os.pread(memory, len(x86_64.THREAD_BODY), SlowThread.PAGE) == x86_64.THREAD_BODY
+    table = struct.unpack("<8Q", os.pread(memory, 64, table_at))
+    assert table == (*names, SlowThread.PAGE, 4096)
+    assert os.pread(memory, 8, SlowThread.PAGE + thread_start.SOURCE_AT) == b"print()\0"
