@@ -82,7 +82,7 @@ def test_the_agent_comes_up_from_code_objects_of_the_targets_own_python(
     if python is None:
         pytest.skip(f"no Python {release} here")
     before = own_folders()
-    with child("training", python) as target:
+    with child("training", python, standin=True) as target:
         files, threads = open_files(target.pid), target.threads()
         for _ in range(3):
             link = go_in(target.pid)
@@ -295,7 +295,8 @@ def test_a_job_that_trains_beside_a_main_thread_that_sleeps(
         pytest.skip(f"no Python {release} here")
     before = own_folders()
     with child(state, python, standin=True, source=TRAINS + SLEEPS[state]) as target:
-        threads = target.threads()
+        threads = 2
+        eventually(lambda: target.threads() == threads)
         for _ in range(2):
             link = go_in(target.pid)
             assert (link.facts.pid, link.facts.bundle) == (target.pid, "code")

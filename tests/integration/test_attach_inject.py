@@ -48,7 +48,8 @@ def has_mapped(pid: int, page: int) -> bool:
 @pytest.mark.parametrize("kind", AWAKE)
 def test_injected_code_runs_and_the_target_works_on(kind: str, version: str, tmp_path: Path) -> None:
     with child(kind, python(version)) as target:
-        threads = target.threads()
+        threads = 2 if kind == "with_sleeper" else 1
+        eventually(lambda: target.threads() == threads)
         runs_what_is_injected(target, tmp_path)
         eventually(lambda: target.threads() == threads)
 
@@ -71,7 +72,8 @@ def test_beside_a_main_thread_that_sleeps_a_thread_runs_the_code_and_is_gone(
     state: str, version: str, tmp_path: Path
 ) -> None:
     with child(state, python(version), source=TRAINS + SLEEPS[state]) as target:
-        threads = target.threads()
+        threads = 2
+        eventually(lambda: target.threads() == threads)
         pages = []
         for turn in range(4):
             answer = tmp_path / f"answer-{turn}"

@@ -3,6 +3,7 @@
 Optimizers fire the same global hooks as the real ones; a file called libtorch_python.so is mapped.
 """
 
+import ctypes  # noqa: F401  as the real one; libffi keeps its own file open from then on
 import mmap
 import os
 
