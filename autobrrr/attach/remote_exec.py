@@ -19,6 +19,7 @@ from enum import Enum
 from pathlib import Path
 
 from autobrrr.attach import interpreter, maps, procfs
+from autobrrr.readable import Foreign
 
 VERSION = (3, 14)
 RUNTIME = "_PyRuntime"
@@ -187,10 +188,10 @@ def _main_interpreter(table: tuple[int, ...], runtime: int, memory: int) -> int:
 
 
 def _who_switched_it_off(pid: int, proc: Path) -> Obstacle:
-    if procfs.environ(pid, proc).get(OFF_VARIABLE):
+    if procfs.environ(pid, (OFF_VARIABLE,), proc).get(OFF_VARIABLE, Foreign("")).raw:
         return Obstacle.BY_VARIABLE
     words = procfs.cmdline(pid, proc)
-    if any(word.removeprefix("-X").partition("=")[0] == OFF_OPTION for word in words):
+    if any(word.raw.removeprefix("-X").partition("=")[0] == OFF_OPTION for word in words):
         return Obstacle.BY_OPTION
     return Obstacle.BY_BUILD
 
