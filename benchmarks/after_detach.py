@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import statistics
 import subprocess
 import sys
@@ -40,6 +41,7 @@ OPTIONS: dict[str, dict[str, object]] = {
 SETTLE_STEPS = 6
 CYCLES = 3
 WITHIN = 0.02
+CALM = 1.2  # load of a core up to which times are compared: the benchmark alone makes 1.0 at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +51,7 @@ class Row:
     remedy: str
     job: str
     threads: int
+    load: float | None = None  # of the machine by all programs, mean of a minute, of one core
     refused: str | None = None
     step_ms: float = 0.0
     wall: tuple[float, float, float] | None = None  # ratio, and its interval
@@ -160,6 +163,7 @@ def measured(remedy: str, job: str, threads: int, count: int, block_s: float) ->
         remedy=remedy,
         job=job,
         threads=threads,
+        load=os.getloadavg()[0] / (os.cpu_count() or 1),
         step_ms=step_ns / 1e6,
         wall=ratio(before.wall, after.wall),
         cpu=ratio(before.cpu, after.cpu),
@@ -175,10 +179,11 @@ def said(found: Sequence[float] | None) -> str:
     return "" if found is None else f"{found[0]:.3f} [{found[1]:.3f}, {found[2]:.3f}]"
 
 
-def verdict(found: Sequence[float] | None) -> str:
-    """Where the interval lies: inside 1.00 ± 0.02, outside, or wider than it."""
-    if found is None:
-        return ""
+def verdict(row: Row) -> str:
+    """Where the interval of the CPU time lies: inside 1.00 ± 0.02, outside, or wider than it."""
+    found = row.cpu
+    if found is None or (row.load is not None and row.load > CALM):
+        return "" if found is None else "disturbed"
     low, high = 1 - WITHIN, 1 + WITHIN
     if low <= found[1] and found[2] <= high:
         return "within"
@@ -188,12 +193,13 @@ def verdict(found: Sequence[float] | None) -> str:
 def table(rows: Sequence[Row]) -> str:
     """Markdown."""
     ran = [row for row in rows if row.refused is None]
-    counts = [verdict(row.cpu) for row in ran]
+    counts = [verdict(row) for row in ran]
     lines = [
         "# After detach, against before and against a job never attached",
         "",
         f"CPU time of a step within 1.00 ± 0.02: {counts.count('within')} of {len(counts)}; undecided (the "
-        f"interval is wider) {counts.count('undecided')}; outside {counts.count('outside')}. Refused: "
+        f"interval is wider) {counts.count('undecided')}; outside {counts.count('outside')}; "
+        f"disturbed by other programs {counts.count('disturbed')}. Refused: "
         f"{len(rows) - len(ran)}.",
         "",
         "| remedy | job | threads | step ms | CPU time | | wall time | faults before, on, after "
@@ -207,7 +213,7 @@ def table(rows: Sequence[Row]) -> str:
             str(row.threads),
             f"{row.step_ms:.1f}",
             said(row.cpu),
-            verdict(row.cpu),
+            verdict(row),
             said(row.wall),
             ", ".join(f"{each:.0f}" for each in row.faults or ()),
             ", ".join(f"{each:.0f}" for each in row.twin_faults or ()),
