@@ -15,14 +15,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 
-from autobrrr.readable import MARK, readable
+from autobrrr.readable import readable
 from autobrrr.trace.columns import ANNOTATION, KIND_OF_CATEGORY
 from autobrrr.trace.events import PHASES
 from autobrrr.trace.nanoseconds import MISSING, to_ns
 
 Found = Counter[tuple[int, str, int, int]]  # kind, name, start and end in ns
 
-_MARKS = re.compile(f"{MARK}+")
+_MARK = "\ufffd"
+# What is no character, as either side shows it.
+_MARKS = re.compile(r"(?:\ufffd|\\x[89a-f][0-9a-f]|\\ud[89a-f][0-9a-f]{2})+")
 _CATEGORIES = ("kernel", "cpu_op", "cuda_runtime", "gpu_memcpy", "user_annotation", "python_function", "ac2g")
 _NAMES = (
     "aten::add",
@@ -109,7 +111,7 @@ def seen_by_json(text: bytes) -> tuple[Found, int] | None:
 
 def shown(name: str) -> str:
     """A name as figures show it; how many marks a torn character leaves is no matter."""
-    return _MARKS.sub(MARK, readable(name))
+    return _MARKS.sub(_MARK, readable(name))
 
 
 class _Number(str):

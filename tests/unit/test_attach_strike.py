@@ -106,7 +106,7 @@ def test_a_thread_is_started_from_the_main_one_else_from_those_that_sleep_in_tur
     for tid, state in ((11, "S"), (12, "R"), (13, "S")):
         beside = proc.root / "10" / "task" / str(tid)
         beside.mkdir()
-        (beside / "stat").write_text(f"{tid} (autograd) {state} 1 1 1\n")
+        (beside / "stat").write_text(f"{tid} (autograd) {state}{' 1' * 30}\n")
     way = thread_start.NewThread(target=target(any_thread=True), code=b"", create=1, functions=())
     assert [way.choose_thread(tries, proc.root) for tries in range(1, 5)] == [10, 11, 13, 10]
 

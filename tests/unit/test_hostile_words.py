@@ -85,7 +85,7 @@ def test_a_descriptor_that_its_sender_could_not_read_is_not_opened_with_our_righ
     ):
         found = read_window(TOLD, os.open(path, flags))
         assert found.status == "abstained"
-        assert found.why == "what came with it is no file of a trace's size that can be read"
+        assert found.why == "what came with it is no file that can be read"
 
 
 def test_windows_are_read_one_at_a_time(tmp_path: Path) -> None:
