@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -114,7 +115,10 @@ def brought(folder: Path) -> Path:
 
 def test_an_agent_whose_sidecar_was_killed_takes_its_folder_away(tmp_path: Path) -> None:
     folder = brought(tmp_path / "autobrrr-0-abc")
-    main.start({"link": str(folder / "link.sock"), "torch": sys, "mapped": None})
+    boot: dict[str, object] = {"link": str(folder / "link.sock"), "torch": sys, "mapped": None}
+    agent = threading.Thread(target=main.start, args=(boot,))  # it blocks the signals of its thread
+    agent.start()
+    agent.join()
     assert not folder.exists()
 
 
