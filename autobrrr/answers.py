@@ -37,6 +37,7 @@ class Outcome(Record, frozen=True, kw_only=True):
 
     remedy: str
     why: str | None
+    code: Literal["unfit", "not_met", "link_lost"] | None = None  # of a refusal; the first is for good
     token: int | None = None
 
 
@@ -66,9 +67,10 @@ class Explained(Record, frozen=True, kw_only=True):
 
 
 class Activity(Record, frozen=True, kw_only=True):
-    """A line of narration."""
+    """A line of narration. `about` a switch: a remedy was applied or reverted."""
 
     text: str
+    about: Literal["switch"] | None = None
 
 
 class TuneFailed(Record, frozen=True, kw_only=True):

@@ -182,7 +182,7 @@ class Agent:
         try:
             reply = do(command) if do is not None else {"ok": False, "why": f"unknown command {name!r}"}
         except Refused as refused:
-            reply = {"ok": False, "why": f"refused: {refused}"}
+            reply = {"ok": False, "why": f"refused: {refused}", "code": refused.code.value}
         except (TypeError, ValueError, KeyError) as error:
             reply = {"ok": False, "why": f"bad field in {name!r}: {error}"}
         if reply is not None:
@@ -266,7 +266,8 @@ class Agent:
                 self._loop.hooks_off()
                 lever = self._levers.apply(self._loop.job, name, options, allowed=allowed)
             except Refused as refused:
-                self._emit({"reply": number, "ok": False, "why": f"refused: {refused}"})
+                why, code = f"refused: {refused}", refused.code.value
+                self._emit({"reply": number, "ok": False, "why": why, "code": code})
                 return
             self._emit({"reply": number, "ok": True, **self._changed(lever)})
 

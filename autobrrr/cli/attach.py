@@ -244,7 +244,7 @@ def _switch_on(
     while waiting:
         outcomes = client.apply(waiting)
         patient = time.monotonic() < until_s
-        early = {each.remedy for each in outcomes if patient and (each.why or "").endswith(" yet")}
+        early = {each.remedy for each in outcomes if patient and each.code == "not_met"}
         for each in outcomes:
             if each.remedy not in early:
                 say(f"recipe: {each.remedy} {'is on' if each.why is None else f'is not on: {each.why}'}")

@@ -38,10 +38,12 @@ def busy_machine(measured: Measurements) -> Reading:
     elif steal == share and steal != delay:
         what = "of CPU time stolen by other guests"
     state = "busy" if share >= thresholds.BUSY_AT else "quiet"
+    detail = f"{of_one(share)} {what}"
     return Reading(
         signal=NAME,
         value=share,
         unit=UNIT,
-        note=f"machine {state}: {of_one(share)} {what}",
+        note=f"machine {state}: {detail}",
+        detail=detail,
         firm=share < thresholds.BUSY_AT,
     )

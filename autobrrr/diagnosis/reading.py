@@ -19,6 +19,7 @@ class Reading:
     value: float | None
     unit: str
     note: str
+    detail: str = ""  # the note without the state that it begins with
     says: Regime | None = None
     against: tuple[Regime, ...] = ()
     abstained: bool = False
@@ -38,4 +39,6 @@ class Reading:
 
 def abstention(signal: str, unit: str, why: str, value: float | None = None) -> Reading:
     """A reading that says nothing. A value is passed on where there is one to look at."""
-    return Reading(signal=signal, value=value, unit=unit, note=f"abstained: {why}", abstained=True)
+    return Reading(
+        signal=signal, value=value, unit=unit, note=f"abstained: {why}", detail=why, abstained=True
+    )

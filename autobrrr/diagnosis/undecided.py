@@ -86,7 +86,7 @@ def _busy(case: Case) -> Undecided | None:
         return None
     return (
         "unknown",
-        f"machine busy, verdict withheld: {case.readings['busy_machine'].note.split(': ', 1)[1]}",
+        f"machine busy, verdict withheld: {case.readings['busy_machine'].detail}",
         _again(case),
     )
 
@@ -239,7 +239,8 @@ def _guard(case: Case) -> Undecided | None:
     traced = case.measured.traced
     if traced is None:
         return None
-    note = case.readings["traced_steps"].note.removeprefix("abstained: ")
+    reading = case.readings["traced_steps"]
+    note = reading.detail or reading.note
     return "unknown", f"the traced steps can't carry a verdict: {note}{_waits(case)}", _again(case)
 
 

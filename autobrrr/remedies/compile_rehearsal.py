@@ -22,7 +22,6 @@ from .compile_footprint import Footprint, unmark, unmarked
 from .module_call import Call, Module
 from .registry import Refused
 
-CANT = "it can't be compiled"
 CLOSE = 1e-3  # norm of the difference against the norm, in full precision
 CLOSE_IN_HALF = 5e-2
 
@@ -34,6 +33,14 @@ class Pass:
     outputs: list[Tensor]
     gradients: list[Tensor | None]
     random: list[Tensor]  # states of torch's generators afterwards
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """How a reason begins: where the other way of calling fails, and where it gives something else."""
+
+    fails: str = "it can't be compiled: "
+    differs: str = "compiled, "
 
 
 @dataclass(slots=True)
@@ -49,6 +56,7 @@ class Rehearsal:
     module: Module
     own_stream: bool
     settings: Sequence[tuple[str, str, object]] = ()
+    wording: Wording = Wording()
     _guarded: Guarded = field(init=False)
 
     def __post_init__(self) -> None:
@@ -92,7 +100,7 @@ class Rehearsal:
                 found, _ = self._guarded_pass(compiled, args, kwargs)
             return self._difference(expected, found)
         except Exception as error:  # noqa: BLE001
-            return f"{CANT}: {_said(error)}"
+            return f"{self.wording.fails}{_said(error)}"
 
     def forward_fails(self, call: Call, args: Sequence[object], kwargs: Mapping[str, object]) -> str | None:
         """What a forward alone, on copies and under the guard, ends in; None where it returns."""
@@ -152,7 +160,7 @@ class Rehearsal:
         if not same_draws:
             if self.own_stream:
                 return None  # other numbers were drawn: nothing to hold against each other
-            return "compiled, it draws other random numbers (the option random = fast allows it)"
+            return f"{self.wording.differs}it draws other random numbers (the option random = fast allows it)"
         half = any(str(each.dtype) in ("torch.bfloat16", "torch.float16") for each in expected.outputs)
         half = half or any(str(each.dtype).endswith("float16") for each in self._guarded.parameters)
         most = CLOSE_IN_HALF if half or torch.is_autocast_enabled() else CLOSE
@@ -163,10 +171,10 @@ class Rehearsal:
             if len(ours) != len(theirs) or [each is None for each in ours] != [
                 each is None for each in theirs
             ]:
-                return f"compiled, other {what} come out"
+                return f"{self.wording.differs}other {what} come out"
             off = self._distance(cast("list[Tensor]", ours), cast("list[Tensor]", theirs))
             if not off <= most:
-                return f"compiled, its {what} are off by {off:.1e}"
+                return f"{self.wording.differs}its {what} are off by {off:.1e}"
         return None
 
     def _distance(self, ours: list[Tensor], theirs: list[Tensor]) -> float:

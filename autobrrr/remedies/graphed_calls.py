@@ -17,7 +17,7 @@ from ..agent.compiled import compiled_graphs
 from ..agent.shadow.kinds import Tensor
 from ..agent.shadow.trees import leaves, map_tree
 from .compile_call import CompiledCall
-from .compile_rehearsal import Rehearsal
+from .compile_rehearsal import Rehearsal, Wording
 from .module_call import Call, Module, Rank, autocast_states, lead_through, needs_cuda, trained_roots
 from .optimizers import undo_all
 from .registry import Refused, Undo, Watched, remedy
@@ -64,7 +64,14 @@ def graph_calls(job: Job, capture: Capture) -> Undo:
     if any(each.requires_grad for each in root.buffers()):
         raise Refused("a buffer is trained")
     replays = Replays(torch, root, capture)
-    call = CompiledCall(Alone(Rehearsal(torch, root, own_stream=False), replays), replays, dynamic=False)
+    call = CompiledCall(
+        Alone(
+            Rehearsal(torch, root, own_stream=False, wording=Wording("it can't be recorded: ", "recorded, ")),
+            replays,
+        ),
+        replays,
+        dynamic=False,
+    )
     undos: list[Callable[[], None]] = [replays.hold_gradients()]
     try:
         undos.append(lead_through(root, Rank.CODE, _layer(call, replays)))
@@ -86,10 +93,9 @@ class Alone:
     ) -> str | None:
         """A reason not to replay calls like this one; None where all is well."""
         try:
-            why = self._rehearsal.why_not(eager, compiled, args, kwargs)
+            return self._rehearsal.why_not(eager, compiled, args, kwargs)
         finally:
             self._replays.pending = None
-        return None if why is None else why.replace("compiled", "recorded")
 
 
 class Token:

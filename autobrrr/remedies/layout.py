@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, MutableMapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Protocol, cast
 
-from .compile_rehearsal import Rehearsal
+from .compile_rehearsal import Rehearsal, Wording
 from .layout_call import LaidOut, Tried, Weight
 from .module_call import Module, Rank, lead_through, refuse_odd, trained_roots
 from .optimizer_foreach import CLASSES
@@ -90,7 +90,14 @@ def channels_last(job: Job, options: Mapping[str, object]) -> Undo:
             tried = _TRIED.setdefault(root, Tried())
             if tried.broken is not None:
                 raise Refused(tried.broken)
-            calls.append(LaidOut(Rehearsal(torch, root, own_stream=False), tried, plain, undo_all(relays)))
+            calls.append(
+                LaidOut(
+                    Rehearsal(torch, root, own_stream=False, wording=Wording("", "")),
+                    tried,
+                    plain,
+                    undo_all(relays),
+                )
+            )
             undos.append(lead_through(root, Rank.LAYOUT, calls[-1].layer))
         for weight in weights:
             relays.append(_relay_all(job, weight))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ..agent.shadow.trees import leaves
-from .compile_rehearsal import CANT, Rehearsal
+from .compile_rehearsal import Rehearsal
 from .module_call import Call, autocast_states
 
 MOST_KINDS = 16
@@ -108,10 +108,9 @@ class LaidOut:
             return call
 
         try:
-            why = self._rehearsal.why_not(on(plain), on(anew), args, kwargs)
+            return self._rehearsal.why_not(on(plain), on(anew), args, kwargs)
         finally:
             _put(anew)
-        return None if why is None else why.removeprefix(f"{CANT}: ").removeprefix("compiled, ")
 
 
 def _put(values: list[tuple[Weight, object]]) -> None:

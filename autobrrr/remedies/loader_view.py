@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .registry import Refused
+from .registry import RefusalCode, Refused
 
 if TYPE_CHECKING:
     from autobrrr.agent.job import Job
@@ -80,5 +80,5 @@ def views(job: Job) -> list[View]:
     if not found and iterator is not None:
         found = [of_iterator(iterator)]
     if not found:
-        raise Refused("no DataLoader has been seen yet")
+        raise Refused("no DataLoader has been seen yet", RefusalCode.NOT_MET)
     return found

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from ..agent import watched_calls
 from ..agent.shadow.kinds import Abstain, Tensor
 from ..agent.shadow.refusals import refuse_kinds
-from .registry import Refused, Undo
+from .registry import RefusalCode, Refused, Undo
 
 if TYPE_CHECKING:
     from autobrrr.agent.job import Job
@@ -116,7 +116,7 @@ def trained_roots(job: Job) -> list[Module]:
         if any(each.requires_grad for each in inner.parameters()) and inner not in found:
             found.append(inner)
     if not found:
-        raise Refused("no module that is trained has been called yet")
+        raise Refused("no module that is trained has been called yet", RefusalCode.NOT_MET)
     refuse_odd(job.torch, found)
     return found
 

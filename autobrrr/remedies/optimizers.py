@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Protocol, cast
 
-from .registry import Refused
+from .registry import RefusalCode, Refused
 
 if TYPE_CHECKING:
     from autobrrr.agent.job import Job
@@ -149,7 +149,7 @@ def fitting_optimizers(job: Job, check: Callable[[ModuleType, Optimizer], None])
         Refused: none has stepped yet, or all are refused; with every reason.
     """
     if not job.optimizers:
-        raise Refused("no optimizer has stepped yet")
+        raise Refused("no optimizer has stepped yet", RefusalCode.NOT_MET)
     reasons = []
     fitting = []
     for found in job.optimizers:

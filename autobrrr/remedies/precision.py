@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..agent.shadow.trees import map_tree
 from .compile_call import CompiledCall
-from .compile_rehearsal import CANT, Rehearsal
+from .compile_rehearsal import Rehearsal, Wording
 from .module_call import (
     Call,
     Module,
@@ -146,7 +146,7 @@ class InBfloat16:
     ) -> str | None:
         """A reason not to call the module so; None where all is well."""
         why = self._rehearsal.why_not(compiled, compiled, args, kwargs)
-        return None if why is None else f"bfloat16 does not fit this model: {why.replace(CANT, 'it fails')}"
+        return None if why is None else f"bfloat16 does not fit this model: {why}"
 
 
 def _autocast(
@@ -159,7 +159,7 @@ def _autocast(
     """
     half, full, tensor = torch.bfloat16, torch.float32, torch.Tensor
     states = autocast_states(torch)
-    rehearsal = InBfloat16(Rehearsal(torch, module, own_stream=False))
+    rehearsal = InBfloat16(Rehearsal(torch, module, own_stream=False, wording=Wording("it fails: ", "")))
 
     def in_full(leaf: object) -> object:
         return leaf.to(full) if isinstance(leaf, tensor) and leaf.dtype == half else leaf

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, cast
 from ..agent.shadow.refusals import derived_attributes
 from ..agent.shadow.trees import map_tree
 from .compile_call import CompiledCall
-from .compile_rehearsal import Rehearsal
+from .compile_rehearsal import Rehearsal, Wording
 from .module_call import Call, Module, Rank, autocast_states, lead_through, needs_cuda, trained_roots
 from .optimizers import Optimizer, Tensor, parameters, undo_all
 from .registry import Refused, Undo, Watched, remedy
@@ -146,7 +146,7 @@ def scaled_autocast(job: Job, device: str) -> Undo:
         raise Refused("the model keeps tensors made of its parameters")
     scale = LossScale(torch, device)
     call = CompiledCall(
-        TwoScales(Rehearsal(torch, root, own_stream=False), scale),
+        TwoScales(Rehearsal(torch, root, own_stream=False, wording=Wording("it fails: ", "")), scale),
         _scaled(torch, root, scale, device),
         dynamic=False,
     )

@@ -6,6 +6,7 @@ with the job (`job.torch`). The sidecar imports it too, for what each remedy tre
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -24,8 +25,20 @@ CLASSES = ("bitwise", "rounding", "stream", "changes-training")
 REACHES = ("live", "next_epoch", "relaunch")
 
 
+class RefusalCode(str, enum.Enum):
+    """What a refusal is to who asked."""
+
+    UNFIT = "unfit"  # and it stays so
+    NOT_MET = "not_met"  # what the remedy is for has not been met in the training loop so far
+    LINK_LOST = "link_lost"  # the job was not asked
+
+
 class Refused(Exception):
     """The remedy does not fit this job; the message says why. Nothing was changed."""
+
+    def __init__(self, why: str, code: RefusalCode = RefusalCode.UNFIT) -> None:
+        super().__init__(why)
+        self.code = code
 
 
 class Watched:

@@ -15,6 +15,7 @@ from typing import NewType, Protocol
 
 from autobrrr.agent.protocol import BadFrame, Closed
 from autobrrr.readable import fields, spoken
+from autobrrr.remedies.registry import RefusalCode
 from autobrrr.sidecar.wire import TooSlow, Wire
 
 Heard = NewType("Heard", dict[str, object])  # of a message, every text in it readable
@@ -49,7 +50,7 @@ class AgentLink:
 
     def command(self, do: str, on_reply: OnReply, **fields: object) -> None:
         if self.lost:
-            on_reply(_refusal(LINK_LOST))
+            on_reply(_link_lost())
             return
         self._number += 1
         self._waiting[self._number] = on_reply
@@ -112,7 +113,7 @@ class AgentLink:
         self.wire.hang_up()
         waiting, self._waiting = self._waiting, {}
         for on_reply in waiting.values():
-            on_reply(_refusal(LINK_LOST))
+            on_reply(_link_lost())
 
 
 def said(message: Heard, name: str, otherwise: str = "no reason given") -> str:
@@ -121,5 +122,5 @@ def said(message: Heard, name: str, otherwise: str = "no reason given") -> str:
     return found if isinstance(found, str) and found else otherwise
 
 
-def _refusal(why: str) -> Heard:
-    return Heard({"ok": False, "why": why})
+def _link_lost() -> Heard:
+    return Heard({"ok": False, "why": LINK_LOST, "code": RefusalCode.LINK_LOST.value})

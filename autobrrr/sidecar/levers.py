@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autobrrr.remedies.catalog import REGISTRY
+from autobrrr.remedies.registry import RefusalCode
 from autobrrr.sidecar.agent_link import Agent, Heard, said
 
 MOST_LOST = 1024
@@ -36,6 +37,7 @@ class Switched:
     """What became of a command: `why` is None where it was done."""
 
     why: str | None = None
+    code: RefusalCode | None = None  # of the refusal
     token: int | None = None
     seq: int | None = None  # first step with (or without) the lever
     cls: str | None = None
@@ -116,10 +118,18 @@ class Levers:
 
 def _switched(reply: Heard) -> Switched:
     if reply.get("ok") is not True:
-        return Switched(why=said(reply, "why", "refused without a reason"))
+        return Switched(why=said(reply, "why", "refused without a reason"), code=code_of(reply))
     token, seq, cls = (reply.get(key) for key in ("token", "seq", "class"))
     return Switched(
         token=token if isinstance(token, int) else None,
         seq=seq if isinstance(seq, int) else None,
         cls=cls if isinstance(cls, str) else None,
     )
+
+
+def code_of(reply: Heard) -> RefusalCode:
+    """The code of a refusal; one that is not known counts as one that stays."""
+    try:
+        return RefusalCode(reply.get("code"))
+    except ValueError:
+        return RefusalCode.UNFIT

@@ -16,6 +16,7 @@ import msgspec
 
 from autobrrr import __version__
 from autobrrr.agent.protocol import MAX_FRAME_BYTES, BadFrame, Closed
+from autobrrr.answers import Activity
 from autobrrr.errors import AutobrrrError, UsageError
 from autobrrr.sidecar.details import details
 from autobrrr.sidecar.levers import Switched
@@ -138,9 +139,9 @@ class Service:
                 self._session.detach(False, lambda ending: None)
         return done
 
-    def say(self, text: str) -> None:
+    def say(self, line: Activity) -> None:
         """A line of narration for everybody who listens."""
-        self.push({"event": "activity", "text": text})
+        self.push({"event": "activity", **msgspec.to_builtins(line)})
 
     def push(self, event: Fields, also: Iterable[Seat] = ()) -> None:
         """An event for all subscribers."""
@@ -220,7 +221,15 @@ class Service:
             remedy, options = waiting.pop(0)
 
             def switched(done: Switched) -> None:
-                outcome.append({"remedy": remedy, "why": done.why, "token": done.token, "class": done.cls})
+                outcome.append(
+                    {
+                        "remedy": remedy,
+                        "why": done.why,
+                        "code": None if done.code is None else done.code.value,
+                        "token": done.token,
+                        "class": done.cls,
+                    }
+                )
                 go_on()
 
             self._session.apply(remedy, options, switched)

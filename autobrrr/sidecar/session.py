@@ -9,20 +9,23 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
 
 import msgspec
 import numpy as np
 
 from autobrrr.agent.bursts import EVERY_STEP
+from autobrrr.answers import Activity
 from autobrrr.device.protocol import Device
 from autobrrr.diagnosis.judge import Judgement, judge
 from autobrrr.readable import readable
 from autobrrr.records import Attach, Diagnosis, HostSample, JobFacts, ProfilerWindow, Record
+from autobrrr.remedies.registry import RefusalCode
 from autobrrr.sidecar.agent_link import LINK_LOST, Agent, Heard, said
 from autobrrr.sidecar.chronicle import Chronicle
 from autobrrr.sidecar.course import Course
 from autobrrr.sidecar.findings import Findings
-from autobrrr.sidecar.levers import Levers, OnSwitched, Switched
+from autobrrr.sidecar.levers import Levers, OnSwitched, Switched, code_of
 from autobrrr.sidecar.options import Probing, SessionOptions, Sweep
 from autobrrr.sidecar.ports import Journal, Ring
 from autobrrr.sidecar.ring_reader import NoRing, Records
@@ -72,7 +75,7 @@ class Session:
         self.ending: Ending | None = None
         self.levers: Levers | None = None
         self.ring: Ring | None = None
-        self.say: Callable[[str], None] = lambda text: None
+        self.say: Callable[[Activity], None] = lambda line: None
         self.listen: Callable[[Records], None] = lambda records: None
         self.read_window: Read | None = None
         self.watch_thread: Callable[[int], object] = lambda tid: None
@@ -246,7 +249,7 @@ class Session:
     def undo(self, token: int, on_done: OnSwitched) -> None:
         """Switch a lever off."""
         if self.levers is None or self._state is State.ENDED:
-            on_done(Switched(why=LINK_LOST))
+            on_done(Switched(why=LINK_LOST, code=RefusalCode.LINK_LOST))
             return
         lever = self.levers.on.get(token)
         self.levers.undo(token, self._after_switch(f"{lever.remedy if lever else token} is off", on_done))
@@ -345,7 +348,7 @@ class Session:
 
     def _took_detach(self, reply: Heard) -> None:
         if reply.get("ok") is not True:
-            if self._link_lost_ns is None and reply.get("why") == LINK_LOST:
+            if self._link_lost_ns is None and code_of(reply) is RefusalCode.LINK_LOST:
                 self.link_lost()
                 return
             self._end(Ending(kind="detached", why=said(reply, "why"), left=("the agent",)))
@@ -381,7 +384,7 @@ class Session:
     def _after_switch(self, text: str, on_done: OnSwitched) -> OnSwitched:
         def done(switched: Switched) -> None:
             if switched.why is None:
-                self._note(text)
+                self._note(text, about="switch")
                 self.measure_again()
             on_done(switched)
 
@@ -433,8 +436,9 @@ class Session:
         verdict = self._judgement.verdict
         if (verdict.regime, verdict.confidence) != (before.regime, before.confidence):
             self._journal.write("verdict", verdict)
-            self.say(f"regime: {verdict.regime} ({verdict.confidence}): {verdict.reason}")
+            self.say(Activity(text=f"regime: {verdict.regime} ({verdict.confidence}): {verdict.reason}"))
 
-    def _note(self, text: str) -> None:
-        self._journal.write("note", {"text": text})
-        self.say(text)
+    def _note(self, text: str, about: Literal["switch"] | None = None) -> None:
+        line = Activity(text=text, about=about)
+        self._journal.write("note", line)
+        self.say(line)

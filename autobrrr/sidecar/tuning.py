@@ -14,6 +14,7 @@ from typing import Protocol
 
 import msgspec
 
+from autobrrr.answers import Activity
 from autobrrr.errors import AutobrrrError, UsageError
 from autobrrr.records import Diagnosis, Record, Reverted, Trial, TuneProgress
 from autobrrr.records import Tuning as TuningResult
@@ -165,7 +166,7 @@ class Tuning:
     def _tell(self, undid: list[Reverted], push: Push) -> None:
         for each in undid:
             self._session.record("guard", each)
-            self._session.say(f"the guard undid {each.remedy}: {each.why}")
+            self._session.say(Activity(text=f"the guard undid {each.remedy}: {each.why}"))
         if undid:
             push({"event": "guard", "undid": [as_fields(each) for each in undid]})
 

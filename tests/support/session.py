@@ -38,7 +38,7 @@ class Stage:
             clock_ns=lambda: self.now_ns,
             cores=2,
         )
-        self.session.say = self.said.append
+        self.session.say = lambda line: self.said.append(line.text)
 
     def enter(self, **changes: object) -> Stage:
         self.session.entered(

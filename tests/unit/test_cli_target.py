@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import cast
+from typing import Literal, cast
 
 import pytest
 
+from autobrrr.answers import Outcome
+from autobrrr.cli import attach
 from autobrrr.cli.target import tell_about_joined
 from autobrrr.client import Client
 from autobrrr.errors import CannotAttach
@@ -51,3 +53,25 @@ def test_a_session_that_does_as_much_or_less_is_joined(
 def test_where_it_does_less_the_way_out_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     tell_about_joined(session(outside=True), SessionOptions())
     assert "autobrrr detach 7 ends it" in capsys.readouterr().err
+
+
+def test_a_remedy_of_a_recipe_is_asked_for_again_only_where_its_object_was_not_met_so_far(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class FakeClient:
+        def __init__(self) -> None:
+            self.asked: list[list[str]] = []
+
+        def apply(self, remedies: list[tuple[str, dict[str, object]]]) -> list[Outcome]:
+            self.asked.append([name for name, _ in remedies])
+            code: Literal["not_met", "unfit"] = "not_met" if len(self.asked) == 1 else "unfit"
+            return [
+                Outcome(remedy=name, why="any words", code=code if name == "optimizer.fused" else "unfit")
+                for name, _ in remedies
+            ]
+
+    monkeypatch.setattr(attach.time, "sleep", lambda seconds: None)
+    client, said = FakeClient(), []
+    attach._switch_on(client, [("optimizer.fused", {}), ("gc.freeze", {})], said.append)  # type: ignore[arg-type]
+    assert client.asked == [["optimizer.fused", "gc.freeze"], ["optimizer.fused"]]
+    assert len(said) == 2

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from autobrrr.agent.protocol import MAX_FRAME_BYTES, Closed, encode, receive
+from autobrrr.answers import Activity
 from autobrrr.device.protocol import AbsentDevice
 from autobrrr.records import Attach, Diagnosis, JobFacts, Reverted, Trial, TuneProgress
 from autobrrr.records import Tuning as TuningResult
@@ -249,7 +250,7 @@ def test_subscribers_get_snapshots_at_their_own_pace_and_narration(office: Offic
     assert guest.hear()["event"] == "snapshot"
     office.later(0.5)
     assert guest.hears_nothing()
-    office.service.say("tracing")
+    office.service.say(Activity(text="tracing"))
     heard = guest.hear()
     assert (heard["event"], heard["text"]) == ("activity", "tracing")
     office.later(0.5)
@@ -257,7 +258,7 @@ def test_subscribers_get_snapshots_at_their_own_pace_and_narration(office: Offic
 
 
 def test_those_who_did_not_subscribe_are_left_in_peace(office: Office, guest: Guest) -> None:
-    office.service.say("tracing")
+    office.service.say(Activity(text="tracing"))
     office.later(10)
     assert guest.hears_nothing()
     assert not office.service.watched
@@ -269,7 +270,7 @@ def test_a_subscriber_that_does_not_read_is_dropped_and_others_are_served(
     sleeper = Guest(office)
     sleeper.ask("subscribe")
     for _ in range(40):
-        office.service.say("x" * 100_000)
+        office.service.say(Activity(text="x" * 100_000))
         office.service.free()
     assert sleeper.seat.gone
     assert sleeper.seat not in office.service.seats
@@ -304,13 +305,19 @@ def test_levers_are_switched_one_after_the_other_and_a_refusal_stops_nothing(
     wanted = [{"remedy": "optimizer.fused"}, {"remedy": "gc.freeze", "options": {}}]
     guest.send(encode({"do": "apply", "id": 5, "remedies": wanted}))
     assert guest.hears_nothing()
-    office.agent.answer("apply", ok=False, why="refused: no optimizer")
+    office.agent.answer("apply", ok=False, why="refused: no optimizer", code="not_met")
     assert office.agent.commands[-1] == ("apply", {"remedy": "gc.freeze", "options": {}})
     office.agent.answer("apply", token=1, arm=1, seq=9, **{"class": "bitwise"})
     outcome = guest.hear()["outcome"]
     assert outcome == [
-        {"remedy": "optimizer.fused", "why": "refused: no optimizer", "token": None, "class": None},
-        {"remedy": "gc.freeze", "why": None, "token": 1, "class": "bitwise"},
+        {
+            "remedy": "optimizer.fused",
+            "why": "refused: no optimizer",
+            "code": "not_met",
+            "token": None,
+            "class": None,
+        },
+        {"remedy": "gc.freeze", "why": None, "code": None, "token": 1, "class": "bitwise"},
     ]
 
 

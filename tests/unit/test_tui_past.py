@@ -64,9 +64,9 @@ def test_a_log_makes_the_view_that_the_session_ended_with() -> None:
 def test_the_switching_of_a_tuner_does_not_fill_the_log() -> None:
     reader = Reader()
     lines = [
-        line(1.0, "activity", {"text": "gc.freeze is on"}),
+        line(1.0, "activity", {"text": "gc.freeze is on", "about": "switch"}),
         line(2.0, "snapshot", tui.snapshot(state="tuning", activity="tuning")),
-        *(line(2.0, "activity", {"text": "optimizer.fused is on"}) for _ in range(50)),
+        *(line(2.0, "activity", {"text": "optimizer.fused is on", "about": "switch"}) for _ in range(50)),
         line(3.0, "activity", {"text": "optimizer.fused was lost: compiling"}),
     ]
     reader.feed(lines)

@@ -24,7 +24,7 @@ def take(view: View, word: Word) -> View:
             view = replace(view, tuned=word.tuned, trials=tuple(word.tuned.trials))
         return replace(view, details=word)
     if isinstance(word, Activity):
-        return heard(view, word.text)
+        return heard(view, word)
     if isinstance(word, TuneProgress):
         return replace(view, progress=word, failed="")
     if isinstance(word, Trial):
@@ -36,10 +36,9 @@ def take(view: View, word: Word) -> View:
     return said(replace(view, progress=None, failed=text), f"tuning failed: {text}")
 
 
-def heard(view: View, text: str, t_ns: int | None = None) -> View:
-    """A line of narration. A tuner switches a lever with every block: its trials say what came of that."""
-    switched = view.tuning and text.endswith((" is on", " is off"))
-    return view if switched else said(view, text, t_ns)
+def heard(view: View, line: Activity, t_ns: int | None = None) -> View:
+    """A line of narration. A tuner switches a remedy with every block: its trials say what came of that."""
+    return view if view.tuning and line.about == "switch" else said(view, line.text, t_ns)
 
 
 def said(view: View, text: str, t_ns: int | None = None) -> View:

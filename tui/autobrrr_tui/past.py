@@ -66,7 +66,7 @@ class Reader:
         t_ns = int((entry.at_s - self._began_s) * 1e9)
         kind = KINDS.get(entry.kind)
         if kind is Activity:
-            self.view = heard(self.view, msgspec.convert(entry.body, Activity).text, t_ns)
+            self.view = heard(self.view, msgspec.convert(entry.body, Activity), t_ns)
         elif kind is not None:
             self.view = take(self.view, msgspec.convert(entry.body, kind))
         elif entry.kind == "history":
