@@ -6,6 +6,8 @@ import functools
 import itertools
 import math
 import random
+import sys
+import types
 from collections import OrderedDict, deque, namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +20,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from autobrrr.agent.shadow import flops, plan
+from autobrrr.agent.shadow import flops, libraries, plan
 from autobrrr.agent.shadow.code_scan import CodeScan
 from autobrrr.agent.shadow.guard import Guard, Guarded
 from autobrrr.agent.shadow.kinds import Abstain
@@ -508,3 +510,13 @@ def test_flops_agree_with_torch_own_counter(body: Callable[[], torch.Tensor]) ->
     with FlopCounterMode(display=False) as official:
         body().sum().backward()
     assert counted == official.get_total_flops() > 0
+
+
+def test_a_module_without_a_file_is_its_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether torch's own compiled modules stand in `sys.modules` depends on what was imported."""
+    monkeypatch.setitem(sys.modules, "torch._C._nn", types.ModuleType("torch._C._nn"))
+    monkeypatch.setitem(sys.modules, "made_up", types.ModuleType("made_up"))
+    libraries.is_library.cache_clear()
+    assert libraries.is_library("torch._C._nn")
+    assert not libraries.is_library("made_up")
+    libraries.is_library.cache_clear()

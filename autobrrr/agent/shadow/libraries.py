@@ -16,5 +16,15 @@ def is_library(module_name: str) -> bool:
         return True
     if top == _OWN:
         return True
-    source = getattr(sys.modules.get(module_name) or sys.modules.get(top), "__file__", None) or ""
+    source = _file(module_name) or ""
     return "site-packages" in source or "dist-packages" in source
+
+
+def _file(module_name: str) -> str | None:
+    """The file of a module; of the package that it is in where it has none (`torch._C._nn`)."""
+    while module_name:
+        file = getattr(sys.modules.get(module_name), "__file__", None)
+        if file:
+            return str(file)
+        module_name = module_name.rpartition(".")[0]
+    return None
