@@ -23,7 +23,7 @@ from autobrrr.folders import objection_to
 from autobrrr.records import Check
 
 # After one of these has objected the later checks would look at nothing.
-_DECISIVE = {"process", "alive", "owner", "permission", "architecture", "python"}
+_DECISIVE = {"process", "program", "alive", "owner", "permission", "architecture", "python"}
 _ANSWER_S = 5.0
 _REOPEN = {
     remote_exec.Obstacle.BY_VARIABLE: f"start it without {remote_exec.OFF_VARIABLE}",

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from autobrrr import kernel_text
-from autobrrr.attach import elf, interpreter, jobs, procfs, strike
+from autobrrr.attach import control_groups, elf, interpreter, jobs, limits, procfs, strike
 from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
 from autobrrr.kernel_text import number
 
@@ -56,6 +56,7 @@ class Case:
 
     pid: int
     proc: Path = procfs.PROC
+    groups: Path = control_groups.GROUPS
     uid: int = field(default_factory=os.geteuid)
     capabilities: int = field(default_factory=own_capabilities)
     machine: str = field(default_factory=platform.machine)
@@ -117,6 +118,26 @@ def _is_no_zombie(case: Case) -> Finding | None:
     return None
 
 
+def _is_no_kernel_thread(case: Case) -> Finding | None:
+    if case.status.get("Kthread", "0") != "1" and not _looks_like_kernel_thread(case):
+        return None
+    return Finding(
+        detail=f"process {case.pid} is a thread of the kernel, no program",
+        fix="autobrrr ls lists training jobs",
+    )
+
+
+def _looks_like_kernel_thread(case: Case) -> bool:
+    """Before Linux 6.8 nothing says so but this: kthreadd is pid 2, and the parent of all others."""
+    seen = case.stat
+    return (
+        "VmSize" not in case.status
+        and seen is not None
+        and seen.state not in "ZX"
+        and 2 in (case.pid, seen.ppid)
+    )
+
+
 def _is_not_stopped(case: Case) -> Finding | None:
     seen = case.stat
     if seen is not None and seen.state == "T":
@@ -125,6 +146,15 @@ def _is_not_stopped(case: Case) -> Finding | None:
             fix=f"kill -CONT {case.pid}, then try again",
         )
     return None
+
+
+def _is_not_frozen(case: Case) -> Finding | None:
+    if not control_groups.is_frozen(case.pid, case.proc, case.groups):
+        return None
+    return Finding(
+        detail=f"process {case.pid} is frozen by its control group (docker pause, or a freezer)",
+        fix="thaw it (docker unpause, or cgroup.freeze 0), then try again",
+    )
 
 
 def _is_ours(case: Case) -> Finding | None:
@@ -212,6 +242,14 @@ def _is_python(case: Case) -> Finding | None:
     )
 
 
+def _short_of(look: Callable[[Case], limits.Shortage | None]) -> Callable[[Case], Finding | None]:
+    def examine(case: Case) -> Finding | None:
+        short = look(case)
+        return None if short is None else Finding(detail=short.detail, fix=short.fix)
+
+    return examine
+
+
 def _is_known_version(case: Case) -> Finding | None:
     version = case.python().version
     if version is None:
@@ -295,8 +333,10 @@ class Check:
 
 CHECKS = (
     Check(name="process", fine="it is there", examine=_is_there),
+    Check(name="program", fine="it is no thread of the kernel", examine=_is_no_kernel_thread),
     Check(name="alive", fine="it is no zombie", examine=_is_no_zombie),
     Check(name="running", fine="it is not stopped", examine=_is_not_stopped),
+    Check(name="frozen", fine="no control group freezes it", examine=_is_not_frozen),
     Check(name="owner", fine="it is ours", examine=_is_ours),
     Check(name="tracer", fine="nobody traces it", examine=_is_not_traced),
     Check(name="waiting", fine="it is in no uninterruptible wait", examine=_is_no_uninterruptible_wait),
@@ -309,6 +349,26 @@ CHECKS = (
     Check(name="worker", fine="it is no DataLoader worker", examine=_is_no_loader_worker),
     Check(name="launcher", fine="it trains by itself", examine=_is_no_launcher),
     Check(name="torch", fine="PyTorch is loaded", examine=_has_torch),
+    Check(
+        name="descriptors",
+        fine="it may open more files",
+        examine=_short_of(lambda case: limits.descriptors(case.pid, case.proc)),
+    ),
+    Check(
+        name="threads",
+        fine="it may start more threads",
+        examine=_short_of(lambda case: limits.threads(case.pid, case.proc, case.groups)),
+    ),
+    Check(
+        name="addresses",
+        fine="it may map more memory",
+        examine=_short_of(lambda case: limits.addresses(case.pid, case.proc)),
+    ),
+    Check(
+        name="memory",
+        fine="its control group has room",
+        examine=_short_of(lambda case: limits.memory(case.pid, case.proc, case.groups)),
+    ),
 )
 
 

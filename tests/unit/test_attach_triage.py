@@ -99,6 +99,38 @@ def shell_over_training(proc: FakeProc) -> triage.Case:
     return case(proc, found=python(has_api=False, version=None))
 
 
+def frozen(proc: FakeProc) -> triage.Case:
+    group = proc.root / "groups" / "unified" / "job"
+    group.mkdir(parents=True)
+    (group / "cgroup.events").write_text("populated 1\nfrozen 1\n")
+    proc.add(PID, uid=US, torch=True)
+    (proc.root / str(PID) / "cgroup").write_text("0::/job\n")
+    return case(proc, groups=proc.root / "groups")
+
+
+def full(
+    limits: str, *, open_files: int = 0, mapped_pages: int = 0, group: dict[str, str] | None = None
+) -> Setup:
+    """A process that can take no more of something."""
+
+    def make(proc: FakeProc) -> triage.Case:
+        folder = proc.add(PID, uid=US, torch=True)
+        (folder / "limits").write_text(limits)
+        (folder / "fd").mkdir()
+        for fd in range(open_files):
+            (folder / "fd" / str(fd)).touch()
+        (folder / "statm").write_text(f"{mapped_pages} 1 1 1 0 1 0\n")
+        (folder / "cgroup").write_text("0::/job\n")
+        place = proc.root / "groups" / "job"
+        place.mkdir(parents=True)
+        (place.parent / "cgroup.controllers").touch()
+        for name, text in (group or {}).items():
+            (place / name).write_text(text)
+        return case(proc, groups=proc.root / "groups")
+
+    return make
+
+
 NO_API = python(has_api=False, version=None)
 REFUSALS: dict[str, tuple[Setup, str, str]] = {
     "zombie": (of({"state": "Z"}), "a zombie", "nothing left"),
@@ -127,6 +159,39 @@ REFUSALS: dict[str, tuple[Setup, str, str]] = {
     "new worker": (worker(comm="pt_data_worker"), "DataLoader worker of process 4000", "attach to 4000"),
     "old worker": (worker(SigCgt="00000000000044c0"), "DataLoader worker of process 4000", "attach to 4000"),
     "launcher": (of({}, {"ranks_below": lambda pid, root: [7, 8]}), "training in pids 7, 8", "example 7"),
+    "kernel thread": (of({"Kthread": "1"}), "is a thread of the kernel", "autobrrr ls"),
+    "old kernel's": (of({"ppid": 2, "comm": "kworker"}), "is a thread of the kernel", "autobrrr ls"),
+    "frozen group": (frozen, "frozen by its control group", "thaw"),
+    "descriptors": (
+        full("Max open files            64                   4096                 files\n", open_files=63),
+        "has 1 file descriptor left of the 64",
+        "prlimit --pid 4242 --nofile=128:",
+    ),
+    "threads": (
+        full("", group={"pids.max": "20", "pids.current": "20"}),
+        "has no threads left of the 20",
+        "pids.max",
+    ),
+    "addresses": (
+        full(
+            f"Max address space         {1 << 30}           unlimited            bytes\n",
+            mapped_pages=(1 << 30) // 4096 - 2560,
+        ),
+        "may map 10 MiB more",
+        "prlimit --pid 4242 --as=",
+    ),
+    "memory": (
+        full(
+            "",
+            group={
+                "memory.max": str(1 << 30),
+                "memory.current": str((1 << 30) - (1 << 20)),
+                "memory.stat": "inactive_file 1048576\nactive_file 0\n",
+            },
+        ),
+        "has 2.0 MiB of memory left",
+        "--outside",
+    ),
     "no torch": (of({"torch": False}), "no PyTorch in process 4242", "autobrrr ls"),
 }
 
@@ -146,8 +211,8 @@ def test_the_sentences_all_differ(tmp_path: Path) -> None:
         found = triage.refusal(make(FakeProc(tmp_path / str(number))))
         assert found is not None
         said.append(found[1].detail)
-    workers = 2  # two ways to tell the same thing
-    assert len(set(said)) == len(said) - workers + 1
+    twice = 2  # a worker and a thread of the kernel: each is told in two ways
+    assert len(set(said)) == len(said) - twice
 
 
 def test_every_check_has_an_objection_that_is_tested(tmp_path: Path) -> None:
@@ -186,3 +251,16 @@ def test_a_rank_that_catches_all_signals_is_no_worker(proc: FakeProc) -> None:
     proc.add(4000, torch=True)
     with_abort = f"{0x44C0 | 1 << 5:016x}"  # faulthandler, and a SIGTERM handler that checkpoints
     assert triage.refusal(of({"ppid": 4000, "SigCgt": with_abort})(proc)) is None
+
+
+def test_a_group_that_is_full_of_what_the_kernel_can_drop_has_room(proc: FakeProc) -> None:
+    group = {
+        "memory.max": str(1 << 30),
+        "memory.current": str(1 << 30),
+        "memory.stat": f"anon 5\ninactive_file {20 << 20}\nactive_file 0\n",
+    }
+    assert triage.refusal(full("", group=group)(proc)) is None
+
+
+def test_a_shell_under_whose_kernel_nothing_is_said_is_no_kernel_thread(proc: FakeProc) -> None:
+    assert triage.refusal(of({"VmSize": "5 kB", "ppid": 2})(proc)) is None
