@@ -273,16 +273,10 @@ class Folder:
 
         self._as_owner(made)
 
-    def read(self, name: str, most_bytes: int) -> bytes | None:
-        """The beginning of a file; None where there is none."""
-
-        def seen() -> bytes:
-            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-            with os.fdopen(os.open(name, flags, dir_fd=self.fd), "rb") as file:
-                return file.read(most_bytes)
-
+    def link_text(self, name: str) -> str | None:
+        """What a symbolic link says, which is followed nowhere; None where there is none."""
         try:
-            return self._as_owner(seen)
+            return self._as_owner(lambda: os.readlink(name, dir_fd=self.fd))
         except OSError:
             return None
 

@@ -72,13 +72,16 @@ class Agent:
         }
 
     def run(self) -> None:
-        """Until detach, link loss or an error of ours. Leaves nothing behind."""
+        """Until detach, link loss or an error of ours. Leaves nothing behind. Raises Lost before `hello`."""
+        greeted = False
         try:
             self._hello()
+            greeted = True
             self._loop.put_on(self._forked)
             self._serve()
         except Lost:
-            pass
+            if not greeted:
+                raise
         except Exception as error:  # noqa: BLE001
             self._loop.broken = self._loop.broken or f"{type(error).__name__}: {error}"
         finally:

@@ -21,7 +21,11 @@ LONGEST_PATH = 100  # sun_path holds 108 bytes
 
 
 class Lost(Exception):
-    """The other side is gone, or what it sends is no frame."""
+    """The other side is gone, or what it sends is no frame; `errno` of the call that said so, if any."""
+
+    def __init__(self, why: str, errno: int | None = None) -> None:
+        super().__init__(why)
+        self.errno = errno
 
 
 def connect(path: str) -> socket.socket:
@@ -156,7 +160,7 @@ class Link:
             sent = socket.send_fds(self._link, [frame], [fd])
             self._link.sendall(frame[sent:])
         except (OSError, protocol.BadFrame) as error:
-            raise Lost(str(error)) from None
+            raise Lost(str(error), getattr(error, "errno", None)) from None
 
     def close(self) -> None:
         """Close socket and bell; may be called twice."""

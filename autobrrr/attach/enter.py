@@ -6,6 +6,7 @@ job. The private folder is gone when this returns, however it returns.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -13,7 +14,7 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,8 +22,8 @@ import msgspec
 
 from autobrrr import paths
 from autobrrr.agent import protocol
-from autobrrr.attach import bundle, preload, procfs, triage, wait
-from autobrrr.attach.inject import DEADLINE_S, deadline_after
+from autobrrr.attach import bundle, complaint, preload, procfs, triage, wait
+from autobrrr.attach.inject import DEADLINE_S, FAILED, TAKEN, deadline_after
 from autobrrr.attach.place import Place, sweep
 from autobrrr.attach.way_in import WayIn
 from autobrrr.errors import CannotAttach, TargetGone
@@ -31,6 +32,7 @@ from autobrrr.readable import fields, spoken
 from autobrrr.records import Attach, JobFacts
 
 HELLO_TIMEOUT_S = 20.0
+LAST_WORDS_S = 1.0
 MOST_COMMAND_CHARACTERS = 1 << 14
 
 
@@ -92,7 +94,7 @@ def enter(
             "deadline": deadline_after(pid, DEADLINE_S),
         }
         _furnish(place, target, boot, entries or bundle.entries(), cache or paths.cache_dir())
-        with place.listen() as door, WayIn(target, place) as way:
+        with _listening(place, target) as door, WayIn(target, place) as way:
             link, ring_fd, facts = _receive(place, door, target, token, way=way, on_wait=on_wait)
     return Link(
         socket=link,
@@ -121,10 +123,24 @@ def _furnish(
         place.write("source", bundle.source(made))
         place.write("boot.json", json.dumps(boot).encode())
     except OSError as error:
-        raise CannotAttach(
-            f"{place.path}, as process {target.pid} sees it, can't be written: {error.strerror}",
-            "make room there and try again",
-        ) from None
+        raise _unwritable(place, target, error) from None
+
+
+def _unwritable(place: Place, target: triage.Target, error: OSError) -> CannotAttach:
+    return CannotAttach(
+        f"{place.path}, as process {target.pid} sees it, can't be written: {error.strerror}",
+        f"make room in {os.path.dirname(place.path)} and try again",
+    )
+
+
+@contextlib.contextmanager
+def _listening(place: Place, target: triage.Target) -> Iterator[socket.socket]:
+    try:
+        door = place.listen()
+    except OSError as error:
+        raise _unwritable(place, target, error) from None
+    with door:
+        yield door
 
 
 def _receive(
@@ -139,19 +155,18 @@ def _receive(
     def arrived(timeout_s: float) -> bool:
         if select.select([door], [], [], timeout_s)[0]:
             return True
-        complaint = place.read("error")
-        if complaint is not None:
-            raise CannotAttach(
-                f"the agent could not be loaded in process {target.pid}: {last_line(complaint)}",
-                "nothing was left in it",
-            )
+        _raise_complaint(place, target)
         return False
+
+    def taken() -> bool:
+        return place.said(TAKEN) is not None
 
     end_s = time.monotonic() + wait.AT_MOST_S + HELLO_TIMEOUT_S
     while time.monotonic() < end_s:
         wait.for_agent(
             target.pid,
             arrived,
+            taken,
             start_ticks=target.start_ticks,
             go_beside=way.beside_the_main_thread,
             on_wait=on_wait,
@@ -165,16 +180,37 @@ def _receive(
                 os.close(ring_fd)
         except (protocol.BadFrame, protocol.Closed, OSError) as error:
             link.close()
-            complaint = place.read("error")
-            why = last_line(complaint) if complaint else str(error) or "it closed the connection"
-            if procfs.start_ticks(target.pid) != target.start_ticks:
-                raise TargetGone(f"process {target.pid} ended while it was being attached") from None
-            raise CannotAttach(f"the agent in process {target.pid} did not come up: {why}") from None
+            _hear_out(place, target)
+            why = str(error) or "it closed the connection"
+            raise CannotAttach(
+                f"the agent in process {target.pid} did not come up: {why}", _report(target.pid)
+            ) from None
         except BaseException:
             link.close()
             raise
         link.close()
-    raise CannotAttach(f"the agent in process {target.pid} did not come up in time")
+    raise CannotAttach(f"the agent in process {target.pid} did not come up in time", _report(target.pid))
+
+
+def _raise_complaint(place: Place, target: triage.Target) -> None:
+    """Raise what the injected code says of its failure, where it has failed."""
+    said = place.said(FAILED)
+    if said is not None:
+        raise complaint.error_of(complaint.parse(said), target.pid)
+
+
+def _hear_out(place: Place, target: triage.Target) -> None:
+    """The link has closed: give the cause, which comes just after it, a moment."""
+    end_s = time.monotonic() + LAST_WORDS_S
+    while time.monotonic() < end_s:
+        if not procfs.is_alive(target.pid, target.start_ticks):
+            raise TargetGone(f"process {target.pid} ended while it was being attached")
+        _raise_complaint(place, target)
+        time.sleep(wait.LOOK_S)
+
+
+def _report(pid: int) -> str:
+    return f"autobrrr doctor {pid} says more; autobrrr attach --outside {pid} watches without an agent"
 
 
 def hello_from(link: socket.socket) -> tuple[int, str, JobFacts]:
@@ -202,12 +238,6 @@ def hello_from(link: socket.socket) -> tuple[int, str, JobFacts]:
         raise
     link.settimeout(None)
     return fds[0], str(hello.get("token")), facts
-
-
-def last_line(text: bytes) -> str:
-    """The last line of a traceback."""
-    lines = text.decode(errors="replace").strip().splitlines()
-    return spoken(lines[-1]) if lines else "no reason given"
 
 
 def _bounded(facts: JobFacts) -> JobFacts:

@@ -18,11 +18,12 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from autobrrr.attach.complaint import MOST_CHARACTERS, Part
 from autobrrr.attach.pending_call import PAGE_BYTES_WORD, PAGE_WORD
 from autobrrr.errors import EXIT_GONE, CannotAttach, TargetGone
 
 DEADLINE_S = 35.0
-FIRED = "fired"
+TAKEN, FAILED = "taken", "failed"  # links in the private folder
 MAPPED, NOT_MAPPED = f"({PAGE_WORD.decode()}, {PAGE_BYTES_WORD.decode()})", "None"
 HELPER_TIMEOUT_S = 20.0
 
@@ -42,26 +43,37 @@ _OUTER = """try:
 except:
  pass
 """
+# The link `taken` is made once: the same call may have been entered twice, where the first entry had to be
+# called back. It can't be made where the folder is gone. Links take no descriptor: see `complaint`.
 _INNER = """import _thread, posix, time
 try:
- if time.monotonic() < {deadline}{and_there}:
-  _thread.start_new_thread(exec, ({thread!r}, {{"__builtins__": __builtins__,
-   "__name__": "autobrrr", "mapped": {mapped}}}))
+ if time.monotonic() < {deadline}:
+{taken}  try:
+   _thread.start_new_thread(exec, ({thread!r}, {{"__builtins__": __builtins__,
+    "__name__": "autobrrr", "mapped": {mapped}}}))
+  except Exception as error:
+   {started}
 except KeyboardInterrupt:
  _thread.interrupt_main()
 except BaseException:
  pass
 """
-# First on the new thread: the job's signals are for the job's own threads. Then once: the same call
-# may have been entered twice, where the first entry had to be called back.
+_TAKEN = "  posix.symlink('taken', {taken!r})\n"
+# First on the new thread: the job's signals are for the job's own threads.
 _THREAD = """try:
  import _signal, posix
  _signal.pthread_sigmask(_signal.SIG_SETMASK, _signal.valid_signals())
-{once} exec({source!r})
-except BaseException:
- pass
+ exec({source!r})
+except BaseException as error:
+ try:
+  {failed}
+ except BaseException:
+  pass
 """
-_ONCE = " posix.close(posix.open({fired!r}, posix.O_CREAT | posix.O_EXCL | posix.O_WRONLY, 0o600))\n"
+_SAY = (
+    "posix.symlink('\\n'.join((getattr(error, 'part', {part!r}), type(error).__name__,"
+    " str(getattr(error, 'errno', None)), str(error)))[:{most}], {file!r})"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +105,8 @@ def inject(
         pid: The target, as this process's /proc names it.
         source: Python source; `mapped` in it is (address, bytes) of the page used.
         folder: Path in the target's view that must exist when the call fires; else it does nothing.
-            The source runs once for each such folder, which is left with a file `FIRED`.
+            The source runs once for each such folder, which is left with a link `TAKEN`, and with one
+            called `FAILED` where the source raised: `complaint` reads it.
         deadline_s: A call that fires later than this does nothing.
         way: By the main thread's next check; or at once, by a thread of our own, where a thread of the
             target waits in the kernel. `mapped` is None then.
@@ -128,13 +141,17 @@ def compose(source: str, folder: str | None, deadline: float, mapped: str = MAPP
     Args:
         mapped: What the source finds under that name, as an expression.
     """
-    fired = "" if folder is None else f"{folder}/{FIRED}"
-    thread = _THREAD.format(source=source, once=_ONCE.format(fired=fired) if fired else "")
+
+    def say(part: Part) -> str:
+        if folder is None:
+            return "pass"
+        return _SAY.format(part=part.value, most=MOST_CHARACTERS, file=f"{folder}/{FAILED}")
+
     inner = _INNER.format(
         deadline=repr(deadline),
-        # Spelled without a comparison of constants: that would warn when it is compiled there.
-        and_there="" if folder is None else f" and posix.stat({folder!r})",
-        thread=thread,
+        taken="" if folder is None else _TAKEN.format(taken=f"{folder}/{TAKEN}"),
+        thread=_THREAD.format(source=source, failed=say(Part.LOADING)),
+        started=say(Part.THREAD),
         mapped=mapped,
     )
     return _OUTER.format(inner=inner)

@@ -8,10 +8,8 @@ can be found by name afterwards. Standard library only, Python 3.10 and later.
 import ctypes
 import json
 import marshal
-import os
 import sys
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from types import ModuleType
 
@@ -28,7 +26,7 @@ def enter(
     mapped: tuple[int, int] | None,
     extra: dict[str, object] | None = None,
 ) -> None:
-    """Load and start the agent; returns when it has ended. Leaves a reason in `folder`/error.
+    """Load and start the agent; returns when it has ended. Raises what kept it from coming up.
 
     Args:
         folder: The private folder, as this process sees it.
@@ -46,10 +44,9 @@ def enter(
         if boot["method"] != "preload":
             _wait_for_torch()
         start = load("_autobrrr_" + boot["token"], kind, entries)
-    except BaseException:  # noqa: BLE001  the one guard of the agent's door: training goes on
-        _complain(folder, traceback.format_exc())
+    except BaseException:
         _unmap(mapped)
-        return
+        raise
     start(boot)
 
 
@@ -105,15 +102,6 @@ def _wait_for_torch() -> None:
 def _file(name: str) -> str:
     """As in the bundle: by this beginning dynamo knows what it is not to trace."""
     return f"<frozen importlib autobrrr {name}>" if name.startswith("agent") else f"<autobrrr {name}>"
-
-
-def _complain(folder: str, text: str) -> None:
-    try:
-        with open(folder + "/error.part", "x", encoding="utf-8") as file:
-            file.write(text[-4000:])
-        os.rename(folder + "/error.part", folder + "/error")  # whole, or not there
-    except OSError:
-        return  # the folder is gone: nobody waits any more
 
 
 def _unmap(mapped: tuple[int, int] | None) -> None:

@@ -74,9 +74,9 @@ class Place:
         """A file for the target to read."""
         self._folder.write(name, data)
 
-    def read(self, name: str, most_bytes: int = 8192) -> bytes | None:
-        """A file that the target left; None where there is none."""
-        return self._folder.read(name, most_bytes)
+    def said(self, name: str) -> str | None:
+        """The text of a link that the target left: see `complaint`; None where there is none."""
+        return self._folder.link_text(name)
 
     def listen(self) -> socket.socket:
         """A listening socket at `SOCKET`; connectable by the target's uid and root alone."""

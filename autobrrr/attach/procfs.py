@@ -30,6 +30,7 @@ class Stat:
     state: str  # one letter: R, S, D, T, t, Z, X
     ppid: int
     cpu_ns: int  # user and system time of the process, or of the thread
+    kernel_ns: int  # the part of it that the kernel spent for it
     start_ticks: int  # since boot: with the pid it names a process for good
 
 
@@ -43,6 +44,7 @@ def stat(pid: int, proc: Path = PROC, tid: int | None = None) -> Stat | None:
         state=found.state,
         ppid=found.figure(4),
         cpu_ns=(found.figure(14) + found.figure(15)) * 1_000_000_000 // _TICKS_PER_S,
+        kernel_ns=found.figure(15) * 1_000_000_000 // _TICKS_PER_S,
         start_ticks=found.figure(22),
     )
 
@@ -60,6 +62,12 @@ def start_ticks(pid: int, proc: Path = PROC) -> int | None:
     """When the process started; None where there is none."""
     found = stat(pid, proc)
     return None if found is None else found.start_ticks
+
+
+def is_alive(pid: int, ticks: int, proc: Path = PROC) -> bool:
+    """Whether the process that started then still runs; what has ended but was not waited for does not."""
+    found = stat(pid, proc)
+    return found is not None and found.start_ticks == ticks and found.state not in "ZX"
 
 
 def cmdline(pid: int, proc: Path = PROC) -> list[Foreign]:

@@ -26,7 +26,7 @@ from types import ModuleType
 from typing import Protocol
 
 from autobrrr import kernel_text
-from autobrrr.attach import interpreter, maps, priority, ptrace, x86_64
+from autobrrr.attach import complaint, interpreter, maps, priority, ptrace, x86_64
 from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
 
 ARCHITECTURES: dict[str, ModuleType] = {"x86_64": x86_64}
@@ -165,7 +165,8 @@ def system_call(
         call: Its number and arguments.
 
     Raises:
-        OSError: it failed, or did not return.
+        CannotAttach: it was refused, to the target and not to us.
+        OSError: it did not return.
     """
     cpu = target.architecture
     thread.set_registers(cpu.for_syscall(registers, target.gadget, *call))
@@ -173,7 +174,10 @@ def system_call(
         raise OSError("its system call did not return")
     result = int(cpu.result(thread.registers()))
     if -4096 < result < 0:
-        raise OSError(-result, os.strerror(-result))
+        why = complaint.Complaint(
+            part=complaint.Part.PAGE, kind="OSError", number=-result, text=os.strerror(-result)
+        )
+        raise complaint.error_of(why, target.pid)
     return result
 
 

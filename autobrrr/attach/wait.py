@@ -9,107 +9,32 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
-from autobrrr import kernel_text
 from autobrrr.attach import procfs
+from autobrrr.attach.main_thread import BUSY_SHARE, Activity, Doing, describe, doing, observe
 from autobrrr.errors import CannotAttach, TargetGone
 from autobrrr.kernel_text import number
 
 LOOK_S = 0.05
 SAY_AFTER_S, SAY_EVERY_S = 2.0, 1.0
 BESIDE_AFTER_S = 1.0
+_COMING = "the call has run, but the agent that it started has not come up"
 ASLEEP_S = 3.5
 OTHER_THREAD_S = 8.0
 AT_MOST_S = 30.0
-BUSY_SHARE = 0.05
 
-_CALLS = {  # x86-64 numbers
-    0: "read",
-    7: "poll",
-    23: "select",
-    34: "pause",
-    35: "nanosleep",
-    45: "recvfrom",
-    47: "recvmsg",
-    61: "wait4",
-    202: "futex",
-    230: "clock_nanosleep",
-    232: "epoll_wait",
-    247: "waitid",
-    270: "pselect6",
-    271: "ppoll",
-    281: "epoll_pwait",
+_ANSWER = "answer the prompt (`continue` in pdb), then try again"
+_HINTS = {
+    Doing.PROMPT: _ANSWER,
+    Doing.STUCK: "try again when its storage answers",
 }
-_MEANINGS = {
-    "futex": "for a lock, a thread or a queue",
-    "wait4": "for a child process",
-    "waitid": "for a child process",
-    "clock_nanosleep": "in a sleep",
-    "nanosleep": "in a sleep",
-    "pause": "for a signal",
-    "poll": "for a file or connection",
-    "ppoll": "for a file or connection",
-    "select": "for a file or connection",
-    "pselect6": "for a file or connection",
-    "epoll_wait": "for a connection",
-    "epoll_pwait": "for a connection",
-    "read": "for input",
-    "recvfrom": "for a connection",
-    "recvmsg": "for a connection",
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Activity:
-    """What a process was at, at one moment; CPU times are totals since its start."""
-
-    t_s: float
-    state: str  # of the main thread
-    call: str | None  # the system call it sleeps in
-    main_cpu_ns: int
-    main_switches: int  # times that the main thread went to sleep by itself
-    process_cpu_ns: int
-    children_cpu_ns: int
-
-
-def observe(
-    pid: int, proc: Path = procfs.PROC, clock: Callable[[], float] = time.monotonic
-) -> Activity | None:
-    """Look at a process; None where it is gone."""
-    whole, main = procfs.stat(pid, proc), procfs.stat(pid, proc, tid=pid)
-    if whole is None or main is None or whole.state in "ZX":
-        return None
-    children = (procfs.stat(child, proc) for child in procfs.descendants(pid, proc))
-    switches = number(procfs.status(pid, proc, tid=pid).get("voluntary_ctxt_switches")) or 0
-    return Activity(
-        t_s=clock(),
-        state=main.state,
-        call=_system_call(pid, proc),
-        main_cpu_ns=main.cpu_ns,
-        main_switches=switches,
-        process_cpu_ns=whole.cpu_ns,
-        children_cpu_ns=sum(child.cpu_ns for child in children if child is not None),
-    )
-
-
-def describe(first: Activity, last: Activity) -> str:
-    """One clause about the main thread, with figures."""
-    passed_s = max(last.t_s - first.t_s, 1e-9)
-    share = (last.main_cpu_ns - first.main_cpu_ns) / (passed_s * 1e9)
-    if last.state == "D":
-        return "its main thread is in an uninterruptible wait of the kernel"
-    if share >= BUSY_SHARE:
-        return f"its main thread runs native code ({share:.0%} of a core) and has not come back to Python"
-    call = last.call or "the kernel"
-    meaning = _MEANINGS.get(call, "")
-    return f"its main thread waits {meaning} ({call})" if meaning else f"its main thread waits in {call}"
 
 
 def for_agent(
     pid: int,
     arrived: Callable[[float], bool],
+    taken: Callable[[], bool],
     *,
     start_ticks: int,
     go_beside: Callable[[], str] = lambda: "",
@@ -121,13 +46,14 @@ def for_agent(
 
     Args:
         arrived: Waits up to so many seconds; True when the agent has come.
+        taken: Whether the main thread has run the call: what is said of it holds only until then.
         start_ticks: Tells the process from another with the same pid.
         go_beside: Loads the agent without the main thread; why that is not possible, or "". Called once,
             when the main thread has slept for a second while others work.
         on_wait: Takes a line about what is waited for, about once a second after two seconds.
 
     Raises:
-        CannotAttach: its main thread sleeps without progress, or 30 s have passed.
+        CannotAttach: it is stopped, its main thread sleeps without progress, or 30 s have passed.
         TargetGone: it ended meanwhile.
     """
     began_s = clock()
@@ -147,30 +73,49 @@ def for_agent(
             moved_s = now.t_s if _progress(earlier, now) else moved_s
             main_moved_s = now.t_s if _main_moved(earlier, now) else main_moved_s
             earlier = now
-            if beside is None and now.t_s - main_moved_s >= BESIDE_AFTER_S and moved_s == now.t_s:
+            slept = now.t_s - main_moved_s >= BESIDE_AFTER_S
+            if beside is None and slept and moved_s == now.t_s and not taken():
                 beside = go_beside()
                 continue
-        passed_s = now.t_s - began_s
-        doing = describe(first, now)
+        passed_s, still_s = now.t_s - began_s, now.t_s - main_moved_s
+        what, came = doing(first, now), taken()
+        words = _COMING if came else describe(first, now)
+        if what in (Doing.STOPPED, Doing.TRACED):
+            raise _held(pid, what, proc)
+        if what is Doing.PROMPT and not came and beside != "" and still_s >= SAY_AFTER_S:
+            raise CannotAttach(f"process {pid} can't take the call: {words}", _ANSWER)
         if now.t_s - moved_s >= ASLEEP_S:
             raise CannotAttach(
-                f"process {pid} took the call but did not run it within {passed_s:.0f} s: {doing}, "
+                f"process {pid} has not let the agent in within {passed_s:.0f} s: {words}, "
                 "and nothing in it makes progress",
-                "try again when it trains",
+                _HINTS.get(what, "try again when it trains"),
             )
-        if beside and now.t_s - main_moved_s >= OTHER_THREAD_S and _others_train(first, now):
+        if beside and still_s >= OTHER_THREAD_S and not came and _others_train(first, now):
             raise CannotAttach(
-                f"process {pid} trains in another thread while {doing}, and {beside}",
+                f"process {pid} trains in another thread while {words}, and {beside}",
                 "start training in the main thread, or with `autobrrr run -- ...`",
             )
         if passed_s >= AT_MOST_S:
             raise CannotAttach(
-                f"process {pid} did not come back to Python within {passed_s:.0f} s: {doing}",
-                "try again later, or start training with `autobrrr run -- ...`",
+                f"process {pid} has not let the agent in within {passed_s:.0f} s: {words}",
+                f"try again later, or watch from outside: autobrrr attach --outside {pid}",
             )
         if on_wait is not None and passed_s >= SAY_AFTER_S and now.t_s - said_s >= SAY_EVERY_S:
             said_s = now.t_s
-            on_wait(f"waiting for process {pid}, {passed_s:.0f} s: {doing}")
+            on_wait(f"waiting for process {pid}, {passed_s:.0f} s: {words}")
+
+
+def _held(pid: int, what: Doing, proc: Path) -> CannotAttach:
+    """It was stopped after the injection."""
+    if what is Doing.STOPPED:
+        return CannotAttach(
+            f"process {pid} was stopped (job control) while it was being attached",
+            f"kill -CONT {pid}, then try again",
+        )
+    tracer = number(procfs.status(pid, proc).get("TracerPid")) or 0
+    seen = procfs.stat(tracer, proc)
+    name = f"{seen.comm} (pid {tracer})" if seen is not None else "a debugger"
+    return CannotAttach(f"{name} took process {pid} while it was being attached", "end it, then try again")
 
 
 def _progress(earlier: Activity, now: Activity) -> bool:
@@ -188,9 +133,3 @@ def _others_train(first: Activity, now: Activity) -> bool:
     """Threads of the process itself burn CPU, and the main thread none of it."""
     burnt_ns = (now.process_cpu_ns - first.process_cpu_ns) - (now.main_cpu_ns - first.main_cpu_ns)
     return burnt_ns >= BUSY_SHARE * (now.t_s - first.t_s) * 1e9
-
-
-def _system_call(pid: int, proc: Path) -> str | None:
-    word = (kernel_text.text(proc / str(pid) / "syscall", 256) or "").split(" ", 1)[0].strip()
-    call = number(word)
-    return None if call is None or call < 0 else _CALLS.get(call, f"system call {call}")

@@ -31,6 +31,7 @@ class FakeProc:
         uid: int | None = None,
         syscall: str = "running",
         switches: int = 0,
+        kernel_share: float = 0.0,
         **status: str,
     ) -> Path:
         """Write one process."""
@@ -40,7 +41,8 @@ class FakeProc:
         (folder / "ns").mkdir(exist_ok=True)
         zeros = " ".join(["0"] * 30)
         for place, ticks in ((folder, cpu_ticks), (main, main_ticks)):
-            fields = f"{ppid} 1 1 0 -1 0 0 0 0 0 {ticks} 0 0 0 20 0 1 0 {start_ticks}"
+            kernel = round(ticks * kernel_share)
+            fields = f"{ppid} 1 1 0 -1 0 0 0 0 0 {ticks - kernel} {kernel} 0 0 20 0 1 0 {start_ticks}"
             (place / "stat").write_text(f"{pid} ({comm}) {state} {fields} {zeros}\n")
         owner = os.geteuid() if uid is None else uid
         lines = {

@@ -7,13 +7,15 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from autobrrr.agent import link, main
+from autobrrr.attach import inject, place, way_in
+from autobrrr.folders import Folder, is_held
 
 OTHER = 23456
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="another user is needed to speak with")
@@ -109,17 +111,38 @@ def test_a_socket_is_made_closed_whatever_the_umask(tmp_path: Path, monkeypatch:
 def brought(folder: Path) -> Path:
     folder.mkdir(mode=0o700)
     for name in main.BROUGHT:
-        (folder / name).write_text("")
+        if name in (inject.TAKEN, inject.FAILED):
+            (folder / name).symlink_to(folder.parent)
+        else:
+            (folder / name).write_text("")
     return folder
+
+
+def fail_to_come_up(folder: Path) -> None:
+    """Run the agent on a thread of its own, since it blocks that thread's signals; nobody listens."""
+    boot: dict[str, object] = {"link": str(folder / "link.sock"), "torch": sys, "mapped": None}
+    with ThreadPoolExecutor(1) as threads, pytest.raises(main.NotUp):
+        threads.submit(main.start, boot).result()
 
 
 def test_an_agent_whose_sidecar_was_killed_takes_its_folder_away(tmp_path: Path) -> None:
     folder = brought(tmp_path / "autobrrr-0-abc")
-    boot: dict[str, object] = {"link": str(folder / "link.sock"), "torch": sys, "mapped": None}
-    agent = threading.Thread(target=main.start, args=(boot,))  # it blocks the signals of its thread
-    agent.start()
-    agent.join()
+    fail_to_come_up(folder)
     assert not folder.exists()
+    assert tmp_path.exists()
+
+
+def test_an_agent_that_could_not_come_up_leaves_the_folder_to_a_sidecar_that_lives(tmp_path: Path) -> None:
+    folder = brought(tmp_path / "place")
+    with Folder.existing(folder, os.geteuid(), (os.geteuid(),)) as held:  # type: ignore[union-attr]
+        assert not is_held(held.fd)
+        fail_to_come_up(folder)
+        assert sorted(os.listdir(folder)) == sorted(main.BROUGHT)
+
+
+def test_all_that_an_injection_brings_is_known_to_the_agent() -> None:
+    brings = {place.SOCKET, way_in.SCRIPT, inject.TAKEN, inject.FAILED, "boot.json", "code", "source"}
+    assert set(main.BROUGHT) == brings
 
 
 def test_only_what_was_brought_is_taken_away(tmp_path: Path) -> None:

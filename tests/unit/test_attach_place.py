@@ -42,8 +42,10 @@ def test_a_place_is_private_and_leaves_nothing(tmp_path: Path, root: Path) -> No
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
         assert stat.S_IMODE((folder / "boot.json").stat().st_mode) == 0o600
         assert stat.S_IMODE((folder / "link.sock").stat().st_mode) == 0o600
-        assert place.read("boot.json") == b"{}"
-        assert place.read("error") is None
+        assert (folder / "boot.json").read_bytes() == b"{}"
+        assert place.said("failed") is None
+        (folder / "failed").symlink_to("why\nit failed")
+        assert place.said("failed") == "why\nit failed"
     assert list((root / "tmp").iterdir()) == []
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.attach import wait
+from autobrrr.attach import main_thread, wait
 from autobrrr.errors import CannotAttach, TargetGone
 from support.fake_proc import FakeProc
 
@@ -26,6 +26,7 @@ class World:
         self.lines: list[str] = []
         self.went_beside_s: list[float] = []
         self.why_not_beside = "none of its threads waits"
+        self.taken_s = 1e9
         self._proc.add(PID, **at(0.0) or {})  # type: ignore[arg-type]
 
     def arrived(self, timeout_s: float) -> bool:
@@ -45,6 +46,7 @@ class World:
         wait.for_agent(
             PID,
             self.arrived,
+            lambda: self.now_s >= self.taken_s,
             start_ticks=777,
             go_beside=self.go_beside,
             on_wait=self.lines.append,
@@ -77,7 +79,9 @@ def test_a_long_native_call_is_waited_for_with_a_line_a_second(tmp_path: Path) -
 
 def test_a_native_call_without_an_end_is_given_up_after_thirty_seconds(tmp_path: Path) -> None:
     world = World(tmp_path, burning)
-    with pytest.raises(CannotAttach, match="did not come back to Python within 30 s"):
+    with pytest.raises(
+        CannotAttach, match=r"has not let the agent in within 30 s.*has not come back to Python"
+    ):
         world.wait()
     assert 30 <= world.now_s < 31
 
@@ -162,3 +166,92 @@ def test_a_target_that_ends_meanwhile_is_gone(end: Words | None, tmp_path: Path)
     with pytest.raises(TargetGone, match="ended while it was being attached"):
         world.wait()
     assert world.now_s < 2
+
+
+def test_a_prompt_is_named_after_two_seconds_whoever_else_trains(tmp_path: Path) -> None:
+    def prompt(seconds: float) -> Words:
+        return {
+            "state": "S",
+            "syscall": "0 0x0 0x7f",
+            "cpu_ticks": int(seconds * TICKS_PER_S),
+            "main_ticks": 0,
+        }
+
+    world = World(tmp_path, prompt)
+    with pytest.raises(CannotAttach, match="waits for its standard input, as at a prompt") as caught:
+        world.wait()
+    assert "answer the prompt" in caught.value.hint
+    assert 2 <= world.now_s < 3
+
+
+def test_a_select_on_the_first_descriptor_alone_is_a_prompt_too(tmp_path: Path) -> None:
+    with pytest.raises(CannotAttach, match="as at a prompt"):
+        World(tmp_path / "one", asleep("270 0x1 0x7f")).wait()
+    with pytest.raises(CannotAttach, match="for a file or connection"):
+        World(tmp_path / "several", asleep("270 0x9 0x7f")).wait()
+
+
+def test_input_from_a_file_is_no_prompt_and_the_file_is_named(tmp_path: Path) -> None:
+    world = World(tmp_path, asleep("0 0x5 0x7f"))
+    (tmp_path / str(PID) / "fd").mkdir()
+    (tmp_path / str(PID) / "fd" / "5").symlink_to("pipe:[77]")
+    with pytest.raises(CannotAttach, match=r"waits for input .read of pipe:.77..*nothing in it"):
+        world.wait()
+
+
+def test_a_lock_of_the_interpreter_is_told_from_one_of_the_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(main_thread, "_interpreter_state", lambda *process: ((0x1000, 0x2000),))
+
+    def futex(address: int) -> Callable[[float], Words]:
+        def at(seconds: float) -> Words:
+            words: Words = {"state": "S", "syscall": f"202 {address:#x} 0x0", "switches": int(seconds * 200)}
+            return {**words, "cpu_ticks": int(seconds * TICKS_PER_S), "main_ticks": 0}
+
+        return at
+
+    inside, outside = World(tmp_path / "in", futex(0x1800)), World(tmp_path / "out", futex(0x2800))
+    with pytest.raises(
+        CannotAttach, match="waits for Python's interpreter lock, while its other threads run"
+    ):
+        inside.wait()
+    with pytest.raises(CannotAttach, match="for a lock, a thread or a queue"):
+        outside.wait()
+
+
+def test_a_main_thread_busy_in_the_kernel_is_not_said_to_run_native_code(tmp_path: Path) -> None:
+    def reading(seconds: float) -> Words:
+        return {**burning(seconds), "kernel_share": 0.9}
+
+    world = World(tmp_path, reading)
+    with pytest.raises(CannotAttach, match="its main thread is in the kernel"):
+        world.wait()
+    assert not any("native" in line for line in world.lines)
+
+
+def test_nothing_is_said_of_the_main_thread_once_it_has_run_the_call(tmp_path: Path) -> None:
+    world = World(tmp_path, burning)
+    world.taken_s = 0.1
+    with pytest.raises(CannotAttach, match="the call has run, but the agent that it started has not come up"):
+        world.wait()
+    assert world.lines
+    assert not any("native" in line or "come back to Python" in line for line in world.lines)
+
+
+def test_a_job_that_is_stopped_meanwhile_is_told_so_at_once(tmp_path: Path) -> None:
+    world = World(tmp_path, lambda seconds: {"state": "T"} if seconds > 0.5 else burning(seconds))
+    with pytest.raises(CannotAttach, match=r"was stopped .job control. while") as caught:
+        world.wait()
+    assert caught.value.hint.startswith(f"kill -CONT {PID}")
+    assert world.now_s < 1
+
+
+def test_a_debugger_that_comes_meanwhile_is_named(tmp_path: Path) -> None:
+    def held(seconds: float) -> Words:
+        return {"state": "t", "TracerPid": "99"}
+
+    world = World(tmp_path, held)
+    FakeProc(tmp_path).add(99, comm="gdb")
+    with pytest.raises(CannotAttach, match=r"gdb .pid 99. took process 4242"):
+        world.wait()

@@ -1,0 +1,110 @@
+"""What injected code leaves behind when it fails, and the error that is made of it."""
+
+from __future__ import annotations
+
+import _thread
+import errno
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from autobrrr.attach import complaint
+from autobrrr.attach.complaint import Complaint, Part
+from autobrrr.attach.inject import FAILED, TAKEN, compose
+from autobrrr.attach.pending_call import PAGE_BYTES_WORD, PAGE_WORD
+from support.attach import eventually
+from support.fake_proc import FakeProc
+
+PID = 4242
+
+
+def fire(source: str, folder: Path) -> None:
+    """Run what the main thread would run."""
+    code = compose(source, str(folder), time.monotonic() + 60)
+    exec(code.replace(PAGE_WORD.decode(), "0").replace(PAGE_BYTES_WORD.decode(), "0"), {})
+
+
+def left(folder: Path) -> Complaint:
+    return complaint.parse((folder / FAILED).readlink().as_posix())
+
+
+def test_source_that_raises_says_what(tmp_path: Path) -> None:
+    fire(
+        "import errno\nerror = OSError(errno.EMFILE, 'too many')\nerror.part = 'ring'\nraise error", tmp_path
+    )
+    eventually((tmp_path / FAILED).is_symlink)
+    assert (tmp_path / TAKEN).is_symlink()
+    said = left(tmp_path)
+    assert (said.part, said.kind, said.number) == (Part.RING, "OSError", errno.EMFILE)
+    assert said.text.endswith("too many")
+
+
+def test_a_thread_that_can_not_be_started_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(*words: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(_thread, "start_new_thread", none_left)
+    fire("pass", tmp_path)
+    assert left(tmp_path) == Complaint(
+        part=Part.THREAD, kind="RuntimeError", number=None, text="can't start new thread"
+    )
+
+
+def test_a_call_that_is_entered_twice_runs_once_and_complains_of_nothing(tmp_path: Path) -> None:
+    source = f"import os; os.mkdir({str(tmp_path / 'ran')!r})"
+    fire(source, tmp_path)
+    eventually((tmp_path / "ran").is_dir)
+    fire(source, tmp_path)
+    time.sleep(0.05)
+    assert not (tmp_path / FAILED).is_symlink()
+
+
+def test_where_the_folder_is_gone_nothing_runs(tmp_path: Path) -> None:
+    fire(f"import os; os.mkdir({str(tmp_path / 'ran')!r})", tmp_path / "gone")
+    time.sleep(0.05)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_long_text_is_cut_and_a_foreign_one_is_read_as_a_failure_to_load() -> None:
+    assert complaint.parse("what is this") == Complaint(part=Part.LOADING, kind="", number=None, text="")
+    assert complaint.parse("link\nE\nNone\na\nb").text == "a\\nb"
+    assert complaint.parse("link\nE\n" + "9" * 4000 + "\n\x1b[2J").number is None
+    assert complaint.parse("link\nE\n\u0661\n\x1b[2J").text == "\\x1b[2J"
+
+
+SAID = {
+    "descriptors": (Part.LOADING, "OSError", errno.EMFILE, "", r"no file descriptor left", "--nofile"),
+    "thread": (Part.THREAD, "RuntimeError", None, "can't", r"can't start a thread", "limits"),
+    "memory": (Part.RING, "OSError", errno.ENOMEM, "", r"got no memory for the agent .ring.", "free"),
+    "seccomp": (
+        Part.LINK,
+        "NotUp",
+        errno.EPERM,
+        "",
+        r"its seccomp filter refuses it socket.*EPERM",
+        "profile",
+    ),
+    "ring": (Part.RING, "NotUp", errno.EACCES, "", r"refuses it memfd_create.*EACCES", "memfd_create"),
+    "page": (Part.PAGE, "OSError", errno.EPERM, "", r"refuses it mmap", "mmap"),
+    "other": (Part.LOADING, "ImportError", None, "no torch", r"ImportError: no torch", "doctor 4242"),
+}
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_each_failure_has_a_cause_and_a_remedy(name: str, tmp_path: Path) -> None:
+    part, kind, number, text, sentence, hint = SAID[name]
+    FakeProc(tmp_path).add(PID, Seccomp="2")
+    found = complaint.error_of(Complaint(part=part, kind=kind, number=number, text=text), PID, tmp_path)
+    assert re.search(sentence, found.message)
+    assert hint in found.hint
+    assert f"autobrrr attach --outside {PID}" in found.hint
+
+
+def test_a_filter_is_only_blamed_where_there_is_one(tmp_path: Path) -> None:
+    FakeProc(tmp_path).add(PID, Seccomp="0")
+    said = Complaint(part=Part.LINK, kind="NotUp", number=errno.EACCES, text="")
+    found = complaint.error_of(said, PID, tmp_path)
+    assert "seccomp" not in found.message + found.hint
+    assert "security policy" in found.hint
