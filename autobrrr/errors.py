@@ -20,16 +20,17 @@ class AutobrrrError(Exception):
 
     Args:
         message: One sentence: what went wrong, and where.
-        hint: One sentence: what to do next; empty where there is nothing to do.
+        hint: One sentence: what to do next; the class's own where none is given.
         exit_code: Overrides the class's exit code.
     """
 
     exit_code = EXIT_FAILED
+    usual_hint = ""
 
     def __init__(self, message: str, hint: str = "", *, exit_code: int | None = None) -> None:
         super().__init__(message)
         self.message = message
-        self.hint = hint
+        self.hint = hint or self.usual_hint
         if exit_code is not None:
             self.exit_code = exit_code
 
@@ -38,18 +39,21 @@ class UsageError(AutobrrrError):
     """Wrong arguments, or a file that is not valid."""
 
     exit_code = EXIT_USAGE
+    usual_hint = "autobrrr VERB --help shows what a verb takes"
 
 
 class CannotAttach(AutobrrrError):
     """The target is there, but can't be entered safely. It was not changed."""
 
     exit_code = EXIT_CANNOT_ATTACH
+    usual_hint = "autobrrr doctor PID says what is in the way"
 
 
 class TargetGone(AutobrrrError):
     """The target ended, or never was."""
 
     exit_code = EXIT_GONE
+    usual_hint = "autobrrr ls lists the training jobs that run"
 
 
 class GuardUndid(AutobrrrError):

@@ -73,16 +73,19 @@ def make_private(folder: Path, uid: int | None = None) -> Path:
         uid: Whose it must be: ours where None. For another's, call it as them (`folders.as_user`).
 
     Raises:
-        AutobrrrError: the folder is a link, somebody else's, or open to others.
-        OSError: it can't be made.
+        AutobrrrError: the folder can't be made, is a link, somebody else's, or open to others.
     """
-    make_closed(folder)
-    found = os.lstat(folder)
+    elsewhere = "set XDG_RUNTIME_DIR to a private folder of yours"
+    try:
+        make_closed(folder)
+        found = os.lstat(folder)
+    except OSError as error:
+        raise AutobrrrError(f"{folder} can't be made: {error.strerror}", elsewhere) from None
     owner = os.geteuid() if uid is None else uid
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != owner:
         raise AutobrrrError(
             f"{folder} is not a folder of uid {owner}: something of uid {found.st_uid} lies there",
-            "remove it, or set XDG_RUNTIME_DIR to a private folder",
+            f"remove it, or {elsewhere}",
         )
     if stat.S_IMODE(found.st_mode) & 0o077:
         raise AutobrrrError(f"{folder} is open to other users", f"chmod 700 {folder}")

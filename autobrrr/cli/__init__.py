@@ -1,7 +1,7 @@
 """The command line: one module a verb, imported only when its verb is used.
 
-A verb's module has `prepare_parser(parser)` and `run(args) -> exit code`. Errors end here: one
-line on standard error with what happened and what to do, JSON where `--json` was given.
+A verb's module has `prepare_parser(parser)` and `run(args) -> exit code`. Errors end here, on standard
+error: a line with what happened and one with what to do; one line of JSON where `--json` was given.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from autobrrr import __version__
-from autobrrr.errors import EXIT_FAILED, EXIT_INTERRUPTED, AutobrrrError
+from autobrrr.errors import EXIT_FAILED, EXIT_INTERRUPTED, AutobrrrError, UsageError
 from autobrrr.readable import readable
 
 VERBS = {
@@ -43,7 +44,30 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):  # bars and names are no reason to fail on a plain terminal
             stream.reconfigure(errors="replace")
     words = list(sys.argv[1:] if argv is None else argv)
-    parser = argparse.ArgumentParser(
+    as_json = "--json" in words
+    try:
+        return _run(words)
+    except AutobrrrError as error:
+        return complain(error, as_json)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output is gone (`| head`): nothing left to say, and nowhere to say it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    except OSError as error:
+        return complain(AutobrrrError(f"the system refused: {error}", exit_code=EXIT_FAILED), as_json)
+
+
+class Parser(argparse.ArgumentParser):
+    """Wrong words are an error like any other: said in two lines, or in one of JSON."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message, f"{self.prog} --help shows what it takes")
+
+
+def _run(words: Sequence[str]) -> int:
+    parser = Parser(
         prog="autobrrr",
         description="Finds out why a running PyTorch job is slow, and cures it while it runs.",
         epilog="\n".join(f"  {verb:<10}{what}" for verb, what in VERBS.items()),
@@ -55,31 +79,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(words[:1] or ["--help"])
 
     module = importlib.import_module(f"autobrrr.cli.{args.verb}")
-    verb_parser = argparse.ArgumentParser(prog=f"autobrrr {args.verb}", description=VERBS[args.verb])
+    verb_parser = Parser(prog=f"autobrrr {args.verb}", description=VERBS[args.verb])
     module.prepare_parser(verb_parser)
-    try:
-        return int(module.run(verb_parser.parse_args(words[1:])))
-    except AutobrrrError as error:
-        return complain(error, as_json="--json" in words)
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        # The reader of our output is gone (`| head`): nothing left to say, and nowhere to say it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + signal.SIGPIPE
-    except OSError as error:
-        return complain(
-            AutobrrrError(f"the system refused: {error}", exit_code=EXIT_FAILED), "--json" in words
-        )
+    return int(module.run(verb_parser.parse_args(words[1:])))
 
 
 def complain(error: AutobrrrError, as_json: bool) -> int:
-    """Print one line on standard error; returns the error's exit code."""
+    """Say it on standard error; returns the error's exit code."""
     if as_json:
         line = json.dumps(
             {"schema": 1, "error": error.message, "hint": error.hint, "exit_code": error.exit_code}
         )
     else:
-        line = readable(f"autobrrr: {error.message}" + (f" | {error.hint}" if error.hint else ""))
+        line = readable(f"autobrrr: error: {error.message}")
+        if error.hint:
+            line += "\n" + readable(f"hint: {error.hint}")
     print(line, file=sys.stderr)
     return error.exit_code

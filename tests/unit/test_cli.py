@@ -28,19 +28,33 @@ def test_no_words_at_all_show_the_help(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_an_unknown_verb_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["atach"])
-    assert ended.value.code == 2
+    assert cli.main(["atach"]) == 2
     assert "atach" in capsys.readouterr().err
 
 
-def test_an_error_is_one_line_with_its_hint_and_nothing_on_standard_output(
+def test_wrong_words_are_an_error_like_any_other(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["diagnose", "7", "--for", "soon"]) == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith("autobrrr: error: argument --for")
+    assert second == "hint: autobrrr diagnose --help shows what it takes"
+    assert cli.main(["diagnose", "seven", "--json"]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert json.loads(said.err)["exit_code"] == 2
+
+
+def test_an_error_says_what_and_what_to_do_and_nothing_on_standard_output(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert cli.complain(CannotAttach("pid 7 is stopped", "kill -CONT 7"), as_json=False) == 3
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err == "autobrrr: pid 7 is stopped | kill -CONT 7\n"
+    assert said.err == "autobrrr: error: pid 7 is stopped\nhint: kill -CONT 7\n"
+
+
+def test_foreign_text_in_an_error_makes_no_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    cli.complain(CannotAttach("a\nb\x1b[2J", "c\nd"), as_json=False)
+    assert capsys.readouterr().err.count("\n") == 2
 
 
 def test_an_error_in_json_is_one_object_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:

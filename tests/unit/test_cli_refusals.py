@@ -43,7 +43,9 @@ def test_the_machine_is_not_measured_for_what_can_t_be(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert main(["roofline", "--device", "cpu", *words]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
+    what, hint = capsys.readouterr().err.splitlines()
+    assert what.startswith("autobrrr: error: ")
+    assert hint.startswith("hint: ")
     assert list(tmp_path.iterdir()) == []
 
 
