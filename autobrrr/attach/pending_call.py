@@ -73,7 +73,7 @@ class PendingCall:
             return
         after = thread.registers()
         if cpu.instruction(after) != state.page:
-            raise OSError(f"the borrowed thread faulted at {cpu.instruction(after):#x}")
+            raise strike.InterpreterDown
         state.done = cpu.result(after) == 0
         if not state.done:
             state.why = "its queue of pending calls was full"

@@ -26,7 +26,7 @@ from types import ModuleType
 from typing import Protocol
 
 from autobrrr import kernel_text
-from autobrrr.attach import complaint, interpreter, maps, priority, ptrace, x86_64
+from autobrrr.attach import complaint, interpreter, maps, priority, procfs, ptrace, x86_64
 from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
 
 ARCHITECTURES: dict[str, ModuleType] = {"x86_64": x86_64}
@@ -44,6 +44,7 @@ CALL_S = 0.05
 STOP_S = 1.0
 BUSY_TRIES, BUSY_PAUSE_S = 5, 0.02
 RETRY_FOR_S = 3.0
+ENDS_WITHIN_S = 5.0
 _PERMISSION = {errno.EPERM, errno.EACCES}
 
 
@@ -72,6 +73,10 @@ class Strike:
     tries: int = 0
     pause_ns: int = 0  # of the try that worked: from asking for the stop until detached
     longest_pause_ns: int = 0
+
+
+class InterpreterDown(Exception):
+    """The interpreter's own function failed: its state is taken down already, or not there yet."""
 
 
 def aim(pid: int, proc: Path = Path("/proc")) -> Aim:
@@ -206,6 +211,8 @@ def strike(way: Way, proc: Path = Path("/proc")) -> Strike:
                     f"process {target.pid} is stopped (job control)",
                     f"kill -CONT {target.pid}, then try again",
                 ) from None
+            except InterpreterDown:
+                raise _down(target.pid, proc) from None
             except OSError as error:
                 if error.errno not in _PERMISSION:
                     raise CannotAttach(f"process {target.pid} could not be borrowed: {error}") from None
@@ -227,6 +234,20 @@ def strike(way: Way, proc: Path = Path("/proc")) -> Strike:
     return state
 
 
+def _down(pid: int, proc: Path) -> AutobrrrError:
+    """A process that takes its interpreter down is about to end: give it the time."""
+    end = time.monotonic() + ENDS_WITHIN_S
+    while time.monotonic() < end:
+        seen = procfs.stat(pid, proc)
+        if seen is None or seen.state in "ZX":
+            return TargetGone(f"process {pid} ended while it was being attached")
+        time.sleep(BUSY_PAUSE_S)
+    return CannotAttach(
+        f"the Python of process {pid} takes no call: it is shutting down, or not up yet",
+        "attach while it trains; autobrrr ls lists the training jobs",
+    )
+
+
 def _once(way: Way, tid: int, memory: int, state: Strike) -> None:
     """One stop. Whatever happens in it, the thread leaves as it came."""
     cpu = way.target.architecture
@@ -240,7 +261,10 @@ def _once(way: Way, tid: int, memory: int, state: Strike) -> None:
         raise
     if not came:
         # It can't be let go while it runs; this process's end does that, and nothing was changed.
-        raise CannotAttach(f"thread {tid} did not stop within {STOP_S:.0f} s (a long system call?)")
+        raise CannotAttach(
+            f"thread {tid} of process {way.target.pid} did not stop within {STOP_S:.0f} s: the kernel holds it",
+            "try again when the job trains",
+        )
     try:
         registers, mask = thread.registers(), thread.signal_mask()
         objection = way.objection(registers, memory)

@@ -13,7 +13,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from autobrrr import __version__
@@ -38,15 +38,19 @@ VERBS = {
 }
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code."""
+def main(argv: Sequence[str] | None = None, ready: Callable[[], object] = lambda: None) -> int:
+    """Run one command; returns the exit code.
+
+    Args:
+        ready: Called when all is imported and the command itself begins.
+    """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # bars and names are no reason to fail on a plain terminal
             stream.reconfigure(errors="replace")
     words = list(sys.argv[1:] if argv is None else argv)
     as_json = "--json" in words
     try:
-        return _run(words)
+        return _run(words, ready)
     except AutobrrrError as error:
         return complain(error, as_json)
     except KeyboardInterrupt:
@@ -66,7 +70,7 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(message, f"{self.prog} --help shows what it takes")
 
 
-def _run(words: Sequence[str]) -> int:
+def _run(words: Sequence[str], ready: Callable[[], object]) -> int:
     parser = Parser(
         prog="autobrrr",
         description="Finds out why a running PyTorch job is slow, and cures it while it runs.",
@@ -81,7 +85,9 @@ def _run(words: Sequence[str]) -> int:
     module = importlib.import_module(f"autobrrr.cli.{args.verb}")
     verb_parser = Parser(prog=f"autobrrr {args.verb}", description=VERBS[args.verb])
     module.prepare_parser(verb_parser)
-    return int(module.run(verb_parser.parse_args(words[1:])))
+    args = verb_parser.parse_args(words[1:])
+    ready()
+    return int(module.run(args))
 
 
 def complain(error: AutobrrrError, as_json: bool) -> int:

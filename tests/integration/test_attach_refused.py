@@ -1,0 +1,275 @@
+"""Jobs that can't be attached to, for real: each ends at once with its cause and remedy, and trains on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from autobrrr.attach import inject, limits
+from autobrrr.attach.enter import enter
+from autobrrr.errors import CannotAttach
+from support.attach import KINDS, Child, child, eventually, probe_bundle
+from support.training import TrainingJob, autobrrr, environment
+
+pytestmark = pytest.mark.integration
+
+V1, V2 = Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified")
+
+# A filter that answers some system calls with an error; the rest pass.
+SECCOMP = """
+import ctypes, struct
+def refuse(*numbers):
+    code = struct.pack("HBBI", 0x20, 0, 0, 0)
+    for place, number in enumerate(numbers):
+        code += struct.pack("HBBI", 0x15, len(numbers) - place, 0, number)
+    code += struct.pack("HBBI", 6, 0, 0, 0x7FFF0000) + struct.pack("HBBI", 6, 0, 0, 0x00050000 | 1)
+    buffer = ctypes.create_string_buffer(code)
+    class Program(ctypes.Structure):
+        _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_void_p)]
+    program = Program(len(code) // 8, ctypes.addressof(buffer))
+    libc = ctypes.CDLL(None)
+    assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, ctypes.byref(program)) == 0
+"""
+
+
+@contextmanager
+def trains(first: str = "") -> Iterator[Child]:
+    """A process that trains with the stand-in torch, once `first` has run."""
+    with child("training", source=f"import torch\n{first}\n{KINDS['training']}", standin=True) as target:
+        # What stands first runs after "ready".
+        eventually(lambda: target.alive() and beats(target.pid) > 0)
+        yield target
+        assert target.alive()
+
+
+def beats(pid: int) -> int:
+    """CPU ticks: it works."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11])
+
+
+def refusal(target: Child, tmp_path: Path) -> CannotAttach:
+    """What `enter` says; it must not take long, and leave nothing."""
+    before = own_folders()
+    with pytest.raises(CannotAttach) as caught:
+        enter(target.pid, cache=tmp_path / "cache", entries=probe_bundle(tmp_path / "probe"))
+    assert caught.value.hint
+    assert own_folders() <= before
+    return caught.value
+
+
+def own_folders() -> set[str]:
+    return {name for name in os.listdir("/tmp") if name.startswith(f"autobrrr-{os.getuid()}-")}
+
+
+CALLS = {"socket": 41, "connect": 42, "memfd_create": 319, "sendmsg": 46, "openat": 257, "mmap": 9}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_seccomp_filter_is_named_with_what_it_refuses(call: str, tmp_path: Path) -> None:
+    with trains(f"{SECCOMP}refuse({CALLS[call]})") as target:
+        said = refusal(target, tmp_path)
+        assert "its seccomp filter refuses it" in said.message
+        assert call in said.message
+        assert "seccomp profile" in said.hint
+
+
+@pytest.mark.parametrize("free", [0, 1, 4])
+def test_a_job_out_of_descriptors_is_told_so(
+    free: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take = (
+        "import os, resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\nheld = []\n"
+        "try:\n    while True: held.append(os.open('/dev/null', 0))\nexcept OSError: pass\n"
+        f"for _ in range({free}): os.close(held.pop())"
+    )
+    with trains(take) as target:
+        assert f"has {free or 'no'} file descriptor" in refusal(target, tmp_path / "seen").message
+        # Where it had more when it was looked at, the agent itself says so.
+        monkeypatch.setattr(limits, "DESCRIPTORS", 0)
+        monkeypatch.setattr("autobrrr.attach.triage.CHECKS", ())
+        said = refusal(target, tmp_path / "met")
+        assert "descriptor" in said.message
+        assert f"prlimit --pid {target.pid}" in said.hint
+
+
+def test_a_job_near_its_limit_of_addresses_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take = (
+        "import resource\npages = int(open('/proc/self/statm').read().split()[0])\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (pages * 4096 + (5 << 20),) * 2)"
+    )
+    with trains(take) as target:
+        assert "may map" in refusal(target, tmp_path / "seen").message
+        monkeypatch.setattr("autobrrr.attach.triage.CHECKS", ())
+        said = refusal(target, tmp_path / "met")
+        assert "ulimit -v" in said.message
+        assert "--as=" in said.hint
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_a_user_with_no_thread_left_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    take = (
+        "import ctypes, os, resource\nos.setgid(23457); os.setuid(23457)\n"
+        "ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)\nresource.setrlimit(resource.RLIMIT_NPROC, (1, 1))"
+    )
+    with trains(take) as target:
+        assert "uid 23457 runs 1 threads" in refusal(target, tmp_path / "seen").message
+        monkeypatch.setattr("autobrrr.attach.triage.CHECKS", ())
+        assert "--nproc=" in refusal(target, tmp_path / "met").hint
+
+
+@pytest.fixture
+def group(request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A control group of a v1 controller (or of v2) of our own."""
+    top = V2 if request.param == "v2" else V1 / request.param
+    folder = top / f"refused-{os.getpid()}"
+    try:
+        folder.mkdir()
+        if not (folder / "cgroup.procs").exists():
+            raise OSError("not mounted")
+    except OSError as error:
+        pytest.skip(f"no control group can be made here: {error}")
+    yield folder
+    eventually(lambda: not (folder / "cgroup.procs").read_text())
+    folder.rmdir()
+
+
+@pytest.mark.parametrize("group", ["freezer", "v2"], indirect=True)
+def test_a_frozen_job_is_told_so(group: Path, tmp_path: Path) -> None:
+    file, on, off = (
+        ("freezer.state", "FROZEN", "THAWED") if "freezer" in group.parts else ("cgroup.freeze", "1", "0")
+    )
+    with trains() as target:
+        (group / "cgroup.procs").write_text(str(target.pid))
+        (group / file).write_text(on)
+        try:
+            eventually(lambda: on in (group / file).read_text())
+            said = refusal(target, tmp_path)
+        finally:
+            (group / file).write_text(off)
+        assert "frozen by its control group" in said.message
+
+
+@pytest.mark.parametrize("group", ["memory"], indirect=True)
+def test_a_job_at_its_memory_limit_is_refused_and_lives(group: Path, tmp_path: Path) -> None:
+    with trains() as target:
+        (group / "cgroup.procs").write_text(str(target.pid))
+        (group / "memory.limit_in_bytes").write_text(str(limits.MEMORY_BYTES // 2))
+        said = refusal(target, tmp_path)
+        assert "of memory left, and kills beyond" in said.message
+        assert "oom_kill 0" in (group / "memory.oom_control").read_text()
+
+
+@pytest.mark.parametrize("group", ["pids"], indirect=True)
+def test_a_group_with_no_thread_left_is_told_so(group: Path, tmp_path: Path) -> None:
+    with trains() as target:
+        (group / "cgroup.procs").write_text(str(target.pid))
+        (group / "pids.max").write_text((group / "pids.current").read_text())
+        assert "has no threads left of the 1" in refusal(target, tmp_path).message
+
+
+def test_a_prompt_is_said_to_be_one(tmp_path: Path) -> None:
+    with child("asleep", source="import torch, os, sys\nos.read(0, 1)", standin=True) as target:
+        if os.path.realpath(f"/proc/{target.pid}/fd/0") == "/dev/null":
+            pytest.skip("the standard input of these tests is empty")
+        said = refusal(target, tmp_path)
+    assert "waits for its standard input, as at a prompt" in said.message
+
+
+def test_another_thread_with_the_interpreter_lock_is_not_blamed_on_the_main_thread(tmp_path: Path) -> None:
+    source = (
+        "import re, threading, torch\n"
+        "hold = lambda: re.match(r'(a?){25}a{25}', 'a' * 25)\n"
+        "threading.Thread(target=hold, daemon=True).start()\nwhile True: beats += 1"
+    )
+    lines: list[str] = []
+    with child("held", source=source, standin=True) as target:
+        link = enter(
+            target.pid,
+            on_wait=lines.append,
+            cache=tmp_path / "cache",
+            entries=probe_bundle(tmp_path / "probe"),
+        )
+        link.socket.close()
+        os.close(link.ring_fd)
+    assert all("waits for Python's interpreter lock" in line for line in lines)
+
+
+def test_a_process_whose_python_is_down_is_told_so() -> None:
+    """The injector's own process waits five seconds for the end that such a process is about to meet."""
+    down = "import ctypes\nlibc = ctypes.CDLL(None)\nlibc.atexit(libc.pause)\nraise SystemExit"
+    with child("ending", source=down) as target:
+        eventually(lambda: Path(f"/proc/{target.pid}/syscall").read_text().startswith("34 "))
+        with pytest.raises(CannotAttach, match="takes no call: it is shutting down, or not up yet"):
+            inject.inject(target.pid, "pass")
+        assert target.alive()
+
+
+@pytest.mark.parametrize("kind", ["a file", "read-only", "somebody else's"])
+def test_a_runtime_folder_that_can_not_be_used_is_named(
+    kind: str, tmp_path: Path, job: Callable[..., TrainingJob]
+) -> None:
+    trained = job("matmul")
+    runtime = Path(environment(tmp_path)["XDG_RUNTIME_DIR"])
+    if kind == "a file":
+        (runtime / "autobrrr").write_text("")
+    elif os.geteuid() != 0:
+        pytest.skip("needs root")
+    elif kind == "somebody else's":
+        (runtime / "autobrrr").mkdir()
+        os.chown(runtime / "autobrrr", 23456, -1)
+    words = [sys.executable, "-m", "autobrrr", "diagnose", str(trained.pid), "--no-probe", "--json"]
+    if kind == "read-only":
+        mount = 'mount -t tmpfs -o ro none "$XDG_RUNTIME_DIR" && exec "$0" "$@"'
+        words = ["unshare", "-m", "sh", "-c", mount, *words]
+    done = subprocess.run(words, capture_output=True, text=True, env=environment(tmp_path), check=False)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("{")]
+    said = json.loads(line)
+    assert str(runtime / "autobrrr") in said["error"]
+    assert "XDG_RUNTIME_DIR" in said["hint"]
+    assert trained.alive()
+
+
+@pytest.mark.parametrize("verb", ["attach", "diagnose", "tune"])
+def test_ctrl_c_in_the_first_second_leaves_nothing(
+    verb: str, tmp_path: Path, job: Callable[..., TrainingJob]
+) -> None:
+    trained = job("matmul")
+    began = Path(f"/proc/{trained.pid}/task")
+    threads = len(os.listdir(began))
+    for wait_s in (0.3, 0.6, 0.9):
+        command = subprocess.Popen(
+            [sys.executable, "-c", OWN, verb, str(trained.pid)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(tmp_path),
+        )
+        assert command.stdout is not None
+        assert command.stdout.readline() == "up\n"
+        time.sleep(wait_s)
+        command.send_signal(signal.SIGINT)
+        _, said = command.communicate(timeout=20)
+        assert command.returncode == 130, said
+        assert "Traceback" not in said
+        if verb == "attach":
+            autobrrr(tmp_path, "detach", str(trained.pid))
+        eventually(lambda: not list((tmp_path / "run" / "autobrrr").glob("[0-9]*")), 20)
+    eventually(lambda: len(os.listdir(began)) == threads)
+    assert trained.alive()
+
+
+# From where the program's own first line is read; before it Python itself starts.
+OWN = "import sys; from autobrrr.__main__ import main; print('up', flush=True); sys.exit(main())"
