@@ -105,6 +105,19 @@ def make_closed(folder: Path) -> None:
             os.mkdir(folder, 0o700)
 
 
+def why_unwritable(folder: Path) -> str | None:
+    """Why nothing can be kept in a folder, which is made where it is not there; None where it can."""
+    import tempfile  # not for --help
+
+    try:
+        make_closed(folder)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(4096))  # a full disk takes an empty file
+    except OSError as error:
+        return f"{folder}: {error.strerror}"
+    return None
+
+
 def _xdg(env: Mapping[str, str], variable: str, fallback: str) -> Path:
     base = env.get(variable)
     if base and os.path.isabs(base):

@@ -284,6 +284,10 @@ def interpreter_of(pid: int, uid: int, gid: int, proc: Path = procfs.PROC) -> In
 def _keep(path: Path, data: bytes) -> None:
     paths.make_closed(path.parent)
     fd, unfinished = tempfile.mkstemp(dir=path.parent)
-    with os.fdopen(fd, "wb") as file:
-        file.write(data)
-    os.replace(unfinished, path)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+        os.replace(unfinished, path)
+    except OSError:
+        os.unlink(unfinished)
+        raise

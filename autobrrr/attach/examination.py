@@ -166,10 +166,8 @@ def _runtime() -> Check:
     folder = paths.runtime_dir()
     try:
         paths.make_private(folder)
-    except (AutobrrrError, OSError) as error:
-        return Check(
-            name="runtime", status="fail", detail=str(error), fix="set XDG_RUNTIME_DIR to a private folder"
-        )
+    except AutobrrrError as error:
+        return Check(name="runtime", status="fail", detail=error.message, fix=error.hint)
     passed_over = objection_to(paths.runtime_dirs()[0], (os.geteuid(),))
     if passed_over is not None:
         return Check(
@@ -180,14 +178,9 @@ def _runtime() -> Check:
 
 def _cache() -> Check:
     folder = paths.cache_dir()
-    try:
-        paths.make_closed(folder)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        return Check(
-            name="cache", status="warn", detail=f"{folder}: {error.strerror}", fix="set XDG_CACHE_HOME"
-        )
+    why = paths.why_unwritable(folder)
+    if why is not None:
+        return Check(name="cache", status="warn", detail=why, fix="set XDG_CACHE_HOME, or make room there")
     return Check(name="cache", status="ok", detail=str(folder), fix="")
 
 

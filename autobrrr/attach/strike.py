@@ -262,7 +262,7 @@ def _once(way: Way, tid: int, memory: int, state: Strike) -> None:
     if not came:
         # It can't be let go while it runs; this process's end does that, and nothing was changed.
         raise CannotAttach(
-            f"thread {tid} of process {way.target.pid} did not stop within {STOP_S:.0f} s: the kernel holds it",
+            f"thread {tid} of process {way.target.pid} stayed in the kernel for {STOP_S:.0f} s",
             "try again when the job trains",
         )
     try:

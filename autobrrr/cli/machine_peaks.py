@@ -45,5 +45,10 @@ def make_sure_of_peaks(threads: int | None, cache: Path | None = None) -> None:
     folder = cache or paths.cache_dir()
     if threads is None or quick_peaks(threads, folder, measure=False, say=narrate) is not None:
         return
+    why = paths.why_unwritable(folder)
+    if why is not None:
+        narrate(f"what this machine can do is not measured, since it can't be kept ({why})")
+        narrate("hint: set XDG_CACHE_HOME, or make room there")
+        return
     narrate(f"measuring what this machine can do with {threads} thread{'s' if threads > 1 else ''}, once")
     quick_peaks(threads, folder)

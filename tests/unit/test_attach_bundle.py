@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import marshal
+import os
 import subprocess
 import sys
 import threading
@@ -125,6 +127,15 @@ def test_code_is_compiled_once_and_then_kept(tmp_path: Path) -> None:
     kept.write_bytes(b"the kept one")
     assert first is not None
     assert bundle.code(entries, OWN, tmp_path / "cache") == b"the kept one"
+
+
+def test_a_cache_without_room_is_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(unfinished: str, path: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    assert bundle.code(probe_bundle(tmp_path / "probe"), OWN, tmp_path / "cache") is not None
+    assert list((tmp_path / "cache" / "bundles").iterdir()) == []
 
 
 def test_another_content_is_another_entry_of_the_cache(tmp_path: Path) -> None:

@@ -86,3 +86,20 @@ def test_peaks_are_measured_once_and_said(
     assert calls == [False, True, False]
     assert capsys.readouterr().err.count("with 2 threads, once") == 1
     assert Path("/proc") == machine_peaks.PROC
+
+
+def test_peaks_that_could_not_be_kept_are_not_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fake(
+        threads: int, cache: Path, measure: bool = True, say: Callable[[str], None] | None = None
+    ) -> Peaks | None:
+        assert not measure
+        return None
+
+    monkeypatch.setattr(quick, "quick_peaks", fake)
+    (tmp_path / "file").write_text("")
+    make_sure_of_peaks(2, tmp_path / "file")
+    said = capsys.readouterr().err
+    assert "is not measured, since it can't be kept" in said
+    assert "XDG_CACHE_HOME" in said

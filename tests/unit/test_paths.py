@@ -100,3 +100,19 @@ def test_a_name_that_somebody_else_has_taken_in_tmp_is_passed_over(monkeypatch: 
         own = paths.home_of(0)
         assert own is not None
         assert paths.runtime_dir({}) == own / ".local/state/autobrrr/run"
+
+
+def test_a_file_in_place_of_a_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(AutobrrrError, match="is not a folder") as caught:
+        paths.make_private(tmp_path / "file")
+    assert "XDG_RUNTIME_DIR" in caught.value.hint
+    with pytest.raises(AutobrrrError, match="can't be made: Not a directory"):
+        paths.make_private(tmp_path / "file" / "below")
+
+
+def test_a_folder_that_can_not_be_written_says_why(tmp_path: Path) -> None:
+    assert paths.why_unwritable(tmp_path / "new" / "folder") is None
+    assert list((tmp_path / "new" / "folder").iterdir()) == []
+    (tmp_path / "file").write_text("")
+    assert paths.why_unwritable(tmp_path / "file") == f"{tmp_path / 'file'}: Not a directory"
