@@ -25,7 +25,8 @@ def is_frozen(pid: int, proc: Path = PROC, root: Path = GROUPS) -> bool:
 def spare_memory_bytes(pid: int, proc: Path = PROC, root: Path = GROUPS) -> int | None:
     """What the process may still take before its control group kills; None without a limit.
 
-    Files that the kernel has read ahead or keeps for later count as spare: it drops them first.
+    Files that the kernel has read ahead or keeps for later count as spare, since it drops them first; so
+    does swap that the group may use.
     """
     spare = []
     for folder in _holding(pid, "memory", proc, root):
@@ -36,8 +37,18 @@ def spare_memory_bytes(pid: int, proc: Path = PROC, root: Path = GROUPS) -> int 
             continue
         names = ("total_inactive_file", "total_active_file") if version1 else ("inactive_file", "active_file")
         pairs = (line.split() for line in _lines(folder / "memory.stat"))
-        spare.append(most - taken + sum(int(pair[1]) for pair in pairs if pair[0] in names))
+        dropped = sum(int(pair[1]) for pair in pairs if pair[0] in names)
+        spare.append(most - taken + dropped + _spare_swap_bytes(folder, version1, most - taken, proc))
     return max(0, min(spare)) if spare else None
+
+
+def _spare_swap_bytes(folder: Path, version1: bool, memory: int, proc: Path) -> int:
+    """Swap that the machine has free and the group may use; v1 counts it together with the memory."""
+    free = [int(line.split()[1]) << 10 for line in _lines(proc / "meminfo") if line.startswith("SwapFree:")]
+    most = _number(folder / ("memory.memsw.limit_in_bytes" if version1 else "memory.swap.max"))
+    taken = _number(folder / ("memory.memsw.usage_in_bytes" if version1 else "memory.swap.current"))
+    allowed = None if most is None or taken is None else most - taken - (memory if version1 else 0)
+    return max(0, min([*free, *([allowed] if allowed is not None else [])])) if free else 0
 
 
 def spare_tasks(pid: int, proc: Path = PROC, root: Path = GROUPS) -> tuple[int, int] | None:
