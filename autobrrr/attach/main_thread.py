@@ -141,7 +141,7 @@ def describe(first: Activity, last: Activity) -> str:
     """One clause about the main thread, with figures; true of a thread that has not come back to Python."""
     what, call = doing(first, last), _called(last)
     passed_ns = max(last.t_s - first.t_s, 1e-9) * 1e9
-    share = (last.main_cpu_ns - first.main_cpu_ns) / passed_ns
+    share = min(1.0, (last.main_cpu_ns - first.main_cpu_ns) / passed_ns)  # counted in ticks of 10 ms
     others = (last.process_cpu_ns - first.process_cpu_ns) / passed_ns - share
     where = f" ({last.where})" if last.where else ""
     if what is Doing.NATIVE:

@@ -8,6 +8,7 @@ others work, the agent is loaded beside it; where nothing in the process makes p
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from autobrrr.attach.main_thread import BUSY_SHARE, Activity, Doing, describe, d
 from autobrrr.errors import CannotAttach, TargetGone
 from autobrrr.kernel_text import number
 
-LOOK_S = 0.05
+LOOK_S, RECENT_S = 0.05, 1.0
 SAY_AFTER_S, SAY_EVERY_S = 2.0, 1.0
 BESIDE_AFTER_S = 1.0
 _COMING = "the call has run, but the agent that it started has not come up"
@@ -62,6 +63,7 @@ def for_agent(
     main_moved_s = began_s
     earlier: Activity | None = None
     beside: str | None = None  # why the agent could not be loaded without the main thread; None: not tried
+    looks: deque[Activity] = deque()  # of the last second: what it did before that, it may do no more
     said_s = began_s + SAY_AFTER_S - SAY_EVERY_S
     while not arrived(LOOK_S):
         now = observe(pid, proc, clock)
@@ -69,6 +71,9 @@ def for_agent(
             raise TargetGone(f"process {pid} ended while it was being attached")
         first = first or now
         earlier = earlier or now
+        looks.append(now)
+        while now.t_s - looks[0].t_s > RECENT_S:
+            looks.popleft()
         if now.t_s - earlier.t_s >= 0.5:
             moved_s = now.t_s if _progress(earlier, now) else moved_s
             main_moved_s = now.t_s if _main_moved(earlier, now) else main_moved_s
@@ -78,8 +83,8 @@ def for_agent(
                 beside = go_beside()
                 continue
         passed_s, still_s = now.t_s - began_s, now.t_s - main_moved_s
-        what, came = doing(first, now), taken()
-        words = _COMING if came else describe(first, now)
+        what, came = doing(looks[0], now), taken()
+        words = _COMING if came else describe(looks[0], now)
         if what in (Doing.STOPPED, Doing.TRACED):
             raise _held(pid, what, proc)
         if what is Doing.PROMPT and not came and beside != "" and still_s >= SAY_AFTER_S:

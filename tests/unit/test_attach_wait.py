@@ -255,3 +255,17 @@ def test_a_debugger_that_comes_meanwhile_is_named(tmp_path: Path) -> None:
     FakeProc(tmp_path).add(99, comm="gdb")
     with pytest.raises(CannotAttach, match=r"gdb .pid 99. took process 4242"):
         world.wait()
+
+
+def test_only_what_it_did_in_the_last_second_is_said(tmp_path: Path) -> None:
+    def works_then_asks(seconds: float) -> Words:
+        if seconds < 6:
+            return burning(seconds)
+        return {"state": "S", "syscall": "0 0x0 0x7f", "cpu_ticks": 600, "main_ticks": 600}
+
+    world = World(tmp_path, works_then_asks)
+    with pytest.raises(CannotAttach, match="as at a prompt"):
+        world.wait()
+    assert world.now_s < 9
+    assert "native" in world.lines[0]
+    assert "prompt" in world.lines[-1]
