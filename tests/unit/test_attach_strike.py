@@ -11,6 +11,7 @@ import pytest
 
 from autobrrr.attach import inject, pending_call, strike, thread_start, x86_64
 from autobrrr.attach.pending_call import PendingCall
+from autobrrr.errors import CannotAttach, TargetGone
 from support.fake_proc import FakeProc
 
 STACK_AT = 0x1800
@@ -168,3 +169,17 @@ def test_a_slow_thread_is_given_time_to_start_another(memory: int) -> None:
     table = struct.unpack("<8Q", os.pread(memory, 64, table_at))
     assert table == (*names, SlowThread.PAGE, 4096)
     assert os.pread(memory, 8, SlowThread.PAGE + thread_start.SOURCE_AT) == b"print()\0"
+
+
+def test_a_process_that_takes_its_python_down_is_given_time_to_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proc = FakeProc(tmp_path)
+    proc.add(4242, state="Z")
+    assert isinstance(strike._down(4242, tmp_path), TargetGone)
+    assert isinstance(strike._down(4243, tmp_path), TargetGone)
+    monkeypatch.setattr(strike, "ENDS_WITHIN_S", 0.0)
+    proc.add(4242, state="S")
+    found = strike._down(4242, tmp_path)
+    assert isinstance(found, CannotAttach)
+    assert "shutting down, or not up yet" in found.message
