@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from autobrrr import kernel_text
 from autobrrr.attach.procfs import PROC
+from autobrrr.kernel_text import number
 
 GROUPS = Path("/sys/fs/cgroup")
+_MOST_BYTES = 1 << 16
 _UNLIMITED = 1 << 60  # v1 writes "no limit" as a large number
 
 
@@ -36,15 +39,16 @@ def spare_memory_bytes(pid: int, proc: Path = PROC, root: Path = GROUPS) -> int 
         if most is None or taken is None or most >= _UNLIMITED:
             continue
         names = ("total_inactive_file", "total_active_file") if version1 else ("inactive_file", "active_file")
-        pairs = (line.split() for line in _lines(folder / "memory.stat"))
-        dropped = sum(int(pair[1]) for pair in pairs if pair[0] in names)
+        pairs = (line.partition(" ") for line in _lines(folder / "memory.stat"))
+        dropped = sum(number(value) or 0 for name, _, value in pairs if name in names)
         spare.append(most - taken + dropped + _spare_swap_bytes(folder, version1, most - taken, proc))
     return max(0, min(spare)) if spare else None
 
 
 def _spare_swap_bytes(folder: Path, version1: bool, memory: int, proc: Path) -> int:
     """Swap that the machine has free and the group may use; v1 counts it together with the memory."""
-    free = [int(line.split()[1]) << 10 for line in _lines(proc / "meminfo") if line.startswith("SwapFree:")]
+    pairs = (line.partition(":") for line in _lines(proc / "meminfo"))
+    free = [(number(value.removesuffix("kB")) or 0) << 10 for name, _, value in pairs if name == "SwapFree"]
     most = _number(folder / ("memory.memsw.limit_in_bytes" if version1 else "memory.swap.max"))
     taken = _number(folder / ("memory.memsw.usage_in_bytes" if version1 else "memory.swap.current"))
     allowed = None if most is None or taken is None else most - taken - (memory if version1 else 0)
@@ -71,28 +75,26 @@ def _folders(pid: int, controller: str, proc: Path, root: Path) -> list[Path]:
     Where the path is one of another namespace, its beginning is not there: the root alone is left.
     """
     for line in _lines(proc / str(pid) / "cgroup"):
-        _, controllers, path = line.split(":", 2)
+        _, controllers, path = [*line.split(":", 2), "", ""][:3]
+        if not path.startswith("/"):
+            continue
         if (controller in controllers.split(",")) if controller else controllers == "":
             top = root / controllers
             if not controllers and not (root / "cgroup.controllers").exists():
                 top = root / "unified"  # v2 beside v1
-            own = top / path.strip("/")
+            own = top / path.strip("/") if ".." not in path.split("/") else top
             around = [own, *(each for each in own.parents if each.is_relative_to(top))]
             return [folder for folder in around if folder.is_dir()]
     return []
 
 
 def _lines(file: Path) -> list[str]:
-    try:
-        return file.read_text(errors="replace").splitlines()
-    except OSError:
-        return []
+    return kernel_text.lines(file, _MOST_BYTES)
 
 
 def _word(file: Path) -> str:
-    return next(iter(_lines(file)), "").strip()
+    return (kernel_text.text(file, _MOST_BYTES) or "").split("\n", 1)[0].strip()
 
 
 def _number(file: Path) -> int | None:
-    word = _word(file)
-    return int(word) if word.isdecimal() else None
+    return number(_word(file))

@@ -9,8 +9,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from autobrrr import kernel_text
 from autobrrr.attach import control_groups, procfs
 from autobrrr.attach.procfs import PROC
+from autobrrr.kernel_text import number
 
 # What attach, traced steps, a batch probe and a profiler window took at most of a job with torch 2.13 on
 # Linux 6.18: 5 descriptors, 2 threads, 149 MiB of addresses (75 of them without a window: a stack of 8
@@ -20,6 +22,7 @@ THREADS = 2
 ADDRESS_BYTES = 160 << 20
 MEMORY_BYTES = 16 << 20
 _MIB = 1 << 20
+_MOST_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,15 +48,10 @@ class Limit:
 
 def limit(pid: int, name: str, proc: Path = PROC) -> Limit | None:
     """A limit as `/proc/PID/limits` calls it ("Max open files"); None where it is unlimited or unknown."""
-    try:
-        lines = (proc / str(pid) / "limits").read_text(errors="replace").splitlines()
-    except OSError:
-        return None
-    for line in lines:
+    for line in kernel_text.lines(proc / str(pid) / "limits", _MOST_BYTES):
         if line.startswith(name + " "):
-            soft, hard = line.removeprefix(name).split()[:2]
-            if soft.isdecimal():
-                return Limit(soft=int(soft), hard=int(hard) if hard.isdecimal() else None)
+            soft, hard = [number(word) for word in [*line.removeprefix(name).split(), "", ""][:2]]
+            return None if soft is None else Limit(soft=soft, hard=hard)
     return None
 
 
@@ -61,9 +59,10 @@ def descriptors(pid: int, proc: Path = PROC, least: int = DESCRIPTORS) -> Shorta
     """Whether fewer than so many file descriptors are free."""
     most = limit(pid, "Max open files", proc)
     try:
-        taken = [int(fd) for fd in os.listdir(proc / str(pid) / "fd")] if most is not None else []
+        entries = os.listdir(proc / str(pid) / "fd") if most is not None else []
     except OSError:
         return None
+    taken = [fd for entry in entries if (fd := number(entry)) is not None]
     # Those beyond were opened before the limit was lowered.
     free = least if most is None else most.soft - sum(fd < most.soft for fd in taken)
     if most is None or free >= least:
@@ -106,10 +105,10 @@ def addresses(pid: int, proc: Path = PROC) -> Shortage | None:
     most = limit(pid, "Max address space", proc)
     if most is None:
         return None
-    try:
-        taken = int((proc / str(pid) / "statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, IndexError, ValueError):
+    pages = number((kernel_text.text(proc / str(pid) / "statm", _MOST_BYTES) or "").split(" ")[0])
+    if pages is None:
         return None
+    taken = pages * os.sysconf("SC_PAGE_SIZE")
     spare = max(0, most.soft - taken)
     if spare >= ADDRESS_BYTES:
         return None
@@ -133,8 +132,7 @@ def memory(pid: int, proc: Path = PROC, groups: Path = control_groups.GROUPS) ->
 
 
 def _real_uid(pid: int, proc: Path) -> int | None:
-    words = procfs.status(pid, proc).get("Uid", "").split()
-    return int(words[0]) if words else None
+    return number([*procfs.status(pid, proc).get("Uid", "").split(), ""][0])
 
 
 def _round_up(count: int, to: int = 64) -> int:

@@ -66,6 +66,22 @@ def test_a_path_of_another_namespace_leaves_the_root(tmp_path: Path, root: Path)
     assert groups.spare_memory_bytes(PID, proc, root) == 6 * MIB
 
 
+def test_a_path_above_the_root_of_groups_leads_nowhere(tmp_path: Path, root: Path) -> None:
+    proc = process(tmp_path, "0::/../../outside\n")
+    (root / "cgroup.controllers").touch()
+    group(root, **memory2(10 * MIB, 4 * MIB))
+    group(tmp_path.parent / "outside", **memory2(MIB, MIB))
+    assert groups.spare_memory_bytes(PID, proc, root) == 6 * MIB
+
+
+def test_lines_that_are_none_of_the_kernel_s_are_passed_over(tmp_path: Path, root: Path) -> None:
+    proc = process(tmp_path, "what\n0:\n0::job\n")
+    (proc / "meminfo").write_text("SwapFree\nSwapFree: \u0661 kB\n")
+    group(root, memory__max="\u0661", pids__max="9" * 5000)
+    assert groups.spare_memory_bytes(PID, proc, root) is None
+    assert groups.spare_tasks(PID, proc, root) is None
+
+
 @pytest.mark.parametrize(("limit", "spare"), [("max", 21), (5 * MIB, 6), (0, 1)])
 def test_swap_that_the_group_may_use_is_room(limit: object, spare: int, tmp_path: Path, root: Path) -> None:
     proc = process(tmp_path, "0::/job\n", swap_kib=20 << 10)
