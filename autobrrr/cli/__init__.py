@@ -97,8 +97,12 @@ def complain(error: AutobrrrError, as_json: bool) -> int:
             {"schema": 1, "error": error.message, "hint": error.hint, "exit_code": error.exit_code}
         )
     else:
-        line = readable(f"autobrrr: error: {error.message}")
-        if error.hint:
-            line += "\n" + readable(f"hint: {error.hint}")
+        line = shown(error)
     print(line, file=sys.stderr)
     return error.exit_code
+
+
+def shown(error: AutobrrrError, who: str = "") -> str:
+    """A line with what happened, and to whom of several; then one with what to do about it."""
+    line = readable(f"autobrrr: error: {who}{': ' if who else ''}{error.message}")
+    return line + "\n" + readable(f"hint: {error.hint}") if error.hint else line

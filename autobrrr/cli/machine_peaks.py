@@ -47,8 +47,9 @@ def make_sure_of_peaks(threads: int | None, cache: Path | None = None) -> None:
         return
     why = paths.why_unwritable(folder)
     if why is not None:
-        narrate(f"what this machine can do is not measured, since it can't be kept ({why})")
-        narrate("hint: set XDG_CACHE_HOME, or make room there")
+        narrate(
+            f"what this machine can do is not measured, since it can't be kept ({why}): set XDG_CACHE_HOME"
+        )
         return
     narrate(f"measuring what this machine can do with {threads} thread{'s' if threads > 1 else ''}, once")
     quick_peaks(threads, folder)

@@ -6,12 +6,14 @@ one fails the others stand, and it is said.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from autobrrr.attach import jobs
+from autobrrr.cli import shown
 from autobrrr.cli.target import narrate
 from autobrrr.client import Client, join_or_start
 from autobrrr.errors import AutobrrrError
@@ -84,7 +86,7 @@ class Outcome(Generic[T]):
         return next((error.exit_code for error in self.failed.values()), otherwise)
 
     def say_failures(self) -> None:
-        """A line for each rank that failed.
+        """What happened to each rank that failed, and what to do about it.
 
         Raises:
             AutobrrrError: all have.
@@ -92,7 +94,7 @@ class Outcome(Generic[T]):
         if not self.done:
             raise next(iter(self.failed.values()))
         for pid, error in self.failed.items():
-            narrate(f"{named(pid)}: {error.message}" + (f" | {error.hint}" if error.hint else ""))
+            print(shown(error, named(pid)), file=sys.stderr, flush=True)
 
 
 def for_each(pids: Sequence[int], work: Callable[[int], T], *, at_once: bool = True) -> Outcome[T]:

@@ -186,7 +186,10 @@ def test_work_on_all_ranks_goes_on_where_one_fails(capsys: pytest.CaptureFixture
         assert [(line.pid, line.why) for line in outcome.missing] == [(2, "process 2 is stopped")]
         assert outcome.exit_code(0) == 3
         outcome.say_failures()
-        assert "process 2 is stopped | kill -CONT 2" in capsys.readouterr().err
+        first, second = capsys.readouterr().err.splitlines()
+        assert first.startswith("autobrrr: error: ")
+        assert first.endswith("process 2 is stopped")
+        assert second == "hint: kill -CONT 2"
     assert for_each([1], work).exit_code(0) == 0
     with pytest.raises(CannotAttach):
         for_each([2], work).say_failures()
