@@ -18,7 +18,17 @@ from autobrrr.attach import maps, wait
 from autobrrr.attach.enter import Link, enter
 from autobrrr.attach.way_in import WayIn
 from autobrrr.errors import CannotAttach, TargetGone
-from support.attach import SLEEPS, STANDIN, TRAINS, VERSIONS, child, eventually, interpreters, probe_bundle
+from support.attach import (
+    KINDS,
+    SLEEPS,
+    STANDIN,
+    TRAINS,
+    VERSIONS,
+    child,
+    eventually,
+    interpreters,
+    probe_bundle,
+)
 from support.training import TrainingJob, autobrrr
 
 pytestmark = pytest.mark.integration
@@ -331,12 +341,18 @@ def test_a_target_that_ends_while_we_wait(go_in: Callable[..., Link]) -> None:
         go_in(target.pid, on_wait=lambda line: target.process.kill())
 
 
-def test_an_agent_that_fails_to_load_says_why(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["a call", "a request", "a thread"])
+def test_an_agent_that_fails_to_load_says_why_whichever_way_it_came(way: str, tmp_path: Path) -> None:
     entries = probe_bundle(tmp_path / "broken", main="raise ImportError('not in this torch')")
     before = own_folders()
-    with child("training") as target:
-        with pytest.raises(CannotAttach, match="not in this torch"):
+    python = python_3_14() if way == "a request" else sys.executable
+    source = TRAINS + SLEEPS["join"] if way == "a thread" else KINDS["training"]
+    with child(way, python, standin=True, source=source) as target:
+        threads = 2 if way == "a thread" else 1
+        eventually(lambda: target.threads() == threads)
+        with pytest.raises(CannotAttach, match=r"can't come up .*ImportError: not in this torch"):
             enter(target.pid, cache=tmp_path / "cache", entries=entries)
+        eventually(lambda: target.threads() == threads)
         assert target.alive()
     assert own_folders() == before
 

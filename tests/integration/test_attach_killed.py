@@ -19,7 +19,7 @@ pytestmark = pytest.mark.integration
 ENTERS = """
 import os, sys
 from pathlib import Path
-from autobrrr.attach import enter, place
+from autobrrr.attach import enter, place, way_in
 
 def killed_in(owner, name, after):
     whole = getattr(owner, name)
@@ -36,7 +36,7 @@ def named(self, *words, **options):
     print(self.path, flush=True)
 
 place.Place.__init__ = named
-owner = {"enter": enter, "Place": place.Place}[sys.argv[2]]
+owner = {"enter": enter, "Place": place.Place, "way_in": way_in}[sys.argv[2]]
 killed_in(owner, sys.argv[3], sys.argv[4] == "after")
 enter.enter(int(sys.argv[1]), cache=Path(sys.argv[5]))
 """
@@ -45,7 +45,7 @@ POINTS = {
     "the folder is made": ("Place", "write", "before", False),
     "the bundle is written": ("enter", "_furnish", "after", False),
     "the socket listens": ("Place", "listen", "after", False),
-    "the call is in": ("enter", "inject", "after", True),
+    "the call is in": ("way_in", "inject", "after", True),
     "the agent has connected": ("enter", "hello_from", "before", True),
     "the agent said hello": ("enter", "hello_from", "after", True),
 }
