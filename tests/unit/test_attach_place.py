@@ -171,3 +171,28 @@ def test_a_link_of_that_name_is_not_followed_by_the_sweep(tmp_path: Path, root: 
     (root / "tmp" / f"autobrrr-{os.geteuid()}-0123456789abcdef").symlink_to(precious)
     assert sweep(42, os.geteuid(), os.getegid(), tmp_path) == []
     assert (precious / "file").read_text() == "kept"
+
+
+def test_what_the_target_says_by_a_link_is_read_and_the_link_goes_with_the_folder(
+    tmp_path: Path, root: Path
+) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("kept")
+    with enter(tmp_path, THEM if os.geteuid() == 0 else None) as place:
+        folder = root / place.path.lstrip("/")
+        (folder / "failed").symlink_to(precious)
+        (folder / "taken").write_text("no link")
+        assert place.said("failed") == str(precious)
+        assert place.said("taken") is None
+    assert list((root / "tmp").iterdir()) == []
+    assert precious.read_text() == "kept"
+
+
+def test_the_sweep_takes_links_away_and_not_what_they_lead_to(
+    tmp_path: Path, root: Path, killed: str
+) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("kept")
+    (root / "tmp" / killed / "failed").symlink_to(precious)
+    assert sweep(42, os.geteuid(), os.getegid(), tmp_path) == [killed]
+    assert precious.read_text() == "kept"
