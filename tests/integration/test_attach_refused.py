@@ -199,7 +199,9 @@ def test_another_thread_with_the_interpreter_lock_is_not_blamed_on_the_main_thre
         )
         link.socket.close()
         os.close(link.ring_fd)
-    assert all("waits for Python's interpreter lock" in line for line in lines)
+    # Once it is free the call runs, and the agent comes up: that may be said, and nothing of the main thread.
+    true = ("waits for Python's interpreter lock", "the call has run")
+    assert not [line for line in lines if not any(each in line for each in true)]
 
 
 @pytest.mark.parametrize("kind", ["a file", "read-only", "somebody else's"])
