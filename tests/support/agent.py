@@ -146,7 +146,7 @@ class AgentJob:
     def __init__(
         self, script: str, folder: Path, *, python: str = sys.executable, standin: bool = False
     ) -> None:
-        self.path = str(folder / "link.sock")
+        self.path = str(folder / "sidecar.sock")  # no name that an agent which leaves would clear away
         self.server = socket.socket(socket.AF_UNIX)
         self.server.bind(self.path)
         self.server.listen(8)

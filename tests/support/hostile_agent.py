@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from autobrrr import paths
 from autobrrr.agent import ring
+from autobrrr.agent.pages import sealed_memory
 from autobrrr.device.proc import stat
 
 STEER = "\x1b]0;TAKEN\x07\x1b[2J\x1b[31mRED\u202e\x9b31m\r\n"
@@ -66,8 +67,7 @@ class Agent:
 
     def __init__(self, kind: str, link: socket.socket) -> None:
         self.kind, self.link, self.random = kind, link, random.Random(1)
-        self.ring = os.memfd_create("ring")
-        os.ftruncate(self.ring, ring.size_bytes())
+        self.ring = sealed_memory(ring.size_bytes())
         os.pwrite(self.ring, ring.header(PID, ring.CAPACITY), 0)
 
     def serve(self) -> None:
