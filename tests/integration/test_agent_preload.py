@@ -90,7 +90,7 @@ def test_sessions_come_and_go_and_the_recipe_stays(tmp_path: Path) -> None:
                 assert peer.ask("detach", keep=False)["left"] == []
             peer.close()
         job.tell()
-        assert "at the end True" in job.output()
+        assert "at the end foreach" in job.output()
 
 
 def test_without_a_plan_nothing_is_touched_until_somebody_connects(tmp_path: Path) -> None:
