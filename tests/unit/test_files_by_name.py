@@ -45,7 +45,6 @@ OURS = {
     "agent/main.py": "inside the job, as its user: clears the folder that brought it, by its descriptor",
     "agent/plan.py": "inside the job, as its user: the outcome of a recipe",
     "agent/window.py": "inside the job, as its user: a trace in a temporary folder",
-    "attach/loader.py": "inside the job, as its user: why the agent did not come up",
     "attach/bundle.py": "our cache",
     "attach/examination.py": "a temporary folder of ours, with a child of ours",
     "attach/preload.py": "our runtime folder, for a command that we start ourselves",
