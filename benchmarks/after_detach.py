@@ -28,7 +28,7 @@ sys.path.insert(0, str(ROOT))
 import numpy as np  # noqa: E402
 from scipy import stats  # noqa: E402
 
-from autobrrr.remedies.catalog import REGISTRY  # noqa: E402
+from autobrrr.injected.remedies.families import REGISTRY  # noqa: E402
 from benchmarks.detached.job import KINDS  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "after-detach.jsonl"

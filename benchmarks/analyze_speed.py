@@ -26,8 +26,8 @@ OURS = """
 import sys, time
 begin = time.perf_counter()
 from autobrrr.records import to_json
-from autobrrr.trace.analysis import analyse
-from autobrrr.trace.source import named_traces
+from autobrrr.trace.trace_analysis import analyse
+from autobrrr.trace.reading.trace_source import named_traces
 started = time.perf_counter()
 found = analyse(named_traces(sys.argv[1:]))
 print(time.perf_counter() - started, found.traces[0].json_bytes, found.traces[0].regime)

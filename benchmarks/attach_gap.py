@@ -27,7 +27,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from autobrrr.attach.inject import inject  # noqa: E402
+from autobrrr.attach.ptrace.injector import inject  # noqa: E402
 from support.attach import child, leaves  # noqa: E402
 
 JOB = """

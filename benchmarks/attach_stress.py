@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from autobrrr.attach import remote_exec  # noqa: E402
-from autobrrr.attach.inject import NOT_MAPPED, Way, compose, inject  # noqa: E402
+from autobrrr.attach.ptrace.injector import NOT_MAPPED, Way, compose, inject  # noqa: E402
 from autobrrr.errors import AutobrrrError  # noqa: E402
 from support.attach import SLEEPS, interpreters, leaves  # noqa: E402
 

@@ -26,10 +26,10 @@ sys.path[:0] = [str(ROOT)]
 import torch  # noqa: E402
 from torch import nn  # noqa: E402
 
-from autobrrr.agent.job import Job  # noqa: E402
-from autobrrr.agent.levers import Levers  # noqa: E402
-from autobrrr.remedies.catalog import REGISTRY  # noqa: E402
-from autobrrr.remedies.registry import Refused  # noqa: E402
+from autobrrr.injected.live_torch.live_job import Job  # noqa: E402
+from autobrrr.injected.remedies.active_remedies import Levers  # noqa: E402
+from autobrrr.injected.remedies.families import REGISTRY  # noqa: E402
+from autobrrr.injected.remedies.registry import Refused  # noqa: E402
 
 TABLES = ROOT / "benchmarks" / "results" / "combinations.json"
 Setting = tuple[str, tuple[tuple[str, object], ...]]

@@ -25,9 +25,9 @@ import torch  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
-from autobrrr.agent.job import Job  # noqa: E402
-from autobrrr.remedies.catalog import REGISTRY  # noqa: E402
-from autobrrr.remedies.registry import Refused, Watched  # noqa: E402
+from autobrrr.injected.live_torch.live_job import Job  # noqa: E402
+from autobrrr.injected.remedies.families import REGISTRY  # noqa: E402
+from autobrrr.injected.remedies.registry import Refused, Watched  # noqa: E402
 
 BLOCK_S = 0.2
 

@@ -29,7 +29,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 import torch  # noqa: E402
 from scipy.stats import t as student  # noqa: E402
 
-from autobrrr.agent import cost, main, ring  # noqa: E402
+from autobrrr.injected import entry  # noqa: E402
+from autobrrr.injected.loop import own_cost  # noqa: E402
+from autobrrr.injected.wire import ring_layout  # noqa: E402
 from support.agent import Peer, Step, read_ring  # noqa: E402
 
 EDGE_NS = 15_000
@@ -78,7 +80,7 @@ class Switch:
         self._ended.acquire()
 
         def run() -> None:
-            main.start(boot)
+            entry.start(boot)
             self._ended.release()
 
         _thread.start_new_thread(run, ())
@@ -156,8 +158,8 @@ def measure() -> None:
     records = switch.records
     plain = [one.own_ns for one in records if not one.flags and one.own_ns < EDGE_NS]
     edges = [one.own_ns for one in records if one.own_ns >= EDGE_NS]
-    sampled = sum(bool(one.flags & ring.PHASES) for one in records)
-    hook_ns, sampled_ns = cost.calibrate_hook(), cost.calibrate_phase_hooks(torch)
+    sampled = sum(bool(one.flags & ring_layout.PHASES) for one in records)
+    hook_ns, sampled_ns = own_cost.calibrate_hook(), own_cost.calibrate_phase_hooks(torch)
     share = sampled / len(records)
     print(f"\ncalibrated: {hook_ns} ns in a plain step, {sampled_ns} ns more in a sampled one ({share:.2%})")
     print(f"in the ring: {statistics.median(plain):.0f} ns median own time at a plain boundary,", end=" ")

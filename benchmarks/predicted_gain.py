@@ -22,8 +22,8 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 
 import msgspec  # noqa: E402
 
+from autobrrr.injected.remedies.families import REGISTRY  # noqa: E402
 from autobrrr.records import Trial, Tuning  # noqa: E402
-from autobrrr.remedies.catalog import REGISTRY  # noqa: E402
 from benchmarks.planted.case import Case  # noqa: E402
 from benchmarks.planted.cases import CASES  # noqa: E402
 from benchmarks.planted.diagnosed import SETTLE_S  # noqa: E402

@@ -27,11 +27,11 @@ from scipy.stats import t as student  # noqa: E402
 
 from autobrrr import recipe  # noqa: E402
 from autobrrr.records import Tuning  # noqa: E402
-from autobrrr.relaunch.course import Course  # noqa: E402
-from autobrrr.relaunch.search import Search  # noqa: E402
-from autobrrr.relaunch.space import make_space  # noqa: E402
-from autobrrr.relaunch.specs import parse_parameter  # noqa: E402
-from autobrrr.relaunch.trials import Stable  # noqa: E402
+from autobrrr.relaunch.search.param_specs import parse_parameter  # noqa: E402
+from autobrrr.relaunch.search.point_search import Search  # noqa: E402
+from autobrrr.relaunch.search.search_space import make_space  # noqa: E402
+from autobrrr.relaunch.study.study import Course  # noqa: E402
+from autobrrr.relaunch.trial.trial_factory import Stable  # noqa: E402
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,13 +29,13 @@ sys.path.insert(0, str(ROOT))
 from tuner_figures import smoothed  # noqa: E402
 
 from autobrrr.records import Trial  # noqa: E402
-from autobrrr.relaunch import search as searching  # noqa: E402
-from autobrrr.relaunch.course import Course, Listener  # noqa: E402
-from autobrrr.relaunch.search import Result, Search  # noqa: E402
-from autobrrr.relaunch.seeds import Hints, seeds  # noqa: E402
-from autobrrr.relaunch.space import Point, Space, make_space  # noqa: E402
-from autobrrr.relaunch.specs import parse_parameter  # noqa: E402
-from autobrrr.relaunch.trials import Stable  # noqa: E402
+from autobrrr.relaunch.search import point_search as searching  # noqa: E402
+from autobrrr.relaunch.search.param_specs import parse_parameter  # noqa: E402
+from autobrrr.relaunch.search.point_search import Result, Search  # noqa: E402
+from autobrrr.relaunch.search.search_space import Point, Space, make_space  # noqa: E402
+from autobrrr.relaunch.search.seed_points import Hints, seeds  # noqa: E402
+from autobrrr.relaunch.study.study import Course, Listener  # noqa: E402
+from autobrrr.relaunch.trial.trial_factory import Stable  # noqa: E402
 
 JOB = ROOT / "benchmarks/jobs/knobs.py"
 TABLES = ROOT / "benchmarks/results/relaunch-spaces.json"

@@ -18,11 +18,11 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
-from autobrrr.relaunch.course import Course
-from autobrrr.relaunch.search import Result, Search
-from autobrrr.relaunch.space import Point, Space, make_space
-from autobrrr.relaunch.specs import parse_parameter
-from autobrrr.relaunch.trials import Stable
+from autobrrr.relaunch.search.param_specs import parse_parameter
+from autobrrr.relaunch.search.point_search import Result, Search
+from autobrrr.relaunch.search.search_space import Point, Space, make_space
+from autobrrr.relaunch.study.study import Course
+from autobrrr.relaunch.trial.trial_factory import Stable
 from support import relaunch
 from support.relaunch import parameter as flag
 
@@ -81,7 +81,7 @@ def study(folder: Path, start_s: float, trials: int) -> tuple[float, float, floa
         space=space,
     ) as stable:
         course = Course(stable=stable, space=space, search=Search(space, trials=trials))
-        from autobrrr.relaunch.course import Listener
+        from autobrrr.relaunch.study.study import Listener
 
         course.listener = Listener(on_trial=lambda trial: marks.append(time.perf_counter()))
         tuning, _ = course.run()

@@ -21,7 +21,7 @@ from pathlib import Path
 QUICK = """
 import sys, time
 from pathlib import Path
-from autobrrr.roofline.quick import quick_peaks
+from autobrrr.roofline.quick_peaks import quick_peaks
 began = time.perf_counter()
 found = quick_peaks(int(sys.argv[2]), Path(sys.argv[1]))
 print(time.perf_counter() - began, found.waited_share, found.matmul_flops, found.triad_bytes_per_s)

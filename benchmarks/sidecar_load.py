@@ -21,9 +21,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from autobrrr import client  # noqa: E402
-from autobrrr.device.proc import stat  # noqa: E402
-from autobrrr.sidecar.options import SessionOptions  # noqa: E402
+from autobrrr.client import session_client  # noqa: E402
+from autobrrr.machine.proc_stat import stat  # noqa: E402
+from autobrrr.sidecar.process.session_options import SessionOptions  # noqa: E402
 from support.training import environment  # noqa: E402
 
 FAKE = ROOT / "tests" / "support" / "sidecar.py"
@@ -52,7 +52,7 @@ def measure(step_ms: float, for_s: float) -> None:
         try:
             assert job.stdout is not None
             job.stdout.readline()
-            with client.join_or_start(job.pid, SessionOptions(probing="off")) as session:
+            with session_client.join_or_start(job.pid, SessionOptions(probing="off")) as session:
                 wait_for_verdict(session)
                 sidecar = sidecar_of(job.pid)
                 for listeners in LISTENERS:
@@ -66,7 +66,7 @@ def measure(step_ms: float, for_s: float) -> None:
             job.kill()
 
 
-def wait_for_verdict(session: client.Client) -> None:
+def wait_for_verdict(session: session_client.Client) -> None:
     end_s = time.monotonic() + COURSE_S
     while session.snapshot().state != "judged" and time.monotonic() < end_s:
         time.sleep(0.2)
@@ -93,7 +93,7 @@ def load(pid: int, sidecar: int, listeners: int, for_s: float) -> tuple[float, i
 
 
 def listen(pid: int, done: threading.Event) -> None:
-    session = client.join(pid)
+    session = session_client.join(pid)
     assert session is not None
     with session:
         for _ in session.snapshots():

@@ -22,9 +22,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tui")]
 
-from autobrrr import client  # noqa: E402
-from autobrrr.device.proc import stat  # noqa: E402
-from autobrrr.sidecar.options import SessionOptions  # noqa: E402
+from autobrrr.client import session_client  # noqa: E402
+from autobrrr.machine.proc_stat import stat  # noqa: E402
+from autobrrr.sidecar.process.session_options import SessionOptions  # noqa: E402
 from support.training import environment  # noqa: E402
 from support.tui_terminal import Terminal  # noqa: E402
 
@@ -69,7 +69,7 @@ def main() -> None:
             try:
                 assert job.stdout is not None
                 job.stdout.readline()
-                with client.join_or_start(job.pid, SessionOptions(probing="off")) as session:
+                with session_client.join_or_start(job.pid, SessionOptions(probing="off")) as session:
                     wait_for_verdict(session)
                     one_job(job.pid, env, args.for_s)
                     session.detach()
@@ -154,7 +154,7 @@ def load(screen: Terminal, for_s: float) -> tuple[float, int]:
     return share, ended.rss_pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def wait_for_verdict(session: client.Client) -> None:
+def wait_for_verdict(session: session_client.Client) -> None:
     end_s = time.monotonic() + 60
     while session.snapshot().state != "judged" and time.monotonic() < end_s:
         time.sleep(0.2)

@@ -25,9 +25,9 @@ sys.path[:0] = [str(ROOT)]
 
 import numpy as np  # noqa: E402
 
-from autobrrr.client import Client, join_or_start  # noqa: E402
+from autobrrr.client.session_client import Client, join_or_start  # noqa: E402
 from autobrrr.records import Trial  # noqa: E402
-from autobrrr.sidecar.options import SessionOptions  # noqa: E402
+from autobrrr.sidecar.process.session_options import SessionOptions  # noqa: E402
 
 MOST_STEPS = 2000
 

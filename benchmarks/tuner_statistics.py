@@ -16,10 +16,10 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
-from autobrrr.tuner.compare import Comparing, Comparison, compare
-from autobrrr.tuner.space import Choice
-from autobrrr.tuner.stop import proof
-from autobrrr.tuner.switchboard import Switchboard
+from autobrrr.tuner.arm_switch import Switchboard
+from autobrrr.tuner.candidate_space import Choice
+from autobrrr.tuner.comparison import Comparing, Comparison, compare
+from autobrrr.tuner.stop_rules import proof
 from support.tuner import Effect, SimulatedJob
 
 ALPHA = 0.02

@@ -25,11 +25,11 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "benchmarks")]
 import torch  # noqa: E402
 from probe_pauses import KINDS  # noqa: E402
 
-from autobrrr.agent.job import Job  # noqa: E402
-from autobrrr.agent.task import Boundary  # noqa: E402
-from autobrrr.agent.window import WindowTask  # noqa: E402
+from autobrrr.injected.live_torch.live_job import Job  # noqa: E402
+from autobrrr.injected.loop.boundary_task import Boundary  # noqa: E402
+from autobrrr.injected.measure.profiler_window import WindowTask  # noqa: E402
 from autobrrr.records import ProfilerWindow  # noqa: E402
-from autobrrr.sidecar.window import read_window, told_window  # noqa: E402
+from autobrrr.sidecar.session.window_reader import read_window, told_window  # noqa: E402
 
 STEPS = 4
 MS = 1e6

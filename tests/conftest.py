@@ -62,4 +62,4 @@ def no_process_left(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[
 @pytest.fixture
 def first_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """The files of tests, which this process has imported, are not a job's own: they say `create_graph`."""
-    monkeypatch.setattr("autobrrr.remedies.compile.says", lambda pattern: None)
+    monkeypatch.setattr("autobrrr.injected.remedies.compile.compile_models.says", lambda pattern: None)

@@ -21,13 +21,16 @@ from pathlib import Path
 import msgspec
 
 from autobrrr import paths
-from autobrrr.agent import protocol
-from autobrrr.attach import bundle, complaint, preload, procfs, triage, wait
-from autobrrr.attach.inject import DEADLINE_S, FAILED, TAKEN, deadline_after
-from autobrrr.attach.place import Place, sweep
+from autobrrr.attach import agent_wait, load_failure, triage
+from autobrrr.attach.bundle import code_bundle
+from autobrrr.attach.preload import preloaded_agent
+from autobrrr.attach.ptrace.injector import DEADLINE_S, FAILED, TAKEN, deadline_after
+from autobrrr.attach.target_folder import Place, sweep
 from autobrrr.attach.way_in import WayIn
 from autobrrr.errors import CannotAttach, TargetGone
 from autobrrr.folders import peer_uid
+from autobrrr.injected.wire import framing
+from autobrrr.machine import procfs
 from autobrrr.readable import fields, spoken
 from autobrrr.records import Attach, JobFacts
 
@@ -56,7 +59,7 @@ def enter(
     readonly: bool = False,
     on_wait: Callable[[str], object] | None = None,
     cache: Path | None = None,
-    entries: tuple[bundle.Entry, ...] | None = None,
+    entries: tuple[code_bundle.Entry, ...] | None = None,
     clock: Callable[[], int] = time.monotonic_ns,
 ) -> Link:
     """Attach to a training process.
@@ -74,7 +77,7 @@ def enter(
     """
     began_ns = clock()
     case = triage.Case(pid=pid)
-    preloaded = preload.listening(pid)
+    preloaded = preloaded_agent.listening(pid)
     link = preloaded.connect() if preloaded is not None else None
     if preloaded is not None and link is not None:
         return _join(pid, preloaded, link, clock() - began_ns)
@@ -93,7 +96,7 @@ def enter(
             "outcome": None,
             "deadline": deadline_after(pid, DEADLINE_S),
         }
-        _furnish(place, target, boot, entries or bundle.entries(), cache or paths.cache_dir())
+        _furnish(place, target, boot, entries or code_bundle.entries(), cache or paths.cache_dir())
         with _listening(place, target) as door, WayIn(target, place) as way:
             link, ring_fd, facts = _receive(place, door, target, token, way=way, on_wait=on_wait)
     return Link(
@@ -112,15 +115,15 @@ def _furnish(
     place: Place,
     target: triage.Target,
     boot: Mapping[str, object],
-    made: tuple[bundle.Entry, ...],
+    made: tuple[code_bundle.Entry, ...],
     cache: Path,
 ) -> None:
-    interpreter = bundle.interpreter_of(target.pid, target.uid, target.gid)
-    compiled = bundle.code(made, interpreter, cache)
+    interpreter = code_bundle.interpreter_of(target.pid, target.uid, target.gid)
+    compiled = code_bundle.code(made, interpreter, cache)
     try:
         if compiled is not None:
             place.write("code", compiled)
-        place.write("source", bundle.source(made))
+        place.write("source", code_bundle.source(made))
         place.write("boot.json", json.dumps(boot).encode())
     except OSError as error:
         raise _unwritable(place, target, error) from None
@@ -161,9 +164,9 @@ def _receive(
     def taken() -> bool:
         return place.said(TAKEN) is not None
 
-    end_s = time.monotonic() + wait.AT_MOST_S + HELLO_TIMEOUT_S
+    end_s = time.monotonic() + agent_wait.AT_MOST_S + HELLO_TIMEOUT_S
     while time.monotonic() < end_s:
-        wait.for_agent(
+        agent_wait.for_agent(
             target.pid,
             arrived,
             taken,
@@ -178,7 +181,7 @@ def _receive(
                 if secrets.compare_digest(said, token):
                     return link, ring_fd, facts
                 os.close(ring_fd)
-        except (protocol.BadFrame, protocol.Closed, OSError) as error:
+        except (framing.BadFrame, framing.Closed, OSError) as error:
             link.close()
             _hear_out(place, target)
             why = str(error) or "it closed the connection"
@@ -196,7 +199,7 @@ def _raise_complaint(place: Place, target: triage.Target) -> None:
     """Raise what the injected code says of its failure, where it has failed."""
     said = place.said(FAILED)
     if said is not None:
-        raise complaint.error_of(complaint.parse(said), target.pid)
+        raise load_failure.error_of(load_failure.parse(said), target.pid)
 
 
 def _hear_out(place: Place, target: triage.Target) -> None:
@@ -206,7 +209,7 @@ def _hear_out(place: Place, target: triage.Target) -> None:
         if not procfs.is_alive(target.pid, target.start_ticks):
             raise TargetGone(f"process {target.pid} ended while it was being attached")
         _raise_complaint(place, target)
-        time.sleep(wait.LOOK_S)
+        time.sleep(agent_wait.LOOK_S)
 
 
 def _report(pid: int) -> str:
@@ -224,15 +227,15 @@ def hello_from(link: socket.socket) -> tuple[int, str, JobFacts]:
     end_s = time.monotonic() + HELLO_TIMEOUT_S  # for all of it: an agent may send it byte by byte
     try:
         (length,) = struct.unpack(">I", _exactly(link, 4, fds, end_s))
-        if length > protocol.MAX_FRAME_BYTES:
-            raise protocol.BadFrame(f"frame of {length} bytes")
-        hello = fields(protocol.decode(_exactly(link, length, fds, end_s)), spoken)
+        if length > framing.MAX_FRAME_BYTES:
+            raise framing.BadFrame(f"frame of {length} bytes")
+        hello = fields(framing.decode(_exactly(link, length, fds, end_s)), spoken)
         if hello.get("event") != "hello" or len(fds) != 1:
-            raise protocol.BadFrame(f"the first frame is {hello.get('event')!r} with {len(fds)} descriptors")
+            raise framing.BadFrame(f"the first frame is {hello.get('event')!r} with {len(fds)} descriptors")
         facts = _bounded(msgspec.convert(hello.get("facts"), JobFacts))
     except msgspec.ValidationError as error:
         _close(fds)
-        raise protocol.BadFrame(f"facts: {error}") from None
+        raise framing.BadFrame(f"facts: {error}") from None
     except BaseException:
         _close(fds)
         raise
@@ -251,11 +254,11 @@ def _bounded(facts: JobFacts) -> JobFacts:
     return msgspec.structs.replace(facts, argv=kept)
 
 
-def _join(pid: int, door: preload.Listening, link: socket.socket, latency_ns: int) -> Link:
+def _join(pid: int, door: preloaded_agent.Listening, link: socket.socket, latency_ns: int) -> Link:
     """Take the link to an agent that came with the process (`autobrrr run`)."""
     try:
         ring_fd, token, facts = hello_from(link)
-    except (protocol.BadFrame, protocol.Closed, OSError) as error:
+    except (framing.BadFrame, framing.Closed, OSError) as error:
         link.close()
         why = str(error) or "it closed the connection"
         raise CannotAttach(
@@ -290,7 +293,7 @@ def _exactly(link: socket.socket, count: int, fds: list[int], end_s: float) -> b
     while len(parts) < count:
         left_s = end_s - time.monotonic()
         if left_s <= 0 or len(fds) > 1:
-            raise protocol.BadFrame("it speaks too slowly" if left_s <= 0 else f"{len(fds)} descriptors")
+            raise framing.BadFrame("it speaks too slowly" if left_s <= 0 else f"{len(fds)} descriptors")
         link.settimeout(left_s)
         part, ancillary, _, _ = link.recvmsg(count - len(parts), socket.CMSG_SPACE(16))
         for level, kind, data in ancillary:
@@ -298,8 +301,8 @@ def _exactly(link: socket.socket, count: int, fds: list[int], end_s: float) -> b
                 fds += struct.unpack(f"{len(data) // 4}i", data[: len(data) // 4 * 4])
         if not part:
             if not parts:
-                raise protocol.Closed
-            raise protocol.BadFrame(f"stream ended after {len(parts)} of {count} bytes")
+                raise framing.Closed
+            raise framing.BadFrame(f"stream ended after {len(parts)} of {count} bytes")
         parts += part
     for fd in fds:
         os.set_inheritable(fd, False)

@@ -14,9 +14,9 @@ from enum import Enum
 from functools import lru_cache
 from pathlib import Path
 
-from autobrrr import kernel_text
-from autobrrr.attach import interpreter, maps, procfs
-from autobrrr.kernel_text import number
+from autobrrr.attach.ptrace import mapped_python
+from autobrrr.machine import kernel_text, process_maps, procfs
+from autobrrr.machine.kernel_text import number
 from autobrrr.readable import Foreign
 
 BUSY_SHARE = 0.05
@@ -209,7 +209,9 @@ def _where(pid: int, proc: Path) -> str | None:
 def _interpreter_state(pid: int, start_ticks: int, proc: Path) -> tuple[tuple[int, int], ...]:
     """Where `_PyRuntime` lies in a process: its own locks are in it, the script's are not."""
     try:
-        found = interpreter.symbols(pid, maps.read(pid, proc), (interpreter.RUN, "_PyRuntime"), proc)
+        found = mapped_python.symbols(
+            pid, process_maps.read(pid, proc), (mapped_python.RUN, "_PyRuntime"), proc
+        )
     except OSError:
         return ()
     start, size = found.get("_PyRuntime", (0, 0))

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from autobrrr.attach import interpreter, maps, procfs
+from autobrrr.attach.ptrace import mapped_python
+from autobrrr.machine import process_maps, procfs
 from autobrrr.readable import Foreign
 
 VERSION = (3, 14)
@@ -131,7 +132,7 @@ def _take_back(slot: RequestSlot, text: bytes, proc: Path) -> None:
 
 
 def _runtime(pid: int, proc: Path) -> int:
-    found = interpreter.symbols(pid, maps.read(pid, proc), (interpreter.RUN, RUNTIME), proc)
+    found = mapped_python.symbols(pid, process_maps.read(pid, proc), (mapped_python.RUN, RUNTIME), proc)
     if RUNTIME not in found:
         raise Closed(Obstacle.NO_TABLE)
     return found[RUNTIME][0]

@@ -14,17 +14,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from autobrrr import kernel_text
-from autobrrr.attach import control_groups, elf, interpreter, jobs, limits, procfs, strike
+from autobrrr.attach import job_limits, job_roles
+from autobrrr.attach.ptrace import borrowed_thread, elf_symbols, mapped_python
 from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
-from autobrrr.kernel_text import number
+from autobrrr.machine import control_groups, kernel_text, procfs
+from autobrrr.machine.kernel_text import number
 
 WAITING_LOOKS, WAITING_PAUSE_S = 10, 0.05
 MOST_NAMED = 64
 OLDEST, NEWEST = (3, 10), (3, 14)
 RUN_HINT = "start training with `autobrrr run -- ...`"
 CAP_SYS_PTRACE = 1 << 19
-_MACHINES = {elf.EM_X86_64: "x86_64", elf.EM_AARCH64: "aarch64"}
+_MACHINES = {elf_symbols.EM_X86_64: "x86_64", elf_symbols.EM_AARCH64: "aarch64"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,11 +62,11 @@ class Case:
     capabilities: int = field(default_factory=own_capabilities)
     machine: str = field(default_factory=platform.machine)
     may_trace: Callable[[int], bool] = field(default=_opens_memory)
-    ranks_below: Callable[[int, Path], list[int]] = field(default=jobs.ranks_below)
+    ranks_below: Callable[[int, Path], list[int]] = field(default=job_roles.ranks_below)
     sleep: Callable[[float], object] = field(default=time.sleep)
-    look: jobs.Look | None = None  # at all processes, where one is at hand
-    found: interpreter.Interpreter | None = None
-    _torch: list[jobs.TorchFiles | None] = field(default_factory=list)
+    look: job_roles.Look | None = None  # at all processes, where one is at hand
+    found: mapped_python.Interpreter | None = None
+    _torch: list[job_roles.TorchFiles | None] = field(default_factory=list)
 
     @property
     def status(self) -> dict[str, str]:
@@ -75,16 +76,16 @@ class Case:
     def stat(self) -> procfs.Stat | None:
         return procfs.stat(self.pid, self.proc)
 
-    def python(self) -> interpreter.Interpreter:
+    def python(self) -> mapped_python.Interpreter:
         """Looked up once."""
         if self.found is None:
-            self.found = interpreter.read(self.pid, self.proc)
+            self.found = mapped_python.read(self.pid, self.proc)
         return self.found
 
-    def torch(self) -> jobs.TorchFiles | None:
+    def torch(self) -> job_roles.TorchFiles | None:
         """Looked up once."""
         if not self._torch:
-            self._torch.append(jobs.torch_of(self.pid, self.proc))
+            self._torch.append(job_roles.torch_of(self.pid, self.proc))
         return self._torch[0]
 
 
@@ -220,7 +221,9 @@ def _may_be_traced(case: Case) -> Finding | None:
 
 def _is_this_machine(case: Case) -> Finding | None:
     found = case.python().machine
-    if found is None or (_MACHINES.get(found) == case.machine and case.machine in strike.ARCHITECTURES):
+    if found is None or (
+        _MACHINES.get(found) == case.machine and case.machine in borrowed_thread.ARCHITECTURES
+    ):
         return None
     name = _MACHINES.get(found, "another architecture")
     return Finding(
@@ -232,7 +235,7 @@ def _is_this_machine(case: Case) -> Finding | None:
 def _is_python(case: Case) -> Finding | None:
     if case.python().has_api:
         return None
-    children = jobs.training_children(case.pid, case.proc, case.look)
+    children = job_roles.training_children(case.pid, case.proc, case.look)
     program = next(map(str, procfs.cmdline(case.pid, case.proc)), "") or "its program"
     if children:
         return _launches(case, children)
@@ -242,7 +245,7 @@ def _is_python(case: Case) -> Finding | None:
     )
 
 
-def _short_of(look: Callable[[Case], limits.Shortage | None]) -> Callable[[Case], Finding | None]:
+def _short_of(look: Callable[[Case], job_limits.Shortage | None]) -> Callable[[Case], Finding | None]:
     def examine(case: Case) -> Finding | None:
         short = look(case)
         return None if short is None else Finding(detail=short.detail, fix=short.fix)
@@ -286,7 +289,7 @@ def _has_no_shadow_stack(case: Case) -> Finding | None:
 
 
 def _is_no_loader_worker(case: Case) -> Finding | None:
-    if case.torch() is None or not jobs.is_loader_worker(case.pid, case.proc):
+    if case.torch() is None or not job_roles.is_loader_worker(case.pid, case.proc):
         return None
     parent = case.stat.ppid if case.stat is not None else 0
     return Finding(
@@ -352,22 +355,22 @@ CHECKS = (
     Check(
         name="descriptors",
         fine="it may open more files",
-        examine=_short_of(lambda case: limits.descriptors(case.pid, case.proc)),
+        examine=_short_of(lambda case: job_limits.descriptors(case.pid, case.proc)),
     ),
     Check(
         name="threads",
         fine="it may start more threads",
-        examine=_short_of(lambda case: limits.threads(case.pid, case.proc, case.groups)),
+        examine=_short_of(lambda case: job_limits.threads(case.pid, case.proc, case.groups)),
     ),
     Check(
         name="addresses",
         fine="it may map more memory",
-        examine=_short_of(lambda case: limits.addresses(case.pid, case.proc)),
+        examine=_short_of(lambda case: job_limits.addresses(case.pid, case.proc)),
     ),
     Check(
         name="memory",
         fine="its control group has room",
-        examine=_short_of(lambda case: limits.memory(case.pid, case.proc, case.groups)),
+        examine=_short_of(lambda case: job_limits.memory(case.pid, case.proc, case.groups)),
     ),
 )
 

@@ -9,11 +9,19 @@ from __future__ import annotations
 import contextlib
 from types import TracebackType
 
-from autobrrr.attach import bundle, remote_exec, triage
-from autobrrr.attach.inject import DEADLINE_S, NOT_MAPPED, Way, compose, deadline_after, inject
-from autobrrr.attach.place import Place
+from autobrrr.attach import remote_exec, triage
+from autobrrr.attach.bundle import code_bundle
+from autobrrr.attach.ptrace.injector import (
+    DEADLINE_S,
+    NOT_MAPPED,
+    Way,
+    compose,
+    deadline_after,
+    inject,
+)
+from autobrrr.attach.target_folder import Place
 from autobrrr.errors import CannotAttach
-from autobrrr.records.base import AttachMethod
+from autobrrr.records.record_base import AttachMethod
 
 SCRIPT = "request.py"
 
@@ -60,13 +68,13 @@ class WayIn:
 
     def _ask_by_remote_exec(self) -> None:
         slot = remote_exec.find(self._target.pid)
-        source = bundle.stub(self._place.path, {"method": "remote_exec"})
+        source = code_bundle.stub(self._place.path, {"method": "remote_exec"})
         late = deadline_after(self._target.pid, DEADLINE_S)
         self._place.write(SCRIPT, compose(source, self._place.path, late, NOT_MAPPED).encode())
         self._asked.enter_context(remote_exec.asked(slot, f"{self._place.path}/{SCRIPT}"))
         self.method = "remote_exec"
 
     def _inject(self, way: Way) -> None:
-        source = bundle.stub(self._place.path, {"method": "ptrace"})
+        source = code_bundle.stub(self._place.path, {"method": "ptrace"})
         taken = inject(self._target.pid, source, folder=self._place.path, way=way)
         self.method, self.pause_ns, self.tries = "ptrace", taken.pause_ns, taken.tries

@@ -82,7 +82,7 @@ def _run(words: Sequence[str], ready: Callable[[], object]) -> int:
     parser.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     args = parser.parse_args(words[:1] or ["--help"])
 
-    module = importlib.import_module(f"autobrrr.cli.{args.verb}")
+    module = importlib.import_module(f"autobrrr.cli.verbs.{args.verb}")
     verb_parser = Parser(prog=f"autobrrr {args.verb}", description=VERBS[args.verb])
     module.prepare_parser(verb_parser)
     args = verb_parser.parse_args(words[1:])

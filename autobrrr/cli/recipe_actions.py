@@ -9,9 +9,9 @@ from pathlib import Path
 
 from autobrrr import recipe
 from autobrrr.errors import EXIT_DONE, UsageError
+from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.readable import readable, readable_lines
-from autobrrr.recipe.schema import json_schema, template
-from autobrrr.remedies.catalog import REGISTRY
+from autobrrr.recipe.recipe_schema import json_schema, template
 
 
 def run(args: argparse.Namespace) -> int:

@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from autobrrr import paths
-from autobrrr.cli.target import narrate
+from autobrrr.cli.verb_arguments import narrate
 from autobrrr.errors import EXIT_DONE, AutobrrrError, UsageError
 from autobrrr.records import ExactnessClass, Trial, TuneProgress, Tuning, to_json
 
 if TYPE_CHECKING:
-    from autobrrr.relaunch.propose import Observed
-    from autobrrr.relaunch.search import Search
-    from autobrrr.relaunch.space import Parameter, Space
-    from autobrrr.relaunch.storage import Storage
-    from autobrrr.relaunch.trials import Stable
+    from autobrrr.relaunch.search.point_search import Search
+    from autobrrr.relaunch.search.search_space import Parameter, Space
+    from autobrrr.relaunch.study.propose_space import Observed
+    from autobrrr.relaunch.study.study_storage import Storage
+    from autobrrr.relaunch.trial.trial_factory import Stable
 
 SPEC = re.compile(r"-[^=]*=(int|float|choice):")
 NOT_HERE = {"horizon_s": "--horizon", "only": "--only"}
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace, words: list[str]) -> int:
         UsageError: the arguments contradict each other, or can't be read.
         AutobrrrError: the command can't be measured.
     """
-    from autobrrr.relaunch.refusals import Unmeasurable
+    from autobrrr.relaunch.study.command_refusals import Unmeasurable
 
     _refuse(args)
     try:
@@ -85,12 +85,12 @@ def run(args: argparse.Namespace, words: list[str]) -> int:
 
 
 def _study(args: argparse.Namespace, words: list[str]) -> int:
-    from autobrrr.relaunch.flags import declared_flags
-    from autobrrr.relaunch.refusals import refuse_elsewhere
-    from autobrrr.relaunch.space import make_space
-    from autobrrr.relaunch.specs import parse_parameter
-    from autobrrr.relaunch.trials import Stable
-    from autobrrr.tuner.space import allowed_classes
+    from autobrrr.relaunch.search.argparse_flags import declared_flags
+    from autobrrr.relaunch.search.param_specs import parse_parameter
+    from autobrrr.relaunch.search.search_space import make_space
+    from autobrrr.relaunch.study.command_refusals import refuse_elsewhere
+    from autobrrr.relaunch.trial.trial_factory import Stable
+    from autobrrr.tuner.candidate_space import allowed_classes
 
     command = [*shlex.split(args.launcher or ""), *words]
     refuse_elsewhere(command)
@@ -116,8 +116,8 @@ def _study(args: argparse.Namespace, words: list[str]) -> int:
             observed, parameters = _proposal(stable, command, allowed, yes=args.yes)
             space = make_space(parameters, command, declared, allowed)
         stable.space = space
-        from autobrrr.relaunch.course import BUDGET_NS, Course, Listener
-        from autobrrr.relaunch.seeds import seeds
+        from autobrrr.relaunch.search.seed_points import seeds
+        from autobrrr.relaunch.study.study import BUDGET_NS, Course, Listener
 
         search = _own(args, command, space) if storage is None else _shared(args, command, space, storage)
         count = len(space.points())
@@ -145,15 +145,15 @@ def _study(args: argparse.Namespace, words: list[str]) -> int:
 
 def _storage(url: str) -> Storage:
     """Opened before anything is started."""
-    from autobrrr.relaunch.storage import address, connect
+    from autobrrr.relaunch.study.study_storage import address, connect
 
     return connect(address(url), narrate)
 
 
 def _own(args: argparse.Namespace, command: list[str], space: Space) -> Search:
     """A study of this machine's alone, in a journal file."""
-    from autobrrr.relaunch.journal import Busy, study_file
-    from autobrrr.relaunch.search import Search
+    from autobrrr.relaunch.search.point_search import Search
+    from autobrrr.relaunch.search.study_journal import Busy, study_file
 
     try:
         journal = study_file(paths.state_dir(), command, Path.cwd(), space, os.environ)
@@ -172,7 +172,7 @@ def _own(args: argparse.Namespace, command: list[str], space: Space) -> Search:
 
 
 def _shared(args: argparse.Namespace, command: list[str], space: Space, storage: Storage) -> Search:
-    from autobrrr.relaunch.shared_study import SharedSearch, study_name
+    from autobrrr.relaunch.study.shared_study import SharedSearch, study_name
 
     name = args.study or study_name(command, Path.cwd(), space)
     search = SharedSearch(space, storage, name=name, trials=args.trials)
@@ -183,8 +183,8 @@ def _shared(args: argparse.Namespace, command: list[str], space: Space, storage:
 
 def _tell(args: argparse.Namespace, tuning: Tuning, found: object) -> int:
     from autobrrr import recipe
-    from autobrrr.report.relaunch import relaunch_table
-    from autobrrr.report.relaunch_html import relaunch_html
+    from autobrrr.report.html.study_html import relaunch_html
+    from autobrrr.report.text.study_text import relaunch_table
 
     if args.recipe is not None and isinstance(found, recipe.Recipe):
         _write(args.recipe, recipe.dump(found))
@@ -236,14 +236,14 @@ def _bytes(text: str) -> int:
 
 def _observed(stable: Stable) -> Observed:
     """The command as given, warm, and what the diagnosis says of it."""
-    from autobrrr.relaunch import propose
-    from autobrrr.relaunch.refusals import Unmeasurable
+    from autobrrr.relaunch.study import propose_space
+    from autobrrr.relaunch.study.command_refusals import Unmeasurable
 
     narrate("looking at the command as it is")
     base = stable.start()
     if not base.warm_up() and base.ending is not None:
         raise Unmeasurable(base.ending)
-    found = propose.observed(base, cores=len(os.sched_getaffinity(0)))
+    found = propose_space.observed(base, cores=len(os.sched_getaffinity(0)))
     if found.hints.regime != "unknown":
         narrate(f"regime: {found.hints.regime}; {found.reason}")
     return found
@@ -252,8 +252,8 @@ def _observed(stable: Stable) -> Observed:
 def _proposal(
     stable: Stable, command: list[str], allowed: tuple[ExactnessClass, ...], *, yes: bool
 ) -> tuple[Observed, list[Parameter]]:
-    from autobrrr.relaunch import propose
-    from autobrrr.relaunch.flags import declared_flags
+    from autobrrr.relaunch.search.argparse_flags import declared_flags
+    from autobrrr.relaunch.study import propose_space
 
     asks = sys.stdin.isatty() and sys.stderr.isatty()
     if not yes and not asks:
@@ -261,7 +261,7 @@ def _proposal(
     narrate("no --param is given: a space is proposed")
     observed = _observed(stable)
     facts = observed.base.witnesses.facts
-    parameters = propose.proposed(
+    parameters = propose_space.proposed(
         command=command,
         env=os.environ,
         declared=declared_flags(command),

@@ -27,7 +27,7 @@ from autobrrr.records import (
     StepStats,
     TracedSteps,
 )
-from autobrrr.roofline.quick import Peaks
+from autobrrr.roofline.quick_peaks import Peaks
 
 Durations = NDArray[np.int64]
 Probing = Literal["on", "off", "overridden"]  # off: `--no-probe`; overridden: `--probe`

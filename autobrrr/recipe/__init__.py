@@ -4,13 +4,13 @@ A recipe names remedies of the registry and their options, flags of the script, 
 measured. It holds no code.
 """
 
-from autobrrr.recipe.apply import environment, live_remedies, plan
-from autobrrr.recipe.contents import Chosen, Match, Measured, Recipe
-from autobrrr.recipe.fit import Here, here, misfits, unavailable
-from autobrrr.recipe.flags import NO_PLACE, own_words, script_of, unknown_flags, with_flags
-from autobrrr.recipe.read import load, parse
-from autobrrr.recipe.shipped import shipped
-from autobrrr.recipe.write import dump, from_tuning
+from autobrrr.recipe.recipe_contents import Chosen, Match, Measured, Recipe
+from autobrrr.recipe.recipe_fit import Here, here, misfits, unavailable
+from autobrrr.recipe.recipe_plan import environment, live_remedies, plan
+from autobrrr.recipe.recipe_reader import load, parse
+from autobrrr.recipe.recipe_writer import dump, from_tuning
+from autobrrr.recipe.script_flags import NO_PLACE, own_words, script_of, unknown_flags, with_flags
+from autobrrr.recipe.shipped_recipes import shipped
 
 __all__ = [
     "NO_PLACE",

@@ -4,7 +4,7 @@ msgspec structs, frozen. Field names are the JSON names (`class_` is written `cl
 "not measured". Times are integer nanoseconds, shares are 0-1.
 """
 
-from autobrrr.records.agent import (
+from autobrrr.records.agent_records import (
     AgentCost,
     Anatomy,
     BatchMemory,
@@ -22,7 +22,9 @@ from autobrrr.records.agent import (
     WindowGaps,
     WindowOp,
 )
-from autobrrr.records.base import (
+from autobrrr.records.machine_records import Check, JobLine
+from autobrrr.records.rank_records import RankLine, RankTimes, SlowestRank
+from autobrrr.records.record_base import (
     SCHEMA,
     AttachMethod,
     Confidence,
@@ -32,9 +34,7 @@ from autobrrr.records.base import (
     Regime,
     to_json,
 )
-from autobrrr.records.machine import Check, JobLine
-from autobrrr.records.ranks import RankLine, RankTimes, SlowestRank
-from autobrrr.records.session import (
+from autobrrr.records.session_records import (
     Attach,
     BatchPoint,
     BatchProbe,
@@ -47,8 +47,8 @@ from autobrrr.records.session import (
     SizeSweep,
     StepStats,
 )
-from autobrrr.records.tuning import Reverted, Trial, TuneProgress, Tuning
-from autobrrr.records.verdict import Advice, Evidence, Shares, Verdict
+from autobrrr.records.tuning_records import Reverted, Trial, TuneProgress, Tuning
+from autobrrr.records.verdict_records import Advice, Evidence, Shares, Verdict
 
 __all__ = [
     "Advice",

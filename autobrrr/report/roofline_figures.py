@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from autobrrr.report.figures import NOT_MEASURED, duration
-from autobrrr.roofline.records import Roofline
+from autobrrr.report.quantities import NOT_MEASURED, duration
+from autobrrr.roofline.roofline_records import Roofline
 
 SCALES = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
 Row = tuple[str, Callable[[Roofline], str]]

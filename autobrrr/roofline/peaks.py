@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from autobrrr.roofline.records import Roofline
+from autobrrr.roofline.roofline_records import Roofline
 
 ITEM_BYTES = 4  # of a 32-bit float
 

@@ -2,6 +2,6 @@
 
 import sys
 
-from autobrrr.sidecar.birth import main
+from autobrrr.sidecar.process.daemonize import main
 
 sys.exit(main())

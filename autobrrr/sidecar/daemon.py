@@ -13,29 +13,29 @@ from collections.abc import Callable
 from types import FrameType
 
 from autobrrr import paths
-from autobrrr.attach import jobs
+from autobrrr.attach import job_roles
 from autobrrr.attach.enter import enter
-from autobrrr.device.host import HostDevice
-from autobrrr.device.nvml import NvmlDevice
-from autobrrr.device.poller import Poller
-from autobrrr.device.proc import tid_outside, usable_cpus
 from autobrrr.errors import AutobrrrError
+from autobrrr.machine.device_poller import Poller
+from autobrrr.machine.host_sampler import HostDevice
+from autobrrr.machine.nvml import NvmlDevice
+from autobrrr.machine.proc_stat import tid_outside, usable_cpus
 from autobrrr.records import Attach
-from autobrrr.sidecar.agent_link import AgentLink
-from autobrrr.sidecar.birth import Announcement
-from autobrrr.sidecar.calibrations import Calibrations
-from autobrrr.sidecar.endpoint import Endpoint, is_alive, sweep
-from autobrrr.sidecar.live_tuner import check, tune
-from autobrrr.sidecar.loop import SIGNALS, Calls, Loop, open_pidfd
-from autobrrr.sidecar.options import SessionOptions
-from autobrrr.sidecar.ring_reader import RingReader
-from autobrrr.sidecar.service import Service
-from autobrrr.sidecar.session import Session
-from autobrrr.sidecar.states import State
-from autobrrr.sidecar.store import SessionLog, log_path
-from autobrrr.sidecar.tuning import Tuning
-from autobrrr.sidecar.turn import RankTurn
-from autobrrr.sidecar.window import WindowReader
+from autobrrr.sidecar.event_loop import SIGNALS, Calls, Loop, open_pidfd
+from autobrrr.sidecar.process.daemonize import Announcement
+from autobrrr.sidecar.process.rank_lock import RankTurn
+from autobrrr.sidecar.process.session_options import SessionOptions
+from autobrrr.sidecar.requests import Service
+from autobrrr.sidecar.session.calibrations import Calibrations
+from autobrrr.sidecar.session.ring_reader import RingReader
+from autobrrr.sidecar.session.session import Session
+from autobrrr.sidecar.session.session_log import SessionLog, log_path
+from autobrrr.sidecar.session.session_states import State
+from autobrrr.sidecar.session.window_reader import WindowReader
+from autobrrr.sidecar.sockets.agent_link import AgentLink
+from autobrrr.sidecar.sockets.session_socket import Endpoint, is_alive, sweep
+from autobrrr.sidecar.tuning.live_tuner import check, tune
+from autobrrr.sidecar.tuning.tuning_thread import Tuning
 
 NICE = 5  # training comes first
 TUNER_S = 5.0
@@ -64,7 +64,7 @@ def serve(endpoint: Endpoint, options: SessionOptions, announcement: Announcemen
     )
     tuning = Tuning(session, calls, tune, check)
     session.read_window = WindowReader(calls)
-    job = jobs.job_of(target.pid)
+    job = job_roles.job_of(target.pid)
     if job is not None:
         session.turn = RankTurn(endpoint.folder, job)
     session.findings.calibrations = Calibrations(paths.cache_dir())

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from autobrrr.records import Record
-from autobrrr.trace.device import DeviceWork
-from autobrrr.trace.host_causes import CAUSES
-from autobrrr.trace.launches import NO_LAUNCH
+from autobrrr.trace.causes.host_causes import CAUSES
+from autobrrr.trace.device.device_work import DeviceWork
+from autobrrr.trace.timeline.launches import NO_LAUNCH
 
 _SHORTEST_NS = 1_000  # shorter gaps would only be dust on the lane
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import numpy as np
 
 from autobrrr.records import Record
-from autobrrr.trace.columns import CALL, KERNEL, PYTHON, used
-from autobrrr.trace.device import DeviceWork
-from autobrrr.trace.host_causes import CAUSES
-from autobrrr.trace.kernel_classes import CLASSES
-from autobrrr.trace.launches import NO_LAUNCH
-from autobrrr.trace.steps import StepMark
+from autobrrr.trace.causes.host_causes import CAUSES
+from autobrrr.trace.device.device_work import DeviceWork
+from autobrrr.trace.kernels.kernel_classes import CLASSES
+from autobrrr.trace.reading.trace_columns import CALL, KERNEL, PYTHON, used
+from autobrrr.trace.timeline.launches import NO_LAUNCH
+from autobrrr.trace.timeline.trace_steps import StepMark
 
 MOST_OPERATIONS = 3000
 _MOST_HOST = 9000

@@ -22,11 +22,11 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from autobrrr.agent.job import Job
-from autobrrr.agent.levers import Levers
-from autobrrr.remedies.catalog import REGISTRY
-from autobrrr.remedies.glibc import glibc
-from autobrrr.remedies.registry import Refused
+from autobrrr.injected.live_torch.live_job import Job
+from autobrrr.injected.remedies.active_remedies import Levers
+from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.injected.remedies.process.glibc import glibc
+from autobrrr.injected.remedies.registry import Refused
 
 
 class Recurrent(nn.Module):

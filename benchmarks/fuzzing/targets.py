@@ -13,13 +13,13 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from autobrrr.agent import ring
-from autobrrr.agent.protocol import BadFrame, decode, encode
 from autobrrr.errors import AutobrrrError, UsageError
-from autobrrr.recipe.read import parse
-from autobrrr.recipe.schema import template
+from autobrrr.injected.wire import ring_layout
+from autobrrr.injected.wire.framing import BadFrame, decode, encode
+from autobrrr.recipe.recipe_reader import parse
+from autobrrr.recipe.recipe_schema import template
 from autobrrr.records.log_lines import LogLines
-from autobrrr.sidecar.ring_reader import RECORD, RingReader
+from autobrrr.sidecar.session.ring_reader import RECORD, RingReader
 from benchmarks.fuzzing.trace_documents import case
 from benchmarks.fuzzing.trace_target import problems
 
@@ -98,11 +98,13 @@ def ring_records(seed: int) -> list[str]:
     """Records come in the order of their numbers; those that are missing are counted."""
     dice = random.Random(seed)
     capacity = 16
-    text = bytearray(ring.size_bytes(capacity))
+    text = bytearray(ring_layout.size_bytes(capacity))
     written = dice.randint(0, 40)
-    text[: ring.HEADER.size] = ring.HEADER.pack(ring.MAGIC, ring.LAYOUT_VERSION, RECORD.itemsize, capacity, 0)
+    text[: ring_layout.HEADER.size] = ring_layout.HEADER.pack(
+        ring_layout.MAGIC, ring_layout.LAYOUT_VERSION, RECORD.itemsize, capacity, 0
+    )
     for number in range(written):
-        at = ring.HEADER_BYTES + number % capacity * RECORD.itemsize
+        at = ring_layout.HEADER_BYTES + number % capacity * RECORD.itemsize
         struct.pack_into("<q", text, at + RECORD.fields["end_ns"][1], number + 1)
         struct.pack_into("<Q", text, at + RECORD.fields["seq"][1], number)
     sound = dice.random() < 0.3

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from autobrrr.readable import readable
-from autobrrr.trace.columns import ANNOTATION, KIND_OF_CATEGORY
-from autobrrr.trace.events import PHASES
-from autobrrr.trace.nanoseconds import MISSING, to_ns
+from autobrrr.trace.reading.nanoseconds import MISSING, to_ns
+from autobrrr.trace.reading.trace_columns import ANNOTATION, KIND_OF_CATEGORY
+from autobrrr.trace.reading.trace_events import PHASES
 
 Found = Counter[tuple[int, str, int, int]]  # kind, name, start and end in ns
 

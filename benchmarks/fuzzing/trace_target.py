@@ -6,10 +6,10 @@ from collections import Counter
 from io import BufferedReader, BytesIO
 
 from autobrrr.errors import UsageError
-from autobrrr.trace.analysis import analyse_trace
-from autobrrr.trace.columns import Trace
-from autobrrr.trace.reader import read_blocks
-from autobrrr.trace.source import Blocks
+from autobrrr.trace.reading.trace_columns import Trace
+from autobrrr.trace.reading.trace_reader import read_blocks
+from autobrrr.trace.reading.trace_source import Blocks
+from autobrrr.trace.trace_analysis import analyse_trace
 from benchmarks.fuzzing.trace_documents import SMALL_CHANGES, Case, Found, phases, seen_by_json, shown
 
 _NEIGHBOURS = 3  # so many events may go with one small change, those that it stands in or between

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from autobrrr.remedies.catalog import REGISTRY
+from autobrrr.injected.remedies.families import REGISTRY
 
 
 @pytest.fixture

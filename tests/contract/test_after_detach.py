@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.remedies.catalog import REGISTRY
+from autobrrr.injected.remedies.families import REGISTRY
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 

@@ -8,9 +8,9 @@ import os
 import pytest
 import torch
 
-from autobrrr.agent.job import Job
-from autobrrr.remedies.catalog import REGISTRY
-from autobrrr.remedies.registry import CLASSES, Refused, Remedy, Watched
+from autobrrr.injected.live_torch.live_job import Job
+from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.injected.remedies.registry import CLASSES, Refused, Remedy, Watched
 from support.remedies import OPTIMIZERS, job_for, options_of, picture
 
 pytestmark = [

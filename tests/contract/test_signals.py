@@ -8,11 +8,11 @@ from typing import get_args
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from autobrrr.diagnosis.agreement import AGREEMENT
-from autobrrr.diagnosis.explain import EXPLANATIONS
+from autobrrr.diagnosis.glossary import EXPLANATIONS
 from autobrrr.diagnosis.measurements import Measurements
-from autobrrr.diagnosis.reading import Reading
-from autobrrr.diagnosis.signals import SIGNALS
+from autobrrr.diagnosis.signal_reading import Reading
+from autobrrr.diagnosis.signals.signal_table import SIGNALS
+from autobrrr.diagnosis.verdict.agreement import AGREEMENT
 from autobrrr.records import FrameSamples, Regime, ShadowProbe, TracedSteps
 from support import diagnosis, diagnosis_any
 

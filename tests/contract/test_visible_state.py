@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from autobrrr.remedies.catalog import REGISTRY
-from autobrrr.remedies.registry import Refused, Remedy, Undo
+from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.injected.remedies.registry import Refused, Remedy, Undo
 from support.remedies import OPTIMIZERS, Training, job_for, options_of
 from support.visible import SAVES, differing, optimizer_state, saved, visible_state
 
@@ -29,7 +29,7 @@ SHOWS = {
 STEPS = 6  # after which compiled code is in use
 LOADS = """
 import sys
-for name in ("autobrrr", "autobrrr.remedies"):
+for name in ("autobrrr", "autobrrr.injected.remedies"):
     sys.modules[name] = None  # what needs us to be read fails
 sys.path.insert(0, sys.argv[1])
 import torch

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from autobrrr.remedies import compile as compile_module
-from autobrrr.remedies.catalog import REGISTRY
-from autobrrr.remedies.registry import Refused, Undo, Watched
+from autobrrr.injected.remedies.compile import compile_models as compile_module
+from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.injected.remedies.registry import Refused, Undo, Watched
 from support.remedies import Training, picture, training
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600), pytest.mark.usefixtures("first_order")]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.agent import ring
+from autobrrr.injected.wire import ring_layout
 from support.agent import AgentJob, Peer
 
 pytestmark = pytest.mark.integration
@@ -110,12 +110,12 @@ def test_steps_were_really_traced_meanwhile(outcome: dict[str, dict[str, object]
     assert len(traced["kernel_ns"]) >= 4  # more where steps vary
     assert all(count > 3 for count in traced["operations"])
     assert traced["plain_step_ns"]
-    assert sum(1 for step in outcome[kind]["steps"] if step.flags & ring.TRACED) >= 5
+    assert sum(1 for step in outcome[kind]["steps"] if step.flags & ring_layout.TRACED) >= 5
 
 
 def test_skipped_updates_are_steps_of_their_own(outcome: dict[str, dict[str, object]]) -> None:
     steps = outcome["scaler"]["steps"]
-    skipped = [step.seq for step in steps if step.flags & ring.SKIPPED]
+    skipped = [step.seq for step in steps if step.flags & ring_layout.SKIPPED]
     assert len(skipped) >= 3
     assert {later - earlier for earlier, later in itertools.pairwise(skipped)} == {7}
 
@@ -124,14 +124,14 @@ def test_a_gan_step_is_one_round_of_all_its_optimizers(outcome: dict[str, dict[s
     sampled = [
         step.sampled
         for step in outcome["gan"]["steps"]
-        if step.flags & ring.PHASES and not step.flags & ring.SETTLING
+        if step.flags & ring_layout.PHASES and not step.flags & ring_layout.SETTLING
     ]
     assert sampled
     assert {(one["fires"], one["backwards"]) for one in sampled} == {(4, 4)}
 
 
 def test_a_closure_that_runs_several_times_is_one_step(outcome: dict[str, dict[str, object]]) -> None:
-    sampled = [step.sampled for step in outcome["lbfgs"]["steps"] if step.flags & ring.PHASES]
+    sampled = [step.sampled for step in outcome["lbfgs"]["steps"] if step.flags & ring_layout.PHASES]
     assert {one["fires"] for one in sampled} == {1}
     assert all(one["backwards"] >= 3 and one["forward_ns"] > 0 and one["optimizer_ns"] > 0 for one in sampled)
 
@@ -139,10 +139,10 @@ def test_a_closure_that_runs_several_times_is_one_step(outcome: dict[str, dict[s
 def test_a_loop_without_an_optimizer_is_stepped_by_its_backward(
     outcome: dict[str, dict[str, object]],
 ) -> None:
-    sampled = [step.sampled for step in outcome["by_hand"]["steps"] if step.flags & ring.PHASES]
+    sampled = [step.sampled for step in outcome["by_hand"]["steps"] if step.flags & ring_layout.PHASES]
     assert {(one["fires"], one["backwards"]) for one in sampled} == {(0, 1)}
 
 
 def test_waiting_for_a_loader_is_seen(outcome: dict[str, dict[str, object]]) -> None:
-    sampled = [step.sampled for step in outcome["loader"]["steps"] if step.flags & ring.PHASES]
+    sampled = [step.sampled for step in outcome["loader"]["steps"] if step.flags & ring_layout.PHASES]
     assert all(one["data_wait_ns"] > 0 and one["samples"] == 10 for one in sampled)

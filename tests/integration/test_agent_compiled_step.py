@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from autobrrr.attach import bundle, loader
+from autobrrr.attach.bundle import bundle_loader, code_bundle
 
 pytestmark = pytest.mark.integration
 
@@ -16,7 +16,7 @@ STEPS = 40
 
 
 def test_a_session_goes_on_over_a_train_step_that_is_compiled_whole() -> None:
-    start = loader.load("_autobrrr_0", "source", bundle.entries()[1:], lambda seconds: None)
+    start = bundle_loader.load("_autobrrr_0", "source", code_bundle.entries()[1:], lambda seconds: None)
     main = start.__globals__
     agent = main["Agent"].__init__.__globals__
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())

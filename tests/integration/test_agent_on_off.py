@@ -12,9 +12,9 @@ pytestmark = pytest.mark.integration
 
 SCRIPT = """
 import _thread, os, sys, time, torch
-from autobrrr.agent.levers import Levers
-from autobrrr.agent.loop import Loop
-from autobrrr.agent.pages import Pages
+from autobrrr.injected.remedies.active_remedies import Levers
+from autobrrr.injected.loop.train_loop import Loop
+from autobrrr.injected.wire.ring_writer import Pages
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 torch.set_num_threads(1)
 sys.setswitchinterval(1e-5)  # threads change places at nearly every chance

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.agent import ring
+from autobrrr.injected.wire import ring_layout
 from support import real_jobs
 from support.agent import AgentJob, Step
 
@@ -108,13 +108,13 @@ def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def sampled(seen: Seen) -> list[Step]:
-    wrong = ring.SETTLING | ring.TRACED | ring.SKIPPED
-    return [step for step in seen.steps if step.flags & ring.PHASES and not step.flags & wrong]
+    wrong = ring_layout.SETTLING | ring_layout.TRACED | ring_layout.SKIPPED
+    return [step for step in seen.steps if step.flags & ring_layout.PHASES and not step.flags & wrong]
 
 
 def test_every_turn_of_the_loop_is_one_step(seen: Seen) -> None:
     marks = seen.runs[0]["marks"]
-    known = itertools.dropwhile(lambda step: step.flags & ring.SETTLING, seen.steps)
+    known = itertools.dropwhile(lambda step: step.flags & ring_layout.SETTLING, seen.steps)
     settled = list(known)
     assert len(settled) > 60
     for earlier, later in itertools.pairwise(settled):
@@ -167,7 +167,7 @@ def test_all_evaluations_of_a_closure_belong_to_one_step(seen: Seen) -> None:
 
 @pytest.mark.parametrize("seen", ["scaler"], indirect=True)
 def test_an_update_that_is_held_back_ends_a_step_that_says_so(seen: Seen) -> None:
-    skipped = [step.seq for step in seen.steps if step.flags & ring.SKIPPED]
+    skipped = [step.seq for step in seen.steps if step.flags & ring_layout.SKIPPED]
     assert len(skipped) > 10
     gaps = {later - earlier for earlier, later in itertools.pairwise(skipped)}
     assert gaps == {real_jobs.SKIPPED_EVERY}
@@ -223,7 +223,7 @@ def test_a_phase_that_can_not_be_hooked_is_not_measured_rather_than_nothing(
 ) -> None:
     with AgentJob(UNTIMED.replace("PREPARE", prepare), tmp_path) as job:
         peer = job.peer()
-        steps = [step for step in peer.wait_steps(150) if step.flags & ring.PHASES]
+        steps = [step for step in peer.wait_steps(150) if step.flags & ring_layout.PHASES]
         assert peer.ask("detach", keep=False)["left"] == []
         peer.close()
         job.output()

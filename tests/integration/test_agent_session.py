@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.agent import protocol, ring
+from autobrrr.injected.wire import framing, ring_layout
 from support.agent import AgentJob
 
 pytestmark = pytest.mark.integration
@@ -95,7 +95,7 @@ def test_a_sidecar_that_vanishes_leaves_nothing_on(tmp_path: Path) -> None:
             if turn % 2:
                 peer.wait_steps(5 + 7 * turn)
                 assert peer.ask("apply", remedy="optimizer.foreach")["ok"]
-                protocol.send(peer.link, {"do": "trace", "id": 99, "steps": 6})
+                framing.send(peer.link, {"do": "trace", "id": 99, "steps": 6})
             time.sleep(0.013 * turn)
             peer.close()
         assert "equal" in running.output()
@@ -108,9 +108,9 @@ def test_steps_are_recorded_in_order_and_sampled_phases_fill_them(tmp_path: Path
         steps = peer.wait_steps(200)
         assert [step.seq for step in steps] == list(range(len(steps)))
         assert all(earlier.end_ns <= later.start_ns for earlier, later in itertools.pairwise(steps))
-        assert [step.flags & ring.SETTLING != 0 for step in steps[:3]] == [True] * 3
-        assert not any(step.flags & ring.SETTLING for step in steps[50:])
-        sampled = [step for step in steps if step.flags & ring.PHASES]
+        assert [step.flags & ring_layout.SETTLING != 0 for step in steps[:3]] == [True] * 3
+        assert not any(step.flags & ring_layout.SETTLING for step in steps[50:])
+        sampled = [step for step in steps if step.flags & ring_layout.PHASES]
         assert sampled
         for step in sampled:
             one = step.sampled
@@ -147,7 +147,7 @@ def test_levers_change_at_a_boundary_and_are_marked(tmp_path: Path) -> None:
         assert {step.arm for step in steps if step.seq < on["seq"]} == {0}
         assert {step.arm for step in steps if on["seq"] <= step.seq < off["seq"]} == {on["arm"]}
         assert {step.arm for step in steps if step.seq >= off["seq"]} == {off["arm"]}
-        assert {step.seq for step in steps if step.flags & ring.LEVER} == {on["seq"], off["seq"]}
+        assert {step.seq for step in steps if step.flags & ring_layout.LEVER} == {on["seq"], off["seq"]}
         kept = peer.ask("apply", remedy="optimizer.foreach")
         assert kept["ok"]
         assert peer.ask("facts")["levers"][0]["token"] == kept["token"]
@@ -172,7 +172,7 @@ def test_a_frame_that_is_none_ends_the_session_and_nothing_else(tmp_path: Path, 
         peer = running.peer()
         peer.wait_steps(20)
         peer.link.sendall(garbage)
-        with pytest.raises((protocol.Closed, protocol.BadFrame, OSError)):
+        with pytest.raises((framing.Closed, framing.BadFrame, OSError)):
             peer.event("the end")
         assert "equal" in running.output()
 
@@ -189,7 +189,7 @@ def test_a_well_framed_command_that_is_wrong_is_answered_and_the_link_stays(tmp_
             {"do": "apply"},
             {"do": "undo"},
         ):
-            protocol.send(peer.link, {"id": 5, **wrong})
+            framing.send(peer.link, {"id": 5, **wrong})
             while True:
                 reply = peer.receive()
                 if "reply" in reply:
@@ -202,7 +202,7 @@ def test_a_well_framed_command_that_is_wrong_is_answered_and_the_link_stays(tmp_
 
 
 PLANTED = """
-from autobrrr.agent import {module} as planted
+import {module} as planted
 def wrong(*args, **kwargs):
     raise ValueError("planted")
 before = agent_job.snapshot(torch, model, optimizer)
@@ -221,23 +221,23 @@ print("went on")
 @pytest.mark.parametrize(
     ("module", "cls", "name"),
     [
-        ("loop", "Loop", "_close"),
-        ("loop", "Loop", "_leave"),
-        ("bursts", "Bursts", "wants"),
-        ("phases", "PhaseClock", "root_enter"),
-        ("phases", "PhaseClock", "backward_enter"),
-        ("phases", "PhaseClock", "load_exit"),
-        ("phases", "PhaseClock", "zero_exit"),
-        ("phases", "PhaseClock", "update_enter"),
-        ("sampling", "Sampling", "finish"),
-        ("pages", "Pages", "write_sampled"),
-        ("agent", "Agent", "_tick"),
+        ("loop.train_loop", "Loop", "_close"),
+        ("loop.train_loop", "Loop", "_leave"),
+        ("phases.sampling_schedule", "Bursts", "wants"),
+        ("phases.phase_clock", "PhaseClock", "root_enter"),
+        ("phases.phase_clock", "PhaseClock", "backward_enter"),
+        ("phases.phase_clock", "PhaseClock", "load_exit"),
+        ("phases.phase_clock", "PhaseClock", "zero_exit"),
+        ("phases.phase_clock", "PhaseClock", "update_enter"),
+        ("phases.sampled_step", "Sampling", "finish"),
+        ("wire.ring_writer", "Pages", "write_sampled"),
+        ("agent_session", "Agent", "_tick"),
     ],
 )
 def test_an_error_of_ours_takes_the_agent_out_and_training_goes_on(
     tmp_path: Path, module: str, cls: str, name: str
 ) -> None:
-    with job(tmp_path, PLANTED.format(module=module, cls=cls, name=name)) as running:
+    with job(tmp_path, PLANTED.format(module=f"autobrrr.injected.{module}", cls=cls, name=name)) as running:
         peer = running.peer()
         removed = peer.event("removed")
         assert "planted" in str(removed["why"])
@@ -246,7 +246,7 @@ def test_an_error_of_ours_takes_the_agent_out_and_training_goes_on(
 
 def test_a_task_that_fails_is_taken_off_and_reported(tmp_path: Path) -> None:
     rest = """
-from autobrrr.agent import tracing
+from autobrrr.injected.measure import dispatch_timer as tracing
 def wrong(*args): raise ValueError("planted")
 tracing.floor_meter = wrong
 ended = agent_job.begin()
@@ -265,7 +265,7 @@ train_until(ended)
 
 def test_what_is_asked_for_at_a_task_s_result_is_not_refused_as_busy(tmp_path: Path) -> None:
     rest = """
-from autobrrr.agent import traced
+from autobrrr.injected.measure import traced_steps as traced
 finish = traced.TraceTask._finish
 def dawdles(task):
     finish(task)  # the event is out, and the task not yet over
@@ -451,7 +451,7 @@ print("undone")
 
 def test_a_lever_that_cannot_be_undone_is_reported_as_lost(tmp_path: Path) -> None:
     rest = """
-from autobrrr.remedies.registry import remedy
+from autobrrr.injected.remedies.registry import remedy
 @remedy("test.sticky", treats=("overhead",), reach="live", cls="bitwise", doc="Sticks.")
 def sticky(job, options):
     def undo(): raise RuntimeError("it sticks")

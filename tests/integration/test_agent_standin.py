@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.agent import ring
+from autobrrr.injected.wire import ring_layout
 from support.agent import AgentJob
 
 pytestmark = pytest.mark.integration
@@ -57,7 +57,7 @@ def test_steps_phases_levers_and_a_clean_detach_on_this_python(tmp_path: Path, p
             peer = job.peer()
             steps = peer.wait_steps(60)
             assert [step.seq for step in steps] == list(range(len(steps)))
-            sampled = [step.sampled for step in steps if step.flags & ring.PHASES]
+            sampled = [step.sampled for step in steps if step.flags & ring_layout.PHASES]
             assert sampled
             assert all(one["backward_ns"] > 0 and one["optimizer_ns"] > 0 for one in sampled)
             lever = peer.ask("apply", remedy="threads.intra_op", options={"threads": 2})

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.agent import protocol
+from autobrrr.injected.wire import framing
 from autobrrr.records import ProfilerWindow
-from autobrrr.sidecar.window import read_window, told_window
+from autobrrr.sidecar.session.window_reader import read_window, told_window
 from support.agent import AgentJob, Peer
 
 pytestmark = pytest.mark.integration
@@ -70,7 +70,7 @@ def next_window(peer: Peer) -> tuple[ProfilerWindow, int | None]:
             raw += peer.link.recv(1 << 16)
         while raw:
             length = 4 + int.from_bytes(raw[:4], "big")
-            event = protocol.decode(raw[4:length])
+            event = framing.decode(raw[4:length])
             raw = raw[length:]
             if event.get("event") == "window":
                 return told_window(event), fds[0] if fds else None

@@ -10,25 +10,25 @@ import pytest
 import torch
 from torch import nn
 
-from autobrrr.agent import tracing
-from autobrrr.agent.garbage import GarbageClock
-from autobrrr.agent.phases import DATA_WAIT, FORWARD, PhaseClock
-from autobrrr.agent.work import Work
-from autobrrr.agent.work_table import work_table
+from autobrrr.injected.measure import dispatch_timer
+from autobrrr.injected.measure.op_work import Work
+from autobrrr.injected.measure.op_work_table import work_table
+from autobrrr.injected.phases.gc_clock import GarbageClock
+from autobrrr.injected.phases.phase_clock import DATA_WAIT, FORWARD, PhaseClock
 
 pytestmark = pytest.mark.integration
 
 FLOAT = 4
 
 
-def counted(program: Callable[[], object], phases: PhaseClock | None = None) -> tracing.TimingMode:
-    mode = tracing.enter(torch, phases)
-    mode.count = tracing.counter()
+def counted(program: Callable[[], object], phases: PhaseClock | None = None) -> dispatch_timer.TimingMode:
+    mode = dispatch_timer.enter(torch, phases)
+    mode.count = dispatch_timer.counter()
     try:
         program()
     finally:
         mode.over = True
-        assert tracing.leave(torch, mode)
+        assert dispatch_timer.leave(torch, mode)
     return mode
 
 
@@ -80,7 +80,7 @@ def test_an_operator_does_what_its_shapes_say(
 
 
 def test_a_whole_step_of_real_modules_is_read_without_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracing, "COUNTING_NS", 1 << 60)  # a slow machine leaves gaps, by intention
+    monkeypatch.setattr(dispatch_timer, "COUNTING_NS", 1 << 60)  # a slow machine leaves gaps, by intention
     model = nn.Sequential(nn.Embedding(100, 16), nn.LSTM(16, 24))
     head = nn.Sequential(nn.LayerNorm(24), nn.Linear(24, 4))
     parameters = [*model.parameters(), *head.parameters()]
@@ -131,13 +131,13 @@ def test_counting_changes_no_bit() -> None:
 
 
 def test_an_operator_that_cannot_be_read_goes_uncounted_and_hurts_nobody() -> None:
-    count = tracing.counter()
+    count = dispatch_timer.counter()
     assert count(object(), (object(),), {}, None) is not None  # no tensors: nothing to do
     assert count(torch.ops.aten.mm.default, (object(), object()), {}, A) is None
 
 
 def test_after_too_much_time_the_rest_goes_uncounted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracing, "COUNTING_NS", 0)
+    monkeypatch.setattr(dispatch_timer, "COUNTING_NS", 0)
     mode = counted(lambda: A @ B)
     assert mode.work
     assert set(mode.work) == {None}
@@ -203,8 +203,8 @@ def test_a_clock_that_the_user_has_thrown_out_does_not_fail() -> None:
 
 
 def test_uneven_steps_are_seen_and_even_ones_need_no_more() -> None:
-    def results(kernels: list[int], plain: list[int]) -> tracing.Results:
-        found = tracing.Results()
+    def results(kernels: list[int], plain: list[int]) -> dispatch_timer.Results:
+        found = dispatch_timer.Results()
         for ns in kernels:
             mode = counted(lambda: A * 2)
             mode.spent[:] = type(mode.spent)("q", [ns] * len(mode.spent))

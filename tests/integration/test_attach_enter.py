@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.attach import maps, wait
+from autobrrr.attach import agent_wait
 from autobrrr.attach.enter import Link, enter
 from autobrrr.attach.way_in import WayIn
 from autobrrr.errors import CannotAttach, TargetGone
+from autobrrr.machine import process_maps
 from support.attach import (
     KINDS,
     SLEEPS,
@@ -66,7 +67,7 @@ def open_files(pid: int) -> list[str]:
 
 
 def pages(pid: int) -> int:
-    return sum(mapping.path == "" for mapping in maps.read(pid))
+    return sum(mapping.path == "" for mapping in process_maps.read(pid))
 
 
 @pytest.mark.parametrize("kind", ["plain", "loader"])
@@ -168,7 +169,7 @@ def test_cycles_leave_no_memory_mapped(go_in: Callable[..., Link]) -> None:
 def test_without_a_runnable_interpreter_the_source_is_taken(
     go_in: Callable[..., Link], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("autobrrr.attach.bundle._COMPILER", "raise SystemExit(1)")
+    monkeypatch.setattr("autobrrr.attach.bundle.code_bundle._COMPILER", "raise SystemExit(1)")
     with child("training") as target:
         link = go_in(target.pid)
         assert link.facts.bundle == "source"
@@ -358,10 +359,10 @@ def test_an_agent_that_fails_to_load_says_why_whichever_way_it_came(way: str, tm
 
 
 def test_an_agent_with_a_wrong_token_is_not_let_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wait, "ASLEEP_S", 1.0)
+    monkeypatch.setattr(agent_wait, "ASLEEP_S", 1.0)
     entries = probe_bundle(tmp_path / "liar", token="'another'")
     with child("short_sleeps", standin=True) as target:
-        monkeypatch.setattr(wait, "AT_MOST_S", 1.0)
+        monkeypatch.setattr(agent_wait, "AT_MOST_S", 1.0)
         with pytest.raises(CannotAttach):
             enter(target.pid, cache=tmp_path / "cache", entries=entries)
         assert target.alive()

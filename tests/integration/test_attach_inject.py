@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.attach import inject as injector
-from autobrrr.attach import interpreter, maps
-from autobrrr.attach.inject import Way, inject
+from autobrrr.attach.ptrace import injector, mapped_python
+from autobrrr.attach.ptrace.injector import Way, inject
 from autobrrr.errors import CannotAttach, TargetGone
+from autobrrr.machine import process_maps
 from support.attach import KINDS, SLEEPS, TRAINS, VERSIONS, Child, child, eventually, interpreters, leaves
 
 pytestmark = pytest.mark.integration
@@ -41,7 +41,7 @@ def runs_what_is_injected(target: Child, folder: Path) -> None:
 
 
 def has_mapped(pid: int, page: int) -> bool:
-    return any(mapping.start <= page < mapping.end for mapping in maps.read(pid))
+    return any(mapping.start <= page < mapping.end for mapping in process_maps.read(pid))
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -82,7 +82,7 @@ def test_beside_a_main_thread_that_sleeps_a_thread_runs_the_code_and_is_gone(
             assert answer.read_text() == "None"
             eventually(lambda: target.threads() == threads)
             eventually(lambda taken=taken: not has_mapped(target.pid, taken.page))
-            pages.append(len(maps.read(target.pid)))
+            pages.append(len(process_maps.read(target.pid)))
         assert target.alive()
         assert pages[3] == pages[2]
 
@@ -228,7 +228,7 @@ def test_a_static_stripped_interpreter(tmp_path: Path) -> None:
 def copied_library(python_path: str, folder: Path) -> tuple[Path, Path] | None:
     """The library of an interpreter, copied and stripped; None where it has none."""
     with child("spin", python_path) as target:
-        for mapping in maps.read(target.pid):
+        for mapping in process_maps.read(target.pid):
             if mapping.name.startswith("libpython") and mapping.offset == 0:
                 copy = folder / mapping.name
                 shutil.copy(mapping.path, copy)
@@ -246,10 +246,10 @@ def test_a_stripped_library_that_was_deleted_after_the_start(
         pytest.skip("this Python has no shared library")
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
     with child("spin") as target:
-        assert any(mapping.path == str(copied[0]) for mapping in maps.read(target.pid))
+        assert any(mapping.path == str(copied[0]) for mapping in process_maps.read(target.pid))
         copied[0].unlink()
         runs_what_is_injected(target, tmp_path)
-        assert interpreter.read(target.pid).version == sys.version_info[:2]
+        assert mapped_python.read(target.pid).version == sys.version_info[:2]
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root and unshare")
@@ -314,7 +314,7 @@ def test_a_traced_process_is_refused(tmp_path: Path) -> None:
 def test_an_attacher_that_is_told_to_end_in_the_middle_leaves_the_target_whole(tmp_path: Path) -> None:
     program = (
         f"import sys; sys.path.insert(0, {str(injector._ROOT)!r})\n"
-        "from autobrrr.attach.inject import inject\n"
+        "from autobrrr.attach.ptrace.injector import inject\n"
         "print('go', flush=True)\n"
         "while True: inject(int(sys.argv[1]), 'pass')"
     )

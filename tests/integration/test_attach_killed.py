@@ -19,7 +19,7 @@ pytestmark = pytest.mark.integration
 ENTERS = """
 import os, sys
 from pathlib import Path
-from autobrrr.attach import enter, place, way_in
+from autobrrr.attach import enter, target_folder as place, way_in
 
 def killed_in(owner, name, after):
     whole = getattr(owner, name)

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.attach import control_groups, limits
+from autobrrr.attach import job_limits
 from autobrrr.attach.enter import enter
 from autobrrr.errors import CannotAttach
+from autobrrr.machine import control_groups
 from support.attach import KINDS, Child, child, eventually, probe_bundle
 from support.training import TrainingJob, autobrrr, environment
 
@@ -161,7 +162,7 @@ def test_a_frozen_job_is_told_so(group: Path, tmp_path: Path) -> None:
 def test_a_job_at_its_memory_limit_is_refused_and_lives(group: Path, tmp_path: Path) -> None:
     with trains() as target:
         (group / "cgroup.procs").write_text(str(target.pid))
-        (group / "memory.limit_in_bytes").write_text(str(limits.MEMORY_BYTES // 2))
+        (group / "memory.limit_in_bytes").write_text(str(job_limits.MEMORY_BYTES // 2))
         said = refusal(target, tmp_path)
         assert "of memory left, and kills beyond" in said.message
         assert "oom_kill 0" in (group / "memory.oom_control").read_text()

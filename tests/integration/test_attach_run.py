@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.attach import preload
 from autobrrr.attach.enter import enter
+from autobrrr.attach.preload import preloaded_agent
 from support.attach import STANDIN, eventually, interpreters, probe_bundle
 from support.training import autobrrr, environment
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.integration
 # Applies the plan in name only, says so, and listens as the agent does.
 LISTENING_AGENT = """
 import json, os, socket, sys
-from . import protocol
+from .wire import framing
 
 
 def start(boot):
@@ -42,12 +42,12 @@ def start(boot):
             "script": sys.argv[0], "argv": sys.argv, "train_tid": 0, "threads": None,
             "bundle": boot["bundle"], "method": boot["method"],
         }
-        hello = protocol.encode({"event": "hello", "token": boot["token"], "ring_fd": True, "facts": facts})
+        hello = framing.encode({"event": "hello", "token": boot["token"], "ring_fd": True, "facts": facts})
         socket.send_fds(link, [hello], [ring])
         os.close(ring)
         try:
-            protocol.receive(link)
-        except protocol.Closed:
+            framing.receive(link)
+        except framing.Closed:
             link.close()
 """
 TRAIN = "import torch\nprint('ready', flush=True)\nwhile True: pass\n"
@@ -63,13 +63,13 @@ def script(tmp_path: Path) -> Path:
 @contextmanager
 def preloaded(
     tmp_path: Path, *words: str, plan: dict[str, object] | None = None, python: str = sys.executable
-) -> Iterator[tuple[subprocess.Popen[str], preload.Prepared]]:
+) -> Iterator[tuple[subprocess.Popen[str], preloaded_agent.Prepared]]:
     """A command with the listening agent preloaded."""
     entries = probe_bundle(tmp_path / "probe", main=LISTENING_AGENT)
     env = {**environment(tmp_path), "PYTHONPATH": str(STANDIN)}
     runtime = tmp_path / "run" / "autobrrr"
-    prepared = preload.prepare(plan, env, runtime)
-    preload.furnish(prepared, python, env, tmp_path / "cache", entries)
+    prepared = preloaded_agent.prepare(plan, env, runtime)
+    preloaded_agent.furnish(prepared, python, env, tmp_path / "cache", entries)
     started = subprocess.Popen(
         [python, *words], env=prepared.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -92,7 +92,7 @@ def test_attach_joins_the_agent_that_came_with_the_process(
     version: str, script: Path, tmp_path: Path
 ) -> None:
     with preloaded(tmp_path, str(script), python=interpreters()[version]) as (started, _):
-        eventually(lambda: preload.listening(started.pid) is not None)
+        eventually(lambda: preloaded_agent.listening(started.pid) is not None)
         for _ in range(2):
             link = enter(started.pid)
             assert (link.attach.method, link.attach.pause_ns) == ("preload", 0)
@@ -107,7 +107,7 @@ def test_a_module_is_armed_as_a_script_is(
 ) -> None:
     monkeypatch.chdir(script.parent)
     with preloaded(tmp_path, "-m", "train") as (started, _):
-        eventually(lambda: preload.listening(started.pid) is not None)
+        eventually(lambda: preloaded_agent.listening(started.pid) is not None)
 
 
 def test_the_plan_is_reported_before_the_script_goes_on(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_an_existing_sitecustomize_still_runs(tmp_path: Path) -> None:
     theirs.mkdir()
     (theirs / "sitecustomize.py").write_text("import sys\nsys.came_first = 'yes'\n")
     env = {**environment(tmp_path), "PYTHONPATH": str(theirs)}
-    prepared = preload.prepare(None, env, tmp_path / "run" / "autobrrr")
+    prepared = preloaded_agent.prepare(None, env, tmp_path / "run" / "autobrrr")
     asked = "import sys, sitecustomize; print(sys.came_first, sitecustomize.__file__)"
     done = subprocess.run(
         [sys.executable, "-c", asked], env=prepared.environment, capture_output=True, text=True, check=True
@@ -173,7 +173,7 @@ def test_an_existing_sitecustomize_still_runs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", sorted(interpreters()))
 def test_a_python_without_torch_or_sitecustomize_notices_nothing(version: str, tmp_path: Path) -> None:
-    prepared = preload.prepare(None, environment(tmp_path), tmp_path / "run" / "autobrrr")
+    prepared = preloaded_agent.prepare(None, environment(tmp_path), tmp_path / "run" / "autobrrr")
     done = subprocess.run(
         [interpreters()[version], "-W", "error", "-c", "print(1)"],
         env=prepared.environment,
@@ -187,8 +187,8 @@ def test_a_python_without_torch_or_sitecustomize_notices_nothing(version: str, t
 @pytest.mark.parametrize("damage", ["boot.json", "stub", "source"])
 def test_a_damaged_folder_does_not_disturb_the_script(damage: str, tmp_path: Path) -> None:
     env = {**environment(tmp_path), "PYTHONPATH": str(STANDIN)}
-    prepared = preload.prepare(None, env, tmp_path / "run" / "autobrrr")
-    preload.furnish(prepared, sys.executable, env, tmp_path / "cache")
+    prepared = preloaded_agent.prepare(None, env, tmp_path / "run" / "autobrrr")
+    preloaded_agent.furnish(prepared, sys.executable, env, tmp_path / "cache")
     (prepared.folder / damage).write_text("{")
     done = subprocess.run(
         [sys.executable, "-c", "import torch, time; time.sleep(0.2); print(torch.__version__)"],
@@ -275,8 +275,8 @@ def test_the_second_run_has_code_objects_of_the_commands_interpreter(tmp_path: P
     entries = probe_bundle(tmp_path / "probe")
     had_code = []
     for _ in range(2):
-        prepared = preload.prepare(None, {}, tmp_path / "run")
-        preload.furnish(prepared, sys.executable, os.environ, tmp_path / "cache", entries)
+        prepared = preloaded_agent.prepare(None, {}, tmp_path / "run")
+        preloaded_agent.furnish(prepared, sys.executable, os.environ, tmp_path / "cache", entries)
         assert (prepared.folder / "source").stat().st_size > 0
         had_code.append((prepared.folder / "code").exists())
     assert had_code == [False, True]

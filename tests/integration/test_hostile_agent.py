@@ -13,11 +13,12 @@ import msgspec
 import psutil
 import pytest
 
-from autobrrr import client, paths
+from autobrrr import paths
+from autobrrr.client import session_client
 from autobrrr.errors import AutobrrrError
 from autobrrr.readable import readable_lines
 from autobrrr.records import Diagnosis
-from autobrrr.sidecar.options import SessionOptions
+from autobrrr.sidecar.process.session_options import SessionOptions
 from support.training import environment
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(90)]
@@ -65,13 +66,13 @@ def is_clean(text: str) -> bool:
 @pytest.mark.parametrize("agent", ["numbers", "negative"], indirect=True)
 def test_facts_that_can_t_be_are_refused_in_one_sentence(agent: int) -> None:
     with pytest.raises(AutobrrrError, match="did not answer: facts: Expected") as caught:
-        client.join_or_start(agent, SessionOptions())
+        session_client.join_or_start(agent, SessionOptions())
     assert is_clean(caught.value.message)
 
 
 @pytest.mark.parametrize("agent", ["steering", "refusing", "removed"], indirect=True)
 def test_nothing_that_an_agent_says_steers_a_terminal(agent: int) -> None:
-    with client.join_or_start(agent, SessionOptions()) as session:
+    with session_client.join_or_start(agent, SessionOptions()) as session:
         seen = [str(msgspec.json.encode(event), "utf-8") for event in session.events(for_s=4, every_s=0.1)]
         assert seen
         assert not [text for text in seen if not is_clean(text)]
@@ -83,7 +84,7 @@ def test_nothing_that_an_agent_says_steers_a_terminal(agent: int) -> None:
 
 @pytest.mark.parametrize("agent", ["large"], indirect=True)
 def test_a_long_command_line_is_cut(agent: int) -> None:
-    with client.join_or_start(agent, SessionOptions()) as session:
+    with session_client.join_or_start(agent, SessionOptions()) as session:
         job = session.snapshot().job
         assert job is not None
         assert len(job.script) <= 4096
@@ -101,7 +102,7 @@ def test_a_long_command_line_is_cut(agent: int) -> None:
     indirect=["agent"],
 )
 def test_an_agent_that_talks_nonsense_loses_its_link_and_the_reason_is_told(agent: int, why: str) -> None:
-    with client.join_or_start(agent, SessionOptions()) as session:
+    with session_client.join_or_start(agent, SessionOptions()) as session:
         list(session.events(for_s=15, every_s=0.2))
         assert session.ending is not None
         assert session.ending.kind == "link lost"
@@ -110,7 +111,7 @@ def test_an_agent_that_talks_nonsense_loses_its_link_and_the_reason_is_told(agen
 
 @pytest.mark.parametrize("agent", ["fuzz", "descriptors", "levers", "mute"], indirect=True)
 def test_an_agent_that_goes_on_and_on_fills_nothing(agent: int) -> None:
-    with client.join_or_start(agent, SessionOptions()) as session:
+    with session_client.join_or_start(agent, SessionOptions()) as session:
         process = sidecar(agent)
         list(session.events(for_s=2, every_s=0.2))
         descriptors = process.num_fds()

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.attach import examination, jobs, processes
-from autobrrr.cli import doctor, ls
+from autobrrr.attach import doctor_checks, job_listing, job_roles
+from autobrrr.cli.verbs import doctor, ls
 from autobrrr.readable import readable
 
 pytestmark = [
@@ -54,8 +54,8 @@ def hostile(folder: Path, kind: str, *more: str, **environ: str) -> Iterator[int
             process.kill()
 
 
-def row(pid: int) -> processes.TrainingProcess:
-    (found,) = (each for each in processes.find() if each.pid == pid)
+def row(pid: int) -> job_listing.TrainingProcess:
+    (found,) = (each for each in job_listing.find() if each.pid == pid)
     return found
 
 
@@ -66,7 +66,7 @@ def test_a_version_that_would_hold_up_its_reader_is_not_read(folder: Path, kind:
         assert found.torch is None
         assert found.why_not is not None
         assert "version of its torch can't be read" in found.why_not
-        checks, _ = examination.of_process(pid)
+        checks, _ = doctor_checks.of_process(pid)
         assert "version of its torch can't be read" in doctor.table(checks, coloured=False)
 
 
@@ -88,8 +88,8 @@ def test_a_link_to_what_root_alone_may_read_shows_nothing_of_it(folder: Path) ->
             (secret / "version").chmod(0o640)  # root's group is no way in either
             assert "hunter2" not in repr(row(pid))
             (secret / "version").chmod(0o644)
-            assert jobs.torch_of(pid) is not None
-            assert "hunter2" in repr(jobs.torch_of(pid))  # what it may read itself it may show
+            assert job_roles.torch_of(pid) is not None
+            assert "hunter2" in repr(job_roles.torch_of(pid))  # what it may read itself it may show
     finally:
         shutil.rmtree(secret)
 
@@ -102,7 +102,7 @@ def test_what_is_too_large_or_never_ends_is_read_as_far_as_it_matters(folder: Pa
 
 def test_a_name_that_looks_like_a_line_of_the_kernel_s_changes_no_owner(folder: Path) -> None:
     with hostile(folder, "lines") as pid:
-        assert jobs.procfs.owner(pid) == (USER, USER)
+        assert job_roles.procfs.owner(pid) == (USER, USER)
 
 
 @pytest.mark.parametrize("rank", ["²", "9" * 5000, "-1", "0x10", " ", "\uff11"])

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from autobrrr.errors import AutobrrrError
-from autobrrr.relaunch import stragglers
-from autobrrr.relaunch.duel import block
-from autobrrr.relaunch.trials import Stable
+from autobrrr.relaunch.sandbox import orphans
+from autobrrr.relaunch.study.paired_comparison import block
+from autobrrr.relaunch.trial.trial_factory import Stable
 from support import training
 
 pytestmark = pytest.mark.integration
@@ -57,12 +57,12 @@ def test_two_trials_of_two_ranks_run_in_turn_and_leave_nothing(walled: bool, tmp
             found = block(trial)
             assert found is not None
             assert len(found.steps) >= 4
-            assert len(list(stragglers.found(trial.token))) >= 3
+            assert len(list(orphans.found(trial.token))) >= 3
             assert (trial.taken().memory or 0) > 1 << 20
         of_launchers = list(temporary.glob("autobrrr-*/t*/torchelastic_*"))
         assert len(of_launchers) == (0 if walled else 2)  # within walls only the trial sees its own
         for trial in trials:
             trial.close()
-            assert not list(stragglers.found(trial.token))
+            assert not list(orphans.found(trial.token))
         assert not list(temporary.glob("autobrrr-*/*"))
     assert [each.name for each in temporary.iterdir()] == ["of the user"]

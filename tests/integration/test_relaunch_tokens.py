@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.relaunch.course import Course
-from autobrrr.relaunch.duel import block
-from autobrrr.relaunch.flags import declared_flags
-from autobrrr.relaunch.search import Search
-from autobrrr.relaunch.space import make_space
-from autobrrr.relaunch.specs import parse_parameter
-from autobrrr.relaunch.trials import Stable
-from autobrrr.relaunch.yardstick import Counting, at_own_length
+from autobrrr.relaunch.search.argparse_flags import declared_flags
+from autobrrr.relaunch.search.param_specs import parse_parameter
+from autobrrr.relaunch.search.point_search import Search
+from autobrrr.relaunch.search.search_space import make_space
+from autobrrr.relaunch.study.paired_comparison import block
+from autobrrr.relaunch.study.study import Course
+from autobrrr.relaunch.study.work_per_step import Counting, at_own_length
+from autobrrr.relaunch.trial.trial_factory import Stable
 from support import relaunch, training
 
 pytestmark = pytest.mark.integration

@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.relaunch import running, stragglers
-from autobrrr.relaunch.flags import declared_flags
-from autobrrr.relaunch.launch import Launch, Limits
-from autobrrr.relaunch.running import Running
-from autobrrr.relaunch.space import make_space
-from autobrrr.relaunch.specs import parse_parameter
-from autobrrr.relaunch.trials import Stable
+from autobrrr.relaunch.sandbox import orphans
+from autobrrr.relaunch.search.argparse_flags import declared_flags
+from autobrrr.relaunch.search.param_specs import parse_parameter
+from autobrrr.relaunch.search.search_space import make_space
+from autobrrr.relaunch.trial import live_trial
+from autobrrr.relaunch.trial.live_trial import Running
+from autobrrr.relaunch.trial.trial_factory import Stable
+from autobrrr.relaunch.trial.trial_launch import Launch, Limits
 from support import relaunch, training
 
 pytestmark = pytest.mark.integration
@@ -33,14 +34,14 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
     def begin(launch: Launch, limits: Limits = LIMITS) -> Running:
         folder = tmp_path / "run" / f"t{len(started)}"
-        started.append(running.start(launch, folder, limits, None, tmp_path / "cache"))
+        started.append(live_trial.start(launch, folder, limits, None, tmp_path / "cache"))
         return started[-1]
 
     shared_memory = set(os.listdir("/dev/shm"))
     yield begin
     for each in started:
         each.close()
-        assert not list(stragglers.found(each.token))
+        assert not list(orphans.found(each.token))
         assert not each.folder.exists()
     assert {name for name in set(os.listdir("/dev/shm")) - shared_memory if "autobrrr" in name} == set()
 
@@ -134,7 +135,7 @@ def test_a_script_that_never_trains_is_given_up_and_one_that_ignores_term_is_kil
     assert not trial.warm_up()
     assert trial.ending is not None
     assert trial.ending.kind == "no_steps"
-    family = [pid for pid, _ in stragglers.found(trial.token)]
+    family = [pid for pid, _ in orphans.found(trial.token)]
     assert len(family) >= 2
     began = time.monotonic()
     trial.close()
@@ -170,15 +171,16 @@ def test_when_the_keeper_is_killed_nothing_of_the_trial_survives(tmp_path: Path,
         trial.look()
     assert trial.ending.kind == "crash"
     trial.close()
-    assert not list(stragglers.found(trial.token))
+    assert not list(orphans.found(trial.token))
 
 
 def test_when_the_study_is_killed_its_trials_end_and_the_next_one_sweeps(tmp_path: Path) -> None:
     file = relaunch.script(tmp_path / "user", "import time\nprint('up', flush=True)\ntime.sleep(100)")
     study = (
         "import sys, time; from pathlib import Path; from support import relaunch\n"
-        "from autobrrr.relaunch import running, stragglers\n"
-        "from autobrrr.relaunch.launch import Limits\n"
+        "from autobrrr.relaunch.trial import live_trial as running\n"
+        "from autobrrr.relaunch.sandbox import orphans as stragglers\n"
+        "from autobrrr.relaunch.trial.trial_launch import Limits\n"
         f"folder = Path({str(tmp_path)!r}) / 'run' / (stragglers.FOLDER_PREFIX + stragglers.own_name())\n"
         f"launch = relaunch.launch(Path({str(file)!r}))\n"
         "trial = running.start(launch, folder / 't0', Limits(), None, folder)\n"
@@ -196,15 +198,15 @@ def test_when_the_study_is_killed_its_trials_end_and_the_next_one_sweeps(tmp_pat
     os.close(write)
     with os.fdopen(read) as said:
         token = said.readline().strip()
-    assert list(stragglers.found(token))
+    assert list(orphans.found(token))
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     deadline = time.monotonic() + 5
-    while list(stragglers.found(token)) and time.monotonic() < deadline:
+    while list(orphans.found(token)) and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert not list(stragglers.found(token))
+    assert not list(orphans.found(token))
     assert list((tmp_path / "run").iterdir())
-    stragglers.sweep(tmp_path / "run")
+    orphans.sweep(tmp_path / "run")
     assert not list((tmp_path / "run").iterdir())
 
 

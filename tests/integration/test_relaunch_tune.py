@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from autobrrr import recipe
-from autobrrr.relaunch import stragglers
+from autobrrr.relaunch.sandbox import orphans
 from support import relaunch, training
 
 pytestmark = pytest.mark.integration
@@ -155,7 +155,7 @@ def test_a_script_that_a_daemon_starts_is_refused_before_anything_is_measured(tm
     assert done.returncode == 1, done.stderr
     assert "a process that it has not started itself" in done.stderr
     ours = str(tmp_path / "run")
-    assert not [pid for pid, _ in stragglers.found() if runs_in(pid, ours)]
+    assert not [pid for pid, _ in orphans.found() if runs_in(pid, ours)]
 
 
 def test_a_batch_beyond_the_limit_of_addresses_is_predicted_and_never_started(tmp_path: Path) -> None:
@@ -215,9 +215,9 @@ def test_a_study_that_is_killed_leaves_nothing_and_goes_on_where_it_was(tmp_path
     first.stderr.close()
     deadline = time.monotonic() + 5
     ours = str(tmp_path / "run")
-    while any(runs_in(pid, ours) for pid, _ in stragglers.found()) and time.monotonic() < deadline:
+    while any(runs_in(pid, ours) for pid, _ in orphans.found()) and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert not [pid for pid, _ in stragglers.found() if runs_in(pid, ours)]
+    assert not [pid for pid, _ in orphans.found() if runs_in(pid, ours)]
     second = subprocess.run(
         [sys.executable, "-m", "autobrrr", "tune", *words],
         capture_output=True,
@@ -245,7 +245,7 @@ def walled(tmp_path: Path) -> bool:
     folder = tmp_path / "try"
     folder.mkdir(exist_ok=True)
     code = (
-        "import sys; from autobrrr.relaunch import walls\n"
+        "import sys; from autobrrr.relaunch.sandbox import overlay_mounts as walls\n"
         f"walls.raise_walls(size_bytes=1 << 20, folder={str(folder)!r}, needed=['/tmp'], open_folders=[])"
     )
     root = Path(__file__).resolve().parents[2]

@@ -13,13 +13,13 @@ import pytest
 import torch
 from torch import nn
 
-from autobrrr.agent.compiled import CompiledCheck, compiled_graphs
-from autobrrr.agent.job import Job
-from autobrrr.remedies import compile as compile_module
-from autobrrr.remedies.catalog import REGISTRY
-from autobrrr.remedies.compile_backwards import ENOUGH
-from autobrrr.remedies.compile_call import FEWEST_CALLS, STORM
-from autobrrr.remedies.registry import Refused, Watched
+from autobrrr.injected.live_torch.compiled_code import CompiledCheck, compiled_graphs
+from autobrrr.injected.live_torch.live_job import Job
+from autobrrr.injected.remedies.compile import compile_models as compile_module
+from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.injected.remedies.model_calls.backward_watch import ENOUGH
+from autobrrr.injected.remedies.model_calls.compiled_call import FEWEST_CALLS, STORM
+from autobrrr.injected.remedies.registry import Refused, Watched
 from support.remedies import Training, loop_of, picture, training
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300), pytest.mark.usefixtures("first_order")]

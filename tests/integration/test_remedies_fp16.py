@@ -11,8 +11,13 @@ import pytest
 import torch
 from torch import nn
 
-from autobrrr.remedies.precision_fp16 import FIRST_SCALE, GROWS_AFTER, LossScale, scaled_autocast
-from autobrrr.remedies.registry import Refused, Watched
+from autobrrr.injected.remedies.model.precision_fp16 import (
+    FIRST_SCALE,
+    GROWS_AFTER,
+    LossScale,
+    scaled_autocast,
+)
+from autobrrr.injected.remedies.registry import Refused, Watched
 from support.remedies import Training, loop_of, picture, training
 
 pytestmark = pytest.mark.integration

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from autobrrr.agent.job import Job
-from autobrrr.remedies.graphed_calls import graph_calls, graphed
-from autobrrr.remedies.registry import Refused, Watched
+from autobrrr.injected.live_torch.live_job import Job
+from autobrrr.injected.remedies.compile.graphed_calls import graph_calls, graphed
+from autobrrr.injected.remedies.registry import Refused, Watched
 from support.remedies import Training, loop_of, picture, training
 
 pytestmark = pytest.mark.integration

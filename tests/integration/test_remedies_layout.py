@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from autobrrr.agent.job import Job
-from autobrrr.agent.levers import Levers
-from autobrrr.remedies.catalog import REGISTRY
-from autobrrr.remedies.layout_call import MOST_KINDS, LaidOut
-from autobrrr.remedies.registry import Refused, Watched
+from autobrrr.injected.live_torch.live_job import Job
+from autobrrr.injected.remedies.active_remedies import Levers
+from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.injected.remedies.model.layout_call import MOST_KINDS, LaidOut
+from autobrrr.injected.remedies.registry import Refused, Watched
 from support.remedies import picture, training
 
 pytestmark = pytest.mark.integration

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-from autobrrr.agent.job import Job
-from autobrrr.remedies import loader_items
-from autobrrr.remedies.catalog import REGISTRY
-from autobrrr.remedies.loader_cache import CHECK_EVERY, Cached
-from autobrrr.remedies.loader_switch import DESK
-from autobrrr.remedies.registry import Refused
+from autobrrr.injected.live_torch.live_job import Job
+from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.injected.remedies.loader import loader_items
+from autobrrr.injected.remedies.loader.loader_cache import CHECK_EVERY, Cached
+from autobrrr.injected.remedies.loader.loader_switch import DESK
+from autobrrr.injected.remedies.registry import Refused
 
 pytestmark = pytest.mark.integration
 
@@ -187,7 +187,7 @@ def test_items_are_the_same_only_to_the_bit() -> None:
 
 
 def test_a_batch_beyond_the_free_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from autobrrr.remedies import batch_size
+    from autobrrr.injected.remedies.loader import batch_size
 
     (tmp_path / "proc" / "self").mkdir(parents=True)
     (tmp_path / "proc" / "self" / "status").write_text("VmHWM:\t 1024 kB\n")

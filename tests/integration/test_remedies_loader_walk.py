@@ -15,10 +15,10 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from autobrrr.agent.job import Job
-from autobrrr.remedies.catalog import REGISTRY
-from autobrrr.remedies.loader_walk import MOST_OBJECTS, held_by
-from autobrrr.remedies.registry import Refused
+from autobrrr.injected.live_torch.live_job import Job
+from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.injected.remedies.loader.dataset_walk import MOST_OBJECTS, held_by
+from autobrrr.injected.remedies.registry import Refused
 
 pytestmark = pytest.mark.integration
 

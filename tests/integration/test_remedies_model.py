@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from autobrrr.remedies.catalog import REGISTRY
-from autobrrr.remedies.module_call import SLOT
-from autobrrr.remedies.registry import Refused, Undo, Watched
-from autobrrr.remedies.repeated_blocks import repeated_blocks
+from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.injected.remedies.model_calls.call_layers import SLOT
+from autobrrr.injected.remedies.model_calls.repeated_blocks import repeated_blocks
+from autobrrr.injected.remedies.registry import Refused, Undo, Watched
 from support.remedies import Training, loop_of, picture, training
 from support.remedy_models import Attention, Residual
 

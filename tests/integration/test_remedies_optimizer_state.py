@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch import nn
 
-from autobrrr.remedies.catalog import REGISTRY
-from autobrrr.remedies.registry import Undo, Watched
+from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.injected.remedies.registry import Undo, Watched
 from support.remedies import UPDATES, Training, loop_of, training
 from support.updates import Seen
 
@@ -256,8 +256,8 @@ def test_an_adamw_that_has_no_step_of_its_own_is_cured_too() -> None:
     """As where an Adam was made first: torch then wraps the step of both."""
     script = (
         "import torch\n"
-        "from autobrrr.agent.job import Job\n"
-        "from autobrrr.remedies.catalog import REGISTRY\n"
+        "from autobrrr.injected.live_torch.live_job import Job\n"
+        "from autobrrr.injected.remedies.families import REGISTRY\n"
         "kinds = torch.optim.Adam, torch.optim.AdamW\n"
         "made = [kind([torch.nn.Parameter(torch.ones(2))]) for kind in kinds]\n"
         "job = Job(torch)\n"

@@ -10,11 +10,11 @@ import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from autobrrr.agent.job import Job
-from autobrrr.remedies import optimizer_foreach
-from autobrrr.remedies.catalog import REGISTRY
-from autobrrr.remedies.registry import Refused
-from autobrrr.remedies.threads import physical_cores
+from autobrrr.injected.live_torch.live_job import Job
+from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.injected.remedies.optimizer import optimizer_foreach
+from autobrrr.injected.remedies.process.thread_counts import physical_cores
+from autobrrr.injected.remedies.registry import Refused
 from support.remedies import OPTIMIZERS, picture, training
 
 pytestmark = pytest.mark.integration

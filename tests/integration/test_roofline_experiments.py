@@ -10,16 +10,16 @@ import msgspec
 import pytest
 
 from autobrrr.errors import UsageError
-from autobrrr.roofline.machine import read_machine
-from autobrrr.roofline.measure import Wish, roofline
-from autobrrr.roofline.quick import quick_peaks
-from autobrrr.roofline.records import Roofline
+from autobrrr.roofline.machine_identity import read_machine
+from autobrrr.roofline.quick_peaks import quick_peaks
+from autobrrr.roofline.roofline_measure import Wish, roofline
+from autobrrr.roofline.roofline_records import Roofline
 
 pytestmark = pytest.mark.integration
 torch = pytest.importorskip("torch")
 
-from autobrrr.roofline.bench import Bench, NoCompiler  # noqa: E402  # they import torch
 from autobrrr.roofline.experiments import EXPERIMENTS, Experiment, repeat_sweep  # noqa: E402
+from autobrrr.roofline.roofline_bench import Bench, NoCompiler  # noqa: E402  # they import torch
 
 EFFORT = 0.002
 BLANK = Roofline(device="here", torch="?", threads=1, python="?", measured_at_unix_s=0.0)

@@ -13,15 +13,16 @@ from pathlib import Path
 import pytest
 
 from autobrrr.errors import AutobrrrError
-from autobrrr.relaunch import running, stragglers, surroundings
-from autobrrr.relaunch.launch import Copy, Limits, Walls
-from autobrrr.relaunch.running import NoSandbox, Running
-from autobrrr.relaunch.trials import Stable
+from autobrrr.relaunch.sandbox import orphans
+from autobrrr.relaunch.trial import live_trial, trial_environment
+from autobrrr.relaunch.trial.live_trial import NoSandbox, Running
+from autobrrr.relaunch.trial.trial_factory import Stable
+from autobrrr.relaunch.trial.trial_launch import Copy, Limits, Walls
 from support import relaunch
 
 pytestmark = pytest.mark.integration
 TRY = (
-    "import sys; from autobrrr.relaunch import walls\n"
+    "import sys; from autobrrr.relaunch.sandbox import overlay_mounts as walls\n"
     "folder, needed = sys.argv[1:]\n"
     "try:\n    walls.raise_walls(size_bytes=1 << 20, folder=folder, needed=[needed], open_folders=[])\n"
     "except walls.NoWalls as problem:\n    print(problem); sys.exit(9)\n"
@@ -66,7 +67,7 @@ def begin(file: Path, tmp_path: Path, size_bytes: int = 64 << 20, extra: tuple[P
     fence = Walls(
         size_bytes=size_bytes, needed=(str(file.parent),), open_folders=tuple(str(each) for each in extra)
     )
-    return running.start(
+    return live_trial.start(
         relaunch.launch(file), tmp_path / "run" / "t", Limits(grace_s=0.3), fence, tmp_path / "cache"
     )
 
@@ -113,7 +114,7 @@ def test_the_tree_is_the_same_whoever_is_killed_at_whatever_moment(tmp_path: Pat
         finally:
             trial.close()
         assert relaunch.fingerprint(file.parent) == before
-        assert not list(stragglers.found(trial.token))
+        assert not list(orphans.found(trial.token))
 
 
 def test_a_script_that_writes_too_much_finds_the_disk_full(tmp_path: Path) -> None:
@@ -148,7 +149,9 @@ def test_a_folder_that_can_t_be_covered_is_refused_before_the_script_starts(tmp_
     file = tree(tmp_path)
     before = relaunch.fingerprint(file.parent)
     fence = Walls(size_bytes=1 << 20, needed=("/proc",))
-    trial = running.start(relaunch.launch(file), tmp_path / "run" / "t", Limits(), fence, tmp_path / "cache")
+    trial = live_trial.start(
+        relaunch.launch(file), tmp_path / "run" / "t", Limits(), fence, tmp_path / "cache"
+    )
     try:
         with pytest.raises(NoSandbox, match="no overlay is possible over /proc"):
             trial.wait_for_start()
@@ -168,7 +171,7 @@ def test_a_user_without_rights_gets_the_same_walls(tmp_path: Path) -> None:
         (base / "u").mkdir()
         os.chown(base / "u", 65534, 65534)
         code = (
-            "import ctypes, os, sys; from autobrrr.relaunch import walls\n"
+            "import ctypes, os, sys; from autobrrr.relaunch.sandbox import overlay_mounts as walls\n"
             "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
             "ctypes.CDLL(None).prctl(4, 1)  # /proc/self is its own again, as after a login\n"
             "w, u = sys.argv[1:]\n"
@@ -192,7 +195,7 @@ def test_a_user_without_rights_gets_the_same_walls(tmp_path: Path) -> None:
 
 def in_a_copy(file: Path, tmp_path: Path, limit_bytes: int = 1 << 20) -> Running:
     fence = Copy(place=tmp_path / "scratch/t", limit_bytes=limit_bytes, size_bytes=1 << 20)
-    return running.start(relaunch.launch(file), tmp_path / "run/t", Limits(), fence, tmp_path / "cache")
+    return live_trial.start(relaunch.launch(file), tmp_path / "run/t", Limits(), fence, tmp_path / "cache")
 
 
 def test_without_an_overlay_the_script_works_in_a_copy_and_all_else_is_read_only(tmp_path: Path) -> None:
@@ -240,7 +243,7 @@ def test_of_a_copy_what_the_trial_wrote_is_kept_and_what_was_there_is_not(tmp_pa
     fence = Copy(
         place=tmp_path / "scratch/t", limit_bytes=1 << 20, size_bytes=1 << 20, open_folders=(str(kept),)
     )
-    trial = running.start(relaunch.launch(file), tmp_path / "run/t", Limits(), fence, tmp_path / "cache")
+    trial = live_trial.start(relaunch.launch(file), tmp_path / "run/t", Limits(), fence, tmp_path / "cache")
     until_printed(trial)
     trial.close(keep=kept, keep_bytes=1 << 20)
     assert [str(each.name) for each in kept.rglob("*") if each.is_file()] == ["model.pt"]
@@ -252,7 +255,8 @@ def test_a_copy_is_swept_by_the_next_study_when_this_one_is_killed(tmp_path: Pat
     before = relaunch.fingerprint(file.parent)
     study = (
         "import sys, time; from pathlib import Path; from support import relaunch\n"
-        "from autobrrr.relaunch.trials import Stable\nfrom autobrrr.relaunch import running\n"
+        "from autobrrr.relaunch.trial.trial_factory import Stable\n"
+        "from autobrrr.relaunch.trial import live_trial as running\n"
         f"here, file = Path({str(tmp_path)!r}), Path({str(file)!r})\n"
         "launch = relaunch.launch(file)\n"
         "with Stable(command=launch.command, folder=file.parent, environment=launch.environment,\n"
@@ -275,9 +279,9 @@ def test_a_copy_is_swept_by_the_next_study_when_this_one_is_killed(tmp_path: Pat
         killed.kill()
     assert len(left) == 1
     deadline = time.monotonic() + 5
-    while list(stragglers.found(token)) and time.monotonic() < deadline:
+    while list(orphans.found(token)) and time.monotonic() < deadline:
         time.sleep(0.01)
-    stragglers.sweep(tmp_path / "run", tmp_path / "cache/scratch")
+    orphans.sweep(tmp_path / "run", tmp_path / "cache/scratch")
     assert list((tmp_path / "cache/scratch").iterdir()) == []
     assert list((tmp_path / "run").iterdir()) == []
     assert relaunch.fingerprint(file.parent) == before
@@ -303,7 +307,7 @@ def test_a_study_falls_back_to_copies_and_says_so_once(
     def impossible(*_: object) -> Walls:
         return Walls(size_bytes=1 << 20, needed=("/proc",))
 
-    monkeypatch.setattr(surroundings, "walls", impossible)
+    monkeypatch.setattr(trial_environment, "walls", impossible)
 
     def study(copy_limit_bytes: int) -> Stable:
         return Stable(

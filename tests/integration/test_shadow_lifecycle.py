@@ -18,11 +18,11 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.data import DataLoader, TensorDataset
 
-from autobrrr.agent.job import Job
-from autobrrr.agent.shadow.kinds import Abstain
-from autobrrr.agent.shadow.recorder import Recorder, function_modes
-from autobrrr.agent.shadow.task import ShadowTask
-from autobrrr.agent.task import Boundary
+from autobrrr.injected.batch_probe.probe_task import ShadowTask
+from autobrrr.injected.batch_probe.step_recorder import Recorder, function_modes
+from autobrrr.injected.live_torch.live_job import Job
+from autobrrr.injected.live_torch.torch_types import Abstain
+from autobrrr.injected.loop.boundary_task import Boundary
 from support.shadow import gan_with_two_optimizers, mlp, supervised
 from support.shadow_loop import Kind, Ticks, live_tensors, train
 from support.shadow_refused import Prints, trap

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import nn
 
-from autobrrr.agent.shadow import recorder as recording
-from autobrrr.agent.shadow import task
-from autobrrr.agent.shadow.guard import Guard
-from autobrrr.agent.shadow.kinds import Abstain
-from autobrrr.agent.shadow.recorder import Recorder, function_modes
+from autobrrr.injected.batch_probe import probe_task
+from autobrrr.injected.batch_probe import step_recorder as recording
+from autobrrr.injected.batch_probe.step_recorder import Recorder, function_modes
+from autobrrr.injected.job_state.state_guard import Guard
+from autobrrr.injected.live_torch.torch_types import Abstain
 from support.shadow import mlp
 from support.shadow_loop import Kind, train
 
@@ -38,7 +38,7 @@ def test_nothing_is_called_where_memory_is_short_of_the_copies_that_the_proof_ke
 ) -> None:
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/meminfo").write_text("MemAvailable: 3 kB\n")
-    monkeypatch.setattr(task, "_ROOT", tmp_path)
+    monkeypatch.setattr(probe_task, "_ROOT", tmp_path)
     guards: list[int] = []
     monkeypatch.setattr(Guard, "__enter__", lambda _: guards.append(1))
     outcome = train(mlp, 30, probe=True)

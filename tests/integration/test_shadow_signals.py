@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import nn
 
-from autobrrr.agent.shadow import effects
-from autobrrr.agent.shadow.recorder import function_modes
+from autobrrr.injected.batch_probe.step_recorder import function_modes
+from autobrrr.injected.job_state import effects
 from support.shadow_loop import train
 from support.shadow_refused import trap
 

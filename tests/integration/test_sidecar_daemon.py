@@ -16,11 +16,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from autobrrr import client, paths
-from autobrrr.agent.protocol import encode, receive
+from autobrrr import paths
+from autobrrr.client import session_client
 from autobrrr.errors import AutobrrrError
-from autobrrr.sidecar.endpoint import connect, find_target
-from autobrrr.sidecar.options import SessionOptions
+from autobrrr.injected.wire.framing import encode, receive
+from autobrrr.sidecar.process.session_options import SessionOptions
+from autobrrr.sidecar.sockets.session_socket import connect, find_target
 from support.sidecar import raw_frame
 from support.training import autobrrr, environment
 
@@ -76,8 +77,8 @@ def fake(tmp_path: Path) -> Iterator[Callable[..., FakeJob]]:
         each.kill()
 
 
-def start(job: FakeJob, **options: object) -> client.Client:
-    return client.join_or_start(job.pid, SessionOptions(**options))  # type: ignore[arg-type]
+def start(job: FakeJob, **options: object) -> session_client.Client:
+    return session_client.join_or_start(job.pid, SessionOptions(**options))  # type: ignore[arg-type]
 
 
 def sidecars(folder: Path) -> list[int]:
@@ -130,7 +131,7 @@ def test_attach_stays_and_detach_ends_it(fake: Callable[..., FakeJob], tmp_path:
     assert f"autobrrr detach {job.pid} ends it" in found.stderr
     (sidecar,) = sidecars(tmp_path)
     assert os.getsid(sidecar) != os.getsid(0)
-    with client.join(job.pid) as session:  # type: ignore[union-attr]
+    with session_client.join(job.pid) as session:  # type: ignore[union-attr]
         assert session.facts.pid == job.pid
         assert not session.started
         assert len(session.log(5).lines) > 1
@@ -153,7 +154,7 @@ def test_live_lines_show_the_regime_and_the_session_goes_on(
 
 def test_two_commands_that_race_share_one_sidecar(fake: Callable[..., FakeJob], tmp_path: Path) -> None:
     job = fake()
-    clients: list[client.Client] = []
+    clients: list[session_client.Client] = []
     racers = [threading.Thread(target=lambda: clients.append(start(job))) for _ in range(4)]
     for racer in racers:
         racer.start()
@@ -383,7 +384,7 @@ def test_sockets_work_under_a_folder_whose_path_is_longer_than_an_address(
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(deep))
     with start(job) as session:
         assert session.snapshot().pid == job.pid
-        assert client.join(job.pid) is not None
+        assert session_client.join(job.pid) is not None
         session.detach()
     assert job.link_ended()["ended"] == "detached"
 

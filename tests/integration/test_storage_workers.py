@@ -18,10 +18,10 @@ from optuna.trial import FrozenTrial, TrialState
 from autobrrr import recipe
 from autobrrr.cli import main
 from autobrrr.errors import AutobrrrError
-from autobrrr.relaunch import storage
-from autobrrr.relaunch.search import Result
-from autobrrr.relaunch.shared_study import SharedSearch, Worker
-from autobrrr.relaunch.space import Parameter, Point, Space
+from autobrrr.relaunch.search.point_search import Result
+from autobrrr.relaunch.search.search_space import Parameter, Point, Space
+from autobrrr.relaunch.study import study_storage
+from autobrrr.relaunch.study.shared_study import SharedSearch, Worker
 from support import postgres, relaunch, training
 
 pytestmark = pytest.mark.integration
@@ -32,7 +32,7 @@ Tune = Callable[[str], tuple[int, str]]
 WORKER = """
 import sys
 from autobrrr.cli import main
-from autobrrr.relaunch import course, storage
+from autobrrr.relaunch.study import study as course, study_storage as storage
 storage.BEAT_S, storage.GRACE_S = 1, 6
 course.CANDIDATE = course.CLOSING = course.Rule(budget_ns=1_000_000_000, half=0.1)
 sys.exit(main(sys.argv[1:]))
@@ -76,7 +76,7 @@ def tune(capsys: pytest.CaptureFixture[str]) -> Tune:
 
 def study(url: str, name: str) -> optuna.Study:
     """As Optuna Dashboard and anybody else opens it."""
-    place = storage.address(url)
+    place = study_storage.address(url)
     return optuna.load_study(study_name=name, storage=place.url)
 
 
@@ -172,7 +172,7 @@ def kill_one_that_measures(workers: list[subprocess.Popen[str]], url: str) -> in
 
 
 def test_workers_that_ask_at_the_same_moment_never_get_the_same_point(server: postgres.Server) -> None:
-    place = storage.address(server.url(server.new_database()))
+    place = study_storage.address(server.url(server.new_database()))
     barrier = threading.Barrier(4)
     got: list[Point] = []
     errors: list[Exception] = []
@@ -180,7 +180,7 @@ def test_workers_that_ask_at_the_same_moment_never_get_the_same_point(server: po
     def work(number: int) -> None:
         try:
             barrier.wait(20)
-            opened = storage.connect(place)  # empty: they race for the tables too
+            opened = study_storage.connect(place)  # empty: they race for the tables too
             search = SharedSearch(SPACE, opened, name="race", worker=Worker(host=f"m{number}", pid=1))
             barrier.wait(60)
             while (point := search.ask()) is not None:
@@ -207,7 +207,7 @@ def test_a_server_that_is_away_for_a_moment_is_waited_for_and_one_that_is_gone_i
     server: postgres.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
-    opened = storage.connect(storage.address(server.url(server.new_database())), said.append)
+    opened = study_storage.connect(study_storage.address(server.url(server.new_database())), said.append)
     search = SharedSearch(SPACE, opened, name="away")
     point = search.ask()
     assert point is not None
@@ -220,7 +220,7 @@ def test_a_server_that_is_away_for_a_moment_is_waited_for_and_one_that_is_gone_i
     assert "answers again" in said[1]
     point = search.ask()
     assert point is not None
-    monkeypatch.setattr(storage, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(study_storage, "PATIENCE_S", 1.0)
     server.stop()
     try:
         with pytest.raises(AutobrrrError, match="has not answered for 1 s") as error:
@@ -235,9 +235,11 @@ def test_a_server_that_is_away_for_a_moment_is_waited_for_and_one_that_is_gone_i
 def test_a_worker_that_measures_for_long_says_that_it_lives_also_after_the_connection_dropped(
     server: postgres.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(storage, "BEAT_S", 1)
+    monkeypatch.setattr(study_storage, "BEAT_S", 1)
     database = server.new_database()
-    search = SharedSearch(SPACE, storage.connect(storage.address(server.url(database))), name="long")
+    search = SharedSearch(
+        SPACE, study_storage.connect(study_storage.address(server.url(database))), name="long"
+    )
 
     def next_beat(last: str) -> str:
         deadline = time.monotonic() + 30

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.trace.analysis import analyse
-from autobrrr.trace.host_causes import CAUSES
-from autobrrr.trace.records import DeviceAnalysis, TraceAnalysis
-from autobrrr.trace.source import TraceFile
+from autobrrr.trace.causes.host_causes import CAUSES
+from autobrrr.trace.reading.trace_source import TraceFile
+from autobrrr.trace.trace_analysis import analyse
+from autobrrr.trace.trace_records import DeviceAnalysis, TraceAnalysis
 
 pytestmark = pytest.mark.integration
 
@@ -165,7 +165,7 @@ def test_disagreeing_clocks_are_said_and_corrected_apart(name: str) -> None:
 def test_standard_input_is_read_in_a_process_of_its_own(tmp_path: Path) -> None:
     name = "gpu-mode-lectures/p5000_trace.json.gz"
     program = (
-        "import argparse, sys; from autobrrr.cli import analyze; parser = argparse.ArgumentParser();"
+        "import argparse, sys; from autobrrr.cli.verbs import analyze; parser = argparse.ArgumentParser();"
         "analyze.prepare_parser(parser); sys.exit(analyze.run(parser.parse_args(['-', '--json'])))"
     )
     done = subprocess.run(

@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from autobrrr.agent import protocol, ring
+from autobrrr.injected.wire import framing, ring_layout
 
 TESTS = Path(__file__).resolve().parents[1]
 
@@ -40,12 +40,20 @@ class Step:
 def read_ring(memory: mmap.mmap | bytes) -> list[Step]:
     """All valid records, in order."""
     steps = []
-    for slot in range(ring.CAPACITY):
-        at = ring.HEADER_BYTES + slot * ring.RECORD_BYTES
-        tail = dict(zip(ring.TAIL_FIELDS, ring.TAIL.unpack_from(memory, at + ring.SAMPLED.size), strict=True))
+    for slot in range(ring_layout.CAPACITY):
+        at = ring_layout.HEADER_BYTES + slot * ring_layout.RECORD_BYTES
+        tail = dict(
+            zip(
+                ring_layout.TAIL_FIELDS,
+                ring_layout.TAIL.unpack_from(memory, at + ring_layout.SAMPLED.size),
+                strict=True,
+            )
+        )
         if tail["end_ns"] == 0:
             continue
-        sampled = dict(zip(ring.SAMPLED_FIELDS, ring.SAMPLED.unpack_from(memory, at), strict=True))
+        sampled = dict(
+            zip(ring_layout.SAMPLED_FIELDS, ring_layout.SAMPLED.unpack_from(memory, at), strict=True)
+        )
         steps.append(Step(**tail, sampled=sampled))
     return sorted(steps, key=lambda step: step.seq)
 
@@ -92,8 +100,8 @@ class Peer:
         body = b""
         while len(body) < length:
             body += self.link.recv(length - len(body))
-        self.hello = protocol.decode(body)
-        self.memory = mmap.mmap(fds[0], ring.size_bytes(), prot=mmap.PROT_READ)
+        self.hello = framing.decode(body)
+        self.memory = mmap.mmap(fds[0], ring_layout.size_bytes(), prot=mmap.PROT_READ)
         for fd in fds:
             os.close(fd)
 
@@ -104,13 +112,13 @@ class Peer:
         return [step for step in read_ring(self.memory[:]) if before and step.seq <= before[-1].seq]
 
     def receive(self) -> dict[str, object]:
-        return protocol.receive(self.link)
+        return framing.receive(self.link)
 
     def ask(self, do: str, **fields: object) -> dict[str, object]:
         """Send a command; its reply. Events that come first are kept."""
         number = self._next
         self._next += 1
-        protocol.send(self.link, {"do": do, "id": number, **fields})
+        framing.send(self.link, {"do": do, "id": number, **fields})
         while True:
             message = self.receive()
             if message.get("reply") == number:

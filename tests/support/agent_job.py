@@ -13,7 +13,7 @@ LOADED = os.environ.get("AGENT_LINK", "")
 
 def begin(**fields: object) -> object:
     """Start the agent; returns a lock that is free once its thread has ended."""
-    from autobrrr.agent import main
+    from autobrrr.injected import entry
 
     boot: dict[str, object] = {
         "token": "test",
@@ -32,7 +32,7 @@ def begin(**fields: object) -> object:
 
     def run() -> None:
         try:
-            main.start(boot)
+            entry.start(boot)
         finally:
             ended.release()
 

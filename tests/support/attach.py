@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from autobrrr.attach import bundle
+from autobrrr.attach.bundle import code_bundle
 
 STANDIN = Path(__file__).resolve().parent / "standin"
-PACKAGE = Path(bundle.__file__).resolve().parents[1]
+PACKAGE = Path(code_bundle.__file__).resolve().parents[2]
 VERSIONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 # Programs of further Pythons, with ":" between them; `.ci/python-3.14` makes one.
 MORE_PYTHONS = "AUTOBRRR_TEST_PYTHONS"
@@ -154,8 +154,8 @@ def leaves(file: Path, words: str = "ran") -> str:
 
 PROBE_AGENT = """
 import os, socket, sys, threading
-from . import protocol
-from ..remedies import registry
+from .remedies import registry
+from .wire import framing
 
 
 def start(boot):
@@ -167,12 +167,12 @@ def start(boot):
         "script": "", "argv": [name for name in sys.modules if "autobrrr" in name], "train_tid": 0,
         "threads": None, "bundle": boot["bundle"], "method": boot["method"],
     }
-    hello = protocol.encode({"event": "hello", "token": TOKEN, "ring_fd": True, "facts": facts})
+    hello = framing.encode({"event": "hello", "token": TOKEN, "ring_fd": True, "facts": facts})
     socket.send_fds(link, [hello], [ring])
     os.close(ring)
     try:
-        protocol.receive(link)
-    except protocol.Closed:
+        framing.receive(link)
+    except framing.Closed:
         link.close()
     import ctypes
     ctypes.CDLL(None).munmap(ctypes.c_void_p(boot["mapped"][0]), ctypes.c_size_t(boot["mapped"][1]))
@@ -181,12 +181,16 @@ def start(boot):
 
 def probe_bundle(
     folder: Path, token: str = 'boot["token"]', main: str = PROBE_AGENT
-) -> tuple[bundle.Entry, ...]:
+) -> tuple[code_bundle.Entry, ...]:
     """A bundle with an agent that says hello, waits for the end of the link, and ends."""
-    for room in bundle.ROOMS:
-        (folder / room).mkdir(parents=True)
-        (folder / room / "__init__.py").write_text("")
-    for shared in ("agent/protocol.py", "agent/job.py", "remedies/registry.py"):
+    for room in ("", "wire", "live_torch", "remedies"):
+        (folder / code_bundle.ROOM / room).mkdir(parents=True, exist_ok=True)
+        (folder / code_bundle.ROOM / room / "__init__.py").write_text("")
+    for shared in (
+        "injected/wire/framing.py",
+        "injected/live_torch/live_job.py",
+        "injected/remedies/registry.py",
+    ):
         (folder / shared).write_bytes((PACKAGE / shared).read_bytes())
-    (folder / "agent" / "main.py").write_text(main.replace("TOKEN", token))
-    return bundle.entries(folder)
+    (folder / code_bundle.ROOM / "entry.py").write_text(main.replace("TOKEN", token))
+    return code_bundle.entries(folder)

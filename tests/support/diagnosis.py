@@ -23,7 +23,7 @@ from autobrrr.records import (
     ShadowProbe,
     TracedSteps,
 )
-from autobrrr.roofline.quick import Peaks
+from autobrrr.roofline.quick_peaks import Peaks
 
 PID = 4242
 MS = 1_000_000

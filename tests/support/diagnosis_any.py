@@ -17,7 +17,7 @@ from autobrrr.records import (
     ShadowProbe,
     TracedSteps,
 )
-from autobrrr.roofline.quick import Peaks
+from autobrrr.roofline.quick_peaks import Peaks
 from support import diagnosis
 
 NUMBER = st.integers(min_value=-(2**62), max_value=2**62) | st.integers(min_value=-2, max_value=2)

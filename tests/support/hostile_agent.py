@@ -19,9 +19,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from autobrrr import paths
-from autobrrr.agent import ring
-from autobrrr.agent.pages import sealed_memory
-from autobrrr.device.proc import stat
+from autobrrr.injected.wire import ring_layout
+from autobrrr.injected.wire.ring_writer import sealed_memory
+from autobrrr.machine.proc_stat import stat
 
 STEER = "\x1b]0;TAKEN\x07\x1b[2J\x1b[31mRED\u202e\x9b31m\r\n"
 PID = os.getpid()
@@ -67,8 +67,8 @@ class Agent:
 
     def __init__(self, kind: str, link: socket.socket) -> None:
         self.kind, self.link, self.random = kind, link, random.Random(1)
-        self.ring = sealed_memory(ring.size_bytes())
-        os.pwrite(self.ring, ring.header(PID, ring.CAPACITY), 0)
+        self.ring = sealed_memory(ring_layout.size_bytes())
+        os.pwrite(self.ring, ring_layout.header(PID, ring_layout.CAPACITY), 0)
 
     def serve(self) -> None:
         facts = {
@@ -96,9 +96,13 @@ class Agent:
         t_ns = time.perf_counter_ns()
         for seq in range(10**9):
             t_ns += 3_000_000
-            fields = [self.random.randrange(10**6) for _ in ring.SAMPLED_FIELDS]
-            body = ring.SAMPLED.pack(*fields) + ring.TAIL.pack(t_ns, t_ns + 2_900_000, 600, 0, seq % 2, seq)
-            os.pwrite(self.ring, body, ring.offset_bytes(seq % ring.CAPACITY, ring.CAPACITY))
+            fields = [self.random.randrange(10**6) for _ in ring_layout.SAMPLED_FIELDS]
+            body = ring_layout.SAMPLED.pack(*fields) + ring_layout.TAIL.pack(
+                t_ns, t_ns + 2_900_000, 600, 0, seq % 2, seq
+            )
+            os.pwrite(
+                self.ring, body, ring_layout.offset_bytes(seq % ring_layout.CAPACITY, ring_layout.CAPACITY)
+            )
             time.sleep(0.002)
 
     def speak(self) -> None:

@@ -7,8 +7,8 @@ import os
 import sys
 from pathlib import Path
 
-from autobrrr.relaunch.launch import Launch
-from autobrrr.relaunch.space import Parameter
+from autobrrr.relaunch.search.search_space import Parameter
+from autobrrr.relaunch.trial.trial_launch import Launch
 
 STANDIN = Path(__file__).resolve().parent / "standin"
 SCRIPT = """

@@ -13,10 +13,10 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from autobrrr.agent.job import Job
-from autobrrr.remedies import malloc_thresholds
-from autobrrr.remedies.glibc import glibc
-from autobrrr.remedies.registry import Remedy
+from autobrrr.injected.live_torch.live_job import Job
+from autobrrr.injected.remedies.process import malloc_thresholds
+from autobrrr.injected.remedies.process.glibc import glibc
+from autobrrr.injected.remedies.registry import Remedy
 from support.remedy_models import MODELS
 
 UPDATES = [module for name, module in sorted(sys.modules.items()) if name.startswith("torch.optim.")]

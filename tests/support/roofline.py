@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from autobrrr.roofline.machine import Machine
-from autobrrr.roofline.records import (
+from autobrrr.roofline.machine_identity import Machine
+from autobrrr.roofline.roofline_records import (
     Activations,
     DtypeMatmul,
     FlameBox,

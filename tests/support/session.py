@@ -6,13 +6,13 @@ from pathlib import Path
 
 import msgspec
 
-from autobrrr.device.protocol import ReplayedDevice
+from autobrrr.machine.device_protocol import ReplayedDevice
 from autobrrr.records import Attach, HostSample, JobFacts, ProfilerWindow
-from autobrrr.sidecar.options import SessionOptions
-from autobrrr.sidecar.ring_reader import RingReader
-from autobrrr.sidecar.session import Session
-from autobrrr.sidecar.states import State
-from autobrrr.sidecar.store import SessionLog, read_log
+from autobrrr.sidecar.process.session_options import SessionOptions
+from autobrrr.sidecar.session.ring_reader import RingReader
+from autobrrr.sidecar.session.session import Session
+from autobrrr.sidecar.session.session_log import SessionLog, read_log
+from autobrrr.sidecar.session.session_states import State
 from support.sidecar import RingWriter, ScriptedAgent, StepModel, anatomy, facts, probed, traced
 
 SECOND_NS = 1_000_000_000

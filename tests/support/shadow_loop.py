@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 import torch
 
-from autobrrr.agent.job import Job
-from autobrrr.agent.shadow.task import ShadowTask
-from autobrrr.agent.task import Boundary
+from autobrrr.injected.batch_probe.probe_task import ShadowTask
+from autobrrr.injected.live_torch.live_job import Job
+from autobrrr.injected.loop.boundary_task import Boundary
 from support.jobs.digest import fingerprint
 
 

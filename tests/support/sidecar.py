@@ -23,9 +23,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from autobrrr import paths
-from autobrrr.agent import protocol, ring
-from autobrrr.agent.pages import sealed_memory
-from autobrrr.device.proc import stat
+from autobrrr.injected.wire import framing, ring_layout
+from autobrrr.injected.wire.ring_writer import sealed_memory
+from autobrrr.machine.proc_stat import stat
 
 MS = 1_000_000
 
@@ -57,25 +57,25 @@ class StepModel:
 class RingWriter:
     """A real ring in a memfd, written as the agent writes it."""
 
-    def __init__(self, capacity: int = ring.CAPACITY) -> None:
+    def __init__(self, capacity: int = ring_layout.CAPACITY) -> None:
         self.capacity = capacity
-        self.fd = sealed_memory(ring.size_bytes(capacity))
-        self._map = mmap.mmap(self.fd, ring.size_bytes(capacity))
-        self._map[: ring.HEADER.size] = ring.header(os.getpid(), capacity)
+        self.fd = sealed_memory(ring_layout.size_bytes(capacity))
+        self._map = mmap.mmap(self.fd, ring_layout.size_bytes(capacity))
+        self._map[: ring_layout.HEADER.size] = ring_layout.header(os.getpid(), capacity)
         self.seq = 0
         self.now_ns = 1_000_000_000
 
     def step(self, step_ns: int, *, flags: int = 0, arm: int = 0, own_ns: int = 600, **sampled: int) -> int:
         """One more step, right after the one before; returns its number."""
-        at = ring.offset_bytes(self.seq, self.capacity)
+        at = ring_layout.offset_bytes(self.seq, self.capacity)
         if sampled:
-            flags |= ring.PHASES
-            values = [sampled.get(name, -1) for name in ring.SAMPLED_FIELDS]
-            ring.SAMPLED.pack_into(self._map, at, *values)
+            flags |= ring_layout.PHASES
+            values = [sampled.get(name, -1) for name in ring_layout.SAMPLED_FIELDS]
+            ring_layout.SAMPLED.pack_into(self._map, at, *values)
         start_ns = self.now_ns + own_ns
         self.now_ns = start_ns + step_ns
-        tail = at + ring.SAMPLED.size
-        ring.TAIL.pack_into(self._map, tail, start_ns, self.now_ns, own_ns, arm, flags, self.seq)
+        tail = at + ring_layout.SAMPLED.size
+        ring_layout.TAIL.pack_into(self._map, tail, start_ns, self.now_ns, own_ns, arm, flags, self.seq)
         self.seq += 1
         return self.seq - 1
 
@@ -210,7 +210,7 @@ class FakeAgent:
 
     def serve(self) -> str:
         """Train and obey until the link is gone or a detach comes; returns which."""
-        hello = protocol.encode({"event": "hello", "token": self.token, "ring_fd": True, "facts": facts()})
+        hello = framing.encode({"event": "hello", "token": self.token, "ring_fd": True, "facts": facts()})
         socket.send_fds(self.link, [hello], [self.ring.fd])
         self._later(3, {"event": "anatomy", "anatomy": anatomy()})
         self._later(5, {"event": "cost", "cost": cost()})
@@ -219,7 +219,7 @@ class FakeAgent:
                 self._train()
                 if select.select([self.link], [], [], 0.005)[0] and not self._obey():
                     return "detached"
-        except (protocol.Closed, protocol.BadFrame, OSError):
+        except (framing.Closed, framing.BadFrame, OSError):
             return "link lost"
         finally:
             self.ring.close()
@@ -241,14 +241,14 @@ class FakeAgent:
             due = [event for at, event in self._events if at <= self.ring.seq]
             self._events = [(at, event) for at, event in self._events if at > self.ring.seq]
             for event in due:
-                protocol.send(self.link, event)
+                framing.send(self.link, event)
 
     def _later(self, steps: int, event: dict[str, object]) -> None:
         self._events.append((self.ring.seq + steps, event))
 
     def _obey(self) -> bool:
         """Read one command and do it; false after a detach."""
-        message = protocol.receive(self.link)
+        message = framing.receive(self.link)
         do, number = str(message.get("do")), message.get("id")
         self.commands.append(do)
         step_ns = int(self.model.step_ns / self._speed())
@@ -278,7 +278,7 @@ class FakeAgent:
             reply |= {"left": []}
         else:
             reply = {"reply": number, "ok": False, "why": f"unknown command {do}"}
-        protocol.send(self.link, reply)
+        framing.send(self.link, reply)
         return do != "detach"
 
 

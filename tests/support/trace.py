@@ -7,9 +7,9 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from autobrrr.trace.columns import Trace
-from autobrrr.trace.reader import read_trace
-from autobrrr.trace.source import TraceFile
+from autobrrr.trace.reading.trace_columns import Trace
+from autobrrr.trace.reading.trace_reader import read_trace
+from autobrrr.trace.reading.trace_source import TraceFile
 
 
 def us(ns: int) -> str:

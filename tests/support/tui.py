@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import msgspec
 
-from autobrrr.answers import Details, Explained, LeverOn, RecipeNow, RemedyLine, SlowStep, StepHistory
 from autobrrr.records import (
     Advice,
     Attach,
@@ -28,9 +27,18 @@ from autobrrr.records import (
     WindowGaps,
     WindowOp,
 )
-from autobrrr_tui.book import take
-from autobrrr_tui.source import Publish, Tell, TellMeaning, Wish
-from autobrrr_tui.state import RankCell, Standing, View
+from autobrrr.records.wire_answers import (
+    Details,
+    Explained,
+    LeverOn,
+    RecipeNow,
+    RemedyLine,
+    SlowStep,
+    StepHistory,
+)
+from autobrrr_tui.sources.view_source import Publish, Tell, TellMeaning, Wish
+from autobrrr_tui.view_reducer import take
+from autobrrr_tui.view_state import RankCell, Standing, View
 
 MS = 1_000_000
 REASON = (

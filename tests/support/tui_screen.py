@@ -9,8 +9,8 @@ from pathlib import Path
 from textual.pilot import Pilot
 
 from autobrrr_tui.app import AutobrrrApp
-from autobrrr_tui.screens.session import SessionScreen
-from autobrrr_tui.state import View
+from autobrrr_tui.screens.session_screen import SessionScreen
+from autobrrr_tui.view_state import View
 from support.tui import FakeSource
 
 

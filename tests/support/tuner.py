@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import lfilter
 
-from autobrrr.agent import ring
 from autobrrr.errors import TargetGone
+from autobrrr.injected.wire import ring_layout
 from autobrrr.records import Anatomy, ExactnessClass, JobFacts
-from autobrrr.tuner.bench import STEP, Applied, LeverLost, NotApplied, Steps
+from autobrrr.tuner.job_under_test import STEP, Applied, LeverLost, NotApplied, Steps
 
 CHUNK = 4096
 CLASSES: tuple[ExactnessClass, ...] = get_args(ExactnessClass)
@@ -186,9 +186,9 @@ class SimulatedJob:
         if self.evaluation_every:
             evaluating = numbers % self.evaluation_every == self.evaluation_every - 1
             took = np.where(evaluating, 15 * took, took)
-            records["flags"] = np.where(evaluating, ring.EVALUATION, 0)
+            records["flags"] = np.where(evaluating, ring_layout.EVALUATION, 0)
         if self.lengths:
-            records["flags"] |= ring.PHASES
+            records["flags"] |= ring_layout.PHASES
         if self._stall_ns:
             took[0] += self._stall_ns
             self._stall_ns = 0
@@ -196,7 +196,7 @@ class SimulatedJob:
         records["seq"], records["arm"] = numbers, self._arm
         records["end_ns"], records["start_ns"] = ends, ends - took.astype(np.int64)
         if self._changed:
-            records["flags"][0] |= ring.LEVER
+            records["flags"][0] |= ring_layout.LEVER
             records["own_ns"][0] = self._pause_ns
             self._changed = False
         self._clock_ns = int(ends[-1])

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from autobrrr.agent.levers import Levers
-from autobrrr.agent.loop import Loop
-from autobrrr.agent.pages import Pages
+from autobrrr.injected.loop.train_loop import Loop
+from autobrrr.injected.remedies.active_remedies import Levers
+from autobrrr.injected.wire.ring_writer import Pages
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from types import CodeType, FunctionType
 
 import pytest
 
-from autobrrr.agent.code_sites import Stacks, attention_in, sites_on
+from autobrrr.injected.measure.code_sites import Stacks, attention_in, sites_on
 
 # The functions below are read, never called.
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from autobrrr.agent.collective_calls import CollectiveCalls
-from autobrrr.agent.phases import BACKWARD, NAMES, PhaseClock
+from autobrrr.injected.measure.collective_calls import CollectiveCalls
+from autobrrr.injected.phases.phase_clock import BACKWARD, NAMES, PhaseClock
 
 
 class Work:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from autobrrr.agent import frames
-from autobrrr.agent.frames import SWITCH_S, Interval, look, restore_intervals
+from autobrrr.injected.measure import stack_sampler
+from autobrrr.injected.measure.stack_sampler import SWITCH_S, Interval, look, restore_intervals
 
 
 @pytest.fixture(autouse=True)
@@ -17,7 +17,7 @@ def interval() -> Iterator[float]:
     before = sys.getswitchinterval()
     yield before
     sys.setswitchinterval(before)
-    frames.SHORTENED.clear()
+    stack_sampler.SHORTENED.clear()
 
 
 def test_the_switch_interval_is_short_only_while_looking(interval: float) -> None:
@@ -27,7 +27,7 @@ def test_the_switch_interval_is_short_only_while_looking(interval: float) -> Non
     looking.restore()
     looking.restore()
     assert sys.getswitchinterval() == interval
-    assert frames.SHORTENED == []
+    assert stack_sampler.SHORTENED == []
 
 
 def test_an_interval_that_the_user_sets_meanwhile_is_kept() -> None:
@@ -56,7 +56,7 @@ def test_a_forked_child_gets_its_interval_back(interval: float) -> None:
 def test_a_look_finds_this_thread_and_no_thread_that_is_gone() -> None:
     place = look(threading.get_ident(), ())
     assert place is not None
-    assert place[0].startswith("frames.py:")
+    assert place[0].startswith("stack_sampler.py:")
     gone = threading.Thread(target=lambda: None)
     gone.start()
     gone.join()

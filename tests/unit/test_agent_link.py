@@ -13,9 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.agent import link, main
-from autobrrr.attach import inject, place, way_in
+from autobrrr.attach import target_folder, way_in
+from autobrrr.attach.ptrace import injector
 from autobrrr.folders import Folder, is_held
+from autobrrr.injected import entry
+from autobrrr.injected.wire import agent_socket
 
 OTHER = 23456
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="another user is needed to speak with")
@@ -50,28 +52,28 @@ def test_a_sidecar_of_another_user_is_not_spoken_to(public: Path) -> None:
         public / "door",
     )
     with pytest.raises(PermissionError, match="another user listens"):
-        link.connect(str(public / "door"))
+        agent_socket.connect(str(public / "door"))
     planted.communicate()
 
 
 @needs_root
 def test_a_client_of_another_user_is_not_let_in(public: Path) -> None:
-    server = link.listen(str(public / "door"))
+    server = agent_socket.listen(str(public / "door"))
     os.chmod(public / "door", 0o666)
     stranger = played(
         "link = socket.socket(socket.AF_UNIX); link.connect(sys.argv[1])\n"
         "print(flush=True); sys.stdin.read()",
         public / "door",
     )
-    assert link.accept(server) is None
+    assert agent_socket.accept(server) is None
     stranger.communicate()
     server.close()
 
 
 def test_our_own_is_let_in_and_spoken_to(tmp_path: Path) -> None:
-    server = link.listen(str(tmp_path / "door"))
-    there = link.connect(str(tmp_path / "door"))
-    here = link.accept(server)
+    server = agent_socket.listen(str(tmp_path / "door"))
+    there = agent_socket.connect(str(tmp_path / "door"))
+    here = agent_socket.accept(server)
     assert here is not None
     for each in (server, there, here):
         each.close()
@@ -83,10 +85,10 @@ def test_root_outside_a_container_is_trusted_where_it_has_no_number_inside(
 ) -> None:
     here, there = socket.socketpair()
     monkeypatch.setattr(os, "geteuid", lambda: OTHER)
-    monkeypatch.setattr(link.struct, "unpack", lambda form, data: (1, 65534, 65534))
-    monkeypatch.setattr(link, "_unmapped_uid", lambda: 65534)
-    monkeypatch.setattr(link, "_sees_all_users", lambda: everybody)
-    assert link.is_trusted(here) is not everybody
+    monkeypatch.setattr(agent_socket.struct, "unpack", lambda form, data: (1, 65534, 65534))
+    monkeypatch.setattr(agent_socket, "_unmapped_uid", lambda: 65534)
+    monkeypatch.setattr(agent_socket, "_sees_all_users", lambda: everybody)
+    assert agent_socket.is_trusted(here) is not everybody
     here.close()
     there.close()
 
@@ -102,7 +104,7 @@ def test_a_socket_is_made_closed_whatever_the_umask(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(socket, "socket", Watched)
     before = os.umask(0)
     try:
-        link.listen(str(tmp_path / "door")).close()
+        agent_socket.listen(str(tmp_path / "door")).close()
     finally:
         os.umask(before)
     assert modes == [0o600]
@@ -110,8 +112,8 @@ def test_a_socket_is_made_closed_whatever_the_umask(tmp_path: Path, monkeypatch:
 
 def brought(folder: Path) -> Path:
     folder.mkdir(mode=0o700)
-    for name in main.BROUGHT:
-        if name in (inject.TAKEN, inject.FAILED):
+    for name in entry.BROUGHT:
+        if name in (injector.TAKEN, injector.FAILED):
             (folder / name).symlink_to(folder.parent)
         else:
             (folder / name).write_text("")
@@ -121,8 +123,8 @@ def brought(folder: Path) -> Path:
 def fail_to_come_up(folder: Path) -> None:
     """Run the agent on a thread of its own, since it blocks that thread's signals; nobody listens."""
     boot: dict[str, object] = {"link": str(folder / "link.sock"), "torch": sys, "mapped": None}
-    with ThreadPoolExecutor(1) as threads, pytest.raises(main.NotUp):
-        threads.submit(main.start, boot).result()
+    with ThreadPoolExecutor(1) as threads, pytest.raises(entry.NotUp):
+        threads.submit(entry.start, boot).result()
 
 
 def test_an_agent_whose_sidecar_was_killed_takes_its_folder_away(tmp_path: Path) -> None:
@@ -137,21 +139,29 @@ def test_an_agent_that_could_not_come_up_leaves_the_folder_to_a_sidecar_that_liv
     with Folder.existing(folder, os.geteuid(), (os.geteuid(),)) as held:  # type: ignore[union-attr]
         assert not is_held(held.fd)
         fail_to_come_up(folder)
-        assert sorted(os.listdir(folder)) == sorted(main.BROUGHT)
+        assert sorted(os.listdir(folder)) == sorted(entry.BROUGHT)
 
 
 def test_all_that_an_injection_brings_is_known_to_the_agent() -> None:
-    brings = {place.SOCKET, way_in.SCRIPT, inject.TAKEN, inject.FAILED, "boot.json", "code", "source"}
-    assert set(main.BROUGHT) == brings
+    brings = {
+        target_folder.SOCKET,
+        way_in.SCRIPT,
+        injector.TAKEN,
+        injector.FAILED,
+        "boot.json",
+        "code",
+        "source",
+    }
+    assert set(entry.BROUGHT) == brings
 
 
 def test_only_what_was_brought_is_taken_away(tmp_path: Path) -> None:
     folder = brought(tmp_path / "place")
     (folder / "thesis.tex").write_text("precious")
-    main.clear(str(folder))
+    entry.clear(str(folder))
     assert os.listdir(folder) == ["thesis.tex"]
     real = brought(tmp_path / "real")
     (tmp_path / "link").symlink_to(real)
-    main.clear(str(tmp_path / "link"))
-    assert sorted(os.listdir(real)) == sorted(main.BROUGHT)
-    main.clear(str(tmp_path / "none"))
+    entry.clear(str(tmp_path / "link"))
+    assert sorted(os.listdir(real)) == sorted(entry.BROUGHT)
+    entry.clear(str(tmp_path / "none"))

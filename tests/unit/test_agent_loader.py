@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from autobrrr.agent import loader
+from autobrrr.injected.phases import loader_watch
 
 
 def fail(error: BaseException) -> None:
@@ -30,6 +30,6 @@ def test_a_transform_that_is_a_module_is_not_taken_for_the_batch(before: int, af
         return SimpleNamespace(shape=(64, 1, 28, 28))
 
     watch = SimpleNamespace(saw=lambda iterator: None)
-    following = loader.make_next(fetch, phases, watch, threading.get_ident(), fail)  # type: ignore[arg-type]
+    following = loader_watch.make_next(fetch, phases, watch, threading.get_ident(), fail)  # type: ignore[arg-type]
     following(object())
     assert phases.samples == after

@@ -10,12 +10,12 @@ from typing import Any, cast
 import pytest
 import torch
 
-from autobrrr.agent.agent import Agent
-from autobrrr.agent.levers import Levers
-from autobrrr.agent.link import Link
-from autobrrr.agent.loop import Loop
-from autobrrr.agent.task import Boundary
-from autobrrr.remedies.registry import Remedy
+from autobrrr.injected.agent_session import Agent
+from autobrrr.injected.loop.boundary_task import Boundary
+from autobrrr.injected.loop.train_loop import Loop
+from autobrrr.injected.remedies.active_remedies import Levers
+from autobrrr.injected.remedies.registry import Remedy
+from autobrrr.injected.wire.agent_socket import Link
 
 
 @pytest.fixture

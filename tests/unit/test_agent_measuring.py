@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import torch
 
-from autobrrr.agent import ring
-from autobrrr.agent.cost import cost_of
-from autobrrr.agent.job import Job
-from autobrrr.agent.levers import Levers
-from autobrrr.agent.loop import Loop
-from autobrrr.agent.measuring import Measuring
-from autobrrr.agent.pages import Pages
-from autobrrr.agent.task import Boundary
-from autobrrr.remedies.catalog import REGISTRY
+from autobrrr.injected.live_torch.live_job import Job
+from autobrrr.injected.loop.boundary_task import Boundary
+from autobrrr.injected.loop.own_cost import cost_of
+from autobrrr.injected.loop.task_runner import Measuring
+from autobrrr.injected.loop.train_loop import Loop
+from autobrrr.injected.remedies.active_remedies import Levers
+from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.injected.wire import ring_layout
+from autobrrr.injected.wire.ring_writer import Pages
 
 
 class Slices:
@@ -56,7 +56,7 @@ def test_the_cost_names_steps_that_were_traced_beside_the_slices() -> None:
         loop = Loop(torch, pages, Levers(REGISTRY), lambda event: None, clock=lambda: clock[0])
         loop.step_ns = 100
         loop.begin_task(Slices(clock))
-        loop.hot.flags, clock[0] = ring.TRACED, 1_000
+        loop.hot.flags, clock[0] = ring_layout.TRACED, 1_000
         loop._close(1_000)
         assert cost_of(loop, 1, 1)["one_off_ns"] == 905
     finally:

@@ -9,12 +9,12 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from autobrrr.agent.job import Job
-from autobrrr.agent.levers import Levers
-from autobrrr.agent.occasions import Occasions
-from autobrrr.agent.plan import BY_HAND, Plan, is_for
-from autobrrr.remedies.catalog import REGISTRY
-from autobrrr.remedies.registry import Refused, Remedy
+from autobrrr.injected.live_torch.live_job import Job
+from autobrrr.injected.loop.construction_hooks import Occasions
+from autobrrr.injected.recipe_startup import BY_HAND, Plan, is_for
+from autobrrr.injected.remedies.active_remedies import Levers
+from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.injected.remedies.registry import Refused, Remedy
 
 
 class DataLoader:

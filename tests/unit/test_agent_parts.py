@@ -10,16 +10,16 @@ from contextlib import nullcontext
 
 import pytest
 
-from autobrrr.agent.bursts import BUDGET, Bursts
-from autobrrr.agent.frames import place_of
-from autobrrr.agent.job import Job
-from autobrrr.agent.levers import Levers
-from autobrrr.agent.loader import LoaderWatch
-from autobrrr.agent.patches import Patch, patched, prepared, take_off_all
-from autobrrr.agent.roots import RootSearch
-from autobrrr.agent.shapes import batch_size
-from autobrrr.agent.tap import Hot, make_tap
-from autobrrr.remedies.registry import Option, Refused, Remedy, Undo, Watched
+from autobrrr.injected.live_torch.live_job import Job
+from autobrrr.injected.live_torch.patches import Patch, patched, prepared, take_off_all
+from autobrrr.injected.loop.root_modules import RootSearch
+from autobrrr.injected.loop.step_hook import Hot, make_tap
+from autobrrr.injected.measure.stack_sampler import place_of
+from autobrrr.injected.phases.batch_shapes import batch_size
+from autobrrr.injected.phases.loader_watch import LoaderWatch
+from autobrrr.injected.phases.sampling_schedule import BUDGET, Bursts
+from autobrrr.injected.remedies.active_remedies import Levers
+from autobrrr.injected.remedies.registry import Option, Refused, Remedy, Undo, Watched
 
 
 @pytest.mark.parametrize("step_ns", [100_000, 1_000_000, 20_000_000, 1_000_000_000])

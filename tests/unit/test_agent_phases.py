@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autobrrr.agent.phases import BACKWARD, FORWARD, NAMES, OPTIMIZER, OTHER, PhaseClock
+from autobrrr.injected.phases.phase_clock import BACKWARD, FORWARD, NAMES, OPTIMIZER, OTHER, PhaseClock
 
 ROOT, SECOND = 1, 2
 

@@ -9,15 +9,16 @@ import torch
 from torch import nn
 from torch.nn.modules import module as torch_modules
 
-from autobrrr.agent import compiled, roots
-from autobrrr.agent.compiled import CompiledCheck
-from autobrrr.agent.job import Job
-from autobrrr.agent.levers import Levers
-from autobrrr.agent.loop import Loop
-from autobrrr.agent.plan import SEARCH_CALLS, Plan
-from autobrrr.agent.roots import Roots, RootSearch
-from autobrrr.agent.scouts import Scouts
-from autobrrr.remedies.registry import Refused, Remedy, Undo
+from autobrrr.injected.live_torch import compiled_code
+from autobrrr.injected.live_torch.compiled_code import CompiledCheck
+from autobrrr.injected.live_torch.live_job import Job
+from autobrrr.injected.loop import root_modules
+from autobrrr.injected.loop.fallback_marks import Scouts
+from autobrrr.injected.loop.root_modules import Roots, RootSearch
+from autobrrr.injected.loop.train_loop import Loop
+from autobrrr.injected.recipe_startup import SEARCH_CALLS, Plan
+from autobrrr.injected.remedies.active_remedies import Levers
+from autobrrr.injected.remedies.registry import Refused, Remedy, Undo
 
 COMPILE = torch.compile
 HOOKS = torch_modules._global_forward_pre_hooks
@@ -26,7 +27,7 @@ HOOKS = torch_modules._global_forward_pre_hooks
 @pytest.fixture(autouse=True)
 def without_a_name(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """In a job the agent's modules are not to be imported; dynamo starts from nothing."""
-    monkeypatch.setitem(vars(roots), "__name__", "_autobrrr_0")
+    monkeypatch.setitem(vars(root_modules), "__name__", "_autobrrr_0")
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     HOOKS.clear()  # a plan of another test stays until its process ends
@@ -116,7 +117,7 @@ def test_code_whose_first_graph_is_still_being_traced_is_compiled_code(
 
     check = CompiledCheck()
     assert not check.compiled([])
-    monkeypatch.setattr(compiled, "compiled_graphs", lambda: 0)
+    monkeypatch.setattr(compiled_code, "compiled_graphs", lambda: 0)
     torch.compile(Net(), backend=backend)(torch.ones(1, 2))
     assert seen == [True]
     check.forget_ours()
@@ -182,7 +183,7 @@ class Waits:
 def plan(monkeypatch: pytest.MonkeyPatch) -> Iterator[Plan]:
     step = vars(torch.optim.Optimizer)["_optimizer_step_code"]
     backward = torch.autograd.backward
-    monkeypatch.setattr("autobrrr.agent.plan.atexit.register", lambda *_: None)
+    monkeypatch.setattr("autobrrr.injected.recipe_startup.atexit.register", lambda *_: None)
     made = Waits().plan
     made.begin()
     yield made

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from autobrrr.agent.signals import raised_by_handler
+from autobrrr.injected.loop.handler_errors import raised_by_handler
 
 
 class Preempted(Exception):

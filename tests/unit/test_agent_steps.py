@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from autobrrr.agent.steps import SETTLING_STEPS, Pattern, Steps, Usual, best_guess, find_pattern
+from autobrrr.injected.loop.step_pattern import (
+    SETTLING_STEPS,
+    Pattern,
+    Steps,
+    Usual,
+    best_guess,
+    find_pattern,
+)
 
 A, B, C = 101, 202, 303
 

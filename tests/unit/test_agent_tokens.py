@@ -9,11 +9,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from autobrrr.agent.bursts import Bursts
-from autobrrr.agent.hooks import make_root
-from autobrrr.agent.loader import LoaderWatch, make_next
-from autobrrr.agent.phases import PhaseClock
-from autobrrr.agent.shapes import token_count
+from autobrrr.injected.phases.batch_shapes import token_count
+from autobrrr.injected.phases.loader_watch import LoaderWatch, make_next
+from autobrrr.injected.phases.phase_clock import PhaseClock
+from autobrrr.injected.phases.phase_hooks import make_root
+from autobrrr.injected.phases.sampling_schedule import Bursts
 
 
 @dataclass(frozen=True)

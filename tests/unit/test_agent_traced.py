@@ -10,12 +10,13 @@ from typing import cast
 import pytest
 import torch
 
-from autobrrr.agent import ring, traced, tracing
-from autobrrr.agent.job import Job
-from autobrrr.agent.loop import Loop
-from autobrrr.agent.measuring import Measuring
-from autobrrr.agent.task import Boundary
-from autobrrr.agent.traced import Abstained, TraceTask
+from autobrrr.injected.live_torch.live_job import Job
+from autobrrr.injected.loop.boundary_task import Boundary
+from autobrrr.injected.loop.task_runner import Measuring
+from autobrrr.injected.loop.train_loop import Loop
+from autobrrr.injected.measure import dispatch_timer, traced_steps
+from autobrrr.injected.measure.traced_steps import Abstained, TraceTask
+from autobrrr.injected.wire import ring_layout
 
 
 @pytest.fixture
@@ -24,9 +25,9 @@ def task() -> Iterator[TraceTask]:
     loop = SimpleNamespace(torch=torch, hooks=SimpleNamespace(overdue=None), phases=None)
     made = TraceTask(cast(Loop, loop), 6, lambda event: None)
     made._kind = "traced"
-    made._mode = tracing.enter(torch, None)
+    made._mode = dispatch_timer.enter(torch, None)
     yield made
-    while tracing.modes_on_stack(torch):
+    while dispatch_timer.modes_on_stack(torch):
         torch._C._pop_torch_dispatch_stack(None)
 
 
@@ -40,10 +41,10 @@ def test_a_mode_that_another_thread_can_not_take_off_comes_off_at_the_next_bound
     other = threading.Thread(target=measuring.stop)
     other.start()
     other.join()
-    assert tracing.modes_on_stack(torch) == 1
+    assert dispatch_timer.modes_on_stack(torch) == 1
     assert measuring.unfinished is task, "the training thread has a part in it"
     measuring.stop()
-    assert tracing.modes_on_stack(torch) == 0
+    assert dispatch_timer.modes_on_stack(torch) == 0
     assert measuring.unfinished is None
 
 
@@ -53,19 +54,19 @@ def test_a_step_of_which_the_mode_was_let_go_is_dropped(
     mode = task._mode
     assert mode is not None
     look = task._overdue(mode, boundary())
-    monkeypatch.setattr(traced, "perf_counter_ns", lambda: 1 << 62)
+    monkeypatch.setattr(traced_steps, "perf_counter_ns", lambda: 1 << 62)
     look()
-    assert tracing.modes_on_stack(torch) == 0
-    task._end_step(boundary(ring.TRACED))
+    assert dispatch_timer.modes_on_stack(torch) == 0
+    task._end_step(boundary(ring_layout.TRACED))
     assert not task._results.traced
 
 
 def test_a_mode_under_another_that_was_not_left_is_told(task: TraceTask) -> None:
-    theirs = tracing.enter(torch, None)
+    theirs = dispatch_timer.enter(torch, None)
     with pytest.raises(Abstained, match="another dispatch mode"):
         task._end_step(boundary())
     assert task.pending
     theirs.__exit__(None, None, None)
     task.cancel()
     assert not task.pending
-    assert tracing.modes_on_stack(torch) == 0
+    assert dispatch_timer.modes_on_stack(torch) == 0

@@ -12,15 +12,15 @@ import pytest
 import torch
 from torch import nn
 
-from autobrrr.agent.compiled import is_compiled
-from autobrrr.agent.hooks import PhaseHooks
-from autobrrr.agent.job import Job
-from autobrrr.agent.loader import LoaderWatch
-from autobrrr.agent.phases import PhaseClock
-from autobrrr.agent.scouts import Scouts
-from autobrrr.agent.shadow.guard import Guard, Guarded
-from autobrrr.agent.watched_calls import SLOT, Watch, beneath, unwatch, watch, watchable
-from autobrrr.remedies.module_call import Call, Rank, is_taken, lead_through
+from autobrrr.injected.job_state.state_guard import Guard, Guarded
+from autobrrr.injected.live_torch.compiled_code import is_compiled
+from autobrrr.injected.live_torch.live_job import Job
+from autobrrr.injected.live_torch.module_call_slot import SLOT, Watch, beneath, unwatch, watch, watchable
+from autobrrr.injected.loop.fallback_marks import Scouts
+from autobrrr.injected.phases.loader_watch import LoaderWatch
+from autobrrr.injected.phases.phase_clock import PhaseClock
+from autobrrr.injected.phases.phase_hooks import PhaseHooks
+from autobrrr.injected.remedies.model_calls.call_layers import Call, Rank, is_taken, lead_through
 
 
 class OwnState(nn.Linear):

@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.attach import bundle, inject, loader
+from autobrrr.attach.bundle import bundle_loader, code_bundle
+from autobrrr.attach.ptrace import injector
 from support.attach import probe_bundle
 
-OWN = bundle.Interpreter(program=sys.executable, name=sys.executable)
+OWN = code_bundle.Interpreter(program=sys.executable, name=sys.executable)
 FOUND = dict.fromkeys(("agent", "agent.a", "agent.b", "remedies", "remedies.c"), (False, b""))
 
 
@@ -35,11 +36,11 @@ FOUND = dict.fromkeys(("agent", "agent.a", "agent.b", "remedies", "remedies.c"),
     ],
 )
 def test_what_a_module_needs_when_it_is_imported(text: str, needed: list[str]) -> None:
-    assert bundle.imported("agent.a", False, text, FOUND) == needed
+    assert code_bundle.imported("agent.a", False, text, FOUND) == needed
 
 
 def test_two_threads_never_parse_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    parse, inside, met = bundle.ast.parse, threading.Semaphore(1), threading.Barrier(2)
+    parse, inside, met = code_bundle.ast.parse, threading.Semaphore(1), threading.Barrier(2)
 
     def one_at_a_time(text: str) -> object:
         assert inside.acquire(blocking=False), "another thread is parsing"
@@ -50,9 +51,9 @@ def test_two_threads_never_parse_at_a_time(monkeypatch: pytest.MonkeyPatch) -> N
 
     def make(_: int) -> int:
         met.wait()
-        return len(bundle.entries())
+        return len(code_bundle.entries())
 
-    monkeypatch.setattr(bundle.ast, "parse", one_at_a_time)
+    monkeypatch.setattr(code_bundle.ast, "parse", one_at_a_time)
     usual = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     try:
@@ -63,34 +64,33 @@ def test_two_threads_never_parse_at_a_time(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_every_module_stands_after_those_that_it_needs() -> None:
-    made = bundle.entries()
+    made = code_bundle.entries()
     assert made[0][0] == "loader"
     names = [name for name, _, _ in made[1:]]
     known = {name: (is_package, body) for name, is_package, body in made[1:]}
     for place, (name, is_package, body) in enumerate(made[1:]):
-        for needed in bundle.imported(name, is_package, body.decode(), known):
+        for needed in code_bundle.imported(name, is_package, body.decode(), known):
             assert names.index(needed) < place
 
 
 def test_modules_that_import_each_other_are_named(tmp_path: Path) -> None:
-    for room in bundle.ROOMS:
-        (tmp_path / room).mkdir()
-        (tmp_path / room / "__init__.py").write_text("")
-    (tmp_path / "agent" / "a.py").write_text("from . import b")
-    (tmp_path / "agent" / "b.py").write_text("from . import a")
-    with pytest.raises(ValueError, match=r"agent\.a -> agent\.b -> agent\.a"):
-        bundle.entries(tmp_path)
+    room = tmp_path / code_bundle.ROOM
+    room.mkdir()
+    for name, text in (("__init__", ""), ("a", "from . import b"), ("b", "from . import a")):
+        (room / f"{name}.py").write_text(text)
+    with pytest.raises(ValueError, match=r"injected\.a -> injected\.b -> injected\.a"):
+        code_bundle.entries(tmp_path)
 
 
-def load(entries: tuple[bundle.Entry, ...], kind: str) -> object:
-    return loader.load("_autobrrr_test", kind, entries[1:], pause=lambda seconds: None)
+def load(entries: tuple[code_bundle.Entry, ...], kind: str) -> object:
+    return bundle_loader.load("_autobrrr_test", kind, entries[1:], pause=lambda seconds: None)
 
 
 @pytest.mark.parametrize("kind", ["source", "code"])
 def test_the_agent_is_loaded_and_has_no_name_left(kind: str, tmp_path: Path) -> None:
     entries = probe_bundle(tmp_path / "probe")
     if kind == "code":
-        made = bundle.compile_with(OWN, bundle.source(entries))
+        made = code_bundle.compile_with(OWN, code_bundle.source(entries))
         assert made is not None
         entries = marshal.loads(made[4:])
     start = load(entries, kind)
@@ -110,23 +110,23 @@ def test_what_keeps_the_agent_from_coming_up_reaches_who_injected_it(tmp_path: P
     (tmp_path / "boot.json").write_text(json.dumps(boot))
     entries = probe_bundle(tmp_path / "probe", main="raise OSError('no luck')")
     with pytest.raises(OSError, match="no luck"):
-        loader.enter(str(tmp_path), "source", entries[1:], None)
+        bundle_loader.enter(str(tmp_path), "source", entries[1:], None)
     assert not [name for name in sys.modules if name.startswith("_autobrrr_t")]
 
 
 def test_a_late_agent_is_not_started(tmp_path: Path) -> None:
     (tmp_path / "boot.json").write_text(json.dumps({"token": "t", "deadline": -1.0, "method": "preload"}))
     with pytest.raises(TimeoutError, match="too late"):
-        loader.enter(str(tmp_path), "source", (), None)
+        bundle_loader.enter(str(tmp_path), "source", (), None)
 
 
 def test_code_is_compiled_once_and_then_kept(tmp_path: Path) -> None:
     entries = probe_bundle(tmp_path / "probe")
-    first = bundle.code(entries, OWN, tmp_path / "cache")
+    first = code_bundle.code(entries, OWN, tmp_path / "cache")
     (kept,) = (tmp_path / "cache" / "bundles").iterdir()
     kept.write_bytes(b"the kept one")
     assert first is not None
-    assert bundle.code(entries, OWN, tmp_path / "cache") == b"the kept one"
+    assert code_bundle.code(entries, OWN, tmp_path / "cache") == b"the kept one"
 
 
 def test_a_cache_without_room_is_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,32 +134,32 @@ def test_a_cache_without_room_is_left_as_it_was(tmp_path: Path, monkeypatch: pyt
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "replace", full)
-    assert bundle.code(probe_bundle(tmp_path / "probe"), OWN, tmp_path / "cache") is not None
+    assert code_bundle.code(probe_bundle(tmp_path / "probe"), OWN, tmp_path / "cache") is not None
     assert list((tmp_path / "cache" / "bundles").iterdir()) == []
 
 
 def test_another_content_is_another_entry_of_the_cache(tmp_path: Path) -> None:
-    bundle.code(probe_bundle(tmp_path / "one"), OWN, tmp_path / "cache")
-    bundle.code(probe_bundle(tmp_path / "two", main="start = print"), OWN, tmp_path / "cache")
+    code_bundle.code(probe_bundle(tmp_path / "one"), OWN, tmp_path / "cache")
+    code_bundle.code(probe_bundle(tmp_path / "two", main="start = print"), OWN, tmp_path / "cache")
     assert len(list((tmp_path / "cache" / "bundles").iterdir())) == 2
 
 
 @pytest.mark.parametrize("program", ["/bin/false", "/nowhere/python3", "/bin/cat"])
 def test_an_interpreter_that_can_not_compile_means_source(program: str) -> None:
-    assert bundle.compile_with(bundle.Interpreter(program=program, name=program), b"x") is None
+    assert code_bundle.compile_with(code_bundle.Interpreter(program=program, name=program), b"x") is None
 
 
 def test_an_interpreter_that_hangs_means_source() -> None:
     def hang(*words: object, **options: object) -> subprocess.CompletedProcess[bytes]:
         raise subprocess.TimeoutExpired("python", 8)
 
-    assert bundle.compile_with(OWN, b"x", run=hang) is None
+    assert code_bundle.compile_with(OWN, b"x", run=hang) is None
 
 
 def test_a_program_of_somebody_else_has_no_terminal_of_ours() -> None:
     """With one it could type there what our shell then runs."""
     code = "import os; print(os.getsid(0) == os.getpid())"
-    done = bundle.run_bounded([sys.executable, "-I", "-S", "-c", code], input=b"", timeout=20)
+    done = code_bundle.run_bounded([sys.executable, "-I", "-S", "-c", code], input=b"", timeout=20)
     assert done.stdout == b"True\n"
 
 
@@ -173,7 +173,7 @@ def test_a_program_of_somebody_else_has_no_terminal_of_ours() -> None:
 )
 def test_a_hostile_program_costs_neither_memory_nor_time(code: str) -> None:
     with pytest.raises(subprocess.SubprocessError):
-        bundle.run_bounded(
+        code_bundle.run_bounded(
             [sys.executable, "-I", "-S", "-c", code], input=b"", timeout=0.5, most_bytes=1 << 16
         )
 
@@ -185,13 +185,13 @@ def test_somebody_elses_interpreter_runs_with_their_rights_and_their_library_pat
         seen.update(options, words=words)
         return subprocess.CompletedProcess(words, 0, b"MAGIC code", b"")
 
-    theirs = bundle.Interpreter(
+    theirs = code_bundle.Interpreter(
         program="/proc/7/exe",
         name="/opt/python",
         variables=(("LD_LIBRARY_PATH", "/opt/lib"), ("PYTHONHOME", "/opt")),
         user=(1001, 1002),
     )
-    assert bundle.compile_with(theirs, b"x", run=run) == b"MAGIC code"
+    assert code_bundle.compile_with(theirs, b"x", run=run) == b"MAGIC code"
     assert (seen["user"], seen["group"], seen["extra_groups"]) == (1001, 1002, [])
     assert seen["env"] == {"LD_LIBRARY_PATH": "/opt/lib", "PYTHONHOME": "/opt"}
     assert "-I" not in seen["words"]  # type: ignore[operator]
@@ -201,7 +201,7 @@ def test_somebody_elses_interpreter_runs_with_their_rights_and_their_library_pat
 def test_the_injected_string_compiles_without_a_warning(
     folder: str | None, recwarn: pytest.WarningsRecorder
 ) -> None:
-    code = inject.compose("x = '''\\n\\'''' + \"\\\"\"", folder, 12.5)
+    code = injector.compose("x = '''\\n\\'''' + \"\\\"\"", folder, 12.5)
     compile(code, "injected", "exec")
     assert not recwarn.list
 
@@ -213,7 +213,7 @@ def test_the_injected_string_swallows_what_goes_wrong() -> None:
         reached.append(words)
         raise ZeroDivisionError
 
-    code = compile(inject.compose("pass", None, -1.0), "injected", "exec")
+    code = compile(injector.compose("pass", None, -1.0), "injected", "exec")
     for space in ({}, {"exec": None}, {"__builtins__": {}}, {"__builtins__": {"exec": fails}}):
         names: dict[str, object] = dict(space)
         exec(code, names)

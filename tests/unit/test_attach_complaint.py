@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.attach import complaint
-from autobrrr.attach.complaint import Complaint, Part
-from autobrrr.attach.inject import FAILED, TAKEN, compose
-from autobrrr.attach.pending_call import PAGE_BYTES_WORD, PAGE_WORD
+from autobrrr.attach import load_failure
+from autobrrr.attach.load_failure import Complaint, Part
+from autobrrr.attach.ptrace.injector import FAILED, TAKEN, compose
+from autobrrr.attach.ptrace.pending_call import PAGE_BYTES_WORD, PAGE_WORD
 from support.attach import eventually
 from support.fake_proc import FakeProc
 
@@ -27,7 +27,7 @@ def fire(source: str, folder: Path) -> None:
 
 
 def left(folder: Path) -> Complaint:
-    return complaint.parse((folder / FAILED).readlink().as_posix())
+    return load_failure.parse((folder / FAILED).readlink().as_posix())
 
 
 def test_source_that_raises_says_what(tmp_path: Path) -> None:
@@ -68,10 +68,10 @@ def test_where_the_folder_is_gone_nothing_runs(tmp_path: Path) -> None:
 
 
 def test_a_long_text_is_cut_and_a_foreign_one_is_read_as_a_failure_to_load() -> None:
-    assert complaint.parse("what is this") == Complaint(part=Part.LOADING, kind="", number=None, text="")
-    assert complaint.parse("link\nE\nNone\na\nb").text == "a\\nb"
-    assert complaint.parse("link\nE\n" + "9" * 4000 + "\n\x1b[2J").number is None
-    assert complaint.parse("link\nE\n\u0661\n\x1b[2J").text == "\\x1b[2J"
+    assert load_failure.parse("what is this") == Complaint(part=Part.LOADING, kind="", number=None, text="")
+    assert load_failure.parse("link\nE\nNone\na\nb").text == "a\\nb"
+    assert load_failure.parse("link\nE\n" + "9" * 4000 + "\n\x1b[2J").number is None
+    assert load_failure.parse("link\nE\n\u0661\n\x1b[2J").text == "\\x1b[2J"
 
 
 SAID = {
@@ -96,7 +96,7 @@ SAID = {
 def test_each_failure_has_a_cause_and_a_remedy(name: str, tmp_path: Path) -> None:
     part, kind, number, text, sentence, hint = SAID[name]
     FakeProc(tmp_path).add(PID, Seccomp="2")
-    found = complaint.error_of(Complaint(part=part, kind=kind, number=number, text=text), PID, tmp_path)
+    found = load_failure.error_of(Complaint(part=part, kind=kind, number=number, text=text), PID, tmp_path)
     assert re.search(sentence, found.message)
     assert hint in found.hint
     assert f"autobrrr attach --outside {PID}" in found.hint
@@ -105,6 +105,6 @@ def test_each_failure_has_a_cause_and_a_remedy(name: str, tmp_path: Path) -> Non
 def test_a_filter_is_only_blamed_where_there_is_one(tmp_path: Path) -> None:
     FakeProc(tmp_path).add(PID, Seccomp="0")
     said = Complaint(part=Part.LINK, kind="NotUp", number=errno.EACCES, text="")
-    found = complaint.error_of(said, PID, tmp_path)
+    found = load_failure.error_of(said, PID, tmp_path)
     assert "seccomp" not in found.message + found.hint
     assert "security policy" in found.hint

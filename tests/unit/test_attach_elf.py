@@ -12,21 +12,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autobrrr.attach import elf, interpreter, maps
+from autobrrr.attach.ptrace import elf_symbols, mapped_python
+from autobrrr.machine import process_maps
 
 
-def own_python() -> tuple[maps.Mapping, elf.Elf]:
+def own_python() -> tuple[process_maps.Mapping, elf_symbols.Elf]:
     """The file of this process that holds the interpreter."""
-    for mapping in interpreter.files(os.getpid(), maps.read(os.getpid())):
-        file = elf.Elf(elf.of_bytes(Path(mapping.path).read_bytes()))
-        if file.symbols([interpreter.RUN]):
+    for mapping in mapped_python.files(os.getpid(), process_maps.read(os.getpid())):
+        file = elf_symbols.Elf(elf_symbols.of_bytes(Path(mapping.path).read_bytes()))
+        if file.symbols([mapped_python.RUN]):
             return mapping, file
     raise AssertionError("this Python exports no C API")
 
 
 def test_addresses_are_those_that_the_linker_gives() -> None:
-    names = (interpreter.ADD, interpreter.RUN, "PyErr_SetString", "Py_MakePendingCalls")
-    found = interpreter.symbols(os.getpid(), maps.read(os.getpid()), names)
+    names = (mapped_python.ADD, mapped_python.RUN, "PyErr_SetString", "Py_MakePendingCalls")
+    found = mapped_python.symbols(os.getpid(), process_maps.read(os.getpid()), names)
     for name in names:
         function = getattr(ctypes.pythonapi, name)
         assert found[name][0] == ctypes.cast(function, ctypes.c_void_p).value
@@ -42,7 +43,7 @@ def test_a_name_that_is_only_needed_is_not_defined() -> None:
 
 
 def test_this_interpreter_is_recognised() -> None:
-    found = interpreter.read(os.getpid())
+    found = mapped_python.read(os.getpid())
     assert found.has_api
     assert found.version == sys.version_info[:2]
     assert found.free_threaded is bool(getattr(sys, "_is_gil_enabled", lambda: True)() is False)
@@ -50,8 +51,8 @@ def test_this_interpreter_is_recognised() -> None:
 
 def test_a_function_starts_where_the_file_says() -> None:
     _, file = own_python()
-    symbol = file.symbols([interpreter.ADD])[interpreter.ADD]
-    there = ctypes.cast(getattr(ctypes.pythonapi, interpreter.ADD), ctypes.c_void_p).value
+    symbol = file.symbols([mapped_python.ADD])[mapped_python.ADD]
+    there = ctypes.cast(getattr(ctypes.pythonapi, mapped_python.ADD), ctypes.c_void_p).value
     assert there is not None
     assert file.read(symbol.value, 16) == ctypes.string_at(there, 16)
 
@@ -76,25 +77,29 @@ def small(tag: int, table: bytes, name: bytes = b"wanted") -> bytes:
 
 
 def gnu_table(name: bytes) -> bytes:
-    return struct.pack("<IIIIQII", 1, 1, 1, 0, 2**64 - 1, 1, elf.gnu_hash(name) | 1)
+    return struct.pack("<IIIIQII", 1, 1, 1, 0, 2**64 - 1, 1, elf_symbols.gnu_hash(name) | 1)
 
 
 @pytest.mark.parametrize(
     ("tag", "table"), [(4, struct.pack("<IIIII", 1, 2, 1, 0, 0)), (0x6FFFFEF5, gnu_table(b"wanted"))]
 )
 def test_both_kinds_of_hash_tables(tag: int, table: bytes) -> None:
-    file = elf.Elf(elf.of_bytes(small(tag, table)))
-    assert file.symbols(["wanted", "other"]) == {"wanted": elf.Symbol(value=0x1234, size_bytes=7)}
+    file = elf_symbols.Elf(elf_symbols.of_bytes(small(tag, table)))
+    assert file.symbols(["wanted", "other"]) == {"wanted": elf_symbols.Symbol(value=0x1234, size_bytes=7)}
 
 
 def test_the_hash_is_the_published_one() -> None:
-    assert [elf.gnu_hash(name) for name in (b"", b"printf", b"exit")] == [0x1505, 0x156B2BB8, 0x7C967E3F]
+    assert [elf_symbols.gnu_hash(name) for name in (b"", b"printf", b"exit")] == [
+        0x1505,
+        0x156B2BB8,
+        0x7C967E3F,
+    ]
 
 
 @pytest.mark.parametrize("data", [b"", b"#!/bin/sh\n", b"\x7fELF", b"\x7fELF\x01\x01" + bytes(100)])
 def test_what_is_no_elf_file(data: bytes) -> None:
-    with pytest.raises(elf.NotElf):
-        elf.Elf(elf.of_bytes(data))
+    with pytest.raises(elf_symbols.NotElf):
+        elf_symbols.Elf(elf_symbols.of_bytes(data))
 
 
 @settings(max_examples=200, deadline=None)
@@ -103,8 +108,8 @@ def test_a_damaged_file_gives_an_answer_or_is_refused(at: int, junk: bytes) -> N
     whole = small(0x6FFFFEF5, gnu_table(b"wanted"))
     damaged = whole[:at] + junk + whole[at + len(junk) :]
     try:
-        assert elf.Elf(elf.of_bytes(damaged)).symbols(["wanted"]).keys() <= {"wanted"}
-    except elf.NotElf:
+        assert elf_symbols.Elf(elf_symbols.of_bytes(damaged)).symbols(["wanted"]).keys() <= {"wanted"}
+    except elf_symbols.NotElf:
         pass
 
 
@@ -115,7 +120,7 @@ def test_lines_of_a_maps_file() -> None:
         "7f000000-7f001000 rw-p 00001000 00:00 0\n"
         "\n"
     )
-    first, vdso, plain = maps.parse(text)
+    first, vdso, plain = process_maps.parse(text)
     assert (first.path, first.name, first.start) == ("/opt/my python/bin/python3", "python3", 0x400000)
     assert (vdso.path, vdso.end - vdso.start) == ("[vdso]", 0x2000)
     assert (plain.path, plain.offset, plain.permissions) == ("", 0x1000, "rw-p")

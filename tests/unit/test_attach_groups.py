@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.attach import control_groups as groups
+from autobrrr.machine import control_groups as groups
 from support.fake_proc import FakeProc
 
 PID = 4242

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.attach import jobs, procfs
+from autobrrr.attach import job_roles
+from autobrrr.machine import procfs
 from autobrrr.readable import Foreign
 from support.fake_proc import FakeProc
 
@@ -26,7 +27,7 @@ def ranks(proc: FakeProc, busy: dict[int, int] | None = None) -> list[int]:
             stat = proc.root / str(pid) / "stat"
             stat.write_text(stat.read_text().replace(" 100 0 0 0 20 ", f" {100 + ticks} 0 0 0 20 "))
 
-    return jobs.ranks_below(10, proc.root, clock=lambda: now[0], sleep=sleep)
+    return job_roles.ranks_below(10, proc.root, clock=lambda: now[0], sleep=sleep)
 
 
 def test_torchrun_is_known_by_its_name(proc: FakeProc) -> None:
@@ -45,14 +46,14 @@ def test_torchrun_is_known_by_its_name(proc: FakeProc) -> None:
     ],
 )
 def test_launchers_by_command(words: tuple[str, ...]) -> None:
-    assert jobs.is_launcher_command([*map(Foreign, words)])
+    assert job_roles.is_launcher_command([*map(Foreign, words)])
 
 
 @pytest.mark.parametrize(
     "words", [("python", "train.py", "torchrun"), ("python", "-m", "mytrain", "accelerate"), ("bash", "x")]
 )
 def test_scripts_that_only_mention_a_launcher(words: tuple[str, ...]) -> None:
-    assert not jobs.is_launcher_command([*map(Foreign, words)])
+    assert not job_roles.is_launcher_command([*map(Foreign, words)])
 
 
 def test_a_shell_over_a_job_is_a_launcher(proc: FakeProc) -> None:
@@ -66,7 +67,7 @@ def test_loader_and_compile_workers_are_no_ranks(proc: FakeProc) -> None:
     proc.add(11, ppid=10, torch=True, comm="pt_data_worker")
     proc.add(12, ppid=10, torch=True, words=("python", "x/_inductor/compile_worker/__main__.py"))
     proc.add(13, ppid=12, torch=True)
-    assert jobs.training_children(10, proc.root) == []
+    assert job_roles.training_children(10, proc.root) == []
     assert ranks(proc) == []
 
 
@@ -98,7 +99,7 @@ def test_ranks_below_a_launcher_below_a_shell(proc: FakeProc) -> None:
 def test_the_rank_of_a_process(proc: FakeProc) -> None:
     proc.add(10, environ={"RANK": "3"})
     proc.add(11)
-    assert (jobs.rank_of(10, proc.root), jobs.rank_of(11, proc.root)) == (3, None)
+    assert (job_roles.rank_of(10, proc.root), job_roles.rank_of(11, proc.root)) == (3, None)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +134,7 @@ def test_ranks_of_one_rendezvous_are_one_job_whoever_started_them(proc: FakeProc
     proc.add(11, ppid=10, environ={**TORCHRUN, "RANK": "0"})
     proc.add(12, ppid=20, environ={**TORCHRUN, "RANK": "1"})
     proc.add(13, ppid=10, environ={**TORCHRUN, "RANK": "1", "MASTER_PORT": "29501"})
-    first, second, other = (jobs.job_of(pid, proc.root) for pid in (11, 12, 13))
+    first, second, other = (job_roles.job_of(pid, proc.root) for pid in (11, 12, 13))
     assert first == second != other
     assert first is not None
     assert len(first) == 12
@@ -144,25 +145,27 @@ def test_children_without_a_rendezvous_are_one_job_with_their_siblings(proc: Fak
     proc.add(20, torch=True, words=("python", "spawn.py"), start_ticks=900)
     for pid, parent in ((11, 10), (12, 10), (21, 20), (31, 1)):
         proc.add(pid, ppid=parent, torch=True)
-    assert jobs.job_of(11, proc.root) == jobs.job_of(12, proc.root) != jobs.job_of(21, proc.root)
-    assert jobs.job_of(31, proc.root) is None  # whoever started it is gone
-    assert jobs.job_of(99, proc.root) is None
+    assert (
+        job_roles.job_of(11, proc.root) == job_roles.job_of(12, proc.root) != job_roles.job_of(21, proc.root)
+    )
+    assert job_roles.job_of(31, proc.root) is None  # whoever started it is gone
+    assert job_roles.job_of(99, proc.root) is None
 
 
 def test_a_launcher_s_ranks_come_by_rank(proc: FakeProc) -> None:
     proc.add(10, words=("python", "-m", "torch.distributed.run", "train.py"), torch=True)
     proc.add(11, ppid=10, torch=True, environ={**TORCHRUN, "RANK": "10"})
     proc.add(12, ppid=10, torch=True, environ={**TORCHRUN, "RANK": "9"})
-    assert jobs.launched_ranks(10, proc.root) == [12, 11]
-    assert jobs.launched_ranks(11, proc.root) == []
+    assert job_roles.launched_ranks(10, proc.root) == [12, 11]
+    assert job_roles.launched_ranks(11, proc.root) == []
 
 
 def test_a_shell_above_jobs_is_no_launcher_of_theirs_unless_they_are_one(proc: FakeProc) -> None:
     proc.add(10, words=("bash", "train.sh"))
     proc.add(11, ppid=10, torch=True)
-    assert jobs.launched_ranks(10, proc.root) == []
+    assert job_roles.launched_ranks(10, proc.root) == []
     proc.add(11, ppid=10, torch=True, environ={**TORCHRUN, "RANK": "0"})
     proc.add(12, ppid=10, torch=True, environ={**TORCHRUN, "RANK": "1"})
-    assert jobs.launched_ranks(10, proc.root) == [11, 12]
+    assert job_roles.launched_ranks(10, proc.root) == [11, 12]
     proc.add(13, ppid=10, torch=True, environ={**TORCHRUN, "RANK": "0", "MASTER_PORT": "29501"})
-    assert jobs.launched_ranks(10, proc.root) == []
+    assert job_roles.launched_ranks(10, proc.root) == []

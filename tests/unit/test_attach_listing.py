@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.attach import elf, examination, interpreter, processes, triage
-from autobrrr.cli import doctor, ls
+from autobrrr.attach import doctor_checks, job_listing, triage
+from autobrrr.attach.ptrace import elf_symbols, mapped_python
+from autobrrr.cli.verbs import doctor, ls
 from autobrrr.errors import EXIT_CANNOT_ATTACH, EXIT_GONE
 from autobrrr.records import Check, JobLine
 from support.fake_proc import FakeProc
@@ -24,7 +25,7 @@ def test_jobs_are_listed_without_their_helpers(proc: FakeProc) -> None:
     proc.add(12, ppid=10, torch=True, words=("python", "-m", "torch._inductor.compile_worker"))
     proc.add(13, words=("python", "other.py"))
     proc.add(14, torch=True, words=("python", "-m", "autobrrr.sidecar", "10"))
-    (found,) = processes.find(proc.root, own_pid=99)
+    (found,) = job_listing.find(proc.root, own_pid=99)
     assert (found.pid, found.script, found.rank, found.start_ticks) == (10, "train.py", 0, 777)
     assert found.why_not is not None
     assert "is stopped" in found.why_not
@@ -34,16 +35,21 @@ def test_ranks_are_listed_and_their_launcher_is_not(proc: FakeProc) -> None:
     proc.add(10, torch=True, words=("python", "/bin/torchrun", "train.py"))
     proc.add(11, ppid=10, torch=True, environ={"RANK": "0"}, state="T")
     proc.add(12, ppid=10, torch=True, environ={"RANK": "1"}, state="T")
-    assert [(found.pid, found.rank) for found in processes.find(proc.root, own_pid=99)] == [(11, 0), (12, 1)]
+    assert [(found.pid, found.rank) for found in job_listing.find(proc.root, own_pid=99)] == [
+        (11, 0),
+        (12, 1),
+    ]
 
 
 def test_we_are_not_in_our_own_list(proc: FakeProc) -> None:
     proc.add(10, torch=True, state="T")
-    assert processes.find(proc.root, own_pid=10) == []
+    assert job_listing.find(proc.root, own_pid=10) == []
 
 
 def case(proc: FakeProc) -> triage.Case:
-    found = interpreter.Interpreter(machine=elf.EM_X86_64, has_api=True, version=(3, 15), free_threaded=False)
+    found = mapped_python.Interpreter(
+        machine=elf_symbols.EM_X86_64, has_api=True, version=(3, 15), free_threaded=False
+    )
     return triage.Case(
         pid=10,
         proc=proc.root,
@@ -56,7 +62,7 @@ def case(proc: FakeProc) -> triage.Case:
 
 def test_the_doctor_shows_every_objection_not_only_the_first(proc: FakeProc) -> None:
     proc.add(10, state="T")
-    checks, code = examination.of_process(10, case(proc))
+    checks, code = doctor_checks.of_process(10, case(proc))
     failed = [check.name for check in checks if check.status == "fail"]
     assert failed[:3] == ["running", "version", "torch"]
     assert code == EXIT_CANNOT_ATTACH
@@ -64,7 +70,7 @@ def test_the_doctor_shows_every_objection_not_only_the_first(proc: FakeProc) -> 
 
 
 def test_the_doctor_stops_where_there_is_nothing_to_look_at(proc: FakeProc) -> None:
-    checks, code = examination.of_process(10, case(proc))
+    checks, code = doctor_checks.of_process(10, case(proc))
     assert [(check.name, check.status) for check in checks] == [("process", "fail")]
     assert code == EXIT_GONE
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.attach import place as places
-from autobrrr.attach.place import Place, sweep
+from autobrrr.attach import target_folder as places
+from autobrrr.attach.target_folder import Place, sweep
 from autobrrr.errors import CannotAttach, TargetGone
 
 THEM = 23456
@@ -134,7 +134,7 @@ def test_a_folder_that_is_swapped_while_it_is_made_is_not_used(
 def killed(tmp_path: Path, root: Path) -> str:
     """The name of the folder of an attach that was killed in the middle."""
     code = (
-        "import os, sys\nfrom pathlib import Path\nfrom autobrrr.attach.place import Place\n"
+        "import os, sys\nfrom pathlib import Path\nfrom autobrrr.attach.target_folder import Place\n"
         "place = Place(42, int(sys.argv[2]), int(sys.argv[2]), proc=Path(sys.argv[1]))\n"
         "place.write('boot.json', b'{}')\nplace.listen()\nos.kill(os.getpid(), 9)\n"
     )

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.attach import outcome, preload
+from autobrrr.attach.preload import preload_outcome, preloaded_agent
 from autobrrr.recipe import with_flags
 from support.fake_proc import FakeProc
 
-_spec = importlib.util.spec_from_file_location("preload_site", preload.SITE / "sitecustomize.py")
+_spec = importlib.util.spec_from_file_location("preload_site", preloaded_agent.SITE / "sitecustomize.py")
 assert _spec is not None
 assert _spec.loader is not None
 site = importlib.util.module_from_spec(_spec)
@@ -25,8 +25,8 @@ _spec.loader.exec_module(site)
 
 def test_the_environment_has_our_site_first_and_keeps_the_rest(tmp_path: Path) -> None:
     env = {"PYTHONPATH": "/a:/b", "HOME": "/h"}
-    prepared = preload.prepare(None, env, tmp_path / "run")
-    assert prepared.environment["PYTHONPATH"].split(":") == [str(preload.SITE), "/a", "/b"]
+    prepared = preloaded_agent.prepare(None, env, tmp_path / "run")
+    assert prepared.environment["PYTHONPATH"].split(":") == [str(preloaded_agent.SITE), "/a", "/b"]
     assert prepared.environment["AUTOBRRR_BOOT"] == str(prepared.folder)
     assert prepared.environment["HOME"] == "/h"
     assert stat.S_IMODE(prepared.folder.stat().st_mode) == 0o700
@@ -35,7 +35,7 @@ def test_the_environment_has_our_site_first_and_keeps_the_rest(tmp_path: Path) -
 
 
 def test_the_plan_is_handed_over_in_the_folder(tmp_path: Path) -> None:
-    prepared = preload.prepare({"remedies": ["x"]}, {}, tmp_path / "run")
+    prepared = preloaded_agent.prepare({"remedies": ["x"]}, {}, tmp_path / "run")
     boot = json.loads((prepared.folder / "boot.json").read_text())
     assert boot["plan"] == {"remedies": ["x"]}
     assert (boot["method"], boot["link"], boot["runtime"]) == ("preload", None, str(tmp_path / "run"))
@@ -97,16 +97,16 @@ def test_the_interpreter_behind_a_command(tmp_path: Path) -> None:
     by_env.write_text("#!/usr/bin/env python3\n")
     by_env.chmod(0o755)
     env = {"PATH": f"{folder}:{tmp_path}"}
-    assert preload.interpreter_behind(sys.executable, env) == sys.executable
-    assert preload.interpreter_behind("launch", env) == sys.executable
-    assert preload.interpreter_behind("byenv", env) == os.path.join(folder, "python3")
-    assert preload.interpreter_behind("sh", {"PATH": "/bin"}) is None
-    assert preload.interpreter_behind("nothing-of-that-name", env) is None
+    assert preloaded_agent.interpreter_behind(sys.executable, env) == sys.executable
+    assert preloaded_agent.interpreter_behind("launch", env) == sys.executable
+    assert preloaded_agent.interpreter_behind("byenv", env) == os.path.join(folder, "python3")
+    assert preloaded_agent.interpreter_behind("sh", {"PATH": "/bin"}) is None
+    assert preloaded_agent.interpreter_behind("nothing-of-that-name", env) is None
 
 
 def test_outcomes_are_read_as_they_come(tmp_path: Path) -> None:
     file = tmp_path / "outcome-0-77"
-    told = outcome.Outcome(tmp_path, 77)
+    told = preload_outcome.Outcome(tmp_path, 77)
     assert told.news() == []
     file.write_text('{"remedy": "a", "status": "applied", "why": null}\n{"remedy": "b", "sta')
     assert [line["remedy"] for line in told.news()] == ["a"]
@@ -119,7 +119,7 @@ def test_outcomes_are_read_as_they_come(tmp_path: Path) -> None:
 
 
 def test_every_process_is_heard_and_a_remedy_counts_once_unless_they_differ(tmp_path: Path) -> None:
-    told = outcome.Outcome(tmp_path, 77)
+    told = preload_outcome.Outcome(tmp_path, 77)
     for rank in (1, 0):
         (tmp_path / f"outcome-{rank}-6{rank}").write_text(
             '{"remedy": "one", "status": "applied"}\n' + json.dumps({"step_ns": {"count": 10 + rank}}) + "\n"
@@ -133,7 +133,7 @@ def test_every_process_is_heard_and_a_remedy_counts_once_unless_they_differ(tmp_
 
 
 def test_a_remedy_counts_again_where_a_process_tells_of_another_class(tmp_path: Path) -> None:
-    told = outcome.Outcome(tmp_path, 77)
+    told = preload_outcome.Outcome(tmp_path, 77)
     for pid, cls in ((77, "bitwise"), (78, "bitwise"), (79, "stream")):
         line = {"remedy": "one", "status": "applied", "class": cls}
         (tmp_path / f"outcome-0-{pid}").write_text(json.dumps(line) + "\n")
@@ -141,11 +141,11 @@ def test_a_remedy_counts_again_where_a_process_tells_of_another_class(tmp_path: 
 
 
 def test_what_no_process_has_said_a_word_about_never_got_its_chance(tmp_path: Path) -> None:
-    told = outcome.Outcome(tmp_path, 77, ["one", "two"])
+    told = preload_outcome.Outcome(tmp_path, 77, ["one", "two"])
     assert next(line["why"] for line in told.missed()).endswith(
         "no process of the command trained with torch"
     )
-    again = outcome.Outcome(tmp_path, 77, ["one", "two"])
+    again = preload_outcome.Outcome(tmp_path, 77, ["one", "two"])
     (tmp_path / "outcome-0-77").write_text('{"remedy": "one", "status": "applied"}\n')
     again.news()
     assert [(line["remedy"], line["status"]) for line in again.missed()] == [("two", "refused")]
@@ -155,12 +155,12 @@ def test_a_preloaded_agent_is_found_by_pid_and_start_time(tmp_path: Path) -> Non
     proc, runtime = FakeProc(tmp_path / "proc"), tmp_path / ("long" * 30)
     proc.add(42, start_ticks=777)
     runtime.mkdir(mode=0o700)
-    assert preload.listening(42, proc.root, runtime) is None
+    assert preloaded_agent.listening(42, proc.root, runtime) is None
     fd = os.open(runtime, os.O_RDONLY)
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(f"/proc/self/fd/{fd}/agent-42-777.sock")
         door.listen(1)
-        found = preload.listening(42, proc.root, runtime)
+        found = preloaded_agent.listening(42, proc.root, runtime)
         assert found is not None
         link = found.connect()
         assert link is not None
@@ -168,4 +168,4 @@ def test_a_preloaded_agent_is_found_by_pid_and_start_time(tmp_path: Path) -> Non
     assert found.connect(sleep=lambda seconds: None) is None
     os.close(fd)
     proc.add(42, start_ticks=778)
-    assert preload.listening(42, proc.root, runtime) is None
+    assert preloaded_agent.listening(42, proc.root, runtime) is None

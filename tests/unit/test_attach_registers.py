@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from autobrrr.attach import thread_start, x86_64
+from autobrrr.attach.ptrace import thread_start, x86_64
 
 RSP, RIP, EFLAGS, ORIG_RAX, RAX, RDI, RSI = 19, 16, 18, 15, 10, 14, 13
 NO_SYSCALL = 2**64 - 1

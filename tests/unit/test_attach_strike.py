@@ -9,8 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.attach import inject, pending_call, strike, thread_start, x86_64
-from autobrrr.attach.pending_call import PendingCall
+from autobrrr.attach.ptrace import (
+    borrowed_thread,
+    injector,
+    pending_call,
+    thread_start,
+    x86_64,
+)
+from autobrrr.attach.ptrace.pending_call import PendingCall
 from autobrrr.errors import CannotAttach, TargetGone
 from support.fake_proc import FakeProc
 
@@ -22,8 +28,8 @@ def by_call(*, any_thread: bool = False) -> PendingCall:
     return PendingCall(target=target(any_thread=any_thread), code=b"")
 
 
-def target(*, any_thread: bool) -> strike.Aim:
-    return strike.Aim(
+def target(*, any_thread: bool) -> borrowed_thread.Aim:
+    return borrowed_thread.Aim(
         pid=10,
         architecture=x86_64,
         add_pending=LOW,
@@ -97,7 +103,7 @@ def test_from_3_13_on_one_that_sleeps_beside_it(state: str, chosen: int, tmp_pat
 
 def test_the_page_words_have_the_length_of_what_replaces_them() -> None:
     assert len(pending_call.PAGE_WORD) == len(pending_call.PAGE_BYTES_WORD) == len(b"0x%016x" % 1)
-    code = inject.compose("print(mapped)", "/tmp/x", 1.0).encode()
+    code = injector.compose("print(mapped)", "/tmp/x", 1.0).encode()
     assert code.count(pending_call.PAGE_WORD) == code.count(pending_call.PAGE_BYTES_WORD) == 1
 
 
@@ -159,7 +165,7 @@ def test_a_slow_thread_is_given_time_to_start_another(memory: int) -> None:
         target=target(any_thread=False), code=b"print()", create=0xCAFE, functions=tuple(names)
     )
     os.pwrite(memory, bytes(0x2000), 0x4000)
-    thread, state = SlowThread(), strike.Strike()
+    thread, state = SlowThread(), borrowed_thread.Strike()
     way.call(thread, memory, state)  # type: ignore[arg-type]
     assert state.done
     assert thread.system_calls == [x86_64.SYS_MMAP, x86_64.SYS_MPROTECT]
@@ -176,10 +182,10 @@ def test_a_process_that_takes_its_python_down_is_given_time_to_end(
 ) -> None:
     proc = FakeProc(tmp_path)
     proc.add(4242, state="Z")
-    assert isinstance(strike._down(4242, tmp_path), TargetGone)
-    assert isinstance(strike._down(4243, tmp_path), TargetGone)
-    monkeypatch.setattr(strike, "ENDS_WITHIN_S", 0.0)
+    assert isinstance(borrowed_thread._down(4242, tmp_path), TargetGone)
+    assert isinstance(borrowed_thread._down(4243, tmp_path), TargetGone)
+    monkeypatch.setattr(borrowed_thread, "ENDS_WITHIN_S", 0.0)
     proc.add(4242, state="S")
-    found = strike._down(4242, tmp_path)
+    found = borrowed_thread._down(4242, tmp_path)
     assert isinstance(found, CannotAttach)
     assert "shutting down, or not up yet" in found.message

@@ -8,13 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.attach import elf, interpreter, triage
+from autobrrr.attach import triage
+from autobrrr.attach.ptrace import elf_symbols, mapped_python
 from autobrrr.errors import EXIT_CANNOT_ATTACH, EXIT_GONE, CannotAttach, TargetGone
 from support.fake_proc import FakeProc
 
 PID = 4242
 US = os.geteuid()
-CPYTHON = interpreter.Interpreter(machine=elf.EM_X86_64, has_api=True, version=(3, 11), free_threaded=False)
+CPYTHON = mapped_python.Interpreter(
+    machine=elf_symbols.EM_X86_64, has_api=True, version=(3, 11), free_threaded=False
+)
 
 
 @pytest.fixture
@@ -37,9 +40,9 @@ def case(proc: FakeProc, **changes: object) -> triage.Case:
     return triage.Case(**{**outside, **changes})  # type: ignore[arg-type]
 
 
-def python(**changes: object) -> interpreter.Interpreter:
-    fields = {"machine": elf.EM_X86_64, "has_api": True, "version": (3, 11), "free_threaded": False}
-    return interpreter.Interpreter(**{**fields, **changes})  # type: ignore[arg-type]
+def python(**changes: object) -> mapped_python.Interpreter:
+    fields = {"machine": elf_symbols.EM_X86_64, "has_api": True, "version": (3, 11), "free_threaded": False}
+    return mapped_python.Interpreter(**{**fields, **changes})  # type: ignore[arg-type]
 
 
 def test_a_training_process_of_ours_is_let_through(proc: FakeProc) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.attach import main_thread, wait
+from autobrrr.attach import agent_wait, main_thread
 from autobrrr.errors import CannotAttach, TargetGone
 from support.fake_proc import FakeProc
 
@@ -43,7 +43,7 @@ class World:
         return self.why_not_beside
 
     def wait(self) -> None:
-        wait.for_agent(
+        agent_wait.for_agent(
             PID,
             self.arrived,
             lambda: self.now_s >= self.taken_s,

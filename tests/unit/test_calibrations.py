@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.cli import machine_peaks
-from autobrrr.cli.machine_peaks import likely_threads, make_sure_of_peaks
-from autobrrr.roofline import quick
-from autobrrr.roofline.quick import Peaks
-from autobrrr.sidecar.calibrations import Calibrations
-from autobrrr.sidecar.findings import Findings
-from autobrrr.sidecar.options import SessionOptions
+from autobrrr.cli import job_peaks
+from autobrrr.cli.job_peaks import likely_threads, make_sure_of_peaks
+from autobrrr.roofline import quick_peaks
+from autobrrr.roofline.quick_peaks import Peaks
+from autobrrr.sidecar.process.session_options import SessionOptions
+from autobrrr.sidecar.session.calibrations import Calibrations
+from autobrrr.sidecar.session.collected import Findings
 from support import diagnosis
 
 
@@ -79,13 +79,13 @@ def test_peaks_are_measured_once_and_said(
         calls.append(measure)
         return diagnosis.peaks_of_machine(threads) if True in calls else None
 
-    monkeypatch.setattr(quick, "quick_peaks", fake)
+    monkeypatch.setattr(quick_peaks, "quick_peaks", fake)
     make_sure_of_peaks(2, tmp_path)
     make_sure_of_peaks(2, tmp_path)
     make_sure_of_peaks(None, tmp_path)
     assert calls == [False, True, False]
     assert capsys.readouterr().err.count("with 2 threads, once") == 1
-    assert Path("/proc") == machine_peaks.PROC
+    assert Path("/proc") == job_peaks.PROC
 
 
 def test_peaks_that_could_not_be_kept_are_not_measured(
@@ -97,7 +97,7 @@ def test_peaks_that_could_not_be_kept_are_not_measured(
         assert not measure
         return None
 
-    monkeypatch.setattr(quick, "quick_peaks", fake)
+    monkeypatch.setattr(quick_peaks, "quick_peaks", fake)
     (tmp_path / "file").write_text("")
     make_sure_of_peaks(2, tmp_path / "file")
     said = capsys.readouterr().err

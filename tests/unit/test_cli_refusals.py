@@ -8,12 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from autobrrr.cli import main, screen
+from autobrrr.cli import main, terminal_screen
 from autobrrr.cli.output_file import check_place
 from autobrrr.cli.tune_script import _output_folder, _own
 from autobrrr.errors import UsageError
-from autobrrr.relaunch.search import Result
-from autobrrr.relaunch.space import Space
+from autobrrr.relaunch.search.point_search import Result
+from autobrrr.relaunch.search.search_space import Space
 from support.relaunch import parameter
 from support.trace import busy_scene
 
@@ -54,7 +54,7 @@ def test_a_port_that_somebody_has_is_said_before_anything_is_served() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(UsageError, match=f"--web {port}: "):
-            screen.serve(["attach", "1"], port)
+            terminal_screen.serve(["attach", "1"], port)
 
 
 def test_the_folder_for_output_is_made_and_does_not_depend_on_where_who_copies_works(

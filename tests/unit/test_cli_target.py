@@ -7,12 +7,12 @@ from typing import Literal, cast
 
 import pytest
 
-from autobrrr.answers import Outcome
-from autobrrr.cli import attach
-from autobrrr.cli.target import tell_about_joined
-from autobrrr.client import Client
+from autobrrr.cli.verb_arguments import tell_about_joined
+from autobrrr.cli.verbs import attach
+from autobrrr.client.session_client import Client
 from autobrrr.errors import CannotAttach
-from autobrrr.sidecar.options import SessionOptions
+from autobrrr.records.wire_answers import Outcome
+from autobrrr.sidecar.process.session_options import SessionOptions
 
 
 def session(**given: object) -> Client:

@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_report_text import diagnosis
 
-from autobrrr.cli import attach, detach, diagnose, main
+from autobrrr.cli import main
 from autobrrr.cli.durations import duration_s
-from autobrrr.cli.target import one_pid, session_options
+from autobrrr.cli.verb_arguments import one_pid, session_options
+from autobrrr.cli.verbs import attach, detach, diagnose
 from autobrrr.errors import CannotAttach, UsageError
 from autobrrr.records import SizeSweep
-from autobrrr.sidecar.options import SessionOptions, add_arguments, from_arguments
-from autobrrr.sidecar.states import AWAITS_TURN
+from autobrrr.sidecar.process.session_options import SessionOptions, add_arguments, from_arguments
+from autobrrr.sidecar.session.session_states import AWAITS_TURN
 from support import tui
 
 

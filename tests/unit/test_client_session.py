@@ -10,12 +10,12 @@ import pytest
 from test_report_text import OVERHEAD
 from test_sidecar_service import RESULT, TRIAL
 
-from autobrrr.agent.protocol import encode, receive
-from autobrrr.client import Client, join_or_start
+from autobrrr.client.session_client import Client, join_or_start
 from autobrrr.errors import AutobrrrError, TargetGone
+from autobrrr.injected.wire.framing import encode, receive
 from autobrrr.records import Diagnosis, Trial, TuneProgress
-from autobrrr.sidecar.endpoint import Target
-from autobrrr.sidecar.options import SessionOptions
+from autobrrr.sidecar.process.session_options import SessionOptions
+from autobrrr.sidecar.sockets.session_socket import Target
 
 FACTS = {
     "version": "0",
@@ -105,7 +105,7 @@ def test_a_session_that_vanishes_with_its_job_is_gone(
     def nowhere(pid: int) -> None:
         raise TargetGone(f"there is no process {pid}")
 
-    monkeypatch.setattr("autobrrr.client.find_target", nowhere)
+    monkeypatch.setattr("autobrrr.client.session_client.find_target", nowhere)
     client = Client(session.theirs)
     session.link.close()
     with pytest.raises(TargetGone, match="closed the connection"):
@@ -115,7 +115,7 @@ def test_a_session_that_vanishes_with_its_job_is_gone(
 def test_a_sidecar_that_vanishes_alone_does_not_count_as_the_end_of_the_job(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("autobrrr.client.find_target", lambda pid: None)
+    monkeypatch.setattr("autobrrr.client.session_client.find_target", lambda pid: None)
     client = Client(session.theirs)
     session.link.close()
     with pytest.raises(AutobrrrError, match="the job trains on") as caught:
@@ -132,8 +132,8 @@ def test_sessions_that_end_as_soon_as_they_begin_are_not_started_for_ever(
         begun.append(target.pid)
         return len(begun) < 100
 
-    monkeypatch.setattr("autobrrr.client.connect", lambda target: None)
-    monkeypatch.setattr("autobrrr.client.start", start)
+    monkeypatch.setattr("autobrrr.client.session_client.connect", lambda target: None)
+    monkeypatch.setattr("autobrrr.client.session_client.start", start)
     with pytest.raises(AutobrrrError, match="ended as soon as it began"):
         join_or_start(os.getpid(), SessionOptions())
     assert len(begun) == 1

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr import client
 from autobrrr.cli import main
+from autobrrr.client import session_client
 from autobrrr.errors import AutobrrrError, TargetGone
-from autobrrr.sidecar.endpoint import Endpoint, find_target
-from autobrrr.sidecar.options import SessionOptions
-from autobrrr.sidecar.underway import is_under_way
+from autobrrr.sidecar.process.session_options import SessionOptions
+from autobrrr.sidecar.sockets.session_socket import Endpoint, find_target
+from autobrrr.sidecar.sockets.starting_session import is_under_way
 
 
 @pytest.fixture(autouse=True)
@@ -51,10 +51,10 @@ def test_detach_waits_until_the_session_answers(monkeypatch: pytest.MonkeyPatch)
     def sleep(seconds: float) -> None:
         endpoint.listen()  # meanwhile it has come up
 
-    monkeypatch.setattr(client, "Client", Joined)
-    monkeypatch.setattr(client.time, "sleep", sleep)
+    monkeypatch.setattr(session_client, "Client", Joined)
+    monkeypatch.setattr(session_client.time, "sleep", sleep)
     try:
-        assert isinstance(client.join_under_way(os.getpid(), on_wait=said.append), Joined)
+        assert isinstance(session_client.join_under_way(os.getpid(), on_wait=said.append), Joined)
     finally:
         endpoint.close()
         for link in joined:
@@ -64,16 +64,16 @@ def test_detach_waits_until_the_session_answers(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_session_that_never_came_up_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     endpoint = Endpoint(find_target(os.getpid()))
-    monkeypatch.setattr(client.time, "sleep", lambda seconds: endpoint.close())
-    assert client.join_under_way(os.getpid(), on_wait=lambda text: None) is None
+    monkeypatch.setattr(session_client.time, "sleep", lambda seconds: endpoint.close())
+    assert session_client.join_under_way(os.getpid(), on_wait=lambda text: None) is None
 
 
 def test_one_that_does_not_answer_at_all_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
     endpoint = Endpoint(find_target(os.getpid()))
-    monkeypatch.setattr(client, "JOIN_S", -1.0)
+    monkeypatch.setattr(session_client, "JOIN_S", -1.0)
     try:
         with pytest.raises(AutobrrrError, match="does not answer"):
-            client.join_under_way(os.getpid(), on_wait=lambda text: None)
+            session_client.join_under_way(os.getpid(), on_wait=lambda text: None)
     finally:
         endpoint.close()
 
@@ -90,7 +90,7 @@ def test_the_command_whose_session_was_ended_does_not_start_another(
     links: list[socket.socket] = []
     starts: list[int] = []
 
-    def ended(link: socket.socket, *, started: bool = False) -> client.Client:
+    def ended(link: socket.socket, *, started: bool = False) -> session_client.Client:
         link.close()
         raise TargetGone("the session is over")
 
@@ -100,10 +100,10 @@ def test_the_command_whose_session_was_ended_does_not_start_another(
         links.append(socket.socket(socket.AF_UNIX))
         return links[-1]
 
-    monkeypatch.setattr(client, "connect", connect)
-    monkeypatch.setattr(client, "Client", ended)
-    monkeypatch.setattr(client, "start", lambda *_, **__: starts.append(1) or True)
+    monkeypatch.setattr(session_client, "connect", connect)
+    monkeypatch.setattr(session_client, "Client", ended)
+    monkeypatch.setattr(session_client, "start", lambda *_, **__: starts.append(1) or True)
     with pytest.raises(AutobrrrError, match="another command has detached") as caught:
-        client.join_or_start(os.getpid(), SessionOptions())
+        session_client.join_or_start(os.getpid(), SessionOptions())
     assert caught.value.exit_code == 1
     assert starts == [1]

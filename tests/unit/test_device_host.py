@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.device import proc as procfs
-from autobrrr.device.fault_cost import fault_cost_ns
-from autobrrr.device.host import HostDevice
-from autobrrr.device.protocol import AbsentDevice, Device, ReplayedDevice
+from autobrrr.machine import proc_stat as procfs
+from autobrrr.machine.device_protocol import AbsentDevice, Device, ReplayedDevice
+from autobrrr.machine.host_sampler import HostDevice
+from autobrrr.machine.page_fault_cost import fault_cost_ns
 
 SECOND_NS = 1_000_000_000
 

@@ -9,16 +9,16 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from autobrrr.device.nvml import FIRST_NAMESPACE, NvmlDevice
-from autobrrr.device.nvml_calls import load_nvml
-from autobrrr.device.poller import Poller
-from autobrrr.device.protocol import AbsentDevice, ReplayedDevice
-from autobrrr.diagnosis import nvml as signal
+from autobrrr.diagnosis.signals import nvml_signal as signal
+from autobrrr.machine.device_poller import Poller
+from autobrrr.machine.device_protocol import AbsentDevice, ReplayedDevice
+from autobrrr.machine.nvml import FIRST_NAMESPACE, NvmlDevice
+from autobrrr.machine.nvml_calls import load_nvml
 from autobrrr.records import GpuSample
-from autobrrr.sidecar.options import SessionOptions
-from autobrrr.sidecar.session import Session
-from autobrrr.sidecar.snapshots import device_figures
-from autobrrr.sidecar.store import SessionLog
+from autobrrr.sidecar.process.session_options import SessionOptions
+from autobrrr.sidecar.session.session import Session
+from autobrrr.sidecar.session.session_log import SessionLog
+from autobrrr.sidecar.session.snapshot import device_figures
 from support import diagnosis
 from support.nvml import GIB, FakeNvml, Gpu
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from autobrrr.diagnosis.cures import ROWS
-from autobrrr.diagnosis.gains import COSTS, predicted_gain
-from autobrrr.diagnosis.judge import judge
+from autobrrr.diagnosis.advice.predicted_gains import COSTS, predicted_gain
+from autobrrr.diagnosis.advice.remedy_fit import ROWS
 from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.verdict.judge import judge
+from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.records import Advice
-from autobrrr.remedies.catalog import REGISTRY
 from support import diagnosis
 from support.diagnosis import MS, anatomy, measured, probed, traced
 

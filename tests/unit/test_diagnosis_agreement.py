@@ -6,9 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from autobrrr.diagnosis.agreement import AGREEMENT, Pair, carried, opposed, partners, supported, within
-from autobrrr.diagnosis.reading import Reading, abstention
-from autobrrr.diagnosis.signals import SIGNALS
+from autobrrr.diagnosis.signal_reading import Reading, abstention
+from autobrrr.diagnosis.signals.signal_table import SIGNALS
+from autobrrr.diagnosis.verdict.agreement import (
+    AGREEMENT,
+    Pair,
+    carried,
+    opposed,
+    partners,
+    supported,
+    within,
+)
 from autobrrr.records import Regime
 
 ROWS = {f"{pair.regime}: {pair.first} + {pair.second}": pair for pair in AGREEMENT}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from autobrrr.diagnosis.batch_fit import BatchFit, fit_batch
+from autobrrr.diagnosis.models.batch_fit import BatchFit, fit_batch
 from autobrrr.records import BatchProbe, ShadowProbe
 from support.diagnosis import MS, probed
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from autobrrr.diagnosis.gains import predicted_gain
-from autobrrr.diagnosis.judge import judge
+from autobrrr.diagnosis.advice.predicted_gains import predicted_gain
 from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.records import OpWork
 from support.diagnosis import MS, anatomy, measured, probed, traced
 

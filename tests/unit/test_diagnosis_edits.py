@@ -7,12 +7,12 @@ import dataclasses
 import msgspec
 import pytest
 
-from autobrrr.diagnosis.accumulation import new_flags
-from autobrrr.diagnosis.judge import judge
+from autobrrr.diagnosis.advice.gradient_accumulation import new_flags
 from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.verdict.judge import judge
+from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.records import Advice, CodeSite, FrameSamples, OpWork, WindowOp
-from autobrrr.records.agent import ProfilerWindow
-from autobrrr.remedies.catalog import REGISTRY
+from autobrrr.records.agent_records import ProfilerWindow
 from support.diagnosis import MS, anatomy, facts, measured, probed, traced
 
 

@@ -9,10 +9,10 @@ from typing import get_args
 
 import pytest
 
-from autobrrr.cli import explain as verb
 from autobrrr.cli import main
-from autobrrr.diagnosis.explain import EXPLANATIONS
-from autobrrr.diagnosis.signals import SIGNALS
+from autobrrr.cli.verbs import explain as verb
+from autobrrr.diagnosis.glossary import EXPLANATIONS
+from autobrrr.diagnosis.signals.signal_table import SIGNALS
 from autobrrr.errors import UsageError
 from autobrrr.records import Regime
 
@@ -70,5 +70,5 @@ def test_the_pairs_of_the_table_are_told() -> None:
 
 
 def test_help_does_not_import_numpy() -> None:
-    code = "import sys; import autobrrr.cli.explain; sys.exit('numpy' in sys.modules)"
+    code = "import sys; import autobrrr.cli.verbs.explain; sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

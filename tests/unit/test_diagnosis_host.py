@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autobrrr.diagnosis.judge import judge
-from autobrrr.diagnosis.reading import Reading
-from autobrrr.diagnosis.signals import read_all
+from autobrrr.diagnosis.signal_reading import Reading
+from autobrrr.diagnosis.signals.signal_table import read_all
+from autobrrr.diagnosis.verdict.judge import judge
 from support import diagnosis
 from support.diagnosis import MS
 

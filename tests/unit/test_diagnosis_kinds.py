@@ -7,8 +7,8 @@ import dataclasses
 import msgspec
 import pytest
 
-from autobrrr.diagnosis.judge import judge
 from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.records import ShadowProbe, TracedSteps, Verdict
 from support import diagnosis
 from support.diagnosis import MS

@@ -6,10 +6,10 @@ import msgspec
 from hypothesis import HealthCheck, assume, given, settings
 
 from autobrrr.diagnosis import thresholds
-from autobrrr.diagnosis.judge import Judgement, judge
 from autobrrr.diagnosis.measurements import Measurements
-from autobrrr.diagnosis.shares import measured_shares
-from autobrrr.diagnosis.signals import read_all
+from autobrrr.diagnosis.models.shares import measured_shares
+from autobrrr.diagnosis.signals.signal_table import read_all
+from autobrrr.diagnosis.verdict.judge import Judgement, judge
 from autobrrr.records import TracedSteps, to_json
 from support.diagnosis_any import ABSURD_PROBES, absurd, nearly_overhead, possible
 

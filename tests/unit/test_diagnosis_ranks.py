@@ -7,9 +7,9 @@ import dataclasses
 import msgspec
 import pytest
 
-from autobrrr.diagnosis.collective_wait import exposed_by_phase
-from autobrrr.diagnosis.judge import judge
-from autobrrr.diagnosis.signals import read_all
+from autobrrr.diagnosis.signals.collective_wait import exposed_by_phase
+from autobrrr.diagnosis.signals.signal_table import read_all
+from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.records import CollectiveWaits
 from support.diagnosis import hand_parallel, waiting_rank
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from autobrrr.diagnosis.judge import judge
 from autobrrr.diagnosis.measurements import Measurements
-from autobrrr.diagnosis.op_classes import op_class
-from autobrrr.diagnosis.reading import Reading
-from autobrrr.diagnosis.roofs import Roofs, roofs, shape_of_product
-from autobrrr.diagnosis.signals import read_all
+from autobrrr.diagnosis.models.op_classes import op_class
+from autobrrr.diagnosis.models.roofs import Roofs, roofs, shape_of_product
+from autobrrr.diagnosis.signal_reading import Reading
+from autobrrr.diagnosis.signals.signal_table import read_all
+from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.records import Verdict
 from support import diagnosis
 from support.diagnosis import MS, kernel_bound, peaks_of_machine, probed, worked
@@ -148,7 +148,7 @@ def test_page_faults_of_a_loader_are_not_counted_for_the_kernels() -> None:
     shares = {"data_wait": 0.3, "forward": 0.3, "backward": 0.3, "optimizer": 0.08, "other": 0.02}
     loading = diagnosis.measured(STEP_NS, shares, peaks=peaks_of_machine())
     loading = diagnosis.replaced(loading, minor_faults=4_000.0, fault_ns=2_000.0)
-    from autobrrr.diagnosis.faults import fault_share
+    from autobrrr.diagnosis.signals.page_faults import fault_share
 
     assert fault_share(loading) is None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from autobrrr.diagnosis.shares import leads, measured_shares, shown_phases, step_shares
+from autobrrr.diagnosis.models.shares import leads, measured_shares, shown_phases, step_shares
 from autobrrr.records import Shares
 from support import diagnosis
 from support.diagnosis import MS, measured, traced

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autobrrr.diagnosis.slowest_rank import rank_times, slowest_rank
+from autobrrr.diagnosis.models.slowest_rank import rank_times, slowest_rank
 from autobrrr.records import CollectiveWaits, RankLine, RankTimes, SlowestRank
 
 MS = 1_000_000

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from autobrrr.diagnosis.batch_probe import batch_probe
-from autobrrr.diagnosis.size_sweep import size_sweep
+from autobrrr.diagnosis.models.size_sweep import size_sweep
+from autobrrr.diagnosis.signals.batch_probe_signal import batch_probe
 from autobrrr.records import BatchMemory, ShadowProbe
-from autobrrr.report.sweep import sweep_text
+from autobrrr.report.text.sweep_text import sweep_text
 from support import diagnosis
 from support.diagnosis import MS, measured, probed
 

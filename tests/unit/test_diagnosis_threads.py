@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from autobrrr.diagnosis.agreement import carried
-from autobrrr.diagnosis.busy_machine import busy_machine
-from autobrrr.diagnosis.judge import judge
-from autobrrr.diagnosis.oversubscription import foreign_delay, oversubscription
-from autobrrr.diagnosis.signals import read_all
+from autobrrr.diagnosis.signals.busy_machine import busy_machine
+from autobrrr.diagnosis.signals.oversubscription import foreign_delay, oversubscription
+from autobrrr.diagnosis.signals.signal_table import read_all
+from autobrrr.diagnosis.verdict.agreement import carried
+from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.records import HostSample, Verdict
 from support import diagnosis
 from support.diagnosis import crowded_threads, machine, replaced

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from autobrrr.diagnosis.kernel_work import KernelWork, is_compute, kernel_work
-from autobrrr.diagnosis.signals import read_all
+from autobrrr.diagnosis.models.traced_kernels import KernelWork, is_compute, kernel_work
+from autobrrr.diagnosis.signals.signal_table import read_all
 from autobrrr.records import TracedSteps
 from support import diagnosis
 from support.diagnosis import MS, PHASE_SHARES, traced

@@ -41,34 +41,34 @@ TO_WRITE = {"O_CREAT", "O_RDWR", "O_WRONLY", "O_TRUNC", "O_APPEND"}
 OURS = {
     "folders.py": "does it for all others: by descriptors, as the folder's owner",
     "paths.py": "makes our own private folders, also as another user when `folders` asks",
-    "agent/link.py": "inside the job, as its user: the socket of a preloaded agent",
-    "agent/main.py": "inside the job, as its user: clears the folder that brought it, by its descriptor",
-    "agent/plan.py": "inside the job, as its user: the outcome of a recipe",
-    "agent/window.py": "inside the job, as its user: a trace in a temporary folder",
-    "attach/bundle.py": "our cache",
-    "attach/examination.py": "a temporary folder of ours, with a child of ours",
-    "attach/preload.py": "our runtime folder, for a command that we start ourselves",
-    "attach/strike.py": "the memory of a process that we trace",
+    "injected/wire/agent_socket.py": "inside the job, as its user: the socket of a preloaded agent",
+    "injected/entry.py": "inside the job, as its user: clears the folder that brought it, by its descriptor",
+    "injected/recipe_startup.py": "inside the job, as its user: the outcome of a recipe",
+    "injected/measure/profiler_window.py": "inside the job, as its user: a trace in a temporary folder",
+    "attach/bundle/code_bundle.py": "our cache",
+    "attach/doctor_checks.py": "a temporary folder of ours, with a child of ours",
+    "attach/preload/preloaded_agent.py": "our runtime folder, for a command that we start ourselves",
+    "attach/ptrace/borrowed_thread.py": "the memory of a process that we trace",
     "attach/triage.py": "asks the kernel whether that may be opened",
     "cli/__init__.py": "/dev/null",
-    "cli/analyze.py": "a file that the user named",
-    "cli/demo.py": "a temporary folder of ours",
+    "cli/verbs/analyze.py": "a file that the user named",
+    "cli/verbs/demo.py": "a temporary folder of ours",
     "cli/recipe_actions.py": "a file that the user named",
-    "cli/report.py": "a file that the user named",
-    "cli/roofline.py": "a file that the user named",
-    "cli/tune.py": "a file that the user named",
+    "cli/verbs/report.py": "a file that the user named",
+    "cli/verbs/roofline.py": "a file that the user named",
+    "cli/verbs/tune.py": "a file that the user named",
     "cli/tune_script.py": "a file that the user named",
-    "relaunch/journal.py": "our state",
-    "relaunch/keeper.py": "the sandbox of a command that we start ourselves",
-    "relaunch/ports.py": "a port of this machine",
-    "relaunch/running.py": "the sandbox of a command that we start ourselves",
-    "relaunch/scratch.py": "the sandbox of a command that we start ourselves",
-    "relaunch/trials.py": "the sandbox of a command that we start ourselves",
-    "relaunch/walls.py": "the sandbox of a command that we start ourselves",
-    "report/perfetto.py": "a file that the user named",
-    "roofline/cached.py": "our cache",
-    "sidecar/birth.py": "our state, and /dev/null",
-    "sidecar/store.py": "our state",
+    "relaunch/search/study_journal.py": "our state",
+    "relaunch/sandbox/supervisor.py": "the sandbox of a command that we start ourselves",
+    "relaunch/trial/trial_ports.py": "a port of this machine",
+    "relaunch/trial/live_trial.py": "the sandbox of a command that we start ourselves",
+    "relaunch/sandbox/workdir_copy.py": "the sandbox of a command that we start ourselves",
+    "relaunch/trial/trial_factory.py": "the sandbox of a command that we start ourselves",
+    "relaunch/sandbox/overlay_mounts.py": "the sandbox of a command that we start ourselves",
+    "report/perfetto_export.py": "a file that the user named",
+    "roofline/calibration_cache.py": "our cache",
+    "sidecar/process/daemonize.py": "our state, and /dev/null",
+    "sidecar/session/session_log.py": "our state",
 }
 
 
@@ -138,7 +138,11 @@ def test_a_file_is_given_to_somebody_or_opened_to_others_in_the_sandbox_alone() 
                 and node.func.attr in given
             ):
                 found.add(str(file.relative_to(PACKAGE)))
-    assert found == {"relaunch/keeper.py", "relaunch/scratch.py", "relaunch/walls.py"}
+    assert found == {
+        "relaunch/sandbox/supervisor.py",
+        "relaunch/sandbox/workdir_copy.py",
+        "relaunch/sandbox/overlay_mounts.py",
+    }
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autobrrr.agent import protocol
+from autobrrr.injected.wire import framing
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=20),
@@ -23,16 +23,16 @@ json_values = st.recursive(
 def test_what_is_sent_arrives(message: dict[str, object]) -> None:
     left, right = socket.socketpair()
     with left, right:
-        protocol.send(left, message)
-        assert protocol.receive(right) == {"v": protocol.VERSION, **message}
+        framing.send(left, message)
+        assert framing.receive(right) == {"v": framing.VERSION, **message}
 
 
 def test_an_orderly_end_is_not_an_error_of_the_stream() -> None:
     left, right = socket.socketpair()
     with right:
         left.close()
-        with pytest.raises(protocol.Closed):
-            protocol.receive(right)
+        with pytest.raises(framing.Closed):
+            framing.receive(right)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_an_orderly_end_is_not_an_error_of_the_stream() -> None:
     [
         (b"\0\0", "ended after 2 of 4"),
         (struct.pack(">I", 10) + b"abc", "ended after 3 of 10"),
-        (struct.pack(">I", protocol.MAX_FRAME_BYTES + 1), "at most"),
+        (struct.pack(">I", framing.MAX_FRAME_BYTES + 1), "at most"),
         (struct.pack(">I", 3) + b"{{{", "no JSON"),
         (struct.pack(">I", 2) + b"\xff\xfe", "no JSON"),
         (struct.pack(">I", 2) + b"[]", "not an object"),
@@ -54,8 +54,8 @@ def test_a_bad_frame_says_why(raw: bytes, reason: str) -> None:
     with right:
         left.sendall(raw)
         left.close()
-        with pytest.raises(protocol.BadFrame, match=reason):
-            protocol.receive(right)
+        with pytest.raises(framing.BadFrame, match=reason):
+            framing.receive(right)
 
 
 @given(st.binary(max_size=200))
@@ -65,18 +65,18 @@ def test_no_bytes_at_all_make_it_raise_anything_else(raw: bytes) -> None:
         left.sendall(raw)
         left.close()
         try:
-            message = protocol.receive(right)
-        except (protocol.BadFrame, protocol.Closed):
+            message = framing.receive(right)
+        except (framing.BadFrame, framing.Closed):
             return
-        assert message["v"] == protocol.VERSION
+        assert message["v"] == framing.VERSION
 
 
 def test_an_oversized_message_is_refused_by_its_sender() -> None:
-    with pytest.raises(protocol.BadFrame, match="at most"):
-        protocol.encode({"text": "x" * protocol.MAX_FRAME_BYTES})
+    with pytest.raises(framing.BadFrame, match="at most"):
+        framing.encode({"text": "x" * framing.MAX_FRAME_BYTES})
 
 
 def test_a_frame_is_plain_json_behind_its_length() -> None:
-    raw = protocol.encode({"do": "ping"})
+    raw = framing.encode({"do": "ping"})
     assert struct.unpack(">I", raw[:4])[0] == len(raw) - 4
     assert json.loads(raw[4:]) == {"v": 1, "do": "ping"}

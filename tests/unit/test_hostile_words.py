@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.agent import protocol
 from autobrrr.attach import enter
+from autobrrr.injected.wire import framing
 from autobrrr.records import ProfilerWindow
-from autobrrr.sidecar import agent_link, store
-from autobrrr.sidecar.agent_link import AgentLink, Heard
-from autobrrr.sidecar.levers import MOST_LOST, Levers
-from autobrrr.sidecar.window import WindowReader, read_window
+from autobrrr.sidecar.session import session_log
+from autobrrr.sidecar.session.remedy_switch import MOST_LOST, Levers
+from autobrrr.sidecar.session.window_reader import WindowReader, read_window
+from autobrrr.sidecar.sockets import agent_link
+from autobrrr.sidecar.sockets.agent_link import AgentLink, Heard
 from support.session import Stage
 from support.sidecar import facts
 
@@ -35,7 +36,7 @@ def test_what_an_agent_said_long_ago_is_forgotten_and_a_flood_is_not(
 ) -> None:
     now_s = [0.0]
     link = AgentLink(pair[0], clock_s=lambda: now_s[0])
-    frame = protocol.encode({"event": "progress", "activity": "A" * 60_000})
+    frame = framing.encode({"event": "progress", "activity": "A" * 60_000})
     for _ in range(600):  # 36 MB in ten minutes
         pair[1].sendall(frame)
         now_s[0] += 1
@@ -54,7 +55,7 @@ def test_what_an_agent_said_long_ago_is_forgotten_and_a_flood_is_not(
 def test_an_agent_can_t_name_a_descriptor_of_the_sidecar_s(pair: tuple[socket.socket, socket.socket]) -> None:
     link = AgentLink(pair[0])
     for said in (3, True, "3", None):
-        pair[1].sendall(protocol.encode({"event": "window", "fd": said}))
+        pair[1].sendall(framing.encode({"event": "window", "fd": said}))
         (event,) = link.read()
         assert event["fd"] is None
 
@@ -64,7 +65,7 @@ def test_a_file_comes_with_a_window_alone(pair: tuple[socket.socket, socket.sock
     null = os.open(os.devnull, os.O_RDONLY)
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(20):
-        socket.send_fds(pair[1], [protocol.encode({"event": "progress", "fd": True})], [null])
+        socket.send_fds(pair[1], [framing.encode({"event": "progress", "fd": True})], [null])
         (event,) = link.read()
         assert event["fd"] is None
     assert len(os.listdir("/proc/self/fd")) <= before + 4
@@ -122,8 +123,8 @@ def test_levers_that_an_agent_makes_up_fill_nothing() -> None:
 
 
 def test_a_log_has_a_last_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "MOST_BYTES", 1000)
-    log = store.SessionLog(tmp_path / "1.jsonl")
+    monkeypatch.setattr(session_log, "MOST_BYTES", 1000)
+    log = session_log.SessionLog(tmp_path / "1.jsonl")
     for _ in range(100):
         log.write("note", {"text": "x" * 100})
     log.close()
@@ -138,9 +139,9 @@ def test_a_log_has_a_last_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_facts_that_can_t_be_are_refused(
     odd: dict[str, object], pair: tuple[socket.socket, socket.socket]
 ) -> None:
-    hello = protocol.encode({"event": "hello", "token": "x", "facts": {**facts(), **odd}})
+    hello = framing.encode({"event": "hello", "token": "x", "facts": {**facts(), **odd}})
     socket.send_fds(pair[1], [hello], [0])
-    with pytest.raises(protocol.BadFrame, match="facts: Expected"):
+    with pytest.raises(framing.BadFrame, match="facts: Expected"):
         enter.hello_from(pair[0])
 
 
@@ -150,11 +151,11 @@ def test_a_first_word_that_takes_too_long_or_brings_too_much_is_not_waited_for(
     before = len(os.listdir("/proc/self/fd"))
     for byte in b"\0\0\1":
         socket.send_fds(pair[1], [bytes([byte])], [0])
-    with pytest.raises(protocol.BadFrame, match="descriptors"):
+    with pytest.raises(framing.BadFrame, match="descriptors"):
         enter.hello_from(pair[0])
     assert len(os.listdir("/proc/self/fd")) == before
     monkeypatch.setattr(enter, "HELLO_TIMEOUT_S", 0.05)
-    with pytest.raises((protocol.BadFrame, OSError)):
+    with pytest.raises((framing.BadFrame, OSError)):
         enter.hello_from(pair[0])
 
 

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autobrrr import kernel_text
-from autobrrr.attach import elf, jobs, maps, processes, procfs, triage
-from autobrrr.device import proc as device_proc
+from autobrrr.attach import job_listing, job_roles, triage
+from autobrrr.attach.ptrace import elf_symbols
+from autobrrr.machine import kernel_text, process_maps, procfs
+from autobrrr.machine import proc_stat as device_proc
 from support.fake_proc import FakeProc
 
 TORCH = "7f00-7f01 r--p 00000000 08:01 9 /site/torch/lib/libtorch_python.so"
@@ -50,7 +51,7 @@ def test_a_name_adds_no_line(end: str, proc: FakeProc) -> None:
     assert procfs.owner(10, proc.root) == (7, 0)
     assert device_proc.owner(10, proc.root) == 7
     line = TORCH.replace("/site", f"/site{end}7f02-7f03 r-xp 00000000 08:01 9 /x")
-    assert [mapping.path for mapping in maps.parse(f"{line}\n")] == [line.split(" ", 5)[5]]
+    assert [mapping.path for mapping in process_maps.parse(f"{line}\n")] == [line.split(" ", 5)[5]]
 
 
 def test_a_line_that_a_name_forges_does_not_count(proc: FakeProc) -> None:
@@ -68,10 +69,10 @@ def test_any_bytes_in_proc_give_an_answer(tmp_path_factory: pytest.TempPathFacto
     for name in ("stat", "status", "cmdline", "environ", "maps", "syscall"):
         (folder / name).write_bytes(junk)
     (folder / "maps").write_bytes(TORCH.encode() + b"\n" + junk)
-    for found in processes.find(fake.root, own_pid=1, sleep=lambda seconds: None):
+    for found in job_listing.find(fake.root, own_pid=1, sleep=lambda seconds: None):
         assert found.pid == 10
-    jobs.rank_of(10, fake.root)
-    jobs.job_of(10, fake.root)
+    job_roles.rank_of(10, fake.root)
+    job_roles.job_of(10, fake.root)
     triage.refusal(triage.Case(pid=10, proc=fake.root, sleep=lambda seconds: None))
     device_proc.busy_ticks(10, fake.root)
     device_proc.throttled_ns(10, fake.root, fake.root)
@@ -82,15 +83,15 @@ def test_a_process_that_can_t_be_looked_at_says_so_in_its_row(
 ) -> None:
     for pid in (10, 11):
         proc.add(pid, torch=True, state="T")
-    asked = jobs.rank_of
+    asked = job_roles.rank_of
 
     def rank_of(pid: int, root: Path) -> int | None:
         if pid == 10:
             raise ValueError("odd\x1b")
         return asked(pid, root)
 
-    monkeypatch.setattr(jobs, "rank_of", rank_of)
-    odd, other = processes.find(proc.root, own_pid=99)
+    monkeypatch.setattr(job_roles, "rank_of", rank_of)
+    odd, other = job_listing.find(proc.root, own_pid=99)
     assert odd.why_not == r"it can't be looked at: ValueError: odd\x1b"
     assert other.script == "train.py"
 
@@ -100,8 +101,8 @@ def test_many_that_look_busy_are_waited_for_together(proc: FakeProc) -> None:
         proc.add(pid, torch=True, state="D")
         proc.add(pid + 100, torch=True, ppid=pid)
     slept: list[float] = []
-    processes.find(proc.root, own_pid=99, sleep=slept.append)
-    assert sum(slept) < processes.WAIT_S + jobs.SAMPLE_S + 0.1
+    job_listing.find(proc.root, own_pid=99, sleep=slept.append)
+    assert sum(slept) < job_listing.WAIT_S + job_roles.SAMPLE_S + 0.1
 
 
 def test_no_more_than_a_bound_is_read(tmp_path: Path) -> None:
@@ -127,9 +128,9 @@ def test_a_library_that_shrinks_while_it_is_read_is_cut_short(tmp_path: Path) ->
     file = tmp_path / "lib.so"
     file.write_bytes(b"\x7fELF\x02\x01" + bytes(8000))
     with file.open("rb") as opened:
-        read_at = elf.of_file(opened.fileno())
+        read_at = elf_symbols.of_file(opened.fileno())
         assert len(read_at(4000, 200)) == 200
         file.write_bytes(b"")
         assert read_at(4096 * 3, 10) == b""
-        with pytest.raises(elf.NotElf):
-            elf.Elf(elf.of_file(opened.fileno()))
+        with pytest.raises(elf_symbols.NotElf):
+            elf_symbols.Elf(elf_symbols.of_file(opened.fileno()))

@@ -11,7 +11,7 @@ import pytest
 from autobrrr import paths
 from autobrrr.errors import AutobrrrError
 from autobrrr.records import Record
-from autobrrr.roofline.cached import keep
+from autobrrr.roofline.calibration_cache import keep
 
 
 class Line(Record):

@@ -9,9 +9,9 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from autobrrr.agent.job import Job
-from autobrrr.remedies.rank_agreement import PATIENCE_S, agree
-from autobrrr.remedies.registry import Refused
+from autobrrr.injected.live_torch.live_job import Job
+from autobrrr.injected.remedies.process.rank_agreement import PATIENCE_S, agree
+from autobrrr.injected.remedies.registry import Refused
 
 WHAT = "ddp.bucket_size/64"
 

@@ -13,13 +13,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from autobrrr import ranks
-from autobrrr.client import Client
+from autobrrr.client import all_ranks
+from autobrrr.client.session_client import Client
 from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
 from autobrrr.records import Diagnosis, RankLine, RankTimes, to_json
-from autobrrr.report.live import live_line
-from autobrrr.report.ranks import ranks_table, slowest_words
-from autobrrr.report.text import verdict_text
+from autobrrr.report.text.live_line import live_line
+from autobrrr.report.text.rank_text import ranks_table, slowest_words
+from autobrrr.report.text.verdict_text import verdict_text
 from support import tui
 
 MS = 1_000_000
@@ -56,7 +56,7 @@ class FakeClient:
 
 
 def test_a_diagnosis_says_for_whom_the_others_wait() -> None:
-    found = ranks.with_siblings(rank(0, 12.8), [rank(1, 0.5)])
+    found = all_ranks.with_siblings(rank(0, 12.8), [rank(1, 0.5)])
     assert found.slowest is not None
     assert (found.pid, found.slowest.rank, found.slowest.waited_ns) == (100, 1, int(12.3 * MS))
     assert [(one.rank, one.slowest) for one in found.ranks or []] == [(0, False), (1, True)]
@@ -67,7 +67,7 @@ def test_a_diagnosis_says_for_whom_the_others_wait() -> None:
 
 
 def test_the_slowest_rank_knows_that_it_is_meant() -> None:
-    found = ranks.with_siblings(rank(1, 0.5), [rank(0, 12.8)])
+    found = all_ranks.with_siblings(rank(1, 0.5), [rank(0, 12.8)])
     assert (
         slowest_words(found)
         == "rank 1, this one, is slowest: the others wait 12.3 ms of each 40.0 ms step for it"
@@ -75,13 +75,13 @@ def test_the_slowest_rank_knows_that_it_is_meant() -> None:
 
 
 def test_even_ranks_are_measured_and_none_is_marked() -> None:
-    found = ranks.with_siblings(rank(0, 1.0), [rank(1, 1.1)])
+    found = all_ranks.with_siblings(rank(0, 1.0), [rank(1, 1.1)])
     assert [one.slowest for one in found.ranks or []] == [False, False]
     assert slowest_words(found) == "none is slower than the others: all of them wait alike"
 
 
 def test_one_rank_with_a_session_is_not_measured_and_the_way_to_know_is_said() -> None:
-    found = ranks.with_siblings(rank(0, 12.0), [])
+    found = all_ranks.with_siblings(rank(0, 12.0), [])
     assert found.slowest is None
     assert [one.slowest for one in found.ranks or []] == [None]
     assert "diagnose LAUNCHER" in str(slowest_words(found))
@@ -89,25 +89,25 @@ def test_one_rank_with_a_session_is_not_measured_and_the_way_to_know_is_said() -
 
 
 def test_ranks_whose_collectives_were_not_timed_are_not_measured() -> None:
-    found = ranks.with_siblings(rank(0, 12.0), [rank(1)])
+    found = all_ranks.with_siblings(rank(0, 12.0), [rank(1)])
     assert found.slowest is None
     assert "timed in 1 of 2" in str(slowest_words(found))
 
 
 def test_a_job_of_one_rank_says_nothing_of_ranks() -> None:
     alone = tui.snapshot()
-    assert ranks.with_siblings(alone, [rank(1, 1.0)]) == alone
+    assert all_ranks.with_siblings(alone, [rank(1, 1.0)]) == alone
     assert slowest_words(alone) is None
 
 
 def test_a_process_that_is_no_rank_of_this_job_is_left_out() -> None:
-    found = ranks.with_siblings(rank(0, 12.0), [rank(1, 0.5, size=4), tui.snapshot()])
+    found = all_ranks.with_siblings(rank(0, 12.0), [rank(1, 0.5, size=4), tui.snapshot()])
     assert [one.pid for one in found.ranks or []] == [100]
 
 
 def test_all_ranks_together_have_the_slowest_on_top_and_name_the_missing() -> None:
     gone = RankLine(rank=1, pid=101, why="process 101 is stopped")
-    found = ranks.together([rank(2, 0.4, size=3), rank(0, 15.0, size=3)], [gone])
+    found = all_ranks.together([rank(2, 0.4, size=3), rank(0, 15.0, size=3)], [gone])
     assert (found.pid, found.slowest and found.slowest.compared) == (102, 2)
     assert [(one.rank, one.slowest) for one in found.ranks or []] == [(0, False), (1, None), (2, True)]
     table = ranks_table(found.ranks or []).splitlines()
@@ -118,8 +118,8 @@ def test_all_ranks_together_have_the_slowest_on_top_and_name_the_missing() -> No
 
 
 def test_where_none_stands_out_the_lowest_rank_is_on_top() -> None:
-    assert ranks.together([rank(1, 1.0), rank(0, 1.0)]).pid == 100
-    assert ranks.together([rank(1, 1.0)]).pid == 101
+    assert all_ranks.together([rank(1, 1.0), rank(0, 1.0)]).pid == 100
+    assert all_ranks.together([rank(1, 1.0)]).pid == 101
 
 
 def test_every_session_is_asked_and_those_that_fail_are_left_out() -> None:
@@ -130,7 +130,7 @@ def test_every_session_is_asked_and_those_that_fail_are_left_out() -> None:
             raise TargetGone("process 101 ended")
         return clients.get(pid)  # type: ignore[return-value]
 
-    assert [one.pid for one in ranks.ask([102, 101, 103, 100], joiner=join)] == [100, 102]
+    assert [one.pid for one in all_ranks.ask([102, 101, 103, 100], joiner=join)] == [100, 102]
     assert all(each.closed for each in clients.values())
 
 
@@ -149,7 +149,7 @@ def test_a_session_that_does_not_answer_holds_nobody_up(stuck: threading.Event) 
         return FakeClient(rank(1))  # type: ignore[return-value]
 
     began_s = time.monotonic()
-    assert [one.pid for one in ranks.ask([100, 101], 0.1, join)] == [101]
+    assert [one.pid for one in all_ranks.ask([100, 101], 0.1, join)] == [101]
     assert time.monotonic() - began_s < 20
     stuck.set()
 
@@ -157,23 +157,23 @@ def test_a_session_that_does_not_answer_holds_nobody_up(stuck: threading.Event) 
 def test_several_threads_may_meet_the_same_record_for_the_first_time_at_once(tmp_path: Path) -> None:
     """In a process of its own: once a type has been met, nothing can go wrong any more."""
     told = tmp_path / "told.json"
-    told.write_text(to_json(ranks.with_siblings(rank(0, 12.8), [rank(1, 0.5)])))
+    told.write_text(to_json(all_ranks.with_siblings(rank(0, 12.8), [rank(1, 0.5)])))
     code = (
         "import json, sys, threading\n"
-        "from autobrrr.client import _typed\nfrom autobrrr.records import Diagnosis\n"
+        "from autobrrr.client.session_client import _typed\nfrom autobrrr.records import Diagnosis\n"
         "raw, start = json.load(open(sys.argv[1])), threading.Barrier(4)\nsys.setswitchinterval(1e-6)\n"
         "def meet():\n    start.wait()\n    _typed(raw, Diagnosis)\n"
         "threads = [threading.Thread(target=meet) for _ in range(4)]\n"
         "[each.start() for each in threads]\n[each.join() for each in threads]\n"
     )
-    environ = {**os.environ, "PYTHONPATH": str(Path(ranks.__file__).resolve().parents[1])}
+    environ = {**os.environ, "PYTHONPATH": str(Path(all_ranks.__file__).resolve().parents[2])}
     for _ in range(3):
         done = subprocess.run([sys.executable, "-c", code, str(told)], env=environ, check=False)
         assert done.returncode == 0
 
 
 def test_work_on_all_ranks_goes_on_where_one_fails(capsys: pytest.CaptureFixture[str]) -> None:
-    from autobrrr.cli.ranks import for_each
+    from autobrrr.cli.launcher_ranks import for_each
 
     def work(pid: int) -> int:
         if pid == 2:

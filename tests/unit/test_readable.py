@@ -15,21 +15,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autobrrr.agent.protocol import encode
-from autobrrr.cli import ls
-from autobrrr.cli.target import narrate
+from autobrrr.cli.verb_arguments import narrate
+from autobrrr.cli.verbs import ls
 from autobrrr.errors import AutobrrrError
+from autobrrr.injected.wire.framing import encode
 from autobrrr.readable import MOST_INTEGER, Foreign, cleaned, fields, readable, readable_lines
 from autobrrr.records import JobLine
-from autobrrr.report.live import live_line
-from autobrrr.report.past import past_session
-from autobrrr.report.session_html import page
-from autobrrr.report.text import verdict_text
-from autobrrr.sidecar.agent_link import AgentLink, spoken
-from autobrrr.sidecar.store import SessionLog, read_log
+from autobrrr.report.html.session_html import page
+from autobrrr.report.text.live_line import live_line
+from autobrrr.report.text.session_text import past_session
+from autobrrr.report.text.verdict_text import verdict_text
+from autobrrr.sidecar.session.session_log import SessionLog, read_log
+from autobrrr.sidecar.sockets.agent_link import AgentLink, spoken
 from autobrrr_tui.app import AutobrrrApp
-from autobrrr_tui.rows import plain, row, wrapped
-from autobrrr_tui.screens.top import TopScreen
+from autobrrr_tui.screens.jobs_screen import TopScreen
+from autobrrr_tui.text_rows import plain, row, wrapped
 from support import tui
 
 CONTROLS = "\x1b[2J\x1b]0;title\x07\x9b31m\r\n\t\x00\x7f\x85\x1c"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from autobrrr import recipe
-from autobrrr.recipe.fit import Here
-from autobrrr.recipe.flags import known_flags
+from autobrrr.recipe.recipe_fit import Here
+from autobrrr.recipe.script_flags import known_flags
 
 PARSES = 'p.add_argument("--lr", "-l")\np.add_argument("--batch-size")\nargs = p.parse_args()\n'
 

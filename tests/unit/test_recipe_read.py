@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from autobrrr import recipe
 from autobrrr.errors import EXIT_USAGE, UsageError
-from autobrrr.recipe.contents import Chosen, Match, Measured, Recipe
-from autobrrr.recipe.places import Places
-from autobrrr.recipe.read import load, parse
-from autobrrr.recipe.schema import json_schema, template
-from autobrrr.remedies.catalog import REGISTRY
+from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.recipe.recipe_contents import Chosen, Match, Measured, Recipe
+from autobrrr.recipe.recipe_reader import load, parse
+from autobrrr.recipe.recipe_schema import json_schema, template
+from autobrrr.recipe.toml_positions import Places
 
 FULL = """\
 schema = 1

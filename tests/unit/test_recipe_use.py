@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from autobrrr import recipe
-from autobrrr.cli import recipe as cli
+from autobrrr.cli.verbs import recipe as cli
 from autobrrr.errors import UsageError
-from autobrrr.recipe.fit import Here, satisfies
-from autobrrr.remedies.catalog import REGISTRY
-from autobrrr.tuner.live import tune
-from autobrrr.tuner.settings import TuneSettings
+from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.recipe.recipe_fit import Here, satisfies
+from autobrrr.tuner.live_search import tune
+from autobrrr.tuner.tune_settings import TuneSettings
 from support.tuner import Effect, SimulatedJob
 
 SHIPPED = (

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from autobrrr import recipe
 from autobrrr.cli import main
 from autobrrr.errors import EXIT_USAGE, UsageError
-from autobrrr.recipe.schema import json_schema
-from autobrrr.recipe.variables import MOST_LETTERS, VARIABLES
-from autobrrr.remedies.catalog import REGISTRY
+from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.recipe.recipe_schema import json_schema
+from autobrrr.recipe.recipe_variables import MOST_LETTERS, VARIABLES
 
 # Each of these names code, or a file, library, folder or host to take it from.
 BRING_CODE = (

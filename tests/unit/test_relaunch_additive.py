@@ -7,9 +7,9 @@ import random
 import numpy as np
 import pytest
 
-from autobrrr.relaunch.additive import expected, expected_improvement, propose
-from autobrrr.relaunch.search import Result, Search
-from autobrrr.relaunch.space import Point, Space
+from autobrrr.relaunch.search.additive_model import expected, expected_improvement, propose
+from autobrrr.relaunch.search.point_search import Result, Search
+from autobrrr.relaunch.search.search_space import Point, Space
 from support.relaunch import parameter
 
 SPACE = Space(parameters=tuple(parameter(f"--flag-{name}", 2) for name in "abcde"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autobrrr.relaunch.budget import Budget
+from autobrrr.relaunch.study.study_budget import Budget
 
 SECOND_NS = 1_000_000_000
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from autobrrr.relaunch.coming_up import settle_in_turn
+from autobrrr.relaunch.study.settle_together import settle_in_turn
 
 
 class Trial:

@@ -9,13 +9,13 @@ from typing import Literal
 
 import pytest
 
-from autobrrr.relaunch.course import Course
-from autobrrr.relaunch.duel import Duel
-from autobrrr.relaunch.endings import Ending, Kind
-from autobrrr.relaunch.findings import Baseline, Ledger, judged
-from autobrrr.relaunch.search import Result, Search
-from autobrrr.relaunch.space import Point, Space
-from autobrrr.tuner.interval import Interval
+from autobrrr.relaunch.search.point_search import Result, Search
+from autobrrr.relaunch.search.search_space import Point, Space
+from autobrrr.relaunch.study.paired_comparison import Duel
+from autobrrr.relaunch.study.study import Course
+from autobrrr.relaunch.study.study_findings import Baseline, Ledger, judged
+from autobrrr.relaunch.trial.trial_endings import Ending, Kind
+from autobrrr.tuner.confidence_sequence import Interval
 from support.relaunch import parameter
 
 SPACE = Space(parameters=(parameter("--batch-size", 2), parameter("--workers", 2)))

@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from autobrrr.relaunch import duel as duels
-from autobrrr.relaunch.duel import Duel, Rule, is_telling
-from autobrrr.relaunch.yardstick import Pairs, Yardstick, by_steps
-from autobrrr.tuner.interval import Interval
-from autobrrr.tuner.lengths import Block
+from autobrrr.relaunch.study import paired_comparison as duels
+from autobrrr.relaunch.study.paired_comparison import Duel, Rule, is_telling
+from autobrrr.relaunch.study.work_per_step import Pairs, Yardstick, by_steps
+from autobrrr.tuner.confidence_sequence import Interval
+from autobrrr.tuner.token_adjustment import Block
 
 MS = 1_000_000
 BLOCK_NS = 150 * MS

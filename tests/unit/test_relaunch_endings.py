@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autobrrr.relaunch.endings import Tail, ending_of
+from autobrrr.relaunch.trial.trial_endings import Tail, ending_of
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,13 @@ from types import SimpleNamespace
 import pytest
 
 from autobrrr.records import ExactnessClass
-from autobrrr.relaunch.course import CANDIDATE, Course
-from autobrrr.relaunch.exactness import Classes
-from autobrrr.relaunch.findings import Baseline, Ledger
-from autobrrr.relaunch.search import Result, Search
-from autobrrr.relaunch.space import Space, make_space
-from autobrrr.relaunch.specs import parse_parameter
-from autobrrr.tuner.interval import Interval
+from autobrrr.relaunch.search.param_specs import parse_parameter
+from autobrrr.relaunch.search.point_search import Result, Search
+from autobrrr.relaunch.search.search_space import Space, make_space
+from autobrrr.relaunch.study.exactness import Classes
+from autobrrr.relaunch.study.study import CANDIDATE, Course
+from autobrrr.relaunch.study.study_findings import Baseline, Ledger
+from autobrrr.tuner.confidence_sequence import Interval
 
 COMMAND = ["python", "train.py"]
 USUAL: tuple[ExactnessClass, ...] = ("bitwise", "rounding")

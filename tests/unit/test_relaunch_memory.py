@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autobrrr.device.nvml_calls import Calls
-from autobrrr.relaunch import need
-from autobrrr.relaunch.memory import MemoryModel, line
-from autobrrr.relaunch.need import Bytes
-from autobrrr.relaunch.search import Result, Search
-from autobrrr.relaunch.space import Parameter, Point, Space
+from autobrrr.machine.nvml_calls import Calls
+from autobrrr.relaunch.search.point_search import Result, Search
+from autobrrr.relaunch.search.search_space import Parameter, Point, Space
+from autobrrr.relaunch.study.memory_model import MemoryModel, line
+from autobrrr.relaunch.trial import memory_use
+from autobrrr.relaunch.trial.memory_use import Bytes
 
 MIB = 1 << 20
 
@@ -127,7 +127,7 @@ def test_limits_of_the_groups_around_us_count(tmp_path: Path) -> None:
         (tmp_path / path).write_text(text)
 
     put("proc/meminfo", "MemTotal: 9 kB\nMemAvailable: 1000 kB\n")
-    assert need.available_bytes(tmp_path) == 1000 * 1024
+    assert memory_use.available_bytes(tmp_path) == 1000 * 1024
     put("proc/self/cgroup", "0::/job/inner\n")
     put("sys/fs/cgroup/job/inner/memory.max", "max\n")
     put("sys/fs/cgroup/job/inner/memory.current", "70\n")
@@ -135,14 +135,14 @@ def test_limits_of_the_groups_around_us_count(tmp_path: Path) -> None:
     put("sys/fs/cgroup/job/memory.max", "900\n")
     put("sys/fs/cgroup/job/memory.current", "100\n")
     put("sys/fs/cgroup/job/memory.stat", "inactive_file 50\n")
-    assert need.available_bytes(tmp_path) == 850
+    assert memory_use.available_bytes(tmp_path) == 850
     put("proc/self/cgroup", "4:memory:/job\n1:cpu:/\n")
     put("sys/fs/cgroup/memory/job/memory.limit_in_bytes", "700\n")
     put("sys/fs/cgroup/memory/job/memory.usage_in_bytes", "900\n")
     put("sys/fs/cgroup/memory/job/memory.stat", "total_inactive_file 20\n")
-    assert need.available_bytes(tmp_path) == 0
+    assert memory_use.available_bytes(tmp_path) == 0
     put("sys/fs/cgroup/memory/job/memory.limit_in_bytes", "9223372036854771712\n")
-    assert need.available_bytes(tmp_path) == 1000 * 1024
+    assert memory_use.available_bytes(tmp_path) == 1000 * 1024
 
 
 def test_what_processes_took_is_their_own_pages_at_their_peak(tmp_path: Path) -> None:
@@ -152,9 +152,9 @@ def test_what_processes_took_is_their_own_pages_at_their_peak(tmp_path: Path) ->
             f"Name:\tpython\nVmPeak:\t{peak * 10} kB\nVmHWM:\t{peak} kB\nVmRSS:\t250 kB\n"
         )
         (tmp_path / f"{pid}/smaps_rollup").write_text("Rss: 250 kB\nPss_Anon: 100 kB\nPss_Shmem: 20 kB\n")
-    found = need.taken([7, 8, 9], None, tmp_path)
+    found = memory_use.taken([7, 8, 9], None, tmp_path)
     assert found == Bytes(memory=(120 + 250 + 120 + 50) * 1024, addresses=5000 * 1024)
-    assert need.taken([9], 5, tmp_path) == Bytes(gpu=5 + need.CONTEXT_BYTES)
+    assert memory_use.taken([9], 5, tmp_path) == Bytes(gpu=5 + memory_use.CONTEXT_BYTES)
 
 
 def test_of_several_gpus_the_fullest_one_counts() -> None:
@@ -165,7 +165,7 @@ def test_of_several_gpus_the_fullest_one_counts() -> None:
         nvmlDeviceGetMemoryInfo=lambda handle: SimpleNamespace(free=free[handle]),
     )
     calls = Calls(nvml)  # type: ignore[arg-type]
-    assert need.gpu_free_bytes(calls, {}) == 9
-    assert need.gpu_free_bytes(calls, {}, ranks=2) == 4
-    assert need.gpu_free_bytes(calls, {"CUDA_VISIBLE_DEVICES": "2,GPU-x"}, ranks=2) == 3
-    assert need.gpu_free_bytes(calls, {"CUDA_VISIBLE_DEVICES": "5"}) is None
+    assert memory_use.gpu_free_bytes(calls, {}) == 9
+    assert memory_use.gpu_free_bytes(calls, {}, ranks=2) == 4
+    assert memory_use.gpu_free_bytes(calls, {"CUDA_VISIBLE_DEVICES": "2,GPU-x"}, ranks=2) == 3
+    assert memory_use.gpu_free_bytes(calls, {"CUDA_VISIBLE_DEVICES": "5"}) is None

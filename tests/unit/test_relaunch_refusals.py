@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from autobrrr.errors import AutobrrrError, UsageError
-from autobrrr.relaunch.refusals import refuse_elsewhere, refuse_strangers
-from autobrrr.relaunch.witness import Witness
+from autobrrr.relaunch.study.command_refusals import refuse_elsewhere, refuse_strangers
+from autobrrr.relaunch.trial.trial_agents import Witness
 
 
 @pytest.mark.parametrize(

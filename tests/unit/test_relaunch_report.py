@@ -8,14 +8,14 @@ import pytest
 
 from autobrrr.errors import AutobrrrError
 from autobrrr.records import Advice, Trial, Tuning
-from autobrrr.relaunch.flags import Declared
-from autobrrr.relaunch.need import available_bytes
-from autobrrr.relaunch.propose import doubled, proposed
-from autobrrr.relaunch.refusals import refuse_crowding
-from autobrrr.relaunch.space import make_space
-from autobrrr.relaunch.surroundings import variables, walls
-from autobrrr.report.relaunch import relaunch_table
-from autobrrr.report.relaunch_html import importance, relaunch_html
+from autobrrr.relaunch.search.argparse_flags import Declared
+from autobrrr.relaunch.search.search_space import make_space
+from autobrrr.relaunch.study.command_refusals import refuse_crowding
+from autobrrr.relaunch.study.propose_space import doubled, proposed
+from autobrrr.relaunch.trial.memory_use import available_bytes
+from autobrrr.relaunch.trial.trial_environment import variables, walls
+from autobrrr.report.html.study_html import importance, relaunch_html
+from autobrrr.report.text.study_text import relaunch_table
 
 USUAL = ("bitwise", "rounding")
 

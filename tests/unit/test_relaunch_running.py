@@ -13,14 +13,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from autobrrr.attach.outcome import Outcome
-from autobrrr.relaunch import running
-from autobrrr.relaunch.launch import Launch, Limits
-from autobrrr.relaunch.running import Running
-from autobrrr.relaunch.steps import Steps
-from autobrrr.relaunch.witness import Witnesses
-from autobrrr.remedies.catalog import REGISTRY
-from autobrrr.sidecar.ring_reader import RECORD
+from autobrrr.attach.preload.preload_outcome import Outcome
+from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.relaunch.trial import live_trial
+from autobrrr.relaunch.trial.live_trial import Running
+from autobrrr.relaunch.trial.trial_agents import Witnesses
+from autobrrr.relaunch.trial.trial_launch import Launch, Limits
+from autobrrr.relaunch.trial.trial_steps import Steps
+from autobrrr.sidecar.session.ring_reader import RECORD
 
 
 class Keeper:
@@ -69,7 +69,7 @@ def trial(folder: Path, keeper: Keeper, *remedies: str) -> Running:
 def test_output_that_is_kept_may_take_longer_than_any_other_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "ANSWER_S", 0.01)
+    monkeypatch.setattr(live_trial, "ANSWER_S", 0.01)
     said: tuple[dict[str, object], ...] = ({"kept": 3, "bytes": 5}, {"gone": True})
     patient = trial(tmp_path, Keeper(*said, after_s=0.5))
     patient.close(tmp_path / "kept", 100)
@@ -79,8 +79,8 @@ def test_output_that_is_kept_may_take_longer_than_any_other_answer(
 def test_output_whose_copy_was_cut_off_is_not_said_to_be_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "ANSWER_S", 0.01)
-    monkeypatch.setattr(running, "KEEP_S", 0.01)
+    monkeypatch.setattr(live_trial, "ANSWER_S", 0.01)
+    monkeypatch.setattr(live_trial, "KEEP_S", 0.01)
     cut = trial(tmp_path, Keeper({"gone": True}, after_s=30))
     cut.close(tmp_path / "kept", 100)
     assert cut.kept.problem == "the copy was not brought to its end"

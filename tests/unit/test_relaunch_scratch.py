@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autobrrr.errors import UsageError
-from autobrrr.relaunch import scratch
+from autobrrr.relaunch.sandbox import workdir_copy
 
 
 @pytest.fixture
@@ -31,11 +31,11 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_within_the_limit_all_but_version_control_is_copied(folder: Path, tmp_path: Path) -> None:
-    chosen = scratch.plan(str(folder), 20_000)
+    chosen = workdir_copy.plan(str(folder), 20_000)
     assert chosen.read_only == (".git",)
     assert chosen.bytes == 10_160
     (tmp_path / "copy").mkdir()
-    known = scratch.copy(chosen, str(tmp_path / "copy"))
+    known = workdir_copy.copy(chosen, str(tmp_path / "copy"))
     copied = tmp_path / "copy"
     assert sorted(known) == [
         "data/a.bin",
@@ -55,44 +55,44 @@ def test_within_the_limit_all_but_version_control_is_copied(folder: Path, tmp_pa
 
 
 def test_beyond_the_limit_the_largest_folder_stays_where_it_is(folder: Path, tmp_path: Path) -> None:
-    chosen = scratch.plan(str(folder), 1000)
+    chosen = workdir_copy.plan(str(folder), 1000)
     assert chosen.read_only == (".git", "data")
     assert chosen.bytes == 160
     (tmp_path / "copy").mkdir()
-    assert "data/a.bin" not in scratch.copy(chosen, str(tmp_path / "copy"))
+    assert "data/a.bin" not in workdir_copy.copy(chosen, str(tmp_path / "copy"))
     assert list((tmp_path / "copy/data").iterdir()) == []
-    assert scratch.told(chosen).endswith("(5 files, 0.0 MiB; .git/, data/ read-only)")
+    assert workdir_copy.told(chosen).endswith("(5 files, 0.0 MiB; .git/, data/ read-only)")
 
 
 def test_too_many_files_count_as_too_large(folder: Path) -> None:
-    assert scratch.plan(str(folder), 1 << 30, most_files=4).read_only == (".git", "data", "src")
-    with pytest.raises(scratch.TooLarge, match="2 files, 0 MiB beside its folders"):
-        scratch.plan(str(folder), 1 << 30, most_files=1)
+    assert workdir_copy.plan(str(folder), 1 << 30, most_files=4).read_only == (".git", "data", "src")
+    with pytest.raises(workdir_copy.TooLarge, match="2 files, 0 MiB beside its folders"):
+        workdir_copy.plan(str(folder), 1 << 30, most_files=1)
 
 
 def test_a_copy_below_the_folder_is_no_part_of_itself(folder: Path) -> None:
     place = folder / "src/scratch/t1"
     place.mkdir(parents=True)
-    chosen = scratch.plan(str(folder), 20_000, apart=str(place.parent))
+    chosen = workdir_copy.plan(str(folder), 20_000, apart=str(place.parent))
     assert chosen.read_only == (".git", "src/scratch")
-    assert "src/model.py" in scratch.copy(chosen, str(place))
+    assert "src/model.py" in workdir_copy.copy(chosen, str(place))
     assert not (place / "src/scratch/t1").exists()
 
 
 def test_a_folder_that_is_too_large_by_itself_is_refused(folder: Path) -> None:
-    with pytest.raises(scratch.TooLarge):
-        scratch.plan(str(folder), 9)
+    with pytest.raises(workdir_copy.TooLarge):
+        workdir_copy.plan(str(folder), 9)
 
 
 def test_a_copy_goes_also_where_the_trial_shut_its_folders(folder: Path, tmp_path: Path) -> None:
     place = tmp_path / "copy"
     place.mkdir()
-    scratch.copy(scratch.plan(str(folder), 20_000), str(place))
+    workdir_copy.copy(workdir_copy.plan(str(folder), 20_000), str(place))
     (place / "src/deep").chmod(0)
     (place / "src").chmod(0o500)
-    scratch.remove(str(place))
+    workdir_copy.remove(str(place))
     assert not place.exists()
-    scratch.remove(str(place))
+    workdir_copy.remove(str(place))
 
 
 @pytest.mark.parametrize(("text", "size"), [("2G", 2 << 30), ("500M", 500 << 20), ("1.5kB", 1536), ("0", 0)])

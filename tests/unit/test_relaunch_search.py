@@ -10,9 +10,9 @@ from pathlib import Path
 import optuna
 import pytest
 
-from autobrrr.relaunch.journal import Busy, study_file
-from autobrrr.relaunch.search import Result, Search
-from autobrrr.relaunch.space import Point, Space
+from autobrrr.relaunch.search.point_search import Result, Search
+from autobrrr.relaunch.search.search_space import Point, Space
+from autobrrr.relaunch.search.study_journal import Busy, study_file
 from support.relaunch import parameter
 
 SMALL = Space(parameters=(parameter("--batch-size", 5, 1), parameter("--workers", 3)))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from autobrrr.records import Advice, Regime
-from autobrrr.relaunch.search import Result, Search
-from autobrrr.relaunch.seeds import Hints, seeds
-from autobrrr.relaunch.space import Parameter, Space
-from autobrrr.relaunch.specs import remedy_parameter
+from autobrrr.relaunch.search.param_specs import remedy_parameter
+from autobrrr.relaunch.search.point_search import Result, Search
+from autobrrr.relaunch.search.search_space import Parameter, Space
+from autobrrr.relaunch.search.seed_points import Hints, seeds
 
 
 def parameter(name: str, levels: tuple[int | str | None, ...], given: int = 0) -> Parameter:

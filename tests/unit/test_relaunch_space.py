@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autobrrr.errors import UsageError
-from autobrrr.relaunch.flags import Declared, declared_flags, given_value
-from autobrrr.relaunch.space import BATCH, Parameter, Space, agreed_ratio, make_space
-from autobrrr.relaunch.specs import parse_parameter
+from autobrrr.relaunch.search.argparse_flags import Declared, declared_flags, given_value
+from autobrrr.relaunch.search.param_specs import parse_parameter
+from autobrrr.relaunch.search.search_space import BATCH, Parameter, Space, agreed_ratio, make_space
 
 COMMAND = ["python", "train.py", "--batch-size", "16"]
 DECLARED = {

@@ -8,9 +8,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from autobrrr.relaunch.space import Parameter, Space
-from autobrrr.relaunch.witness import CLOSE, USUAL
-from autobrrr.relaunch.yardstick import (
+from autobrrr.relaunch.search.search_space import Parameter, Space
+from autobrrr.relaunch.study.work_per_step import (
     Counting,
     Yardstick,
     at_one_length,
@@ -18,8 +17,9 @@ from autobrrr.relaunch.yardstick import (
     by_long_steps,
     by_steps,
 )
-from autobrrr.tuner.interval import Interval, mean_interval
-from autobrrr.tuner.lengths import Block, at_length, mean_tokens
+from autobrrr.relaunch.trial.trial_agents import CLOSE, USUAL
+from autobrrr.tuner.confidence_sequence import Interval, mean_interval
+from autobrrr.tuner.token_adjustment import Block, at_length, mean_tokens
 
 MS = 1_000_000
 FIXED_NS, TOKEN_NS = 3 * MS, 4_000.0

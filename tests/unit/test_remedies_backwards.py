@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from autobrrr.remedies.compile_backwards import ENOUGH, Backwards
+from autobrrr.injected.remedies.model_calls.backward_watch import ENOUGH, Backwards
 
 Heads = tuple[torch.Tensor, torch.Tensor]
 ModelCall = Callable[[torch.Tensor], Heads]

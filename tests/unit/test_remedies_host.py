@@ -8,13 +8,13 @@ from types import ModuleType
 
 import pytest
 
-from autobrrr.agent.job import Job
-from autobrrr.remedies import host_environment
-from autobrrr.remedies.catalog import REGISTRY
-from autobrrr.remedies.host_affinity import chosen
-from autobrrr.remedies.loader_workers import default_workers
-from autobrrr.remedies.process_value import switch
-from autobrrr.remedies.registry import Refused
+from autobrrr.injected.live_torch.live_job import Job
+from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.injected.remedies.loader.loader_workers import default_workers
+from autobrrr.injected.remedies.process import host_environment
+from autobrrr.injected.remedies.process.host_affinity import chosen
+from autobrrr.injected.remedies.process.process_value import switch
+from autobrrr.injected.remedies.registry import Refused
 
 
 def machine(root: Path, siblings: list[str], nodes: list[str]) -> str:

@@ -11,15 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.remedies import heap_holes, host_malloc, malloc_thresholds
-from autobrrr.remedies.glibc import (
-    M_ARENA_TEST,
-    M_MMAP_THRESHOLD,
-    M_TRIM_THRESHOLD,
-    data_of,
-)
-from autobrrr.remedies.malloc_thresholds import Thresholds
-from autobrrr.remedies.registry import Refused
+from autobrrr.injected.remedies.process import heap_holes, host_malloc, malloc_thresholds
+from autobrrr.injected.remedies.process.glibc import M_ARENA_TEST, M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, data_of
+from autobrrr.injected.remedies.process.malloc_thresholds import Thresholds
+from autobrrr.injected.remedies.registry import Refused
 
 MIB = 1 << 20
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,8 +25,8 @@ REAL = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C libra
 START = f"""
 import ctypes, resource, sys
 sys.path.insert(0, {str(ROOT)!r})
-from autobrrr.remedies import host_malloc
-from autobrrr.remedies.glibc import glibc
+from autobrrr.injected.remedies.process import host_malloc
+from autobrrr.injected.remedies.process.glibc import glibc
 
 MIB = 1 << 20
 libc, fill = glibc(), ctypes.CDLL(None).memset

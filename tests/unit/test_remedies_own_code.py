@@ -8,8 +8,8 @@ from types import ModuleType
 
 import pytest
 
-from autobrrr.remedies.compile import SECOND_ORDER
-from autobrrr.remedies.own_code import says
+from autobrrr.injected.remedies.compile.compile_models import SECOND_ORDER
+from autobrrr.injected.remedies.compile.job_sources import says
 
 
 def module(file: Path | None, text: str = "") -> ModuleType:

@@ -11,11 +11,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from autobrrr.cli import main, screen
+from autobrrr.cli import main, terminal_screen
 from autobrrr.errors import UsageError
 from autobrrr.records import SizeSweep
-from autobrrr.report.past import past_session, report_text
-from autobrrr.report.session_html import _marks, _scale, page
+from autobrrr.report.html.session_html import _marks, _scale, page
+from autobrrr.report.text.session_text import past_session, report_text
 from support import tui
 
 
@@ -49,21 +49,21 @@ def _line(kind: str, body: object) -> bytes:
     ],
 )
 def test_a_session_is_found_by_whatever_names_it(logs: Path, word: str, file: str) -> None:
-    assert screen.session_file(word) == logs / f"{file}.jsonl"
-    assert screen.session_file(str(logs / f"{file}.jsonl")).stem == file
+    assert terminal_screen.session_file(word) == logs / f"{file}.jsonl"
+    assert terminal_screen.session_file(str(logs / f"{file}.jsonl")).stem == file
 
 
 @pytest.mark.parametrize("word", ["8", "yesterday", "/no/such/file.jsonl"])
 def test_a_session_that_is_not_there_names_the_latest(logs: Path, word: str) -> None:
     with pytest.raises(UsageError) as caught:
-        screen.session_file(word)
+        terminal_screen.session_file(word)
     assert "20260103-100000-42" in caught.value.hint
 
 
 def test_without_any_session_the_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     with pytest.raises(UsageError) as caught:
-        screen.session_file("last")
+        terminal_screen.session_file("last")
     assert str(tmp_path) in caught.value.hint
 
 
@@ -123,13 +123,13 @@ def test_screens_need_a_terminal(
 def test_a_port_that_is_none_is_refused_before_anything_is_served(port: int) -> None:
     pytest.importorskip("textual_serve")
     with pytest.raises(UsageError, match="no such port"):
-        screen.serve(["attach", "1"], port)
+        terminal_screen.serve(["attach", "1"], port)
 
 
 def test_serving_without_its_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(screen.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(terminal_screen.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError) as caught:
-        screen.serve(["attach", "1"], 8000)
+        terminal_screen.serve(["attach", "1"], 8000)
     assert "autobrrr[web]" in caught.value.hint
 
 
@@ -145,14 +145,14 @@ def test_serving_without_its_library_names_the_extra(monkeypatch: pytest.MonkeyP
     ],
 )
 def test_only_pages_of_this_server_may_press_keys(origin: str | None, host: str, own: bool) -> None:
-    serving = pytest.importorskip("autobrrr_tui.serving")
+    serving = pytest.importorskip("autobrrr_tui.browser_serving")
     assert serving.is_own_page(origin, host, 8000) is own
 
 
 def test_what_a_signal_means_is_known_without_a_session() -> None:
-    assert screen.explained("traced_steps").guards
+    assert terminal_screen.explained("traced_steps").guards
     with pytest.raises(UsageError):
-        screen.explained("nonsense")
+        terminal_screen.explained("nonsense")
 
 
 def test_a_page_shows_each_trial_with_its_interval_and_loads_nothing(logs: Path, tmp_path: Path) -> None:

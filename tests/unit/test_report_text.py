@@ -21,9 +21,9 @@ from autobrrr.records import (
     Shares,
     StepStats,
 )
-from autobrrr.report.figures import duration, phase_shares, share
-from autobrrr.report.live import live_line, regime_words
-from autobrrr.report.text import MOST_LINES, verdict_text
+from autobrrr.report.quantities import duration, phase_shares, share
+from autobrrr.report.text.live_line import live_line, regime_words
+from autobrrr.report.text.verdict_text import MOST_LINES, verdict_text
 from support.sidecar import facts
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from autobrrr.records import Advice, Reverted, Trial, Tuning
-from autobrrr.report.tuning import beyond, tuning_table
+from autobrrr.report.text.tuning_text import beyond, tuning_table
 
 KEPT = Trial(
     remedy="optimizer.fused",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from autobrrr.roofline.machine import accelerators, cached_file, read_machine, torch_version
+from autobrrr.roofline.machine_identity import accelerators, cached_file, read_machine, torch_version
 from support import roofline
 
 

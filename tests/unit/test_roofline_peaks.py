@@ -12,17 +12,19 @@ import msgspec
 import pytest
 
 from autobrrr import paths
-from autobrrr.cli import roofline as verb
+from autobrrr.cli.verbs import roofline as verb
 from autobrrr.errors import AutobrrrError, UsageError
-from autobrrr.report import roofline_figures, roofline_html, roofline_text
+from autobrrr.report import roofline_figures
+from autobrrr.report.html import roofline_html
 from autobrrr.report.log_scale import LogScale, around
-from autobrrr.report.roofline_plot import Series, plot
-from autobrrr.roofline import machine, measure
-from autobrrr.roofline.cached import keep
-from autobrrr.roofline.machine import cached_file
+from autobrrr.report.text import roofline_text
+from autobrrr.report.text.roofline_plot import Series, plot
+from autobrrr.roofline import machine_identity, roofline_measure
+from autobrrr.roofline.calibration_cache import keep
+from autobrrr.roofline.machine_identity import cached_file
 from autobrrr.roofline.peaks import with_peaks
-from autobrrr.roofline.records import Roofline
-from autobrrr.trace.device_peaks import peaks_of
+from autobrrr.roofline.roofline_records import Roofline
+from autobrrr.trace.kernels.device_peaks import peaks_of
 from support import roofline
 
 
@@ -156,13 +158,13 @@ def run(*words: str) -> int:
 def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache in which both numbers of threads are known, and a process that must not be started."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(machine, "read_machine", lambda: roofline.MACHINE)
-    monkeypatch.setattr(measure, "torch_version", lambda: "2.9.1")
+    monkeypatch.setattr(machine_identity, "read_machine", lambda: roofline.MACHINE)
+    monkeypatch.setattr(roofline_measure, "torch_version", lambda: "2.9.1")
     for threads in (1, 2):
         device = roofline.MACHINE.title
         file = cached_file(paths.cache_dir(), "full", device=device, torch="2.9.1", threads=threads)
         keep(file, with_peaks(roofline.measured(threads)))
-    monkeypatch.setattr(measure.subprocess, "Popen", None)
+    monkeypatch.setattr(roofline_measure.subprocess, "Popen", None)
     return tmp_path
 
 
@@ -196,7 +198,7 @@ def test_wrong_words_are_refused_before_anything_is_measured(cached: Path, words
 
 
 def test_without_torch_the_verb_says_so(cached: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure, "torch_version", lambda: None)
+    monkeypatch.setattr(roofline_measure, "torch_version", lambda: None)
     with pytest.raises(AutobrrrError, match="no torch"):
         run("--device", "cpu")
 
@@ -204,10 +206,10 @@ def test_without_torch_the_verb_says_so(cached: Path, monkeypatch: pytest.Monkey
 def test_the_device_is_a_gpu_only_where_driver_and_torch_have_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(measure, "torch_version", lambda: "2.9.1+cu128")
-    assert measure.default_device(tmp_path) == "cpu"
+    monkeypatch.setattr(roofline_measure, "torch_version", lambda: "2.9.1+cu128")
+    assert roofline_measure.default_device(tmp_path) == "cpu"
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/kfd").touch()
-    assert measure.default_device(tmp_path) == "cuda"
-    monkeypatch.setattr(measure, "torch_version", lambda: "2.9.1+cpu")
-    assert measure.default_device(tmp_path) == "cpu"
+    assert roofline_measure.default_device(tmp_path) == "cuda"
+    monkeypatch.setattr(roofline_measure, "torch_version", lambda: "2.9.1+cpu")
+    assert roofline_measure.default_device(tmp_path) == "cpu"

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autobrrr.roofline import curve, quick_child
-from autobrrr.roofline.cached import keep
-from autobrrr.roofline.curve import MatmulPoint
-from autobrrr.roofline.machine import cached_file
-from autobrrr.roofline.quick import AGAIN_AFTER_S, Peaks, quick_peaks
+from autobrrr.roofline import matmul_curve, quick_child
+from autobrrr.roofline.calibration_cache import keep
+from autobrrr.roofline.machine_identity import cached_file
+from autobrrr.roofline.matmul_curve import MatmulPoint
+from autobrrr.roofline.quick_peaks import AGAIN_AFTER_S, Peaks, quick_peaks
 from support import roofline
 
 CURVE = [MatmulPoint(n=64, flops=1e9), MatmulPoint(n=256, flops=16e9), MatmulPoint(n=1024, flops=20e9)]
@@ -140,19 +140,19 @@ def test_without_a_curve_the_peak_stands_for_every_shape() -> None:
 
 def test_the_curve_is_met_at_its_points_and_flat_beyond_its_ends() -> None:
     for point in CURVE:
-        assert curve.flops_at(CURVE, point.n, point.n, point.n) == pytest.approx(point.flops)
-    assert curve.flops_at(CURVE, 2, 2, 2) == 1e9
-    assert curve.flops_at(CURVE, 9000, 9000, 9000) == 20e9
-    assert curve.flops_at(CURVE, 128, 128, 128) == pytest.approx(4e9)  # half-way on both logarithms
-    assert curve.flops_at([], 4, 4, 4) is None
+        assert matmul_curve.flops_at(CURVE, point.n, point.n, point.n) == pytest.approx(point.flops)
+    assert matmul_curve.flops_at(CURVE, 2, 2, 2) == 1e9
+    assert matmul_curve.flops_at(CURVE, 9000, 9000, 9000) == 20e9
+    assert matmul_curve.flops_at(CURVE, 128, 128, 128) == pytest.approx(4e9)  # half-way on both logarithms
+    assert matmul_curve.flops_at([], 4, 4, 4) is None
 
 
 @given(sizes=st.tuples(*[st.integers(1, 5000)] * 3))
 def test_the_curve_never_leaves_its_range_and_knows_no_order_of_sizes(sizes: tuple[int, int, int]) -> None:
-    found = curve.flops_at(CURVE, *sizes)
+    found = matmul_curve.flops_at(CURVE, *sizes)
     assert found is not None
     assert 1e9 * (1 - 1e-9) <= found <= 20e9 * (1 + 1e-9)
-    assert math.isclose(found, curve.flops_at(CURVE, *reversed(sizes)) or 0.0, rel_tol=1e-9)
+    assert math.isclose(found, matmul_curve.flops_at(CURVE, *reversed(sizes)) or 0.0, rel_tol=1e-9)
 
 
 def test_the_best_run_counts_and_the_first_only_warms_up() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.relaunch import walls
+from autobrrr.relaunch.sandbox import overlay_mounts
 
 INFO = r"""22 27 0:21 / /proc rw,relatime - proc proc rw
 27 1 254:0 / / rw,relatime - ext4 /dev/vda rw
@@ -18,16 +18,16 @@ INFO = r"""22 27 0:21 / /proc rw,relatime - proc proc rw
 
 
 def test_mounts_come_from_the_root_on_and_the_later_one_hides_the_earlier() -> None:
-    found = walls.mounts(INFO)
+    found = overlay_mounts.mounts(INFO)
     assert [mount.at for mount in found] == ["/", "/home", "/proc", "/data/my set", "/dev/shm"]
     assert found[1].kind == "nfs"
     assert [mount.at for mount in found if mount.writable] == ["/", "/home", "/dev/shm"]
-    assert found[3].flags == walls.MS_NOEXEC
+    assert found[3].flags == overlay_mounts.MS_NOEXEC
 
 
 def test_a_folder_without_mounts_inside_is_one_target(tmp_path: Path) -> None:
     (tmp_path / "a" / "b").mkdir(parents=True)
-    assert list(walls.targets(str(tmp_path), [str(tmp_path), "/elsewhere"])) == [str(tmp_path)]
+    assert list(overlay_mounts.targets(str(tmp_path), [str(tmp_path), "/elsewhere"])) == [str(tmp_path)]
 
 
 def test_around_a_mount_the_folders_beside_it_are_targets(tmp_path: Path) -> None:
@@ -35,7 +35,7 @@ def test_around_a_mount_the_folders_beside_it_are_targets(tmp_path: Path) -> Non
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "b")
     (tmp_path / "file").write_text("")
-    found = list(walls.targets(str(tmp_path), [str(tmp_path), str(tmp_path / "a/mounted")]))
+    found = list(overlay_mounts.targets(str(tmp_path), [str(tmp_path), str(tmp_path / "a/mounted")]))
     assert found == [str(tmp_path / "a/beside"), str(tmp_path / "b")]
 
 
@@ -45,14 +45,14 @@ def test_what_a_trial_wrote_is_copied_under_its_own_names(tmp_path: Path) -> Non
     (written / "runs" / "model.pt").write_bytes(b"weights")
     (written / "runs" / "__pycache__" / "x.pyc").write_bytes(b"code")
     (written / "runs" / "link").symlink_to("model.pt")
-    upper = walls.Upper(covers="/home/me", written=str(written))
-    assert walls.copy_out([upper], str(tmp_path / "kept"), 100) == (1, 7)
+    upper = overlay_mounts.Upper(covers="/home/me", written=str(written))
+    assert overlay_mounts.copy_out([upper], str(tmp_path / "kept"), 100) == (1, 7)
     assert (tmp_path / "kept/home/me/runs/model.pt").read_bytes() == b"weights"
 
 
 def test_more_than_may_be_kept_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "upper").mkdir()
     (tmp_path / "upper" / "large").write_bytes(b"x" * 11)
-    upper = walls.Upper(covers="/x", written=str(tmp_path / "upper"))
+    upper = overlay_mounts.Upper(covers="/x", written=str(tmp_path / "upper"))
     with pytest.raises(OSError, match="more than may be kept"):
-        walls.copy_out([upper], str(tmp_path / "kept"), 10)
+        overlay_mounts.copy_out([upper], str(tmp_path / "kept"), 10)

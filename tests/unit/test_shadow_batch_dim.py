@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from autobrrr.agent.shadow.batch_dim import (
+from autobrrr.injected.batch_probe.batch_dim import (
     Shape,
     Slicing,
     compare,

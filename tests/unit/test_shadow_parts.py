@@ -20,14 +20,16 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from autobrrr.agent.shadow import flops, libraries, plan
-from autobrrr.agent.shadow.code_scan import CodeScan
-from autobrrr.agent.shadow.guard import Guard, Guarded
-from autobrrr.agent.shadow.kinds import Abstain
-from autobrrr.agent.shadow.modes import dispatch_mode
-from autobrrr.agent.shadow.module_state import ModuleState
-from autobrrr.agent.shadow.recorder import Node
-from autobrrr.agent.shadow.trees import Ref, leaves, map_tree, refs
+from autobrrr.injected.batch_probe import resize_plan
+from autobrrr.injected.batch_probe.step_recorder import Node
+from autobrrr.injected.job_state import library_code
+from autobrrr.injected.job_state.module_state import ModuleState
+from autobrrr.injected.job_state.side_effect_scan import CodeScan
+from autobrrr.injected.job_state.state_guard import Guard, Guarded
+from autobrrr.injected.live_torch import op_flops
+from autobrrr.injected.live_torch.dispatch_modes import dispatch_mode
+from autobrrr.injected.live_torch.pytrees import Ref, leaves, map_tree, refs
+from autobrrr.injected.live_torch.torch_types import Abstain
 
 Pair = namedtuple("Pair", "left right")
 
@@ -64,9 +66,9 @@ def at_another_batch(
     node = Node(
         kind="function", target=function, args=(Ref(0), *args[1:]), kwargs={}, grad=True, cast=(), outputs=[1]
     )
-    guess = plan.Guess(multiples=multiples)
-    whole = plan.Plan(batch=8, order=[], feeds={}, guess=guess)
-    return plan.arguments(node, {0: args[0]}, whole, 2)[0][1:]  # type: ignore[dict-item]
+    guess = resize_plan.Guess(multiples=multiples)
+    whole = resize_plan.Plan(batch=8, order=[], feeds={}, guess=guess)
+    return resize_plan.arguments(node, {0: args[0]}, whole, 2)[0][1:]  # type: ignore[dict-item]
 
 
 def test_a_view_that_no_longer_fits_is_scaled() -> None:
@@ -210,7 +212,7 @@ class EndsTheJob(Quiet):
 
 class SetsWhatItImports(Quiet):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        import autobrrr.agent.shadow.plan as place
+        import autobrrr.injected.batch_probe.resize_plan as place
 
         place.mark = getattr(place, "mark", 0) + 1  # type: ignore[attr-defined]
         return self.linear(x)
@@ -273,7 +275,7 @@ def scan(module: nn.Module) -> CodeScan:
         (TakesTurns, "TakesTurns.forward takes from self.turn, an iterator"),
         (FillsACache, "FillsACache.forward fills the cache of noise"),
         (EndsTheJob, "EndsTheJob.forward uses SystemExit, which could end the job"),
-        (SetsWhatItImports, "SetsWhatItImports.forward sets autobrrr.agent.shadow.plan.mark"),
+        (SetsWhatItImports, "SetsWhatItImports.forward sets autobrrr.injected.batch_probe.resize_plan.mark"),
         (AsItsParentDoes, "Opens.twice calls open"),
         (Decorated, "Quiet.forward calls print"),
         (TellsWhenCalled, "TellsWhenCalled.__call__ calls print"),
@@ -473,7 +475,7 @@ def test_our_own_hooks_and_those_on_parameters_are_silent_under_the_guard_and_ba
     def ours(*_: object) -> None:
         fired.append("ours")
 
-    ours.__module__ = "autobrrr.agent.hooks"
+    ours.__module__ = "autobrrr.injected.phases.phase_hooks"
     module.register_forward_hook(ours)
     module.register_forward_hook(lambda *_: fired.append("theirs"))
     with Guard(torch, Guarded([module], list(module.parameters()))):  # type: ignore[list-item]
@@ -502,7 +504,7 @@ def test_flops_agree_with_torch_own_counter(body: Callable[[], torch.Tensor]) ->
     ) -> object:
         nonlocal counted
         result = operator(*args, **kwargs)
-        counted += flops.of(operator, args, result)
+        counted += op_flops.of(operator, args, result)
         return result
 
     with dispatch_mode(torch, handler):
@@ -516,7 +518,7 @@ def test_a_module_without_a_file_is_its_packages(monkeypatch: pytest.MonkeyPatch
     """Whether torch's own compiled modules stand in `sys.modules` depends on what was imported."""
     monkeypatch.setitem(sys.modules, "torch._C._nn", types.ModuleType("torch._C._nn"))
     monkeypatch.setitem(sys.modules, "made_up", types.ModuleType("made_up"))
-    libraries.is_library.cache_clear()
-    assert libraries.is_library("torch._C._nn")
-    assert not libraries.is_library("made_up")
-    libraries.is_library.cache_clear()
+    library_code.is_library.cache_clear()
+    assert library_code.is_library("torch._C._nn")
+    assert not library_code.is_library("made_up")
+    library_code.is_library.cache_clear()

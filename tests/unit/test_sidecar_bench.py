@@ -10,16 +10,16 @@ import msgspec
 import numpy as np
 import pytest
 
-from autobrrr.device.protocol import AbsentDevice
 from autobrrr.errors import TargetGone
+from autobrrr.machine.device_protocol import AbsentDevice
 from autobrrr.records import Attach, JobFacts
-from autobrrr.sidecar import bench as bench_module
-from autobrrr.sidecar.bench import KEPT_STEPS, LiveBench, StepTape
-from autobrrr.sidecar.options import SessionOptions
-from autobrrr.sidecar.ring_reader import RECORD, Records, RingReader
-from autobrrr.sidecar.session import Session
-from autobrrr.sidecar.store import SessionLog
-from autobrrr.tuner.bench import Bench, LeverLost, NotApplied
+from autobrrr.sidecar.process.session_options import SessionOptions
+from autobrrr.sidecar.session.ring_reader import RECORD, Records, RingReader
+from autobrrr.sidecar.session.session import Session
+from autobrrr.sidecar.session.session_log import SessionLog
+from autobrrr.sidecar.tuning import live_bench as bench_module
+from autobrrr.sidecar.tuning.live_bench import KEPT_STEPS, LiveBench, StepTape
+from autobrrr.tuner.job_under_test import Bench, LeverLost, NotApplied
 from support.sidecar import MS, RingWriter, ScriptedAgent, facts
 
 SECOND_NS = 1_000_000_000

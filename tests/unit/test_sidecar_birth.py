@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from autobrrr.errors import AutobrrrError, TargetGone
-from autobrrr.sidecar.birth import Announcement, StarterGone, main
-from autobrrr.sidecar.start import environment, error_from
+from autobrrr.sidecar.process.daemonize import Announcement, StarterGone, main
+from autobrrr.sidecar.process.spawn import environment, error_from
 
 
 @pytest.fixture
@@ -80,7 +80,10 @@ def test_the_sidecar_finds_the_package_and_starts_no_thread_pools(monkeypatch: p
     assert env["OPENBLAS_NUM_THREADS"] == "1"
 
 
-@pytest.mark.parametrize("module", ["autobrrr.client", "autobrrr.sidecar.birth", "autobrrr.cli.diagnose"])
+@pytest.mark.parametrize(
+    "module",
+    ["autobrrr.client.session_client", "autobrrr.sidecar.process.daemonize", "autobrrr.cli.verbs.diagnose"],
+)
 def test_what_must_start_fast_or_fork_imports_nothing_heavy(module: str) -> None:
     heavy = "{'numpy', 'torch', 'psutil', 'optuna', 'textual'}"
     code = f"import sys, {module}; print(sorted(set(sys.modules) & {heavy}))"

@@ -11,16 +11,16 @@ import pytest
 from test_client_session import Session
 from test_sidecar_service import RESULT, Guest, Office
 
-from autobrrr.agent.protocol import encode
-from autobrrr.answers import Details, Explained
-from autobrrr.client import Client
+from autobrrr.client.session_client import Client
+from autobrrr.injected.wire.framing import encode
 from autobrrr.records import Anatomy, TuneProgress
-from autobrrr.sidecar import bench
-from autobrrr.sidecar.bench import LiveBench
-from autobrrr.sidecar.details import recipe_now
-from autobrrr.sidecar.levers import Lever
-from autobrrr.sidecar.states import State
-from autobrrr.sidecar.store import read_log
+from autobrrr.records.wire_answers import Details, Explained
+from autobrrr.sidecar.session.remedy_switch import Lever
+from autobrrr.sidecar.session.screen_details import recipe_now
+from autobrrr.sidecar.session.session_log import read_log
+from autobrrr.sidecar.session.session_states import State
+from autobrrr.sidecar.tuning import live_bench
+from autobrrr.sidecar.tuning.live_bench import LiveBench
 from support.sidecar import StepModel, anatomy, traced
 
 FUSED = Lever(token=1, remedy="optimizer.fused", cls="rounding")
@@ -131,7 +131,7 @@ def test_a_paused_tuner_rests_between_pairs_and_its_budget_stands_still(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_ns = [0]
-    monkeypatch.setattr(bench.time, "monotonic_ns", lambda: now_ns[0])
+    monkeypatch.setattr(live_bench.time, "monotonic_ns", lambda: now_ns[0])
     tuned_bench = LiveBench(office.session, office.calls.append)
     resting = threading.Event()
     wait = tuned_bench._running.wait

@@ -16,7 +16,7 @@ import pytest
 from autobrrr import paths
 from autobrrr.errors import AutobrrrError, TargetGone
 from autobrrr.folders import Folder, as_user, peer_uid
-from autobrrr.sidecar.endpoint import (
+from autobrrr.sidecar.sockets.session_socket import (
     AlreadyServed,
     Endpoint,
     Target,

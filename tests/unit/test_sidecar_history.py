@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autobrrr.agent import ring
-from autobrrr.answers import StepHistory
-from autobrrr.sidecar.history import BINS, BUCKETS, SLOW_KEPT, Buckets, histogram
-from autobrrr.sidecar.ring_reader import RingReader
+from autobrrr.injected.wire import ring_layout
+from autobrrr.records.wire_answers import StepHistory
+from autobrrr.sidecar.session.ring_reader import RingReader
+from autobrrr.sidecar.session.step_history import BINS, BUCKETS, SLOW_KEPT, Buckets, histogram
 from support.sidecar import MS, RingWriter
 
 NO_STEPS = np.empty(0, dtype=np.int64)
@@ -62,7 +62,7 @@ def test_a_second_without_a_step_is_a_hole_and_no_zero() -> None:
 def test_a_slow_step_is_remembered_with_its_number_and_cause() -> None:
     loop = Loop()
     loop.train(30, 50 * MS)
-    loop.train(1, 400 * MS, flags=ring.TRACED)
+    loop.train(1, 400 * MS, flags=ring_layout.TRACED)
     loop.train(1, 200 * MS)
     found = loop.train(4, 50 * MS)
     assert [(each.seq, each.ns, each.usual_ns, each.why) for each in found.slow] == [

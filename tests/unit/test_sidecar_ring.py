@@ -11,22 +11,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autobrrr.agent import ring
-from autobrrr.agent.pages import Pages, sealed_memory
-from autobrrr.sidecar.ring_reader import RECORD, NoRing, Records, RingReader, representative
-from autobrrr.tuner.bench import STEP
+from autobrrr.injected.wire import ring_layout
+from autobrrr.injected.wire.ring_writer import Pages, sealed_memory
+from autobrrr.sidecar.session.ring_reader import RECORD, NoRing, Records, RingReader, representative
+from autobrrr.tuner.job_under_test import STEP
 from support.sidecar import MS, RingWriter
 
 
 def test_a_record_of_numpy_is_laid_out_as_the_agent_writes_it() -> None:
-    assert RECORD.itemsize == ring.RECORD_BYTES
+    assert RECORD.itemsize == ring_layout.RECORD_BYTES
     assert RECORD == STEP
     writer = RingWriter(8)
-    writer.step(5 * MS, flags=ring.SKIPPED, arm=3, own_ns=700, data_wait_ns=11, samples=32, reserved_bytes=-1)
+    writer.step(
+        5 * MS, flags=ring_layout.SKIPPED, arm=3, own_ns=700, data_wait_ns=11, samples=32, reserved_bytes=-1
+    )
     (record,) = RingReader(writer.fd).read_new()
     assert record["end_ns"] - record["start_ns"] == 5 * MS
     assert (record["own_ns"], record["arm"], record["seq"]) == (700, 3, 0)
-    assert record["flags"] == ring.SKIPPED | ring.PHASES
+    assert record["flags"] == ring_layout.SKIPPED | ring_layout.PHASES
     assert (record["data_wait_ns"], record["samples"], record["optimizer_ns"]) == (11, 32, -1)
 
 
@@ -128,11 +130,13 @@ def test_records_are_copies_that_stay_when_the_ring_is_closed() -> None:
         (b"", "only 0 bytes"),
         (b"x" * 8192, "another layout"),
         (
-            ring.HEADER.pack(ring.MAGIC, 99, ring.RECORD_BYTES, 8, 1).ljust(ring.size_bytes(8), b"\0"),
+            ring_layout.HEADER.pack(ring_layout.MAGIC, 99, ring_layout.RECORD_BYTES, 8, 1).ljust(
+                ring_layout.size_bytes(8), b"\0"
+            ),
             "another layout",
         ),
-        (ring.header(1, capacity=9000).ljust(8192, b"\0"), "another layout"),
-        (ring.header(1, capacity=0).ljust(8192, b"\0"), "another layout"),
+        (ring_layout.header(1, capacity=9000).ljust(8192, b"\0"), "another layout"),
+        (ring_layout.header(1, capacity=0).ljust(8192, b"\0"), "another layout"),
     ],
 )
 def test_anything_else_than_a_ring_is_refused(content: bytes, reason: str) -> None:
@@ -143,21 +147,21 @@ def test_anything_else_than_a_ring_is_refused(content: bytes, reason: str) -> No
     os.close(fd)
 
 
-def memory(size: int, capacity: int = ring.CAPACITY, *, sealed: bool = True) -> int:
+def memory(size: int, capacity: int = ring_layout.CAPACITY, *, sealed: bool = True) -> int:
     """A file in memory that begins as a ring."""
     fd = sealed_memory(size) if sealed else os.memfd_create("unsealed")
     os.ftruncate(fd, size)
-    os.pwrite(fd, ring.header(1, capacity), 0)
+    os.pwrite(fd, ring_layout.header(1, capacity), 0)
     return fd
 
 
 def on_disk(folder: Path) -> int:
-    (folder / "ring").write_bytes(ring.header(1, 8).ljust(ring.size_bytes(8), b"\0"))
+    (folder / "ring").write_bytes(ring_layout.header(1, 8).ljust(ring_layout.size_bytes(8), b"\0"))
     return os.open(folder / "ring", os.O_RDWR)
 
 
 def write_only(folder: Path) -> int:
-    fd = memory(ring.size_bytes(8), 8)
+    fd = memory(ring_layout.size_bytes(8), 8)
     return os.open(f"/proc/self/fd/{fd}", os.O_WRONLY)
 
 
@@ -167,7 +171,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], int], str]] = {
     "a pipe": (lambda folder: os.pipe()[0], "no file in memory"),
     "a file on a disk": (on_disk, "no file in memory|could be cut off"),
     "a name without its file": (lambda folder: os.open(folder, os.O_PATH), "no file in memory"),
-    "memory that can shrink": (lambda folder: memory(ring.size_bytes(8), 8, sealed=False), "cut off"),
+    "memory that can shrink": (lambda folder: memory(ring_layout.size_bytes(8), 8, sealed=False), "cut off"),
     "memory that can't be read": (write_only, "can't be read"),
     "sixteen terabytes": (lambda folder: memory(1 << 44, 2**32 - 1), "another layout"),
 }
@@ -211,9 +215,11 @@ def test_a_ring_that_holds_what_no_agent_writes_is_given_up(field: str, value: i
     writer = RingWriter(8)
     writer.step(MS)
     reader = RingReader(writer.fd)  # good so far
-    (record,) = np.frombuffer(os.pread(writer.fd, RECORD.itemsize, ring.HEADER_BYTES), dtype=RECORD).copy()
+    (record,) = np.frombuffer(
+        os.pread(writer.fd, RECORD.itemsize, ring_layout.HEADER_BYTES), dtype=RECORD
+    ).copy()
     record[field] = value
-    os.pwrite(writer.fd, record.tobytes(), ring.HEADER_BYTES)
+    os.pwrite(writer.fd, record.tobytes(), ring_layout.HEADER_BYTES)
     with pytest.raises(NoRing, match=reason):
         reader.read_new()
     with pytest.raises(NoRing, match=reason):
@@ -224,15 +230,15 @@ def test_representative_steps_may_be_sampled_and_nothing_else() -> None:
     writer = RingWriter(32)
     for flag in (
         0,
-        ring.PHASES,
-        ring.TRACED,
-        ring.AFTER_SHADOW,
-        ring.SKIPPED,
-        ring.EVALUATION,
-        ring.LEVER,
-        ring.SETTLING,
+        ring_layout.PHASES,
+        ring_layout.TRACED,
+        ring_layout.AFTER_SHADOW,
+        ring_layout.SKIPPED,
+        ring_layout.EVALUATION,
+        ring_layout.LEVER,
+        ring_layout.SETTLING,
     ):
         writer.step(MS, flags=flag)
     kept = representative(RingReader(writer.fd).read_new())
-    assert [int(flag) for flag in kept["flags"]] == [0, ring.PHASES]
+    assert [int(flag) for flag in kept["flags"]] == [0, ring_layout.PHASES]
     assert isinstance(kept, np.ndarray)

@@ -10,19 +10,19 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from autobrrr.agent.protocol import MAX_FRAME_BYTES, Closed, encode, receive
-from autobrrr.answers import Activity
-from autobrrr.device.protocol import AbsentDevice
+from autobrrr.injected.wire.framing import MAX_FRAME_BYTES, Closed, encode, receive
+from autobrrr.machine.device_protocol import AbsentDevice
 from autobrrr.records import Attach, Diagnosis, JobFacts, Reverted, Trial, TuneProgress
 from autobrrr.records import Tuning as TuningResult
-from autobrrr.sidecar.bench import LiveBench
-from autobrrr.sidecar.options import SessionOptions
-from autobrrr.sidecar.ring_reader import RingReader
-from autobrrr.sidecar.seat import Seat
-from autobrrr.sidecar.service import CUT_FRAME_NS, MOST_SEATS, Service
-from autobrrr.sidecar.session import Session
-from autobrrr.sidecar.store import SessionLog
-from autobrrr.sidecar.tuning import TuneRequest, Tuning
+from autobrrr.records.wire_answers import Activity
+from autobrrr.sidecar.process.session_options import SessionOptions
+from autobrrr.sidecar.requests import CUT_FRAME_NS, MOST_SEATS, Service
+from autobrrr.sidecar.session.ring_reader import RingReader
+from autobrrr.sidecar.session.session import Session
+from autobrrr.sidecar.session.session_log import SessionLog
+from autobrrr.sidecar.sockets.client_connection import Seat
+from autobrrr.sidecar.tuning.live_bench import LiveBench
+from autobrrr.sidecar.tuning.tuning_thread import TuneRequest, Tuning
 from support.sidecar import RingWriter, ScriptedAgent, facts, raw_frame
 
 SECOND_NS = 1_000_000_000

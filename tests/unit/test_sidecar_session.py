@@ -9,16 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autobrrr.agent import ring
-from autobrrr.agent.bursts import EVERY_STEP
-from autobrrr.device.protocol import AbsentDevice
+from autobrrr.injected.phases.sampling_schedule import EVERY_STEP
+from autobrrr.injected.wire import ring_layout
+from autobrrr.machine.device_protocol import AbsentDevice
 from autobrrr.records import Attach, ProfilerWindow
-from autobrrr.sidecar.levers import Switched
-from autobrrr.sidecar.options import SessionOptions
-from autobrrr.sidecar.ring_reader import RECORD
-from autobrrr.sidecar.session import Session
-from autobrrr.sidecar.states import Ending, State
-from autobrrr.sidecar.store import SessionLog
+from autobrrr.sidecar.process.session_options import SessionOptions
+from autobrrr.sidecar.session.remedy_switch import Switched
+from autobrrr.sidecar.session.ring_reader import RECORD
+from autobrrr.sidecar.session.session import Session
+from autobrrr.sidecar.session.session_log import SessionLog
+from autobrrr.sidecar.session.session_states import Ending, State
 from support.session import SECOND_NS, Stage
 from support.sidecar import StepModel, anatomy, cost, probed, traced
 
@@ -52,8 +52,8 @@ def test_the_thread_that_trains_is_watched_once_a_step_has_shown_it(stage: Stage
 def test_few_long_steps_are_traced_at_once_and_more_where_doubt_remains(tmp_path: Path) -> None:
     stage = Stage(tmp_path, StepModel(step_ns=SECOND_NS // 2)).enter()
     stage.event("anatomy", anatomy())
-    assert stage.run(3, flags=ring.SETTLING) is State.WATCHING
-    assert stage.run(1, flags=ring.SETTLING) is State.TRACING
+    assert stage.run(3, flags=ring_layout.SETTLING) is State.WATCHING
+    assert stage.run(1, flags=ring_layout.SETTLING) is State.TRACING
     assert stage.agent.commands[-1] == ("trace", {"steps": 3})
     stage.agent.answer("trace", ok=False, why="the job is being profiled")
     stage.run(2)
@@ -66,7 +66,7 @@ def test_few_long_steps_are_traced_at_once_and_more_where_doubt_remains(tmp_path
 def test_short_steps_that_settle_are_not_traced_yet(stage: Stage) -> None:
     stage.enter()
     stage.event("anatomy", anatomy())
-    assert stage.run(9, flags=ring.SETTLING) is State.WATCHING
+    assert stage.run(9, flags=ring_layout.SETTLING) is State.WATCHING
 
 
 def test_a_loop_whose_anatomy_never_comes_is_traced_all_the_same(stage: Stage) -> None:
@@ -207,7 +207,7 @@ def test_each_step_shows_its_tokens_while_a_job_whose_lengths_vary_is_tuned(
 ) -> None:
     stage = Stage(tmp_path).measured()
     records = np.zeros(8, dtype=RECORD)
-    records["flags"], records["end_ns"] = ring.PHASES, np.arange(1, 9)
+    records["flags"], records["end_ns"] = ring_layout.PHASES, np.arange(1, 9)
     records["samples"] = records["backwards"] = records["fires"] = 1
     records["tokens"] = np.linspace(100, longest, 8)
     stage.session.findings.window.add(records)
@@ -289,7 +289,7 @@ def test_a_lever_makes_what_was_measured_without_it_void(stage: Stage) -> None:
     stage.agent.answer("apply", token=7, arm=1, seq=70, **{"class": "rounding"})
     assert (done[0].why, done[0].token, done[0].seq, done[0].cls) == (None, 7, 70, "rounding")
     assert stage.session.snapshot().levers == ["optimizer.fused"]
-    assert stage.run(12, arm=1, flags=ring.LEVER) is State.WATCHING
+    assert stage.run(12, arm=1, flags=ring_layout.LEVER) is State.WATCHING
     assert stage.run(12, arm=1) is State.TRACING
     stage.session.undo(7, done.append)
     stage.agent.answer("undo", arm=2, seq=90)
@@ -394,9 +394,9 @@ def test_a_link_that_ends_during_the_detach_is_the_agent_leaving(stage: Stage) -
 
 def test_a_ring_that_the_job_made_something_else_of_ends_the_session_with_a_sentence(stage: Stage) -> None:
     stage.measured()
-    at = ring.offset_bytes(stage.writer.seq, stage.writer.capacity)
-    tail = ring.TAIL.pack(1, 2, 0, 0, 0, 2**64 - 1)
-    os.pwrite(stage.writer.fd, tail, at + ring.SAMPLED.size)
+    at = ring_layout.offset_bytes(stage.writer.seq, stage.writer.capacity)
+    tail = ring_layout.TAIL.pack(1, 2, 0, 0, 0, 2**64 - 1)
+    os.pwrite(stage.writer.fd, tail, at + ring_layout.SAMPLED.size)
     stage.session.tick()
     assert stage.session.state is State.ENDED
     assert stage.session.ending is not None
@@ -429,7 +429,7 @@ def test_a_fault_in_judging_is_said_and_the_session_goes_on(
     def fail(measured: object) -> None:
         raise ZeroDivisionError("no steps")
 
-    monkeypatch.setattr("autobrrr.sidecar.session.judge", fail)
+    monkeypatch.setattr("autobrrr.sidecar.session.session.judge", fail)
     stage.enter()
     stage.run(12)
     assert stage.said == ["the verdict stays as it is, judging failed: ZeroDivisionError: no steps"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from autobrrr.agent import ring
-from autobrrr.sidecar.ring_reader import RingReader
-from autobrrr.sidecar.steps import MOST_STEPS, WINDOW_STEPS, StepWindow
+from autobrrr.injected.wire import ring_layout
+from autobrrr.sidecar.session.ring_reader import RingReader
+from autobrrr.sidecar.session.step_window import MOST_STEPS, WINDOW_STEPS, StepWindow
 from support.sidecar import MS, RingWriter, StepModel
 
 
@@ -39,7 +39,7 @@ def test_an_empty_window_has_measured_nothing() -> None:
 def test_statistics_are_of_the_representative_steps_alone() -> None:
     loop = Loop()
     loop.train(10, 2 * MS)
-    window = loop.train(10, 90 * MS, flags=ring.TRACED)
+    window = loop.train(10, 90 * MS, flags=ring_layout.TRACED)
     assert (window.stats.count, window.stats.mean, window.stats.p99) == (10, 2 * MS, 2 * MS)
     assert window.seen == 20
     assert window.longest_ns == 90 * MS

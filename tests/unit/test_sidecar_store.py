@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 
 from autobrrr.records import Attach
-from autobrrr.sidecar.store import SessionLog, log_path, read_log, tail
+from autobrrr.sidecar.session.session_log import SessionLog, log_path, read_log, tail
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:

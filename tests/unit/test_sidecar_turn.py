@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from autobrrr.folders import Folder
-from autobrrr.sidecar.turn import RankTurn
+from autobrrr.sidecar.process.rank_lock import RankTurn
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_to_give_what_one_does_not_hold_takes_it_from_nobody(folder: Folder) -> 
 def test_the_turn_of_a_process_that_was_killed_is_free(folder: Folder) -> None:
     code = (
         "import os, sys\nfrom pathlib import Path\nfrom autobrrr.folders import Folder\n"
-        "from autobrrr.sidecar.turn import RankTurn\n"
+        "from autobrrr.sidecar.process.rank_lock import RankTurn\n"
         "turn = RankTurn(Folder.private(Path(sys.argv[1]), os.geteuid()), 'a1')\n"
         "assert turn.take()\nos.kill(os.getpid(), 9)\n"
     )

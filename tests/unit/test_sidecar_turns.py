@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.sidecar.states import State
+from autobrrr.sidecar.session.session_states import State
 from support.session import Stage
 from support.sidecar import anatomy, probed, traced
 

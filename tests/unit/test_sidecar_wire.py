@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autobrrr.agent.protocol import MAX_FRAME_BYTES, BadFrame, Closed, decode, encode, receive
-from autobrrr.sidecar.agent_link import AgentLink
-from autobrrr.sidecar.wire import TooSlow, Wire
+from autobrrr.injected.wire.framing import MAX_FRAME_BYTES, BadFrame, Closed, decode, encode, receive
+from autobrrr.sidecar.sockets.agent_link import AgentLink
+from autobrrr.sidecar.sockets.socket_frames import TooSlow, Wire
 from support.sidecar import raw_frame
 
 

@@ -13,10 +13,10 @@ import sqlalchemy
 from optuna.trial import TrialState
 
 from autobrrr.errors import UsageError
-from autobrrr.relaunch import storage
-from autobrrr.relaunch.search import Result
-from autobrrr.relaunch.shared_study import SharedSearch, Worker, study_name
-from autobrrr.relaunch.space import Point, Space
+from autobrrr.relaunch.search.point_search import Result
+from autobrrr.relaunch.search.search_space import Point, Space
+from autobrrr.relaunch.study import study_storage
+from autobrrr.relaunch.study.shared_study import SharedSearch, Worker, study_name
 from support.relaunch import parameter
 
 Join = Callable[..., SharedSearch]
@@ -49,7 +49,7 @@ def hasty() -> Iterator[None]:
 def empty(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """A database with Optuna's tables, made once."""
     file = tmp_path_factory.mktemp("empty") / "study.db"
-    storage.connect(storage.address(f"sqlite:///{file}")).close()
+    study_storage.connect(study_storage.address(f"sqlite:///{file}")).close()
     return file.read_bytes()
 
 
@@ -63,7 +63,7 @@ def file(tmp_path: Path, empty: bytes) -> Path:
 def join(file: Path) -> Join:
     """Takes part as one more worker."""
     count = iter(range(1, 100))
-    opened = storage.connect(storage.address(f"sqlite:///{file}"))
+    opened = study_storage.connect(study_storage.address(f"sqlite:///{file}"))
 
     def worker(space: Space = SMALL, trials: int | None = None, name: str = "s") -> SharedSearch:
         me = Worker(host=f"machine{next(count)}", pid=7)
@@ -184,7 +184,7 @@ def test_the_trial_of_a_dead_worker_goes_to_another_one_and_counts_once(join: Jo
         living.tell(measured(point))
     assert living.elsewhere == 1
     assert lost not in points
-    silent_for(file, storage.GRACE_S + 1)
+    silent_for(file, study_storage.GRACE_S + 1)
     assert living.ask() == lost
     # The worker that was taken for dead comes back with its result: it is too late.
     assert not dead.tell(measured(lost))
@@ -223,17 +223,17 @@ def test_a_worker_that_died_before_its_first_beat_is_noticed(join: Join, file: P
     study.ask()
     go_on([living])
     assert living.elsewhere == 1
-    silent_for(file, storage.GRACE_S // 2 + 1)
+    silent_for(file, study_storage.GRACE_S // 2 + 1)
     assert living.ask() is None  # who waits for it does not keep it alive
-    silent_for(file, storage.GRACE_S // 2 + 1)
+    silent_for(file, study_storage.GRACE_S // 2 + 1)
     go_on([living])
     assert sorted(counted(file)) == sorted(SMALL.points())
 
 
 def test_a_point_over_which_workers_die_is_given_up(join: Join, file: Path) -> None:
-    for _ in range(storage.MOST_RETRIES + 1):
+    for _ in range(study_storage.MOST_RETRIES + 1):
         assert join(trials=1).ask() == SMALL.points()[0]
-        silent_for(file, storage.GRACE_S + 1)
+        silent_for(file, study_storage.GRACE_S + 1)
     last = join(trials=1)
     assert last.ask() is None
     assert [(result.point, result.kind) for result in last.results] == [(SMALL.points()[0], "crash")]

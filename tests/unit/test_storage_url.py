@@ -13,11 +13,11 @@ from sqlalchemy.exc import OperationalError, PendingRollbackError
 
 from autobrrr.cli import main
 from autobrrr.errors import AutobrrrError, UsageError
-from autobrrr.relaunch import storage
+from autobrrr.relaunch.study import study_storage
 
 
 def test_the_driver_gets_the_password_and_people_do_not() -> None:
-    place = storage.address("postgresql://me:p%40ss%7Bw%7D@db.example:5433/studies?password=0ther")
+    place = study_storage.address("postgresql://me:p%40ss%7Bw%7D@db.example:5433/studies?password=0ther")
     given = make_url(place.url.format())  # Optuna fills its template in
     assert given.drivername == "postgresql+psycopg"
     assert given.password == "p@ss{w}"
@@ -28,7 +28,7 @@ def test_the_driver_gets_the_password_and_people_do_not() -> None:
 
 @pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+psycopg"])
 def test_one_driver_serves_all_names_of_postgresql(scheme: str) -> None:
-    place = storage.address(f"{scheme}:///studies?host=/run/postgresql")
+    place = study_storage.address(f"{scheme}:///studies?host=/run/postgresql")
     assert make_url(place.url).drivername == "postgresql+psycopg"
     assert place.shown == "postgresql:///studies"
 
@@ -67,7 +67,7 @@ def test_a_study_is_named_in_a_storage_only(capsys: pytest.CaptureFixture[str]) 
 def test_a_missing_driver_is_named_with_its_cure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(UsageError) as error:
-        storage.connect(storage.address("postgresql://me@localhost/studies"))
+        study_storage.connect(study_storage.address("postgresql://me@localhost/studies"))
     assert error.value.hint == "pip install 'autobrrr[postgres]'"
 
 
@@ -75,7 +75,7 @@ def test_a_file_that_is_no_database_is_refused_and_stays_as_it_is(tmp_path: Path
     file = tmp_path / "notes.txt"
     file.write_text("of the user\n" * 100)
     with pytest.raises(AutobrrrError, match="file is not a database") as error:
-        storage.connect(storage.address(f"sqlite:///{file}"))
+        study_storage.connect(study_storage.address(f"sqlite:///{file}"))
     assert error.value.exit_code == 2
     assert file.read_text() == "of the user\n" * 100
 
@@ -85,21 +85,21 @@ def refused(text: str) -> OperationalError:
 
 
 def test_a_password_in_the_database_s_own_words_is_struck_out() -> None:
-    place = storage.address("postgresql://me:sesame@localhost/studies")
-    told = storage.unusable(place, refused("connection to x failed: FATAL:  who says sesame?\nmore"))
+    place = study_storage.address("postgresql://me:sesame@localhost/studies")
+    told = study_storage.unusable(place, refused("connection to x failed: FATAL:  who says sesame?\nmore"))
     assert told.message == "postgresql://localhost/studies can't be used: FATAL:  who says ***?"
 
 
-def patient(said: list[str], forgotten: list[str] | None = None) -> storage.Storage:
+def patient(said: list[str], forgotten: list[str] | None = None) -> study_storage.Storage:
     """A storage whose time passes only while it sleeps."""
     sessions = [] if forgotten is None else forgotten
-    place = storage.address("postgresql://localhost/studies")
+    place = study_storage.address("postgresql://localhost/studies")
     now = [0.0]
 
     def sleep(seconds: float) -> None:
         now[0] += seconds
 
-    return storage.Storage(
+    return study_storage.Storage(
         address=place,
         rdb=SimpleNamespace(remove_session=lambda: sessions.append("a session")),  # type: ignore[arg-type]
         say=said.append,

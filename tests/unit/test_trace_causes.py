@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from autobrrr.trace.analysis import analyse_trace
-from autobrrr.trace.host_causes import CAUSES
-from autobrrr.trace.records import DeviceAnalysis
+from autobrrr.trace.causes.host_causes import CAUSES
+from autobrrr.trace.trace_analysis import analyse_trace
+from autobrrr.trace.trace_records import DeviceAnalysis
 from support.trace import Scene
 from unit.test_trace_idle import as_trace
 

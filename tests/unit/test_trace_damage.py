@@ -17,12 +17,12 @@ from pathlib import Path
 import pytest
 
 from autobrrr.errors import UsageError
-from autobrrr.trace import splitting
-from autobrrr.trace.columns import Trace
-from autobrrr.trace.launches import find_calls
-from autobrrr.trace.reader import read_blocks
-from autobrrr.trace.source import BLOCK_BYTES, Blocks
-from autobrrr.trace.warnings import trace_warnings
+from autobrrr.trace.reading import event_splitting
+from autobrrr.trace.reading.trace_columns import Trace
+from autobrrr.trace.reading.trace_reader import read_blocks
+from autobrrr.trace.reading.trace_source import BLOCK_BYTES, Blocks
+from autobrrr.trace.timeline.launches import find_calls
+from autobrrr.trace.verdict.trace_warnings import trace_warnings
 from support.trace import Scene, busy_scene, read
 
 LONG = 3 * BLOCK_BYTES  # so that blocks follow the odd place, whatever the block size
@@ -177,7 +177,7 @@ def test_a_stretch_of_a_compressed_file_that_is_lost_is_said(tmp_path: Path) -> 
 def test_padding_that_expands_a_thousandfold_is_refused_in_little_memory(
     tmp_path: Path, padding: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(splitting, "_SPACE_LIMIT_BYTES", 16 << 20)
+    monkeypatch.setattr(event_splitting, "_SPACE_LIMIT_BYTES", 16 << 20)
     path = tmp_path / "bomb.json.gz"
     with gzip.open(path, "wb", compresslevel=6) as out:
         out.write(b'{"traceEvents": [' if padding != b"\0" else b"")

@@ -7,11 +7,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from autobrrr.report import trace_html, trace_text
-from autobrrr.report.trace_flops import flops_rows, note
-from autobrrr.trace.analysis import analyse
-from autobrrr.trace.records import Analysis, DeviceAnalysis, KernelClass
-from autobrrr.trace.source import TraceFile
+from autobrrr.report.html import trace_html
+from autobrrr.report.text import trace_text
+from autobrrr.report.text.trace_flops import flops_rows, note
+from autobrrr.trace.reading.trace_source import TraceFile
+from autobrrr.trace.trace_analysis import analyse
+from autobrrr.trace.trace_records import Analysis, DeviceAnalysis, KernelClass
 from support.trace import Scene, busy_scene
 
 STREAMING = (

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.cli import analyze
+from autobrrr.cli.verbs import analyze
 from autobrrr.errors import UsageError
 from autobrrr.readable import readable
-from autobrrr.report import trace_text
-from autobrrr.trace.analysis import analyse
-from autobrrr.trace.collector import Collector
-from autobrrr.trace.source import TraceFile, named_traces, open_blocks
-from autobrrr.trace.splitting import Splitter
+from autobrrr.report.text import trace_text
+from autobrrr.trace.reading.column_collector import Collector
+from autobrrr.trace.reading.event_splitting import Splitter
+from autobrrr.trace.reading.trace_source import TraceFile, named_traces, open_blocks
+from autobrrr.trace.trace_analysis import analyse
 from support.trace import Scene, busy_scene, read
 
 ESCAPE = "\x1b]0;owned\x07\x1b[31m"

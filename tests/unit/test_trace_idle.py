@@ -8,11 +8,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autobrrr.trace.analysis import analyse_trace
-from autobrrr.trace.collector import Collector
-from autobrrr.trace.columns import Trace
-from autobrrr.trace.intervals import joined, overlap_ns, union
-from autobrrr.trace.splitting import Splitter
+from autobrrr.trace.reading.column_collector import Collector
+from autobrrr.trace.reading.event_splitting import Splitter
+from autobrrr.trace.reading.trace_columns import Trace
+from autobrrr.trace.timeline.intervals import joined, overlap_ns, union
+from autobrrr.trace.trace_analysis import analyse_trace
 from support.trace import Scene
 
 Intervals = list[tuple[int, int]]

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autobrrr.trace.analysis import analyse_trace
-from autobrrr.trace.columns import Shape
-from autobrrr.trace.device_peaks import peaks_of
-from autobrrr.trace.kernel_classes import CLASSES, is_collective, kernel_class, uses_tensor_cores
-from autobrrr.trace.operator_work import operator_flops
+from autobrrr.trace.kernels.device_peaks import peaks_of
+from autobrrr.trace.kernels.kernel_classes import CLASSES, is_collective, kernel_class, uses_tensor_cores
+from autobrrr.trace.kernels.operator_flops import operator_flops
+from autobrrr.trace.reading.trace_columns import Shape
+from autobrrr.trace.trace_analysis import analyse_trace
 from support.trace import Scene
 from unit.test_trace_idle import as_trace
 

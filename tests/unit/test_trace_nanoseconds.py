@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from autobrrr.trace.nanoseconds import MISSING, from_numbers, from_texts, to_ns
+from autobrrr.trace.reading.nanoseconds import MISSING, from_numbers, from_texts, to_ns
 
 
 def exactly(text: str) -> int:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from autobrrr.trace.analysis import analyse
-from autobrrr.trace.records import Analysis
-from autobrrr.trace.source import TraceFile
+from autobrrr.trace.reading.trace_source import TraceFile
+from autobrrr.trace.trace_analysis import analyse
+from autobrrr.trace.trace_records import Analysis
 from support.trace import Scene
 
 REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL()"

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autobrrr.errors import UsageError
-from autobrrr.trace.collector import Collector
-from autobrrr.trace.columns import CALL, KERNEL, MEMCPY, OPERATOR, Trace
-from autobrrr.trace.source import named_traces
-from autobrrr.trace.splitting import Splitter
+from autobrrr.trace.reading.column_collector import Collector
+from autobrrr.trace.reading.event_splitting import Splitter
+from autobrrr.trace.reading.trace_columns import CALL, KERNEL, MEMCPY, OPERATOR, Trace
+from autobrrr.trace.reading.trace_source import named_traces
 from support.trace import Scene, busy_scene, read
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.cli import analyze
+from autobrrr.cli.verbs import analyze
 from autobrrr.errors import UsageError
-from autobrrr.report import trace_text
-from autobrrr.trace.analysis import analyse
-from autobrrr.trace.source import TraceFile
+from autobrrr.report.text import trace_text
+from autobrrr.trace.reading.trace_source import TraceFile
+from autobrrr.trace.trace_analysis import analyse
 from support.trace import Scene, busy_scene
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "trace_report.txt"

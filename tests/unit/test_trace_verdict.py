@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from autobrrr.trace.analysis import analyse_trace
-from autobrrr.trace.records import TraceAnalysis
-from autobrrr.trace.signals import AGREEMENT
+from autobrrr.trace.trace_analysis import analyse_trace
+from autobrrr.trace.trace_records import TraceAnalysis
+from autobrrr.trace.verdict.trace_signals import AGREEMENT
 from support.trace import Scene, busy_scene
 from unit.test_trace_idle import as_trace
 

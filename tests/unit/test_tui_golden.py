@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr_tui.state import Standing, View
+from autobrrr_tui.view_state import Standing, View
 from support import tui
 from support.tui_screen import text_after
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from autobrrr.answers import LeverOn, RecipeNow
-from autobrrr_tui.messages import Updated
-from autobrrr_tui.rows import Page
-from autobrrr_tui.screens.keys import MODES, keys_line
-from autobrrr_tui.screens.session import PANES, SessionScreen
-from autobrrr_tui.source import Do
-from autobrrr_tui.state import Standing, View
+from autobrrr.records.wire_answers import LeverOn, RecipeNow
+from autobrrr_tui.screens.key_bar import MODES, keys_line
+from autobrrr_tui.screens.session_screen import PANES, SessionScreen
+from autobrrr_tui.sources.view_source import Do
+from autobrrr_tui.text_rows import Page
+from autobrrr_tui.view_messages import Updated
+from autobrrr_tui.view_state import Standing, View
 from support import tui
 from support.tui_screen import Desk, at_desk, text_after
 

@@ -8,15 +8,24 @@ from queue import Empty, SimpleQueue
 
 import pytest
 
-from autobrrr.answers import Activity, Details, Ended, Explained, Left, LogLines, Outcome, SessionFacts
-from autobrrr.client import Event
+from autobrrr.client.session_client import Event
 from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
 from autobrrr.records import Diagnosis, JobLine, RankTimes
-from autobrrr_tui import live
-from autobrrr_tui.live import LiveSource
-from autobrrr_tui.ranks import Siblings
-from autobrrr_tui.source import Do, Wish
-from autobrrr_tui.state import Standing, View
+from autobrrr.records.wire_answers import (
+    Activity,
+    Details,
+    Ended,
+    Explained,
+    Left,
+    LogLines,
+    Outcome,
+    SessionFacts,
+)
+from autobrrr_tui.sources import live_source
+from autobrrr_tui.sources.live_source import LiveSource
+from autobrrr_tui.sources.rank_sources import Siblings
+from autobrrr_tui.sources.view_source import Do, Wish
+from autobrrr_tui.view_state import Standing, View
 from support import tui
 
 PATIENCE_S = 20.0
@@ -134,7 +143,7 @@ class Watcher:
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "REJOIN_S", 0.001)
+    monkeypatch.setattr(live_source, "REJOIN_S", 0.001)
 
 
 def test_snapshots_details_and_narration_become_one_view() -> None:

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from autobrrr.records import Phases
-from autobrrr_tui import bars, figures
-from autobrrr_tui.panes import glance, job, tuning
-from autobrrr_tui.panes.ranks import strip
-from autobrrr_tui.rows import clipped, middled, padded, plain, width_of, wrapped
-from autobrrr_tui.screens.session import PANES
-from autobrrr_tui.state import RankCell, Standing, View
+from autobrrr_tui import shown_figures, text_bars
+from autobrrr_tui.panes import glance_pane, job_header, tuning_pane
+from autobrrr_tui.panes.rank_strip import strip
+from autobrrr_tui.screens.session_screen import PANES
+from autobrrr_tui.text_rows import clipped, middled, padded, plain, width_of, wrapped
+from autobrrr_tui.view_state import RankCell, Standing, View
 from support import tui
 
 VIEWS = {
@@ -31,7 +31,7 @@ VIEWS = {
 
 @given(st.lists(st.floats(0, 1e9), max_size=9), st.integers(0, 200))
 def test_the_parts_of_a_bar_sum_to_its_width(shares: list[float], cells: int) -> None:
-    found = bars.cells_of(shares, cells)
+    found = text_bars.cells_of(shares, cells)
     assert sum(found) == (cells if sum(shares) > 0 else 0)
     assert all(each >= 0 for each in found)
 
@@ -54,8 +54,8 @@ def test_wrapped_lines_fit_and_lose_nothing_silently(text: str, cells: int, most
 @pytest.mark.parametrize("name", VIEWS)
 @pytest.mark.parametrize(("width", "height"), [(60, 16), (80, 24), (120, 40)])
 def test_the_glance_fits_without_scrolling(name: str, width: int, height: int) -> None:
-    body = height - 3 - len(job.banner(VIEWS[name], width)) - 1
-    page = glance.page(VIEWS[name], width, body)
+    body = height - 3 - len(job_header.banner(VIEWS[name], width)) - 1
+    page = glance_pane.page(VIEWS[name], width, body)
     assert len(page.rows) <= body
     assert all(width_of(line) <= width for line in page.rows), [plain(line) for line in page.rows]
 
@@ -68,7 +68,7 @@ def test_every_mode_fits_in_width_at_eighty(name: str, mode: str) -> None:
 
 
 def test_the_phase_bar_is_the_whole_step() -> None:
-    lines = [plain(line) for line in glance._phases(Phases(forward=30, backward=60, optimizer=10), 50)]
+    lines = [plain(line) for line in glance_pane._phases(Phases(forward=30, backward=60, optimizer=10), 50)]
     assert lines[0].count("▓") == 15
     assert lines[0].count("█") == 30
     assert lines[0].count("▞") == 5
@@ -78,43 +78,47 @@ def test_the_phase_bar_is_the_whole_step() -> None:
 
 
 def test_the_phase_bar_says_what_lies_in_other() -> None:
-    lines = [plain(line) for line in glance._phases(Phases(data_wait=10, backward=30, other=60), 70)]
+    lines = [plain(line) for line in glance_pane._phases(Phases(data_wait=10, backward=30, other=60), 70)]
     assert "other with forward and optimizer 60 %" in " ".join(lines)
 
 
 def test_a_share_that_was_not_measured_is_no_zero() -> None:
-    assert figures.share(None) == figures.duration(None) == figures.size(None) == "-"
-    assert figures.share(0.00001) == "<0.01 %"
-    assert (figures.share(0.0044), figures.share(0.31)) == ("0.44 %", "31 %")
-    assert (figures.duration(1_420_000), figures.clock(3_723e9), figures.size(61 << 30)) == (
+    assert shown_figures.share(None) == shown_figures.duration(None) == shown_figures.size(None) == "-"
+    assert shown_figures.share(0.00001) == "<0.01 %"
+    assert (shown_figures.share(0.0044), shown_figures.share(0.31)) == ("0.44 %", "31 %")
+    assert (
+        shown_figures.duration(1_420_000),
+        shown_figures.clock(3_723e9),
+        shown_figures.size(61 << 30),
+    ) == (
         "1.42 ms",
         "1:02:03",
         "61.0 GB",
     )
-    assert figures.gain(1.31, [1.27, 1.35]) == "+31 % [27, 35]"
+    assert shown_figures.gain(1.31, [1.27, 1.35]) == "+31 % [27, 35]"
 
 
 def test_a_sparkline_keeps_small_noise_flat_and_shows_a_spike_and_a_hole() -> None:
-    line = bars.sparkline([100.0, 101.0, 99.0, None, 300.0], 10)
+    line = text_bars.sparkline([100.0, 101.0, 99.0, None, 300.0], 10)
     assert line[0] == line[1] == line[2] == "▄"
     assert line[3:] == " █"
-    assert bars.sparkline([1.0] * 50, 10) == "▄" * 10
-    assert bars.sparkline([None], 5) == ""
+    assert text_bars.sparkline([1.0] * 50, 10) == "▄" * 10
+    assert text_bars.sparkline([None], 5) == ""
 
 
 def test_columns_fill_from_below() -> None:
-    assert bars.columns([0.0, 50.0, 100.0], 2, 100.0) == ["  █", " ██"]
+    assert text_bars.columns([0.0, 50.0, 100.0], 2, 100.0) == ["  █", " ██"]
 
 
 def test_the_fit_is_drawn_through_its_points() -> None:
-    rows = [plain(line) for line in bars.plot([(1, 10.0), (2, 20.0)], (0.0, 10.0), 21, 5)]
+    rows = [plain(line) for line in text_bars.plot([(1, 10.0), (2, 20.0)], (0.0, 10.0), 21, 5)]
     assert rows[0].endswith("●")
     assert rows[2].strip() == "··●··"
     assert sum(line.count("●") for line in rows) == 2
 
 
 def test_a_gpu_is_described_by_the_units_in_its_names() -> None:
-    words = glance.device_words(
+    words = glance_pane.device_words(
         tui.snapshot(
             device={"name": "H100", "power_w": 412.0, "sm_clock_mhz": 1755, "busy_share": 0.5, "fan": None}
         )
@@ -170,7 +174,7 @@ def test_of_very_many_ranks_each_has_a_column_and_the_slowest_a_name(count: int)
     ],
 )
 def test_a_script_s_name_can_t_steer_the_terminal(name: str, shown: str) -> None:
-    line = job.job_line(tui.judged(snapshot=tui.snapshot(job=tui.job(script=f"/x/{name}"))), 80)
+    line = job_header.job_line(tui.judged(snapshot=tui.snapshot(job=tui.job(script=f"/x/{name}"))), 80)
     assert plain(line).isprintable()
     assert shown in plain(line)
 
@@ -189,25 +193,25 @@ def test_a_figure_and_its_percent_sign_stay_on_one_line() -> None:
 
 def test_figures_beyond_numbers_have_no_plot_and_raise_nothing() -> None:
     for line in ((float("nan"), 1.0), (1.0, float("inf"))):
-        assert len(bars.plot([(1.0, 2.0)], line, 10, 3)) == 3
-    assert bars.plot([(float("inf"), 1.0)], (1.0, 1.0), 10, 3)[0][0][0].strip() == ""
+        assert len(text_bars.plot([(1.0, 2.0)], line, 10, 3)) == 3
+    assert text_bars.plot([(float("inf"), 1.0)], (1.0, 1.0), 10, 3)[0][0][0].strip() == ""
 
 
 def test_a_wide_script_name_is_cut_in_cells() -> None:
     facts = tui.job(script="/データ/訓練スクリプトの長い長い長い名前の例です.py")
     for width in (60, 80, 120):
-        line = job.job_line(tui.judged(snapshot=tui.snapshot(job=facts)), width)
+        line = job_header.job_line(tui.judged(snapshot=tui.snapshot(job=facts)), width)
         assert width_of(line) <= width
         assert "訓練" in plain(line)
 
 
 def test_a_job_that_stands_still_is_said_to() -> None:
-    assert "no step has ended for 31 s" in job.activity(tui.judged(silent_s=31.0))
-    assert "no step" not in job.activity(tui.judged(silent_s=1.0))
+    assert "no step has ended for 31 s" in job_header.activity(tui.judged(silent_s=31.0))
+    assert "no step" not in job_header.activity(tui.judged(silent_s=1.0))
 
 
 def test_remedies_show_what_became_of_them() -> None:
-    states = {line.key: line.state for line in tuning.lines(tui.trying())}
+    states = {line.key: line.state for line in tuning_pane.lines(tui.trying())}
     assert states == {
         "optimizer.foreach": "undone",
         "optimizer.fused": "trying",
@@ -215,12 +219,12 @@ def test_remedies_show_what_became_of_them() -> None:
         "precision.autocast": "by hand",
         "batch.larger": "relaunch",
     }
-    now = next(line for line in tuning.lines(tui.trying()) if line.state == "trying")
+    now = next(line for line in tuning_pane.lines(tui.trying()) if line.state == "trying")
     assert (now.achieved, now.interval, now.predicted) == (1.31, [1.27, 1.35], 1.67)
-    assert [line.state for line in tuning.lines(tui.kept())][:2] == ["kept", "undone"]
+    assert [line.state for line in tuning_pane.lines(tui.kept())][:2] == ["kept", "undone"]
 
 
 def test_a_lever_that_nobody_listed_is_shown_with_its_token() -> None:
     on = msgspec.structs.replace(tui.details(remedies=[]), **tui.fused_on())
-    lines = tuning.lines(tui.judged(details=on))
+    lines = tuning_pane.lines(tui.judged(details=on))
     assert [(line.key, line.state, line.token) for line in lines] == [("optimizer.fused", "on", 1)]

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from autobrrr.errors import UsageError
 from autobrrr_tui import __main__ as demo
-from autobrrr_tui.past import Entry, Reader, entries, read
-from autobrrr_tui.replay import ReplaySource
-from autobrrr_tui.source import Do, Wish
-from autobrrr_tui.state import Standing, View
+from autobrrr_tui.sources.recorded_view import Entry, Reader, entries, read
+from autobrrr_tui.sources.replay_source import ReplaySource
+from autobrrr_tui.sources.view_source import Do, Wish
+from autobrrr_tui.view_state import Standing, View
 from support import tui
 
 

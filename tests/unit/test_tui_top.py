@@ -11,9 +11,9 @@ import pytest
 from autobrrr.errors import AutobrrrError
 from autobrrr.records import Diagnosis, JobLine
 from autobrrr_tui.app import AutobrrrApp
-from autobrrr_tui.screens.session import SessionScreen
-from autobrrr_tui.screens.top import TopScreen
-from autobrrr_tui.source import Source
+from autobrrr_tui.screens.jobs_screen import TopScreen
+from autobrrr_tui.screens.session_screen import SessionScreen
+from autobrrr_tui.sources.view_source import Source
 from support import tui
 
 JOBS = [

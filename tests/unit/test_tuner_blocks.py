@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autobrrr.agent import ring
-from autobrrr.tuner.bench import STEP, Steps
-from autobrrr.tuner.blocks import BLOCK_NS, log_speed_ratio, pair_orders, plan_block, settled
+from autobrrr.injected.wire import ring_layout
+from autobrrr.tuner.ab_blocks import BLOCK_NS, log_speed_ratio, pair_orders, plan_block, settled
+from autobrrr.tuner.job_under_test import STEP, Steps
 
 
 def records(took_ns: list[int], flags: list[int] | None = None, first: int = 0) -> Steps:
@@ -49,14 +49,22 @@ def test_both_orders_come_and_none_is_favoured() -> None:
 
 
 @pytest.mark.parametrize(
-    "flag", [ring.TRACED, ring.SKIPPED, ring.EVALUATION, ring.LEVER, ring.SETTLING, ring.AFTER_SHADOW]
+    "flag",
+    [
+        ring_layout.TRACED,
+        ring_layout.SKIPPED,
+        ring_layout.EVALUATION,
+        ring_layout.LEVER,
+        ring_layout.SETTLING,
+        ring_layout.AFTER_SHADOW,
+    ],
 )
 def test_steps_that_stand_for_nothing_do_not_count(flag: int) -> None:
     assert took(settled(records([10, 99, 11], [0, flag, 0]), 0, 0)) == [10, 11]
 
 
 def test_sampled_steps_count() -> None:
-    assert took(settled(records([10, 12], [0, ring.PHASES]), 0, 0)) == [10, 12]
+    assert took(settled(records([10, 12], [0, ring_layout.PHASES]), 0, 0)) == [10, 12]
 
 
 def test_the_first_steps_under_new_levers_are_dropped() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autobrrr.tuner.interval import mean_interval, winsorised
+from autobrrr.tuner.confidence_sequence import mean_interval, winsorised
 
 values = st.lists(st.floats(-1, 1, allow_nan=False), min_size=3, max_size=60)
 

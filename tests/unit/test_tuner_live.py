@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autobrrr.agent import ring
 from autobrrr.errors import AutobrrrError, TargetGone, UsageError
+from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.injected.wire import ring_layout
 from autobrrr.records import Advice, ExactnessClass, Shares, Trial, TuneProgress, Tuning, Verdict
-from autobrrr.remedies.catalog import REGISTRY
-from autobrrr.tuner.bench import Applied, NotApplied
-from autobrrr.tuner.live import GUARD_STEPS, tune
-from autobrrr.tuner.settings import TuneSettings
-from autobrrr.tuner.space import Choice
-from autobrrr.tuner.switchboard import Lever
+from autobrrr.tuner.arm_switch import Lever
+from autobrrr.tuner.candidate_space import Choice
+from autobrrr.tuner.job_under_test import Applied, NotApplied
+from autobrrr.tuner.live_search import GUARD_STEPS, tune
+from autobrrr.tuner.tune_settings import TuneSettings
 from support.tuner import CLASSES, Effect, SimulatedJob
 
 SECOND_NS = 1_000_000_000
@@ -417,7 +417,7 @@ def test_a_remedy_with_which_the_loss_is_not_finite_is_undone_at_once() -> None:
             first = self._count
             super()._run(count)
             sampled = self._records[first : self._count][::8]
-            sampled["flags"] |= ring.PHASES
+            sampled["flags"] |= ring_layout.PHASES
             sampled["loss_finite"] = 0 if "optimizer.fused" in self.names_on else 1
 
     job = Diverges(effects={"optimizer.fused": Effect(speed=2.0), "optimizer.foreach": Effect(speed=1.2)})
@@ -439,7 +439,7 @@ def test_a_loss_that_is_known_one_sampled_step_late_is_still_laid_to_the_remedy(
             first = self._count
             super()._run(count)
             sampled = self._records[first : self._count][::8]
-            sampled["flags"] |= ring.PHASES
+            sampled["flags"] |= ring_layout.PHASES
             # Never long enough on for two sampled steps: the answer comes when it is off again.
             known = self.spoilt > 1 and not self.names_on
             sampled["loss_finite"] = 0 if known else -1 if self.names_on else 1

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import pytest
 
-from autobrrr.agent import ring
+from autobrrr.injected.wire import ring_layout
 from autobrrr.records import ExactnessClass
-from autobrrr.tuner.bench import Applied, Steps
-from autobrrr.tuner.guard import Guard
-from autobrrr.tuner.live import tune
-from autobrrr.tuner.settings import TuneSettings
-from autobrrr.tuner.space import Choice
-from autobrrr.tuner.switchboard import Lever, Switchboard
+from autobrrr.tuner.arm_switch import Lever, Switchboard
+from autobrrr.tuner.candidate_space import Choice
+from autobrrr.tuner.gain_guard import Guard
+from autobrrr.tuner.job_under_test import Applied, Steps
+from autobrrr.tuner.live_search import tune
+from autobrrr.tuner.tune_settings import TuneSettings
 from support.tuner import CLASSES, Effect, SimulatedJob
 
 SECOND_NS = 1_000_000_000
@@ -56,7 +56,7 @@ class Evaluates(SimulatedJob):
             return
         self._clock_ns, self._stall_ns, self._began_ns = self._began_ns, 12 * SECOND_NS, None
         self._run(1)
-        self._records[self._count - 1]["flags"] |= ring.EVALUATION if self.flagged else 0
+        self._records[self._count - 1]["flags"] |= ring_layout.EVALUATION if self.flagged else 0
         self.pauses, self._after = self.pauses[1:], self._count + APART_STEPS
 
     def apply(

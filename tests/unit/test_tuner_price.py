@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.records import Advice, Anatomy, ExactnessClass, Shares, Trial, TuneProgress, Tuning, Verdict
-from autobrrr.remedies.catalog import REGISTRY
-from autobrrr.tuner.live import tune
-from autobrrr.tuner.settings import TuneSettings
-from autobrrr.tuner.space import Choice, candidates
+from autobrrr.tuner.candidate_space import Choice, candidates
+from autobrrr.tuner.live_search import tune
+from autobrrr.tuner.tune_settings import TuneSettings
 from support.tuner import Effect, SimulatedJob
 
 SECOND_NS = 1_000_000_000

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-from autobrrr.agent import ring
+from autobrrr.injected.wire import ring_layout
 from autobrrr.records import Trial
-from autobrrr.tuner.ledger import Ledger
-from autobrrr.tuner.live import tune
-from autobrrr.tuner.second_look import Undone, worth_again
-from autobrrr.tuner.settings import TuneSettings
-from autobrrr.tuner.space import Candidate, Choice
+from autobrrr.tuner.candidate_space import Candidate, Choice
+from autobrrr.tuner.live_search import tune
+from autobrrr.tuner.retry_undone import Undone, worth_again
+from autobrrr.tuner.trial_ledger import Ledger
+from autobrrr.tuner.tune_settings import TuneSettings
 from support.tuner import Effect, SimulatedJob
 
 FREEZE, FUSED, FOREACH = (
@@ -79,7 +79,7 @@ def test_what_made_the_loss_infinite_is_never_tried_again() -> None:
         steps_with += count if "threads.intra_op" in job.names_on else 0
         if steps_with > 200 and "threads.intra_op" in job.names_on:
             records = job._records[first : job.next_seq()]
-            records["flags"] |= ring.PHASES
+            records["flags"] |= ring_layout.PHASES
             records["loss_finite"] = 0
 
     job._run = diverging  # type: ignore[method-assign]

@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autobrrr.errors import UsageError
+from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.records import Advice, Shares, Verdict
-from autobrrr.remedies.catalog import REGISTRY
-from autobrrr.tuner.bench import STEP, LeverLost, NotApplied
-from autobrrr.tuner.guard import Guard
-from autobrrr.tuner.space import (
+from autobrrr.tuner.arm_switch import Switchboard
+from autobrrr.tuner.candidate_space import (
     Candidate,
     Choice,
     allowed_classes,
@@ -24,8 +23,9 @@ from autobrrr.tuner.space import (
     unasked,
     widest,
 )
-from autobrrr.tuner.study import Study
-from autobrrr.tuner.switchboard import Switchboard
+from autobrrr.tuner.gain_guard import Guard
+from autobrrr.tuner.job_under_test import STEP, LeverLost, NotApplied
+from autobrrr.tuner.tuning_study import Study
 from support.tuner import Effect, SimulatedJob
 
 FUSED, FOREACH = Choice(remedy="optimizer.fused"), Choice(remedy="optimizer.foreach")

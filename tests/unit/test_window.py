@@ -9,17 +9,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from autobrrr.agent.protocol import encode
-from autobrrr.diagnosis.device_window import unprofiled
-from autobrrr.diagnosis.judge import judge
 from autobrrr.diagnosis.measurements import Measurements
-from autobrrr.diagnosis.profiler_window import profiler_window
+from autobrrr.diagnosis.signals.profiler_window_signal import profiler_window
+from autobrrr.diagnosis.verdict.gpu_verdict import unprofiled
+from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.errors import UsageError
+from autobrrr.injected.wire.framing import encode
 from autobrrr.records import ProfilerWindow, Shares, Verdict
-from autobrrr.report.window import window_text
-from autobrrr.sidecar.agent_link import AgentLink
-from autobrrr.sidecar.window import read_window
-from autobrrr.trace.host_time import host_time
+from autobrrr.report.text.window_text import window_text
+from autobrrr.sidecar.session.window_reader import read_window
+from autobrrr.sidecar.sockets.agent_link import AgentLink
+from autobrrr.trace.causes.host_thread_time import host_time
 from support import diagnosis
 from support.trace import Scene, busy_scene
 

@@ -14,9 +14,9 @@ from textual.app import App, SystemCommand
 from textual.binding import Binding
 from textual.screen import Screen
 
-from autobrrr_tui.screens.session import SessionScreen
-from autobrrr_tui.screens.top import Enter, ListJobs, TopScreen
-from autobrrr_tui.source import Source
+from autobrrr_tui.screens.jobs_screen import Enter, ListJobs, TopScreen
+from autobrrr_tui.screens.session_screen import SessionScreen
+from autobrrr_tui.sources.view_source import Source
 from autobrrr_tui.theme import is_light
 
 COMMANDS = (

@@ -8,20 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from autobrrr.roofline.bench import Bench
 from autobrrr.roofline.experiments import (
     activations,
     bandwidth,
     cosine_fusion,
     flame,
-    launches,
+    launch_cost,
     matmul_sizes,
     multiply_add,
     python_adds,
     repeat_sweep,
     torch_ops,
 )
-from autobrrr.roofline.records import Roofline
+from autobrrr.roofline.roofline_bench import Bench
+from autobrrr.roofline.roofline_records import Roofline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ EXPERIMENTS = (
         title="kernel launches",
         fields=("launch",),
         expected_s=0.3,
-        measure=launches.measure,
+        measure=launch_cost.measure,
     ),
     Experiment(
         name="bandwidth",

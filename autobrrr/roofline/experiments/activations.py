@@ -11,8 +11,8 @@ import msgspec
 import torch
 from torch.nn import functional
 
-from autobrrr.roofline.bench import Bench, NoCompiler, first_call
-from autobrrr.roofline.records import Activations, Roofline
+from autobrrr.roofline.roofline_bench import Bench, NoCompiler, first_call
+from autobrrr.roofline.roofline_records import Activations, Roofline
 
 Activation = Callable[[torch.Tensor], torch.Tensor]
 

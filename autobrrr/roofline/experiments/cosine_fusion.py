@@ -11,8 +11,8 @@ from collections.abc import Callable
 import msgspec
 import torch
 
-from autobrrr.roofline.bench import Bench, first_call
-from autobrrr.roofline.records import Fusion, Roofline
+from autobrrr.roofline.roofline_bench import Bench, first_call
+from autobrrr.roofline.roofline_records import Fusion, Roofline
 
 Pointwise = Callable[[torch.Tensor], torch.Tensor]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import msgspec
 import torch
 
-from autobrrr.roofline.bench import Bench
-from autobrrr.roofline.records import FlameBox, Roofline
+from autobrrr.roofline.roofline_bench import Bench
+from autobrrr.roofline.roofline_records import FlameBox, Roofline
 
 COUNT = 4_000
 BATCH = 200  # tensors of one foreach call: its loop over them runs in C++

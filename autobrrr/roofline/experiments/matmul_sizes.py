@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import msgspec
 import torch
 
-from autobrrr.roofline.bench import Bench
-from autobrrr.roofline.records import DtypeMatmul, Roofline
+from autobrrr.roofline.roofline_bench import Bench
+from autobrrr.roofline.roofline_records import DtypeMatmul, Roofline
 
 SIZES_CPU = (16, 32, 64, 128, 256, 512, 1024, 2048)
 SIZES_GPU = (64, 128, 256, 512, 1024, 2048, 4096, 8192)

@@ -12,8 +12,8 @@ from contextlib import AbstractContextManager
 import msgspec
 import torch
 
-from autobrrr.roofline.bench import Bench, first_call
-from autobrrr.roofline.records import MultiplyAdd, Roofline
+from autobrrr.roofline.roofline_bench import Bench, first_call
+from autobrrr.roofline.roofline_records import MultiplyAdd, Roofline
 
 CHAINS = 8
 STEPS = 16

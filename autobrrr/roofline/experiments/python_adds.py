@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from autobrrr.roofline.bench import Bench
-from autobrrr.roofline.records import Roofline
+from autobrrr.roofline.roofline_bench import Bench
+from autobrrr.roofline.roofline_records import Roofline
 
 COUNT = 200_000
 

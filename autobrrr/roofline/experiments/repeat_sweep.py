@@ -9,8 +9,8 @@ from __future__ import annotations
 import msgspec
 import torch
 
-from autobrrr.roofline.bench import Bench, first_call
-from autobrrr.roofline.records import Roofline, SweepPoint
+from autobrrr.roofline.roofline_bench import Bench, first_call
+from autobrrr.roofline.roofline_records import Roofline, SweepPoint
 
 REPEATS = (1, 4, 8, 16, 32, 64, 256)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import torch
 
-from autobrrr.roofline.bench import Bench
-from autobrrr.roofline.records import Roofline
+from autobrrr.roofline.roofline_bench import Bench
+from autobrrr.roofline.roofline_records import Roofline
 
 COUNT = 20_000
 

@@ -1,0 +1,1 @@
+"""What is shipped into the target, and what loads it there."""

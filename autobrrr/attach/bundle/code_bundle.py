@@ -1,0 +1,293 @@
+"""What is shipped into the target: the agent's modules, as code objects and as source.
+
+Code objects are made by the target's own interpreter, out of process, and cached; the loader takes
+them only where the magic number is the target's own, else it compiles the source on its thread.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import hashlib
+import marshal
+import os
+import select
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from autobrrr import paths
+from autobrrr.machine import process_maps, procfs
+
+PACKAGE = Path(__file__).resolve().parents[2]
+LOADER = Path(__file__).resolve().with_name("bundle_loader.py")
+ROOM = "injected"
+REMEDIES = f"{ROOM}.remedies."
+COMPILE_TIMEOUT_S = 8.0
+MOST_CODE_BYTES = 32 << 20
+MARSHAL_VERSION = 2  # read alike by all Pythons since 3.4
+
+# How files are called whose functions dynamo, meeting one in what a job compiles, leaves out and calls as
+# they are. It finds that by the beginning of the name; tracing one it would import a module that has none.
+NOT_TRACED = "<frozen importlib autobrrr "
+
+# Run by the target's interpreter with `-I -S`; standard input and output are marshalled tuples.
+_COMPILER = f"""
+import marshal, sys, _frozen_importlib_external as external
+made = []
+for name, is_package, body in marshal.loads(sys.stdin.buffer.read()):
+    start = "<autobrrr " if name.startswith({REMEDIES!r}) else {NOT_TRACED!r}
+    code = compile(body, start + name + ">", "exec", dont_inherit=True)
+    made.append((name, is_package, marshal.dumps(code)))
+sys.stdout.buffer.write(external.MAGIC_NUMBER + marshal.dumps(tuple(made), 2))
+"""
+
+# Runs first on the agent's thread; short, since it is compiled there. `mapped` may be given.
+STUB = """
+def first(folder, mapped, extra):
+    import marshal, sys
+    kind = "code"
+    try:
+        with open(folder + "/code", "rb") as file:
+            data = file.read()
+        if data[:4] != sys.modules["_frozen_importlib_external"].MAGIC_NUMBER:
+            raise ValueError
+        entries = marshal.loads(data[4:])
+        loader = marshal.loads(entries[0][2])
+    except Exception:
+        kind = "source"
+        with open(folder + "/source", "rb") as file:
+            entries = marshal.loads(file.read())
+        loader = compile(entries[0][2], "<autobrrr loader>", "exec", dont_inherit=True)
+    space = {"__name__": "autobrrr loader"}
+    exec(loader, space)
+    space["enter"](folder, kind, entries[1:], mapped, extra)
+"""
+
+Entry = tuple[str, bool, bytes]
+
+_parsing = threading.Lock()  # CPython 3.11 counts the depth of its parser for all threads together
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interpreter:
+    """A Python program to compile with.
+
+    `program` is what is executed, `name` what it is told it is called (it finds its library by
+    that); `user` is set where we must not run it as ourselves.
+    """
+
+    program: str
+    name: str
+    variables: tuple[tuple[str, str], ...] = ()
+    user: tuple[int, int] | None = None
+
+
+def stub(folder: str, extra: dict[str, str] | None = None) -> str:
+    """The source to inject: loads the bundle in `folder` (the target's view) and starts the agent.
+
+    Args:
+        extra: More fields of the boot record.
+    """
+    return f'{STUB}first({folder!r}, globals().get("mapped"), {extra!r})'
+
+
+def entries(package: Path = PACKAGE) -> tuple[Entry, ...]:
+    """Loader and modules as source, each after those that it imports."""
+    found: dict[str, tuple[bool, bytes]] = {}
+    for file in sorted((package / ROOM).rglob("*.py")):
+        parts = file.relative_to(package).with_suffix("").parts
+        is_package = parts[-1] == "__init__"
+        found[".".join(parts[:-1] if is_package else parts)] = (is_package, file.read_bytes())
+    ordered: list[Entry] = []
+    state: dict[str, bool] = {}
+
+    def visit(name: str, path: tuple[str, ...]) -> None:
+        if state.get(name):
+            return
+        if name in state:
+            raise ValueError(f"modules import each other: {' -> '.join((*path, name))}")
+        state[name] = False
+        is_package, body = found[name]
+        for needed in imported(name, is_package, body.decode(), found):
+            visit(needed, (*path, name))
+        state[name] = True
+        ordered.append((name, is_package, body))
+
+    for name in found:
+        visit(name, ())
+    return (("loader", False, LOADER.read_bytes()), *ordered)
+
+
+def imported(name: str, is_package: bool, text: str, known: dict[str, tuple[bool, bytes]]) -> list[str]:
+    """Modules among `known` that a module needs when it runs: its package, its relative imports."""
+    parts = name.split(".")
+    needed = [".".join(parts[:depth]) for depth in range(1, len(parts))]
+    with _parsing:
+        tree = ast.parse(text)
+    for node in _run_at_import(tree):
+        if not isinstance(node, ast.ImportFrom) or node.level == 0:
+            continue
+        base = parts if is_package else parts[:-1]
+        base = base[: len(base) - (node.level - 1)]
+        source = ".".join([*base, *(node.module.split(".") if node.module else [])])
+        if source in known:
+            needed.append(source)
+        needed += [f"{source}.{alias.name}".lstrip(".") for alias in node.names]
+    return [each for each in dict.fromkeys(needed) if each in known and each != name]
+
+
+def _run_at_import(tree: ast.AST) -> list[ast.AST]:
+    """All nodes that run when the module is imported: not functions, not TYPE_CHECKING blocks."""
+    found: list[ast.AST] = []
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            continue
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            continue
+        found.append(node)
+        found += _run_at_import(node)
+    return found
+
+
+def source(made: tuple[Entry, ...]) -> bytes:
+    """The file `source` of a bundle."""
+    return marshal.dumps(made, MARSHAL_VERSION)
+
+
+def code(made: tuple[Entry, ...], interpreter: Interpreter, cache: Path) -> bytes | None:
+    """The file `code` of a bundle: from the cache, else compiled; None where that is not possible."""
+    found = kept(made, interpreter, cache)
+    if found is not None:
+        return found
+    compiled, place = compile_with(interpreter, source(made)), _place(made, interpreter, cache)
+    if compiled is not None and place is not None:
+        with contextlib.suppress(OSError):
+            _keep(place, compiled)
+    return compiled
+
+
+def kept(made: tuple[Entry, ...], interpreter: Interpreter, cache: Path) -> bytes | None:
+    """The file `code` as the cache has it; None where it has not."""
+    place = _place(made, interpreter, cache)
+    try:
+        return place.read_bytes() if place is not None else None
+    except OSError:
+        return None
+
+
+def _place(made: tuple[Entry, ...], interpreter: Interpreter, cache: Path) -> Path | None:
+    """Where in the cache: by the program's file, how it is run, and what is compiled."""
+    try:
+        found = os.stat(interpreter.program)
+    except OSError:
+        return None
+    file = (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)
+    how = (interpreter.name, interpreter.variables, interpreter.user, _COMPILER)
+    key = hashlib.sha256(repr((file, how)).encode() + source(made)).hexdigest()[:32]
+    return cache / "bundles" / key
+
+
+def run_bounded(
+    words: list[str], *, input: bytes, timeout: float, most_bytes: int = MOST_CODE_BYTES, **options: object
+) -> subprocess.CompletedProcess[bytes]:
+    """Like `subprocess.run`, for a program that may be hostile: it gets no terminal of ours, little time, and
+    is heard to so many bytes and no further.
+
+    Raises:
+        OSError, SubprocessError: it can't be run, took too long, or said too much.
+    """
+    end_s = time.monotonic() + timeout
+    answer = bytearray()
+    with tempfile.TemporaryFile() as given:
+        given.write(input)
+        given.seek(0)
+        process = subprocess.Popen(  # type: ignore[call-overload]
+            words,
+            stdin=given,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            **options,
+        )
+    assert process.stdout is not None
+    try:
+        with process.stdout:
+            while True:
+                # Whoever it started may hold the pipe open: the time is up all the same.
+                left_s = end_s - time.monotonic()
+                if left_s <= 0 or not select.select([process.stdout], [], [], left_s)[0]:
+                    raise subprocess.TimeoutExpired(words, timeout)
+                part = os.read(process.stdout.fileno(), 1 << 16)
+                if not part:
+                    break
+                answer += part
+                if len(answer) > most_bytes:
+                    raise subprocess.SubprocessError(f"{words[0]} says more than {most_bytes} bytes")
+        code = process.wait(max(0.0, end_s - time.monotonic()))
+    finally:
+        process.kill()
+        process.wait()
+    return subprocess.CompletedProcess(words, code, bytes(answer), b"")
+
+
+def compile_with(
+    interpreter: Interpreter,
+    body: bytes,
+    run: Callable[..., subprocess.CompletedProcess[bytes]] = run_bounded,
+) -> bytes | None:
+    """Have an interpreter compile the entries; None where it can't be run or fails."""
+    variables = dict(interpreter.variables)
+    # Isolated mode ignores PYTHONHOME; where the target needs it, it is all that it gets.
+    flags = ["-s", "-S", "-B"] if "PYTHONHOME" in variables else ["-I", "-S", "-B"]
+    options: dict[str, object] = {}
+    if interpreter.user is not None:
+        uid, gid = interpreter.user
+        options = {"user": uid, "group": gid, "extra_groups": []}
+    try:
+        done = run(
+            [interpreter.name, *flags, "-c", _COMPILER],
+            executable=interpreter.program,
+            input=body,
+            timeout=COMPILE_TIMEOUT_S,
+            env=variables,
+            cwd="/",
+            **options,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout if done.returncode == 0 and len(done.stdout) > 4 else None
+
+
+def interpreter_of(pid: int, uid: int, gid: int, proc: Path = procfs.PROC) -> Interpreter:
+    """The interpreter that a process runs, through its own link: right even if it was deleted."""
+    link = proc / str(pid) / "exe"
+    try:
+        name = os.readlink(link).removesuffix(process_maps.DELETED)
+    except OSError:
+        name = "python3"
+    environment = procfs.environ(pid, ("LD_LIBRARY_PATH", "PYTHONHOME"), proc)
+    # Never run somebody else's program with our rights.
+    foreign = uid != os.geteuid()
+    return Interpreter(
+        program=str(link),
+        name=name,
+        variables=tuple(sorted((key, value.raw) for key, value in environment.items())),
+        user=(uid, gid) if foreign else None,
+    )
+
+
+def _keep(path: Path, data: bytes) -> None:
+    paths.make_closed(path.parent)
+    fd, unfinished = tempfile.mkstemp(dir=path.parent)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+        os.replace(unfinished, path)
+    except OSError:
+        os.unlink(unfinished)
+        raise

@@ -1,0 +1,215 @@
+"""The checks of `doctor`: of one process (the triage table, and the ways in), or of the machine.
+
+The machine's main check is a real one: a small Python process of our own is attached to.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from autobrrr import paths
+from autobrrr.attach import remote_exec, triage
+from autobrrr.attach.bundle import code_bundle
+from autobrrr.attach.preload import preloaded_agent
+from autobrrr.attach.ptrace import borrowed_thread
+from autobrrr.attach.ptrace.injector import inject
+from autobrrr.attach.target_folder import Place
+from autobrrr.errors import EXIT_CANNOT_ATTACH, EXIT_DONE, AutobrrrError
+from autobrrr.folders import objection_to
+from autobrrr.machine import procfs
+from autobrrr.records import Check
+
+# After one of these has objected the later checks would look at nothing.
+_DECISIVE = {"process", "program", "alive", "owner", "permission", "architecture", "python"}
+_ANSWER_S = 5.0
+_REOPEN = {
+    remote_exec.Obstacle.BY_VARIABLE: f"start it without {remote_exec.OFF_VARIABLE}",
+    remote_exec.Obstacle.BY_OPTION: f"start it without -X {remote_exec.OFF_OPTION}",
+    remote_exec.Obstacle.BY_BUILD: "use a Python that is built with remote debugging",
+    remote_exec.Obstacle.IN_USE: "end the other tool",
+}
+
+
+def of_process(pid: int, case: triage.Case | None = None) -> tuple[list[Check], int]:
+    """Every check of one process, and the exit code that attaching would have."""
+    case = case or triage.Case(pid=pid)
+    checks: list[Check] = []
+    code = EXIT_DONE
+    for check in triage.CHECKS:
+        finding = check.examine(case)
+        if finding is None:
+            checks.append(Check(name=check.name, status="ok", detail=check.fine, fix=""))
+            continue
+        checks.append(Check(name=check.name, status="fail", detail=finding.detail, fix=finding.fix))
+        code = code or finding.error.exit_code
+        if check.name in _DECISIVE:
+            return checks, code
+    checks.append(_remote_exec(case))
+    checks.append(_bundle_code(case))
+    checks.append(_bundle_place(case))
+    if preloaded_agent.listening(pid, case.proc) is not None:
+        checks.append(Check(name="preload", status="ok", detail="its agent came with it", fix=""))
+        return checks, EXIT_DONE
+    return checks, code or (EXIT_CANNOT_ATTACH if checks[-1].status == "fail" else EXIT_DONE)
+
+
+def of_machine() -> list[Check]:
+    """Can this machine be attached and measured on?"""
+    return [
+        _architecture(),
+        _scope(),
+        _attach_to_a_child(),
+        _runtime(),
+        _cache(),
+        _torch(),
+        _run_delay(),
+        _gpu(),
+    ]
+
+
+def _remote_exec(case: triage.Case) -> Check:
+    version = case.python().version
+    if version is not None and version < remote_exec.VERSION:
+        detail = "its Python is older than 3.14: attach borrows its main thread for a moment"
+        return Check(name="remote_exec", status="ok", detail=detail, fix="")
+    try:
+        remote_exec.find(case.pid, case.proc)
+    except remote_exec.Closed as closed:
+        return Check(
+            name="remote_exec",
+            status="warn",
+            detail=f"{closed}; attach borrows its main thread for a moment instead",
+            fix=_REOPEN.get(closed.obstacle, ""),
+        )
+    return Check(name="remote_exec", status="ok", detail="it takes a script without being stopped", fix="")
+
+
+def _bundle_place(case: triage.Case) -> Check:
+    uid, gid = procfs.owner(case.pid, case.proc) or (os.geteuid(), os.getegid())
+    try:
+        with Place(case.pid, uid, gid, proc=case.proc) as place:
+            detail = f"the agent can be placed in {os.path.dirname(place.path)}"
+    except AutobrrrError as error:
+        return Check(name="folder", status="fail", detail=error.message, fix=error.hint)
+    return Check(name="folder", status="ok", detail=detail, fix="")
+
+
+def _bundle_code(case: triage.Case) -> Check:
+    uid, gid = procfs.owner(case.pid, case.proc) or (os.geteuid(), os.getegid())
+    interpreter = code_bundle.interpreter_of(case.pid, uid, gid, case.proc)
+    if code_bundle.code(code_bundle.entries(), interpreter, paths.cache_dir()) is not None:
+        return Check(
+            name="compile", status="ok", detail="its interpreter compiles the agent beforehand", fix=""
+        )
+    return Check(
+        name="compile",
+        status="warn",
+        detail="its interpreter can't be run from here: the agent is compiled on its own thread",
+        fix="",
+    )
+
+
+def _architecture() -> Check:
+    machine = platform.machine()
+    if machine in borrowed_thread.ARCHITECTURES:
+        return Check(name="architecture", status="ok", detail=machine, fix="")
+    return Check(
+        name="architecture", status="fail", detail=f"{machine}: attach works on x86_64", fix=triage.RUN_HINT
+    )
+
+
+def _scope() -> Check:
+    scope = triage.yama_scope(procfs.PROC)
+    if scope in (None, 0) or triage.own_capabilities() & triage.CAP_SYS_PTRACE:
+        shown = "not set" if scope is None else str(scope)
+        return Check(
+            name="ptrace_scope", status="ok", detail=f"{shown}; processes of our own may be traced", fix=""
+        )
+    return Check(
+        name="ptrace_scope",
+        status="fail",
+        detail=f"{scope}: only children, or nobody, may be traced without CAP_SYS_PTRACE",
+        fix=f"run as root, or `sysctl kernel.yama.ptrace_scope=0`, or {triage.RUN_HINT}",
+    )
+
+
+def _attach_to_a_child() -> Check:
+    child = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", "print(flush=True)\nwhile True: pass"], stdout=subprocess.PIPE
+    )
+    try:
+        assert child.stdout is not None
+        child.stdout.readline()
+        with tempfile.TemporaryDirectory(prefix="autobrrr-doctor-") as folder:
+            answer = Path(folder) / "answer"
+            taken = inject(child.pid, f"open({str(answer)!r}, 'w').close()", folder=folder)
+            end_s = time.monotonic() + _ANSWER_S
+            while not answer.exists() and time.monotonic() < end_s:
+                time.sleep(0.01)
+            if not answer.exists():
+                return Check(
+                    name="attach", status="fail", detail="a child of ours did not run the call", fix=""
+                )
+    except AutobrrrError as error:
+        return Check(name="attach", status="fail", detail=error.message, fix=error.hint)
+    finally:
+        child.kill()
+        child.communicate()
+    shown = f"a child of ours stood still for {taken.pause_ns / 1e6:.2f} ms"
+    return Check(name="attach", status="ok", detail=shown, fix="")
+
+
+def _runtime() -> Check:
+    folder = paths.runtime_dir()
+    try:
+        paths.make_private(folder)
+    except AutobrrrError as error:
+        return Check(name="runtime", status="fail", detail=error.message, fix=error.hint)
+    passed_over = objection_to(paths.runtime_dirs()[0], (os.geteuid(),))
+    if passed_over is not None:
+        return Check(
+            name="runtime", status="warn", detail=f"{passed_over}; {folder} is used", fix="have it removed"
+        )
+    return Check(name="runtime", status="ok", detail=str(folder), fix="")
+
+
+def _cache() -> Check:
+    folder = paths.cache_dir()
+    why = paths.why_unwritable(folder)
+    if why is not None:
+        return Check(name="cache", status="warn", detail=why, fix="set XDG_CACHE_HOME, or make room there")
+    return Check(name="cache", status="ok", detail=str(folder), fix="")
+
+
+def _torch() -> Check:
+    try:
+        version = importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        return Check(
+            name="torch", status="warn", detail="not installed here: no roofline", fix="pip install torch"
+        )
+    return Check(name="torch", status="ok", detail=version, fix="")
+
+
+def _run_delay() -> Check:
+    if os.path.exists(f"/proc/self/task/{os.getpid()}/schedstat"):
+        return Check(name="run delay", status="ok", detail="the kernel tells who waited for a CPU", fix="")
+    return Check(
+        name="run delay",
+        status="warn",
+        detail="no schedstat: a busy machine can't be told from a slow job",
+        fix="a kernel with CONFIG_SCHED_INFO",
+    )
+
+
+def _gpu() -> Check:
+    if os.path.exists("/proc/driver/nvidia/version"):
+        return Check(name="gpu", status="ok", detail="an NVIDIA driver is loaded", fix="")
+    return Check(name="gpu", status="warn", detail="no NVIDIA driver: CPU jobs only", fix="")

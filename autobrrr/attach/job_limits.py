@@ -1,0 +1,142 @@
+"""What a process may still take of what the agent needs: descriptors, threads, addresses, memory.
+
+In goes a pid; out comes a `Shortage` where something is short. Nothing is stopped or changed.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from autobrrr.machine import control_groups, kernel_text, procfs
+from autobrrr.machine.kernel_text import number
+from autobrrr.machine.procfs import PROC
+
+# What attach, traced steps, a batch probe and a profiler window took at most of a job with torch 2.13 on
+# Linux 6.18: 5 descriptors, 2 threads, 149 MiB of addresses (75 of them without a window: a stack of 8
+# and what malloc reserves for a thread) and 7.6 MiB of memory. The rest of each is left to the job.
+DESCRIPTORS = 16
+THREADS = 2
+ADDRESS_BYTES = 160 << 20
+MEMORY_BYTES = 16 << 20
+_MIB = 1 << 20
+_MOST_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortage:
+    """Something of which a process may take too little more."""
+
+    detail: str
+    fix: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """A line of `/proc/PID/limits`; None is unlimited."""
+
+    soft: int
+    hard: int | None
+
+    def raised(self, pid: int, flag: str, wanted: int) -> str:
+        """The command that raises it while the process runs; beyond the hard limit that takes root."""
+        beyond = self.hard is not None and wanted > self.hard
+        return f"{'sudo ' if beyond else ''}prlimit --pid {pid} --{flag}={wanted}:{wanted if beyond else ''}"
+
+
+def limit(pid: int, name: str, proc: Path = PROC) -> Limit | None:
+    """A limit as `/proc/PID/limits` calls it ("Max open files"); None where it is unlimited or unknown."""
+    for line in kernel_text.lines(proc / str(pid) / "limits", _MOST_BYTES):
+        if line.startswith(name + " "):
+            soft, hard = [number(word) for word in [*line.removeprefix(name).split(), "", ""][:2]]
+            return None if soft is None else Limit(soft=soft, hard=hard)
+    return None
+
+
+def descriptors(pid: int, proc: Path = PROC, least: int = DESCRIPTORS) -> Shortage | None:
+    """Whether fewer than so many file descriptors are free."""
+    most = limit(pid, "Max open files", proc)
+    try:
+        entries = os.listdir(proc / str(pid) / "fd") if most is not None else []
+    except OSError:
+        return None
+    taken = [fd for entry in entries if (fd := number(entry)) is not None]
+    # Those beyond were opened before the limit was lowered.
+    free = least if most is None else most.soft - sum(fd < most.soft for fd in taken)
+    if most is None or free >= least:
+        return None
+    return Shortage(
+        detail=f"process {pid} has {free or 'no'} file descriptor{'' if free == 1 else 's'} left "
+        f"of the {most.soft} that it may open; {least} must be free",
+        fix=most.raised(pid, "nofile", _round_up(max(taken, default=0) + 1 + least)),
+    )
+
+
+def threads(pid: int, proc: Path = PROC, groups: Path = control_groups.GROUPS) -> Shortage | None:
+    """Whether its control group or its user's limit allows fewer threads than the agent starts."""
+    found = control_groups.spare_tasks(pid, proc, groups)
+    if found is not None and found[0] < THREADS:
+        return Shortage(
+            detail=f"the control group of process {pid} has {found[0] or 'no'} "
+            f"thread{'' if found[0] == 1 else 's'} left of the {found[1]} that it allows; "
+            f"the agent needs {THREADS}",
+            fix="raise its pids.max (docker update --pids-limit, TasksMax= of systemd)",
+        )
+    most = limit(pid, "Max processes", proc)
+    owner = procfs.owner(pid, proc)
+    if most is None or owner is None or owner[0] == 0:
+        return None  # root is not limited
+    taken = sum(
+        len(procfs.threads(other, proc)) for other in procfs.pids(proc) if _real_uid(other, proc) == owner[0]
+    )
+    if most.soft - taken >= THREADS:
+        return None
+    return Shortage(
+        detail=f"uid {owner[0]} runs {taken} threads, and process {pid} may start none beyond {most.soft} "
+        "(ulimit -u)",
+        fix=most.raised(pid, "nproc", _round_up(taken + THREADS)),
+    )
+
+
+def addresses(pid: int, proc: Path = PROC) -> Shortage | None:
+    """Whether its limit on addresses leaves too little for a thread, the ring and the agent's code."""
+    most = limit(pid, "Max address space", proc)
+    if most is None:
+        return None
+    pages = number((kernel_text.text(proc / str(pid) / "statm", _MOST_BYTES) or "").split(" ")[0])
+    if pages is None:
+        return None
+    taken = pages * os.sysconf("SC_PAGE_SIZE")
+    spare = max(0, most.soft - taken)
+    if spare >= ADDRESS_BYTES:
+        return None
+    return Shortage(
+        detail=f"process {pid} may map {_mib(spare)} more (ulimit -v); {_mib(ADDRESS_BYTES)} must be free",
+        fix=most.raised(pid, "as", _round_up(taken + 2 * ADDRESS_BYTES, _MIB)),
+    )
+
+
+def memory(pid: int, proc: Path = PROC, groups: Path = control_groups.GROUPS) -> Shortage | None:
+    """Whether its control group would kill it for what the agent takes."""
+    spare = control_groups.spare_memory_bytes(pid, proc, groups)
+    if spare is None or spare >= MEMORY_BYTES:
+        return None
+    return Shortage(
+        detail=f"the control group of process {pid} has {_mib(spare)} of memory left, and kills beyond; "
+        f"attach takes 8 MiB, so {_mib(MEMORY_BYTES)} must be free",
+        fix="raise its memory.max (docker update --memory), or watch from outside: autobrrr attach --outside "
+        f"{pid}",
+    )
+
+
+def _real_uid(pid: int, proc: Path) -> int | None:
+    return number([*procfs.status(pid, proc).get("Uid", "").split(), ""][0])
+
+
+def _round_up(count: int, to: int = 64) -> int:
+    return -(-count // to) * to
+
+
+def _mib(count: int) -> str:
+    return f"{count / _MIB:.0f} MiB" if count >= 10 * _MIB else f"{count / _MIB:.1f} MiB"

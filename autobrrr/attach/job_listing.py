@@ -1,0 +1,124 @@
+"""The training processes of this machine, with the figures that `ls` shows. Nothing is stopped.
+
+Whatever one process shows, the others are listed: what can't be looked at says so in its own row.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from autobrrr.attach import job_roles, triage
+from autobrrr.attach.preload import preloaded_agent
+from autobrrr.machine import procfs
+from autobrrr.readable import readable
+
+SHOWN_CHARACTERS = 1024  # of a script or an objection
+WAIT_S = 0.5  # for all processes of a list that sit in the kernel together
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingProcess:
+    """One process that trains, or that could."""
+
+    pid: int
+    start_ticks: int
+    script: str | None
+    rank: int | None
+    torch: str | None
+    why_not: str | None  # None: it can be attached to
+    job: str | None = None  # the same for all ranks of one job
+
+
+def find(
+    proc: Path = procfs.PROC,
+    own_pid: int | None = None,
+    *,
+    clock: Callable[[], int] = time.monotonic_ns,
+    sleep: Callable[[float], object] = time.sleep,
+) -> list[TrainingProcess]:
+    """All processes with torch that may be a job: no workers, no launchers, nothing of ours."""
+    ours = os.getpid() if own_pid is None else own_pid
+    look, waits = job_roles.Look(proc, clock=clock, sleep=sleep), _Waits(sleep)
+    candidates, listed = [], []
+    for pid in procfs.pids(proc):
+        try:
+            if pid != ours and look.maps_torch(pid) and not _is_no_job(pid, proc):
+                candidates.append(pid)
+        except Exception as error:  # noqa: BLE001 - one process must not end the list of the others
+            listed.append(_odd(pid, proc, error))
+    launched: dict[int, list[int]] = {}
+    for pid in candidates:
+        try:
+            launched[pid] = job_roles.ranks_below(pid, proc, look=look)
+        except Exception as error:  # noqa: BLE001 - as above
+            listed.append(_odd(pid, proc, error))
+    for pid, ranks in launched.items():
+        seen = procfs.stat(pid, proc)
+        # A child of a job that is no rank of its own helps it: an environment of an RL job, say.
+        if seen is None or ranks or (seen.ppid in launched and pid not in launched[seen.ppid]):
+            continue
+        try:
+            found = _process(pid, seen.start_ticks, look, waits)
+        except Exception as error:  # noqa: BLE001 - as above
+            found = _odd(pid, proc, error)
+        if found is not None:
+            listed.append(found)
+    return sorted(listed, key=lambda process: process.pid)
+
+
+class _Waits:
+    """The patience with all processes of a list: many that look busy must not each be waited for."""
+
+    def __init__(self, sleep: Callable[[float], object]) -> None:
+        self._sleep, self._left_s = sleep, WAIT_S
+
+    def sleep(self, seconds: float) -> None:
+        if self._left_s > 0:
+            self._left_s -= seconds
+            self._sleep(seconds)
+
+
+def _process(pid: int, start_ticks: int, look: job_roles.Look, waits: _Waits) -> TrainingProcess | None:
+    proc = look.proc
+    case = triage.Case(pid=pid, proc=proc, sleep=waits.sleep, look=look, ranks_below=lambda pid, proc: [])
+    torch = case.torch()
+    if torch is None:
+        return None
+    refusal = None if preloaded_agent.listening(pid, proc) else triage.refusal(case)
+    script = procfs.script(procfs.cmdline(pid, proc))
+    return TrainingProcess(
+        pid=pid,
+        start_ticks=start_ticks,
+        script=None if script is None else readable(script, SHOWN_CHARACTERS),
+        rank=job_roles.rank_of(pid, proc),
+        torch=None if torch.version is None else readable(torch.version),
+        why_not=None if refusal is None else readable(refusal[1].detail, SHOWN_CHARACTERS),
+        job=job_roles.job_of(pid, proc),
+    )
+
+
+def _odd(pid: int, proc: Path, error: Exception) -> TrainingProcess:
+    """The row of a process that can't be looked at."""
+    return TrainingProcess(
+        pid=pid,
+        start_ticks=procfs.start_ticks(pid, proc) or 0,
+        script=None,
+        rank=None,
+        torch=None,
+        why_not=f"it can't be looked at: {type(error).__name__}: {readable(str(error), SHOWN_CHARACTERS)}",
+    )
+
+
+def _is_no_job(pid: int, proc: Path) -> bool:
+    words = procfs.cmdline(pid, proc)
+    script = procfs.script(words)
+    return (
+        job_roles.is_loader_worker(pid, proc)
+        or job_roles.is_compile_worker(pid, proc)
+        or job_roles.is_launcher_command(words)
+        or (script is not None and script.raw.startswith("-m autobrrr"))
+    )

@@ -1,0 +1,237 @@
+"""What a process is to a training job: a rank, a DataLoader worker, a launcher, or none of these.
+
+In go pids and `/proc`; nothing is stopped or changed. The signs are the mapped torch library, the
+command line, the environment of an exec'd child, caught signals and CPU time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from autobrrr.machine import job_files, process_maps, procfs
+from autobrrr.machine.kernel_text import number
+from autobrrr.machine.procfs import PROC
+from autobrrr.readable import Foreign
+
+TORCH_LIBRARY = "libtorch_python.so"
+WORKER_NAME = "pt_data_worker"
+_VERSION = re.compile(rb"""^__version__(?:: \w+)? = ['"]([^'"\n]{1,100})['"]""", re.MULTILINE)
+_VERSION_BYTES = 1 << 14
+_LAUNCHERS = {"torchrun", "accelerate", "deepspeed", "horovodrun", "composer"}
+_LAUNCHER_MODULES = {
+    "torch.distributed.run",
+    "torch.distributed.launch",
+    "torch.distributed.launcher",
+    "accelerate.commands.launch",
+    "accelerate",
+    "deepspeed.launcher.runner",
+    "deepspeed.launcher.launch",
+}
+# A worker of torch's DataLoader catches these four; `faulthandler` would catch SIGABRT too.
+_WORKER_CATCHES = sum(1 << (number - 1) for number in (7, 8, 11, 15))
+_ABORT = 1 << (6 - 1)
+MOST_RANKS = 1 << 31
+IDLE_SHARE, BUSY_SHARE, SAMPLE_S = 0.05, 0.2, 0.3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TorchFiles:
+    """The torch that a process has mapped: its folder (in the process's own view) and version."""
+
+    folder: Foreign
+    version: Foreign | None
+    odd: str | None = None  # what is wrong with the file of its version; None: nothing, or there is none
+
+
+class Look:
+    """All processes at one moment, and what was found out of them; for as long as one list is made.
+
+    Args:
+        clock: Monotonic nanoseconds.
+    """
+
+    def __init__(
+        self,
+        proc: Path = PROC,
+        *,
+        clock: Callable[[], int] = time.monotonic_ns,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self.proc = proc
+        self.children = procfs.children(proc)
+        self._clock, self._sleep = clock, sleep
+        self._torch: dict[int, bool] = {}
+        self._shares: dict[int, float] | None = None
+
+    def maps_torch(self, pid: int) -> bool:
+        if pid not in self._torch:
+            self._torch[pid] = process_maps.mentions(pid, TORCH_LIBRARY.encode(), self.proc)
+        return self._torch[pid]
+
+    def cpu_share(self, pid: int) -> float:
+        """The cores that a process keeps busy; the first to ask waits for all."""
+        if self._shares is None:
+            known = [each for born in self.children.values() for each in born]
+            before, began_ns = {each: _cpu_ns(each, self.proc) for each in known}, self._clock()
+            self._sleep(SAMPLE_S)
+            wall_ns = max(self._clock() - began_ns, 1)
+            self._shares = {each: (_cpu_ns(each, self.proc) - before[each]) / wall_ns for each in known}
+        return self._shares.get(pid, 0.0)
+
+
+def torch_of(pid: int, proc: Path = PROC) -> TorchFiles | None:
+    """The mapped torch; None where there is none, or where the maps are not for us."""
+    try:
+        mapped = (
+            process_maps.read(pid, proc) if process_maps.mentions(pid, TORCH_LIBRARY.encode(), proc) else []
+        )
+    except OSError:
+        return None
+    library = next((mapping for mapping in mapped if mapping.name == TORCH_LIBRARY), None)
+    if library is None:
+        return None
+    folder = library.path.rsplit("/", 2)[0]
+    text, odd = b"", None
+    try:
+        with job_files.opened(pid, f"{folder}/version.py", proc) as fd:
+            text = os.read(fd, _VERSION_BYTES)
+    except (FileNotFoundError, ProcessLookupError):
+        pass
+    except OSError as error:
+        odd = f"the version of its torch can't be read: {Foreign(error.strerror or str(error))}"
+    found = _VERSION.search(text)
+    version = Foreign(os.fsdecode(found.group(1))) if found else None
+    return TorchFiles(folder=Foreign(folder), version=version, odd=odd)
+
+
+def is_loader_worker(pid: int, proc: Path = PROC) -> bool:
+    """Whether this is a worker process of a torch DataLoader; its parent must have torch too."""
+    seen, found = procfs.stat(pid, proc), procfs.status(pid, proc)
+    if seen is None or not process_maps.mentions(seen.ppid, TORCH_LIBRARY.encode(), proc):
+        return False
+    if seen.comm.raw == WORKER_NAME:
+        return True
+    caught = number(found.get("SigCgt"), 16) or 0
+    return caught & _WORKER_CATCHES == _WORKER_CATCHES and not caught & _ABORT
+
+
+def is_compile_worker(pid: int, proc: Path = PROC) -> bool:
+    """Whether this process only compiles for torch's inductor."""
+    return any("_inductor" in word.raw and "compile_worker" in word.raw for word in procfs.cmdline(pid, proc))
+
+
+def is_launcher_command(command: Sequence[Foreign]) -> bool:
+    """Whether a command line is that of a known launcher."""
+    words = [word.raw for word in command[:7]]
+    for place, word in enumerate(words[:6]):
+        if word == "-m" and place + 1 < len(words):
+            return words[place + 1] in _LAUNCHER_MODULES
+        if place <= 1 and word.rsplit("/", 1)[-1] in _LAUNCHERS:
+            return True
+    return False
+
+
+def training_children(pid: int, proc: Path = PROC, look: Look | None = None) -> list[int]:
+    """Descendants that train: with torch, and neither loader workers, compile workers nor launchers."""
+    look = look or Look(proc)
+    below = procfs.descendants(pid, proc, look.children)
+    parents = {child: found.ppid for child in below if (found := procfs.stat(child, proc)) is not None}
+    skipped: set[int] = set()
+    training = []
+    for child in below:
+        if parents.get(child) in skipped or is_compile_worker(child, proc):
+            skipped.add(child)
+        elif (
+            look.maps_torch(child)
+            and not is_loader_worker(child, proc)
+            and not is_launcher_command(procfs.cmdline(child, proc))
+        ):
+            training.append(child)
+    return training
+
+
+def ranks_below(
+    pid: int,
+    proc: Path = PROC,
+    *,
+    clock: Callable[[], int] = time.monotonic_ns,
+    sleep: Callable[[float], object] = time.sleep,
+    look: Look | None = None,
+) -> list[int]:
+    """The ranks that a launcher started; empty where `pid` itself trains (or nothing does).
+
+    A child with torch is not enough: an RL job's environment workers are such children too. A
+    launcher is known by name, or gave its children a RANK of their own, or idles while they work.
+    """
+    look = look or Look(proc, clock=clock, sleep=sleep)
+    children = training_children(pid, proc, look)
+    if not children:
+        return []
+    own_rank = _rank(pid, proc)
+    ranked = [child for child in children if _rank(child, proc) not in (None, own_rank)]
+    if is_launcher_command(procfs.cmdline(pid, proc)) or not look.maps_torch(pid):
+        return ranked or children
+    if ranked:
+        return ranked
+    busy = [child for child in children if look.cpu_share(child) >= BUSY_SHARE]
+    return children if busy and look.cpu_share(pid) < IDLE_SHARE else []
+
+
+def rank_of(pid: int, proc: Path = PROC) -> int | None:
+    """The rank in its environment."""
+    found = _rank(pid, proc)
+    rank = None if found is None else number(found.raw)
+    return rank if rank is not None and 0 <= rank < MOST_RANKS else None
+
+
+def job_of(pid: int, proc: Path = PROC) -> str | None:
+    """What the ranks of one job have in common, as a short name; None where nothing can be told.
+
+    The rendezvous of a launcher that sets one in their environment, else the process that started them.
+    """
+    shared = _rendezvous(pid, proc)
+    if shared is None:
+        seen = procfs.stat(pid, proc)
+        parent = procfs.stat(seen.ppid, proc) if seen is not None and seen.ppid > 1 else None
+        if seen is None or parent is None:
+            return None
+        shared = f"started by {seen.ppid} {parent.start_ticks}"
+    return hashlib.blake2s(os.fsencode(shared), digest_size=6).hexdigest()
+
+
+def launched_ranks(pid: int, proc: Path = PROC) -> list[int]:
+    """The ranks of the one job that a launcher started, by rank; empty where it is no such launcher.
+
+    A shell above several jobs is none.
+    """
+    below = ranks_below(pid, proc)
+    shared = {_rendezvous(each, proc) for each in below}
+    if len(shared) != 1 or (
+        shared == {None} and not process_maps.mentions(pid, TORCH_LIBRARY.encode(), proc)
+    ):
+        return []
+    ranks = {each: rank_of(each, proc) for each in below}
+    return sorted(below, key=lambda each: (ranks[each] is None, ranks[each] or 0, each))
+
+
+def _rendezvous(pid: int, proc: Path) -> str | None:
+    names = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE")
+    found = procfs.environ(pid, ("RANK", *names), proc)
+    if "RANK" not in found or "MASTER_PORT" not in found:
+        return None
+    return " ".join(found[name].raw if name in found else "-" for name in names)
+
+
+def _rank(pid: int, proc: Path) -> Foreign | None:
+    return procfs.environ(pid, ("RANK",), proc).get("RANK")
+
+
+def _cpu_ns(pid: int, proc: Path) -> int:
+    found = procfs.stat(pid, proc)
+    return 0 if found is None else found.cpu_ns

@@ -1,0 +1,116 @@
+"""What injected code says when it fails in the job, and what that means for the user.
+
+The word comes as the text of a symbolic link in the private folder: making one takes no descriptor, no
+thread, no socket and no memory to speak of, so it works where the agent could not. `Place.said` reads it.
+"""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from autobrrr.attach import job_limits
+from autobrrr.errors import CannotAttach
+from autobrrr.machine import kernel_text, procfs
+from autobrrr.machine.procfs import PROC
+from autobrrr.readable import spoken
+
+MOST_CHARACTERS = 900  # of a link's text: 4095 bytes
+
+
+class Part(Enum):
+    """What could not come up; the words that the agent's own `Part` uses too."""
+
+    PAGE = "page"  # the memory that the injected call comes in
+    THREAD = "thread"
+    LOADING = "loading"  # the bundle: files are read, modules run
+    LINK = "link"  # the socket to the sidecar, and the bell
+    RING = "ring"  # the memory of step records
+    HELLO = "hello"  # the first frame, with the ring's descriptor
+
+
+# What a part asks of the kernel, for a sentence about who refuses it.
+_CALLS = {
+    Part.PAGE: "mmap",
+    Part.THREAD: "clone",
+    Part.LOADING: "openat",
+    Part.LINK: "socket, connect and socketpair",
+    Part.RING: "memfd_create, ftruncate and mmap",
+    Part.HELLO: "sendmsg",
+}
+_REFUSED = (errno.EPERM, errno.EACCES, errno.ENOSYS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Complaint:
+    """One failure in the job."""
+
+    part: Part
+    kind: str  # the exception's class
+    number: int | None  # its errno
+    text: str
+
+
+def parse(said: str) -> Complaint:
+    """Four lines: part, class, errno, text; what is none of that is a failure to load."""
+    part, kind, number, text = [*said.split("\n", 3), "", "", "", ""][:4]
+    known = {each.value for each in Part}
+    return Complaint(
+        part=Part(part) if part in known else Part.LOADING,
+        kind=spoken(kind),
+        number=kernel_text.number(number),
+        text=spoken(text),
+    )
+
+
+def error_of(complaint: Complaint, pid: int, proc: Path = PROC) -> CannotAttach:
+    """The error for the user: the cause as far as it can be known, and the remedy."""
+    outside = f"or watch from outside: autobrrr attach --outside {pid}"
+    short = _shortage(complaint, pid, proc)
+    if short is not None:
+        return CannotAttach(short.detail, f"{short.fix}, {outside}")
+    if complaint.number in _REFUSED:
+        filtered = _is_filtered(pid, proc)
+        who = "its seccomp filter" if filtered else "the system"
+        calls = _CALLS[complaint.part]
+        where = "its seccomp profile" if filtered else "the security policy of the machine"
+        return CannotAttach(
+            f"the agent can't come up in process {pid}: {who} refuses it {calls} "
+            f"({errno.errorcode[complaint.number]})",
+            f"allow {calls} in {where}, {outside}",
+        )
+    why = complaint.text or complaint.kind
+    return CannotAttach(
+        f"the agent can't come up in process {pid} ({complaint.part.value}): {complaint.kind}: {why}",
+        f"autobrrr doctor {pid} says more, {outside}",
+    )
+
+
+def _shortage(complaint: Complaint, pid: int, proc: Path) -> job_limits.Shortage | None:
+    if complaint.number == errno.EMFILE:
+        return job_limits.descriptors(pid, proc) or job_limits.Shortage(
+            detail=f"process {pid} had no file descriptor left for the agent",
+            fix=f"raise its limit (prlimit --pid {pid} --nofile=4096)",
+        )
+    if complaint.part is Part.THREAD and complaint.number not in _REFUSED:
+        return (
+            job_limits.threads(pid, proc)
+            or job_limits.addresses(pid, proc)
+            or job_limits.Shortage(
+                detail=f"process {pid} can't start a thread: {complaint.text}",
+                fix=f"look at its limits (prlimit --pid {pid}) and those of its control group"
+                + (", and at what its seccomp filter says of clone" if _is_filtered(pid, proc) else ""),
+            )
+        )
+    if complaint.number == errno.ENOMEM or complaint.kind == "MemoryError":
+        return job_limits.addresses(pid, proc) or job_limits.Shortage(
+            detail=f"process {pid} got no memory for the agent ({complaint.part.value})",
+            fix=f"look at its limits (prlimit --pid {pid}) and at `free`",
+        )
+    return None
+
+
+def _is_filtered(pid: int, proc: Path) -> bool:
+    return procfs.status(pid, proc).get("Seccomp") == "2"

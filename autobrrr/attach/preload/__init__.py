@@ -1,0 +1,1 @@
+"""The agent that comes with a process which `run` starts."""

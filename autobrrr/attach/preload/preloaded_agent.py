@@ -1,0 +1,207 @@
+"""An agent that comes with the process: how `run` prepares it, and how attach finds it later.
+
+`prepare` makes a private folder with the bundle and a `sitecustomize` on PYTHONPATH; the process
+arms itself when it has imported torch (see `preload_site`), and then listens on a socket in the
+runtime folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import socket
+import stat
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from autobrrr import paths
+from autobrrr.attach.bundle import code_bundle
+from autobrrr.attach.target_folder import open_in
+from autobrrr.errors import AutobrrrError
+from autobrrr.folders import Folder
+from autobrrr.machine import procfs
+
+SITE = Path(__file__).resolve().with_name("preload_site")
+CONNECT_TRIES, CONNECT_PAUSE_S = 20, 0.01
+VARIABLE = "AUTOBRRR_BOOT"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listening:
+    """A preloaded agent that waits for a sidecar, or where one would wait."""
+
+    pid: int
+    uid: int
+    gid: int
+    start_ticks: int
+    proc: Path
+    runtime: Path | None  # looked at instead of our own runtime folders
+
+    @property
+    def name(self) -> str:
+        """The name of its socket."""
+        return socket_name(self.pid, self.start_ticks)
+
+    def is_there(self) -> bool:
+        """Whether its socket is."""
+        return any(stat.S_ISSOCK(folder.kind(self.name)) for folder in self._folders())
+
+    def connect(self, sleep: Callable[[float], object] = time.sleep) -> socket.socket | None:
+        """Connect; None where nobody listens: the agent has ended and its socket was left.
+
+        An agent that is just coming up is given a moment.
+        """
+        for _ in range(CONNECT_TRIES):
+            for folder in self._folders():
+                with contextlib.suppress(OSError):
+                    return folder.connect(self.name, self._trusted)
+            sleep(CONNECT_PAUSE_S)
+        return None
+
+    @property
+    def _trusted(self) -> tuple[int, ...]:
+        return (self.uid, os.geteuid(), 0)
+
+    def _folders(self) -> Iterator[Folder]:
+        """Where it may listen: our runtime folders, and the one that the process was told of."""
+        for path in [self.runtime] if self.runtime is not None else paths.runtime_dirs():
+            with contextlib.suppress(AutobrrrError):
+                ours = Folder.existing(path, os.geteuid(), self._trusted)
+                if ours is not None:
+                    with ours:
+                        yield ours
+        boot = procfs.environ(self.pid, (VARIABLE,), self.proc).get(VARIABLE)
+        if boot is not None and boot.raw.startswith("/"):
+            with contextlib.suppress(AutobrrrError, OSError, ValueError):  # a text of the job's own
+                theirs = os.path.dirname(boot.raw)
+                fd = open_in(self.pid, theirs, self.uid, self.gid, self.proc)
+                with Folder.opened(fd, theirs, self._trusted) as found:
+                    yield found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """What a command needs in order to start with an agent."""
+
+    folder: Path
+    environment: dict[str, str]
+
+    def remove(self) -> None:
+        """Take the folder away, also while `furnish` is still writing into it."""
+        gone = self.folder.with_suffix(".gone")
+        with contextlib.suppress(OSError):
+            self.folder.rename(gone)  # a file that is made now has no folder to land in
+        shutil.rmtree(gone, ignore_errors=True)
+
+
+def prepare(
+    plan: Mapping[str, object] | None,
+    env: Mapping[str, str],
+    runtime: Path,
+) -> Prepared:
+    """Make the folder and the environment of a command.
+
+    Args:
+        plan: What the agent shall apply; None: nothing.
+        env: The environment to start from.
+        runtime: The runtime folder; agents listen there.
+
+    Raises:
+        AutobrrrError: the runtime folder can't be used.
+    """
+    paths.make_private(runtime)
+    token = secrets.token_hex(8)
+    folder = runtime / f"run-{token}"
+    folder.mkdir(mode=0o700)
+    boot = {
+        "token": token,
+        "link": None,
+        "listen": None,
+        "runtime": str(runtime),
+        "method": "preload",
+        "readonly": False,
+        "plan": plan,
+        "outcome": None,
+        "deadline": 1e18,
+    }
+    try:
+        (folder / "boot.json").write_text(json.dumps(boot))
+        (folder / "stub").write_text(code_bundle.STUB)
+    except OSError as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise AutobrrrError(f"{folder} can't be written: {error.strerror}") from None
+    search = [str(SITE), *([env["PYTHONPATH"]] if env.get("PYTHONPATH") else [])]
+    return Prepared(
+        folder=folder,
+        environment={**env, "PYTHONPATH": os.pathsep.join(search), VARIABLE: str(folder)},
+    )
+
+
+def furnish(
+    prepared: Prepared,
+    command: str,
+    env: Mapping[str, str],
+    cache: Path,
+    entries: tuple[code_bundle.Entry, ...] | None = None,
+) -> None:
+    """Put the bundle into the folder, while the command is already starting; best effort.
+
+    Code objects are made by the command's own interpreter; the agent takes the source where they
+    are not there yet.
+    """
+    made = entries or code_bundle.entries()
+    with contextlib.suppress(OSError):
+        program = interpreter_behind(command, env)
+        if program is not None:
+            compiled = code_bundle.kept(made, code_bundle.Interpreter(program=program, name=program), cache)
+            if compiled is not None:
+                _put(prepared.folder / "code", compiled)
+        _put(prepared.folder / "source", code_bundle.source(made))
+        if program is not None and compiled is None:
+            code_bundle.code(made, code_bundle.Interpreter(program=program, name=program), cache)
+
+
+def _put(path: Path, data: bytes) -> None:
+    """Write a file that appears whole."""
+    unfinished = path.with_suffix(".part")
+    unfinished.write_bytes(data)
+    unfinished.rename(path)
+
+
+def interpreter_behind(command: str, env: Mapping[str, str]) -> str | None:
+    """The Python that a command will run: itself, or the one in its first line."""
+    found = shutil.which(command, path=env.get("PATH"))
+    if found is None:
+        return None
+    if Path(found).name.startswith("python"):
+        return found
+    try:
+        with open(found, "rb") as file:
+            first = file.readline(512).decode(errors="replace")
+    except OSError:
+        return None
+    words = first[2:].split() if first.startswith("#!") else []
+    if words and Path(words[0]).name == "env":
+        words = words[1:]
+    if not words or not Path(words[0]).name.startswith("python"):
+        return None
+    return shutil.which(words[0], path=env.get("PATH"))
+
+
+def socket_name(pid: int, start_ticks: int) -> str:
+    """The name of an agent's socket in the runtime folder."""
+    return f"agent-{pid}-{start_ticks}.sock"
+
+
+def listening(pid: int, proc: Path = procfs.PROC, runtime: Path | None = None) -> Listening | None:
+    """The preloaded agent of a process; None where it has none."""
+    ticks, owner = procfs.start_ticks(pid, proc), procfs.owner(pid, proc)
+    if ticks is None or owner is None:
+        return None
+    found = Listening(pid=pid, uid=owner[0], gid=owner[1], start_ticks=ticks, proc=proc, runtime=runtime)
+    return found if found.is_there() else None

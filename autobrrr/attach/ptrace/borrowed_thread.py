@@ -1,0 +1,344 @@
+"""The stop itself: borrow a thread for one call, put everything back, let go.
+
+Which thread and which call is a `Way`'s business: see `pending_call` and `thread_start`.
+
+Runs in a process of its own (see `inject`), with every signal blocked from its first instruction,
+so that nothing that is sent to the attacher can end it half-way. A SIGKILL in the middle is the
+one thing left: the kernel then lets the target go with borrowed registers. The window is the
+stop, a fraction of a millisecond; all that can be prepared is prepared before it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import gc
+import json
+import mmap
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Protocol
+
+from autobrrr.attach import load_failure
+from autobrrr.attach.ptrace import cpu_priority, mapped_python, ptrace_calls, x86_64
+from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
+from autobrrr.machine import kernel_text, process_maps, procfs
+
+ARCHITECTURES: dict[str, ModuleType] = {"x86_64": x86_64}
+
+# A thread that stands in one of these may hold the lock that the call needs: see `_is_inside`.
+MACHINERY = (
+    mapped_python.ADD,
+    "_PyEval_AddPendingCall",
+    "Py_MakePendingCalls",
+    "_PyEval_MakePendingCalls",
+    "_Py_HandlePending",
+)
+READ_WRITE, PRIVATE = 3, 0x22  # PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS
+CALL_S = 0.05
+STOP_S = 1.0
+BUSY_TRIES, BUSY_PAUSE_S = 5, 0.02
+RETRY_FOR_S = 3.0
+ENDS_WITHIN_S = 5.0
+_PERMISSION = {errno.EPERM, errno.EACCES}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aim:
+    """All that is known before the stop."""
+
+    pid: int
+    architecture: ModuleType
+    add_pending: int
+    run_string: int
+    gadget: int  # a system call instruction in the target
+    avoid: tuple[tuple[int, int], ...]  # ranges in which the call could deadlock
+    any_thread: bool  # Python 3.13: the call also works from a thread that sleeps
+
+
+@dataclass(slots=True)
+class Strike:
+    """What came of it."""
+
+    done: bool = False
+    why: str = ""
+    page: int = 0
+    page_bytes: int = 0
+    tid: int = 0
+    tries: int = 0
+    pause_ns: int = 0  # of the try that worked: from asking for the stop until detached
+    longest_pause_ns: int = 0
+
+
+class InterpreterDown(Exception):
+    """The interpreter's own function failed: its state is taken down already, or not there yet."""
+
+
+def aim(pid: int, proc: Path = Path("/proc")) -> Aim:
+    """Find everything in the target that the stop needs.
+
+    Raises:
+        CannotAttach: no CPython with a C API, or an architecture without a file here.
+        TargetGone: it ended.
+    """
+    architecture = ARCHITECTURES.get(os.uname().machine)
+    if architecture is None:
+        raise CannotAttach(
+            f"attaching works on {', '.join(ARCHITECTURES)} only; this machine is {os.uname().machine}",
+            "start training with `autobrrr run -- ...`",
+        )
+    try:
+        mapped = process_maps.read(pid, proc)
+        found = mapped_python.symbols(
+            pid, mapped, (*MACHINERY, mapped_python.RUN, "_PyParkingLot_Park"), proc
+        )
+        vdso = next((m for m in mapped if m.path == "[vdso]"), None)
+        if not found.keys() >= mapped_python.API or vdso is None:
+            raise CannotAttach(
+                f"process {pid} is not CPython, or exports no C API (a frozen binary)",
+                "start training with `autobrrr run -- ...`",
+            )
+        with open(proc / str(pid) / "mem", "rb", buffering=0) as memory:
+            code = os.pread(memory.fileno(), vdso.end - vdso.start, vdso.start)
+    except (FileNotFoundError, ProcessLookupError):
+        raise TargetGone(f"process {pid} ended") from None
+    except PermissionError as error:
+        raise CannotAttach(f"process {pid} may not be read: {error}", f"autobrrr doctor {pid}") from None
+    return Aim(
+        pid=pid,
+        architecture=architecture,
+        add_pending=found[mapped_python.ADD][0],
+        run_string=found[mapped_python.RUN][0],
+        gadget=vdso.start + code.index(architecture.SYSCALL_INSTRUCTION),
+        avoid=tuple((start, start + size) for name, (start, size) in found.items() if name in MACHINERY),
+        any_thread="_PyParkingLot_Park" in found,
+    )
+
+
+class Way(Protocol):
+    """One way to have a borrowed thread do something."""
+
+    @property
+    def target(self) -> Aim: ...
+
+    @property
+    def lends_priority(self) -> bool:
+        """Whether the thread may have a CPU at once; a thread that it starts would inherit that."""
+
+    @property
+    def retry_pause_s(self) -> float:
+        """How long to wait before the next try."""
+
+    def choose_thread(self, tries: int, proc: Path) -> int:
+        """The thread to borrow in the so many-th try, from 1."""
+
+    def objection(self, registers: bytes, memory: int) -> str:
+        """Why the thread must not be borrowed where it stands; "" where it may."""
+
+    def call(self, thread: ptrace_calls.Tracee, memory: int, state: Strike) -> None:
+        """Make the call; sets `state.done`, or `state.why`."""
+
+
+def sleeping_beside(pid: int, proc: Path) -> list[int]:
+    """Threads other than the main one that sleep, ascending."""
+    found = []
+    for tid in sorted(int(entry) for entry in os.listdir(proc / str(pid) / "task")):
+        seen = kernel_text.stat(proc / str(pid) / "task" / str(tid)) if tid != pid else None
+        if seen is not None and seen.state == "S":
+            found.append(tid)
+    return found
+
+
+def pages_for(count: int) -> int:
+    """So many bytes, in whole pages."""
+    return -(-count // mmap.PAGESIZE) * mmap.PAGESIZE
+
+
+def system_call(
+    target: Aim,
+    thread: ptrace_calls.Tracee,
+    registers: bytes,
+    call: tuple[int, tuple[int, ...]],
+    timeout_s: float = CALL_S,
+) -> int:
+    """Have the borrowed thread make one system call.
+
+    Args:
+        call: Its number and arguments.
+
+    Raises:
+        CannotAttach: it was refused, to the target and not to us.
+        OSError: it did not return.
+    """
+    cpu = target.architecture
+    thread.set_registers(cpu.for_syscall(registers, target.gadget, *call))
+    if not thread.step(timeout_s):
+        raise OSError("its system call did not return")
+    result = int(cpu.result(thread.registers()))
+    if -4096 < result < 0:
+        why = load_failure.Complaint(
+            part=load_failure.Part.PAGE, kind="OSError", number=-result, text=os.strerror(-result)
+        )
+        raise load_failure.error_of(why, target.pid)
+    return result
+
+
+def strike(way: Way, proc: Path = Path("/proc")) -> Strike:
+    """Go that way; retries where the moment is bad.
+
+    Raises:
+        CannotAttach: somebody else traces the target, it is stopped, or no try worked.
+        TargetGone: it ended.
+    """
+    target, state = way.target, Strike()
+    busy, end = 0, time.monotonic() + RETRY_FOR_S
+    tid = target.pid
+    memory = _open_memory(target.pid, proc)
+    try:
+        while not state.done and time.monotonic() < end:
+            state.tries += 1
+            try:
+                tid = way.choose_thread(state.tries, proc)
+                _once(way, tid, memory, state)
+            except (ptrace_calls.Exited, ProcessLookupError, FileNotFoundError):
+                if not (proc / str(target.pid)).exists() or tid == target.pid:
+                    raise TargetGone(f"process {target.pid} ended while it was being attached") from None
+            except ptrace_calls.JobStopped:
+                raise CannotAttach(
+                    f"process {target.pid} is stopped (job control)",
+                    f"kill -CONT {target.pid}, then try again",
+                ) from None
+            except InterpreterDown:
+                raise _down(target.pid, proc) from None
+            except OSError as error:
+                if error.errno not in _PERMISSION:
+                    raise CannotAttach(f"process {target.pid} could not be borrowed: {error}") from None
+                busy += 1
+                if busy >= BUSY_TRIES:
+                    raise CannotAttach(
+                        f"process {target.pid} may not be traced: {error.strerror}",
+                        f"autobrrr doctor {target.pid} says what is in the way",
+                    ) from None
+                time.sleep(BUSY_PAUSE_S)
+            if not state.done:
+                time.sleep(way.retry_pause_s)
+    finally:
+        os.close(memory)
+    if not state.done:
+        raise CannotAttach(
+            f"process {target.pid} took no call in {state.tries} tries: {state.why}", "try again"
+        )
+    return state
+
+
+def _down(pid: int, proc: Path) -> AutobrrrError:
+    """A process that takes its interpreter down is about to end: give it the time."""
+    end = time.monotonic() + ENDS_WITHIN_S
+    while time.monotonic() < end:
+        seen = procfs.stat(pid, proc)
+        if seen is None or seen.state in "ZX":
+            return TargetGone(f"process {pid} ended while it was being attached")
+        time.sleep(BUSY_PAUSE_S)
+    return CannotAttach(
+        f"the Python of process {pid} takes no call: it is shutting down, or not up yet",
+        "attach while it trains; autobrrr ls lists the training jobs",
+    )
+
+
+def _once(way: Way, tid: int, memory: int, state: Strike) -> None:
+    """One stop. Whatever happens in it, the thread leaves as it came."""
+    cpu = way.target.architecture
+    thread = ptrace_calls.Tracee(tid, cpu.registers_bytes())
+    began_ns = time.monotonic_ns()
+    thread.interrupt()
+    try:
+        came = thread.wait_interrupted(STOP_S)
+    except ptrace_calls.JobStopped:
+        thread.detach()  # the kernel puts the job's stop back
+        raise
+    if not came:
+        # It can't be let go while it runs; this process's end does that, and nothing was changed.
+        raise CannotAttach(
+            f"thread {tid} of process {way.target.pid} stayed in the kernel for {STOP_S:.0f} s",
+            "try again when the job trains",
+        )
+    try:
+        registers, mask = thread.registers(), thread.signal_mask()
+        objection = way.objection(registers, memory)
+        if objection:
+            state.why = objection
+            return
+        extended = [(note, thread.extended(note)) for note in cpu.EXTENDED_NOTES]
+        with cpu_priority.lent(tid) if way.lends_priority else contextlib.nullcontext():
+            try:
+                thread.set_signal_mask()
+                way.call(thread, memory, state)
+            finally:
+                _restore(thread, registers, extended, mask)
+    finally:
+        if thread.stopped:
+            thread.detach()
+        pause_ns = time.monotonic_ns() - began_ns
+        state.longest_pause_ns = max(state.longest_pause_ns, pause_ns)
+        for number in thread.held_back:
+            signal.pidfd_send_signal(os.pidfd_open(way.target.pid), number)
+    state.tid, state.pause_ns = tid, pause_ns
+
+
+def _restore(
+    thread: ptrace_calls.Tracee, registers: bytes, extended: list[tuple[int, bytes]], mask: bytes
+) -> None:
+    if not thread.stopped:
+        thread.interrupt()
+        if not thread.wait_interrupted(STOP_S, keep_signals=True):
+            raise OSError("the borrowed thread did not come back")
+    for note, saved in extended:
+        thread.set_extended(note, saved)
+    # With the original system call number in them: the kernel restarts the interrupted call.
+    thread.set_registers(registers)
+    thread.set_signal_mask(mask)
+
+
+def _open_memory(pid: int, proc: Path) -> int:
+    try:
+        return os.open(proc / str(pid) / "mem", os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise TargetGone(f"process {pid} ended") from None
+    except OSError as error:
+        raise CannotAttach(
+            f"process {pid} may not be traced: {error.strerror}", f"autobrrr doctor {pid}"
+        ) from None
+
+
+def answer(way_to: Callable[[Aim, bytes], Way]) -> int:
+    """Read a request (JSON) from standard input, strike, write the outcome (JSON)."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
+    gc.disable()
+    request = json.load(sys.stdin)
+    outcome: dict[str, object]
+    try:
+        target, code = aim(int(request["pid"])), request["code"].encode()
+        way = way_to(target, code)
+        prepared_ns = time.monotonic_ns()
+        cpu_priority.hurry()
+        done = strike(way)
+        outcome = {
+            "tid": done.tid,
+            "page": done.page,
+            "page_bytes": done.page_bytes,
+            "tries": done.tries,
+            "pause_ns": done.pause_ns,
+            "longest_pause_ns": done.longest_pause_ns,
+            "prepared_ns": prepared_ns,
+            "done_ns": time.monotonic_ns(),
+        }
+    except AutobrrrError as error:
+        outcome = {"error": error.message, "hint": error.hint, "exit_code": error.exit_code}
+    json.dump(outcome, sys.stdout)
+    return 0

@@ -1,0 +1,196 @@
+"""Run Python source inside a running process, on a thread of its own.
+
+In goes a pid and source; the target's main thread runs a few lines at its next check, which start
+a raw thread for the source: nothing else is compiled or run on the training thread. The stop is
+made by a process of its own (`strike`), out of reach of signals sent to the caller.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from autobrrr.attach.load_failure import MOST_CHARACTERS, Part
+from autobrrr.attach.ptrace.pending_call import PAGE_BYTES_WORD, PAGE_WORD
+from autobrrr.errors import EXIT_GONE, CannotAttach, TargetGone
+
+DEADLINE_S = 35.0
+TAKEN, FAILED = "taken", "failed"  # links in the private folder
+MAPPED, NOT_MAPPED = f"({PAGE_WORD.decode()}, {PAGE_BYTES_WORD.decode()})", "None"
+HELPER_TIMEOUT_S = 20.0
+
+
+class Way(Enum):
+    """How the source gets into the process; the module with the injector's own process."""
+
+    PENDING_CALL = "pending_call"
+    NEW_THREAD = "thread_start"
+
+
+_ROOT = Path(__file__).resolve().parents[3]
+
+# Runs on the training thread. Bare `except:` needs no name that the script could have taken.
+_OUTER = """try:
+ exec({inner!r}, {{"__builtins__": __builtins__}})
+except:
+ pass
+"""
+# The link `taken` is made once: the same call may have been entered twice, where the first entry had to be
+# called back. It can't be made where the folder is gone. Links take no descriptor: see `complaint`.
+_INNER = """import _thread, posix, time
+try:
+ if time.monotonic() < {deadline}:
+{taken}  try:
+   _thread.start_new_thread(exec, ({thread!r}, {{"__builtins__": __builtins__,
+    "__name__": "autobrrr", "mapped": {mapped}}}))
+  except Exception as error:
+   {started}
+except KeyboardInterrupt:
+ _thread.interrupt_main()
+except BaseException:
+ pass
+"""
+_TAKEN = "  posix.symlink('taken', {taken!r})\n"
+# First on the new thread: the job's signals are for the job's own threads.
+_THREAD = """try:
+ import _signal, posix
+ _signal.pthread_sigmask(_signal.SIG_SETMASK, _signal.valid_signals())
+ exec({source!r})
+except BaseException as error:
+ try:
+  {failed}
+ except BaseException:
+  pass
+"""
+_SAY = (
+    "posix.symlink('\\n'.join((getattr(error, 'part', {part!r}), type(error).__name__,"
+    " str(getattr(error, 'errno', None)), str(error)))[:{most}], {file!r})"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Injection:
+    """One injection that was taken; the source runs at the main thread's next check."""
+
+    tid: int  # the borrowed thread
+    pause_ns: int  # how long it stood still, at most
+    longest_pause_ns: int  # over all tries
+    tries: int
+    page: int  # where the source lies in the target; free it there once it ran
+    page_bytes: int
+    prepare_ns: int  # until the symbols were found
+    total_ns: int
+
+
+def inject(
+    pid: int,
+    source: str,
+    *,
+    folder: str | None = None,
+    deadline_s: float = DEADLINE_S,
+    way: Way = Way.PENDING_CALL,
+    clock: Callable[[], int] = time.monotonic_ns,
+) -> Injection:
+    """Have a process run `source` on a new thread, with all signals blocked there.
+
+    Args:
+        pid: The target, as this process's /proc names it.
+        source: Python source; `mapped` in it is (address, bytes) of the page used.
+        folder: Path in the target's view that must exist when the call fires; else it does nothing.
+            The source runs once for each such folder, which is left with a link `TAKEN`, and with one
+            called `FAILED` where the source raised: `complaint` reads it.
+        deadline_s: A call that fires later than this does nothing.
+        way: By the main thread's next check; or at once, by a thread of our own, where a thread of the
+            target waits in the kernel. `mapped` is None then.
+
+    Raises:
+        CannotAttach: it can't be borrowed now; it was not changed.
+        TargetGone: it ended.
+    """
+    began_ns = clock()
+    mapped = MAPPED if way is Way.PENDING_CALL else NOT_MAPPED
+    code = compose(source, folder, deadline_after(pid, deadline_s), mapped)
+    answer = _in_own_process(way, {"pid": pid, "code": code})
+    if "error" in answer:
+        error = TargetGone if answer["exit_code"] == EXIT_GONE else CannotAttach
+        raise error(str(answer["error"]), str(answer["hint"]))
+    number = {name: int(value) for name, value in answer.items()}
+    return Injection(
+        tid=number["tid"],
+        pause_ns=number["pause_ns"],
+        longest_pause_ns=number["longest_pause_ns"],
+        tries=number["tries"],
+        page=number["page"],
+        page_bytes=number["page_bytes"],
+        prepare_ns=number["prepared_ns"] - began_ns,
+        total_ns=clock() - began_ns,
+    )
+
+
+def compose(source: str, folder: str | None, deadline: float, mapped: str = MAPPED) -> str:
+    """The string that the main thread runs: never raises, leaves no name, does nothing when late.
+
+    Args:
+        mapped: What the source finds under that name, as an expression.
+    """
+
+    def say(part: Part) -> str:
+        if folder is None:
+            return "pass"
+        return _SAY.format(part=part.value, most=MOST_CHARACTERS, file=f"{folder}/{FAILED}")
+
+    inner = _INNER.format(
+        deadline=repr(deadline),
+        taken="" if folder is None else _TAKEN.format(taken=f"{folder}/{TAKEN}"),
+        thread=_THREAD.format(source=source, failed=say(Part.LOADING)),
+        started=say(Part.THREAD),
+        mapped=mapped,
+    )
+    return _OUTER.format(inner=inner)
+
+
+def deadline_after(pid: int, seconds: float, proc: Path = Path("/proc")) -> float:
+    """A point on the target's monotonic clock; never, where that clock is of another namespace."""
+    try:
+        same = os.readlink(proc / str(pid) / "ns" / "time") == os.readlink(proc / "self" / "ns" / "time")
+    except OSError:
+        same = True
+    return time.monotonic() + seconds if same else 1e18
+
+
+def _in_own_process(way: Way, request: dict[str, object]) -> dict[str, int | str]:
+    """Run the way's `main` apart, every signal blocked from its first instruction."""
+    program = (
+        f"import sys; sys.path.insert(0, {str(_ROOT)!r}); "
+        f"from autobrrr.attach.ptrace.{way.value} import main; main()"
+    )
+    earlier = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        helper = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, earlier)
+    with helper:
+        try:
+            out, complaint = helper.communicate(json.dumps(request), timeout=HELPER_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            helper.kill()
+            raise CannotAttach("the injector did not answer", "try again") from None
+    if helper.returncode != 0 or not out:
+        why = complaint.strip().splitlines()[-1:] or [f"status {helper.returncode}"]
+        raise CannotAttach(f"the injector failed: {why[0]}", "please report this")
+    found: dict[str, int | str] = json.loads(out)
+    return found

@@ -1,0 +1,135 @@
+"""Opens the terminal UI for a verb: in this terminal, or served to a browser on this machine.
+
+The UI and its library are imported when they are needed, never for `--help`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from socket import create_server
+from typing import TYPE_CHECKING
+
+from autobrrr.client.session_client import Client
+from autobrrr.errors import EXIT_DONE, UsageError
+from autobrrr.records.wire_answers import Ended, Explained
+
+if TYPE_CHECKING:
+    from autobrrr_tui.sources.replay_source import ReplaySource
+
+OnText = Callable[[str], None]
+SHIPPED = "demo"  # the name of the recorded session that comes with the package
+
+
+def wants_screen() -> bool:
+    """Whether somebody looks at a screen: a terminal on both ends, or a browser."""
+    return "TEXTUAL_DRIVER" in os.environ or (
+        all(each.isatty() for each in (sys.stdin, sys.stdout, sys.stderr))
+    )
+
+
+def show_session(
+    pid: int, opened: Callable[[OnText], Client], *, readonly: bool, for_s: float | None
+) -> Ended | None:
+    """Show a session until the user leaves.
+
+    Returns:
+        How the session ended; None where it goes on.
+
+    Raises:
+        AutobrrrError: it could not be opened.
+    """
+    from autobrrr.cli.verbs.ls import jobs
+    from autobrrr_tui.app import show
+    from autobrrr_tui.sources.live_source import LiveSource
+    from autobrrr_tui.sources.rank_sources import Siblings
+
+    source = LiveSource(pid, opened, readonly=readonly, siblings=Siblings(jobs))
+    show(source, for_s=for_s, leave_when_refused=True)
+    if source.error is not None:
+        raise source.error
+    return source.ending
+
+
+def past_session(name: str, *, speed: float | None = None) -> ReplaySource:
+    """A session log, or the recorded session that is shipped, as a source.
+
+    Raises:
+        UsageError: it can't be read.
+    """
+    from autobrrr_tui.sources.recorded_view import read
+    from autobrrr_tui.sources.replay_source import ReplaySource
+
+    path = session_file(name)
+    return ReplaySource(read(path), title=path.name, speed=speed, explain=explained)
+
+
+def session_file(name: str) -> Path:
+    """The file of a session: a path, a log's name, a pid (its latest), `last`, or `demo`.
+
+    Raises:
+        UsageError: there is none.
+    """
+    from autobrrr import paths
+
+    if name == SHIPPED:
+        import autobrrr_tui
+
+        return Path(autobrrr_tui.__file__).parent / "recordings" / "demo.jsonl.gz"
+    if Path(name).is_file():
+        return Path(name)
+    folder = paths.state_dir() / "sessions"
+    logs = sorted(folder.glob("*.jsonl")) if folder.is_dir() else []
+    fitting = [
+        log
+        for log in logs
+        if name in (log.name, log.stem, "last") or (name.isdigit() and log.stem.endswith(f"-{name}"))
+    ]
+    if not fitting:
+        latest = f"the latest is {logs[-1].stem}" if logs else f"none lies in {folder}"
+        raise UsageError(f"no session {name}", f"{latest}; give a file, its name, a pid, or last")
+    return fitting[-1]
+
+
+def explained(name: str) -> Explained:
+    """What a signal means, where no session is there to be asked.
+
+    Raises:
+        UsageError: there is no such name.
+    """
+    from autobrrr.diagnosis.glossary import EXPLANATIONS
+
+    entry = EXPLANATIONS.get(name)
+    if entry is None:
+        raise UsageError(f"nothing is called {name!r}")
+    return Explained(
+        name=entry.name,
+        kind=entry.kind,
+        meaning=entry.meaning,
+        source=entry.source,
+        guards=list(entry.guards),
+    )
+
+
+def serve(words: Sequence[str], port: int) -> int:
+    """Serve a verb's screen to browsers on this machine until Ctrl-C; every page is a client of its own.
+
+    Raises:
+        UsageError: the library that serves is not installed, or the port is none.
+    """
+    if importlib.util.find_spec("textual_serve") is None:
+        raise UsageError("--web needs textual-serve", "pip install 'autobrrr[web]'")
+    if not 0 < port < 65536:
+        raise UsageError(f"--web {port}: no such port", "a number from 1 to 65535")
+    from autobrrr_tui.browser_serving import HOST, LocalServer
+
+    try:
+        create_server((HOST, port)).close()
+    except OSError as error:
+        raise UsageError(f"--web {port}: {error.strerror}", "name another port: --web PORT") from None
+    LocalServer(shlex.join([sys.executable, "-m", "autobrrr", *words]), port).serve()
+    return EXIT_DONE

@@ -1,0 +1,1 @@
+"""One module a verb, imported only when its verb is used."""

@@ -1,0 +1,105 @@
+"""`autobrrr analyze`: where the time of a torch.profiler trace went; one file or many ranks."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autobrrr.cli.output_file import check_place
+from autobrrr.errors import UsageError
+
+if TYPE_CHECKING:  # numpy and msgspec are not for --help
+    from autobrrr.trace.device.device_work import DeviceWork
+    from autobrrr.trace.gap_lane import GapLane
+    from autobrrr.trace.reading.trace_columns import Trace
+    from autobrrr.trace.reading.trace_source import TraceFile
+    from autobrrr.trace.step_view import StepView
+    from autobrrr.trace.trace_records import Analysis, TraceAnalysis
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "traces",
+        nargs="+",
+        metavar="TRACE",
+        help="a torch.profiler trace (.json, .json.gz), a folder of them, or - for standard input",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object on one line")
+    parser.add_argument("--html", metavar="FILE", help="write a report page, one file, no network")
+    parser.add_argument(
+        "--perfetto", metavar="FILE", help="write the trace with a lane of explained gaps (ui.perfetto.dev)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    from autobrrr.records import to_json
+    from autobrrr.report.text import trace_text
+    from autobrrr.trace.reading.trace_source import STANDARD_INPUT, named_traces
+    from autobrrr.trace.trace_analysis import analyse
+
+    sources = named_traces(args.traces)
+    if args.perfetto and len(sources) > 1:
+        raise UsageError("--perfetto takes one trace", "name the rank that you want to look at")
+    if args.perfetto and sources[0].name == STANDARD_INPUT:
+        raise UsageError(
+            "--perfetto reads its input twice, and standard input can't be wound back", "use a file"
+        )
+    for target in (args.html, args.perfetto):
+        if target:
+            check_place(target)
+    watchers = _Watchers(page=bool(args.html), lanes=bool(args.perfetto))
+    many = len(sources) > 1
+    analysis = analyse(sources, watchers.see if watchers.wanted else None, _say if many else _nothing)
+    if args.html:
+        watchers.write_page(Path(args.html), analysis)
+    if args.perfetto:
+        watchers.write_lanes(Path(args.perfetto), sources[0])
+    print(to_json(analysis) if args.json else trace_text.render(analysis))
+    return 0
+
+
+class _Watchers:
+    """Takes what the exports need of each trace, while it is there."""
+
+    def __init__(self, *, page: bool, lanes: bool) -> None:
+        self._page = page
+        self._lanes = lanes
+        self._views: dict[str, list[StepView]] = {}
+        self._gaps: list[GapLane] = []
+
+    @property
+    def wanted(self) -> bool:
+        return self._page or self._lanes
+
+    def see(self, trace: Trace, devices: list[DeviceWork], found: TraceAnalysis) -> None:
+        from autobrrr.trace.gap_lane import gap_lane
+        from autobrrr.trace.step_view import step_view
+        from autobrrr.trace.timeline.trace_steps import find_steps
+
+        if self._page:
+            marks = find_steps(trace)
+            self._views[found.file] = [step_view(device, marks) for device in devices]
+        if self._lanes:
+            self._gaps = [gap_lane(device) for device in devices]
+
+    def write_page(self, target: Path, analysis: Analysis) -> None:
+        from autobrrr.report.html import trace_html
+
+        target.write_text(trace_html.page(analysis, self._views), encoding="utf-8")
+        _say(f"wrote {target}")
+
+    def write_lanes(self, target: Path, source: TraceFile) -> None:
+        from autobrrr.report import perfetto_export
+
+        perfetto_export.write(target, source, self._gaps)
+        _say(f"wrote {target}: open it at ui.perfetto.dev")
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+def _nothing(line: str) -> None:
+    """Nothing to narrate: one file is read at once."""

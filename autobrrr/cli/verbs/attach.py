@@ -1,0 +1,269 @@
+"""`autobrrr attach`: start or join the session of a job, and show it live.
+
+The session outlives this command; `autobrrr detach` ends it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from autobrrr.cli.durations import duration_s
+from autobrrr.cli.launcher_ranks import Outcome, enter, for_each, ranks_of, say_of
+from autobrrr.cli.rank_follower import Follower
+from autobrrr.cli.terminal_screen import serve, show_session, wants_screen
+from autobrrr.cli.verb_arguments import (
+    add_target,
+    narrate,
+    one_pid,
+    session_options,
+    tell_about_joined,
+)
+from autobrrr.client.all_ranks import together
+from autobrrr.client.session_client import Client, join_or_start
+from autobrrr.errors import EXIT_DONE, EXIT_INTERRUPTED, AutobrrrError, TargetGone, UsageError
+from autobrrr.records import Diagnosis, RankLine, to_json
+from autobrrr.records.wire_answers import Ended
+from autobrrr.report.text.live_line import live_line
+from autobrrr.sidecar.process.session_options import SessionOptions
+
+JSON_EVERY_S = 0.5
+MEETING_S, MEETING_EVERY_S = 10.0, 0.5
+LINE_EVERY_S = 1.0
+WEB_PORT = 8000
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    add_target(parser)
+    parser.add_argument("--for", dest="for_s", type=duration_s, metavar="D", help="watch so long, then leave")
+    parser.add_argument("--readonly", action="store_true", help="no traced steps, no probe, no levers")
+    parser.add_argument("--outside", action="store_true", help="no code in the job: what the machine shows")
+    parser.add_argument("--recipe", metavar="F", help="switch the live remedies of a recipe on")
+    parser.add_argument("--foreground", action="store_true", help="the session ends with this command")
+    shown = parser.add_mutually_exclusive_group()
+    shown.add_argument("--plain", action="store_true", help="live lines, also on a terminal")
+    shown.add_argument("--json", action="store_true", help="one snapshot a line")
+    shown.add_argument(
+        "--web",
+        nargs="?",
+        type=int,
+        const=WEB_PORT,
+        metavar="PORT",
+        help=f"the screen in a browser, on localhost only (default port {WEB_PORT})",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    pid = one_pid(args)
+    options = session_options(args)
+    if args.recipe and (options.readonly or options.outside):
+        raise UsageError(
+            "--recipe switches levers, which --readonly and --outside rule out", "give one of them"
+        )
+    if args.web is not None:
+        return serve(_words_of(args), args.web)
+    remedies = live_remedies(args.recipe) if args.recipe else []
+    on_screen = wants_screen() and not (args.plain or args.json or args.foreground)
+    launched = ranks_of(pid)
+    if launched and args.recipe:
+        raise UsageError(
+            "--recipe switches levers of one process, and a launcher has several",
+            f"attach to one of them, for example {launched[0]}",
+        )
+    if launched and not on_screen:
+        return _all_ranks(args, options, launched)
+    if on_screen:
+        outcome = _enter_all(options, launched, foreground=False)
+        for client in outcome.done.values():
+            client.close()  # the screen finds them among the sessions
+        code = _on_screen(next(iter(outcome.done), pid), options, remedies, args.for_s)
+        if launched:
+            narrate(f"the sessions of the other ranks go on too; autobrrr detach {pid} ends all")
+        return outcome.exit_code(code)
+    show: Callable[[Diagnosis], None] = _show_json if args.json else _show_line
+    with join_or_start(pid, options, foreground=args.foreground, on_wait=narrate) as client:
+        try:
+            if not client.started:
+                tell_about_joined(client, options)
+            if remedies:
+                _switch_on(client, remedies)
+            watched = _watch(client, args.for_s, show, JSON_EVERY_S if args.json else LINE_EVERY_S)
+        finally:
+            if args.foreground and client.started and client.ending is None:
+                client.detach()
+    return _farewell(pid, client.ending, watched, args.foreground and client.started)
+
+
+def _enter_all(options: SessionOptions, pids: list[int], *, foreground: bool) -> Outcome[Client]:
+    """A session in every rank of a launcher; those that could not be entered are said."""
+
+    def opened(pid: int) -> Client:
+        say = say_of(pid)
+        client = enter(pid, options, say, foreground=foreground)
+        if not client.started:
+            tell_about_joined(client, options, say)
+        return client
+
+    # A sidecar in the foreground ends with the thread that started it: this one.
+    outcome = for_each(pids, opened, at_once=not foreground)
+    if pids:
+        outcome.say_failures()
+    return outcome
+
+
+def _all_ranks(args: argparse.Namespace, options: SessionOptions, pids: list[int]) -> int:
+    """Show the ranks of a launcher together: on top the one that the others wait for."""
+    outcome = _enter_all(options, pids, foreground=args.foreground)
+    show: Callable[[Diagnosis], None] = _show_json if args.json else _show_line
+    every_s = JSON_EVERY_S if args.json else LINE_EVERY_S
+    followers = [Follower(client, every_s, say_of(pid)) for pid, client in outcome.done.items()]
+    try:
+        watched = _watch_all(followers, outcome.missing, args.for_s, every_s, show)
+    finally:
+        for client in outcome.done.values():
+            if args.foreground and client.started and client.ending is None:
+                client.detach()
+            client.close()
+    errors = [each.error for each in followers]
+    if errors[0] is not None and None not in errors:
+        raise errors[0]
+    endings = [client.ending for client in outcome.done.values()]
+    over = [ending for ending in endings if ending is not None and ending.kind != "detached"]
+    if len(over) == len(endings) and not any(ending.decided for ending in over):
+        raise TargetGone("the ranks ended before anything could be said about them")
+    if not args.foreground and None in endings:
+        narrate(f"the sessions go on; autobrrr detach {args.pid[0]} ends them")
+    return outcome.exit_code(EXIT_INTERRUPTED if watched.interrupted else EXIT_DONE)
+
+
+def _watch_all(
+    followers: list[Follower],
+    missing: list[RankLine],
+    for_s: float | None,
+    every_s: float,
+    show: Callable[[Diagnosis], None],
+) -> Watched:
+    """Show all ranks until the time is up, their sessions end, or the user has seen enough."""
+    interrupted = False
+    end_s = None if for_s is None else time.monotonic() + for_s
+    try:
+        while not all(each.over for each in followers) and (end_s is None or time.monotonic() < end_s):
+            time.sleep(every_s)
+            told = [each.latest for each in followers if each.latest is not None]
+            if told:
+                show(msgspec.structs.replace(together(told, missing), final=False))
+    except KeyboardInterrupt:
+        interrupted = True
+    for each in followers:
+        each.stop()
+    told = [each.latest for each in followers if each.latest is not None]
+    if told:
+        show(msgspec.structs.replace(together(told, missing), final=True))
+    return Watched(interrupted=interrupted)
+
+
+def _on_screen(
+    pid: int,
+    options: SessionOptions,
+    remedies: list[tuple[str, dict[str, object]]],
+    for_s: float | None,
+) -> int:
+    """The same in the terminal UI."""
+
+    def opened(on_wait: Callable[[str], None]) -> Client:
+        client = join_or_start(pid, options, on_wait=on_wait)
+        if not client.started:
+            tell_about_joined(client, options, on_wait)
+        if remedies:
+            _switch_on(client, remedies, on_wait)
+        return client
+
+    ending = show_session(pid, opened, readonly=options.readonly or options.outside, for_s=for_s)
+    return _farewell(pid, ending, Watched(interrupted=False), False)
+
+
+def _words_of(args: argparse.Namespace) -> list[str]:
+    """This command again, for a process that serves one browser."""
+    flags = [name for name in ("readonly", "outside", "probe", "no_probe") if getattr(args, name)]
+    recipe = ["--recipe", os.path.abspath(args.recipe)] if args.recipe else []
+    return ["attach", str(one_pid(args)), *(f"--{name.replace('_', '-')}" for name in flags), *recipe]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """How the watching came to its end."""
+
+    interrupted: bool
+
+
+def _watch(client: Client, for_s: float | None, show: Callable[[Diagnosis], None], every_s: float) -> Watched:
+    """Show snapshots until the time is up, the session ends, or the user has seen enough."""
+    interrupted = False
+    try:
+        for snapshot in client.snapshots(for_s=for_s, every_s=every_s, on_activity=narrate):
+            show(snapshot)
+    except KeyboardInterrupt:
+        interrupted = True
+    if client.ending is None:
+        show(msgspec.structs.replace(client.snapshot(), final=True))
+    return Watched(interrupted=interrupted)
+
+
+def _farewell(pid: int, ending: Ended | None, watched: Watched, ended_with_us: bool) -> int:
+    if ending is not None and not ended_with_us:
+        narrate(f"the session ended: {ending.why}")
+        if ending.kind == "job ended" and not ending.decided:
+            raise TargetGone(f"process {pid} ended before anything could be said about it")
+        if ending.kind in ("link lost", "removed"):
+            raise AutobrrrError(f"the agent has left process {pid}: {ending.why}", "autobrrr attach again")
+        return EXIT_DONE
+    if not ended_with_us:
+        narrate(f"the session goes on; autobrrr detach {pid} ends it")
+    return EXIT_INTERRUPTED if watched.interrupted else EXIT_DONE
+
+
+def live_remedies(path: str) -> list[tuple[str, dict[str, object]]]:
+    """What of a recipe can be switched on in a running job; the rest is said.
+
+    Raises:
+        UsageError: the file is no valid recipe.
+    """
+    from autobrrr import recipe
+
+    loaded = recipe.load(path)
+    live, left_out = recipe.live_remedies(loaded)
+    for line in (*recipe.misfits(loaded, recipe.here()), *left_out):
+        narrate(f"recipe: {line}")
+    return live
+
+
+def _switch_on(
+    client: Client, remedies: list[tuple[str, dict[str, object]]], say: Callable[[str], None] = narrate
+) -> None:
+    """Switch on what a recipe names; what has not been met yet in the job's loop is given some time."""
+    waiting, until_s = remedies, time.monotonic() + MEETING_S
+    while waiting:
+        outcomes = client.apply(waiting)
+        patient = time.monotonic() < until_s
+        early = {each.remedy for each in outcomes if patient and each.code == "not_met"}
+        for each in outcomes:
+            if each.remedy not in early:
+                say(f"recipe: {each.remedy} {'is on' if each.why is None else f'is not on: {each.why}'}")
+        waiting = [each for each in waiting if each[0] in early]
+        if waiting:
+            time.sleep(MEETING_EVERY_S)
+
+
+def _show_json(snapshot: Diagnosis) -> None:
+    if snapshot.final is not True:
+        snapshot = msgspec.structs.replace(snapshot, final=False)
+    print(to_json(snapshot), flush=True)
+
+
+def _show_line(snapshot: Diagnosis) -> None:
+    print(live_line(snapshot), flush=True)

@@ -1,0 +1,78 @@
+"""`autobrrr demo`: the main job on a small training script of our own, with the real commands.
+
+Every line that starts with `$` is run as a user would type it; nothing is simulated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from autobrrr.errors import AutobrrrError
+
+TRAIN = Path(__file__).resolve().parents[2] / "demo" / "train.py"
+SPEED = re.compile(r"trained \d+ steps: ([0-9.]+) steps/s")
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--tune-for", default="40s", help="budget of the live tuning (default 40s)")
+    parser.add_argument("--steps", type=int, default=2000, help="steps of each run before and after")
+
+
+def run(args: argparse.Namespace) -> int:
+    with tempfile.TemporaryDirectory(prefix="autobrrr-demo-") as folder:
+        recipe = Path(folder) / "demo.toml"
+        job = subprocess.Popen([sys.executable, str(TRAIN)], stdout=subprocess.DEVNULL)
+        try:
+            _say(f"# a training job runs as pid {job.pid}: {TRAIN.name}, 12 small blocks, plain AdamW")
+            _command("diagnose", str(job.pid))
+            _command("tune", str(job.pid), "--for", args.tune_for, "--recipe", str(recipe))
+            _command("detach", str(job.pid))
+        finally:
+            job.terminate()
+            job.wait()
+        if not recipe.exists():
+            _say("# nothing was worth keeping on this machine: no recipe, and no claim")
+            return 0
+        _say(f"\n$ cat {recipe.name}\n{recipe.read_text().rstrip()}")
+        return _before_and_after(recipe, args.steps)
+
+
+def _before_and_after(recipe: Path, steps: int) -> int:
+    """Run the unedited script from its start, without and with the recipe, in turn."""
+    train = [sys.executable, str(TRAIN), "--steps", str(steps)]
+    _say(f"\n# the same script, unedited, {steps} steps from its start; in turn, by its own clock")
+    before: list[float] = []
+    after: list[float] = []
+    for _ in range(2):
+        before.append(_speed(train))
+        after.append(_speed([sys.executable, "-m", "autobrrr", "run", "--recipe", str(recipe), "--", *train]))
+        _say(f"before {before[-1]:7.1f} steps/s   after {after[-1]:7.1f} steps/s")
+    ratio = statistics.mean(after) / statistics.mean(before)
+    _say(f"\nspeed-up by recipe: {ratio:.2f}x")
+    return 0
+
+
+def _command(verb: str, *words: str) -> None:
+    _say(f"\n$ autobrrr {shlex.join((verb, *words))}")
+    code = subprocess.run([sys.executable, "-m", "autobrrr", verb, *words], check=False).returncode
+    if code:
+        raise AutobrrrError(f"autobrrr {verb} ended with {code}", "autobrrr doctor says what is in the way")
+
+
+def _speed(command: list[str]) -> float:
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    found = SPEED.search(done.stdout)
+    if done.returncode or found is None:
+        raise AutobrrrError(f"the training script ended with {done.returncode}")
+    return float(found.group(1))
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)

@@ -1,0 +1,68 @@
+"""`autobrrr detach`: end the session of a job; undo what it switched, take everything off.
+
+Of a launcher, the sessions of all its ranks.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+from autobrrr.cli.launcher_ranks import for_each, ranks_of, say_of
+from autobrrr.cli.verb_arguments import narrate
+from autobrrr.client.session_client import join, join_under_way, under_way
+from autobrrr.errors import EXIT_DONE, AutobrrrError
+from autobrrr.sidecar.sockets.session_socket import find_target, passed_over
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("pid", type=int, metavar="PID", help="the training process")
+    parser.add_argument("--keep", action="store_true", help="leave the remedies on that were kept")
+
+
+def run(args: argparse.Namespace) -> int:
+    launched = ranks_of(args.pid)
+    if not launched:
+        _detach(args.pid, args.keep, narrate)
+        return EXIT_DONE
+    attached = [pid for pid in launched if _has_session(pid)]
+    if not attached:
+        raise AutobrrrError(
+            f"none of the ranks that process {args.pid} launches has a session",
+            "autobrrr ls lists those that have one",
+        )
+    outcome = for_each(attached, lambda pid: _detach(pid, args.keep, say_of(pid)))
+    outcome.say_failures()
+    return outcome.exit_code(EXIT_DONE)
+
+
+def _has_session(pid: int) -> bool:
+    try:
+        client = join(pid)
+    except AutobrrrError:  # there is one: what is the matter with it shows when it is ended
+        return True
+    if client is not None:
+        client.close()
+    return client is not None or under_way(pid)
+
+
+def _detach(pid: int, keep: bool, say: Callable[[str], None]) -> None:
+    client = join_under_way(pid, on_wait=say)
+    if client is None:
+        others = "".join(f"; {line}" for line in passed_over(find_target(pid)))
+        raise AutobrrrError(f"process {pid} has no session{others}", "autobrrr ls lists those that have one")
+    with client:
+        levers = client.snapshot().levers
+        left = client.detach(keep=keep)
+    if left.left:
+        names = ", ".join(left.left)
+        raise AutobrrrError(
+            f"could not be taken off process {pid} yet: {names}",
+            f"{left.why}; it comes off at the job's next step (kill -CONT {pid} if it is stopped)",
+        )
+    if left.kind == "job ended":
+        say(f"process {pid} has ended, and its session with it")
+    elif levers:
+        say(f"detached; {'still on' if keep else 'undone'}: {', '.join(levers)}")
+    else:
+        say("detached; nothing was left on")

@@ -1,0 +1,84 @@
+"""`autobrrr roofline`: what this machine could do, from first principles; measured once, then cached."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from pathlib import Path
+
+from autobrrr import paths
+from autobrrr.cli.output_file import check_place
+from autobrrr.errors import EXIT_DONE, UsageError
+
+DEVICE = re.compile(r"cpu|cuda(:\d+)?")
+BAR = 20
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--device", metavar="D", help="cpu, cuda or cuda:1 (default: the GPU where there is one)"
+    )
+    parser.add_argument(
+        "--threads", type=int, metavar="N", help="the larger number of threads on a CPU (default: all cores)"
+    )
+    parser.add_argument("--flame", action="store_true", help="take the time of one tiny addition apart")
+    parser.add_argument("--again", action="store_true", help="measure anew, whatever is cached")
+    parser.add_argument("--json", action="store_true", help="one JSON object on one line")
+    parser.add_argument("--html", metavar="FILE", help="write a page with plots, one file, no network")
+
+
+def run(args: argparse.Namespace) -> int:
+    # Not for --help: they bring msgspec, and that a tenth of a second.
+    from autobrrr.records import to_json
+    from autobrrr.report.html import roofline_html
+    from autobrrr.report.text import roofline_text
+    from autobrrr.roofline.machine_identity import read_machine
+    from autobrrr.roofline.roofline_measure import Wish, default_device, roofline
+
+    device = args.device or default_device()
+    if not DEVICE.fullmatch(device):
+        raise UsageError(f"no device is named {device}", "cpu, cuda or cuda:1")
+    if args.threads is not None and args.threads < 1:
+        raise UsageError("--threads takes a number from 1 up", "leave it out for all cores")
+    if args.html:
+        check_place(args.html)
+    machine = read_machine()
+    most = max(machine.cores, len(os.sched_getaffinity(0)))
+    if args.threads is not None and args.threads > most:
+        raise UsageError(
+            f"--threads {args.threads}: this machine gives us {most}", "leave it out for all cores"
+        )
+    wish = Wish(device=device, threads=args.threads or machine.cores, flame=args.flame, again=args.again)
+    progress = _Progress()
+    try:
+        found = roofline(wish, paths.cache_dir(), machine, progress.show)
+    finally:
+        progress.end()
+    if args.html:
+        Path(args.html).write_text(roofline_html.page(found), encoding="utf-8")
+        print(f"wrote {args.html}", file=sys.stderr)
+    print(to_json(found) if args.json else roofline_text.render(found))
+    return EXIT_DONE
+
+
+class _Progress:
+    """A bar on standard error that draws over itself; plain lines where that is no terminal."""
+
+    def __init__(self) -> None:
+        self._over = sys.stderr.isatty()
+        self._drawn = False
+
+    def show(self, title: str, done_share: float) -> None:
+        if not self._over:
+            print(f"[{done_share:4.0%}] {title}", file=sys.stderr, flush=True)
+            return
+        full = round(done_share * BAR)
+        line = f"{'━' * full}{'─' * (BAR - full)} {done_share:4.0%} {title}"
+        print(f"\r\x1b[K{line[:78]}", end="", file=sys.stderr, flush=True)
+        self._drawn = True
+
+    def end(self) -> None:
+        if self._drawn:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,156 @@
+"""`autobrrr run -- CMD…`: start a script unedited, with the agent preloaded and a recipe applied.
+
+The command runs in our process group with our standard streams; its exit code is ours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from autobrrr import paths
+from autobrrr.attach.preload import preload_outcome, preloaded_agent
+from autobrrr.errors import EXIT_USAGE, UsageError
+from autobrrr.readable import readable
+
+_FORWARDED = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
+_SI_KERNEL = 0x80  # sent by a terminal: to the whole group, the command has it already
+_LOOK_S = 0.2
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--recipe", type=Path, help="what to apply (TOML)")
+    parser.add_argument("--strict", action="store_true", help="a remedy that can't be applied is an error")
+    parser.add_argument("--json", action="store_true", help="one JSON object at the end")
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- CMD", help="the command to start")
+
+
+def run(args: argparse.Namespace) -> int:
+    command = args.command[1:] if args.command[:1] == ["--"] else args.command
+    if not command:
+        raise UsageError("no command given", "autobrrr run [--recipe FILE] -- python train.py")
+    order = Order(plan=None, command=command, variables={})
+    if args.recipe is not None:
+        order = _with_recipe(args.recipe, command, strict=args.strict)
+    prepared = preloaded_agent.prepare(order.plan, {**os.environ, **order.variables}, paths.runtime_dir())
+    try:
+        return _supervise(prepared, order, strict=args.strict, as_json=args.json)
+    finally:
+        prepared.remove()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What to start, with which variables, and what its agents apply."""
+
+    plan: dict[str, object] | None
+    command: list[str]
+    variables: dict[str, str]
+
+    @property
+    def planned(self) -> list[str]:
+        remedies = [] if self.plan is None else self.plan["remedies"]
+        return [str(each["name"]) for each in remedies] if isinstance(remedies, list) else []
+
+
+def _with_recipe(file: Path, command: list[str], *, strict: bool) -> Order:
+    """The plan for the agent, the command with the recipe's flags, the variables it starts with.
+
+    Raises:
+        UsageError: the recipe is not valid, or (`strict`) does not fit this machine or script.
+    """
+    from autobrrr import recipe
+
+    loaded = recipe.load(file)
+    script = recipe.script_of(command)
+    now = recipe.here(script)
+    why = f"{script} has no such flag"
+    unknown = recipe.unknown_flags(script, loaded.args)
+    if recipe.own_words(command) is None:
+        why, unknown = recipe.NO_PLACE, list(loaded.args)
+    said = [*recipe.misfits(loaded, now), *(f"{flag} is left out: {why}" for flag in unknown)]
+    for misfit in said:
+        if strict:
+            raise UsageError(f"{file}: {misfit}", "leave out --strict to apply the rest")
+        print(readable(f"autobrrr: {file}: {misfit}"), file=sys.stderr)
+    left_out = recipe.unavailable(loaded, now)
+    flags = {flag: value for flag, value in loaded.args.items() if flag not in unknown}
+    plan = recipe.plan(loaded, left_out)
+    if script is not None:
+        plan["script"] = None  # it has been looked at; else each process that trains compares itself
+    return Order(
+        plan=plan,
+        command=recipe.with_flags(command, flags),
+        variables=recipe.environment(loaded, os.environ, left_out),
+    )
+
+
+def _supervise(prepared: preloaded_agent.Prepared, order: Order, *, strict: bool, as_json: bool) -> int:
+    command = order.command
+    watched = {signal.SIGCHLD, *_FORWARDED}
+    earlier = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
+    try:
+        try:
+            pid = os.posix_spawnp(command[0], command, prepared.environment, setsigmask=earlier)
+        except OSError as error:
+            raise UsageError(f"{command[0]} can't be started: {error.strerror}") from None
+        cache = paths.cache_dir()
+        threading.Thread(
+            target=preloaded_agent.furnish, args=(prepared, command[0], os.environ, cache), daemon=True
+        ).start()
+        told = preload_outcome.Outcome(prepared.folder, pid, order.planned)
+        status, refused = _watch(pid, watched, told, strict=strict, quiet=as_json)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, earlier)
+    code = os.waitstatus_to_exitcode(status)
+    code = 128 - code if code < 0 else code
+    if strict and refused:
+        code = EXIT_USAGE
+    if as_json:
+        final = {
+            "schema": 1,
+            "pid": pid,
+            "exit_code": code,
+            "remedies": told.remedies,
+            "step_ns": told.step_ns,
+        }
+        print(json.dumps(final), flush=True)
+    return code
+
+
+def _watch(
+    pid: int, watched: set[signal.Signals], told: preload_outcome.Outcome, *, strict: bool, quiet: bool
+) -> tuple[int, bool]:
+    """Pass signals on and outcomes to the user until the command has ended."""
+    refused = False
+    while True:
+        came = signal.sigtimedwait(watched, _LOOK_S)
+        if came is not None and came.si_signo in _FORWARDED and came.si_code != _SI_KERNEL:
+            os.kill(pid, came.si_signo)
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        fresh = told.news()
+        if ended and os.waitstatus_to_exitcode(status) == 0:
+            fresh += told.missed()  # of a command that failed itself this says nothing
+        for line in fresh:
+            why = f": {line['why']}" if line.get("why") else ""
+            if not quiet:
+                print(f"autobrrr: {line['status']} {line['remedy']}{why}", file=sys.stderr, flush=True)
+            if line["status"] == "refused":
+                if strict and not refused and not ended:
+                    os.kill(pid, signal.SIGTERM)
+                refused = True
+        if ended:
+            return status, refused

@@ -1,0 +1,38 @@
+"""`autobrrr top`: all training jobs of this machine on one screen; Enter goes into one of them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+from autobrrr.cli.terminal_screen import SHIPPED, past_session, wants_screen
+from autobrrr.client.session_client import Client, join_or_start
+from autobrrr.errors import EXIT_DONE, UsageError
+from autobrrr.sidecar.process.session_options import SessionOptions
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--readonly", action="store_true", help="attach without touching the jobs")
+    parser.add_argument("--demo", action="store_true", help="play a recorded session, without a job")
+
+
+def run(args: argparse.Namespace) -> int:
+    if not wants_screen():
+        raise UsageError("top needs a terminal", "autobrrr ls lists the jobs as text")
+    from autobrrr_tui.app import show, show_top
+
+    if args.demo:
+        show(past_session(SHIPPED, speed=1.0))
+        return EXIT_DONE
+
+    from autobrrr.cli.verbs.ls import jobs
+    from autobrrr_tui.sources.live_source import LiveSource
+    from autobrrr_tui.sources.rank_sources import Siblings
+
+    options = SessionOptions(readonly=args.readonly)
+
+    def opened(pid: int) -> Callable[[Callable[[str], None]], Client]:
+        return lambda on_wait: join_or_start(pid, options, on_wait=on_wait)
+
+    show_top(jobs, lambda pid: LiveSource(pid, opened(pid), readonly=args.readonly, siblings=Siblings(jobs)))
+    return EXIT_DONE

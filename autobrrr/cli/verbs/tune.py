@@ -1,0 +1,193 @@
+"""`autobrrr tune PID`, and `autobrrr tune -- CMD…`, which `tune_script` does.
+
+`tune PID`: try the cures on the running job, keep what is proven, write a recipe.
+
+The session stays, with what is kept switched on, until `autobrrr detach`. Ctrl-C undoes the trial
+that runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import msgspec
+
+from autobrrr.cli import tune_script
+from autobrrr.cli.durations import duration_s
+from autobrrr.cli.verb_arguments import narrate, tell_about_joined
+from autobrrr.cli.verbs.diagnose import Patience
+from autobrrr.client.session_client import Client, join_or_start
+from autobrrr.errors import EXIT_DONE, EXIT_GUARD_UNDID, AutobrrrError, CannotAttach, UsageError
+from autobrrr.records import Advice, Trial, TuneProgress, Tuning, to_json
+from autobrrr.report.text.tuning_text import beyond, progress_line, trial_line, tuning_table
+from autobrrr.sidecar.process.session_options import SessionOptions
+
+DEFAULT_S = 60.0
+VERDICT_SHARE = 0.25  # of --for: how long to wait for a verdict, which orders the trials
+VERDICT_S = 15.0
+OF_A_SCRIPT = (
+    "param",
+    "trials",
+    "yes",
+    "allow_writes",
+    "keep_output",
+    "launcher",
+    "html",
+    "storage",
+    "study",
+)
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "target", nargs="*", metavar="PID", help="the training process; or -- CMD…: a script to start"
+    )
+    parser.add_argument(
+        "--for", dest="for_s", type=duration_s, metavar="D", help="budget (default 1m; of a script 10m)"
+    )
+    parser.add_argument(
+        "--horizon",
+        dest="horizon_s",
+        type=duration_s,
+        metavar="D",
+        help="time over which a gain counts against its price (default 30m)",
+    )
+    parser.add_argument(
+        "--allow",
+        metavar="CLASS",
+        help="widest exactness class: bitwise, rounding (default), stream, changes-training",
+    )
+    parser.add_argument("--only", metavar="R,…", help="only these remedies")
+    parser.add_argument("--recipe", type=Path, metavar="FILE", help="write what is kept, with its evidence")
+    parser.add_argument("--json", action="store_true", help="one JSON object at the end")
+    tune_script.add_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    if _is_script(args):
+        return tune_script.run(args, args.target)
+    pid = _pid(args)
+    for_s = DEFAULT_S if args.for_s is None else args.for_s
+    if args.recipe is not None:
+        _refuse_unwritable(args.recipe)
+    from autobrrr.tuner.candidate_space import allowed_classes, check_names  # not for --help
+
+    only = None if args.only is None else [name.strip() for name in args.only.split(",") if name.strip()]
+    allowed_classes(args.allow)
+    check_names(only or ())
+    options = SessionOptions()
+    with join_or_start(pid, options, on_wait=narrate) as client:
+        if client.started:
+            _wait_for_verdict(client, min(VERDICT_S, VERDICT_SHARE * for_s))
+        else:
+            tell_about_joined(client, options)
+        try:
+            tuning = client.tune(
+                for_s=for_s,
+                horizon_s=args.horizon_s,
+                allow=args.allow,
+                only=only,
+                on_progress=_Lines().progress,
+                on_trial=_say_trial,
+            )
+        except KeyboardInterrupt:
+            narrate("stopping; the trial that runs is undone, what was kept before it stays on")
+            narrate(f"autobrrr detach {pid} undoes it; no recipe is written")
+            raise
+        advised = [] if only else _advice(client)
+    tuning = _with_recipe(tuning, args.recipe)
+    print(to_json(tuning) if args.json else tuning_table(tuning), flush=True)
+    for line in beyond(advised):
+        narrate(line)
+    if args.recipe is not None and not tuning.kept:
+        narrate("no recipe written: nothing was proven")
+    if tuning.kept:
+        narrate(f"what is kept stays on; autobrrr detach {pid} undoes it")
+    return EXIT_GUARD_UNDID if tuning.guard_undid else EXIT_DONE
+
+
+def _is_script(args: argparse.Namespace) -> bool:
+    """Whether a command is given, not a process.
+
+    Raises:
+        UsageError: options of a script, and no command.
+    """
+    words: list[str] = args.target
+    if words and not all(word.isdigit() for word in words):
+        return True
+    if any(getattr(args, name) for name in OF_A_SCRIPT):
+        raise UsageError("no command given", "autobrrr tune [--param SPEC] -- python train.py")
+    return False
+
+
+def _pid(args: argparse.Namespace) -> int:
+    words: list[str] = args.target
+    if not words:
+        raise UsageError("no process given", "autobrrr tune PID; autobrrr ls names the jobs")
+    if len(words) > 1:
+        raise CannotAttach(f"one job at a time can be tuned, not {', '.join(words)}", "tune one of them")
+    return int(words[0])
+
+
+def _refuse_unwritable(file: Path) -> None:
+    """Before minutes are spent."""
+    folder = file.parent
+    if file.is_dir() or not folder.is_dir():
+        raise UsageError(f"--recipe {file}: {'a folder' if file.is_dir() else f'no folder {folder}'}")
+
+
+def _wait_for_verdict(client: Client, for_s: float) -> None:
+    patience, told = Patience(for_s=for_s), None
+    for snapshot in client.snapshots():
+        if patience.is_over(snapshot):
+            narrate(f"regime: {snapshot.regime} ({snapshot.confidence}); {snapshot.reason}")
+            return
+        if snapshot.activity != told:
+            told = snapshot.activity
+            narrate(f"{told}")
+
+
+def _advice(client: Client) -> list[Advice]:
+    """What the diagnosis says by now; nothing where the job has ended meanwhile."""
+    try:
+        return client.snapshot().advice
+    except AutobrrrError:
+        return []
+
+
+class _Lines:
+    """Progress: one line that is written over on a terminal, else a line when the subject changes."""
+
+    def __init__(self) -> None:
+        self._said: tuple[str, str | None, str] | None = None
+
+    def progress(self, progress: TuneProgress) -> None:
+        if sys.stderr.isatty():
+            print(f"\r\033[K{progress_line(progress)[:110]}", end="", file=sys.stderr, flush=True)
+            return
+        subject = (progress.stage, progress.remedy, str(progress.options))
+        if subject != self._said:
+            self._said = subject
+            narrate(progress_line(progress))
+
+
+def _say_trial(trial: Trial) -> None:
+    if sys.stderr.isatty():
+        print("\r\033[K", end="", file=sys.stderr)
+    narrate(trial_line(trial))
+
+
+def _with_recipe(tuning: Tuning, file: Path | None) -> Tuning:
+    if file is None or not tuning.kept:
+        return tuning
+    from autobrrr import recipe
+
+    try:
+        file.write_text(recipe.dump(recipe.from_tuning(tuning)))
+    except OSError as error:
+        raise AutobrrrError(
+            f"{file} could not be written: {error.strerror}", "the remedies stay on; tune again with another"
+        ) from None
+    return msgspec.structs.replace(tuning, recipe=str(file))

@@ -1,0 +1,1 @@
+"""What the command line and the terminal UI know of sessions."""

@@ -1,0 +1,450 @@
+"""What the command line and the terminal UI know of a session: one class, everything typed.
+
+`join_or_start` finds the session of a job or starts one; the `Client` asks, listens and ends it.
+Blocking; one thread at a time, but each of several threads may have a client of its own.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from autobrrr.errors import AutobrrrError, TargetGone
+from autobrrr.injected.wire.framing import BadFrame, Closed
+from autobrrr.readable import fields, readable_lines
+from autobrrr.records import Diagnosis, Trial, TuneProgress, Tuning
+from autobrrr.records.wire_answers import (
+    Activity,
+    Details,
+    Ended,
+    Explained,
+    Left,
+    LogLines,
+    Outcome,
+    SessionFacts,
+    TuneFailed,
+)
+from autobrrr.sidecar.process.session_options import Probing, SessionOptions, Sweep
+from autobrrr.sidecar.process.spawn import error_from, start
+from autobrrr.sidecar.sockets.session_socket import connect, find_target, is_alive, passed_over
+from autobrrr.sidecar.sockets.socket_frames import TooSlow, Wire
+from autobrrr.sidecar.sockets.starting_session import is_under_way
+
+OnText = Callable[[str], None]
+Fields = dict[str, object]
+Event = Diagnosis | Activity | TuneProgress | Trial | Tuning | TuneFailed
+T = TypeVar("T")
+# msgspec learns a type when it first meets it; two threads that teach it one at once crash the process.
+_CONVERTING = threading.Lock()
+
+ANSWER_S = 15.0
+APPLY_S = 120.0
+DETACH_S = 300.0  # the session itself gives up earlier
+JOIN_S = 90.0  # somebody else may be attaching, and wait for a long step
+
+
+class Client:
+    """A connection to one session.
+
+    Attributes:
+        started: This client's command started the session; nobody else had it before.
+        ending: How the session ended, once it has.
+    """
+
+    def __init__(self, link: socket.socket, *, started: bool = False) -> None:
+        self.started = started
+        self.ending: Ended | None = None
+        self._wire = Wire(link)
+        self._number = 0
+        self._inbox: deque[Fields] = deque()
+        self._events: deque[Fields] = deque()
+        self._every_s: float | None = None  # subscribed
+        self.facts = _typed(self._ask("ping"), SessionFacts)
+
+    def snapshot(self) -> Diagnosis:
+        """The session at this moment."""
+        return _typed(self._ask("snapshot").get("snapshot"), Diagnosis)
+
+    def snapshots(
+        self, *, for_s: float | None = None, every_s: float = 0.5, on_activity: OnText = lambda text: None
+    ) -> Iterator[Diagnosis]:
+        """Snapshots as they come, until the session ends or the time is up.
+
+        The last one is final where the session has ended.
+        """
+        for event in self.events(for_s=for_s, every_s=every_s):
+            if isinstance(event, Activity):
+                on_activity(event.text)
+            elif isinstance(event, Diagnosis):
+                yield event
+
+    def events(self, *, for_s: float | None = None, every_s: float = 0.5) -> Iterator[Event]:
+        """Everything that a subscriber is sent, until the session ends or the time is up."""
+        end_s = None if for_s is None else time.monotonic() + for_s
+        if self._every_s != every_s and self.ending is None:
+            try:
+                self._ask("subscribe", every_ms=int(every_s * 1000))
+            except TargetGone:
+                if self.ending is None:  # else its last words are among the events
+                    raise
+            self._every_s = every_s
+        while self._events or self.ending is None:
+            left_s = None if end_s is None else end_s - time.monotonic()
+            if left_s is not None and left_s <= 0:
+                return
+            message = self._next_event(left_s)
+            event = None if message is None else _event(message)
+            if event is not None:
+                yield event
+
+    def diagnose(self, probing: Probing | None = None) -> None:
+        """Have the session measure again, or go on measuring."""
+        self._ask("diagnose", probing=probing)
+
+    def apply(self, remedies: Sequence[tuple[str, dict[str, object]]]) -> list[Outcome]:
+        """Switch levers on, one after the other."""
+        wanted = [{"remedy": remedy, "options": options} for remedy, options in remedies]
+        outcome = self._ask("apply", APPLY_S, remedies=wanted).get("outcome")
+        return _typed(outcome, list[Outcome])
+
+    def undo(self, token: int) -> str | None:
+        """Switch one lever off; returns why it is still on, None where it is off."""
+        why = self._ask("undo", APPLY_S, token=token).get("why")
+        return None if why is None else str(why)
+
+    def details(self) -> Details:
+        """What a screen shows beside the snapshot."""
+        return _typed(self._ask("details").get("details"), Details)
+
+    def explain(self, name: str) -> Explained:
+        """What a signal, a regime or a figure means."""
+        return _typed(self._ask("explain", name=name), Explained)
+
+    def window(self) -> None:
+        """Have a few steps run under the profiler."""
+        self._ask("window")
+
+    def sweep(self, along: Sweep) -> None:
+        """Have a step replayed at other sizes of its data, once all else is measured."""
+        self._ask("sweep", along=along)
+
+    def begin_tuning(
+        self, *, for_s: float | None = None, only: Sequence[str] | None = None, allow: str | None = None
+    ) -> None:
+        """Start a tuning that goes on without this client; what comes of it is among the events."""
+        for_ns = None if for_s is None else int(for_s * 1e9)
+        self._ask("tune", for_ns=for_ns, only=None if only is None else list(only), allow=allow, stays=True)
+
+    def pause(self) -> None:
+        """Let the tuner rest after the pair of blocks that runs; its budget stands still."""
+        self._ask("pause")
+
+    def resume(self) -> None:
+        """Let the tuner go on."""
+        self._ask("resume")
+
+    def tune(
+        self,
+        *,
+        for_s: float | None = None,
+        horizon_s: float | None = None,
+        allow: str | None = None,
+        only: Sequence[str] | None = None,
+        on_progress: Callable[[TuneProgress], None] = lambda progress: None,
+        on_trial: Callable[[Trial], None] = lambda trial: None,
+    ) -> Tuning:
+        """Tune the job; returns when the tuner is through. Leaving earlier cancels it.
+
+        Args:
+            allow: The widest exactness class that may be tried.
+            only: Names of remedies; all where None.
+
+        Raises:
+            AutobrrrError: the session can't tune, or the tuner failed.
+            TargetGone: the job or its session ended meanwhile.
+        """
+        self._ask(
+            "tune",
+            for_ns=None if for_s is None else int(for_s * 1e9),
+            horizon_ns=None if horizon_s is None else int(horizon_s * 1e9),
+            allow=allow,
+            only=None if only is None else list(only),
+        )
+        while True:
+            event = self._next_event(None)
+            name = None if event is None else event.get("event")
+            if event is None:
+                continue
+            if name == "progress":
+                on_progress(_typed(event.get("progress"), TuneProgress))
+            elif name == "trial":
+                on_trial(_typed(event.get("trial"), Trial))
+            elif name == "tuned":
+                return _typed(event.get("tuning"), Tuning)
+            elif name == "tune_failed":
+                raise error_from(event.get("error"))
+            elif name == "ended":
+                raise TargetGone(f"the session ended while tuning: {self._why()}")
+
+    def cancel(self) -> None:
+        """Stop the tuner as soon as the job is in a state that can be left."""
+        self._ask("cancel")
+
+    def own(self) -> None:
+        """Have the session end when this client goes, however it goes, unless others listen."""
+        self._ask("own")
+
+    def log(self, lines: int = 50) -> LogLines:
+        """The end of the session's log."""
+        return _typed(self._ask("log", lines=lines), LogLines)
+
+    def detach(self, keep: bool = False) -> Left:
+        """End the session; returns when it is over, with what could not be taken off."""
+        left = _typed(self._ask("detach", DETACH_S, keep=keep), Left)
+        deadline_s = time.monotonic() + 5
+        try:
+            while time.monotonic() < deadline_s:
+                message = self._next_message(0.5)
+                if message is not None:
+                    self._keep(message)
+        except AutobrrrError:  # the end of the stream is what was waited for
+            pass
+        self.close()
+        return left
+
+    def close(self) -> None:
+        """Leave; the session goes on."""
+        self._wire.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self.close()
+
+    def _ask(self, do: str, timeout_s: float = ANSWER_S, **fields: object) -> Fields:
+        self._number += 1
+        number = self._number
+        try:
+            self._wire.send({"do": do, "id": number, **fields})
+        except (OSError, TooSlow) as error:
+            self._hear_last_words()
+            raise self._gone() from error
+        end_s = time.monotonic() + timeout_s
+        while True:
+            message = self._next_message(end_s - time.monotonic())
+            if message is None:
+                raise AutobrrrError(
+                    f"the session did not answer {do!r} within {timeout_s:.0f} s", "autobrrr detach ends it"
+                )
+            if "ok" not in message:
+                self._keep(message)
+            elif message["ok"] is True and message.get("id") == number:
+                return message
+            elif message["ok"] is False and message.get("id") in (number, None):
+                raise error_from(message.get("error"))
+
+    def _next_event(self, timeout_s: float | None) -> Fields | None:
+        """The next thing that came unasked; None where nothing came in time."""
+        if not self._events:
+            message = self._next_message(timeout_s)
+            if message is not None:
+                self._keep(message)
+        return self._events.popleft() if self._events else None
+
+    def _next_message(self, timeout_s: float | None) -> Fields | None:
+        """The next frame of any kind; None where none is complete in time."""
+        end_s = None if timeout_s is None else time.monotonic() + timeout_s
+        while not self._inbox:
+            left_s = None if end_s is None else end_s - time.monotonic()
+            if left_s is not None and left_s < 0:
+                return None
+            self._inbox += self._receive(left_s)
+        return self._inbox.popleft()
+
+    def _hear_last_words(self) -> None:
+        """What came before the other side closed can still be read."""
+        try:
+            while True:
+                self._inbox += self._receive(0)
+                if not self._inbox:
+                    return
+                while self._inbox:
+                    self._keep(self._inbox.popleft())
+        except AutobrrrError:
+            pass
+
+    def _keep(self, message: Fields) -> None:
+        if "event" not in message:
+            return
+        if message["event"] == "ended":
+            self.ending = _typed(message.get("ending"), Ended)
+        self._events.append(message)
+
+    def _receive(self, timeout_s: float | None) -> list[Fields]:
+        waiting_s = None if timeout_s is None else max(0.0, timeout_s)
+        writers = [self._wire] if self._wire.waiting_bytes else []
+        try:
+            readable, writable, _ = select.select([self._wire], writers, [], waiting_s)
+            if readable:  # first: what came before the other side closed can still be read
+                # The door for what a session says, which may be another user's.
+                return [fields(message, readable_lines) for message in self._wire.read()]
+            if writable:
+                self._wire.flush()
+            return []
+        except BadFrame as error:
+            raise AutobrrrError(f"the session answers in another way: {error}") from None
+        except (Closed, OSError):
+            raise self._gone() from None
+
+    def _gone(self) -> AutobrrrError:
+        facts = getattr(self, "facts", None)
+        try:
+            if facts is not None and self.ending is None:
+                find_target(facts.pid)
+                return AutobrrrError(
+                    f"the sidecar of process {facts.pid} is gone; the job trains on, all comes off by itself",
+                    "attach again to go on",
+                )
+        except TargetGone:
+            pass
+        return TargetGone(f"the session is over: {self._why()}")
+
+    def _why(self) -> str:
+        return self.ending.why if self.ending is not None else "the sidecar closed the connection"
+
+
+def join(pid: int) -> Client | None:
+    """The session of a job, where it has one.
+
+    Raises:
+        TargetGone: there is no such process.
+    """
+    link = connect(find_target(pid))
+    return None if link is None else Client(link)
+
+
+def under_way(pid: int) -> bool:
+    """Whether another command is just starting a session of a job, or one runs."""
+    return is_under_way(find_target(pid))
+
+
+def join_under_way(pid: int, *, on_wait: OnText) -> Client | None:
+    """The session of a job, also one that another command is just starting; None where there is none.
+
+    Args:
+        on_wait: Gets a live line while it is waited for.
+
+    Raises:
+        TargetGone: there is no such process, or it ended meanwhile.
+        AutobrrrError: the session neither starts nor fails.
+    """
+    target = find_target(pid)
+    end_s = time.monotonic() + JOIN_S
+    waited = False
+    while True:
+        coming = is_under_way(target)  # before the socket is tried: it may answer in between
+        link = connect(target)
+        if link is not None:
+            try:
+                return Client(link)
+            except TargetGone:
+                if not is_alive(target):
+                    raise
+        if not coming:
+            return None
+        if time.monotonic() > end_s:
+            raise AutobrrrError(
+                f"the session of process {pid} that is being started does not answer",
+                "end the command that attaches, then detach again",
+            )
+        if not waited:
+            on_wait(f"another command is attaching to process {pid}: waiting for it, then detaching")
+        waited = True
+        time.sleep(0.1)
+
+
+def join_or_start(
+    pid: int, options: SessionOptions, *, foreground: bool = False, on_wait: OnText = lambda text: None
+) -> Client:
+    """The session of a job; one is started where there is none.
+
+    Args:
+        options: For a session that is started; one that is there keeps its own.
+        foreground: The session ends when this process does.
+        on_wait: Gets live lines while attaching takes long.
+
+    Raises:
+        TargetGone: there is no such process, or it ended meanwhile.
+        CannotAttach: it can't be entered; it was not changed.
+    """
+    target = find_target(pid)
+    end_s = time.monotonic() + JOIN_S
+    started = waited = said = False
+    while True:
+        link = connect(target)
+        if link is not None:
+            try:
+                return Client(link, started=started)
+            except TargetGone:
+                if not is_alive(target):
+                    raise
+                if started:
+                    raise _over(pid) from None
+                # The session is just ending; another can begin when it has let go.
+        elif started:
+            raise _over(pid)
+        if time.monotonic() > end_s:
+            raise AutobrrrError(
+                f"another session of process {pid} neither starts nor ends", "autobrrr detach"
+            )
+        if not said:
+            for line in passed_over(target):
+                on_wait(line)
+            said = True
+        started = start(target, options, foreground=foreground, on_wait=on_wait)
+        if not started:
+            if not waited:
+                on_wait(f"another command is attaching to process {pid}")
+            waited = True
+            time.sleep(0.1)
+
+
+def _over(pid: int) -> AutobrrrError:
+    return AutobrrrError(
+        f"the session of process {pid} ended as soon as it began: another command has detached, or it failed",
+        "its log, in the state folder, says which; attach again to go on",
+    )
+
+
+def _event(message: Fields) -> Event | None:
+    """What came unasked, as a record; None for what this version does not know."""
+    name = message.get("event")
+    if name in ("snapshot", "ended"):
+        return _typed(message.get("snapshot"), Diagnosis)
+    if name == "progress":
+        return _typed(message.get("progress"), TuneProgress)
+    if name == "trial":
+        return _typed(message.get("trial"), Trial)
+    if name == "tuned":
+        return _typed(message.get("tuning"), Tuning)
+    if name == "tune_failed":
+        return _typed(message.get("error"), TuneFailed)
+    return _typed(message, Activity) if name == "activity" else None
+
+
+def _typed(raw: object, kind: type[T]) -> T:
+    try:
+        with _CONVERTING:
+            return msgspec.convert(raw, kind)
+    except msgspec.ValidationError as error:
+        raise AutobrrrError(
+            f"the session's answer can't be read: {error}", "detach with the version that attached"
+        ) from None

@@ -1,0 +1,1 @@
+"""Remedies and edits that fit a verdict, with what each would bring."""

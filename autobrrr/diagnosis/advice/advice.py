@@ -1,0 +1,55 @@
+"""Remedies that fit the verdict and the job, each with its reason and what it would bring, best first.
+
+Names, reach and class come from the registry, reasons from `cures`, predictions from `gains`. After
+them, edits of the script itself (`edits`), which nobody else can apply.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from autobrrr.diagnosis.advice import remedy_fit
+from autobrrr.diagnosis.advice.predicted_gains import predicted_gain
+from autobrrr.diagnosis.advice.script_edits import needed_edits
+from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.records import Advice, ExactnessClass, Reach, Verdict
+
+WORTH_SAYING = 1.03
+
+
+def advise(measured: Measurements, verdict: Verdict) -> list[Advice]:
+    """Cures of the named regime; without one, those alone whose gain the measured step shows.
+
+    None while the step is still being measured: what comes then may go again.
+    """
+    gains = {} if _measuring(measured, verdict) else predicted_gain(measured)
+    found = []
+    for name, remedy in REGISTRY.items():
+        expected = gains.get(name)
+        worth = expected is not None and expected >= WORTH_SAYING
+        fits = verdict.regime in remedy.treats and (expected is None or worth)
+        # A larger batch changes the training: only a verdict that asks for it brings it up.
+        shown = worth and remedy.cls != "changes-training"
+        why = remedy_fit.why(name, measured) if fits or shown else None
+        if why is not None:
+            found.append(
+                Advice(
+                    remedy=name,
+                    why=why,
+                    expected=None if expected is None else round(expected, 3),
+                    reach=cast(Reach, remedy.reach),
+                    class_=cast(ExactnessClass, remedy.cls),
+                )
+            )
+    edits = [
+        Advice(remedy=edit.name, why=why, expected=None, reach="edit", class_=edit.cls)
+        for edit, why in needed_edits(measured)
+    ]
+    return sorted(found, key=lambda one: -(one.expected or 1.0)) + edits
+
+
+def _measuring(measured: Measurements, verdict: Verdict) -> bool:
+    """Whether no step has been traced yet, in a session that traces."""
+    may_trace = not (measured.readonly or measured.outside)
+    return verdict.regime == "unknown" and measured.traced is None and may_trace

@@ -1,0 +1,52 @@
+"""What compiling the model would leave of the step: an estimate from the traced steps.
+
+In: the operators of forward and backward with their kernel time. Out: a factor on speed. Dispatch: every
+operator but matrix products is gone, and one call of a graph comes in. Kernels: those that are no
+matrix products are fused, and move their data a few times less often.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.models.shares import StepParts
+from autobrrr.diagnosis.models.traced_kernels import is_compute
+from autobrrr.diagnosis.robust_stats import positive
+
+PHASES = ("forward", "backward")
+GRAPH_CALL = 60.0  # operators' worth of dispatch: guards, the autograd node, the wrapper around it
+EACH_PRODUCT = 1.0  # a product is called from the compiled code as from Python
+FUSED_LEFT = 0.45  # of the kernel time of everything else; measured in benchmarks/predicted_gain.py
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledGain:
+    """The parts of the estimate, as shares of the step."""
+
+    dispatch: float  # of forward and backward, that goes
+    traffic: float  # kernel time of operators that are fused, that goes
+
+    @property
+    def removed(self) -> float:
+        return self.dispatch + self.traffic
+
+
+def compiled_gain(measured: Measurements, parts: StepParts) -> CompiledGain | None:
+    """None where operators were not traced one by one, or something is compiled already."""
+    traced, anatomy = measured.traced, measured.anatomy
+    idle = [parts.idle(phase) for phase in PHASES]
+    op_cost_ns = positive(traced.op_cost_ns) if traced is not None else None
+    if traced is None or op_cost_ns is None or not traced.work or parts.kernels is None:
+        return None
+    if (anatomy is not None and anatomy.compiled) or any(each is None for each in idle):
+        return None
+    inside = [one for one in traced.work if one.phase in PHASES]
+    products = sum(one.count for one in inside if is_compute(one.op))
+    kernel_ns = sum(one.kernel_ns for one in inside)
+    other_ns = sum(one.kernel_ns for one in inside if not is_compute(one.op))
+    kernels = sum(parts.kernels.get(phase, 0.0) for phase in PHASES)
+    fused = kernels * other_ns / kernel_ns if kernel_ns > 0 else 0.0
+    left = (GRAPH_CALL + EACH_PRODUCT * products) * op_cost_ns / parts.step_ns
+    dispatch = sum(each for each in idle if each is not None)
+    return CompiledGain(dispatch=max(0.0, dispatch - left), traffic=(1 - FUSED_LEFT) * fused)

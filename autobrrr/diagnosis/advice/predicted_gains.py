@@ -1,0 +1,164 @@
+"""What a remedy would remove from the step as measured, as a factor on steps per second.
+
+The costs of fused and list-wise optimizers are a small model, in units of the job's own calibrated
+cost of one operator: measured on torch 2.13, 6 to 100 parameter tensors of 64 and 4 to 12 of 262 k
+to 1 M elements, for Adam(W) and SGD with and without momentum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autobrrr.diagnosis.advice.compiled_gain import compiled_gain
+from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.models.batch_fit import BatchFit, fit_batch
+from autobrrr.diagnosis.models.roofs import Roofs, roofs
+from autobrrr.diagnosis.models.shares import StepParts, step_parts
+from autobrrr.diagnosis.models.traced_kernels import KernelWork, kernel_work
+from autobrrr.diagnosis.robust_stats import positive, share_of
+from autobrrr.diagnosis.signals.loader_queue import workers_keep_up
+from autobrrr.diagnosis.signals.oversubscription import is_oversubscribed
+from autobrrr.diagnosis.signals.page_faults import fault_share
+
+HIGHEST = 100.0  # a factor beyond it says that the step was not measured well
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerCost:
+    """An optimizer step's cost: operators' worth of dispatch, and what is left of its kernel work."""
+
+    base: float
+    each_tensor: float
+    kernels: float
+
+    def step_ns(self, *, tensors: int, kernel_ns: float, op_cost_ns: float) -> float:
+        """Predicted duration of one optimizer step."""
+        return (self.base + self.each_tensor * tensors) * op_cost_ns + self.kernels * kernel_ns
+
+
+COSTS = {
+    "optimizer.fused": {
+        "Adam": OptimizerCost(base=10, each_tensor=1.25, kernels=0.3),
+        "SGD": OptimizerCost(base=7.5, each_tensor=0.5, kernels=0.6),
+        "plain SGD": OptimizerCost(base=7, each_tensor=0.3, kernels=1.0),
+    },
+    "optimizer.foreach": {
+        "Adam": OptimizerCost(base=24, each_tensor=4.8, kernels=1.0),
+        "SGD": OptimizerCost(base=9.5, each_tensor=1.35, kernels=1.0),
+        "plain SGD": OptimizerCost(base=7, each_tensor=0.4, kernels=1.0),
+    },
+}
+MARKS = {
+    "optimizer.fused": ("_fused_",),
+    # Clipping and scaling of gradients use lists too: only the updates' own operators count.
+    "optimizer.foreach": ("_foreach_addc", "_foreach_lerp", "_foreach_add_"),
+}
+
+
+def predicted_gain(measured: Measurements) -> dict[str, float]:
+    """Factor on speed by remedy, for those whose effect the measured step shows; 1.0 = none."""
+    found: dict[str, float | None] = {"batch.larger": _larger_batch(measured)}
+    found["host.malloc"] = _without(fault_share(measured))
+    found["threads.intra_op"] = _without(_waiting_kernels(measured))
+    parts, work = step_parts(measured), kernel_work(measured.traced)
+    if parts is not None:
+        found["loader.workers"] = _workers(measured, parts)
+        compiled = compiled_gain(measured, parts)
+        found["compile.default"] = None if compiled is None else _without(compiled.removed)
+        if isinstance(work, KernelWork):
+            found.update({remedy: _optimizer(measured, parts, remedy) for remedy in COSTS})
+    return {name: min(HIGHEST, max(1.0, gain)) for name, gain in found.items() if gain is not None}
+
+
+def garbage_share(measured: Measurements) -> float | None:
+    """Share of the sampled steps spent in Python's garbage collector."""
+    sampled = measured.phases
+    return None if sampled is None else share_of(sampled.garbage_ns, sampled.step_ns)
+
+
+def _waiting_kernels(measured: Measurements) -> float | None:
+    """What kernels of threads that wait for each other take beyond the nearer roof; None without such."""
+    under = roofs(measured)
+    if not isinstance(under, Roofs) or not is_oversubscribed(measured):
+        return None
+    waiting = [one for one in under.ops if one.regime == "overhead"]
+    return under.kernels * sum(one.share * (1 - (one.roof_ns or 0.0) / one.work.kernel_ns) for one in waiting)
+
+
+def implementation(measured: Measurements) -> str | None:
+    """How the optimizer runs now, by its operators: a remedy's name, or "each tensor"."""
+    traced = measured.traced
+    if traced is None or not traced.by_op:
+        return None
+    for name, marks in MARKS.items():
+        if any(mark in entry.op for entry in traced.by_op for mark in marks):
+            return name
+    return "each tensor"
+
+
+def _optimizer(measured: Measurements, parts: StepParts, remedy: str) -> float | None:
+    anatomy, traced, now = measured.anatomy, measured.traced, implementation(measured)
+    idle = parts.idle("optimizer")
+    if anatomy is None or traced is None or idle is None or not anatomy.parameter_tensors:
+        return None
+    if now is None or now in (remedy, "optimizer.fused"):
+        return None
+    op_cost_ns = positive(traced.op_cost_ns)
+    kinds = [_kind(name, anatomy.state_bytes) for name in anatomy.optimizers]
+    known = [COSTS[remedy][kind] for kind in kinds if kind is not None]
+    if op_cost_ns is None or len(known) != len(kinds) or not known:
+        return None
+    now_ns = parts.phase["optimizer"] * parts.step_ns
+    # Several optimizers share the tensors: the dearest of their kinds stands for all.
+    then_ns = max(
+        cost.step_ns(
+            tensors=anatomy.parameter_tensors,
+            kernel_ns=now_ns - idle * parts.step_ns,
+            op_cost_ns=op_cost_ns,
+        )
+        for cost in known
+    )
+    return _factor(parts.step_ns, now_ns - then_ns)
+
+
+def _kind(optimizer: str, state_bytes: int | None) -> str | None:
+    if optimizer in ("Adam", "AdamW"):
+        return "Adam"
+    if optimizer == "SGD":
+        return "plain SGD" if state_bytes == 0 else "SGD"
+    return None
+
+
+def _workers(measured: Measurements, parts: StepParts) -> float | None:
+    """Loading spread over the cores that training leaves, down to what the rest of a step takes."""
+    anatomy, cores = measured.anatomy, measured.cores
+    wait = parts.phase.get("data_wait")
+    if anatomy is None or anatomy.loader_workers is None or not cores or wait is None:
+        return None
+    rest = 1 - wait
+    now = anatomy.loader_workers
+    # With workers a starved step lasts as long as one worker's batch divided by their number.
+    loading = wait if now == 0 else float(now)
+    spare = max(1, cores - 1)
+    if now >= spare or workers_keep_up(measured):
+        return 1.0
+    return _factor(1.0, 1.0 - max(rest, loading / spare))
+
+
+def _larger_batch(measured: Measurements) -> float | None:
+    """Samples per second at twice the batch, by the cautious end of the interval."""
+    fit = fit_batch(measured.probe)
+    if not isinstance(fit, BatchFit) or not fit.probe.ratio_2x_interval:
+        return None
+    slowest = positive(max(fit.probe.ratio_2x_interval))
+    return None if slowest is None else 2 / slowest
+
+
+def _without(share: float | None) -> float | None:
+    """The factor if all of a share went away."""
+    return None if share is None else _factor(1.0, share)
+
+
+def _factor(step: float, removed: float) -> float:
+    left = step - max(0.0, removed)
+    return step / left if left > step / HIGHEST else HIGHEST

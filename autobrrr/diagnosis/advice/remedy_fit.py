@@ -1,0 +1,187 @@
+"""Whether a cure fits this very job, and why, in its own figures. One row a remedy.
+
+A function answers None where the remedy has nothing to do here: on a CPU nothing of CUDA, for one
+process nothing of DDP, nothing that is on already. A remedy without a row is told by its own sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from autobrrr.diagnosis.advice.compiled_gain import compiled_gain
+from autobrrr.diagnosis.advice.predicted_gains import garbage_share, implementation
+from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.models.shares import step_parts
+from autobrrr.diagnosis.models.traced_kernels import KernelWork, kernel_work
+from autobrrr.diagnosis.robust_stats import duration, of_one, positive
+from autobrrr.diagnosis.signals.loader_queue import workers_keep_up
+from autobrrr.diagnosis.signals.oversubscription import is_oversubscribed
+from autobrrr.diagnosis.signals.page_faults import fault_share
+from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.injected.remedies.optimizer import optimizer_foreach, optimizer_fused
+
+UNDERSTOOD = {"optimizer.fused": optimizer_fused.CLASSES, "optimizer.foreach": optimizer_foreach.CLASSES}
+SMALL_KERNEL_NS = 50_000  # mean kernel below which waking a second thread costs more than it brings
+NOTICEABLE = 0.03  # share of the step from which page faults or collections are worth a remedy
+
+Why = Callable[[str, Measurements], str | None]
+
+
+def why(name: str, measured: Measurements) -> str | None:
+    """The reason, from this job's figures; None where the remedy has nothing to do here."""
+    row = ROWS.get(name)
+    return REGISTRY[name].doc if row is None else row(name, measured)
+
+
+def _never(name: str, measured: Measurements) -> str | None:
+    """Too unsure to be advised from measurements: `tune` may try it all the same."""
+    return None
+
+
+def _on_cuda(name: str, measured: Measurements) -> str | None:
+    return REGISTRY[name].doc if measured.facts is not None and measured.facts.cuda else None
+
+
+def _with_ranks(name: str, measured: Measurements) -> str | None:
+    ranks = None if measured.facts is None else measured.facts.world_size
+    parallel = measured.anatomy is not None and "DistributedDataParallel" in measured.anatomy.roots
+    return REGISTRY[name].doc if parallel and ranks is not None and ranks > 1 else None
+
+
+def _not_compiled(name: str, measured: Measurements) -> str | None:
+    facts, anatomy = measured.facts, measured.anatomy
+    compiled = (facts is not None and facts.compiled) or (anatomy is not None and anatomy.compiled)
+    if compiled:
+        return None
+    parts = step_parts(measured)
+    gain = None if parts is None else compiled_gain(measured, parts)
+    if gain is None:
+        return REGISTRY[name].doc
+    return (
+        f"an estimate: {of_one(gain.dispatch)} of the step is dispatch that compiled code does not need, and "
+        f"{of_one(gain.traffic)} is traffic that fusing operators saves"
+    )
+
+
+def _operators_of(mark: str) -> Why:
+    def runs(name: str, measured: Measurements) -> str | None:
+        traced = measured.traced
+        ops = [] if traced is None else [one.op for one in traced.by_op] + [one.op for one in traced.work]
+        return REGISTRY[name].doc if any(mark in op for op in ops) else None
+
+    return runs
+
+
+def _low_precision(name: str, measured: Measurements) -> str | None:
+    if _on_cuda(name, measured) is None and not measured.bf16:
+        return None
+    return REGISTRY[name].doc
+
+
+def _with_workers(name: str, measured: Measurements) -> str | None:
+    workers = None if measured.anatomy is None else measured.anatomy.loader_workers
+    return REGISTRY[name].doc if workers else None
+
+
+def _optimizer(name: str, measured: Measurements) -> str | None:
+    if implementation(measured) in (name, "optimizer.fused"):
+        return None
+    parts, classes = step_parts(measured), UNDERSTOOD[name]
+    if parts is None or parts.phase.get("optimizer", 0.0) < 0.01:
+        return None
+    if measured.anatomy is not None and not any(one in classes for one in measured.anatomy.optimizers):
+        return None
+    spent = parts.phase["optimizer"]
+    idle = parts.idle("optimizer")
+    tensors = None if measured.anatomy is None else measured.anatomy.parameter_tensors
+    what = f"the optimizer takes {of_one(spent)} of the step"
+    if idle is not None:
+        what += f", {of_one(idle)} of the step is its dispatch"
+    each = f" over {tensors} tensors" if tensors else ""
+    how = "one kernel updates all" if name == "optimizer.fused" else "lists of tensors need fewer calls"
+    return f"{what}{each}; {how}"
+
+
+def _threads(name: str, measured: Measurements) -> str | None:
+    threads = None if measured.facts is None else measured.facts.threads
+    work = kernel_work(measured.traced)
+    if is_oversubscribed(measured):
+        return f"{threads} threads share {measured.cores} CPUs and wait for each other"
+    if not threads or threads < 2 or not isinstance(work, KernelWork) or work.operations is None:
+        return None
+    each_ns = work.share * work.step_ns / work.operations
+    if each_ns > SMALL_KERNEL_NS:
+        return None
+    return f"a kernel takes {duration(each_ns)} on average, too short to share among {threads} threads"
+
+
+def _workers(name: str, measured: Measurements) -> str | None:
+    workers = None if measured.anatomy is None else measured.anatomy.loader_workers
+    if workers is None:
+        return None
+    if workers == 0:
+        return "batches are loaded in the training process itself; workers load them meanwhile"
+    cores = positive(measured.cores)
+    if workers_keep_up(measured) or (cores is not None and workers >= cores):
+        return None
+    return f"{workers} workers do not keep up; more of them, or cheaper samples"
+
+
+def _batch(name: str, measured: Measurements) -> str | None:
+    return "what does not grow with the batch is shared by more samples; it changes the training"
+
+
+def _garbage(name: str, measured: Measurements) -> str | None:
+    share = garbage_share(measured)
+    if share is None:
+        return REGISTRY[name].doc
+    if share < NOTICEABLE:
+        return None
+    # No prediction: objects of the job's own making that are garbage have to be found all the same.
+    how = "today's objects need not be looked at again" if name == "gc.freeze" else "collect less often"
+    return f"Python's garbage collector takes {of_one(share)} of the step; {how}"
+
+
+def _page_faults(name: str, measured: Measurements) -> str | None:
+    share, sampled = fault_share(measured), measured.phases
+    if share is None or share < NOTICEABLE or sampled is None or sampled.minor_faults is None:
+        return None
+    return (
+        f"{sampled.minor_faults:.0f} page faults a step take about {of_one(share)} of it: large tensors are "
+        "given back to the system and faulted in anew"
+    )
+
+
+ROWS: Mapping[str, Why] = {
+    "optimizer.fused": _optimizer,
+    "optimizer.foreach": _optimizer,
+    "threads.intra_op": _threads,
+    "threads.inter_op": _never,
+    "host.affinity": _never,
+    "host.allocator": _never,
+    "host.malloc": _page_faults,
+    "gc.freeze": _garbage,
+    "gc.threshold": _garbage,
+    "batch.larger": _batch,
+    "loader.workers": _workers,
+    "loader.prefetch_factor": _with_workers,
+    "loader.persistent_workers": _with_workers,
+    "loader.pin_memory": _on_cuda,
+    "compile.default": _not_compiled,
+    "compile.regional": _never,
+    "compile.reduce_overhead": _on_cuda,
+    "compile.graphed": _on_cuda,
+    "compile.max_autotune": _on_cuda,
+    "layout.channels_last": _operators_of("convolution"),
+    "attention.sdpa": _operators_of("scaled_dot_product"),
+    "precision.tf32": _on_cuda,
+    "precision.autocast_fp16": _on_cuda,
+    "precision.float32_matmul_precision": _low_precision,
+    "precision.autocast_bf16": _low_precision,
+    "recompute.checkpoint": _on_cuda,
+    "ddp.bucket_size": _with_ranks,
+    "ddp.gradient_as_bucket_view": _with_ranks,
+    "ddp.static_graph": _with_ranks,
+    "cuda.module_loading": _on_cuda,
+    "cuda.allocator": _on_cuda,
+}

@@ -1,0 +1,156 @@
+"""Cures that only the script's author can apply: what to write differently, at which line. Never tried.
+
+One row an edit: what it treats, what it does to the numbers, and a function from the measurements to
+the reason, None where the job shows no need of it. Lines come from the code that was running.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from autobrrr.diagnosis.advice.gradient_accumulation import accumulation
+from autobrrr.diagnosis.advice.written_attention import written_attention
+from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.models.shares import step_parts
+from autobrrr.diagnosis.models.traced_kernels import KernelWork, kernel_work
+from autobrrr.diagnosis.robust_stats import of_one
+from autobrrr.records import CodeSite, ExactnessClass
+
+NOTICEABLE = 0.03  # share of the step, or of the samples, from which an edit is worth its line
+EACH_STEP = 0.9  # times a step
+READ_BACK_OPS = ("_local_scalar_dense",)
+GATED = "synchronises by hand"
+FEWEST_SAMPLES = 3
+MANY_OPERATORS = 3  # in the optimizer, for each tensor of parameters
+
+TORCH_OPTIMIZERS = ("Ada", "SGD", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "LBFGS")
+
+Why = Callable[[Measurements], str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edit:
+    """One edit of the script."""
+
+    name: str
+    cls: ExactnessClass
+    why: Why
+
+
+def needed_edits(measured: Measurements) -> list[tuple[Edit, str]]:
+    """The edits that this job asks for, each with its reason."""
+    if measured.outside:
+        return []
+    found = ((edit, edit.why(measured)) for edit in EDITS)
+    return [(edit, why) for edit, why in found if why is not None]
+
+
+def sites(measured: Measurements, what: str) -> list[CodeSite]:
+    """Places of one kind in the code that was running, the dearest first."""
+    found = measured.frames.code if measured.frames is not None else []
+    return sorted((site for site in found if site.what == what), key=lambda site: -site.samples)
+
+
+def _on_cuda(measured: Measurements) -> bool:
+    return measured.facts is not None and measured.facts.cuda
+
+
+def _share(measured: Measurements, site: CodeSite) -> float:
+    """The part of the samples that stood at a place; 0 where too few were taken."""
+    frames = measured.frames
+    enough = frames is not None and frames.samples > 0 and site.samples >= FEWEST_SAMPLES
+    return site.samples / frames.samples if enough and frames is not None else 0.0
+
+
+def _read_back(measured: Measurements) -> str | None:
+    """On a CPU nothing waits for it: there it is no cure."""
+    places = sites(measured, "reads back")
+    if not _on_cuda(measured) or not places:
+        return None
+    window = measured.profile
+    counts = [one.count for one in window.by_op if one.op.endswith(READ_BACK_OPS)] if window else []
+    waits = _share(measured, places[0])
+    if sum(counts) < EACH_STEP and waits < NOTICEABLE:
+        return None
+    said = f"{of_one(waits)} of the samples stand there" if waits else f"{sum(counts):.0f} times a step"
+    return (
+        f"{places[0].where} reads a number back from the device in every step ({said}), and the host waits "
+        "until all work queued before it is done: read it every n steps, or keep the sum on the device"
+    )
+
+
+def _blocking_copy(measured: Measurements) -> str | None:
+    places = sites(measured, "copies")
+    if not _on_cuda(measured) or not places:
+        return None
+    parts = step_parts(measured)
+    spent = max(0.0 if parts is None else parts.phase.get("host_to_device", 0.0), _share(measured, places[0]))
+    if spent < NOTICEABLE:
+        return None
+    return (
+        f"{places[0].where} copies to the device and waits, {of_one(spent)} of the step: from pinned memory "
+        "(pin_memory=True in the DataLoader) with non_blocking=True the host goes on meanwhile"
+    )
+
+
+def _no_sync(measured: Measurements) -> str | None:
+    facts, anatomy = measured.facts, measured.anatomy
+    if facts is None or anatomy is None or measured.frames is None or sites(measured, GATED):
+        return None
+    backwards = (measured.phases.backwards if measured.phases is not None else None) or 1
+    if not facts.has_other_ranks or backwards < 2 or "DistributedDataParallel" not in anatomy.roots:
+        return None
+    return (
+        f"{backwards} backwards a step each exchange all gradients between {facts.world_size} ranks; inside "
+        "`with model.no_sync():` only the last one does"
+    )
+
+
+def _updates(measured: Measurements) -> str | None:
+    """A loop over tensors in Python where torch has operators over lists."""
+    places = sites(measured, "updates")
+    if places and _share(measured, places[0]) >= NOTICEABLE:
+        stand = of_one(_share(measured, places[0]))
+        return (
+            f"the loop at {places[0].where} updates tensors one by one, {stand} of the samples stand in "
+            "it: torch._foreach_* (and torch.optim's foreach) do a list in one call"
+        )
+    traced, anatomy = measured.traced, measured.anatomy
+    if traced is None or anatomy is None or not isinstance(kernel_work(traced), KernelWork):
+        return None
+    own = [name for name in anatomy.optimizers if not any(mark in name for mark in TORCH_OPTIMIZERS)]
+    parts, tensors = step_parts(measured), anatomy.parameter_tensors or 0
+    operators = traced.operations_by_phase.get("optimizer", 0.0)
+    idle = None if parts is None else parts.idle("optimizer")
+    if not own or not tensors or operators < MANY_OPERATORS * tensors or idle is None or idle < NOTICEABLE:
+        return None
+    return (
+        f"{own[0]} runs {operators:.0f} operators a step for {tensors} tensors, and {of_one(idle)} of the "
+        "step is their dispatch: torch._foreach_* does a list of tensors in one call"
+    )
+
+
+def _padding(measured: Measurements) -> str | None:
+    uneven = measured.anatomy.uneven if measured.anatomy is not None else []
+    if not _on_cuda(measured) or not uneven:
+        return None
+    name, _, shape = uneven[0].partition(" ")
+    side = next(side for side in map(int, shape.split("x")) if side % 8)
+    return (
+        f"{name} is {shape}, and {side} is no multiple of 8: tensor cores run such products below their "
+        f"rate. Pad it to {-(-side // 64) * 64} (or {-(-side // 8) * 8}), with outputs that the loss "
+        "leaves out"
+    )
+
+
+EDITS = (
+    Edit(name="edit.item_every_n", cls="bitwise", why=_read_back),
+    Edit(name="edit.non_blocking_copy", cls="bitwise", why=_blocking_copy),
+    Edit(name="edit.no_sync", cls="rounding", why=_no_sync),
+    Edit(name="edit.fused_attention", cls="rounding", why=written_attention),
+    Edit(name="edit.foreach_update", cls="rounding", why=_updates),
+    Edit(name="edit.padding", cls="rounding", why=_padding),
+    Edit(name="batch.accumulation", cls="rounding", why=accumulation),
+)
+"""The one visible table of edits."""

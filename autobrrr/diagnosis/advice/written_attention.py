@@ -1,0 +1,96 @@
+"""Attention written out by hand, recognised twice: in the modules' code and in the traced operators.
+
+Softmax over scores between two products of the same batch of matrices, where torch has one kernel that
+never writes the scores down. The reason names the shape, the line and what the chain takes of the step.
+"""
+
+from __future__ import annotations
+
+import math
+
+from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.models.traced_kernels import KernelWork, kernel_work
+from autobrrr.diagnosis.robust_stats import of_one, positive
+from autobrrr.records import OpWork, TracedSteps
+
+NOTICEABLE = 0.05
+SHORTEST = 16  # keys: below it there is nothing to save
+CHAIN = ("softmax", "bmm", "mul", "div", "masked_fill", "where", "add", "dropout", "copy", "clone")
+
+
+def written_attention(measured: Measurements) -> str | None:
+    """Why to call scaled_dot_product_attention, and where; None where nothing shows the need."""
+    where = _line(measured)
+    traced = measured.traced
+    work = kernel_work(traced)
+    if traced is None or not isinstance(work, KernelWork):
+        return None if where is None or traced is not None else _said(where, ", with its scores in memory")
+    if any("scaled_dot_product" in one.op for one in traced.by_op):
+        return None
+    scores = _scores(traced)
+    if scores is None:
+        return None
+    spent_ns = sum(one.kernel_ns for one in traced.work if _of_chain(one, scores))
+    share = spent_ns / work.step_ns
+    if share < NOTICEABLE:
+        return None
+    shown = "x".join(map(str, scores))
+    return _said(where, f": scores of {shown} are written and read again, {of_one(share)} of the step")
+
+
+def _said(where: str | None, cost: str) -> str:
+    at = f" at {where}" if where else ""
+    how = "torch.nn.functional.scaled_dot_product_attention never writes them down"
+    return f"attention is written out{at}{cost}; {how}"
+
+
+def _line(measured: Measurements) -> str | None:
+    frames = (
+        [] if measured.frames is None else [one for one in measured.frames.code if one.what == "attention"]
+    )
+    if frames:
+        return max(frames, key=lambda one: one.samples).where
+    return (
+        measured.anatomy.attention[0] if measured.anatomy is not None and measured.anatomy.attention else None
+    )
+
+
+def _scores(traced: TracedSteps) -> tuple[int, ...] | None:
+    """The shape of a softmax whose matrices a product makes and another one takes."""
+    forward = [one for one in traced.work if one.phase == "forward"]
+    products = [_shapes(one) for one in forward if ".bmm" in one.op or "baddbmm" in one.op]
+    for one in forward:
+        if "softmax" not in one.op or "backward" in one.op:
+            continue
+        shape = next(iter(_shapes(one)), ())
+        if len(shape) < 3 or shape[-1] < SHORTEST:
+            continue
+        flat = (math.prod(shape[:-2]), *shape[-2:])
+        makes = any(len(each) >= 2 and _product(each[-2], each[-1]) == flat for each in products)
+        takes = any(each and each[-2:][0] == flat for each in products)
+        if makes and takes:
+            return shape
+    return None
+
+
+def _product(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...] | None:
+    if len(left) != 3 or len(right) != 3 or left[2] != right[1]:
+        return None
+    return left[0], left[1], right[2]
+
+
+def _of_chain(one: OpWork, scores: tuple[int, ...]) -> bool:
+    """Whether a call reads or makes the scores, or their gradient."""
+    count = math.prod(scores)
+    if not any(mark in one.op for mark in CHAIN) or positive(one.kernel_ns) is None:
+        return False
+    shapes = _shapes(one)
+    made = _product(shapes[-2], shapes[-1]) if len(shapes) >= 2 and "bmm" in one.op else None
+    return any(math.prod(shape) == count for shape in shapes) or (
+        made is not None and math.prod(made) == count
+    )
+
+
+def _shapes(one: OpWork) -> list[tuple[int, ...]]:
+    """`512x768 768x1024` as tuples."""
+    return [tuple(int(side) for side in shape.split("x")) for shape in one.shapes.split() if shape]

@@ -1,0 +1,1 @@
+"""What signals, verdict and advice share: kernel work, roofs, shares, fits."""

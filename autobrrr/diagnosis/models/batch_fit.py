@@ -1,0 +1,140 @@
+"""Step time against batch size, from the replays of a recorded step: t(B) = fixed + per_sample * B.
+
+t(B) is the replay's lower quartile, plus the optimizer, plus what the replay leaves of a real step.
+Guards: enough points, reconstruction, linearity, noise. The prediction for 2B is shown only where
+they pass, and where the page faults of the larger batch do not carry it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from autobrrr.diagnosis import thresholds
+from autobrrr.diagnosis.robust_stats import interquartile, of_one, positive, quantile, spread
+from autobrrr.records import BatchPoint, BatchProbe, ShadowPoint, ShadowProbe
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchFit:
+    """A fit that passed its guards. `share` is the fixed part of t(B)."""
+
+    share: float
+    error: float  # largest relative distance of a point from the line
+    replays: int  # of the point with fewest
+    probe: BatchProbe
+
+
+def fit_batch(probe: ShadowProbe | None) -> BatchFit | BatchProbe:
+    """The fit, or the probe as it stands with the reason why there is none."""
+    if probe is None:
+        return BatchProbe(status="abstained", why="the batch probe has not run")
+    if probe.status != "ok":
+        return BatchProbe(
+            status="abstained", why=probe.why or "the probe was not possible", batch=probe.batch
+        )
+    times, why = step_times(probe)
+    points = [BatchPoint(batch=batch, step_ns=int(ns)) for batch, ns in sorted(times.items())]
+    if why is not None or probe.batch is None:
+        return BatchProbe(
+            status="abstained", why=why or "the batch is not known", batch=probe.batch, points=points
+        )
+    batches = np.array(sorted(times), dtype=np.float64)
+    steps_ns = np.array([times[int(batch)] for batch in batches])
+    # Relative weights: a point counts by its relative error, as the timer's noise does.
+    per_sample_ns, fixed_ns = (float(term) for term in np.polyfit(batches, steps_ns, 1, w=1 / steps_ns))
+    error = float(np.max(np.abs(fixed_ns + per_sample_ns * batches - steps_ns) / steps_ns))
+    if not error <= thresholds.LINEAR_ERROR:
+        why = (
+            f"step time is not linear in the batch (a point lies {of_one(error)} off the line; "
+            f"at most {of_one(thresholds.LINEAR_ERROR)})"
+        )
+        return BatchProbe(status="abstained", why=why, batch=probe.batch, points=points)
+    share = min(1.0, max(0.0, fixed_ns / times[probe.batch]))
+    ratio, interval = _doubled(probe, times)
+    return BatchFit(
+        share=share,
+        error=error,
+        replays=min(len(point.shadow_ns) for point in probe.points),
+        probe=BatchProbe(
+            status="ok",
+            batch=probe.batch,
+            points=points,
+            ratio_2x=ratio,
+            fixed_ns=int(max(0.0, fixed_ns)),
+            per_sample_ns=max(0.0, per_sample_ns),
+            ratio_2x_interval=interval,
+        ),
+    )
+
+
+def step_times(probe: ShadowProbe) -> tuple[dict[int, float], str | None]:
+    """t(B) of every point, and the guard that fails."""
+    step_ns = positive(probe.step_ns)
+    replays = _replays(probe)
+    if step_ns is None or probe.batch is None or probe.batch not in replays:
+        return {}, "the replay at the job's own batch is missing"
+    optimizer_ns = max(0, probe.optimizer_ns or 0)
+    rest_ns = step_ns - replays[probe.batch] - optimizer_ns
+    times = {batch: ns + optimizer_ns + rest_ns for batch, ns in replays.items()}
+    noise = [spread(point.shadow_ns) for point in probe.points]
+    worst = max((width for width in noise if width is not None), default=None)
+    if worst is None or worst > thresholds.REPLAY_SPREAD:
+        return times, (
+            f"replays of one size vary by {of_one(worst or 0)} "
+            f"(IQR over median; at most {of_one(thresholds.REPLAY_SPREAD)})"
+        )
+    reconstruction = (replays[probe.batch] + optimizer_ns) / step_ns
+    low, high = thresholds.RECONSTRUCTION
+    if not low <= reconstruction <= high:
+        return times, (
+            f"replay and optimizer make up {of_one(reconstruction)} of the step "
+            f"({of_one(low)} to {of_one(high)} needed)"
+        )
+    if len(times) < thresholds.PROBE_POINTS:
+        return times, f"{len(times)} of {thresholds.PROBE_POINTS} batch sizes measured"
+    if min(times.values()) <= 0:
+        return times, "replay and optimizer take longer than the step"
+    return times, None
+
+
+def _replays(probe: ShadowProbe) -> dict[int, float]:
+    """Lower quartile of the replays at each batch size."""
+    found = {
+        point.batch: positive(quantile(point.shadow_ns, 0.25)) for point in probe.points if point.batch > 0
+    }
+    return {batch: ns for batch, ns in found.items() if ns is not None}
+
+
+def _doubled(probe: ShadowProbe, times: dict[int, float]) -> tuple[float | None, list[float] | None]:
+    """t(2B) / t(B) with its interval: the rest of the step constant, or growing with the batch.
+
+    Both ends are widened by the standard errors of the two replays.
+    """
+    points = {point.batch: point for point in probe.points}
+    batch = probe.batch or 0
+    single, double = points.get(batch), points.get(2 * batch)
+    if single is None or double is None or 2 * batch not in times or _faulty(single, double):
+        return None, None
+    step_ns = times[batch]
+    rest_ns = max(0.0, step_ns - _replays(probe)[batch] - max(0, probe.optimizer_ns or 0))
+    error = (_standard_error_ns(single) + _standard_error_ns(double)) / step_ns
+    constant = times[2 * batch] / step_ns
+    scaling = (times[2 * batch] + rest_ns) / step_ns
+    return constant, [max(0.0, constant - error), scaling + error]
+
+
+def _faulty(single: ShadowPoint, double: ShadowPoint) -> bool:
+    """Whether page faults that doubling does not explain are a visible part of the 2B replay."""
+    if single.minor_faults is None or double.minor_faults is None:
+        return False
+    double_ns = positive(quantile(double.shadow_ns, 0.25))
+    excess = double.minor_faults - 2 * single.minor_faults
+    return double_ns is not None and excess * thresholds.FAULT_NS > thresholds.FAULT_SHARE * double_ns
+
+
+def _standard_error_ns(point: ShadowPoint) -> float:
+    """Of a quantile near the middle; 1.35 IQR widths make one standard deviation."""
+    width = interquartile(point.shadow_ns) or 0.0
+    return float(1.25 * width / 1.35 / max(1, len(point.shadow_ns)) ** 0.5)

@@ -1,0 +1,173 @@
+"""Where the step goes: phases, and inside them kernel work, put together to shares of the whole.
+
+overhead: forward, backward and optimizer less their kernels. input: waiting for data. host: the rest
+of the step less its kernels. compute, memory, underfilled: the kernels, by operator class and by how
+near they come to the roofs. What no measurement separates is left in `other`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from autobrrr.diagnosis import thresholds
+from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.models.own_code_share import own_code_at_least
+from autobrrr.diagnosis.models.roofs import Roofs, by_regime, roofs
+from autobrrr.diagnosis.models.traced_kernels import KernelWork, kernel_work
+from autobrrr.diagnosis.robust_stats import positive, unit_share
+from autobrrr.diagnosis.signals.collective_wait import exposed_by_phase, exposed_share
+from autobrrr.records import Phases, Shares
+
+MODEL_PHASES = ("forward", "backward", "optimizer")
+PHASES = ("data_wait", "host_to_device", *MODEL_PHASES, "other")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepParts:
+    """One step, divided. Shares are of `step_ns`; `kernels` is None without a trusted trace."""
+
+    step_ns: float
+    steps: int  # steps that the phases were measured in
+    phase: Mapping[str, float]
+    kernels: Mapping[str, float] | None  # kernel work inside each phase
+    at_least: bool = False  # it may be more
+
+    def idle(self, phase: str) -> float | None:
+        """The part of a phase in which no kernel works; None where that is not known."""
+        if self.kernels is None or self.at_least or phase not in self.phase:
+            return None
+        return max(0.0, self.phase[phase] - self.kernels.get(phase, 0.0))
+
+
+def step_parts(measured: Measurements) -> StepParts | None:
+    """The step, divided by phase and kernel work; None where phases were not measured."""
+    work = kernel_work(measured.traced)
+    trusted = work if isinstance(work, KernelWork) else None
+    steps, spent = _phase_times(measured, trusted)
+    step_ns = positive(sum(spent.values()))
+    if step_ns is None:
+        return None
+    phase = {name: ns / step_ns for name, ns in spent.items()}
+    kernels = None
+    if trusted is not None and all(name in trusted.by_phase for name in phase if phase[name] > 0.01):
+        kernels = {name: share * trusted.by_phase.get(name, 0.0) for name, share in phase.items()}
+    at_least = trusted is not None and trusted.at_least
+    return StepParts(step_ns=step_ns, steps=steps, phase=phase, kernels=kernels, at_least=at_least)
+
+
+def step_shares(measured: Measurements) -> Shares:
+    """The shares of the whole step; those that are measured sum to one with `other`."""
+    parts = step_parts(measured)
+    if parts is None or measured.outside:
+        return Shares()
+    found: dict[str, float] = {}
+    if "data_wait" in parts.phase:
+        loading = parts.phase["data_wait"] - exposed_by_phase(measured).get("data_wait", 0.0)
+        found["input"] = max(0.0, loading) + parts.phase.get("host_to_device", 0.0)
+    waits = exposed_share(measured)
+    if waits is not None:
+        found["communication"] = waits
+    overhead, host = overhead_share(measured, parts), host_share(measured, parts)
+    if host is None and "forward" not in parts.phase:
+        host = own_code_at_least(measured)
+    if overhead is not None:
+        found["overhead"] = overhead
+    if host is not None:
+        found["host"] = host
+    kernels = _kernel_shares(measured, parts)
+    stalled = kernels.pop("overhead", 0.0)
+    found.update(kernels)
+    if stalled:
+        found["overhead"] = found.get("overhead", 0.0) + stalled
+    total = sum(found.values())
+    if total > 1:
+        found = {name: share / total for name, share in found.items()}
+    return Shares(**found, other=max(0.0, 1 - sum(found.values())))
+
+
+def overhead_share(measured: Measurements, parts: StepParts) -> float | None:
+    """Forward, backward and optimizer less kernels, and the dispatch of operators outside them."""
+    idle = [parts.idle(name) for name in MODEL_PHASES]
+    known = [share for share in idle if share is not None]
+    if len(known) < len(MODEL_PHASES):
+        return None  # what was not measured lies in `other`, and can't be told from the user's code
+    # No operator runs while the thread waits for other ranks.
+    waits = sum(exposed_by_phase(measured).get(name, 0.0) for name in MODEL_PHASES)
+    return unit_share(max(0.0, sum(known) + _dispatch_outside(measured, parts) - waits))
+
+
+def host_share(measured: Measurements, parts: StepParts) -> float | None:
+    """Time outside loading, forward, backward and optimizer in which no operator or collective runs."""
+    idle = parts.idle("other")
+    if idle is None or not all(name in parts.phase for name in MODEL_PHASES):
+        return None
+    waits = exposed_by_phase(measured).get("other", 0.0)
+    return max(0.0, idle - _dispatch_outside(measured, parts) - waits)
+
+
+def measured_shares(shares: Shares) -> dict[str, float]:
+    """The shares that are measured, by name."""
+    return {name: share for name, share in msgspec.structs.asdict(shares).items() if share is not None}
+
+
+def leads(regime: str, share: float, rival: float) -> bool:
+    """Whether a regime takes half of the step and is clearly ahead of the next one."""
+    times = thresholds.OVERHEAD_TIMES if regime == "overhead" else 1.0
+    return share >= thresholds.NAMED_AT and share - rival >= thresholds.LEAD and share >= times * rival
+
+
+def shown_phases(measured: Measurements) -> Phases:
+    """The phases as they leave the program."""
+    if measured.phases is not None:
+        return measured.phases.mean
+    work = kernel_work(measured.traced)
+    if isinstance(work, KernelWork):
+        return Phases(**{name: int(ns) for name, ns in work.plain_by_phase_ns.items() if name in PHASES})
+    return Phases()
+
+
+def _phase_times(measured: Measurements, work: KernelWork | None) -> tuple[int, dict[str, float]]:
+    sampled = measured.phases
+    if sampled is not None and (sampled.steps >= thresholds.SAMPLED_STEPS or work is None):
+        return sampled.steps, _present({name: getattr(sampled.mean, name) for name in PHASES})
+    if work is not None:
+        return work.steps, _present({name: work.plain_by_phase_ns.get(name) for name in PHASES})
+    return 0, {}
+
+
+def _present(times_ns: Mapping[str, float | None]) -> dict[str, float]:
+    return {name: float(max(0.0, ns)) for name, ns in times_ns.items() if ns is not None}
+
+
+def _dispatch_outside(measured: Measurements, parts: StepParts) -> float:
+    """What dispatching the operators of the phase `other` costs: overhead, not the user's code."""
+    traced, idle = measured.traced, parts.idle("other")
+    if traced is None or idle is None:
+        return 0.0
+    operations = positive(traced.operations_by_phase.get("other"))
+    cost_ns = positive(traced.op_cost_ns)
+    if operations is None or cost_ns is None:
+        return 0.0
+    return min(idle, operations * cost_ns / parts.step_ns)
+
+
+def _kernel_shares(measured: Measurements, parts: StepParts) -> dict[str, float]:
+    """Kernels outside the loader, by operator class; by shapes and roofs where these are known."""
+    work = kernel_work(measured.traced)
+    if parts.kernels is None or not isinstance(work, KernelWork):
+        return {}
+    loading = parts.kernels.get("data_wait", 0.0) + parts.kernels.get("host_to_device", 0.0)
+    kernels = sum(parts.kernels.values()) - loading
+    under = roofs(measured)
+    if isinstance(under, Roofs) and under.kernels > 0:
+        return {name: share * kernels / under.kernels for name, share in by_regime(under).items()}
+    if work.compute is None:
+        return {}
+    # The table of operators does not tell phases apart: where the loader's own kernels weigh, the
+    # split would be theirs.
+    if loading > 0.25 * (kernels + loading):
+        return {}
+    return {"compute": kernels * work.compute, "memory": kernels * (1 - work.compute)}

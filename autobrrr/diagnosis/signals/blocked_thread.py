@@ -1,0 +1,47 @@
+"""Signal `blocked_thread`: the part of the step in which the training thread sleeps in model or collectives.
+
+It neither runs nor waits for a CPU: by the scheduler's clock, less the phases in which a loop may sleep
+for reasons of its own (loading, the user's code), as far as they are no collectives.
+"""
+
+from __future__ import annotations
+
+from autobrrr.diagnosis import thresholds
+from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.models.shares import step_parts
+from autobrrr.diagnosis.robust_stats import median, of_one, positive
+from autobrrr.diagnosis.signal_reading import Reading, abstention
+from autobrrr.diagnosis.signals.collective_wait import exposed_by_phase
+from autobrrr.records import Regime
+
+NAME = "blocked_thread"
+UNIT = "share of step"
+OWN_PHASES = ("data_wait", "host_to_device", "other")
+
+
+def blocked_thread(measured: Measurements) -> Reading:
+    """Speaks for communication, in a job of several ranks, where half of the step is slept away."""
+    waits = measured.collectives
+    if waits is None or waits.status != "ok":
+        return abstention(NAME, UNIT, "read together with collectives, of which none were timed")
+    step_ns, blocked_ns = positive(median(waits.step_ns)), median(waits.blocked_ns)
+    parts = step_parts(measured)
+    if (
+        step_ns is None
+        or blocked_ns is None
+        or parts is None
+        or len(waits.step_ns) < thresholds.COLLECTIVE_STEPS
+    ):
+        return abstention(NAME, UNIT, "too few steps were timed, or their phases were not")
+    waiting = exposed_by_phase(measured)
+    elsewhere = sum(max(0.0, parts.phase.get(name, 0.0) - waiting.get(name, 0.0)) for name in OWN_PHASES)
+    share = min(1.0, max(0.0, blocked_ns / step_ns - elsewhere))
+    says: Regime | None = "communication" if share >= thresholds.NAMED_AT else None
+    return Reading(
+        signal=NAME,
+        value=share,
+        unit=UNIT,
+        note=f"the training thread sleeps {of_one(share)} of the step in model, optimizer and collectives",
+        says=says,
+        firm=share >= thresholds.NAMED_AT + 0.05,
+    )

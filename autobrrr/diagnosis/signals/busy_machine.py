@@ -1,0 +1,49 @@
+"""Signal `busy_machine`: how long the training thread was ready to run and had no CPU.
+
+Delay that the job's own threads make is left out: it is the job's, and `oversubscription` tells it.
+It names nothing: a busy machine lengthens whatever it hits, so verdicts are lowered or withheld.
+"""
+
+from __future__ import annotations
+
+from autobrrr.diagnosis import thresholds
+from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.robust_stats import median, of_one, unit_share
+from autobrrr.diagnosis.signal_reading import Reading, abstention
+from autobrrr.diagnosis.signals.oversubscription import foreign_delay, outnumber
+
+NAME = "busy_machine"
+UNIT = "share of wall time"
+
+
+def busy_machine(measured: Measurements) -> Reading:
+    """The largest of run-queue delay, stolen and throttled time, as the median of the last samples."""
+    own = outnumber(measured)
+    delays = [
+        foreign_delay(sample.run_delay_share, sample.foreign_cores if own else None)
+        for sample in measured.host
+    ]
+    stolen = [unit_share(sample.steal_share) for sample in measured.host]
+    delay = median([share for share in delays if share is not None])
+    steal = median([share for share in stolen if share is not None])
+    limits = [unit_share(sample.throttled_share) for sample in measured.host]
+    throttled = median([share for share in limits if share is not None])
+    known = [share for share in (delay, steal, throttled) if share is not None]
+    if not known:
+        return abstention(NAME, UNIT, "run-queue delay was not measured")
+    share = max(known)
+    what = "run-queue delay of the training thread"
+    if throttled == share and throttled != delay:
+        what = "of the time stopped by the CPU limit of its container"
+    elif steal == share and steal != delay:
+        what = "of CPU time stolen by other guests"
+    state = "busy" if share >= thresholds.BUSY_AT else "quiet"
+    detail = f"{of_one(share)} {what}"
+    return Reading(
+        signal=NAME,
+        value=share,
+        unit=UNIT,
+        note=f"machine {state}: {detail}",
+        detail=detail,
+        firm=share < thresholds.BUSY_AT,
+    )

@@ -1,0 +1,40 @@
+"""Signal `host_time`: time outside loading, forward, backward and optimizer in which no operator runs."""
+
+from __future__ import annotations
+
+from autobrrr.diagnosis import thresholds
+from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.models.shares import host_share, step_parts
+from autobrrr.diagnosis.models.traced_kernels import kernel_work
+from autobrrr.diagnosis.robust_stats import duration, of_one
+from autobrrr.diagnosis.signal_reading import Reading, abstention
+from autobrrr.records import Regime
+
+NAME = "host_time"
+UNIT = "share of step"
+
+
+def host_time(measured: Measurements) -> Reading:
+    """Speaks for host at half of the step, against it at a quarter."""
+    parts = None if measured.outside else step_parts(measured)
+    if parts is None or "other" not in parts.phase:
+        return abstention(NAME, UNIT, "the phases were not measured")
+    rest = parts.phase["other"]
+    share = host_share(measured, parts)
+    if share is None:
+        work = kernel_work(measured.traced)
+        why = work if isinstance(work, str) else "kernel work was not split by phase"
+        return abstention(
+            NAME, UNIT, f"{of_one(rest)} lies between the phases, operators in it unknown: {why}"
+        )
+    says: Regime | None = "host" if share >= thresholds.NAMED_AT else None
+    against: tuple[Regime, ...] = ("host",) if share <= thresholds.EXCLUDED_AT else ()
+    return Reading(
+        signal=NAME,
+        value=share,
+        unit=UNIT,
+        note=f"{of_one(share)} of a {duration(parts.step_ns)} step is host code between the phases",
+        says=says,
+        against=against,
+        firm=parts.steps >= thresholds.SAMPLED_STEPS_FIRM and share >= thresholds.NAMED_AT + 0.05,
+    )

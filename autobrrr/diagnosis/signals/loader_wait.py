@@ -1,0 +1,53 @@
+"""Signal `loader_wait`: the part of the step spent in the DataLoader's `next`, by the loop's clock."""
+
+from __future__ import annotations
+
+from autobrrr.diagnosis import thresholds
+from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.models.shares import step_parts
+from autobrrr.diagnosis.robust_stats import duration, of_one, positive
+from autobrrr.diagnosis.signal_reading import Reading, abstention
+from autobrrr.records import Regime
+
+NAME = "loader_wait"
+UNIT = "share of step"
+
+
+def loader_wait(measured: Measurements) -> Reading:
+    """Speaks for input at half of the step, against it at a quarter."""
+    if measured.outside:
+        return abstention(NAME, UNIT, "nothing is measured inside the target")
+    if measured.facts is not None and measured.facts.cuda:
+        return abstention(NAME, UNIT, "on a GPU the host may wait for data while the device works")
+    parts = step_parts(measured)
+    if parts is None or "data_wait" not in parts.phase:
+        return abstention(NAME, UNIT, "the wait for data was not measured")
+    share = min(1.0, parts.phase["data_wait"] + parts.phase.get("host_to_device", 0.0))
+    if parts.steps < thresholds.SAMPLED_STEPS:
+        return abstention(NAME, UNIT, f"{parts.steps} of {thresholds.SAMPLED_STEPS} sampled steps", share)
+    error = _error(measured)
+    says: Regime | None = "input" if share >= thresholds.NAMED_AT else None
+    against: tuple[Regime, ...] = ("input",) if share <= thresholds.EXCLUDED_AT else ()
+    return Reading(
+        signal=NAME,
+        value=share,
+        unit=UNIT,
+        note=f"{of_one(share)} of a {duration(parts.step_ns)} step waits for data ({parts.steps} steps)",
+        says=says,
+        against=against,
+        firm=parts.steps >= thresholds.SAMPLED_STEPS_FIRM
+        and error is not None
+        and share - 2 * error >= thresholds.NAMED_AT,
+    )
+
+
+def _error(measured: Measurements) -> float | None:
+    """Standard error of the share, by that of the mean wait."""
+    sampled = measured.phases
+    if sampled is None or sampled.error.data_wait is None or sampled.mean.data_wait is None:
+        return None
+    step_ns, wait_ns = positive(sampled.step_ns), max(0, sampled.mean.data_wait)
+    # A longer wait lengthens the step as well: d(w / s) = dw * (s - w) / s^2.
+    if step_ns is None:
+        return None
+    return abs(sampled.error.data_wait) * max(0.0, step_ns - wait_ns) / step_ns**2

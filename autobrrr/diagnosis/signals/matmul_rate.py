@@ -1,0 +1,64 @@
+"""Signal `matmul_rate`: FLOP/s of the job's matrix products, as a part of what this machine reaches.
+
+FLOPs come from shapes, the peak from a benchmark at the job's number of threads; where the whole
+curve is known, from the square product of the same volume.
+"""
+
+from __future__ import annotations
+
+from autobrrr.diagnosis import thresholds
+from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.models.op_classes import MATMUL
+from autobrrr.diagnosis.models.roofs import PEAK_OF, RoofedOp, Roofs, roofs, shape_of_product
+from autobrrr.diagnosis.robust_stats import of_one, unit_share
+from autobrrr.diagnosis.signal_reading import Reading, abstention
+from autobrrr.records import Regime
+from autobrrr.roofline.quick_peaks import Peaks
+
+NAME = "matmul_rate"
+UNIT = "share of peak"
+LEAST_SHARE = 0.05  # of the step: rates of rarer products say nothing about it
+
+
+def matmul_rate(measured: Measurements) -> Reading:
+    """Speaks for compute at half of the peak, where products take at least a quarter of the step."""
+    found = roofs(measured)
+    if not isinstance(found, Roofs):
+        return abstention(NAME, UNIT, found)
+    if found.peaks is None:
+        return abstention(NAME, UNIT, found.why)
+    products = [one for one in found.ops if one.kind == MATMUL and one.flops_ns is not None]
+    share = found.kernels * sum(one.share for one in products)
+    if share < LEAST_SHARE:
+        return abstention(NAME, UNIT, f"matrix products take {of_one(share)} of the step")
+    spent_ns = sum(one.work.kernel_ns for one in products)
+    rate = unit_share(sum(_at_peak_ns(one, found.peaks) for one in products) / spent_ns)
+    if rate is None:
+        return abstention(NAME, UNIT, "the products hold no figures")
+    flops = sum(one.work.flops or 0.0 for one in products)
+    says: Regime | None = None
+    least = rate * (1 - found.doubt)
+    if share >= thresholds.EXCLUDED_AT and least >= thresholds.NAMED_AT:
+        says = "compute"
+    return Reading(
+        signal=NAME,
+        value=rate,
+        unit=UNIT,
+        note=(
+            f"matrix products reach {flops / spent_ns:.3g} GFLOP/s, {of_one(rate)} of what this machine does "
+            f"with {found.peaks.threads} thread{'s' if found.peaks.threads > 1 else ''} "
+            f"({found.peaks.matmul_flops / 1e9:.3g})"
+        ),
+        says=says,
+        firm=least >= thresholds.NAMED_AT + 0.05,
+    )
+
+
+def _at_peak_ns(one: RoofedOp, peaks: Peaks) -> float:
+    """What the product takes at the peak for its shape; never more than it took."""
+    at_peak_ns, shape = one.flops_ns or 0.0, shape_of_product(one.work)
+    if shape is not None and one.work.flops:
+        reached = peaks.matmul_flops_at(*shape)
+        if reached:
+            at_peak_ns = 1e9 * one.work.flops / (PEAK_OF.get(one.work.dtype, 1.0) * reached)
+    return min(at_peak_ns, one.work.kernel_ns)

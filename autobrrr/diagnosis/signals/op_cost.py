@@ -1,0 +1,51 @@
+"""Signal `op_cost`: operators counted in a step, times what dispatching one costs in this process.
+
+It misses Python between operators, so a low value excludes nothing.
+"""
+
+from __future__ import annotations
+
+from autobrrr.diagnosis import thresholds
+from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.robust_stats import duration, median, of_one, positive
+from autobrrr.diagnosis.signal_reading import Reading, abstention
+from autobrrr.diagnosis.signals.oversubscription import foreign_delay
+from autobrrr.records import Regime
+
+NAME = "op_cost"
+UNIT = "share of step"
+
+
+def op_cost(measured: Measurements) -> Reading:
+    """Speaks for overhead where dispatch alone makes half of the step."""
+    traced = measured.traced
+    if traced is None or traced.status != "ok":
+        return abstention(NAME, UNIT, "operators are counted in traced steps; there are none")
+    operations, cost_ns = positive(median(traced.operations)), positive(traced.op_cost_ns)
+    if operations is None or cost_ns is None:
+        return abstention(NAME, UNIT, "the cost of one operator was not calibrated")
+    plain_ns = positive(median(traced.plain_step_ns))
+    if plain_ns is None or len(traced.plain_step_ns) < thresholds.TRACED_STEPS:
+        return abstention(NAME, UNIT, "too few plain steps")
+    delay = foreign_delay(traced.run_delay_share, traced.foreign_cores)
+    if delay is not None and not delay < thresholds.BUSY_AT:
+        return abstention(
+            NAME, UNIT, f"machine busy while calibrating: {of_one(min(1.0, delay))} run-queue delay"
+        )
+    raw = operations * cost_ns / plain_ns
+    if raw > 1.5:
+        return abstention(
+            NAME,
+            UNIT,
+            f"{operations:.0f} operators x {duration(cost_ns)} exceed the step: calibration is off",
+        )
+    share = min(1.0, raw)
+    says: Regime | None = "overhead" if share >= thresholds.NAMED_AT else None
+    return Reading(
+        signal=NAME,
+        value=share,
+        unit=UNIT,
+        note=f"{operations:.0f} operators x {duration(cost_ns)} of dispatch = {of_one(share)} of the step",
+        says=says,
+        firm=len(traced.operations) >= thresholds.TRACED_STEPS,
+    )

@@ -1,0 +1,64 @@
+"""Signal `roofline`: how much of the kernels' time the nearer of the two roofs explains.
+
+Below 30 % of both, kernels are too small for the machine: they neither multiply nor move enough. Calls
+of a few microseconds are no kernels at all: that time is the operator's own way in and out.
+"""
+
+from __future__ import annotations
+
+from autobrrr.diagnosis import thresholds
+from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.models.roofs import Roofs, roofs
+from autobrrr.diagnosis.robust_stats import duration, of_one, unit_share
+from autobrrr.diagnosis.signal_reading import Reading, abstention
+from autobrrr.records import Regime
+
+NAME = "roofline"
+UNIT = "share of roof"
+LEAST_COVERED = 0.5  # of the kernels' time in operators that have a roof
+
+
+def roofline(measured: Measurements) -> Reading:
+    """Speaks for underfilled where kernels below 30 % of both roofs take half of the step.
+
+    For overhead where they are kernels of threads that wait for each other.
+    """
+    found = roofs(measured)
+    if not isinstance(found, Roofs):
+        return abstention(NAME, UNIT, found)
+    if found.peaks is None:
+        return abstention(NAME, UNIT, found.why)
+    under = [one for one in found.ops if one.roof_ns is not None]
+    if sum(one.share for one in under) < LEAST_COVERED:
+        return abstention(NAME, UNIT, "most kernels have no roof to be held against")
+    reached = unit_share(
+        sum(one.roof_ns or 0.0 for one in under) / max(1.0, sum(one.work.kernel_ns for one in under))
+    )
+    if reached is None:
+        return abstention(NAME, UNIT, "the kernels hold no figures")
+    stalled = found.share("overhead")
+    low = found.share("underfilled") + stalled
+    call_ns = _call_ns(found)
+    says: Regime | None = None
+    if reached < thresholds.ROOF_LOW and low >= thresholds.NAMED_AT and call_ns >= thresholds.KERNEL_NS:
+        says = "underfilled" if stalled < thresholds.NAMED_AT else "overhead"
+    against: tuple[Regime, ...] = ("underfilled",) if reached >= thresholds.NAMED_AT else ()
+    return Reading(
+        signal=NAME,
+        value=reached,
+        unit=UNIT,
+        note=(
+            f"kernels reach {of_one(reached)} of the nearer roof; those below "
+            f"{of_one(thresholds.ROOF_LOW)} of both take {of_one(min(1.0, low))} of the step"
+            + (f", {duration(call_ns)} a call" if call_ns else "")
+        ),
+        says=says,
+        against=against,
+        firm=low >= thresholds.NAMED_AT + 0.05,
+    )
+
+
+def _call_ns(found: Roofs) -> float:
+    """Mean time of one call of what is underfilled."""
+    low = [one.work for one in found.ops if one.regime in ("underfilled", "overhead")]
+    return sum(work.kernel_ns for work in low) / max(1.0, sum(work.count for work in low)) if low else 0.0

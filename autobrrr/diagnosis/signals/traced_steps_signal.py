@@ -1,0 +1,68 @@
+"""Signal `traced_steps`: the part of the step that kernels leave to Python and the dispatcher.
+
+K is the kernel work of real steps under a timing dispatch mode; forward, backward and optimizer
+less their K is overhead.
+"""
+
+from __future__ import annotations
+
+from autobrrr.diagnosis import thresholds
+from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.models.shares import overhead_share, step_parts
+from autobrrr.diagnosis.models.traced_kernels import KernelWork, kernel_work
+from autobrrr.diagnosis.robust_stats import duration, of_one
+from autobrrr.diagnosis.signal_reading import Reading, abstention
+from autobrrr.diagnosis.signals.oversubscription import is_oversubscribed
+from autobrrr.records import Regime
+
+NAME = "traced_steps"
+UNIT = "share of step"
+
+
+def traced_steps(measured: Measurements) -> Reading:
+    """Speaks for overhead at half of the step, against it at a quarter."""
+    if measured.traced is None and (measured.readonly or measured.outside):
+        return abstention(NAME, UNIT, "a read-only session traces no step")
+    work = kernel_work(measured.traced)
+    if not isinstance(work, KernelWork):
+        return abstention(NAME, UNIT, work)
+    parts = step_parts(measured)
+    share = None if parts is None else overhead_share(measured, parts)
+    if share is None:
+        return _whole_step(work, is_oversubscribed(measured))
+    counted = f" in {work.operations:.0f} operators" if work.operations else ""
+    note = (
+        f"kernels work {duration(work.share * work.step_ns)} of a {duration(work.step_ns)} step{counted}; "
+        f"they leave {of_one(share)} of it idle in forward, backward and optimizer"
+    )
+    says: Regime | None = "overhead" if share >= thresholds.NAMED_AT else None
+    # In threads that wait for each other, what looks like a kernel may be no work.
+    excludes = share <= thresholds.EXCLUDED_AT and not is_oversubscribed(measured)
+    against: tuple[Regime, ...] = ("overhead",) if excludes else ()
+    return Reading(
+        signal=NAME,
+        value=share,
+        unit=UNIT,
+        note=note,
+        says=says,
+        against=against,
+        firm=share - work.spread / 2 >= thresholds.NAMED_AT,
+    )
+
+
+def _whole_step(work: KernelWork, crowded: bool) -> Reading:
+    """Loading or less work can't be told from overhead; kernels can still exclude both."""
+    left = 1 - work.share
+    why = "; its phases were not measured"
+    if work.at_least:
+        why = " at most: traced steps were faster than plain ones, and did less"
+    excludes = left <= thresholds.EXCLUDED_AT and not crowded
+    against: tuple[Regime, ...] = ("overhead",) if excludes else ()
+    return Reading(
+        signal=NAME,
+        value=left,
+        unit=UNIT,
+        note=f"kernels leave {of_one(left)} of a {duration(work.step_ns)} step{why}",
+        against=against,
+        abstained=not against,
+    )

@@ -1,0 +1,50 @@
+"""Signal `uneven_steps`: the part of the time that goes into a few much longer steps. It names nothing.
+
+An evaluation, a checkpoint or a log line now and then makes some steps longer than the rest. Medians
+and traced steps speak of the usual step; this is what they leave out.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.robust_stats import duration, of_one, positive, unit_share
+from autobrrr.diagnosis.signal_reading import Reading, abstention
+
+NAME = "uneven_steps"
+UNIT = "share of time"
+LEAST_STEPS = 20
+LONGER = 2.5  # times the median: such a step is of another kind
+FEW = 0.25  # of the steps: more of them are no exception
+
+
+def uneven_steps(measured: Measurements) -> Reading:
+    """Says how much of the time the long steps take beyond what usual ones would have."""
+    steps_ns = measured.step_ns
+    if len(steps_ns) < LEAST_STEPS:
+        return abstention(NAME, UNIT, f"{len(steps_ns)} of {LEAST_STEPS} steps")
+    usual_ns = positive(float(np.median(steps_ns)))
+    if usual_ns is None:
+        return abstention(NAME, UNIT, "the steps hold no figures")
+    long = steps_ns.astype(np.float64)[steps_ns > LONGER * usual_ns]
+    whole_ns = positive(float(steps_ns.astype(np.float64).sum()))
+    share = None if whole_ns is None else unit_share(float((long - usual_ns).sum()) / whole_ns)
+    if share is None:
+        return abstention(NAME, UNIT, "the steps hold no figures")
+    if len(long) == 0 or len(long) > FEW * len(steps_ns):
+        note = (
+            f"steps are of one kind, {duration(usual_ns)} each"
+            if len(long) == 0
+            else "steps have no usual length"
+        )
+        return Reading(signal=NAME, value=0.0 if len(long) == 0 else share, unit=UNIT, note=note)
+    return Reading(
+        signal=NAME,
+        value=share,
+        unit=UNIT,
+        note=(
+            f"{len(long)} of {len(steps_ns)} steps take {duration(float(np.median(long)))} instead of "
+            f"{duration(usual_ns)}: {of_one(share)} of the time (an evaluation, a checkpoint, a log line?)"
+        ),
+    )

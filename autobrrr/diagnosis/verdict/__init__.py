@@ -1,0 +1,1 @@
+"""From readings to one regime, or none with a reason."""

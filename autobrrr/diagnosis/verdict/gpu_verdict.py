@@ -1,0 +1,63 @@
+"""The verdict on a GPU job: that of its profiler window's timeline, scaled to unprofiled steps.
+
+The trace is judged by `trace.verdict`, with the same words and rules, by two independent signals.
+The profiler holds the host up, so all that it adds is taken off the time in which the device
+waits: what is left of overhead is a lower bound.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from autobrrr.diagnosis import thresholds
+from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.robust_stats import of_one
+from autobrrr.diagnosis.signals.profiler_window_signal import inflation
+from autobrrr.records import ProfilerWindow, Shares, Verdict
+
+HOST_MADE = ("overhead", "host", "input", "sync")  # what grows where the host is held up
+
+
+def device_verdict(measured: Measurements) -> Verdict | None:
+    """The verdict of the last window; None where it saw no device."""
+    window = measured.profile
+    if window is None or window.verdict is None:
+        return None
+    verdict = window.verdict
+    if verdict.regime not in HOST_MADE:
+        return verdict
+    longer = inflation(window)
+    shares = unprofiled(window, longer)
+    left, seen = getattr(shares, verdict.regime), getattr(verdict.shares, verdict.regime)
+    if longer is None or left is None or left >= thresholds.NAMED_AT:
+        return msgspec.structs.replace(verdict, shares=shares)
+    return msgspec.structs.replace(
+        verdict,
+        regime="unknown",
+        confidence="low",
+        shares=shares,
+        reason=(
+            f"{verdict.regime} in the profiled steps, but the profiler made them {longer:.2f}x as long: "
+            f"between {of_one(left)} and {of_one(seen or 0.0)} of a plain one"
+        ),
+        decide_with=f"autobrrr tune {measured.pid}",
+    )
+
+
+def unprofiled(window: ProfilerWindow, longer: float | None) -> Shares:
+    """Shares of a plain step, if all that the profiler added lay where the device waits for the host."""
+    if window.verdict is None:
+        return Shares()
+    shares = {
+        name: share
+        for name, share in msgspec.structs.asdict(window.verdict.shares).items()
+        if share is not None
+    }
+    waits = sum(shares.get(name, 0.0) for name in HOST_MADE)
+    if longer is None or longer <= 1 or waits <= 0:
+        return window.verdict.shares
+    added = 1 - 1 / longer  # of the profiled step
+    kept = max(0.0, waits - added) / waits
+    scaled = {name: share * (kept if name in HOST_MADE else 1.0) for name, share in shares.items()}
+    total = sum(scaled.values())
+    return Shares(**{name: share / total for name, share in scaled.items()}) if total > 0 else Shares()

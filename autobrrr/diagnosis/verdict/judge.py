@@ -1,0 +1,106 @@
+"""The judgement: readings, shares and the table of agreement become one regime, or none with a reason.
+
+A regime is named when a pair carries it, it takes half of the step, leads by 15 points over
+anything else (what nobody measured counts as one rival), and the machine is quiet enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from autobrrr.diagnosis import thresholds
+from autobrrr.diagnosis.advice.advice import advise
+from autobrrr.diagnosis.measurements import Measurements, step_stats
+from autobrrr.diagnosis.models.batch_fit import BatchFit, fit_batch
+from autobrrr.diagnosis.models.shares import leads, measured_shares, shown_phases, step_shares
+from autobrrr.diagnosis.robust_stats import at_worst, spread
+from autobrrr.diagnosis.signal_reading import Reading
+from autobrrr.diagnosis.signals.signal_table import read_all
+from autobrrr.diagnosis.verdict.agreement import Carried, carried
+from autobrrr.diagnosis.verdict.gpu_verdict import device_verdict
+from autobrrr.diagnosis.verdict.named_reason import named_reason
+from autobrrr.diagnosis.verdict.undecided_reason import Case, undecided, why_foreign
+from autobrrr.records import BatchProbe, Confidence, Phases, StepStats, Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """A verdict with the figures that stand beside it in a diagnosis."""
+
+    verdict: Verdict
+    batch_probe: BatchProbe
+    phases_ns: Phases
+    step_ns: StepStats
+
+
+def judge(measured: Measurements) -> Judgement:
+    """Judge what has been measured so far. Cheap; may be called at every refresh."""
+    readings = read_all(measured)
+    shares = step_shares(measured)
+    case = Case(measured=measured, readings=readings, shares=shares)
+    carrier = _carrier(case)
+    decide_with = None
+    confidence: Confidence = "low"
+    if carrier is not None:
+        regime, reason = carrier.regime, named_reason(carrier.regime, measured, readings, shares)
+        confidence = _confidence(carrier, measured, readings)
+    else:
+        regime, reason, decide_with = undecided(case)
+    verdict = Verdict(
+        regime=regime,
+        confidence=confidence,
+        reason=reason,
+        shares=shares,
+        evidence=[reading.evidence() for reading in readings.values()],
+        decide_with=decide_with,
+    )
+    on_device = device_verdict(measured)
+    if on_device is not None:
+        verdict = msgspec.structs.replace(on_device, evidence=[*on_device.evidence, *verdict.evidence])
+    fit = fit_batch(measured.probe)
+    return Judgement(
+        verdict=msgspec.structs.replace(verdict, advice=advise(measured, verdict)),
+        batch_probe=msgspec.structs.replace(
+            fit.probe if isinstance(fit, BatchFit) else fit,
+            memory=measured.probe.memory if measured.probe is not None else None,
+        ),
+        phases_ns=shown_phases(measured),
+        step_ns=step_stats(measured.step_ns),
+    )
+
+
+def _carrier(case: Case) -> Carried | None:
+    """The pair that names the regime; None where none may."""
+    measured, busy = case.measured, case.busy
+    if why_foreign(measured) is not None or busy >= thresholds.WITHHELD_AT:
+        return None
+    for one in carried(case.readings):
+        share = getattr(case.shares, one.regime)
+        if share is None:
+            continue
+        rivals = [other for name, other in measured_shares(case.shares).items() if name != one.regime]
+        if not leads(one.regime, share, max(rivals, default=0.0)):
+            continue
+        # On a busy machine the delay may lie in any part of the step; all the rest may be one rival.
+        least = at_worst(share, busy) if busy >= thresholds.BUSY_AT else 1.0
+        if least - (1 - least) >= thresholds.LEAD:
+            return one
+    return None
+
+
+def _confidence(one: Carried, measured: Measurements, readings: Mapping[str, Reading]) -> Confidence:
+    if not one.firm or len(measured.step_ns) < thresholds.STEPS_FIRM:
+        return "low"
+    busy = readings["busy_machine"]
+    if busy.abstained or not busy.firm:
+        return "low"
+    if one.pair.in_place_of is not None and measured.probe is None and measured.probing != "off":
+        return "low"  # the better second signal is still to come
+    # Waits for data come in bursts by nature; the other regimes need even steps.
+    steadiness = spread(measured.step_ns)
+    if one.regime != "input" and (steadiness is None or steadiness > thresholds.STEP_SPREAD):
+        return "low"
+    return "high"

@@ -1,0 +1,108 @@
+"""The sentence with figures that stands behind a named regime."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from autobrrr.diagnosis import thresholds
+from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.models.batch_fit import BatchFit, fit_batch
+from autobrrr.diagnosis.models.roofs import Roofs, roofs
+from autobrrr.diagnosis.models.sampled_frames import (
+    busiest_in_collective,
+    busiest_in_loader,
+    busiest_own_code,
+)
+from autobrrr.diagnosis.models.shares import StepParts, step_parts
+from autobrrr.diagnosis.robust_stats import duration, median, of_one, positive
+from autobrrr.diagnosis.signal_reading import Reading
+from autobrrr.diagnosis.signals.loader_queue import workers_keep_up
+from autobrrr.diagnosis.signals.oversubscription import is_oversubscribed
+from autobrrr.records import Regime, Shares
+
+
+def named_reason(
+    regime: Regime, measured: Measurements, readings: Mapping[str, Reading], shares: Shares
+) -> str:
+    """Why the regime is named, in one sentence; raises KeyError for a regime without a sentence."""
+    parts = step_parts(measured)
+    share = getattr(shares, regime) or 0.0
+    lead = f"{of_one(share)} of {each_step(measured, parts)}"
+    if regime == "overhead" and is_oversubscribed(measured):
+        return f"{lead} is dispatch and kernels that wait for threads; {readings['oversubscription'].note}"
+    if regime == "overhead":
+        return f"{lead} is Python and dispatch{_operators(measured)}{_doubling(measured)}"
+    if regime == "input":
+        return f"{lead} waits for the next batch{_loader(measured, readings)}"
+    if regime == "host":
+        place = busiest_own_code(measured.frames)
+        if readings["host_time"].abstained:
+            lead = f"at least {lead}"
+        return f"{lead} is code between the phases without an operator{f', most at {place}' if place else ''}"
+    if regime == "communication":
+        ranks = measured.facts.world_size if measured.facts is not None else None
+        among = f" of {ranks}" if ranks else ""
+        place = busiest_in_collective(measured.frames)
+        where = f", most at {place}" if place else ""
+        return f"{lead} waits for other ranks{among}; {readings['collective_wait'].note}{where}"
+    if regime in ("memory", "compute", "underfilled"):
+        return f"{lead} is {_kernels(regime, measured, readings)}"
+    raise KeyError(regime)
+
+
+def each_step(measured: Measurements, parts: StepParts | None) -> str:
+    """ "each 2.6 ms step": the mean that shares are taken of; the median too where the two differ."""
+    usual_ns = positive(median(measured.step_ns))
+    step_ns = parts.step_ns if parts else usual_ns
+    if not step_ns:
+        return "each step"
+    if usual_ns and abs(step_ns / usual_ns - 1) > thresholds.MEAN_OFF_MEDIAN:
+        return f"each {duration(step_ns)} step (a mean; the median is {duration(usual_ns)})"
+    return f"each {duration(step_ns)} step"
+
+
+def _kernels(regime: Regime, measured: Measurements, readings: Mapping[str, Reading]) -> str:
+    """What the kernels are, and the figure that confirms it."""
+    found = roofs(measured)
+    kinds = found.by_kind(regime) if isinstance(found, Roofs) else {}
+    listed = ", ".join(f"{kind} {of_one(share)}" for kind, share in list(kinds.items())[:3] if share >= 0.005)
+    among = f" ({listed})" if listed else ""
+    words, seconds = {
+        "memory": ("kernels that move tensors", ("traffic", "batch_probe")),
+        "compute": ("matrix products", ("matmul_rate", "batch_probe")),
+    }.get(regime, ("kernels too small for this machine", ("roofline",)))
+    heard = [readings[name] for name in seconds if not readings[name].abstained]
+    return f"{words}{among}{f'; {heard[0].note}' if heard else ''}"
+
+
+def _operators(measured: Measurements) -> str:
+    traced = measured.traced
+    if traced is None:
+        return ""
+    operations, cost_ns = positive(median(traced.operations)), positive(traced.op_cost_ns)
+    if operations is None:
+        return ""
+    each = f", about {duration(cost_ns)} to dispatch one" if cost_ns else ""
+    return f" ({operations:.0f} operators{each})"
+
+
+def _doubling(measured: Measurements) -> str:
+    fit = fit_batch(measured.probe)
+    if not isinstance(fit, BatchFit) or not fit.probe.ratio_2x_interval:
+        return ""
+    low, high = (f"{end:.2f}" for end in fit.probe.ratio_2x_interval)
+    return f"; doubling the batch would take {low if low == high else f'{low} to {high}'} times as long"
+
+
+def _loader(measured: Measurements, readings: Mapping[str, Reading]) -> str:
+    workers = None if measured.anatomy is None else measured.anatomy.loader_workers
+    queue = readings["loader_queue"]
+    if workers and workers_keep_up(measured):
+        return f"; the {workers} workers keep up, so the time goes into handing batches over"
+    if workers and not queue.abstained and queue.value is not None:
+        return f"; {workers} workers leave their queue empty {of_one(queue.value)} of the time"
+    place = busiest_in_loader(measured.frames)
+    where = f", most of it at {place}" if place else ""
+    if workers == 0:
+        return f", which is loaded in the training process itself{where}"
+    return where

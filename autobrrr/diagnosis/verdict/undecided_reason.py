@@ -1,0 +1,287 @@
+"""Why no regime is named: one sentence with figures, and the command that would decide it.
+
+`mixed` is a finding: the shares are measured and none leads, or two signals contradict. `unknown`
+is none: something was not measured, can't be trusted, or no pair of signals carries what leads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from autobrrr.diagnosis import thresholds
+from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.models.shares import leads, measured_shares, step_parts
+from autobrrr.diagnosis.part_names import WORDS
+from autobrrr.diagnosis.robust_stats import of_one
+from autobrrr.diagnosis.signal_reading import Reading
+from autobrrr.diagnosis.verdict.agreement import AGREEMENT, carried, opposed, partners, supported
+from autobrrr.diagnosis.verdict.named_reason import each_step
+from autobrrr.records import Regime, Shares
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """All that the judge has before it."""
+
+    measured: Measurements
+    readings: Mapping[str, Reading]
+    shares: Shares
+
+    @property
+    def busy(self) -> float:
+        """Run-queue delay or stolen time; 0 where it was not measured."""
+        return self.readings["busy_machine"].value or 0.0
+
+    @property
+    def leader(self) -> str | None:
+        """The share that takes half of the step and leads clearly; None where none does."""
+        ranked = sorted(measured_shares(self.shares).items(), key=lambda item: -item[1])
+        if not ranked:
+            return None
+        rival = ranked[1][1] if len(ranked) > 1 else 0.0
+        return ranked[0][0] if leads(*ranked[0], rival) else None
+
+    @property
+    def step(self) -> str:
+        """ "each 2.6 ms step"."""
+        return each_step(self.measured, step_parts(self.measured))
+
+
+Undecided = tuple[Regime, str, str]  # regime, reason, command
+Ground = Callable[[Case], Undecided | None]
+
+
+def undecided(case: Case) -> Undecided:
+    """The first ground that applies; the last one always does."""
+    for ground in GROUNDS:
+        found = ground(case)
+        if found is not None:
+            return found
+    return _measuring(case)
+
+
+def why_foreign(measured: Measurements) -> str | None:
+    """Why this session can name nothing at all on this job; None where it can."""
+    if measured.outside:
+        return "nothing is measured inside the process with --outside"
+    if measured.facts is not None and measured.facts.cuda:
+        return "the job runs on a GPU, where host clocks do not show what the device does"
+    return None
+
+
+def _foreign(case: Case) -> Undecided | None:
+    why = why_foreign(case.measured)
+    if why is None:
+        return None
+    pid = case.measured.pid
+    command = f"autobrrr diagnose {pid} --window"
+    if case.measured.outside:  # a further attach would join this very session
+        command = f"autobrrr detach {pid} && autobrrr diagnose {pid}"
+    return "unknown", why, command
+
+
+def _busy(case: Case) -> Undecided | None:
+    if case.busy < thresholds.BUSY_AT or (case.busy < thresholds.WITHHELD_AT and not _shaken(case)):
+        return None
+    return (
+        "unknown",
+        f"machine busy, verdict withheld: {case.readings['busy_machine'].detail}",
+        _again(case),
+    )
+
+
+def _shaken(case: Case) -> bool:
+    """Whether the delay of the busy machine could explain what the table would name."""
+    said = [getattr(case.shares, one.regime) for one in carried(case.readings)]
+    return any(share is not None and share >= thresholds.NAMED_AT for share in said)
+
+
+def _contradiction(case: Case) -> Undecided | None:
+    """The clock that measures a share says its regime, and another signal excludes it.
+
+    The other way round is none: the clock then shows that the share is small, while stacks, queues
+    and a flat probe may look so for other reasons (weight traffic; samples fall where the thread
+    gives the interpreter away).
+    """
+    for regime, first in dict.fromkeys((pair.regime, pair.first) for pair in AGREEMENT):
+        speaker, deniers = case.readings[first], opposed(case.readings, regime)
+        if speaker.says == regime and deniers:
+            return (
+                "mixed",
+                f"{first} says {regime} ({speaker.note}), "
+                f"{deniers[0].signal} excludes it ({deniers[0].note})",
+                _again(case),
+            )
+    return None
+
+
+def _crowded(case: Case) -> Undecided | None:
+    """Threads that take the CPUs from each other, and no roof that tells their waiting from their work."""
+    reading = case.readings["oversubscription"]
+    if reading.says is None:
+        return None
+    return (
+        "unknown",
+        f"{reading.note}, so that work in kernels can't be told from waiting",
+        f"autobrrr tune {case.measured.pid} --only threads.intra_op --for 2m",
+    )
+
+
+def _full_kernels(case: Case) -> Undecided | None:
+    """Not overhead, kernels take most of the step, and no second signal says which kind leads."""
+    if "overhead" not in case.readings["traced_steps"].against:
+        return None
+    kinds = {name: getattr(case.shares, name) or 0.0 for name in ("compute", "memory", "underfilled")}
+    total = sum(kinds.values())
+    if case.shares.compute is None or total < thresholds.NAMED_AT:
+        return None
+    if case.leader is None:
+        return None  # `_mixture` says it
+    listed = ", ".join(f"{of_one(share)} {WORDS[name]}" for name, share in kinds.items() if share >= 0.005)
+    kernel_time = case.readings["kernel_time"]
+    if not kernel_time.abstained and kernel_time.says is None and case.leader in kinds:
+        return (
+            "mixed",
+            f"no kind of kernel leads clearly in {case.step}: {listed}",
+            f"autobrrr tune {case.measured.pid} --for 2m",
+        )
+    reason = f"not overhead: kernels work {of_one(min(1.0, total))} of {case.step} ({listed})"
+    probe = case.readings["batch_probe"]
+    if probe.says == "overhead" and probe.value is not None:
+        reason += (
+            f"; yet {of_one(probe.value)} of it does not grow with the batch: batch-independent weight "
+            "traffic (optimizer, embedding), which points to memory"
+        )
+    else:
+        reason += f"; but no second signal confirms {case.leader}{_unconfirmed(case)}"
+    return "unknown", reason, f"autobrrr tune {case.measured.pid} --for 2m"
+
+
+def _unconfirmed(case: Case) -> str:
+    """What the signals that could confirm the leading kind say: ` (traffic: ...)`."""
+    rows = [pair for pair in AGREEMENT if pair.regime == case.leader]
+    seconds = [case.readings[name] for name in dict.fromkeys(pair.second for pair in rows)]
+    return f" ({'; '.join(f'{one.signal}: {one.note}' for one in seconds)})" if seconds else ""
+
+
+def _unsupported(case: Case) -> Undecided | None:
+    """One share leads, and the second signal that would carry it is missing or indifferent."""
+    leader = case.leader
+    if leader is None or leader == "other":
+        return None
+    share = getattr(case.shares, leader)
+    lead = f"{of_one(share)} of {case.step} is {WORDS.get(leader, leader)}"
+    rows = [pair for pair in AGREEMENT if pair.regime == leader]
+    if not rows:
+        return (
+            "unknown",
+            f"{lead}{_not_overhead(case)}, but one signal is not enough to name it {leader}",
+            f"autobrrr tune {case.measured.pid} --for 2m",
+        )
+    speaking = [reading.signal for reading in supported(case.readings, rows[0].regime)]
+    others = [case.readings[name] for name in partners(rows[0].first, rows[0].regime) if name not in speaking]
+    first = case.readings[rows[0].first]
+    missing = others if first.signal in speaking else [first]
+    probe = case.readings["batch_probe"]
+    if leader == "overhead" and probe in missing and not probe.abstained:
+        reason = f"{lead} by {rows[0].first}, but only {probe.note}, which does not confirm it"
+        return "mixed", reason, _again(case)
+    why = "; ".join(f"{reading.signal}: {reading.note}" for reading in missing)
+    return (
+        "unknown",
+        f"{lead}, but no second signal confirms {leader} ({why})",
+        _missing(case, missing),
+    )
+
+
+def _mixture(case: Case) -> Undecided | None:
+    """The step is measured, and nothing leads."""
+    shares = measured_shares(case.shares)
+    if case.shares.overhead is None or (case.shares.other or 0.0) >= thresholds.NAMED_AT:
+        return None
+    if case.readings["traced_steps"].abstained or case.leader is not None:
+        return None
+    ranked = sorted(((share, name) for name, share in shares.items() if share >= 0.1), reverse=True)
+    listed = ", ".join(f"{of_one(share)} {WORDS.get(name, name)}" for share, name in ranked)
+    return (
+        "mixed",
+        f"no single part leads in {case.step}: {listed}",
+        f"autobrrr tune {case.measured.pid} --for 2m",
+    )
+
+
+def _not_traceable(case: Case) -> Undecided | None:
+    measured = case.measured
+    compiled = (measured.facts and measured.facts.compiled) or (
+        measured.anatomy and measured.anatomy.compiled
+    )
+    if compiled:
+        window = case.readings["profiler_window"]
+        seen = "" if window.abstained else f"; {window.note}"
+        pid = measured.pid
+        return (
+            "unknown",
+            "the job runs compiled code, where tracing steps, or timing forward and the optimizer "
+            f"apart, would make it compile anew{_waits(case)}{seen}",
+            f"autobrrr tune {pid} --for 2m" if seen else f"autobrrr diagnose {pid} --window",
+        )
+    if measured.readonly:
+        return (
+            "unknown",
+            f"a read-only session traces no step, so overhead and kernels are not told apart{_waits(case)}",
+            f"autobrrr diagnose {measured.pid}",
+        )
+    return None
+
+
+def _guard(case: Case) -> Undecided | None:
+    traced = case.measured.traced
+    if traced is None:
+        return None
+    reading = case.readings["traced_steps"]
+    note = reading.detail or reading.note
+    return "unknown", f"the traced steps can't carry a verdict: {note}{_waits(case)}", _again(case)
+
+
+def _measuring(case: Case) -> Undecided:
+    steps = len(case.measured.step_ns)
+    if steps == 0:
+        return "unknown", "no step has been measured yet", _again(case)
+    return "unknown", f"still measuring, {steps} steps so far{_waits(case)}", _again(case)
+
+
+GROUNDS: tuple[Ground, ...] = (
+    _foreign,
+    _busy,
+    _contradiction,
+    _crowded,
+    _full_kernels,
+    _unsupported,
+    _mixture,
+    _not_traceable,
+    _guard,
+)
+
+
+def _waits(case: Case) -> str:
+    share = case.shares.input
+    return f"; {of_one(share)} of {case.step} waits for data" if share is not None else ""
+
+
+def _not_overhead(case: Case) -> str:
+    overhead = case.shares.overhead
+    return f" and {of_one(overhead)} {WORDS['overhead']}" if overhead is not None else ""
+
+
+def _again(case: Case) -> str:
+    return f"autobrrr diagnose {case.measured.pid} --for 60s"
+
+
+def _missing(case: Case, missing: list[Reading]) -> str:
+    probe_off = case.measured.probe is None and case.measured.probing == "off"
+    refused = case.measured.probe is not None and case.measured.probe.status == "abstained"
+    asks_probe = any(reading.signal == "batch_probe" for reading in missing)
+    if asks_probe and (probe_off or refused):
+        return f"autobrrr diagnose {case.measured.pid} --probe --for 60s"
+    return _again(case)

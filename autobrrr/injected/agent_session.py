@@ -1,0 +1,374 @@
+"""One session of the agent: from `hello` to the last hook taken off, on the agent's thread.
+
+In: commands from the link, the bell from the training thread. Out: replies, events. However the
+session ends (detach, link lost, an error of ours) it ends through `_leave`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from types import ModuleType
+
+from .batch_probe.probe_task import ShadowTask
+from .job_facts import job_facts
+from .loop import own_cost
+from .loop.boundary_task import Task
+from .loop.train_loop import Loop
+from .loop_anatomy import read_anatomy
+from .measure import stack_sampler
+from .measure.collective_waits import CollectiveTask
+from .measure.profiler_window import WindowTask
+from .measure.traced_steps import TraceTask
+from .phases.sampling_schedule import BUDGET
+from .remedies.active_remedies import Applied, Levers, gone
+from .remedies.registry import Refused
+from .wire.agent_socket import Link, Lost
+from .wire.ring_writer import Pages
+
+TICK_MS = 2000
+LOOK_FOR_MARKS_AFTER_S = 2.0
+LINK_LOST_PATIENCE_S = 1.0
+DETACH_PATIENCE_S = 20.0
+MOST_WINDOW_STEPS = 16
+Reply = dict[str, object]
+RESULTS = ("traced", "probed", "window", "collectives")  # the events that end a task
+_RESULT_OF = {TraceTask.name: "traced", WindowTask.name: "window", CollectiveTask.name: "collectives"}
+
+
+class Agent:
+    """State of one session."""
+
+    def __init__(self, boot: dict[str, object], torch: ModuleType, link: Link, levers: Levers) -> None:
+        self._boot = boot
+        self._torch = torch
+        self._link = link
+        self._levers = levers
+        self._pages = Pages()
+        self._outbox: deque[dict[str, object]] = deque()
+        self._loop = Loop(torch, self._pages, levers, self._emit)
+        self._readonly = bool(boot.get("readonly"))
+        self._news_told: tuple[int, int | None, bool] | None = None
+        self._anatomy: dict[str, object] | None = None
+        self._cost_told: dict[str, object] | None = None
+        self._hook_ns: int | None = None
+        self._sampled_hooks_ns: int | None = None
+        self._began = time.monotonic()
+        self._ticked = 0.0
+        self._news_seen = 0
+        self._detached = False
+        self._commands: dict[str, Callable[[Mapping[str, object]], Reply | None]] = {
+            "watch": self._do_watch,
+            "trace": self._do_trace,
+            "probe": self._do_probe,
+            "window": self._do_window,
+            "collectives": self._do_collectives,
+            "frames": self._do_frames,
+            "apply": self._do_apply,
+            "undo": self._do_undo,
+            "facts": self._do_facts,
+            "detach": self._do_detach,
+        }
+
+    def run(self) -> None:
+        """Until detach, link loss or an error of ours. Leaves nothing behind. Raises Lost before `hello`."""
+        greeted = False
+        try:
+            self._hello()
+            greeted = True
+            self._loop.put_on(self._forked)
+            self._serve()
+        except Lost:
+            if not greeted:
+                raise
+        except Exception as error:  # noqa: BLE001
+            self._loop.broken = self._loop.broken or f"{type(error).__name__}: {error}"
+        finally:
+            self._pages.close_fd()
+            if not self._loop.gone:
+                self._leave(keep=False, patience_s=LINK_LOST_PATIENCE_S)
+            if self._loop.broken is not None:
+                self._tell_removed()
+            self._link.close()
+            self._release()
+
+    def _forked(self) -> None:
+        """In a forked child: nothing of ours is left there."""
+        stack_sampler.restore_intervals()
+        self._link.close()
+
+    def _hello(self) -> None:
+        facts = job_facts(self._torch, self._boot, 0, self._loop.check)
+        hello: dict[str, object] = {
+            "event": "hello",
+            "token": self._boot.get("token"),
+            "ring_fd": True,
+            "facts": facts,
+        }
+        self._link.send(hello, self._pages.fd)
+        self._pages.close_fd()
+
+    def _serve(self) -> None:
+        self._hook_ns = max(0, own_cost.calibrate_hook())
+        self._sampled_hooks_ns = max(0, own_cost.calibrate_phase_hooks(self._torch))
+        self._loop.hot.hook_ns = own_cost.COLD * self._hook_ns
+        self._loop.bursts.cost_ns = own_cost.COLD * self._sampled_hooks_ns
+        while not self._detached:
+            self._flush()
+            if self._loop.broken is not None:
+                return
+            if time.monotonic() - self._ticked > TICK_MS / 2000 or self._loop.news != self._news_seen:
+                self._tick()
+            if self._link.wait(TICK_MS) and not self._outbox:
+                self._obey(self._link.receive())
+
+    def _tick(self) -> None:
+        loop = self._loop
+        self._ticked = time.monotonic()
+        self._news_seen = loop.news
+        if loop.hot.steps == 0 and time.monotonic() - self._began > LOOK_FOR_MARKS_AFTER_S:
+            loop.look_for_marks()
+        news = (loop.news, loop.loader.workers, loop.sampled_steps > 0)
+        if loop.steps.pattern is not None and news != self._news_told:
+            try:
+                anatomy = read_anatomy(loop)
+            except RuntimeError:  # training changed a dict under our eyes: next time
+                return
+            self._news_told = news
+            if anatomy != self._anatomy:
+                self._anatomy = anatomy
+                self._link.send({"event": "anatomy", "anatomy": anatomy})
+        self._tell_cost()
+
+    def _tell_cost(self) -> None:
+        told = own_cost.cost_of(self._loop, self._hook_ns, self._sampled_hooks_ns)
+        if told != self._cost_told and told["ns_per_step"] is not None:
+            self._cost_told = told
+            self._link.send({"event": "cost", "cost": told})
+
+    def _emit(self, event: dict[str, object]) -> None:
+        """From any thread: an event to send, or {} to have the agent's thread look around."""
+        if event:
+            self._outbox.append(event)
+        self._link.ring_bell()
+
+    def _flush(self) -> None:
+        while self._outbox:
+            if _is_result(self._outbox[0]) and self._loop.measuring.task is not None:
+                return  # its task is just ending, and rings once it has: what is asked next finds none
+            event = self._outbox.popleft()
+            finish = event.get("finish")
+            if callable(finish):
+                self._send_with_fd(*finish())
+                continue
+            failed = event.get("task_failed")
+            if failed is not None:
+                name = _RESULT_OF.get(str(failed), "probed")
+                event = {
+                    "event": name,
+                    name: {"status": "abstained", "why": f"it failed: {event.get('why')}"},
+                }
+            self._link.send(event)
+
+    def _send_with_fd(self, event: dict[str, object], fd: int | None) -> None:
+        try:
+            self._link.send(event, fd)
+        finally:
+            if fd is not None:
+                os.close(fd)
+
+    def _obey(self, command: Mapping[str, object]) -> None:
+        number = command.get("id")
+        name = command.get("do")
+        do = self._commands.get(name) if isinstance(name, str) else None
+        try:
+            reply = do(command) if do is not None else {"ok": False, "why": f"unknown command {name!r}"}
+        except Refused as refused:
+            reply = {"ok": False, "why": f"refused: {refused}", "code": refused.code.value}
+        except (TypeError, ValueError, KeyError) as error:
+            reply = {"ok": False, "why": f"bad field in {name!r}: {error}"}
+        if reply is not None:
+            self._link.send({"reply": number if isinstance(number, int) else None, "ok": True, **reply})
+        if not self._detached:
+            self._tell_cost()
+
+    def _do_watch(self, command: Mapping[str, object]) -> Reply:
+        if command.get("as_usual"):
+            self._loop.post(lambda: self._loop.bursts.as_usual(self._loop.hot.seq + 1))
+            return {}
+        every = _whole(command, "bursts_every", 64)
+        steps = _whole(command, "burst_steps", 4)
+        budget = _whole(command, "cost_ppm", round(BUDGET * 1e6)) / 1e6
+        self._loop.post(lambda: self._loop.bursts.ask(every, steps, self._loop.hot.seq + 1, budget))
+        return {}
+
+    def _do_trace(self, command: Mapping[str, object]) -> Reply:
+        if self._readonly:
+            raise Refused("the session is read-only")
+        steps = _whole(command, "steps", 6)
+        self._begin(TraceTask(self._loop, steps, self._emit))
+        return {}
+
+    def _do_probe(self, command: Mapping[str, object]) -> Reply:
+        if self._readonly:
+            raise Refused("the session is read-only")
+        if self._loop.compiled or self._loop.is_compiled():
+            raise Refused("the job runs compiled code")
+        params = {key: value for key, value in command.items() if key not in ("v", "do", "id")}
+        self._begin(ShadowTask(self._loop.job, params, self._emit, time.perf_counter_ns))
+        return {}
+
+    def _do_window(self, command: Mapping[str, object]) -> Reply:
+        if self._readonly:
+            raise Refused("the session is read-only")
+        steps, shapes = _whole(command, "steps", 4), command.get("shapes") is True
+        self._begin(WindowTask(self._loop, min(steps, MOST_WINDOW_STEPS), shapes, self._emit))
+        return {}
+
+    def _do_collectives(self, command: Mapping[str, object]) -> Reply:
+        if self._readonly:
+            raise Refused("the session is read-only")
+        self._begin(CollectiveTask(self._loop, _whole(command, "steps", 8), self._emit))
+        return {}
+
+    def _begin(self, task: Task) -> None:
+        if self._loop.measuring.task is not None:
+            raise Refused(f"busy with {self._loop.measuring.task.name}")
+        self._loop.begin_task(task)
+
+    def _do_frames(self, command: Mapping[str, object]) -> Reply | None:
+        for_ms = _whole(command, "for_ms", 1500)
+        every_ms = _whole(command, "every_ms", 10)
+        self._link.send({"reply": command.get("id"), "ok": True})
+        owner = self._loop.hot.owner
+        sampled = stack_sampler.sample(
+            self._torch,
+            owner or stack_sampler.main_ident(),
+            self._loop.loader,
+            for_s=min(for_ms, 10_000) / 1000,
+            every_s=max(every_ms, 1) / 1000,
+        )
+        self._link.send({"event": "frames", "frames": sampled})
+        return None
+
+    def _do_apply(self, command: Mapping[str, object]) -> None:
+        if self._readonly:
+            raise Refused("the session is read-only")
+        name = str(command["remedy"])
+        options = command.get("options") or {}
+        if not isinstance(options, dict):
+            raise TypeError("options is an object")
+        allowed = command.get("allowed")
+        if allowed is not None and not isinstance(allowed, list):
+            raise TypeError("allowed is a list of classes")
+        number = command.get("id")
+
+        def apply() -> None:
+            try:
+                self._loop.hooks_off()
+                lever = self._levers.apply(self._loop.job, name, options, allowed=allowed)
+            except Refused as refused:
+                why, code = f"refused: {refused}", refused.code.value
+                self._emit({"reply": number, "ok": False, "why": why, "code": code})
+                return
+            self._emit({"reply": number, "ok": True, **self._changed(lever)})
+
+        self._loop.post(apply)
+
+    def _changed(self, lever: Applied) -> Reply:
+        return {
+            "token": lever.token,
+            "arm": self._levers.arm,
+            "seq": self._loop.hot.seq,
+            "class": lever.cls,
+        }
+
+    def _do_undo(self, command: Mapping[str, object]) -> None:
+        lever = self._levers.find(command["token"])
+        self._levers.may_go(self._loop.job, lever)
+        number = command.get("id")
+
+        def undo() -> None:
+            if lever not in self._levers.applied:  # another undo of this step, or it undid itself
+                self._emit({"reply": number, "ok": False, "why": f"refused: {gone(lever.token)}"})
+                return
+            self._loop.hooks_off()
+            loss = self._levers.undo(lever)
+            if loss is not None:
+                self._emit(
+                    {"event": "lever_lost", "token": loss.token, "remedy": loss.remedy, "why": loss.why}
+                )
+                self._emit({"reply": number, "ok": False, "why": f"undo failed: {loss.why}"})
+                return
+            self._loop.check_again(lever)
+            self._emit({"reply": number, "ok": True, "arm": self._levers.arm, "seq": self._loop.hot.seq})
+
+        self._loop.post(undo)
+
+    def _do_facts(self, command: Mapping[str, object]) -> Reply:
+        levers = [
+            {
+                "token": lever.token,
+                "remedy": lever.remedy.name,
+                "options": dict(lever.options),
+                "class": lever.cls,
+                "reach": lever.remedy.reach,
+                "planned": lever.planned,
+            }
+            for lever in self._levers.applied
+        ]
+        facts = job_facts(self._torch, self._boot, self._loop.train_tid, self._loop.check)
+        return {"facts": facts, "anatomy": self._anatomy, "levers": levers}
+
+    def _do_detach(self, command: Mapping[str, object]) -> Reply:
+        left = self._leave(keep=bool(command.get("keep")), patience_s=DETACH_PATIENCE_S)
+        self._detached = True
+        try:
+            self._flush()
+        except Lost:
+            pass
+        return {"left": left}
+
+    def _leave(self, *, keep: bool, patience_s: float) -> list[str]:
+        """Everything off; what could not be taken off."""
+        loop = self._loop
+        needs_boundary = (bool(self._levers.ours) and not keep) or loop.measuring.task is not None
+        deadline = time.monotonic() + patience_s
+        if needs_boundary and loop.hot.live:
+            loop.task_ends()
+            loop.post(lambda: loop.take_down(keep=keep))
+            while not loop.gone and loop.hot.live and time.monotonic() < deadline:
+                loop.hot.poke()
+                time.sleep(0.002)
+        loop.close_door()
+        while loop.hot.busy and not loop.gone:
+            time.sleep(0.001)
+        waiting: list[str] = []
+        if not loop.gone:
+            waiting = loop.take_down_from_outside(keep=keep)
+        return sorted({*loop.left, *(f"{name} (undone at the next step)" for name in waiting)})
+
+    def _release(self) -> None:
+        # `busy` is off and the door closed: nothing writes any more.
+        self._pages.release()
+
+    def _tell_removed(self) -> None:
+        try:
+            self._flush()
+            self._link.send({"event": "removed", "why": self._loop.broken})
+        except Lost:
+            pass
+
+
+def _is_result(event: Mapping[str, object]) -> bool:
+    """Whether it is the last that a measuring task has to say."""
+    return event.get("event") in RESULTS or "finish" in event or "task_failed" in event
+
+
+def _whole(command: Mapping[str, object], name: str, default: int) -> int:
+    value = command.get(name, default)
+    if type(value) is not int or value < 1:
+        raise ValueError(f"{name} is a whole number >= 1")
+    return value

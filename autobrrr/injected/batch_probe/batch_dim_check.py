@@ -1,0 +1,249 @@
+"""Finds and proves the batch dimension of every root call, one forward at a time.
+
+`checks` is a generator: each step runs one forward of a root module, in evaluation mode, without
+a gradient, under the guard; its caller spreads the steps over step boundaries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from types import ModuleType
+from typing import cast
+
+from ..job_state.autocast_state import Switch
+from ..job_state.state_guard import Guard, Guarded, refuse_changes
+from ..live_torch.pytrees import Ref, leaves, map_tree, refs
+from ..live_torch.torch_types import Abstain, Module, Tensor, is_tensor
+from ..loop.handler_errors import raised_by_handler
+from .batch_dim import Slicing, close, compare, describe, is_mean_or_sum, proposals, rows
+from .constant_random import quiet_random
+from .step_recorder import Node
+from .step_tape import Tape
+
+Forward = Callable[[Node, dict[int, Tensor]], list[Tensor]]
+
+
+class Forwards:
+    """Runs a root call on given tensors: evaluation mode, no gradient, guarded."""
+
+    def __init__(self, torch: ModuleType, guarded: Guarded) -> None:
+        self._torch = torch
+        self._guarded = guarded
+        self._tried: set[int] = set()
+
+    def __call__(self, node: Node, tensors: dict[int, Tensor]) -> list[Tensor]:
+        """The tensors in the result, detached.
+
+        Raises:
+            Abstain: the forward changes module state.
+        """
+        torch = self._torch
+        module = cast(Module, node.target)
+        args, kwargs = fill(node, tensors)
+        switch = Switch(torch)
+        quiet = quiet_random(torch)
+        guard = Guard(torch, self._guarded, trial=id(module) not in self._tried)
+        self._tried.add(id(module))
+        try:
+            with guard:
+                for part in module.modules():
+                    part.__dict__["training"] = False
+                if hasattr(torch.backends, "mha"):
+                    torch.backends.mha.set_fastpath_enabled(False)
+                torch._C._set_grad_enabled(False)
+                switch.to(node.cast)
+                try:
+                    quiet.__enter__()
+                    try:
+                        result = module(*args, **kwargs)
+                    finally:
+                        quiet.__exit__(None, None, None)
+                finally:
+                    switch.close()
+                made = [part.detach() for part in leaves(result) if is_tensor(part, torch)]
+        finally:
+            refuse_changes(guard)
+        return made
+
+
+def fill(node: Node, tensors: dict[int, Tensor]) -> tuple[tuple[object, ...], dict[str, object]]:
+    """A node's arguments with tensors in the places of the references."""
+
+    def leaf(part: object) -> object:
+        return tensors[part.index] if isinstance(part, Ref) else part
+
+    args = cast("tuple[object, ...]", map_tree(node.args, leaf))
+    return args, cast("dict[str, object]", map_tree(node.kwargs, leaf))
+
+
+def checks(
+    torch: ModuleType, tape: Tape, forward: Forward, moment: Callable[[], int]
+) -> Generator[str, None, dict[int, Slicing]]:
+    """Yields what is being checked after each comparison; returns the slicing by node number.
+
+    Args:
+        torch: The target's torch.
+        tape: The recorded step.
+        forward: Runs a root call on given tensors.
+        moment: The number of the step boundary: weights change between two of them, so only
+            results of one boundary can be compared.
+
+    Raises:
+        Abstain: a root call has no batch dimension that its halves confirm.
+    """
+    found: dict[int, Slicing] = {}
+    done: dict[tuple[object, ...], Slicing] = {}
+    for index, node in enumerate(tape.nodes):
+        if node.kind != "module" or not needs_proof(cast(Module, node.target)):
+            continue
+        numbers = inputs_of(node)
+        signature = (id(node.target), *(tape.values[number].shape for number in numbers))
+        if signature not in done:
+            done[signature] = yield from _Proof(torch, tape, node, forward, moment).steps()
+        found[index] = done[signature]
+    if not found:
+        raise Abstain("no module with parameters is called in the step")
+    smallest = min(slicing.size for slicing in found.values())
+    if any(slicing.size % smallest for slicing in found.values()):
+        sizes = sorted({slicing.size for slicing in found.values()})
+        raise Abstain(f"the root calls of a step have different batch sizes ({', '.join(map(str, sizes))})")
+    return found
+
+
+def inputs_of(node: Node) -> list[int]:
+    """Numbers of the values that a call takes, each once."""
+    return list(dict.fromkeys(refs((node.args, node.kwargs))))
+
+
+def needs_proof(module: Module) -> bool:
+    """Loss modules and the like, without parameters, are replayed like functions."""
+    return next(iter(module.parameters()), None) is not None
+
+
+class _Proof:
+    """The proof for one root call."""
+
+    def __init__(
+        self,
+        torch: ModuleType,
+        tape: Tape,
+        node: Node,
+        forward: Forward,
+        moment: Callable[[], int],
+    ) -> None:
+        numbers = inputs_of(node)
+        self._torch = torch
+        self._node = node
+        self._numbers = numbers
+        self._forward = forward
+        self._moment = moment
+        self._name = type(node.target).__name__
+        values = [tape.values[number] for number in numbers]
+        if any(value.tensor is None for value in values) or not values:
+            raise Abstain(f"{self._name} is called without a tensor")
+        self._stays = [value.stays for value in values]
+        self._tensors = [cast(Tensor, value.tensor) for value in values]
+        self._versions = [value.version for value in values]
+        self._full: list[Tensor] = []
+        self._full_at: int | None = None
+
+    def steps(self) -> Generator[str, None, Slicing]:
+        """Yields wherever the next forward may as well wait for another boundary."""
+        name, activity = self._name, f"checking the batch dimension of {self._name}"
+        self._check_repeatable()
+        yield activity
+        shapes = describe(self._torch, self._tensors, self._stays)
+        untold: list[Slicing] = []
+        for slicing in proposals(shapes):
+            half = slicing.size // 2
+            # The second half first: there a time dimension fails.
+            confirmed = self._confirms(slicing, None, (half, slicing.size))
+            yield activity
+            if confirmed is None:
+                continue
+            confirmed = self._confirms(slicing, (0, half), (half, slicing.size))
+            yield activity
+            if confirmed:
+                return slicing
+            if confirmed is False:
+                untold.append(slicing)
+        if len(untold) == 1:  # nothing speaks for it but that everything else is refuted
+            return untold[0]
+        if untold:
+            raise Abstain(
+                f"the results of {name} are the same for all samples, so its batch can't be verified"
+            )
+        if all(size < 2 for shape in shapes if not shape.stays for size in shape.sizes[:1]):
+            raise Abstain(f"the batch of {name} holds one sample")
+        raise Abstain(
+            f"no dimension of the inputs of {name} is a batch: "
+            "halves of the input don't give halves of the result"
+        )
+
+    def _whole(self) -> Slicing:
+        return Slicing(size=1, dims=tuple(None for _ in self._tensors))
+
+    def _check_repeatable(self) -> None:
+        torch = self._torch
+        full, again = self._reference(), self._run(self._whole(), 0, 1)
+        if not full:
+            raise Abstain(f"{self._name} gives no tensor")
+        if len(again) != len(full) or not all(
+            close(torch, one, other) for one, other in zip(full, again, strict=True)
+        ):
+            raise Abstain(f"the forward of {self._name} isn't repeatable: twice the same input, two results")
+
+    def _reference(self) -> list[Tensor]:
+        """The result for the whole batch with the weights of this boundary."""
+        if self._full_at != self._moment():
+            self._full, self._full_at = self._run(self._whole(), 0, 1), self._moment()
+        return self._full
+
+    def _run(self, slicing: Slicing, low: int, high: int) -> list[Tensor]:
+        if any(
+            tensor._version != version for tensor, version in zip(self._tensors, self._versions, strict=True)
+        ):
+            raise Abstain(f"the loop writes into the inputs of {self._name} in place")
+        inputs = rows(self._torch, self._tensors, slicing, low, high)
+        return self._forward(self._node, dict(zip(self._numbers, inputs, strict=True)))
+
+    def _attempt(self, slicing: Slicing, span: tuple[int, int] | None) -> list[Tensor] | None:
+        """The forward of some samples; None where the module refuses such an input."""
+        if span is None:
+            return None
+        try:
+            return self._run(slicing, *span)
+        except Abstain:
+            raise
+        except Exception as error:  # the user's forward may raise anything on a wrong slicing
+            if raised_by_handler(error):
+                raise
+            return None
+
+    def _confirms(
+        self, slicing: Slicing, first_span: tuple[int, int] | None, second_span: tuple[int, int]
+    ) -> bool | None:
+        """None: refuted. False: nothing speaks against it, nothing for it. True: confirmed."""
+        torch, size, half = self._torch, slicing.size, slicing.size // 2
+        full = self._reference()
+        first, second = self._attempt(slicing, first_span), self._attempt(slicing, second_span)
+        if second is None or len(second) != len(full):
+            return None
+        if first_span is not None and (first is None or len(first) != len(full)):
+            return None
+        begins: list[Tensor | None] = list(first) if first is not None else [None] * len(full)
+        outcomes = [
+            compare(torch, whole, parts, size, half)
+            for whole, *parts in zip(full, begins, second, strict=True)
+        ]
+        if any(one is not None and not one.agrees for one in outcomes):
+            return None
+        if first is None or any(one is not None and one.telling for one in outcomes):
+            return True
+        numbers = [at for at, one in enumerate(outcomes) if one is None]
+        pairs = [(float(first[at]), float(second[at])) for at in numbers]  # type: ignore[arg-type]
+        if not all(
+            is_mean_or_sum(torch, full[at], pair, size, half) for at, pair in zip(numbers, pairs, strict=True)
+        ):
+            return None
+        return any(one != other for one, other in pairs)

@@ -1,0 +1,381 @@
+"""Records one real step: root module calls, torch functions between them, backward calls.
+
+Put on at one step boundary, taken off at the next, both on the training thread. A function mode
+sees torch functions outside modules, a stand-in for `Module.__call__` sees the root calls with
+all their arguments. What the step computes is passed on untouched, and an error of ours never gets into
+it: it ends the recording. Out comes a list of nodes over numbered values.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from multiprocessing import util as multiprocessing_util
+from pathlib import Path
+from types import ModuleType
+from typing import cast
+
+from ..job_state import autocast_state
+from ..live_torch import available_memory
+from ..live_torch.pytrees import Ref, leaves, map_tree
+from ..live_torch.torch_types import Abstain, Module, Tensor, is_tensor, tensor_bytes
+from .collective_check import CollectiveWatch
+
+_MAX_NODES = 20_000
+_SHARE = 4  # of the memory that is available, a recording may hold this part
+_QUIET_BYTES = 1 << 26  # held for evaluation: a step with more is no step of training
+_MUTATING = ("__setitem__",)
+_ROOT = Path("/")
+
+
+@dataclass(slots=True, kw_only=True)
+class Node:
+    """One recorded call. Tensors in `args` and `kwargs` are `Ref`s to values."""
+
+    kind: str  # "module", "function" or "backward"
+    target: object
+    args: object
+    kwargs: dict[str, object]
+    grad: bool
+    cast: autocast_state.State
+    inference: bool = False
+    outputs: list[int] = field(default_factory=list)
+    training: list[tuple[Module, bool]] = field(default_factory=list)
+    trainable: int = 0  # parameters of the module that asked for a gradient
+
+
+@dataclass(slots=True)
+class Recording:
+    """One step: its nodes in order, and the tensor behind each value number."""
+
+    nodes: list[Node]
+    tensors: list[Tensor]
+
+
+class Recorder:
+    """Sits in the training thread for one step.
+
+    Args:
+        torch: The target's torch.
+        trained: Ids of the parameters that optimizers update.
+    """
+
+    def __init__(self, torch: ModuleType, trained: frozenset[int] = frozenset()) -> None:
+        self.torch = torch
+        self.evaluated = False  # nothing is noted any more, for an evaluation lies in the step
+        self._trained = trained
+        self._held = 0  # bytes of the tensors noted
+        self._most: int | None = None
+        self._quiet = 0  # of them in evaluations
+        self._thread = threading.get_ident()
+        self._nodes: list[Node] = []
+        self._tensors: list[Tensor] = []
+        self._numbers: dict[int, int] = {}
+        self._depth = 0
+        self._in_backward = False
+        self._inside = 0  # torch functions under way that the mode has passed on: it is off the stack
+        self._rooted: set[int] = set()
+        self._failed: str | None = None  # why nothing is noted any more
+        self._off = True
+        self._mode: _FunctionTap | None = None
+        self._below: list[object] = []
+        self._call: Callable[..., object] | None = None
+        self._stand_in: Callable[..., object] | None = None
+        self._watch: CollectiveWatch | None = None
+
+    def start(self) -> None:
+        """Put the taps on; the next boundary must call `stop`."""
+        torch = self.torch
+        free = available_memory.available_bytes(torch, _ROOT)
+        self._most = None if free is None else free // _SHARE
+        self._below = function_modes(torch)
+        self._off = False
+        self._call = torch.nn.Module.__call__
+        self._stand_in = _stand_in(self, self._call)
+        torch.nn.Module.__call__ = self._stand_in
+        self._watch = CollectiveWatch.if_distributed(torch)
+        self._mode = _FunctionTap(self)
+        multiprocessing_util.register_after_fork(self._mode, _forget_in_child)
+        torch._C._push_on_torch_function_stack(self._mode)
+
+    def stop(self) -> Recording:
+        """Take the taps off and hand over what was seen.
+
+        Raises:
+            Abstain: the step can't be used.
+        """
+        collective = self._watch.seen if self._watch is not None else None
+        clean = self._pop()
+        overflow = len(self._nodes) > _MAX_NODES
+        recording = Recording(self._nodes, self._tensors)
+        self.abandon()
+        if self._failed is not None:
+            raise Abstain(self._failed)
+        if not clean:
+            raise Abstain("the loop changed torch's function modes within the recorded step")
+        if overflow:
+            raise Abstain(f"more than {_MAX_NODES} torch functions are called outside modules in a step")
+        if collective is not None:
+            raise Abstain(f"the step calls a collective ({collective}) outside DDP's own")
+        return recording
+
+    def abandon(self) -> None:
+        """Take off what can be taken off from any thread, and let go of every tensor.
+
+        The function mode lies on the training thread's stack: from another thread it is only made
+        to do nothing, and the stand-in takes both off when that thread calls a module next.
+        """
+        self._off = True
+        self._nodes, self._tensors, self._numbers, self._rooted = [], [], {}, set()
+        if threading.get_ident() != self._thread:
+            return
+        self._pop()
+        if self._mode is None:
+            module = self.torch.nn.Module
+            if self._stand_in is not None and module.__call__ is self._stand_in:
+                module.__call__ = self._call
+            self._stand_in = self._call = None
+            self._below = []
+
+    def _pop(self) -> bool:
+        """Take the modes off this thread's stacks; whether they were where they had to be."""
+        clean = True
+        if self._watch is not None:
+            clean = self._watch.stop()
+            self._watch = None
+        mode = self._mode
+        if mode is None:
+            return clean
+        if self._inside:  # torch puts the mode back when the function returns: it is taken off later
+            return False
+        self._mode = None
+        mode.recorder = None
+        pop, push = self.torch._C._pop_torch_function_stack, self.torch._C._push_on_torch_function_stack
+        stack = function_modes(self.torch)
+        if stack and stack[-1] is mode:
+            pop()
+            return clean and len(stack) - 1 == len(self._below)
+        if not any(other is mode for other in stack):
+            # The user's own mode ended inside the step and took ours off in its place.
+            if stack and len(stack) == len(self._below):
+                pop()
+            return False
+        above = []
+        while (top := pop()) is not mode:
+            above.append(top)
+        for other in reversed(above):
+            push(other)
+        return False
+
+    def muted(self) -> bool:
+        """Whether a torch function seen now is no part of the loop's own tape."""
+        return self._off or self._depth > 0 or self._in_backward or threading.get_ident() != self._thread
+
+    def on_function(
+        self, target: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> object:
+        """Call a torch function for the loop, and note it if tensors come out."""
+        torch = self.torch
+        if target is torch.Tensor.backward or target is torch.autograd.backward:
+            return self._on_backward(target, args, kwargs)
+        rooted = self._is_rooted(args, kwargs)
+        if len(self._nodes) > _MAX_NODES or not (rooted or torch.is_grad_enabled()):
+            return target(
+                *args, **kwargs
+            )  # an optimizer's or a moving average's work: none of its tensors is held
+        node = self._node("function", target, args, kwargs)
+        result = self._pass_on(target, args, kwargs)
+        mutated = getattr(target, "__name__", "") in _MUTATING and args and is_tensor(args[0], torch)
+        self._keep(node, args[0] if mutated else result, rooted)
+        if self._most is not None and self._held > self._most:
+            self._let_go_of_too_much()
+        return result
+
+    def _is_rooted(self, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
+        """Whether a root call's result is among the arguments."""
+        try:
+            parts = leaves((args, kwargs))
+        except Exception as error:  # noqa: BLE001  a container of the job's own that does not like to be read
+            self._fail(error)
+            return False
+        return any(
+            self._numbers.get(id(part)) in self._rooted for part in parts if is_tensor(part, self.torch)
+        )
+
+    def _pass_on(
+        self, target: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> object:
+        self._inside += 1
+        try:
+            return target(*args, **kwargs)
+        finally:
+            self._inside -= 1
+
+    def on_module(
+        self, call: Callable[..., object], module: Module, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> object:
+        """Call a module for the loop, and note it if it is a root call."""
+        if threading.get_ident() != self._thread:
+            return call(module, *args, **kwargs)
+        if self._off:
+            self.abandon()
+            return call(module, *args, **kwargs)
+        node = None
+        held = self._held
+        if self._depth == 0 and not self._in_backward:
+            node = self._node("module", module, args, kwargs)
+            if node is not None:
+                node.training = [(part, part.training) for part in module.modules()]
+                node.trainable = sum(parameter.requires_grad for parameter in module.parameters())
+        self._depth += 1
+        if self._watch is not None:
+            self._watch.depth = self._depth
+            if node is not None:
+                self._watch.wrapped = type(module).__name__ == "DistributedDataParallel"
+        try:
+            result = call(module, *args, **kwargs)
+        finally:
+            self._depth -= 1
+            if self._watch is not None:
+                self._watch.depth = self._depth
+        self._keep(node, result, True, always=True)
+        if node is not None and self._is_evaluation(node, module):
+            self._quiet += self._held - held
+        self._let_go_of_too_much()
+        return result
+
+    def _is_evaluation(self, node: Node, module: Module) -> bool:
+        """Whether what is trained is called as in an evaluation; a frozen teacher belongs to the step."""
+        if node.grad or module.training:
+            return False
+        return any(id(parameter) in self._trained for parameter in module.parameters())
+
+    def _let_go_of_too_much(self) -> None:
+        """Note nothing any more, and hold no tensor, where the step holds more than one may."""
+        if self._failed is not None:
+            return
+        if len(self._nodes) > _MAX_NODES:
+            self._failed = f"more than {_MAX_NODES} calls are made in a step"
+        elif self._quiet > _QUIET_BYTES:
+            self.evaluated = True
+            self._failed = "an evaluation lies within each recorded step"
+        elif self._most is not None and self._held > self._most:
+            self._failed = f"what a step hands around takes more than {self._most >> 20} MiB of memory"
+        if self._failed is not None:
+            self._nodes, self._tensors, self._numbers, self._rooted = [], [], {}, set()
+
+    def _on_backward(
+        self, target: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> object:
+        node = self._node("backward", target, args, kwargs)
+        if node is not None:
+            self._nodes.append(node)
+        self._in_backward = True
+        if self._watch is not None:
+            self._watch.in_backward = True
+        try:
+            return self._pass_on(target, args, kwargs)
+        finally:
+            self._in_backward = False
+            if self._watch is not None:
+                self._watch.in_backward = False
+
+    def _keep(self, node: Node | None, result: object, rooted: bool, *, always: bool = False) -> None:
+        """Note a call with the tensors in its result; one that gives none only if `always`."""
+        if node is None or self._failed is not None:
+            return
+        try:
+            made = [part for part in leaves(result) if is_tensor(part, self.torch)]
+        except Exception as error:  # noqa: BLE001  see `_is_rooted`
+            self._fail(error)
+            return
+        if not made and not always:
+            return
+        node.outputs = [self._new_value(tensor) for tensor in made]
+        self._nodes.append(node)
+        if rooted:
+            self._rooted.update(node.outputs)
+
+    def _fail(self, error: Exception) -> None:
+        self._failed = self._failed or (
+            f"what the step hands around can't be recorded ({type(error).__name__}: {error})"
+        )
+
+    def _node(
+        self, kind: str, target: object, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> Node | None:
+        """A call that begins; None once the recording has failed."""
+        torch = self.torch
+        if self._failed is not None:
+            return None
+        try:
+            return Node(
+                kind=kind,
+                target=target,
+                args=map_tree(args, self._ref),
+                kwargs=cast("dict[str, object]", map_tree(kwargs, self._ref)),
+                grad=torch.is_grad_enabled(),
+                cast=autocast_state.state(torch),
+                inference=torch.is_inference_mode_enabled(),
+            )
+        except Exception as error:  # noqa: BLE001  see `_is_rooted`
+            self._fail(error)
+            return None
+
+    def _ref(self, leaf: object) -> object:
+        if not is_tensor(leaf, self.torch):
+            return leaf
+        number = self._numbers.get(id(leaf))
+        return Ref(self._new_value(leaf) if number is None else number)
+
+    def _new_value(self, tensor: Tensor) -> int:
+        number = len(self._tensors)
+        self._tensors.append(tensor)  # held, so that its id stays its own
+        self._numbers[id(tensor)] = number
+        self._depth += 1  # what asks a tensor for its size is no call of the loop's
+        try:
+            self._held += tensor_bytes(tensor)
+        except Exception as error:  # noqa: BLE001  a kind of tensor that has no plain size
+            self._fail(error)
+        finally:
+            self._depth -= 1
+        return number
+
+
+class _FunctionTap:
+    """The function mode: hands calls to the recorder while there is one."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder: Recorder | None = recorder
+
+    def __torch_function__(
+        self,
+        target: Callable[..., object],
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
+        recorder = self.recorder
+        if recorder is None or recorder.muted():
+            return target(*args, **(kwargs or {}))
+        return recorder.on_function(target, args, kwargs or {})
+
+
+def _stand_in(recorder: Recorder, call: Callable[..., object]) -> Callable[..., object]:
+    def _wrapped_call_impl(self: Module, *args: object, **kwargs: object) -> object:
+        return recorder.on_module(call, self, args, kwargs)
+
+    return _wrapped_call_impl
+
+
+def _forget_in_child(mode: _FunctionTap) -> None:
+    """In a forked DataLoader worker: the taps are the parent's, take them off."""
+    if mode.recorder is not None:
+        mode.recorder.abandon()
+
+
+def function_modes(torch: ModuleType) -> list[object]:
+    """Function modes of this thread, the innermost last."""
+    count: int = torch._C._len_torch_function_stack()
+    return [torch._C._get_function_stack_at(index) for index in range(count)]

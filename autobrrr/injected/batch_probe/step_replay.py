@@ -1,0 +1,199 @@
+"""One replay of the tape: forward and backward at a given batch, guarded, timed.
+
+The gradient is asked for with `torch.autograd.grad`, so nothing is accumulated and neither DDP's
+hooks nor the user's fire. Reentrant checkpoints forbid that: there a plain backward runs into
+twins of the parameters.
+"""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import ModuleType
+from typing import TypeVar, cast
+
+from ..job_state.autocast_state import Switch
+from ..job_state.state_guard import Guard, Guarded, refuse_changes
+from ..live_torch import op_flops as flops
+from ..live_torch.dispatch_modes import Operator, dispatch_mode
+from ..live_torch.pytrees import leaves
+from ..live_torch.torch_types import Abstain, Module, Tensor, is_tensor, tensor_bytes
+from .resize_plan import Plan, arguments, feed
+from .step_recorder import Node
+from .step_tape import Tape
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """One timed replay; `interrupted`: another process took the CPU meanwhile."""
+
+    shadow_ns: int
+    minor_faults: int
+    interrupted: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Census:
+    """What one replay consists of."""
+
+    operations: int
+    flops: int
+    saved_bytes: int  # kept for the backward, each storage once
+
+
+class Player:
+    """Replays one tape.
+
+    Args:
+        torch: The target's torch.
+        tape: The tape.
+        guarded: What the guard keeps.
+        clock: Nanoseconds.
+    """
+
+    def __init__(self, torch: ModuleType, tape: Tape, guarded: Guarded, clock: Callable[[], int]) -> None:
+        self._torch = torch
+        self._tape = tape
+        self._guarded = guarded
+        self._clock = clock
+        self._tried = False
+
+    def time(self, plan: Plan, wanted: int, replays: int) -> list[Timing]:
+        """Replay some times in a row at a batch of `wanted`, under one guard."""
+        return self._guard(lambda: [self._timed(plan, wanted) for _ in range(replays)])
+
+    def census(self, plan: Plan, wanted: int) -> Census:
+        """Replay once and count operators, floating-point operations and bytes kept."""
+        return self._guard(lambda: self._counted(plan, wanted))
+
+    def _guard(self, body: Callable[[], _T]) -> _T:
+        guard = Guard(self._torch, self._guarded, trial=not self._tried)
+        self._tried = True
+        try:
+            with guard:
+                return body()
+        finally:
+            refuse_changes(guard)
+
+    def _timed(self, plan: Plan, wanted: int) -> Timing:
+        env = feed(self._torch, self._tape, plan, wanted)
+        self._synchronise()
+        faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        switches = resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
+        began = self._clock()
+        self._play(plan, wanted, env)
+        self._synchronise()
+        ended = self._clock()
+        return Timing(
+            shadow_ns=ended - began,
+            minor_faults=resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults,
+            interrupted=resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw > switches,
+        )
+
+    def _counted(self, plan: Plan, wanted: int) -> Census:
+        torch = self._torch
+        env = feed(torch, self._tape, plan, wanted)
+        operations = 0
+        total_flops = 0
+        kept: dict[int, int] = {}
+
+        def count(operator: Operator, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+            nonlocal operations, total_flops
+            result = operator(*args, **kwargs)
+            operations += 1
+            total_flops += flops.of(operator, args, result)
+            return result
+
+        def pack(tensor: Tensor) -> Tensor:
+            kept[tensor.data_ptr()] = max(kept.get(tensor.data_ptr(), 0), tensor_bytes(tensor))
+            return tensor
+
+        mode = dispatch_mode(torch, count)
+        with ExitStack() as stack:
+            stack.enter_context(torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor))
+            stack.enter_context(mode)  # type: ignore[arg-type]
+            self._play(plan, wanted, env)
+        mode.handler = None
+        owned = {parameter.data_ptr() for parameter in self._guarded.parameters}
+        return Census(
+            operations=operations,
+            flops=total_flops,
+            saved_bytes=sum(size for pointer, size in kept.items() if pointer not in owned),
+        )
+
+    def _play(self, plan: Plan, wanted: int, env: dict[int, Tensor]) -> None:
+        torch = self._torch
+        set_grad, grad_now = torch._C._set_grad_enabled, torch.is_grad_enabled()
+        switch = Switch(torch)
+        parameters = [parameter for parameter in self._guarded.parameters if parameter.requires_grad]
+        try:
+            for index in plan.order:
+                node = self._tape.nodes[index]
+                args, kwargs = arguments(node, env, plan, wanted)
+                if node.kind == "backward":
+                    switch.close()
+                    set_grad(True)
+                    grad_now = True
+                    self._differentiate(args, kwargs, parameters)
+                    continue
+                if node.grad != grad_now:
+                    set_grad(node.grad)
+                    grad_now = node.grad
+                switch.to(node.cast)
+                if node.kind == "module":
+                    _set_training(node)
+                    result = cast(Module, node.target)(*args, **kwargs)
+                else:
+                    result = cast("Callable[..., object]", node.target)(*args, **kwargs)
+                self._bind(node, args, result, env)
+        finally:
+            switch.close()
+
+    def _bind(self, node: Node, args: tuple[object, ...], result: object, env: dict[int, Tensor]) -> None:
+        if len(node.outputs) == 1 and is_tensor(result, self._torch):
+            env[node.outputs[0]] = result
+            return
+        made = [part for part in leaves(result) if is_tensor(part, self._torch)]
+        if not made and getattr(node.target, "__name__", "") == "__setitem__":
+            made = [cast(Tensor, args[0])]
+        if len(made) != len(node.outputs):
+            raise Abstain("a replayed call gives another number of tensors than the recorded one")
+        env.update(zip(node.outputs, made, strict=True))
+
+    def _differentiate(
+        self, args: tuple[object, ...], kwargs: dict[str, object], parameters: list[Tensor]
+    ) -> None:
+        named = dict(
+            zip(("tensors", "gradient", "retain_graph", "create_graph", "inputs"), args, strict=False)
+        )
+        named.update(kwargs)
+        gradient = named.get("gradient", named.get("grad_tensors"))
+        losses, gradients = _listed(named["tensors"]), _listed(gradient)
+        inputs = _listed(named.get("inputs")) or parameters
+        if self._guarded.accumulates:
+            self._torch.autograd.backward(losses, gradients or None, named.get("retain_graph"))
+            return
+        self._torch.autograd.grad(
+            losses, inputs, gradients or None, retain_graph=named.get("retain_graph"), allow_unused=True
+        )
+
+    def _synchronise(self) -> None:
+        cuda = self._torch.cuda
+        if cuda.is_available() and cuda.is_initialized():
+            cuda.synchronize()
+
+
+def _set_training(node: Node) -> None:
+    for module, flag in node.training:
+        if module.training is not flag:
+            module.__dict__["training"] = flag
+
+
+def _listed(thing: object) -> list[object]:
+    if thing is None:
+        return []
+    return list(thing) if isinstance(thing, Sequence) else [thing]

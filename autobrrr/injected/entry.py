@@ -1,0 +1,157 @@
+"""The agent's entry: runs on its own thread in the training process, from beginning to end.
+
+In: the boot record of whoever brought it here. Injected, it connects to the sidecar, serves one
+session and goes. Preloaded, it applies the recipe and listens for sessions. What it raises is what kept
+it from coming up: whoever started it says so, and training goes on.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import ModuleType
+
+from .agent_session import Agent
+from .loop import fork_guard
+from .recipe_startup import Plan
+from .remedies.active_remedies import Levers
+from .remedies.families import REGISTRY
+from .wire.agent_socket import Link, Lost, accept, connect, listen
+
+# What may lie in the folder of an injection.
+BROUGHT = ("boot.json", "code", "source", "request.py", "link.sock", "taken", "failed")
+
+
+class NotUp(Exception):
+    """The agent could not come up.
+
+    Args:
+        part: What of it could not: a value of `complaint.Part` on the other side.
+        errno: Of the system call that was refused, where it was one.
+    """
+
+    def __init__(self, part: str, errno: int | None, why: str) -> None:
+        super().__init__(why)
+        self.part, self.errno = part, errno
+
+
+@contextmanager
+def _part(name: str) -> Iterator[None]:
+    """What the system refuses in here is refused to this part."""
+    try:
+        yield
+    except (OSError, MemoryError, Lost) as error:
+        raise NotUp(name, getattr(error, "errno", None), str(error) or type(error).__name__) from error
+
+
+def start(boot: dict[str, object]) -> None:
+    """Run the agent; returns when nothing of it is left. Raises `NotUp`."""
+    failed = False
+    try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        torch = boot.get("torch") or sys.modules.get("torch")
+        if isinstance(torch, ModuleType):
+            _run(boot, torch)
+    except BaseException:
+        failed = True
+        raise
+    finally:
+        if boot.get("link"):
+            clear(os.path.dirname(str(boot["link"])), unless_held=failed)
+        _unmap(boot.get("mapped"))
+
+
+def clear(folder: str, unless_held: bool = False) -> None:
+    """Take away the folder that brought us here, where whoever made it was killed before it could.
+
+    By the time that we leave somebody else may have put something of that name there.
+
+    Args:
+        unless_held: Leave it to whoever made it while they live and hold its lock: they read there why we
+            could not come up.
+    """
+    try:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return  # gone, as it should be
+    try:
+        if os.fstat(fd).st_uid != os.geteuid() or (unless_held and _is_held(fd)):
+            return
+        for name in BROUGHT:
+            try:
+                os.unlink(name, dir_fd=fd)
+            except OSError:
+                pass
+        os.rmdir(folder)
+    except OSError:
+        pass
+    finally:
+        os.close(fd)
+
+
+def _is_held(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    return False
+
+
+def _run(boot: dict[str, object], torch: ModuleType) -> None:
+    levers = Levers(REGISTRY)
+    listening = boot.get("listen")
+    if isinstance(listening, str):
+        _stay(boot, torch, levers, listening)
+    else:
+        with _part("link"):
+            link = Link(connect(str(boot["link"])))
+        _serve(boot, torch, link, levers)
+
+
+def _serve(boot: dict[str, object], torch: ModuleType, link: Link, levers: Levers) -> None:
+    """One session on a link."""
+    try:
+        with _part("ring"):
+            agent = Agent(boot, torch, link, levers)
+    except NotUp:
+        link.close()
+        raise
+    with _part("hello"):
+        agent.run()
+
+
+def _stay(boot: dict[str, object], torch: ModuleType, levers: Levers, path: str) -> None:
+    plan = Plan(torch, levers, boot)
+    plan.begin()
+    server = listen(path)
+    ready = boot.get("ready")
+    if callable(ready):
+        ready()
+    pid = os.getpid()
+    guard = fork_guard.guard(server.close)
+    try:
+        while os.getpid() == pid:
+            link = accept(server)
+            if link is not None:
+                with suppress(NotUp):  # the sidecar sees the link close; the next one may fare better
+                    with _part("link"):
+                        whole = Link(link)
+                    _serve(boot, torch, whole, levers)
+    finally:
+        guard.release()
+        server.close()
+        if os.getpid() == pid:
+            os.unlink(path)
+
+
+def _unmap(mapped: object) -> None:
+    """Give back the page that the injection came in through; nothing points there any more."""
+    if isinstance(mapped, (list, tuple)) and len(mapped) == 2:
+        unmap = ctypes.CDLL(None).munmap
+        unmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+        unmap(int(mapped[0]), int(mapped[1]))

@@ -1,0 +1,63 @@
+"""What can be said of the job at once: versions, script, rank, threads. Touches no hook.
+
+In: torch, the environment. Out: the payload of `hello` (`records.JobFacts`).
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from types import ModuleType
+
+from .live_torch.compiled_code import CompiledCheck
+from .phases.sampled_step import cuda_in_use
+
+
+def job_facts(
+    torch: ModuleType, boot: dict[str, object], train_tid: int, check: CompiledCheck
+) -> dict[str, object]:
+    """The job as it is now. `train_tid` 0: no step seen yet, the main thread is assumed."""
+    rank, world_size = rank_of(torch)
+    threads = getattr(torch, "get_num_threads", None)
+    return {
+        "pid": os.getpid(),
+        "python": platform.python_version(),
+        "torch": str(getattr(torch, "__version__", "")) or None,
+        "script": _script(),
+        "argv": [str(arg) for arg in getattr(sys, "argv", [])][:64],
+        "train_tid": train_tid or os.getpid(),
+        "threads": int(threads()) if threads is not None else None,
+        "cuda": cuda_in_use(),
+        "compiled": check.compiled([]),
+        "rank": rank,
+        "world_size": world_size,
+        "bundle": "code" if boot.get("bundle") == "code" else "source",
+        "method": str(boot.get("method", "ptrace")),
+    }
+
+
+def _script() -> str:
+    main = sys.modules.get("__main__")
+    found = getattr(main, "__file__", None)
+    if isinstance(found, str):
+        return found
+    argv = getattr(sys, "argv", [])
+    return str(argv[0]) if argv else ""
+
+
+def rank_of(torch: ModuleType) -> tuple[int | None, int | None]:
+    """This process's rank and how many there are; None where it is not one of several."""
+    group = sys.modules.get("torch.distributed")
+    ready = getattr(group, "is_initialized", None)
+    if group is not None and ready is not None and ready():
+        return int(group.get_rank()), int(group.get_world_size())
+    rank, size = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
+    if rank is not None and size is not None and _is_number(rank) and _is_number(size):
+        return int(rank), int(size)
+    return None, None
+
+
+def _is_number(text: str) -> bool:
+    """Plain digits, and no more than a rank has; `isdigit` alone also means "²"."""
+    return text.isascii() and text.isdigit() and len(text) < 10

@@ -1,0 +1,254 @@
+"""Around every replay: what it could touch is kept, and put back bit for bit.
+
+Random states, gradients, buffers and other tensors that modules hold (with their version
+counters), the Python state of the modules, grad mode, and the hooks that must stay silent.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import warnings
+from collections.abc import MutableMapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from types import ModuleType, TracebackType
+from typing import Protocol, cast
+
+from ..live_torch.module_call_slot import silence
+from ..live_torch.torch_types import Abstain, Module, Tensor
+from . import rng_state
+from .module_state import ModuleState
+
+_OWN = __name__.partition(".")[0]
+_HOOK_DICTS = (
+    "_forward_pre_hooks",
+    "_forward_hooks",
+    "_backward_pre_hooks",
+    "_backward_hooks",
+)
+_GLOBAL_HOOK_DICTS = (
+    "_global_forward_pre_hooks",
+    "_global_forward_hooks",
+    "_global_backward_pre_hooks",
+    "_global_backward_hooks",
+)
+
+
+class _Context(Protocol):
+    def __enter__(self) -> object: ...
+    def __exit__(self, kind: None, error: None, trace: None) -> object: ...
+
+
+@dataclass(slots=True)
+class Guarded:
+    """What one guard has to keep: the same for all replays of a tape."""
+
+    modules: list[Module]
+    parameters: list[Tensor]
+    others: list[tuple[str, object]] = field(default_factory=list)  # what code can reach: globals, arguments
+    written: list[Tensor] = field(
+        default_factory=list
+    )  # parameters that forward code may write through .data
+    derived: set[str] = field(default_factory=set)  # attributes that torch's own hooks set anew each time
+    accumulates: bool = False  # the replay can't but write .grad: modules get twins of their parameters
+
+    def release(self) -> None:
+        """Let go of everything."""
+        for held in (self.modules, self.parameters, self.others, self.written):
+            held.clear()
+
+
+class Guard:
+    """One replay's guard: a context manager; `changes` names module state that had changed.
+
+    Args:
+        torch: The target's torch.
+        guarded: What there is to keep.
+        trial: A module runs under a guard for the first time: the parameters are kept by value as
+            well. Later their version counters, checked here, are enough.
+    """
+
+    def __init__(self, torch: ModuleType, guarded: Guarded, *, trial: bool = False) -> None:
+        self.changes: list[str] = []
+        self._trial = trial
+        self._touched: set[int] = set()  # parameters that the replay wrote
+        self._torch = torch
+        self._guarded = guarded
+        self._undo = ExitStack()
+
+    def __enter__(self) -> Guard:
+        with ExitStack() as undo:  # undone here, if keeping fails half-way
+            self._keep(undo)
+            self._undo = undo.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._undo.close()
+
+    def _keep(self, undo: ExitStack) -> None:
+        """Each thing kept is put back in reverse order."""
+        torch, guarded = self._torch, self._guarded
+        _hush_warnings(undo)
+        self._silence(undo)
+        if guarded.accumulates:
+            self._lend_twins(undo)
+        for parameter in guarded.parameters:
+            if parameter.grad is not None:
+                undo.callback(setattr, parameter, "grad", parameter.grad)
+                parameter.grad = None
+            else:
+                undo.callback(setattr, parameter, "grad", None)
+        skipped = {id(parameter) for parameter in guarded.parameters}
+        state = ModuleState(torch, guarded.modules, guarded.others, skipped)
+        versions = [(parameter, parameter._version) for parameter in guarded.parameters]
+        for tensor in state.tensors:
+            self._keep_tensor(undo, tensor)
+        by_value = guarded.parameters if self._trial else guarded.written
+        copies = [
+            (parameter, self._keep_tensor(undo, parameter, only_if_touched=True)) for parameter in by_value
+        ]
+        undo.callback(self._compare, state, versions, copies)
+        for restore in rng_state.capture(torch, state.generators):
+            undo.callback(restore)
+        undo.callback(torch._C._set_grad_enabled, torch.is_grad_enabled())
+        if hasattr(torch.backends, "mha"):
+            undo.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
+
+    def _compare(
+        self,
+        state: ModuleState,
+        versions: list[tuple[Tensor, int]],
+        copies: list[tuple[Tensor, Tensor | None]],
+    ) -> None:
+        self.changes = [
+            name for name in state.restore() if name.rpartition(".")[2] not in self._guarded.derived
+        ]
+        written = {id(part) for part in self._guarded.written}
+        touched = [tensor for tensor, version in versions if tensor._version != version]
+        touched += [
+            tensor for tensor, copy in copies if copy is not None and not _same(self._torch, tensor, copy)
+        ]
+        self._touched = {id(tensor) for tensor in touched}
+        if any(id(tensor) not in written for tensor in touched):
+            self.changes.append("a parameter")
+
+    def _keep_tensor(
+        self, undo: ExitStack, tensor: Tensor, *, only_if_touched: bool = False
+    ) -> Tensor | None:
+        """Put a tensor's bytes and version counter back at the end; its copy."""
+        if str(tensor.layout) != "torch.strided" or tensor.device == self._torch.device("meta"):
+            return None
+        plain = tensor.detach()
+        overlapping = any(
+            step == 0 and size > 1 for step, size in zip(tensor.stride(), tensor.shape, strict=True)
+        )
+        if overlapping:  # an expanded view can't be written as a whole, by anyone
+            return None
+        saved = plain.clone()
+        version = cast(_Context, self._torch.autograd._unsafe_preserve_version_counter(tensor))
+        version.__enter__()
+        undo.callback(version.__exit__, None, None, None)
+
+        def copy_back() -> None:
+            if not only_if_touched or id(tensor) in self._touched:
+                with self._torch.no_grad():
+                    plain.copy_(saved)
+
+        undo.callback(copy_back)
+        return saved
+
+    def _lend_twins(self, undo: ExitStack) -> None:
+        """Parameters on the same storage with no gradient and no hook of anybody's, DDP's included."""
+        twins: dict[int, object] = {}
+        for root in self._guarded.modules:
+            for part in root.modules():
+                if isinstance(part, self._torch.nn.RNNBase):
+                    raise Abstain("a recurrent module is trained through a reentrant checkpoint")
+                held: dict[str, Tensor | None] = vars(part)["_parameters"]
+                for name, parameter in held.items():
+                    if parameter is None:
+                        continue
+                    undo.callback(held.__setitem__, name, parameter)
+                    if id(parameter) not in twins:
+                        twins[id(parameter)] = self._torch.nn.Parameter(
+                            parameter.detach(), requires_grad=parameter.requires_grad
+                        )
+                    held[name] = twins[id(parameter)]  # type: ignore[assignment]
+
+    def _silence(self, undo: ExitStack) -> None:
+        """Our own hooks and the hooks on parameters do not see replays."""
+        for parameter in self._guarded.parameters:
+            for name in ("_backward_hooks", "_post_accumulate_grad_hooks"):
+                hooks = getattr(parameter, name, None)
+                if hooks:
+                    _empty(undo, hooks)
+        for module in self._guarded.modules:
+            for part in module.modules():
+                put_back = silence(part)
+                if put_back is not None:
+                    undo.callback(put_back)
+                for name in _HOOK_DICTS:
+                    hooks = getattr(part, name, None)
+                    if hooks and any(_is_ours(hook) for hook in hooks.values()):
+                        _empty_ours(undo, hooks)
+        for name in _GLOBAL_HOOK_DICTS:
+            hooks = getattr(sys.modules["torch.nn.modules.module"], name, None)
+            if hooks and any(_is_ours(hook) for hook in hooks.values()):
+                _empty_ours(undo, hooks)
+
+
+def _same(torch: ModuleType, tensor: Tensor, copy: Tensor) -> bool:
+    """Equal; NaN, as the weights of a diverged job are, equals itself."""
+    if torch.equal(tensor, copy):
+        return True
+    alike = torch.eq(tensor, copy) | (torch.isnan(tensor) & torch.isnan(copy))
+    return bool(alike.all())
+
+
+def _hush_warnings(undo: ExitStack) -> None:
+    """Warnings of this thread are not shown; `catch_warnings` would make old ones show again."""
+    show = getattr(warnings, "_showwarnmsg", None)
+    if show is None:
+        return
+    thread = threading.get_ident()
+
+    def quiet(message: object) -> None:
+        if threading.get_ident() != thread:
+            show(message)
+
+    undo.callback(setattr, warnings, "_showwarnmsg", show)
+    warnings._showwarnmsg = quiet  # type: ignore[attr-defined]
+
+
+def refuse_changes(guard: Guard) -> None:
+    """Raises Abstain if the replay changed module state (which has been put back)."""
+    if guard.changes:
+        raise Abstain(
+            f"a forward changes the modules' own state ({', '.join(sorted(set(guard.changes))[:3])})"
+        )
+
+
+def _is_ours(hook: object) -> bool:
+    return str(getattr(hook, "__module__", "") or "").partition(".")[0] == _OWN
+
+
+def _empty(undo: ExitStack, hooks: MutableMapping[object, object]) -> None:
+    saved = dict(hooks)
+    undo.callback(_refill, hooks, saved)
+    hooks.clear()
+
+
+def _empty_ours(undo: ExitStack, hooks: MutableMapping[object, object]) -> None:
+    saved = dict(hooks)
+    undo.callback(_refill, hooks, saved)
+    for key, hook in saved.items():
+        if _is_ours(hook):
+            del hooks[key]
+
+
+def _refill(hooks: MutableMapping[object, object], saved: dict[object, object]) -> None:
+    hooks.clear()
+    hooks.update(saved)

@@ -1,0 +1,1 @@
+"""What the agent reads and patches of the job's torch: modules, calls, modes, memory."""

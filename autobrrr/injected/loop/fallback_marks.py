@@ -1,0 +1,181 @@
+"""Marks for loops in which no torch optimizer steps: backward, else root forward, else the loader.
+
+In: a loop whose optimizer hook stays silent. Out: `event(source)` at the end of each outermost
+backward, each root forward or before each batch. All are on while it is not known which one the
+loop has; then only the one that marks the steps stays.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from _thread import get_ident
+from collections import Counter
+from collections.abc import Callable
+from types import CodeType, ModuleType
+
+from ..live_torch.live_job import Job
+from ..live_torch.module_call_slot import Watch, unwatch, watch, watchable
+from ..live_torch.patches import Patch, patched, take_off_all
+from ..phases.phase_hooks import loader_iterator_class
+from .root_modules import RootSearch
+
+SOURCES = ("backward", "forward", "loader")
+ENOUGH = 8  # events without an optimizer step
+AnyCall = Callable[..., object]
+Event = Callable[[str, int], None]
+
+
+class Scouts:
+    """The fallback marks of one job."""
+
+    def __init__(
+        self, torch: ModuleType, job: Job, event: Event, fail: Callable[[BaseException], None]
+    ) -> None:
+        self._torch = torch
+        self._job = job
+        self._event = event
+        self._fail = fail
+        self._patches: dict[str, list[Patch]] = {source: [] for source in SOURCES}
+        self._watches: list[Watch] = []
+        self._search: RootSearch | None = None
+        self._compiles = False  # `torch.compile` was called while modules were watched
+        self._seen: Counter[str] = Counter()
+        self._step_code = _step_wrapper_code(torch)
+
+    @property
+    def on(self) -> bool:
+        """Something of this is in place."""
+        return bool(self._watches or self._search) or any(self._patches.values())
+
+    @property
+    def marks_forward(self) -> bool:
+        """Calls of root modules are watched."""
+        return bool(self._watches)
+
+    def put_on_backward(self) -> None:
+        """Watch backward: from the beginning, until an optimizer has fired."""
+        if not self._patches["backward"]:
+            self._patches["backward"] += patched(
+                getattr(self._torch, "autograd", None), "backward", self._backward
+            )
+
+    def put_on_rest(self) -> None:
+        """Watch the loader and look for root modules; not where code is compiled."""
+        if not self._patches["loader"]:
+            self._patches["loader"] += patched(loader_iterator_class(), "__next__", self._next)
+        self._compiles |= self._search is not None and self._search.compiles
+        if self._compiles:
+            self.leave_modules()
+        elif self._search is None and not self._watches:
+            self._search = RootSearch(self._job, 0, self._fail)
+            self._search.put_on()
+        elif self._search is not None and self._job.roots:
+            self._search.take_off()
+            self._search = None
+            self._patches["forward"] += patched(self._torch, "compile", self._before_compile)
+            roots = watchable(self._torch, self._job.roots)
+            self._watches += [watch(root, None, self._left_root) for root in roots]
+
+    def leave_modules(self) -> None:
+        """Code is compiled: nothing of ours on modules."""
+        if self._search is not None:
+            self._search.take_off()
+            self._search = None
+        for placed in self._watches:
+            unwatch(placed)
+        self._watches.clear()
+
+    def choice(self) -> str | None:
+        """The source that has shown itself often enough, the best first."""
+        return next((source for source in SOURCES if self._seen[source] >= ENOUGH), None)
+
+    def forget(self) -> None:
+        """An optimizer fired: what was counted says nothing."""
+        self._seen.clear()
+
+    def keep_only(self, source: str | None) -> list[str]:
+        """Take off all but one; names of what had to stay."""
+        left: list[str] = []
+        for name, patches in self._patches.items():
+            if name != source:
+                left += take_off_all(patches)
+                patches.clear()
+        if source != "forward":
+            self.leave_modules()
+        elif self._search is not None:
+            self._search.take_off()
+            self._search = None
+        return left
+
+    def _mark(self, source: str) -> None:
+        try:
+            if not self._inside_update():
+                self._seen[source] += 1
+                self._event(source, get_ident())
+        except Exception as error:  # noqa: BLE001
+            self._fail(error)
+
+    def _inside_update(self) -> bool:
+        """A closure of LBFGS calls backward many times in one step."""
+        if self._step_code is None:
+            return False
+        frame = sys._getframe(2)
+        while frame is not None:
+            if frame.f_code is self._step_code:
+                return True
+            if frame.f_back is None:
+                return False
+            frame = frame.f_back
+        return False
+
+    def _backward(self, original: AnyCall) -> AnyCall:
+        return outermost(original, lambda: self._mark("backward"))
+
+    def _next(self, original: AnyCall) -> AnyCall:
+        @functools.wraps(original)
+        def __next__(iterator: object) -> object:
+            self._mark("loader")
+            return original(iterator)
+
+        return __next__
+
+    def _before_compile(self, original: AnyCall) -> AnyCall:
+        @functools.wraps(original)
+        def compile(*args: object, **kwargs: object) -> object:
+            self._compiles = True
+            self.leave_modules()
+            return original(*args, **kwargs)
+
+        return compile
+
+    def _left_root(self, *_: object) -> None:
+        self._mark("forward")
+
+
+def outermost(original: AnyCall, ended: Callable[[], None]) -> AnyCall:
+    """`torch.autograd.backward` that tells when it has ended, not of one within another."""
+    inside = [0]
+
+    @functools.wraps(original)
+    def backward(*args: object, **kwargs: object) -> object:
+        inside[0] += 1
+        try:
+            return original(*args, **kwargs)
+        finally:
+            inside[0] -= 1
+            if not inside[0]:
+                ended()
+
+    return backward
+
+
+def _step_wrapper_code(torch: ModuleType) -> CodeType | None:
+    """The code of the wrapper that torch puts around every optimizer's step."""
+    make = getattr(getattr(getattr(torch, "optim", None), "Optimizer", None), "profile_hook_step", None)
+    if make is None:
+        return None
+    for constant in make.__code__.co_consts:
+        if isinstance(constant, CodeType) and constant.co_name == "wrapper":
+            return constant
+    return None

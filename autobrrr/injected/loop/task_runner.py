@@ -1,0 +1,79 @@
+"""The one measuring task that may run at a time, slice by slice between steps of training.
+
+In: a task, the boundaries of the loop. Out: slices run when they are due, their time booked; an error of a
+task ends it and is reported, and training goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .boundary_task import Boundary, Task
+from .handler_errors import raised_by_handler
+
+NEVER = 1 << 62
+
+
+class Measuring:
+    """Holds the task: begun from the agent's thread, run on the training thread."""
+
+    def __init__(self, emit: Callable[[dict[str, object]], None], clock: Callable[[], int]) -> None:
+        self.task: Task | None = None
+        self.spent_ns = 0  # on the training thread, all tasks so far
+        self.stretched_ns = 0  # what steps of training took longer for them
+        self.usual_ns = 0  # a step before the task began
+        self.unfinished: Task | None = None  # cancelled, but the training thread has a part in it
+        self.at = NEVER  # the boundary of the next slice
+        self._emit, self._clock = emit, clock
+
+    def begin(self, task: Task) -> None:
+        """Run a task from the next boundary on."""
+        self.at = 0
+        self.task = task
+
+    def slice(self, boundary: Boundary) -> bool:
+        """Run the slice that is due, if one is; True where the task is over with it."""
+        task = self.task
+        if task is None or boundary.seq < self.at:
+            return False
+        began = self._clock()
+        try:
+            after = task.at_boundary(boundary)
+        except Exception as error:
+            task.cancel()
+            after = None
+            self._emit({"task_failed": task.name, "why": f"{type(error).__name__}: {error}"})
+            if raised_by_handler(error):
+                self.task, self.at = None, NEVER
+                self.unfinished = task if task.pending else None
+                raise
+        self.spent_ns += self._clock() - began
+        if after is not None:
+            self.at = boundary.seq + max(1, after)
+            return False
+        self.task = None
+        self.at = NEVER
+        return True
+
+    def stretched(self, step_ns: int) -> None:
+        """A step has ended that was recorded, traced or run after a replay."""
+        if self.task is not None and self.usual_ns:
+            self.stretched_ns += max(0, step_ns - self.usual_ns)
+
+    @property
+    def taken_ns(self) -> int:
+        """What all tasks so far have taken of training."""
+        return self.spent_ns + self.stretched_ns
+
+    def stop(self) -> None:
+        """Cancel; `unfinished` keeps what only the training thread can take off."""
+        task, self.task = self.task or self.unfinished, None
+        if task is not None:
+            task.cancel()
+        self.unfinished = task if task is not None and task.pending else None
+
+    def drop(self) -> None:
+        """In a forked child: cancel, and nothing is left to do."""
+        task, self.task = self.task, None
+        if task is not None:
+            task.cancel()

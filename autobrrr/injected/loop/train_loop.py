@@ -1,0 +1,500 @@
+"""The training loop as the agent follows it, on the training thread, from boundary to boundary.
+
+In: firing optimizers (through the tap) or fallback marks, work posted by the agent's thread. Out:
+ring records, events, and the work done between two steps: task slices, levers, hooks on and off.
+Every door is guarded: an error of ours takes the agent out, and training goes on.
+"""
+
+from __future__ import annotations
+
+import sys
+from _thread import get_ident, get_native_id
+from collections import deque
+from collections.abc import Callable
+from time import perf_counter_ns
+from types import ModuleType
+
+from ..live_torch.compiled_code import CompiledCheck
+from ..live_torch.live_job import Job
+from ..live_torch.patches import Patch, patched, take_off_all
+from ..phases.loader_watch import LoaderWatch
+from ..phases.phase_clock import PhaseClock
+from ..phases.phase_hooks import PhaseHooks
+from ..phases.sampled_step import Sampling
+from ..phases.sampling_schedule import Bursts
+from ..remedies.active_remedies import Applied, Levers, Lost
+from ..wire import ring_layout
+from ..wire.ring_writer import Pages
+from . import fork_guard
+from .boundary_task import Boundary, Task
+from .fallback_marks import Scouts
+from .handler_errors import raised_by_handler
+from .root_modules import Roots
+from .skipped_steps import Marks
+from .step_hook import Hot, make_tap
+from .step_pattern import Steps, Usual
+from .task_runner import Measuring
+
+MOST_NOTES = 128  # plain steps between two looks
+PASSES = 1024  # fires of other optimizers between two looks
+FRESH_NS = 100_000_000  # as old may the newest record be that the sidecar sees
+BRISK_NS = 12_000_000  # while levers come and go: a block is over when its steps have records
+BRISK_FOR_NS = 2_000_000_000  # after a change of levers
+Emit = Callable[[dict[str, object]], None]
+
+
+class Loop:
+    """Everything that the agent has in the training loop."""
+
+    def __init__(
+        self,
+        torch: ModuleType,
+        pages: Pages,
+        levers: Levers,
+        emit: Emit,
+        *,
+        clock: Callable[[], int] = perf_counter_ns,
+    ) -> None:
+        self.torch = torch
+        self.job = Job(torch)
+        self.levers = levers
+        self.steps = Steps()
+        self.phases = PhaseClock()
+        self.loader = LoaderWatch(self.job)
+        self.bursts = Bursts()
+        self.check = CompiledCheck()
+        self.hot = Hot(clock())
+        self.hot.arm = levers.arm
+        self.compiled = False
+        self.compiled_by_user = False  # before the first lever
+        self.last_phases: dict[str, int] | None = None
+        self.train_tid = 0
+        self.broken: str | None = None
+        self.gone = False
+        self.left: list[str] = []
+        self.news = 0  # raised whenever the anatomy may have changed
+        self.boundary_ns = 0  # own work at slow boundaries
+        self.sampled_steps = 0
+        self.last_backwards = 0  # in the last sampled step
+        self.step_ns = 0  # mean of the last stretch
+        self.measuring = Measuring(emit, clock)
+        self.roots = Roots(self.job, self.fail)
+        self._emit = emit
+        self._clock = clock
+        self._pages = pages
+        self._sampling = Sampling(torch, self.phases)
+        self.hooks = PhaseHooks(self.job, self.phases, self.loader, self.fail)
+        self._marks = Marks(torch, self.hot, self.skipped, self.fail)
+        self._scouts = Scouts(torch, self.job, self.event, self.fail)
+        self._patches: list[Patch] = []
+        self._inbox: deque[Callable[[], None]] = deque()
+        self._sampled = False
+        self._hurry = False
+        self._heard = 0
+        self._passes = 0
+        self._quiet = Usual()
+        self._brisk_until_ns = 0
+        self._looked_at_seq = 0
+        self._looked_at_ns = self.hot.start
+        self._fork_guard: fork_guard.Guard | None = None
+
+    def put_on(self, at_fork: Callable[[], None]) -> None:
+        """Put the always-on hooks on. Each is one atomic store."""
+        self._fork_guard = fork_guard.guard(lambda: self._disarm(at_fork))
+        self.hot.start = self._looked_at_ns = self._clock()
+        self._scouts.put_on_backward()  # before the tap: from its first call on, hooks may go over this
+        optimizer = getattr(getattr(self.torch, "optim", None), "Optimizer", None)
+        self._patches += patched(
+            optimizer,
+            "_optimizer_step_code",
+            lambda original: make_tap(self.hot, original, self.slow, self.fail, self._clock),
+        )
+        self._patches += self._marks.put_on()
+
+    def post(self, work: Callable[[], None]) -> None:
+        """Do this at the next boundary, on the training thread, after the measuring task."""
+        self._inbox.append(work)
+        self.hot.poke()
+
+    def look_for_marks(self) -> None:
+        """No optimizer has fired for a while: look for another mark of a step."""
+        if self.hot.seq == 0 and self.hot.live and not self.hot.busy:
+            self._scouts.put_on_backward()
+            if self.check.compiled([]):
+                self._scouts.leave_modules()
+            else:
+                self._scouts.put_on_rest()
+
+    def slow(self, optimizer: object, now: int) -> None:
+        """An optimizer has fired, and more than a record is due."""
+        hot = self.hot
+        if not hot.live:
+            self._last_will()
+            return
+        if hot.busy:
+            return  # an optimizer stepped inside our own work, or another thread trains meanwhile
+        hot.busy = True
+        try:
+            if hot.live and self._is_ours(get_ident()):
+                self._flush()
+                self._fired(optimizer, now)
+        except Exception as error:  # noqa: BLE001
+            self.fail(error)
+        finally:
+            hot.busy = False
+
+    def event(self, source: str, ident: int) -> None:
+        """A fallback mark: the end of a backward or root forward, or the next batch."""
+        hot = self.hot
+        if not hot.live:
+            self._last_will()
+            return
+        if hot.busy:
+            return
+        now = self._clock()
+        hot.busy = True
+        try:
+            if hot.live and self._is_ours(ident):
+                if hot.seq == 0 and self.steps.source != source:
+                    choice = self._scouts.choice()
+                    if choice is not None and choice != self.steps.source:
+                        self.steps.start_over(choice)
+                        self.news += 1
+                if self.steps.event(source):
+                    self._close(now)
+        finally:
+            hot.busy = False
+
+    def skipped(self, optimizer: object) -> None:
+        """A GradScaler held the update back: the step has ended all the same."""
+        hot = self.hot
+        if id(optimizer) != hot.anchor and len(self.job.optimizers) > 1:
+            return
+        if hot.busy:
+            return
+        hot.busy = True
+        try:
+            if hot.live:
+                self._flush()
+                self._close(self._clock(), ring_layout.SKIPPED)
+        except Exception as error:  # noqa: BLE001
+            self.fail(error)
+        finally:
+            hot.busy = False
+
+    def fail(self, error: BaseException) -> None:
+        """Something of ours went wrong: out, at once. Training goes on.
+
+        What a signal handler of the job's has raised within our work is raised again: it is the job's.
+        Our work may have been left half way, so the agent goes all the same.
+        """
+        theirs = raised_by_handler(error)
+        if not (theirs and self.gone):  # else it comes by another of our doors on its way out
+            self._go_out(error, theirs=theirs)
+        if theirs:
+            raise error
+
+    def _go_out(self, error: BaseException, *, theirs: bool) -> None:
+        hot = self.hot
+        if self.broken is None:
+            whose = "a signal handler of the job raised " if theirs else ""
+            self.broken = f"{whose}{type(error).__name__}: {error}"
+        self.close_door()
+        at_boundary = hot.busy
+        if get_ident() == hot.owner or not hot.owner:
+            hot.busy = True
+            try:
+                if at_boundary:
+                    self.take_down(keep=False)
+                else:  # in the middle of a step: levers wait for its end
+                    self.take_down_from_outside(keep=False)
+            except Exception as second:  # noqa: BLE001
+                self.broken += f"; then {type(second).__name__}: {second}"
+            finally:
+                hot.busy = at_boundary
+        self._emit({})
+
+    def hooks_off(self) -> None:
+        """Take the phase hooks off before a lever changes: it must not remember one of ours."""
+        if self.hooks.on:
+            self.left += self.hooks.take_off(at_boundary=True)
+        self.left += self.hooks.take_off_wrappers()
+
+    def check_again(self, lever: Applied) -> None:
+        """A lever has been undone: what it compiled does not make the job a compiled one."""
+        if not self.compiled_by_user and "module.code" in lever.remedy.targets:
+            self.check.forget_ours()
+
+    def is_compiled(self) -> bool:
+        """The job runs compiled code, its own or a lever's: no hooks on modules."""
+        return self.levers.compiled or self.check.compiled(self.job.roots)
+
+    def undo_troubled(self) -> None:
+        """Undo levers that say themselves that they do not work out here."""
+        for lever, why in self.levers.troubles():
+            self.hooks_off()
+            loss = self.levers.undo(lever)
+            self.check_again(lever)
+            self._report([loss or Lost(token=lever.token, remedy=lever.remedy.name, why=why)])
+
+    def task_ends(self) -> None:
+        """Posted work need not wait for the measuring task any more."""
+        self._hurry = True
+
+    def take_down(self, *, keep: bool) -> None:
+        """Take everything of ours off, levers too unless kept. On the training thread at a boundary."""
+        self._stop(at_boundary=True)
+        self._flush()
+        if keep:
+            self.levers.forget()
+        else:
+            self._report(self.levers.undo_all())
+        self._finish()
+
+    def take_down_from_outside(self, *, keep: bool) -> list[str]:
+        """The same from the agent's thread, while training is not inside the agent's code.
+
+        Levers that need the training thread are left for its next boundary; their names.
+        """
+        self._stop(at_boundary=False)
+        self._flush()
+        if keep:
+            self.levers.forget()
+        else:
+            self._report(self.levers.undo_anywhere())
+        waiting = [lever.remedy.name for lever in self.levers.ours]
+        if self.measuring.unfinished is not None:
+            waiting.append(self.measuring.unfinished.name)
+        if waiting:
+            self.hot.will = lambda: self.take_down(keep=False)
+            return waiting
+        self._finish()
+        return []
+
+    def _flush(self) -> None:
+        """Write the records of the plain steps since the last slow one."""
+        hot = self.hot
+        times = hot.times
+        if not times:
+            self.steps.passed(self._passes - hot.passes)
+            self._passes = hot.passes
+            return
+        first = (hot.start, hot.own, hot.arm, hot.seq)
+        hot.start = self._pages.write_plain(times, first, hot.hook_ns)
+        hot.own = hot.hook_ns
+        hot.seq += len(times)
+        self.steps.closed_plain(len(times))
+        times.clear()
+
+    def close_door(self) -> None:
+        """From here on the training thread does no work of ours. From any thread."""
+        self.hot.live = False
+        self.hot.poke()
+
+    def _stop(self, *, at_boundary: bool) -> None:
+        self.close_door()
+        self.measuring.stop()
+        self.roots.stop()
+        self.left += self.hooks.take_off(at_boundary=at_boundary)
+        self._sampling.take_off()
+
+    def _finish(self) -> None:
+        self.hot.will = None
+        self.left += self.hooks.take_off_wrappers()  # they may lie over a scout's
+        self.left += self._scouts.keep_only(None)
+        self.left += take_off_all(self._patches)
+        self._patches.clear()
+        if self._fork_guard is not None:
+            self._fork_guard.release()
+            self._fork_guard = None
+        self._inbox.clear()
+        self.gone = True
+        self._emit({})
+
+    def _last_will(self) -> None:
+        will = self.hot.will
+        if will is not None and get_ident() == self.hot.owner:
+            try:
+                will()
+            except Exception as error:  # noqa: BLE001
+                self.left.append(f"{type(error).__name__}: {error}")
+                self.hot.will = None
+
+    def _disarm(self, at_fork: Callable[[], None]) -> None:
+        """In a forked child: nothing of ours runs there."""
+        self.close_door()
+        self.hot.will = None
+        self.measuring.drop()
+        self.hooks.take_off(at_boundary=True)
+        self.hooks.take_off_wrappers()
+        self._sampling.take_off()
+        self.roots.stop()
+        self._scouts.keep_only(None)
+        take_off_all(self._patches)
+        at_fork()
+
+    def _report(self, losses: list[Lost]) -> None:
+        for loss in losses:
+            self._emit({"event": "lever_lost", "token": loss.token, "remedy": loss.remedy, "why": loss.why})
+
+    def _is_ours(self, ident: int) -> bool:
+        hot = self.hot
+        if ident == hot.owner:
+            return True
+        if hot.owner and hot.owner in sys._current_frames():
+            return False  # a second thread trains something else
+        hot.owner = ident
+        self.train_tid = get_native_id()
+        return True
+
+    def _fired(self, optimizer: object, now: int) -> None:
+        if self.job.saw_optimizer(optimizer):
+            self.news += 1
+            self.levers.renew(self.job)
+        self._scouts.forget()
+        before = self.steps.relearned
+        closes = self.steps.fire(id(optimizer))
+        if self.steps.relearned != before:
+            self.news += 1
+        if closes:
+            self._close(now)
+        elif self._sampled:
+            self.phases.update_exit(now)
+
+    def _close(self, now: int, extra: int = 0) -> None:
+        hot = self.hot
+        seq = hot.seq
+        flags = hot.flags | extra
+        if self.steps.settling:
+            flags |= ring_layout.SETTLING
+        phased = self._sampled
+        if phased:
+            flags |= self._finish_sample(now, extra)
+        self._pages.write_tail((hot.start, now, hot.own, hot.arm, flags, seq))
+        self._marks_closed(flags)
+        last_ns = now - hot.start
+        if flags & (ring_layout.TRACED | ring_layout.AFTER_SHADOW):
+            self.measuring.stretched(last_ns)
+        steps = seq + 1 - self._looked_at_seq
+        self.step_ns = max(1, (now - self._looked_at_ns) // max(1, steps))
+        hot.seq = self._looked_at_seq = seq + 1
+        hot.flags = 0
+        boundary = Boundary(
+            job=self.job,
+            seq=seq + 1,
+            now_ns=now,
+            last_step_ns=last_ns,
+            last_flags=flags,
+            last_optimizer_ns=self.last_phases.get("optimizer") if phased and self.last_phases else None,
+        )
+        self._heard = hot.knocks
+        self._work(boundary)
+        if not hot.live:
+            return
+        hot.flags |= boundary.mark
+        self._leave(now, sample=boundary.sample)
+
+    def _marks_closed(self, flags: int) -> None:
+        self.hot.seq += 1
+        self._marks.step_closed(flags)
+        self.hot.seq -= 1
+
+    def _finish_sample(self, now: int, extra: int) -> int:
+        fires = 0 if extra or self.steps.source != "optimizer" else 1
+        fields = self._sampling.finish(
+            now,
+            fires=fires,
+            forward_measured=self.hooks.roots_on,
+            optimizer_measured=self.hooks.updates_on,
+        )
+        self._pages.write_sampled(self.hot.seq, fields)
+        self.sampled_steps += 1
+        self._sampled = False
+        forward_ns, backwards = fields[2], fields[5]
+        self.last_backwards = backwards
+        self.last_phases = self._sampling.by_name
+        if backwards and not forward_ns:
+            self.roots.miss(self.hot.owner)
+        return ring_layout.PHASES | (
+            ring_layout.EVALUATION if self._quiet.is_more(self.phases.quiet_calls) else 0
+        )
+
+    def _work(self, boundary: Boundary) -> None:
+        if self.measuring.slice(boundary):
+            self.bursts.rest(boundary.seq, self.bursts.steps, self.step_ns)
+            self._emit({})
+        if self.roots.step_ended():
+            self.news += 1
+        if self.measuring.task is None or self._hurry:
+            while self._inbox and self.hot.live:
+                self._inbox.popleft()()
+        if not self.hot.live:
+            return
+        if self.levers.watched:
+            self.undo_troubled()
+        if self.levers.arm != self.hot.arm:
+            self.hot.arm = self.levers.arm
+            boundary.mark |= ring_layout.LEVER
+            self._brisk_until_ns = boundary.now_ns + BRISK_FOR_NS
+            self.bursts.rest(boundary.seq, self.bursts.steps, self.step_ns)
+        self._settle(boundary)
+        # While root modules are looked for, a burst would miss their forward.
+        if self.measuring.task is None and not self.roots.searching and not self.steps.settling:
+            boundary.sample = boundary.sample or self.bursts.wants(boundary.seq, self.step_ns)
+
+    def _settle(self, boundary: Boundary) -> None:
+        steps = self.steps
+        if steps.pattern is None:
+            return
+        if self._scouts.on and (steps.source == "optimizer" or not steps.settling):
+            self.hooks_off()
+            self.left += self._scouts.keep_only(None if steps.source == "optimizer" else steps.source)
+            self.news += 1
+            for_roots = not self.job.roots and steps.source in ("optimizer", "backward")
+            self.compiled = self.is_compiled()
+            if for_roots and not self.compiled:
+                self.roots.begin(self.hot.owner)
+            self.bursts.rest(boundary.seq, 8, self.step_ns)
+        if self.roots.searching and self.roots.put_on(compiled=self.is_compiled()):
+            boundary.mark |= ring_layout.SETTLING
+
+    def begin_task(self, task: Task) -> None:
+        """Run a measuring task from the next boundary on. From the agent's thread."""
+        self.measuring.usual_ns = self.step_ns
+        self.measuring.begin(task)
+        self.hot.poke()
+
+    def _plain_steps(self, *, sample: bool) -> int:
+        """How many steps from here on need nothing but a note of their end."""
+        if sample or self.hot.flags or self.steps.settling or self.roots.searching:
+            return 0
+        seq = self.hot.seq
+        measuring = self.measuring
+        until = measuring.at - 1 if measuring.task is not None else self.bursts.look_at(seq)
+        fresh_ns = BRISK_NS if self._looked_at_ns < self._brisk_until_ns else FRESH_NS
+        return max(0, min(until - seq, MOST_NOTES, fresh_ns // max(1, self.step_ns)))
+
+    def _leave(self, entered: int, *, sample: bool) -> None:
+        hot = self.hot
+        if sample != self.hooks.on:
+            if sample:
+                self.compiled = self.is_compiled()
+                if not self.levers.arm:
+                    self.compiled_by_user = self.compiled
+                self.left += self.hooks.put_on(hot.owner, compiled=self.compiled)
+            else:
+                self.left += self.hooks.take_off(at_boundary=True)
+        self._sampled = sample
+        hot.left = self._plain_steps(sample=sample)
+        hot.anchor = self.steps.simple_anchor
+        hot.others = self.steps.others if hot.left else frozenset()
+        hot.passes = self._passes = PASSES if hot.others else 0
+        if hot.knocks != self._heard or (self._inbox and (self.measuring.task is None or self._hurry)):
+            hot.anchor = hot.passes = 0
+        if sample:
+            self._sampling.begin(self._clock())
+        self._looked_at_ns = hot.start = self._clock()
+        hot.own = hot.start - entered
+        self.boundary_ns += hot.own
+        if sample:
+            self.bursts.took(hot.own)

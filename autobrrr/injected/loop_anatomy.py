@@ -1,0 +1,125 @@
+"""How the loop is built, read from the live objects by the agent's thread.
+
+In: the job's optimizers, roots and loader. Out: the payload of the event `anatomy`
+(`records.Anatomy`). Reads in small portions and lets go of the GIL between them: a model may have
+ten thousand parameters, and training must not wait for a count.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from types import CodeType
+
+from .loop.train_loop import Loop
+from .measure.code_sites import attention_in
+from .measure.stack_sampler import foreign_folders
+
+PORTION = 64
+EVEN = 8  # sides that are no multiple of it keep tensor cores from their full rate
+LARGE = 1 << 18  # elements of a weight whose shape is worth a word
+MOST_NAMED = 4
+
+
+def read_anatomy(loop: Loop) -> dict[str, object]:
+    """The anatomy as far as it is known now; raises RuntimeError where training changes it meanwhile."""
+    job = loop.job
+    optimizers = job.optimizers
+    tensors, elements, size = _count(_parameters(optimizers))
+    _, _, state_size = _count(_states(optimizers))
+    notes: list[str] = []
+    if loop.roots.scripted:
+        notes.append("TorchScript modules")
+    if loop.steps.relearned:
+        notes.append(f"the step pattern changed {loop.steps.relearned} times")
+    return {
+        "source": loop.steps.source,
+        "optimizers": [type(optimizer).__name__ for optimizer in optimizers],
+        "parameters": elements if optimizers else None,
+        "parameter_tensors": tensors if optimizers else None,
+        "parameter_bytes": size if optimizers else None,
+        "state_bytes": state_size if optimizers else None,
+        "backwards_per_step": loop.last_backwards if loop.sampled_steps else None,
+        "roots": [type(root).__name__ for root in job.roots],
+        "compiled": loop.check.compiled(job.roots),
+        "loader_workers": loop.loader.workers,
+        "loader_prefetch": loop.loader.prefetch,
+        "notes": notes,
+        "train_tid": loop.train_tid or None,
+        "attention": attention_in(_forwards(job.roots, foreign_folders(job.torch))),
+        "uneven": _uneven(job.roots),
+    }
+
+
+def _forwards(roots: list[object], foreign: tuple[str, ...]) -> list[CodeType]:
+    """The forwards of the user's own module classes, each once."""
+    found: dict[type, CodeType | None] = {}
+    for part in _parts(roots):
+        kind = type(part)
+        if kind not in found:
+            code = getattr(getattr(kind, "forward", None), "__code__", None)
+            found[kind] = code if isinstance(code, CodeType) and _is_own(code, foreign) else None
+    return [code for code in dict.fromkeys(found.values()) if code is not None]
+
+
+def _is_own(code: CodeType, foreign: tuple[str, ...]) -> bool:
+    return "/site-packages/" not in code.co_filename and not code.co_filename.startswith(foreign)
+
+
+def _uneven(roots: list[object]) -> list[str]:
+    """Large matrices with a side that is no multiple of 8: "head.weight 50257x768"."""
+    found: list[str] = []
+    seen: set[int] = set()
+    for part in _parts(roots):
+        for name, weight in list(getattr(part, "_parameters", {}).items()):
+            shape = tuple(getattr(weight, "shape", ()))
+            if len(shape) != 2 or id(weight) in seen or shape[0] * shape[1] < LARGE:
+                continue
+            seen.add(id(weight))
+            if any(side % EVEN for side in shape) and len(found) < MOST_NAMED:
+                found.append(f"{type(part).__name__}.{name} {shape[0]}x{shape[1]}")
+    return found
+
+
+def _parts(roots: list[object]) -> Iterator[object]:
+    """All modules below these, a portion at a time."""
+    waiting = list(roots)
+    seen: set[int] = set()
+    while waiting:
+        part = waiting.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        if len(seen) % PORTION == 0:
+            time.sleep(0.0005)
+        yield part
+        waiting += [each for each in list(getattr(part, "_modules", {}).values()) if each is not None]
+
+
+def _parameters(optimizers: list[object]) -> Iterator[object]:
+    for optimizer in optimizers:
+        for group in getattr(optimizer, "param_groups", ()):
+            yield from group["params"]
+
+
+def _states(optimizers: list[object]) -> Iterator[object]:
+    for optimizer in optimizers:
+        for state in list(getattr(optimizer, "state", {}).values()):
+            values = state.values() if isinstance(state, dict) else ()
+            for value in list(values):
+                yield from value if isinstance(value, list) else (value,)
+
+
+def _count(things: Iterable[object]) -> tuple[int, int, int]:
+    tensors = elements = size = 0
+    for thing in things:
+        count = getattr(thing, "numel", None)
+        width = getattr(thing, "element_size", None)
+        if count is None or width is None:
+            continue
+        tensors += 1
+        elements += int(count())
+        size += int(count()) * int(width())
+        if tensors % PORTION == 0:
+            time.sleep(0.0005)
+    return tensors, elements, size

@@ -1,0 +1,1 @@
+"""Measurements of some steps: traced operators, profiler windows, stacks, collectives."""

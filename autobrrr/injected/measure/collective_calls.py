@@ -1,0 +1,115 @@
+"""How long collectives that the loop calls by itself keep the training thread.
+
+In: torch's classes of process groups and of pending work, patched for a few steps. Out: calls, and time in
+them or waiting for their results, by phase. Whatever is called (`dist.all_reduce`, a name imported from
+there, an asynchronous call and its `wait`) ends in these classes. Those of DistributedDataParallel do
+not: they are made and awaited in C++.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from _thread import get_ident
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter_ns
+
+from ..live_torch.patches import Patch, patched, take_off_all
+from ..phases.phase_clock import NAMES, PhaseClock
+
+AnyCall = Callable[..., object]
+# The methods of process groups that communicate, old names and new; each torch has some of them.
+CALLS = (
+    "all_gather_single",
+    "all_gather_single_coalesced",
+    "all_to_all_single",
+    "_allgather_base",
+    "_reduce_scatter_base",
+    "allgather",
+    "allgather_coalesced",
+    "allgather_into_tensor_coalesced",
+    "allreduce",
+    "allreduce_coalesced",
+    "alltoall",
+    "alltoall_base",
+    "barrier",
+    "broadcast",
+    "gather",
+    "monitored_barrier",
+    "recv",
+    "recv_anysource",
+    "reduce",
+    "reduce_scatter",
+    "reduce_scatter_single",
+    "reduce_scatter_single_coalesced",
+    "reduce_scatter_tensor_coalesced",
+    "scatter",
+    "send",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Called:
+    """The collectives of one step."""
+
+    calls: int
+    spent_ns: int
+    by_phase_ns: tuple[int, ...]  # as in `phases.NAMES`
+
+
+class CollectiveCalls:
+    """Counts and times them on one thread while it is on."""
+
+    def __init__(self, phases: PhaseClock, owner: int, fail: Callable[[BaseException], None]) -> None:
+        self._phases, self._owner, self._fail = phases, owner, fail
+        self._patches: list[Patch] = []
+        self._inside = False
+        self._calls = 0
+        self._by_phase = [0] * len(NAMES)
+
+    def put_on(self) -> None:
+        """From now on."""
+        bindings = sys.modules.get("torch._C._distributed_c10d")
+        group, work = getattr(bindings, "ProcessGroup", None), getattr(bindings, "Work", None)
+        for name in CALLS:
+            self._patches += patched(group, name, functools.partial(self._timed, name=name, calls=1))
+        self._patches += patched(work, "wait", functools.partial(self._timed, name="wait", calls=0))
+
+    def take_off(self) -> list[str]:
+        """All of it; names of what somebody has patched over. From any thread."""
+        patches, self._patches = self._patches, []
+        return take_off_all(patches)
+
+    def take(self) -> Called:
+        """What there was since the last time."""
+        found = Called(calls=self._calls, spent_ns=sum(self._by_phase), by_phase_ns=tuple(self._by_phase))
+        self._calls = 0
+        self._by_phase = [0] * len(NAMES)
+        return found
+
+    def _timed(self, original: AnyCall, *, name: str, calls: int) -> AnyCall:
+        watch = self
+
+        def timed(self: object, *args: object, **kwargs: object) -> object:
+            if watch._inside or get_ident() != watch._owner:
+                return original(self, *args, **kwargs)
+            watch._inside = True
+            began = perf_counter_ns()
+            try:
+                return original(self, *args, **kwargs)
+            finally:
+                watch._note(perf_counter_ns() - began, calls)
+
+        # The bindings ask whether a subclass overrides a method, and know the override that calls back by
+        # the name of its code and its first argument: under another name it would call itself for ever.
+        timed.__code__ = timed.__code__.replace(co_name=name)
+        return functools.wraps(original)(timed)
+
+    def _note(self, spent_ns: int, calls: int) -> None:
+        self._inside = False
+        try:
+            self._by_phase[self._phases.shown] += spent_ns
+            self._calls += calls
+        except Exception as error:  # noqa: BLE001
+            self._fail(error)

@@ -1,0 +1,219 @@
+"""A profiler window: a few real steps under torch.profiler, without stacks.
+
+In: step boundaries. Out: the event `window` with the trace's open file. The profiler is switched
+on and off on the training thread; the trace is written by the agent's. torch's own parsing of the
+events, which takes most of the usual stall, is left out. Where the job profiles itself, before or
+meanwhile, the window gives way and says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+from _thread import get_ident
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter_ns
+from types import ModuleType
+
+from ..live_torch.patches import Patch, patched, take_off_all
+from ..loop.boundary_task import Boundary
+from ..loop.train_loop import Loop
+from ..wire import ring_layout
+
+MOST_BYTES = 256 << 20
+SLOW_STEP_NS = 2_000_000_000  # from here on one step is enough
+MOST_WAITED = 20
+OVERDUE_STEPS = 20
+OVERDUE_NS = 5_000_000_000
+UNUSABLE = ring_layout.SKIPPED | ring_layout.EVALUATION | ring_layout.LEVER
+OTHERS = "the job switched a profiler of its own on or off meanwhile"
+Emit = Callable[[dict[str, object]], None]
+
+
+class GivesWay(Exception):
+    """Why there is no window."""
+
+
+class WindowTask:
+    """Some plain steps for comparison, then one to settle and `steps` under the profiler.
+
+    Args:
+        shapes: Record the operators' shapes too: work against the roofs, at twice the inflation.
+    """
+
+    name = "profiler window"
+
+    def __init__(self, loop: Loop, steps: int, shapes: bool, emit: Emit) -> None:
+        self._loop = loop
+        self._profiler: ModuleType = sys.modules["torch.autograd.profiler"]
+        self._autograd: ModuleType = sys.modules["torch.autograd"]
+        self._steps, self._shapes, self._emit = steps, shapes, emit
+        self._plain_ns: list[int] = []
+        self._profiled_ns: list[int] = []
+        self._waited = 0
+        self._stall_ns = 0
+        self._on = False
+        self._ended: str | None = None  # why the window is over before its time
+        self._witnesses: list[Patch] = []
+
+    @property
+    def pending(self) -> bool:
+        """The profiler is still on: only the training thread can switch it off."""
+        return self._on
+
+    def at_boundary(self, boundary: Boundary) -> int | None:
+        """One step further."""
+        try:
+            return self._go_on(boundary)
+        except GivesWay as why:
+            self.cancel()
+            self._emit(_abstained(str(why)))
+            return None
+
+    def cancel(self) -> None:
+        """Switch the profiler off, unless it is the job's own by now."""
+        if self._on and get_ident() != self._loop.hot.owner:
+            return
+        self._loop.hooks.overdue = None
+        with contextlib.suppress(Exception):
+            self._switch_off()
+        take_off_all(self._witnesses)
+        self._witnesses.clear()
+
+    def _go_on(self, boundary: Boundary) -> int | None:
+        if self._ended is not None:
+            raise GivesWay(self._ended)
+        if not self._on:
+            self._waited += 1
+            if boundary.last_step_ns > SLOW_STEP_NS:
+                self._steps = 1
+            if boundary.last_flags in (0, ring_layout.PHASES):
+                self._plain_ns.append(boundary.last_step_ns)
+            elif self._waited > MOST_WAITED * self._steps:
+                raise GivesWay("no ordinary steps: evaluations, skipped updates or changes all the time")
+            if len(self._plain_ns) >= self._steps:
+                self._switch_on(boundary)
+            return 1
+        if not self._autograd._profiler_enabled():
+            raise GivesWay(OTHERS)
+        if boundary.last_flags & UNUSABLE:
+            raise GivesWay("an evaluation, a skipped update or a change fell into it")
+        self._profiled_ns.append(boundary.last_step_ns)
+        boundary.mark |= ring_layout.TRACED
+        if len(self._profiled_ns) <= self._steps:
+            boundary.sample = True
+            return 1
+        self._finish()
+        return None
+
+    def _switch_on(self, boundary: Boundary) -> None:
+        began = perf_counter_ns()
+        if self._autograd._profiler_enabled() or _has_schedule(self._profiler):
+            raise GivesWay("the job is being profiled already")
+        device = {"use_device": "cuda"} if self._cuda else {}
+        profile = self._profiler.profile(use_kineto=True, use_cpu=True, record_shapes=self._shapes, **device)
+        profile._prepare_trace()
+        profile._start_trace()
+        self._on = True
+        self._witnesses = [
+            *patched(self._profiler, "_run_on_profiler_start", lambda f: self._before(f, self._give_up)),
+            *patched(os, "fork", lambda f: self._before(f, self._forking)),
+        ]
+        boundary.mark |= ring_layout.TRACED
+        boundary.sample = True  # its hooks are the door at which an overdue window ends
+        limit = perf_counter_ns() + max(OVERDUE_STEPS * boundary.last_step_ns, OVERDUE_NS)
+
+        def look() -> None:
+            if perf_counter_ns() > limit:
+                self._end_early("a step in it lasted too long")
+
+        self._loop.hooks.overdue = look
+        self._stall_ns += perf_counter_ns() - began
+
+    def _before(self, original: Callable[..., object], do: Callable[[], None]) -> Callable[..., object]:
+        def call(*args: object, **kwargs: object) -> object:
+            with contextlib.suppress(Exception):
+                do()
+            return original(*args, **kwargs)
+
+        return call
+
+    def _give_up(self) -> None:
+        """The job switches on a profiler: from here on what is on is the job's."""
+        if get_ident() == self._loop.hot.owner:
+            self._on, self._ended = False, OTHERS
+
+    def _forking(self) -> None:
+        """A child would go on recording for ever, and could not stop."""
+        if get_ident() == self._loop.hot.owner:
+            self._end_early("the job started a process in it")
+
+    def _end_early(self, why: str) -> None:
+        self._loop.hooks.overdue = None
+        self._ended = why
+        self._switch_off()
+
+    @property
+    def _cuda(self) -> bool:
+        return bool(self._loop.torch.cuda.is_available() and self._loop.torch.cuda.is_initialized())
+
+    def _switch_off(self) -> object | None:
+        """The result; None where the profiler is not ours, or off. To disable one that is off crashes."""
+        was_on, self._on = self._on, False
+        if not was_on or not self._autograd._profiler_enabled():
+            return None
+        if self._cuda:
+            self._loop.torch.cuda.synchronize()
+        result: object = self._profiler._disable_profiler()
+        stopped = getattr(self._profiler, "_run_on_profiler_stop", None)
+        if stopped is not None:
+            stopped()
+        return result
+
+    def _finish(self) -> None:
+        began = perf_counter_ns()
+        result = self._switch_off()
+        self.cancel()
+        self._stall_ns += perf_counter_ns() - began
+        if result is None:
+            raise GivesWay(OTHERS)
+        told: dict[str, object] = {
+            "status": "ok",
+            "plain_step_ns": self._plain_ns[-self._steps :],
+            "profiled_step_ns": self._profiled_ns[1:],
+            "stall_ns": self._stall_ns,
+            "shapes": self._shapes,
+        }
+        # Writing is the agent's thread's work.
+        self._emit({"finish": lambda: _written(result, told)})
+
+
+def _written(result: object, told: dict[str, object]) -> tuple[dict[str, object], int | None]:
+    """The event with the trace's descriptor; the file itself has no name any more."""
+    began = perf_counter_ns()
+    folder = Path(tempfile.mkdtemp(prefix="autobrrr-window-"))
+    try:
+        path = folder / "trace.json"
+        result.save(str(path))  # type: ignore[attr-defined]
+        if not 0 < path.stat().st_size <= MOST_BYTES:
+            return _abstained(f"its trace has {path.stat().st_size} bytes"), None
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except (OSError, RuntimeError) as error:
+        return _abstained(f"its trace can't be written: {error}"), None
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return {"event": "window", "fd": True, "window": {**told, "write_ns": perf_counter_ns() - began}}, fd
+
+
+def _has_schedule(profiler: ModuleType) -> bool:
+    """Whether a torch.profiler with a schedule is open: it may begin at any step."""
+    tracker = getattr(profiler, "KinetoStepTracker", None)
+    return bool(tracker is not None and tracker._step_dict.get("ProfilerStep") is not None)
+
+
+def _abstained(why: str) -> dict[str, object]:
+    return {"event": "window", "window": {"status": "abstained", "why": why}}

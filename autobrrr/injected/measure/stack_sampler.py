@@ -1,0 +1,170 @@
+"""Where the training thread stands, looked at from the agent's thread every few milliseconds.
+
+In: `sys._current_frames`, the loader's queue. Out: the payload of the event `frames`
+(`records.FrameSamples`): the innermost frame of the user's own code, counted by place and phase.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+import time
+from collections import Counter
+from types import FrameType, ModuleType
+
+from ..phases.loader_watch import LoaderWatch
+from .code_sites import Stacks, sites_on, user_stack
+
+DEEPEST = 200
+SWITCH_S = 0.0001
+_COMPILERS = ("_dynamo", "_functorch", "_inductor")
+Place = tuple[str, str, bool, bool]
+
+
+def main_ident() -> int:
+    """The main thread's ident, for as long as no step has shown the training thread."""
+    thread = getattr(sys.modules.get("threading"), "main_thread", None)
+    return int(thread().ident or 0) if thread is not None else 0
+
+
+def sample(
+    torch: ModuleType, ident: int, loader: LoaderWatch, *, for_s: float, every_s: float
+) -> dict[str, object]:
+    """Sample one thread's stack for a while."""
+    foreign = foreign_folders(torch)
+    places: Counter[Place] = Counter()
+    stacks: Stacks = Counter()
+    looked = empty = 0
+    end = time.monotonic() + for_s
+    interval = Interval()
+    interval.shorten()
+    try:
+        while time.monotonic() < end:
+            place = look(ident, foreign, stacks)
+            if place is None:
+                break
+            places[place] += 1
+            is_empty = loader.queue_empty()
+            if is_empty is not None:
+                looked += 1
+                empty += is_empty
+            time.sleep(every_s)
+    finally:
+        interval.restore()
+    return {
+        "samples": places.total() if hasattr(places, "total") else sum(places.values()),
+        "places": [
+            {
+                "where": where,
+                "phase": phase,
+                "in_loader": in_loader,
+                "in_collective": in_collective,
+                "samples": count,
+            }
+            for (where, phase, in_loader, in_collective), count in places.most_common(50)
+        ],
+        "queue_empty_share": empty / looked if looked else None,
+        "code": sites_on(stacks, foreign),
+    }
+
+
+def look(ident: int, foreign: tuple[str, ...], stacks: Stacks | None = None) -> Place | None:
+    """Where the thread stands now; None where it is gone. Holds on to no frame: it keeps tensors alive."""
+    frame = sys._current_frames().get(ident)
+    if frame is None:
+        return None
+    if stacks is not None:
+        stacks.update(set(user_stack(frame, foreign)))
+    return place_of(frame, foreign)
+
+
+class Interval:
+    """How long a thread that runs Python may keep the interpreter once another one asks for it.
+
+    By default 5 ms, which a thread that calls torch never needs: it lets go in every operator. Samples
+    would fall there, and hardly ever into the user's own Python. In a forked child it is put back too.
+    """
+
+    def __init__(self) -> None:
+        self._before: float | None = None
+        self._ours = 0.0
+
+    def shorten(self) -> None:
+        """From here on a look comes soon after it is asked for."""
+        self._before = sys.getswitchinterval()
+        if self._before <= SWITCH_S:
+            self._before = None
+            return
+        sys.setswitchinterval(SWITCH_S)
+        self._ours = sys.getswitchinterval()
+        SHORTENED.append(self)
+
+    def restore(self) -> None:
+        """As it was, unless the user has set it meanwhile. May be called twice."""
+        before, self._before = self._before, None
+        if before is not None and sys.getswitchinterval() == self._ours:
+            sys.setswitchinterval(before)
+        if self in SHORTENED:
+            SHORTENED.remove(self)
+
+
+SHORTENED: list[Interval] = []
+
+
+def restore_intervals() -> None:
+    """In a forked child: nothing of ours stays there."""
+    for interval in list(SHORTENED):
+        interval.restore()
+
+
+def foreign_folders(torch: ModuleType) -> tuple[str, ...]:
+    """Folders whose code is not the user's own."""
+    paths = sysconfig.get_paths()
+    folders = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    found = getattr(torch, "__file__", None)
+    if isinstance(found, str):
+        folders.append(os.path.dirname(found))
+    ours = os.path.dirname(sample.__code__.co_filename) or "<autobrrr"
+    return (*(folder.rstrip("/") + "/" for folder in folders), "<frozen", "<autobrrr", ours)
+
+
+def place_of(frame: FrameType | None, foreign: tuple[str, ...]) -> Place:
+    """The innermost frame of the user's code, the phase, whether loader or collective are on the stack."""
+    innermost = frame
+    users: FrameType | None = None
+    phase = "other"
+    in_loader = in_collective = False
+    for _ in range(DEEPEST):
+        if frame is None:
+            break
+        code = frame.f_code
+        name, file = code.co_name, code.co_filename
+        if "/site-packages/" not in file and not file.startswith(foreign) and users is None:
+            users = frame
+        if name == "__next__" and file.endswith("utils/data/dataloader.py"):
+            in_loader = True
+            phase = "data_wait"
+        elif users is None and file.endswith("torch/distributed/distributed_c10d.py"):
+            in_collective = True
+        elif phase == "other":
+            phase = _phase(name, file)
+        frame = frame.f_back
+    shown = users or innermost
+    if shown is None:
+        return "?", phase, in_loader, in_collective
+    code = shown.f_code
+    where = f"{os.path.basename(code.co_filename)}:{shown.f_lineno} {code.co_name}"
+    return where, phase, in_loader, in_collective
+
+
+def _phase(name: str, file: str) -> str:
+    if name in ("backward", "_engine_run_backward") and "torch/" in file:
+        return "backward"
+    if name in ("wrapper", "zero_grad") and file.endswith("torch/optim/optimizer.py"):
+        return "optimizer"
+    if name == "_call_impl" and file.endswith("nn/modules/module.py"):
+        return "forward"
+    if any(f"/torch/{part}/" in file for part in _COMPILERS):  # a compiled function is called: no module
+        return "forward"
+    return "other"

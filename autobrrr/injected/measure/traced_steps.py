@@ -1,0 +1,240 @@
+"""Traced steps: a timing dispatch mode around some real steps, plain ones between them; then one more,
+in which each operator's work (operations, bytes) is read from its shapes.
+
+In: step boundaries. Out: the event `traced` (`records.TracedSteps`): what the kernels did, by
+phase and by operator, and how long the same steps take untraced. The mode only times: it calls
+every operator exactly as it came. It is entered and left at the same place of the program, and
+where it can't be left it lets everything through until it can.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter_ns
+from types import ModuleType
+
+from ..live_torch.live_job import Job
+from ..loop.boundary_task import Boundary
+from ..loop.train_loop import Loop
+from ..wire import ring_layout
+from . import dispatch_timer
+from .cpu_contention import ForeignLoad
+from .op_floors import Meter
+
+SLOW_STEP_NS = 50_000_000  # from here on a plain step's phase hooks weigh nothing
+LONG_STEP_NS = 200_000_000  # from here on neither does what the mode does for the first time
+PAUSE_NS = 3_000_000  # of calibration, after which the next step comes first
+COUNT_TRIES = 3
+MOST_TRIES = 4  # as many times the steps asked for, then it abstains
+MOST_MORE = 6  # as many times the steps asked for, where they vary,
+MORE_NS = 4_000_000_000  # ... within this time,
+MORE_OPERATORS = 40_000  # ... and with no more operators than can be added up in a few milliseconds
+UNUSABLE = (
+    ring_layout.SKIPPED
+    | ring_layout.EVALUATION
+    | ring_layout.LEVER
+    | ring_layout.SETTLING
+    | ring_layout.AFTER_SHADOW
+)
+
+
+class Abstained(Exception):
+    """Why no steps are traced here."""
+
+
+class TraceTask:
+    """Steps in turn: traced, plain with phases, plain without (the last only where steps are short)."""
+
+    name = "traced steps"
+
+    def __init__(self, loop: Loop, steps: int, emit: Callable[[dict[str, object]], None]) -> None:
+        self._loop = loop
+        self._torch: ModuleType = loop.torch
+        self._steps = steps
+        self._emit = emit
+        self._mode: dispatch_timer.TimingMode | None = None
+        self._stuck: dispatch_timer.TimingMode | None = None
+        self._kind = ""
+        self._turn = 0
+        self._tries = 0
+        self._count_tries = 0
+        self._results = dispatch_timer.Results()
+        self._meter: Meter | None = None
+        self._delay_ns = 0
+        self._began_ns = 0
+        self._foreign: ForeignLoad | None = None
+
+    @property
+    def pending(self) -> bool:
+        """The mode is still on the training thread's stack, where it lets everything through."""
+        return self._stuck is not None
+
+    def at_boundary(self, boundary: Boundary) -> int | None:
+        """Ends what the last step was, begins what the next one is."""
+        try:
+            return self._go_on(boundary)
+        except Abstained as why:
+            self.cancel()
+            self._emit({"event": "traced", "traced": {"status": "abstained", "why": str(why)}})
+            return None
+
+    def cancel(self) -> None:
+        """Take the mode off; where that is not possible from here, let everything through until it is."""
+        mode, self._mode = self._mode or self._stuck, None
+        self._stuck = None
+        if mode is not None:
+            mode.over = True
+            if not dispatch_timer.leave(self._torch, mode):
+                self._stuck = mode
+        self._loop.hooks.overdue = None
+
+    def _go_on(self, boundary: Boundary) -> int | None:
+        if self._kind:
+            self._end_step(boundary)
+        elif self._calibrating(boundary):
+            return 1
+        else:
+            self._results.dropped = int(boundary.last_step_ns < LONG_STEP_NS)
+            self._began_ns = perf_counter_ns()
+            self._delay_ns = run_delay_ns(self._loop.train_tid)
+            if self._torch.get_num_threads() > len(os.sched_getaffinity(0)):
+                self._foreign = ForeignLoad()
+        done = len(self._results.traced) >= self._wanted and self._results.has_plain
+        self._tries += 1
+        if done and self._worth_more():
+            self._begin_step(boundary, last=False)
+            return 1
+        if done and (self._results.counted is not None or self._count_tries >= COUNT_TRIES):
+            self._finish()
+            return None
+        if not done and self._tries > MOST_TRIES * 3 * self._wanted:
+            raise Abstained("too few ordinary steps: evaluations, skipped updates or changes in between")
+        self._begin_step(boundary, last=done)
+        return 1
+
+    @property
+    def _wanted(self) -> int:
+        return self._steps + self._results.dropped
+
+    def _worth_more(self) -> bool:
+        """Steps vary, and more of them would make their median surer."""
+        results = self._results
+        return (
+            results.counted is None
+            and not results.steady
+            and len(results.traced) < MOST_MORE * self._wanted
+            and self._tries < 3 * MOST_MORE * self._wanted
+            and results.operators < MORE_OPERATORS
+            and perf_counter_ns() - self._began_ns < MORE_NS
+        )
+
+    def _calibrating(self, boundary: Boundary) -> bool:
+        """Measure operators on 8 elements first, no more at one boundary than training may notice."""
+        self._check(boundary.job)
+        if self._meter is None:
+            self._meter = dispatch_timer.floor_meter(self._torch)
+            self._results.op_cost_ns = dispatch_timer.op_cost_ns(self._torch)
+        boundary.mark |= ring_layout.SETTLING
+        enough_ns = perf_counter_ns() + max(PAUSE_NS, boundary.last_step_ns // 4)
+        while not self._meter.slice():
+            if perf_counter_ns() > enough_ns:
+                return True
+        self._results.floors = self._meter.floors
+        return False
+
+    def _begin_step(self, boundary: Boundary, *, last: bool) -> None:
+        kinds = (
+            ("traced", "phases") if boundary.last_step_ns > SLOW_STEP_NS else ("traced", "phases", "plain")
+        )
+        self._kind = "counted" if last else kinds[self._turn % len(kinds)]
+        self._turn += 1
+        self._count_tries += last
+        boundary.sample = self._kind != "plain"
+        if self._kind in ("traced", "counted"):
+            self._check(boundary.job)
+            boundary.mark |= ring_layout.TRACED
+            self._mode = dispatch_timer.enter(self._torch, self._loop.phases)
+            if last:
+                self._mode.count = dispatch_timer.counter()
+            self._loop.hooks.overdue = self._overdue(self._mode, boundary)
+
+    def _end_step(self, boundary: Boundary) -> None:
+        kind = self._kind
+        mode, self._mode = self._mode, None
+        if mode is not None:
+            let_go, mode.over = mode.over, True  # of a step that did not end
+            self._loop.hooks.overdue = None
+            if let_go:
+                return
+            if not dispatch_timer.leave(self._torch, mode):
+                self._stuck = mode
+                raise Abstained("another dispatch mode was entered within a step and not left")
+        if boundary.last_flags & UNUSABLE:
+            return
+        if mode is not None:
+            if mode.foreign_device is not None:
+                raise Abstained(f"operators run on {mode.foreign_device}: their time is not the kernels'")
+            if kind == "counted":
+                self._results.counted = mode
+            else:
+                self._results.add_traced(mode, boundary.last_step_ns)
+        else:
+            sampled = self._loop.last_phases if kind == "phases" else None
+            self._results.add_plain(boundary.last_step_ns, sampled)
+
+    def _overdue(self, mode: dispatch_timer.TimingMode, boundary: Boundary) -> Callable[[], None]:
+        """A step that does not end (training is over, an evaluation began): let go of the mode."""
+        limit = perf_counter_ns() + max(20 * boundary.last_step_ns, 2_000_000_000)
+
+        def look() -> None:
+            if not mode.over and perf_counter_ns() > limit and dispatch_timer.leave(self._torch, mode):
+                mode.over = True
+                self._loop.hooks.overdue = None
+
+        return look
+
+    def _check(self, job: Job) -> None:
+        loop = self._loop
+        if loop.check.compiled(job.roots):
+            raise Abstained("the job runs compiled code: a profiler window is the way there")
+        if loop.roots.scripted:
+            raise Abstained("the job runs TorchScript modules")
+        device = other_device(job)
+        if device is not None:
+            raise Abstained(f"the parameters are on {device}: operators are asynchronous there")
+        profiling = getattr(self._torch.autograd, "_profiler_enabled", None)
+        if callable(profiling) and profiling():
+            raise Abstained("the job is being profiled")
+        depth = dispatch_timer.modes_on_stack(self._torch)
+        if depth:
+            raise Abstained("the job has a dispatch mode of its own")
+
+    def _finish(self) -> None:
+        self.cancel()
+        wall = perf_counter_ns() - self._began_ns
+        delay = run_delay_ns(self._loop.train_tid)
+        share = (delay - self._delay_ns) / wall if delay >= 0 and self._delay_ns >= 0 and wall > 0 else None
+        traced = self._results.record(run_delay_share=share)
+        traced["foreign_cores"] = self._foreign.cores() if self._foreign is not None else None
+        self._emit({"event": "traced", "traced": traced})
+
+
+def other_device(job: Job) -> str | None:
+    """The device of the first parameter that is not on the CPU."""
+    for optimizer in job.optimizers:
+        for group in getattr(optimizer, "param_groups", ()):
+            for parameter in group["params"][:4]:
+                kind = getattr(getattr(parameter, "device", None), "type", "cpu")
+                if kind != "cpu":
+                    return str(kind)
+    return None
+
+
+def run_delay_ns(tid: int) -> int:
+    """How long this thread has waited for a CPU since it began; -1: not known here."""
+    try:
+        return int(Path(f"/proc/self/task/{tid}/schedstat").read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        return -1

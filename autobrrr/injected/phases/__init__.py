@@ -1,0 +1,1 @@
+"""Where a sampled step's time goes: hooks, clocks, the loader."""

@@ -1,0 +1,122 @@
+"""The DataLoader as the training loop asks it for batches.
+
+In: calls of the iterator's `__next__` while it is patched. Out: waiting time for the phase clock,
+the batch size, and the iterator itself (weakly), to look whether its prefetch queue is empty.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from _thread import get_ident
+from collections.abc import Callable
+from time import perf_counter_ns
+
+from ..live_torch.live_job import Job
+from . import batch_shapes
+from .phase_clock import PhaseClock
+
+
+class LoaderWatch:
+    """The loader iterator that training uses."""
+
+    def __init__(self, job: Job | None = None) -> None:
+        self._job = job
+        self._iterator: weakref.ref[object] | None = None
+        self.workers: int | None = None
+        self.prefetch: int | None = None
+        self.batches = 0
+
+    def saw(self, iterator: object) -> None:
+        """Training has asked this iterator for a batch."""
+        self.batches += 1
+        if self._iterator is None or self._iterator() is not iterator:
+            self._iterator = weakref.ref(iterator)
+            if self._job is not None:
+                self._job.saw_iterator(iterator)
+            self.workers = _whole(getattr(iterator, "_num_workers", None))
+            self.prefetch = _whole(getattr(iterator, "_prefetch_factor", None))
+
+    def queue_empty(self) -> bool | None:
+        """Whether the next batch is not there yet; None: no workers, or it can't be seen.
+
+        Takes no lock of the loader's: a worker may be forked at this very moment.
+        """
+        iterator = self._iterator() if self._iterator is not None else None
+        if iterator is None or not self.workers:
+            return None
+        try:
+            return _nothing_ready(iterator)
+        except (AttributeError, OSError, ValueError, KeyError, TypeError, RuntimeError):
+            return None  # shut down meanwhile, or another torch
+
+
+def _nothing_ready(iterator: object) -> bool:
+    tasks = vars(iterator)["_task_info"]
+    expected = vars(iterator)["_rcvd_idx"]
+    if len(tasks.get(expected, ())) == 2:  # arrived out of order, and kept
+        return False
+    queue = vars(iterator)["_data_queue"]
+    waiting = getattr(queue, "queue", None)  # queue.Queue of the pinning thread
+    if waiting is not None:
+        return len(waiting) == 0
+    reader = queue._reader
+    return not reader.poll(0)
+
+
+def _whole(value: object) -> int | None:
+    return value if type(value) is int else None
+
+
+def make_iter(
+    original: Callable[..., object], job: Job, owner: int, fail: Callable[[BaseException], None]
+) -> Callable[..., object]:
+    """`DataLoader.__iter__`: an epoch begins, and shows the loader that it is read from."""
+
+    @functools.wraps(original)
+    def __iter__(self: object) -> object:
+        if get_ident() == owner:
+            try:
+                job.saw_loader(self)
+            except Exception as error:  # noqa: BLE001
+                fail(error)
+        return original(self)
+
+    return __iter__
+
+
+def make_next(
+    original: Callable[..., object],
+    phases: PhaseClock,
+    watch: LoaderWatch,
+    owner: int,
+    fail: Callable[[BaseException], None],
+) -> Callable[..., object]:
+    """`_BaseDataLoaderIter.__next__`, timed."""
+
+    @functools.wraps(original)
+    def __next__(self: object) -> object:
+        if not phases.on or get_ident() != owner:
+            return original(self)
+        known = phases.samples >= 0  # before: transforms that are modules show one sample, not the batch
+        try:
+            watch.saw(self)
+            phases.load_enter(perf_counter_ns())
+        except Exception as error:  # noqa: BLE001
+            fail(error)
+        try:
+            batch = original(self)
+        finally:
+            try:
+                phases.load_exit(perf_counter_ns())
+            except Exception as error:  # noqa: BLE001
+                fail(error)
+        try:
+            if not known:
+                phases.samples = batch_shapes.batch_size(batch)
+            phases.tokens_loaded(batch_shapes.token_count(batch))
+        except Exception as error:  # noqa: BLE001
+            fail(error)
+        return batch
+
+    return __next__

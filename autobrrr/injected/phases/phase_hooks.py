@@ -1,0 +1,271 @@
+"""The hooks that feed the phase clock: wrappers for the session, the rest for a burst of steps.
+
+In: the job (roots, optimizers), whether code is compiled. Out: calls of `PhaseClock`. Wrappers of
+class attributes stay on and pass through between bursts, for 0.1 us each: every change of a class
+makes Python forget what it has learnt about it, and Python 3.13 does so for good after a thousand.
+Watches of root modules and the optimizer's hook go on and off with each burst. A hook that fails
+reports itself and never raises.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import weakref
+from _thread import get_ident
+from collections.abc import Callable
+from time import perf_counter_ns
+
+from ..live_torch.live_job import Job
+from ..live_torch.module_call_slot import Watch, unwatch, watch, watchable
+from ..live_torch.patches import Patch, patched, prepared, take_off_all
+from . import batch_shapes
+from .loader_watch import LoaderWatch, make_iter, make_next
+from .phase_clock import PhaseClock
+
+Fail = Callable[[BaseException], None]
+AnyCall = Callable[..., object]
+
+
+class PhaseHooks:
+    """All phase hooks of one job. Made once for a set of live objects, put on many times."""
+
+    def __init__(self, job: Job, phases: PhaseClock, loader: LoaderWatch, fail: Fail) -> None:
+        self._torch = job.torch
+        self._job = job
+        self._phases = phases
+        self._loader = loader
+        self._fail = fail
+        self._wrapped_for: tuple[object, ...] = ()
+        self._hooked_for: tuple[object, ...] = ()
+        self._patches: list[Patch] = []
+        self._backward: list[Patch] = []  # of a module, not of a class: changing it costs nothing
+        self._watching: list[tuple[weakref.ref[object], AnyCall, AnyCall]] = []
+        self._watches: list[Watch] = []
+        self._placed: list[dict[object, object]] = []
+        self._key = object()
+        self._update: AnyCall = _no_hook
+        self.on = False
+        self.roots_on = False  # forward is measured
+        self.updates_on = False  # the optimizer is
+        self.overdue: Callable[[], None] | None = None  # called at doors of the training thread
+
+    def put_on(self, owner: int, *, compiled: bool) -> list[str]:
+        """Arm everything that this job allows, at a boundary; names of older wrappers that had to stay."""
+        optimizers, roots = ([], []) if compiled else (self._job.optimizers, self._job.roots)
+        left = self._wrap(owner, optimizers)
+        hooked_for = (owner, *map(id, roots))
+        if hooked_for != self._hooked_for:
+            self.make_root_hooks(owner, roots)
+            self._hooked_for = hooked_for
+        self.place_root_hooks()
+        for patch in self._backward:
+            patch.put_on()
+        if not compiled:
+            self._put_on_update()
+        self.on = self._phases.on = True
+        return left
+
+    def take_off(self, *, at_boundary: bool) -> list[str]:
+        """The burst is over; what had to stay. At a boundary on the training thread, or from outside."""
+        self.on = self._phases.on = False
+        self.roots_on = self.updates_on = False
+        left = [] if at_boundary else self._leave_update_hook()
+        for hooks in self._placed:
+            hooks.pop(self._key, None)
+        self._placed.clear()
+        for placed in self._watches:
+            unwatch(placed)
+        self._watches.clear()
+        return left + take_off_all(self._backward)
+
+    def take_off_wrappers(self) -> list[str]:
+        """Wrappers too, until the next burst; names of those that somebody has patched over."""
+        self._wrapped_for = ()
+        patches, self._patches = self._patches, []
+        return take_off_all(patches)
+
+    def make_root_hooks(self, owner: int, roots: list[object]) -> None:
+        """Prepare what is called around the calls of these root modules."""
+        self._watching = []
+        for root in watchable(self._torch, roots):
+            tell = (self._fail, self.door)
+            enter, leave = make_root(root, self._phases, owner, self._torch.is_grad_enabled, tell)
+            self._watching.append((weakref.ref(root), enter, leave))
+
+    def place_root_hooks(self) -> None:
+        """Watch the calls of the roots that live."""
+        live = [(root(), enter, leave) for root, enter, leave in self._watching]
+        self._watches += [watch(root, enter, leave) for root, enter, leave in live if root is not None]
+        self.roots_on = bool(self._watches)
+
+    def door(self) -> None:
+        """The training thread is in our hands for a moment, in the middle of a step."""
+        if self.overdue is not None:
+            self.overdue()
+
+    def _wrap(self, owner: int, optimizers: list[object]) -> list[str]:
+        iterator = loader_iterator_class()
+        classes = zero_grad_classes(optimizers)
+        wrapped_for = (owner, iterator, *classes)
+        if wrapped_for == self._wrapped_for:
+            return []
+        left = self.take_off_wrappers()
+        self._wrapped_for = wrapped_for
+        phases, fail = self._phases, self._fail
+        self._update = make_update(phases, owner, fail)
+        autograd = getattr(self._torch, "autograd", None)
+        self._backward = prepared(autograd, "backward", lambda f: make_backward(f, phases, owner, fail))
+        self._patches += patched(
+            iterator, "__next__", lambda f: make_next(f, phases, self._loader, owner, fail)
+        )
+        self._patches += patched(loader_class(), "__iter__", lambda f: make_iter(f, self._job, owner, fail))
+        for cls in classes:
+            self._patches += patched(cls, "zero_grad", lambda f: make_zero_grad(f, phases, owner, fail))
+        return left
+
+    def _put_on_update(self) -> None:
+        # torch iterates this dict live. With a single key, an iteration over it has no next item to
+        # lose: going in when it is empty and out when it holds only ours is safe at any moment.
+        # With hooks of the user's the optimizer lies in what follows backward, and is not measured.
+        hooks = optimizer_pre_hooks()
+        if hooks is not None and not hooks:
+            hooks[self._key] = self._update
+            self._placed.append(hooks)
+            self.updates_on = True
+
+    def _leave_update_hook(self) -> list[str]:
+        # The user has added a hook of their own after ours: the training thread may be between the
+        # two in its iteration, where taking ours out would raise in their step. It does nothing.
+        for hooks in self._placed:
+            if hooks is optimizer_pre_hooks() and len(hooks) > 1:
+                self._placed.remove(hooks)
+                return ["global optimizer pre hook"]
+        return []
+
+
+def _no_hook(*_: object) -> None:
+    return None
+
+
+def make_backward(original: AnyCall, phases: PhaseClock, owner: int, fail: Fail) -> AnyCall:
+    """`torch.autograd.backward`, timed; the loss is looked at when the step ends."""
+
+    timed = _timed(original, phases, owner, fail, (phases.backward_enter, phases.backward_exit))
+
+    @functools.wraps(original)
+    def backward(*args: object, **kwargs: object) -> object:
+        if phases.on and get_ident() == owner:
+            phases.loss = args[0] if args else None
+        return timed(*args, **kwargs)
+
+    return backward
+
+
+def make_zero_grad(original: AnyCall, phases: PhaseClock, owner: int, fail: Fail) -> AnyCall:
+    """`Optimizer.zero_grad`, timed."""
+    return _timed(original, phases, owner, fail, (phases.zero_enter, phases.zero_exit))
+
+
+def _timed(
+    original: AnyCall,
+    phases: PhaseClock,
+    owner: int,
+    fail: Fail,
+    marks: tuple[Callable[[int], object], Callable[[int], object]],
+) -> AnyCall:
+    enter, leave = marks
+
+    @functools.wraps(original)
+    def timed(*args: object, **kwargs: object) -> object:
+        if not phases.on or get_ident() != owner:
+            return original(*args, **kwargs)
+        try:
+            enter(perf_counter_ns())
+        except Exception as error:  # noqa: BLE001
+            fail(error)
+        try:
+            return original(*args, **kwargs)
+        finally:
+            try:
+                leave(perf_counter_ns())
+            except Exception as error:  # noqa: BLE001
+                fail(error)
+
+    return timed
+
+
+def make_update(phases: PhaseClock, owner: int, fail: Fail) -> AnyCall:
+    """The global optimizer pre hook."""
+
+    def update(*_: object) -> None:
+        if get_ident() == owner:
+            try:
+                phases.update_enter(perf_counter_ns())
+            except Exception as error:  # noqa: BLE001
+                fail(error)
+
+    return update
+
+
+def make_root(
+    root: object,
+    phases: PhaseClock,
+    owner: int,
+    grad_enabled: Callable[[], bool],
+    tell: tuple[Fail, Callable[[], None]],
+) -> tuple[AnyCall, AnyCall]:
+    """What is called before and after each call of one root module."""
+    key = id(root)
+    fail, door = tell
+
+    def enter(_module: object, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+        if get_ident() != owner:
+            return
+        try:
+            door()
+            if phases.samples < 0:
+                phases.samples = batch_shapes.batch_size(args, kwargs)
+            grad = grad_enabled()
+            if phases.wants_tokens(key, grad=grad):
+                phases.tokens_called(key, batch_shapes.token_count(args, kwargs))
+            phases.root_enter(key, perf_counter_ns(), grad=grad)
+        except Exception as error:  # noqa: BLE001
+            fail(error)
+
+    def leave(*_: object) -> None:
+        if get_ident() != owner:
+            return
+        try:
+            phases.root_exit(perf_counter_ns(), grad=grad_enabled())
+        except Exception as error:  # noqa: BLE001
+            fail(error)
+
+    return enter, leave
+
+
+def optimizer_pre_hooks() -> dict[object, object] | None:
+    """torch's dict of global optimizer pre hooks, if this torch has one."""
+    return getattr(sys.modules.get("torch.optim.optimizer"), "_global_optimizer_pre_hooks", None)
+
+
+def loader_iterator_class() -> object | None:
+    """torch's base class of DataLoader iterators, if the job has loaded it."""
+    return getattr(sys.modules.get("torch.utils.data.dataloader"), "_BaseDataLoaderIter", None)
+
+
+def loader_class() -> object | None:
+    """torch's DataLoader, if the job has loaded it."""
+    return getattr(sys.modules.get("torch.utils.data.dataloader"), "DataLoader", None)
+
+
+def zero_grad_classes(optimizers: list[object]) -> list[object]:
+    """The classes whose own `zero_grad` these optimizers call."""
+    found: list[object] = []
+    for optimizer in optimizers:
+        for cls in type(optimizer).__mro__:
+            if "zero_grad" in vars(cls):
+                if cls not in found:
+                    found.append(cls)
+                break
+    return found

@@ -1,0 +1,80 @@
+"""One sampled step: the phase clock, page faults, garbage collections, the accelerator's memory.
+
+In: the boundary times of the step. Out: the fields of the sampled part of a ring record.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+from types import ModuleType
+
+from .cuda_loss import DeviceLoss
+from .gc_clock import GarbageClock
+from .phase_clock import NAMES, PhaseClock
+
+
+class Sampling:
+    """Reads what a sampled step needs at its two ends."""
+
+    def __init__(self, torch: ModuleType, phases: PhaseClock) -> None:
+        self._phases = phases
+        self._faults = 0
+        self._garbage = GarbageClock()
+        self._loss = DeviceLoss(torch)
+        self.by_name: dict[str, int] = {}
+
+    def begin(self, now: int) -> None:
+        """The step begins."""
+        self._faults = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+        self._garbage.put_on()
+        self._phases.begin(now)
+
+    def finish(
+        self, now: int, *, fires: int, forward_measured: bool, optimizer_measured: bool
+    ) -> tuple[int, ...]:
+        """The step ends: the sampled fields, in the ring's order."""
+        phases = self._phases
+        garbage_ns = self._garbage.take_off()
+        spent = phases.finish(now)
+        measured = {"forward": forward_measured, "optimizer": optimizer_measured}
+        self.by_name = {name: ns for name, ns in zip(NAMES, spent, strict=True) if measured.get(name, True)}
+        _other, data_wait, forward, backward, optimizer = spent
+        faults = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - self._faults
+        allocated, reserved = accelerator_bytes()
+        loss, phases.loss = phases.loss, None
+        return (
+            data_wait,
+            -1,
+            forward if forward_measured else -1,
+            backward,
+            optimizer if optimizer_measured else -1,
+            phases.backwards + (phases.backward_depth > 0),
+            phases.fires + fires,
+            phases.samples,
+            faults,
+            allocated,
+            reserved,
+            garbage_ns,
+            self._loss.finite(loss),
+            phases.tokens,
+        )
+
+    def take_off(self) -> None:
+        """The step is given up."""
+        self._phases.loss = None
+        self._garbage.take_off()
+
+
+def accelerator_bytes() -> tuple[int, int]:
+    """Allocated and reserved memory of the current CUDA device; -1 where CUDA is not in use."""
+    cuda = sys.modules.get("torch.cuda")
+    if cuda is None or not cuda_in_use():
+        return -1, -1
+    return int(cuda.memory_allocated()), int(cuda.memory_reserved())
+
+
+def cuda_in_use() -> bool:
+    """The job has initialised CUDA; never initialises it."""
+    asked = getattr(sys.modules.get("torch.cuda"), "is_initialized", None)
+    return bool(asked is not None and asked())

@@ -1,0 +1,310 @@
+"""A recipe's remedies, applied from the first moment that each of them can be.
+
+In: the plan of a preloaded job. Out: one line of JSON for each remedy in the outcome file, and at
+the end of the process how long its steps took. What needs no optimizer is on before the script's
+next line; what is for a DataLoader or for DistributedDataParallel when the first one is used; the rest goes
+on in the first optimizer steps, before their update where torch's pre hooks allow, or after a few backward
+calls of a loop that updates by hand. Errors become lines, and so does what never got its chance.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fnmatch
+import json
+import os
+import sys
+from _thread import get_ident
+from array import array
+from collections.abc import Callable, Mapping
+from time import perf_counter_ns
+from types import ModuleType
+
+from .live_torch.compiled_code import CompiledCheck
+from .live_torch.live_job import Job
+from .live_torch.patches import Patch, patched, take_off_all
+from .loop.construction_hooks import Occasions
+from .loop.fallback_marks import outermost
+from .loop.root_modules import RootSearch
+from .remedies.active_remedies import Applied, Levers
+from .remedies.registry import Refused
+
+SEARCH_CALLS = 64  # of roots, before the first step: a script that only evaluates is left alone then
+SEARCH_STEPS = 8  # after as many steps what still refuses has refused
+BY_HAND = 8  # steps without an optimizer, or rounds that are accumulated: a remedy may come on within
+KEPT = 4096  # durations
+CONSTRUCTED = "ddp."
+
+
+class Plan:
+    """The plan of one process."""
+
+    def __init__(self, torch: ModuleType, levers: Levers, boot: Mapping[str, object]) -> None:
+        self._torch = torch
+        self._levers = levers
+        self._job = Job(torch)
+        self._outcome = boot.get("outcome")
+        self._waiting = _remedies(boot.get("plan")) if is_for(boot.get("plan"), script_names()) else {}
+        self._pid = os.getpid()
+        self._occasions = Occasions(torch, self._job, self._look)
+        self._at_construction: list[tuple[Mapping[str, object], Applied]] = []
+        self._refusals: dict[str, str] = {}
+        self._in_steps: list[tuple[str, Mapping[str, object], Applied]] = []
+        self._search: RootSearch | None = None
+        self._pre_hooks: dict[object, object] | None = None
+        self._key = object()
+        self._backward: list[Patch] = []
+        self._known: set[int] = set()
+        self._owner = 0
+        self._by_hand = 0  # the thread that calls backward, while no optimizer has stepped
+        self._busy = False
+        self._closed = False
+        self._steps = 0
+        self._last_ns = 0
+        self._durations = array("q", bytes(8 * KEPT))
+
+    def begin(self) -> None:
+        """Apply what can be applied, wait in the optimizer hooks for the rest. On the agent's thread."""
+        if not self._waiting:
+            return
+        self._try_all(in_step=False)
+        optimizer = getattr(getattr(self._torch, "optim", None), "Optimizer", None)
+        patched(optimizer, "_optimizer_step_code", self._tap)  # stays: it times the run
+        autograd = getattr(self._torch, "autograd", None)
+        self._backward += patched(autograd, "backward", lambda original: outermost(original, self._passed))
+        atexit.register(self._tell_end)
+        if self._waiting:
+            self._occasions.put_on()
+            hooks = getattr(sys.modules.get("torch.optim.optimizer"), "_global_optimizer_pre_hooks", None)
+            if hooks is not None and not hooks:  # empty: nothing is iterating over an item of it
+                self._pre_hooks = hooks
+                hooks[self._key] = self._before_update
+            if not CompiledCheck().compiled([]):
+                self._search = RootSearch(self._job, 0, self._failed, SEARCH_CALLS)
+                self._search.put_on()
+
+    def _before_update(self, optimizer: object, *_: object) -> None:
+        if self._busy or self._closed:
+            return
+        self._guarded(lambda: self._saw(optimizer))
+
+    def _tap(self, original: Callable[..., object]) -> Callable[[object], None]:
+        def after_update(self_: object) -> None:
+            now = perf_counter_ns()
+            if get_ident() == self._owner or not self._owner:
+                if self._backward:
+                    self._updates_by_optimizer()
+                self._step_ended(now)
+                if not self._busy:
+                    self._guarded(lambda: self._after(self_))
+                if self._levers.watched and not self._busy:
+                    self._guarded(self._undo_troubled)
+            original(self_)
+
+        return after_update
+
+    def _step_ended(self, now_ns: int) -> None:
+        if self._last_ns:
+            self._durations[self._steps % KEPT] = now_ns - self._last_ns
+            self._steps += 1
+        self._last_ns = now_ns
+
+    def _updates_by_optimizer(self) -> None:
+        """What backward calls have counted were no steps."""
+        take_off_all(self._backward)
+        self._backward.clear()
+        self._steps = self._last_ns = 0
+
+    def _passed(self) -> None:
+        """A backward has ended; without an optimizer that is the end of a step."""
+        if not self._backward or self._owner or self._busy or os.getpid() != self._pid:
+            return
+        if not self._by_hand:
+            self._by_hand = get_ident()
+            self._search_again()
+        if get_ident() != self._by_hand:
+            return
+        self._step_ended(perf_counter_ns())
+        if self._steps == BY_HAND and not self._closed:
+            self._guarded(self._after_backward)
+        if self._levers.watched and not self._busy:
+            self._guarded(self._undo_troubled)
+
+    def _after_backward(self) -> None:
+        if self._search is not None:
+            self._search.take_off()
+            self._search = None
+        self._try_all(in_step=True)
+        if not self._waiting:
+            self._close()
+
+    def _saw(self, optimizer: object) -> None:
+        if not self._owner:
+            self._owner = get_ident()
+        if id(optimizer) in self._known:
+            return
+        self._known.add(id(optimizer))
+        self._job.saw_optimizer(optimizer)
+        # A second optimizer: what was applied to the first alone is applied anew, to both.
+        for name, options, lever in list(self._in_steps):
+            self._in_steps.remove((name, options, lever))
+            self._levers.undo(lever)
+            self._waiting[name] = options
+        self._try_all(in_step=True)
+
+    def _search_again(self) -> None:
+        """Training begins: what was called before may have been something else."""
+        search = self._search
+        if search is not None and not search.on and not CompiledCheck().compiled([]):
+            search.put_on()
+
+    def _after(self, optimizer: object) -> None:
+        if self._closed:
+            if self._job.saw_optimizer(optimizer):
+                self._levers.renew(self._job)
+            return
+        self._saw(optimizer)
+        if self._steps == 0:
+            self._search_again()
+        elif self._search is not None:
+            self._search.take_off()
+            self._search = None
+        if self._waiting and self._job.roots:
+            self._try_all(in_step=True)
+        if self._steps >= SEARCH_STEPS:
+            self._close()
+
+    def _undo_troubled(self) -> None:
+        """What turns out badly by itself is undone, here as in a session."""
+        for lever, why in self._levers.troubles():
+            self._in_steps = [each for each in self._in_steps if each[2] is not lever]
+            self._levers.undo(lever)
+            self._tell({"remedy": lever.remedy.name, "status": "refused", "why": why})
+
+    def _look(self) -> None:
+        """A loader or a construction is at hand."""
+        if self._busy:
+            return
+        if not self._closed:
+            self._guarded(lambda: self._try_all(in_step=False))
+        if self._job.ddp_arguments is not None:
+            self._guarded(self._construct_alike)
+
+    def _construct_alike(self) -> None:
+        """What was applied to the first construction goes for each later one."""
+        for options, lever in self._at_construction:
+            try:
+                lever.remedy.apply(self._job, options)
+            except Refused:
+                continue  # this one sets it itself
+
+    def _close(self) -> None:
+        self._closed = True
+        if not self._at_construction:
+            self._occasions.take_off()
+        if self._search is not None:
+            self._search.take_off()
+        if self._pre_hooks is not None and list(self._pre_hooks) == [self._key]:
+            del self._pre_hooks[self._key]
+        for name, why in self._refusals.items():
+            if name in self._waiting:
+                self._tell({"remedy": name, "status": "refused", "why": why})
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        self._busy = True
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001
+            self._failed(error)
+        finally:
+            self._busy = False
+
+    def _failed(self, error: BaseException) -> None:
+        self._closed = True
+        for name in self._waiting:
+            self._tell({"remedy": name, "status": "refused", "why": f"{type(error).__name__}: {error}"})
+        self._waiting.clear()
+
+    def _try_all(self, *, in_step: bool) -> None:
+        found = True
+        while found:  # one may be what another waits for
+            found = False
+            for name, options in list(self._waiting.items()):
+                try:
+                    lever = self._levers.apply(self._job, name, options, planned=True)
+                except Refused as refused:
+                    self._refusals[name] = str(refused)
+                    continue
+                found = True
+                del self._waiting[name]
+                if in_step:
+                    self._in_steps.append((name, options, lever))
+                elif name.startswith(CONSTRUCTED):
+                    self._at_construction.append((options, lever))
+                self._tell({"remedy": name, "status": "applied", "why": "", "class": lever.cls})
+
+    def _tell(self, line: dict[str, object]) -> None:
+        if isinstance(self._outcome, str):
+            try:
+                with open(self._outcome, "a", encoding="utf-8") as file:
+                    file.write(json.dumps(line) + "\n")
+            except OSError:
+                self._outcome = None  # its reader is gone
+
+    def _tell_end(self) -> None:
+        if os.getpid() != self._pid:
+            return
+        if not self._closed:
+            for name in self._waiting:
+                why = f"it never got its chance: {self._refusals.get(name, 'nothing was trained')}"
+                self._tell({"remedy": name, "status": "refused", "why": why})
+        self._tell_steps()
+
+    def _tell_steps(self) -> None:
+        count = min(self._steps, KEPT)
+        if not count:
+            return
+        kept = sorted(self._durations[:count])
+        self._tell(
+            {
+                "pid": os.getpid(),
+                "steps": self._steps,
+                "step_ns": {
+                    "count": count,
+                    "mean": sum(kept) // count,
+                    "median": kept[count // 2],
+                    "p99": kept[min(count - 1, count * 99 // 100)],
+                },
+            }
+        )
+
+
+def _remedies(plan: object) -> dict[str, Mapping[str, object]]:
+    found: dict[str, Mapping[str, object]] = {}
+    for entry in plan.get("remedies", []) if isinstance(plan, dict) else []:
+        if isinstance(entry, dict) and isinstance(entry.get("name"), str):
+            options = entry.get("options")
+            found[entry["name"]] = options if isinstance(options, dict) else {}
+    return found
+
+
+def is_for(plan: object, names: tuple[str, ...]) -> bool:
+    """Whether this process runs the script that the plan is for; each process of a run asks for itself."""
+    pattern = plan.get("script") if isinstance(plan, dict) else None
+    if not isinstance(pattern, str) or not names:
+        return True
+    return any(
+        fnmatch.fnmatchcase(name if "/" in pattern else os.path.basename(name), pattern) for name in names
+    )
+
+
+def script_names() -> tuple[str, ...]:
+    """What this process runs: its script's path, or the file of its module; empty for `-c`."""
+    words = list(getattr(sys, "orig_argv", []))[1:]
+    if "-c" in words[:4] and "-m" not in words[:4]:
+        return ()
+    main = getattr(sys.modules.get("__main__"), "__file__", None)
+    found = [main] if isinstance(main, str) else []
+    if "-m" in words[:-1]:
+        found.append(words[words.index("-m") + 1].replace(".", "/") + ".py")
+    return tuple(found)

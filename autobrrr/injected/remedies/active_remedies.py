@@ -1,0 +1,252 @@
+"""Remedies on the live job: applied with a token, undone by it, in order.
+
+In: a name from the registry and its options; everything here runs on the training thread at a
+step boundary, but for `undo_anywhere`. Out: tokens, the arm (raised by one at every change), and
+what could not be undone. Two levers with one target never stand together, so any can be undone
+without the others noticing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..job_facts import rank_of
+from ..live_torch.live_job import Job
+from .registry import Option, Refused, Remedy, Watched
+
+Undo = Callable[[], None]
+
+# Process-wide switches of the interpreter. Everything else may be bound to the training thread
+# (the number of OpenMP threads is) or be half way through a step.
+ANYWHERE = ("gc.",)
+OF_OPTIMIZERS = "optimizer."
+BATCH_SIZE = "loader.batch_size"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """One lever that is on."""
+
+    token: int
+    remedy: Remedy
+    options: Mapping[str, object]
+    undo: Undo
+    cls: str
+    planned: bool  # of the recipe that the job was started with
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """A lever that could not be undone."""
+
+    token: int
+    remedy: str
+    why: str
+
+
+class Levers:
+    """The levers that are on."""
+
+    def __init__(self, registry: Mapping[str, Remedy]) -> None:
+        self._registry = registry
+        self._applied: list[Applied] = []
+        self._next = 1
+        self._releases: dict[str, Undo] = {}  # by remedy: what it keeps between an undo and the next apply
+        self._more: dict[int, list[Undo]] = {}  # by token: for optimizers that came later
+        self.arm = 0
+
+    @property
+    def applied(self) -> list[Applied]:
+        """Those that are on, the oldest first."""
+        return list(self._applied)
+
+    @property
+    def ours(self) -> list[Applied]:
+        """Those that go with the session: not those of the recipe the job was started with."""
+        return [lever for lever in self._applied if not lever.planned]
+
+    @property
+    def compiled(self) -> bool:
+        """A lever that is on stands in the calls of modules: hooks on them would disturb it."""
+        return any("module.code" in lever.remedy.targets for lever in self._applied)
+
+    @property
+    def watched(self) -> bool:
+        """A lever that is on may turn out badly by itself."""
+        return any(isinstance(lever.undo, Watched) for lever in self._applied)
+
+    def troubles(self) -> list[tuple[Applied, str]]:
+        """Levers that must be undone after all, each with its reason."""
+        found = []
+        for lever in self._applied:
+            why = lever.undo.trouble() if isinstance(lever.undo, Watched) else None
+            if why is not None:
+                found.append((lever, why))
+        return found
+
+    def apply(
+        self,
+        job: Job,
+        name: str,
+        options: Mapping[str, object],
+        *,
+        planned: bool = False,
+        allowed: Sequence[str] | None = None,
+    ) -> Applied:
+        """Apply a remedy now.
+
+        Raises:
+            Refused: unknown, options that don't fit, a target that another lever holds, a class on
+                this job that is none of those allowed, or the remedy itself says that it does not fit.
+        """
+        remedy = self._registry.get(name)
+        if remedy is None:
+            raise Refused(f"no remedy {name} in this agent")
+        if remedy.reach == "relaunch" and not planned:
+            raise Refused(f"{name} needs a new start of the job")
+        ranks = _ranks(job)
+        if ranks > 1 and not planned and not _only_feeds(remedy) and remedy.class_on(job) != "bitwise":
+            raise Refused(
+                f"this is one of {ranks} ranks, and {name} does not keep the bits: its weights would drift "
+                "from the others'; a recipe switches it on in all of them from the start"
+            )
+        check_options(remedy.options, options)
+        for other in self._applied:
+            shared = set(other.remedy.targets) & set(remedy.targets)
+            if not planned:  # what a recipe sets from the start stays as it is
+                shared |= remedy.disturbs(other.remedy)
+            if other.remedy.name == name or shared:
+                raise Refused(f"{other.remedy.name} (token {other.token}) holds {', '.join(shared) or name}")
+        _check_class(remedy.class_on(job), allowed)
+        try:
+            undo = remedy.apply(job, options)
+        except Refused:
+            raise
+        except Exception as error:
+            raise Refused(f"{name} raised {type(error).__name__}: {error}") from error
+        release = remedy.release
+        if release is not None:
+            self._releases[name] = lambda: release(job.torch)
+        widened = undo.cls if isinstance(undo, Watched) else None
+        lever = Applied(
+            token=self._next,
+            remedy=remedy,
+            options=dict(options),
+            undo=undo,
+            cls=widened or remedy.class_on(job),
+            planned=planned,
+        )
+        self._next += 1
+        self.arm += 1
+        self._applied.append(lever)
+        try:
+            _check_class(lever.cls, allowed)  # with the options as given; no step has run with it
+        except Refused as refused:
+            loss = self.undo(lever)
+            if loss is not None:
+                raise Refused(f"{refused}; it could not be undone: {loss.why}") from None
+            raise
+        return lever
+
+    def renew(self, job: Job) -> None:
+        """An optimizer has stepped that was not there before: what holds for the others holds for it too."""
+        for lever in self._applied:
+            if any(target.startswith(OF_OPTIMIZERS) for target in lever.remedy.targets):
+                try:
+                    self._more.setdefault(lever.token, []).append(lever.remedy.apply(job, lever.options))
+                except Exception:  # noqa: BLE001
+                    continue  # it does not fit this one, which updates as the script says
+
+    def find(self, token: object) -> Applied:
+        """The lever of a token; raises Refused."""
+        for lever in self._applied:
+            if lever.token == token:
+                return lever
+        raise Refused(gone(token))
+
+    def may_go(self, job: Job, lever: Applied) -> None:
+        """Raises Refused where this rank without the lever would drift from the others, which have it on."""
+        ranks = _ranks(job)
+        if ranks > 1 and lever.planned and not _only_feeds(lever.remedy) and lever.cls != "bitwise":
+            raise Refused(
+                f"this is one of {ranks} ranks, and the recipe has {lever.remedy.name} on in all of them: it "
+                "does not keep the bits, so without it these weights would drift from the others'"
+            )
+
+    def undo(self, lever: Applied) -> Lost | None:
+        """Undo one; the loss, where that failed (it then counts as gone)."""
+        self._applied.remove(lever)
+        self.arm += 1
+        try:
+            for more in reversed(self._more.pop(lever.token, [])):
+                more()
+            lever.undo()
+        except Exception as error:  # noqa: BLE001
+            why = f"{type(error).__name__}: {error}"
+            return Lost(token=lever.token, remedy=lever.remedy.name, why=why)
+        return None
+
+    def undo_all(self) -> list[Lost]:
+        """Undo every lever of the session, the youngest first, and let go of what they kept."""
+        losses = [self.undo(lever) for lever in reversed(self.ours)]
+        on = {lever.remedy.release for lever in self._applied}
+        for name in list(self._releases):
+            if self._registry[name].release not in on:
+                self._releases.pop(name)()
+        return [loss for loss in losses if loss is not None]
+
+    def undo_anywhere(self) -> list[Lost]:
+        """Undo those that are safe to undo while the training thread is in the middle of a step."""
+        losses = [
+            self.undo(lever)
+            for lever in reversed(self.ours)
+            if lever.remedy.undo_safe and lever.remedy.name.startswith(ANYWHERE)
+        ]
+        return [loss for loss in losses if loss is not None]
+
+    def forget(self) -> None:
+        """Leave the session's levers on for good."""
+        self._applied = [lever for lever in self._applied if lever.planned]
+
+
+def gone(token: object) -> str:
+    """What is said of a token whose lever is off."""
+    return f"no lever has the token {token}"
+
+
+def check_options(known: tuple[Option, ...], given: Mapping[str, object]) -> None:
+    """Raises Refused where an option is unknown or of another kind."""
+    kinds: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "bool": (bool,)}
+    by_name = {option.name: option for option in known}
+    for name, value in given.items():
+        option = by_name.get(name)
+        if option is None:
+            raise Refused(f"no option {name}; known: {', '.join(by_name) or 'none'}")
+        wanted = kinds.get(option.kind)
+        if option.kind == "choice" and option.problem_with(value) is not None:
+            raise Refused(f"option {name} {option.problem_with(value)}")
+        if wanted is not None and (
+            not isinstance(value, wanted) or (isinstance(value, bool) and option.kind != "bool")
+        ):
+            raise Refused(f"option {name} is {option.kind}, not {value!r}")
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            if option.low is not None and value < option.low:
+                raise Refused(f"option {name} is at least {option.low}")
+            if option.high is not None and value > option.high:
+                raise Refused(f"option {name} is at most {option.high}")
+
+
+def _check_class(cls: str, allowed: Sequence[str] | None) -> None:
+    if allowed is not None and cls not in allowed:
+        raise Refused(f"its class is {cls} on this job; --allow {cls} would try it")
+
+
+def _ranks(job: Job) -> int:
+    return rank_of(job.torch)[1] or 1
+
+
+def _only_feeds(remedy: Remedy) -> bool:
+    """How a rank comes by its batches is its own affair, as long as they are as many and as large."""
+    fed = [target for target in remedy.targets if target.startswith("loader.") and target != BATCH_SIZE]
+    return bool(fed) and len(fed) == len(remedy.targets)

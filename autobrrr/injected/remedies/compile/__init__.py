@@ -1,0 +1,1 @@
+"""Remedies that compile or graph the model."""

@@ -1,0 +1,239 @@
+"""`compile.graphed`: a model's forward and backward replayed as CUDA graphs, by `make_graphed_callables`.
+
+A replay writes to the same memory every time. So results and gradients are copied out of it, a second
+forward before the first one's backward runs eagerly, and so does whatever has other shapes or parameters
+that have moved. The capture is rehearsed like compiled code, under a guard that puts random states and
+buffers back, and its results are held against eager ones.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, cast
+
+from ...live_torch.compiled_code import compiled_graphs
+from ...live_torch.pytrees import leaves, map_tree
+from ...live_torch.torch_types import Tensor
+from ..model_calls.call_layers import (
+    Call,
+    Module,
+    Rank,
+    autocast_states,
+    lead_through,
+    needs_cuda,
+    trained_roots,
+)
+from ..model_calls.compiled_call import CompiledCall
+from ..model_calls.rehearsal import Rehearsal, Wording
+from ..optimizer.optimizer_flags import undo_all
+from ..registry import Refused, Undo, Watched, remedy
+
+if TYPE_CHECKING:
+    from autobrrr.injected.live_torch.live_job import Job
+
+Capture = Callable[..., Call]  # torch.cuda.make_graphed_callables: (module, sample arguments) -> call
+
+
+@remedy(
+    "compile.graphed",
+    treats=("overhead",),
+    reach="live",
+    cls="rounding",
+    doc="Record forward and backward as CUDA graphs and replay them: nothing is launched from Python.",
+    targets=("module.code",),
+    needs=("cuda",),
+    unproven=True,
+    warm_up_steps=8,
+    price_s=3.0,
+)
+def graphed(job: Job, options: Mapping[str, object]) -> Undo:
+    needs_cuda(job)
+    if getattr(job.iterator, "_pin_memory_thread", None) is not None:
+        raise Refused("the DataLoader pins memory in a thread of its own, which a capture does not survive")
+    return graph_calls(job, cast(Capture, job.torch.cuda.make_graphed_callables))
+
+
+def graph_calls(job: Job, capture: Capture) -> Undo:
+    """Lead the calls of the one model through a graph.
+
+    Raises:
+        Refused: several models, a wrapped one, hooks, autocast, or a forward that can't run twice.
+    """
+    torch, roots = job.torch, trained_roots(job)
+    if len(roots) != 1 or any(cast(Module, each) is not roots[0] for each in job.roots):
+        raise Refused("it records one model, and a wrapped one from the start of a run only")
+    (root,) = roots
+    if compiled_graphs():
+        raise Refused("the job compiles something already")
+    if any(autocast_states(torch)()):
+        raise Refused("autocast is on, whose cache of weights a graph can't hold")
+    if any(each.requires_grad for each in root.buffers()):
+        raise Refused("a buffer is trained")
+    replays = Replays(torch, root, capture)
+    call = CompiledCall(
+        Alone(
+            Rehearsal(torch, root, own_stream=False, wording=Wording("it can't be recorded: ", "recorded, ")),
+            replays,
+        ),
+        replays,
+        dynamic=False,
+    )
+    undos: list[Callable[[], None]] = [replays.hold_gradients()]
+    try:
+        undos.append(lead_through(root, Rank.CODE, _layer(call, replays)))
+    except Refused:
+        undo_all(undos)()
+        raise
+    return Watched(undo_all(undos), lambda: call.broken)
+
+
+class Alone:
+    """A rehearsal that leaves no forward of its own waiting for a backward."""
+
+    def __init__(self, rehearsal: Rehearsal, replays: Replays) -> None:
+        self._rehearsal, self._replays = rehearsal, replays
+        self.torch, self.module = rehearsal.torch, rehearsal.module
+
+    def why_not(
+        self, eager: Call, compiled: Call, args: Sequence[object], kwargs: Mapping[str, object]
+    ) -> str | None:
+        """A reason not to replay calls like this one; None where all is well."""
+        try:
+            return self._rehearsal.why_not(eager, compiled, args, kwargs)
+        finally:
+            self._replays.pending = None
+
+
+class Token:
+    """Lives as long as the autograd graph of one replayed forward."""
+
+
+class Replays:
+    """The recorded calls of one module, by the shapes that they were recorded for."""
+
+    def __init__(self, torch: ModuleType, module: Module, capture: Capture) -> None:
+        self._torch, self._capture = torch, capture
+        self._module = weakref.ref(module)
+        self._recorded: dict[object, tuple[Call, tuple[int, ...]]] = {}
+        self._leave = _leave(torch, self)
+        self.pending: weakref.ref[Token] | None = None  # a forward whose backward is still to come
+
+    def free(self, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
+        """Whether a replay now overwrites nothing that is still needed, and reads the right memory."""
+        if self.pending is not None and self.pending() is not None:
+            return False
+        recorded = self._recorded.get(self._kind(args)) if not kwargs else None
+        return recorded is None or recorded[1] == self._places()
+
+    def __call__(self, *args: object, **kwargs: object) -> object:
+        """Record, the first time, and replay.
+
+        Raises:
+            TypeError: the arguments are not tensors alone.
+        """
+        torch = self._torch
+        if kwargs or not all(isinstance(each, torch.Tensor) for each in args):
+            raise TypeError("a recorded model takes tensors alone, by position")
+        kind = self._kind(args)
+        if kind not in self._recorded:
+            given = tuple(
+                each.detach().clone().requires_grad_(each.requires_grad)
+                for each in cast("tuple[Tensor]", args)
+            )
+            recorded = self._capture(
+                _around(torch, cast(Module, self._module())), given, allow_unused_input=True
+            )
+            self._recorded[kind] = recorded, self._places()
+        results = self._recorded[kind][0](*args)
+        token = Token()
+        self.pending = weakref.ref(token)
+        found = [each for each in leaves(results) if isinstance(each, torch.Tensor)]
+        copies = iter(cast("tuple[object, ...]", self._leave(token, *found)))
+        return map_tree(results, lambda leaf: next(copies) if isinstance(leaf, torch.Tensor) else leaf)
+
+    def hold_gradients(self) -> Callable[[], None]:
+        """Copy gradients out of the memory that the next replay of the backward writes to."""
+        live = cast(Module, self._module())
+        held = [
+            (weakref.ref(each), each.register_hook(_copied))  # type: ignore[attr-defined]
+            for each in live.parameters()
+            if each.requires_grad and each._backward_hooks is None
+        ]
+
+        def undo() -> None:
+            for remembered, handle in held:
+                handle.remove()
+                parameter = remembered()
+                if parameter is not None and not parameter._backward_hooks:
+                    parameter._backward_hooks = None
+
+        if len(held) != sum(each.requires_grad for each in live.parameters()):
+            undo()
+            raise Refused("parameters have hooks of the job's own")
+        return undo
+
+    def _kind(self, args: tuple[object, ...]) -> object:
+        return tuple((each.shape, each.dtype, each.requires_grad) for each in cast("tuple[Tensor]", args))
+
+    def _places(self) -> tuple[int, ...]:
+        """Where the parameters lie: a graph goes on reading from there."""
+        return tuple(each.data_ptr() for each in cast(Module, self._module()).parameters())
+
+
+def _layer(call: CompiledCall, replays: Replays) -> Callable[[Call], Call]:
+    def layer(below: Call) -> Call:
+        ours = call.layer(below)
+
+        def led(*args: object, **kwargs: object) -> object:
+            tensors = not kwargs and all(hasattr(each, "requires_grad") for each in args)
+            if tensors and not replays.free(args, kwargs):
+                return below(*args, **kwargs)
+            return ours(*args, **kwargs)
+
+        return led
+
+    return layer
+
+
+def _copied(gradient: Tensor) -> Tensor:
+    return gradient.clone()
+
+
+def _around(torch: ModuleType, module: Module) -> object:
+    """A module of ours around the job's: what is recorded is changed, and the job's must not be."""
+
+    class Around(torch.nn.Module):  # type: ignore[name-defined,misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = module
+
+        def forward(self, *args: object) -> object:
+            return self.inner._call_impl(*args)
+
+    return Around()
+
+
+def _leave(torch: ModuleType, replays: Replays) -> Call:
+    """Results copied out of the graph's memory; its backward says that the forward's memory is free."""
+    keeps = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)
+
+    class Leave(torch.autograd.Function):  # type: ignore[name-defined,misc]
+        @staticmethod
+        def forward(ctx, token, *results):  # type: ignore[no-untyped-def]
+            ctx.token = token
+            ctx.set_materialize_grads(False)
+            copies = tuple(each.clone() for each in results)
+            ctx.mark_non_differentiable(*(each for each in copies if not each.is_floating_point()))
+            return copies
+
+        @staticmethod
+        def backward(ctx, *gradients):  # type: ignore[no-untyped-def]
+            # The backward of the graph runs next, before any forward can; kept, it may run once more.
+            mine = replays.pending is not None and replays.pending() is ctx.token
+            if mine and not keeps():
+                replays.pending = None
+            return None, *gradients
+
+    return Leave.apply  # type: ignore[no-any-return]

@@ -1,0 +1,128 @@
+"""What a dataset holds, through transforms, wrapped datasets, closures and globals: generators and handles.
+
+A generator of its own makes its items random, and would be advanced by reading one. A handle (an open file, a
+database) is shared by forked workers together with its position: they would read each other's places.
+Of long lists some elements are looked at, evenly spread, for they are of one kind.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import cast
+
+from ...job_state.library_code import is_library
+from ..registry import Refused
+
+MOST_OBJECTS = 20_000
+MOST_OF_A_LIST = 500
+_ATOMS = (int, float, complex, str, bytes, bytearray, range, type(None), ModuleType)
+_HANDLES = ("h5py", "sqlite3", "lmdb", "tables", "netCDF4", "av")
+_LMDB = ("Environment", "Transaction", "Cursor")  # its types say that they are builtins
+
+
+@dataclass(slots=True)
+class Held:
+    """What was met."""
+
+    random: bool = False
+    handles: list[str] = field(default_factory=list)  # names of their types
+
+
+def held_by(dataset: object) -> Held:
+    """Look through a dataset.
+
+    Raises:
+        Refused: it holds more than can be looked through.
+    """
+    found, seen, waiting = Held(), set[int](), [dataset]
+    kept: list[object] = []  # an id in `seen` is no other object's
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, _ATOMS) or id(value) in seen:
+            continue
+        seen.add(id(value))
+        kept.append(value)
+        if len(seen) > MOST_OBJECTS:
+            raise Refused("the dataset holds more objects than can be looked through")
+        if is_generator(value):
+            found.random = True
+        elif _is_handle(value):
+            found.handles.append(type(value).__name__)
+        elif not _is_data(value):
+            waiting += _inside(value)
+    return found
+
+
+def is_generator(value: object) -> bool:
+    """Whether a value draws random numbers from a state of its own."""
+    return any(
+        kind.__module__.startswith("numpy.random")
+        or (kind.__module__, kind.__name__)
+        in (("random", "Random"), ("torch._C", "Generator"), ("torch", "Generator"))
+        for kind in type(value).__mro__
+    )
+
+
+def _is_handle(value: object) -> bool:
+    kind = type(value)
+    if kind.__module__.partition(".")[0] in _HANDLES:
+        return True
+    if kind.__module__ == "builtins" and kind.__name__ in _LMDB:
+        return True
+    tell = getattr(kind, "fileno", None)
+    if not callable(tell):
+        return False
+    try:
+        return cast("Callable[[object], int]", tell)(value) > 2  # not the process's own streams
+    except Exception:  # noqa: BLE001  closed, or in memory
+        return False
+
+
+def _is_data(value: object) -> bool:
+    """Tensors, arrays, and what leads to the whole process."""
+    kind = type(value)
+    if isinstance(value, type) or hasattr(kind, "element_size"):
+        return True
+    return kind.__module__.partition(".")[0] in ("numpy", "logging")
+
+
+def _inside(value: object) -> Iterator[object]:
+    if isinstance(value, Mapping):
+        yield from _some(list(cast("Mapping[object, object]", value).values()))
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        yield from _some(list(cast("Iterable[object]", value)))
+    elif isinstance(value, FunctionType):
+        yield from _of_function(value)
+    elif isinstance(value, (MethodType, BuiltinFunctionType)):
+        yield value.__self__
+        yield getattr(value, "__func__", None)
+    elif isinstance(value, functools.partial):
+        yield from (value.func, value.args, value.keywords)
+    attributes = getattr(value, "__dict__", None)
+    if isinstance(attributes, dict):
+        yield from _some(list(attributes.values()))
+    for kind in type(value).__mro__:
+        slots = vars(kind).get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else tuple(slots):
+            yield getattr(value, name, None)
+        if not is_library(kind.__module__):
+            yield from _some(list(vars(kind).values()))
+
+
+def _some(values: list[object]) -> list[object]:
+    return values[:: max(1, -(-len(values) // MOST_OF_A_LIST))]
+
+
+def _of_function(function: FunctionType) -> Iterator[object]:
+    """What a function of the user's can reach: its cells, its defaults, the globals that it names."""
+    for cell in function.__closure__ or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:
+            continue  # not filled yet
+    yield from (function.__defaults__, function.__kwdefaults__)
+    if not is_library(function.__module__ or ""):
+        yield from (function.__globals__.get(name) for name in function.__code__.co_names)

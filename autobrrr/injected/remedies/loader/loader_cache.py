@@ -1,0 +1,144 @@
+"""`loader.cache`: the items of a small dataset stay in memory after the first epoch.
+
+Only for datasets whose items were read twice and came out the same without random numbers, loaded in the
+training process, and collated by copying. One hit in sixty-four is read again and compared: a dataset that
+turns out to change is read as before from then on.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...live_torch.available_memory import available_bytes
+from ..registry import Option, Refused, Undo, remedy
+from .loader_items import Items, read_items, same, size_bytes
+from .loader_switch import switch_loaders
+from .loader_view import View
+
+if TYPE_CHECKING:
+    from autobrrr.injected.live_torch.live_job import Job
+
+COPYING = {
+    "torch.utils.data._utils.collate.default_collate",
+    "transformers.data.data_collator.default_data_collator",
+}
+CHECK_EVERY = 64
+OVERHEAD = 1.2
+
+
+class Cached:
+    """Stands before a dataset, and keeps what it has read."""
+
+    def __init__(self, dataset: object, most_bytes: int) -> None:
+        self.dataset = dataset
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._items: dict[int, object] = {}
+        self._hits = 0
+        self.broken = False
+
+    def __len__(self) -> int:
+        return len(self.dataset)  # type: ignore[arg-type]
+
+    def __getitem__(self, index: object) -> object:
+        if self.broken or type(index) is not int:
+            return self.dataset[index]  # type: ignore[index]
+        if index not in self._items:
+            return self._read(index)
+        self._hits += 1
+        if self._hits % CHECK_EVERY == 0:
+            fresh = self.dataset[index]  # type: ignore[index]
+            if not same(fresh, self._items[index]):
+                self.broken = True
+                self._items.clear()
+            return fresh
+        return self._items[index]
+
+    def _read(self, index: int) -> object:
+        item = self.dataset[index]  # type: ignore[index]
+        size = size_bytes(item)
+        if self._bytes + size <= self._most_bytes:
+            self._items[index] = item
+            self._bytes += size
+        return item
+
+
+@remedy(
+    "loader.cache",
+    treats=("input",),
+    reach="next_epoch",
+    cls="bitwise",
+    doc="Keep the items of a small dataset in memory after they were read once.",
+    targets=("loader.dataset", "loader.num_workers"),
+    options=(
+        Option(name="most_mb", kind="int", default=1024, low=1, high=1 << 20, doc="Megabytes it may take."),
+    ),
+)
+def cache(job: Job, options: Mapping[str, object]) -> Undo:
+    most_bytes = int(str(options.get("most_mb", 1024))) << 20
+    caches: list[tuple[weakref.ref[object], Cached]] = []
+    replaced: list[weakref.ref[object]] = []
+
+    def settle(view: View) -> Mapping[str, object]:
+        _check(view, lambda: read_items(job, view.dataset), most_bytes, available_bytes(job.torch, Path("/")))
+        return {}
+
+    def take_over(iterator: object) -> None:
+        fetcher = vars(iterator).get("_dataset_fetcher")
+        dataset = getattr(fetcher, "dataset", None)
+        if fetcher is None or not any(ref() is dataset for ref, _ in caches):
+            if fetcher is None or not _fits(job, iterator, most_bytes):
+                return
+            caches.append((weakref.ref(dataset), Cached(dataset, most_bytes)))
+        fetcher.dataset = next(cached for ref, cached in caches if ref() is dataset)
+        replaced.append(weakref.ref(fetcher))
+
+    undo_switch = switch_loaders(job, "loader.cache", settle, after=take_over)
+    if job.iterator is not None:
+        take_over(job.iterator)
+
+    def undo() -> None:
+        undo_switch()
+        while replaced:
+            fetcher = replaced.pop()()
+            if fetcher is not None and isinstance(fetcher.dataset, Cached):  # type: ignore[attr-defined]
+                fetcher.dataset = fetcher.dataset.dataset  # type: ignore[attr-defined]
+        caches.clear()
+
+    return undo
+
+
+def _fits(job: Job, iterator: object, most_bytes: int) -> bool:
+    from .loader_view import of_iterator
+
+    view = of_iterator(iterator)
+    try:
+        _check(view, lambda: read_items(job, view.dataset), most_bytes, available_bytes(job.torch, Path("/")))
+    except Refused:
+        return False
+    return True
+
+
+def _check(view: View, read: Callable[[], Items], most_bytes: int, free_bytes: int | None) -> None:
+    if isinstance(view.dataset, Cached):
+        raise Refused("its items are kept already")
+    if not view.map_style:
+        raise Refused("an iterable dataset has no items to look up")
+    if view.workers:
+        raise Refused("items would be kept in the workers, each of them for itself")
+    function = view.collate
+    name = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}"
+    if not view.collates or name not in COPYING:
+        raise Refused("its batches may hold the items themselves, which training could change")
+    if hasattr(view.dataset, "__getitems__"):
+        raise Refused("the dataset reads whole batches at a time")
+    items = read()
+    if items.random:
+        raise Refused("the dataset draws random numbers for its items")
+    needed = int(items.length * items.bytes_each * OVERHEAD)
+    limit = most_bytes if free_bytes is None else min(most_bytes, free_bytes // 4)
+    if needed > limit:
+        raise Refused(f"the items take {needed >> 20} MiB, {limit >> 20} MiB may be taken")

@@ -1,0 +1,209 @@
+"""Settings of DataLoaders that change from their next epoch on.
+
+torch reads a loader's settings when it is asked for an iterator: `DataLoader.__iter__` stands replaced
+while any setting is on. Each loader gets the settings that fit it, and its own ones back at the undo; the
+epoch that is running is never touched. A loader that cannot start with ours starts with its own.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from ...live_torch.patches import Patch
+from ..registry import Refused, Undo
+from .loader_view import View, of_loader, views
+
+if TYPE_CHECKING:
+    from autobrrr.injected.live_torch.live_job import Job
+
+Settle = Callable[[View], Mapping[str, object]]
+"""What to set on a loader, by the names of its attributes; raises Refused where that does not fit."""
+OnEpoch = Callable[[object], None]
+
+FIELDS = {
+    "num_workers": "workers",
+    "prefetch_factor": "prefetch",
+    "persistent_workers": "persistent",
+    "pin_memory": "pinned",
+}
+_ABSENT = object()
+
+
+class Switch:
+    """One remedy's settings on all loaders that they fit."""
+
+    def __init__(
+        self, name: str, settle: Settle, before: OnEpoch | None = None, after: OnEpoch | None = None
+    ) -> None:
+        self.name = name
+        self._settle = settle
+        self._before = before
+        self.after = after
+        self._changed: list[tuple[weakref.ref[object], dict[str, object], dict[str, object]]] = []
+        self._met: list[weakref.ref[object]] = []
+
+    def foresee(self, view: View) -> View:
+        """The loader as it will be with these settings; unchanged where they don't fit."""
+        try:
+            settings = self._settle(view)
+        except Refused:
+            return view
+        known = {FIELDS[name]: value for name, value in settings.items() if name in FIELDS}
+        return replace(view, **known)  # type: ignore[arg-type]
+
+    def meet(self, loader: object) -> None:
+        """A loader is about to begin an epoch: the first time, change it."""
+        if not any(ref() is loader for ref in self._met):
+            self._met.append(weakref.ref(loader))
+            try:
+                settings = dict(self._settle(of_loader(loader)))
+            except Refused:
+                return
+            state = vars(loader)  # not setattr: torch guards these names once a loader is made
+            before = {name: state.get(name, _ABSENT) for name in settings}
+            state.update(settings)
+            self._changed.append((weakref.ref(loader), before, settings))
+        if self._before is not None and self.holds(loader):
+            self._before(loader)
+
+    def holds(self, loader: object) -> bool:
+        """Whether this loader has these settings."""
+        return any(ref() is loader for ref, _, _ in self._changed)
+
+    def give_back(self, loader: object | None = None) -> None:
+        """Own settings back, for one loader or all; what somebody else has set meanwhile stays."""
+        kept = []
+        for entry in self._changed:
+            ref, before, settings = entry
+            found = ref()
+            if found is None:
+                continue
+            if loader is not None and found is not loader:
+                kept.append(entry)
+                continue
+            state = vars(found)
+            for name, value in before.items():
+                if state.get(name, _ABSENT) != settings[name]:
+                    continue
+                if value is _ABSENT:
+                    state.pop(name, None)
+                else:
+                    state[name] = value
+            if settings.get("persistent_workers") and state.get("_iterator") is not None:
+                state["_iterator"] = None  # its workers end with the epoch that still reads from them
+        self._changed = kept
+
+
+class Desk:
+    """All switches of this process, and the one replacement of `DataLoader.__iter__`."""
+
+    def __init__(self) -> None:
+        self._switches: list[Switch] = []
+        self._patch: Patch | None = None
+        self._pid = os.getpid()
+        self._inside = False
+
+    def put_on(self, torch: ModuleType, switch: Switch) -> None:
+        """Loaders meet this switch from now on."""
+        self._switches.append(switch)
+        if self._patch is None:
+            self._patch = Patch(torch.utils.data.DataLoader, "__iter__", self._wrapped)
+            self._patch.put_on()
+
+    def take_off(self, switch: Switch) -> None:
+        """The switch's settings are undone."""
+        if switch in self._switches:
+            self._switches.remove(switch)
+            switch.give_back()
+        if not self._switches and self._patch is not None:
+            self._patch.take_off()
+            self._patch = None
+
+    def has(self, name: str) -> bool:
+        """Whether the remedy of this name is on."""
+        return any(switch.name == name for switch in self._switches)
+
+    def foresee(self, view: View) -> View:
+        """A loader as it will be at its next epoch."""
+        for switch in self._switches:
+            view = switch.foresee(view)
+        return view
+
+    def _wrapped(self, original: Callable[[object], object]) -> Callable[[object], object]:
+        def __iter__(loader: object) -> object:
+            if not self._switches or self._inside or os.getpid() != self._pid:
+                return original(loader)
+            with self._entered():
+                self._meet(loader)
+                try:
+                    iterator = original(loader)
+                except (OSError, RuntimeError, ValueError, AssertionError):
+                    if not any(switch.holds(loader) for switch in self._switches):
+                        raise
+                    for switch in reversed(self._switches):
+                        switch.give_back(loader)
+                    iterator = original(loader)
+                self._tell(iterator)
+                return iterator
+
+        __iter__.__wrapped__ = original  # type: ignore[attr-defined]
+        return __iter__
+
+    @contextmanager
+    def _entered(self) -> Iterator[None]:
+        self._inside = True
+        try:
+            yield
+        finally:
+            self._inside = False
+
+    def _meet(self, loader: object) -> None:
+        for switch in list(self._switches):
+            try:
+                switch.meet(loader)
+            except Exception:  # noqa: BLE001  a loader of another make stays as it is
+                switch.give_back(loader)
+
+    def _tell(self, iterator: object) -> None:
+        for switch in list(self._switches):
+            if switch.after is not None:
+                try:
+                    switch.after(iterator)
+                except Exception:  # noqa: BLE001  it loads as without us
+                    continue
+
+
+DESK = Desk()
+
+
+def switch_loaders(
+    job: Job, name: str, settle: Settle, before: OnEpoch | None = None, after: OnEpoch | None = None
+) -> Undo:
+    """Change the loaders of the job from their next epoch on.
+
+    Raises:
+        Refused: it is on, no loader is known, or it fits none of those that are; with every reason.
+    """
+    if DESK.has(name):
+        raise Refused(f"{name} is on already")
+    reasons = []
+    fits = False
+    for view in views(job):
+        try:
+            settle(DESK.foresee(view))
+            fits = True
+        except Refused as refused:
+            reasons.append(str(refused))
+    if not fits:
+        raise Refused("; ".join(dict.fromkeys(reasons)))
+    switch = Switch(name, settle, before, after)
+    DESK.put_on(job.torch, switch)
+    for loader in job.loaders:
+        switch.meet(loader)
+    return lambda: DESK.take_off(switch)

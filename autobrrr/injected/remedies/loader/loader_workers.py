@@ -1,0 +1,204 @@
+"""Loader processes: how many, how far ahead, for how long; and page-locked batches.
+
+Batches come in the same order and with the same bits from workers as from the training process, unless the
+dataset draws random numbers or a sampler of unknown make draws while it yields: then in another stream.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from ..registry import Option, Refused, Undo, remedy
+from .dataset_walk import held_by
+from .loader_items import read_items
+from .loader_switch import switch_loaders
+from .loader_view import View, views
+
+if TYPE_CHECKING:
+    from autobrrr.injected.live_torch.live_job import Job
+
+KNOWN_SAMPLERS = ("torch.utils.data.sampler", "torch.utils.data.distributed")
+SHARED_MEMORY = "/dev/shm"
+MOST_WORKERS = 8  # by default
+
+
+def _class_for(job: Job) -> str:
+    try:
+        calm = all(
+            not read_items(job, view.dataset).random and _draws_first(view.indices) for view in views(job)
+        )
+    except Refused:
+        return "stream"
+    return "bitwise" if calm else "stream"
+
+
+def _draws_first(indices: object) -> bool:
+    """A sampler of torch's own: it takes all its random numbers before its first index."""
+    if type(indices).__module__ not in KNOWN_SAMPLERS:
+        return False
+    inner = getattr(indices, "sampler", None)
+    return inner is None or _draws_first(inner)
+
+
+@remedy(
+    "loader.workers",
+    treats=("input",),
+    reach="next_epoch",
+    cls="bitwise",
+    doc="Load batches in processes beside the training process, from the next epoch on.",
+    targets=("loader.num_workers",),
+    options=(
+        Option(
+            name="workers",
+            kind="int",
+            low=0,
+            high=256,
+            doc="Number of processes; one less than the rank's CPUs where it is left out.",
+        ),
+    ),
+    class_for=_class_for,
+)
+def workers(job: Job, options: Mapping[str, object]) -> Undo:
+    given = options.get("workers")
+    wanted = given if type(given) is int else default_workers(len(os.sched_getaffinity(0)), os.environ)
+
+    def settle(view: View) -> Mapping[str, object]:
+        if view.workers == wanted:
+            raise Refused(f"the loader has {wanted} {'worker' if wanted == 1 else 'workers'} already")
+        _refuse_unusual(view)
+        if not wanted:
+            return {"num_workers": 0, "prefetch_factor": None, "persistent_workers": False}
+        _refuse_processes()
+        prefetch = view.prefetch or 2
+        _refuse_large(job, view, wanted * prefetch)
+        _refuse_handles(view)  # after an item was read: some datasets open their files then
+        return {"num_workers": wanted, "prefetch_factor": prefetch}
+
+    return switch_loaders(job, "loader.workers", settle)
+
+
+def default_workers(cpus: int, env: Mapping[str, str]) -> int:
+    """One less than the CPUs of one rank, at least one."""
+    ranks = env.get("LOCAL_WORLD_SIZE", "1")
+    return max(1, min(MOST_WORKERS, cpus // max(1, int(ranks) if ranks.isdigit() else 1) - 1))
+
+
+@remedy(
+    "loader.prefetch_factor",
+    treats=("input",),
+    reach="next_epoch",
+    cls="bitwise",
+    doc="Let each worker load more batches ahead: it evens out items that take long now and then.",
+    targets=("loader.prefetch_factor",),
+    options=(Option(name="batches", kind="int", default=4, low=1, high=256, doc="Ahead, of each worker."),),
+    class_for=_class_for,
+)
+def prefetch_factor(job: Job, options: Mapping[str, object]) -> Undo:
+    wanted = int(str(options.get("batches", 4)))
+
+    def settle(view: View) -> Mapping[str, object]:
+        if not view.workers:
+            raise Refused("the loader has no workers to load ahead")
+        if view.prefetch == wanted:
+            raise Refused(f"its workers load {wanted} batches ahead already")
+        _refuse_unusual(view)
+        _refuse_large(job, view, view.workers * wanted)
+        return {"prefetch_factor": wanted}
+
+    return switch_loaders(job, "loader.prefetch_factor", settle)
+
+
+@remedy(
+    "loader.persistent_workers",
+    treats=("input",),
+    reach="next_epoch",
+    cls="bitwise",
+    doc="Keep the workers from one epoch to the next instead of starting new ones.",
+    targets=("loader.persistent_workers",),
+    class_for=_class_for,
+)
+def persistent_workers(job: Job, options: Mapping[str, object]) -> Undo:
+    torch = job.torch
+
+    def settle(view: View) -> Mapping[str, object]:
+        if view.persistent:
+            raise Refused("its workers are persistent already")
+        if not view.workers:
+            raise Refused("the loader has no workers to keep")
+        _refuse_unusual(view)
+        return {"persistent_workers": True}
+
+    def draw_as_without(loader: object) -> None:
+        # A new iterator takes a seed for its workers, one that begins anew does not: the stream of random
+        # numbers that training goes on with must be that of a run without us.
+        if vars(loader).get("_iterator") is not None:
+            torch.empty((), dtype=torch.int64).random_(generator=vars(loader).get("generator"))
+
+    return switch_loaders(job, "loader.persistent_workers", settle, before=draw_as_without)
+
+
+@remedy(
+    "loader.pin_memory",
+    treats=("input",),
+    reach="next_epoch",
+    cls="bitwise",
+    doc="Put batches into page-locked memory: copies to the GPU are faster and can overlap.",
+    targets=("loader.pin_memory",),
+    needs=("cuda",),
+    unproven=True,
+)
+def pin_memory(job: Job, options: Mapping[str, object]) -> Undo:
+    if not job.torch.cuda.is_available():
+        raise Refused("there is no CUDA device here")
+
+    def settle(view: View) -> Mapping[str, object]:
+        if view.pinned:
+            raise Refused("its batches are pinned already")
+        if view.began_persistent:
+            raise Refused("its workers are there for the whole run: it takes a new start")
+        return {"pin_memory": True}
+
+    return switch_loaders(job, "loader.pin_memory", settle)
+
+
+def _refuse_unusual(view: View) -> None:
+    if not view.map_style:
+        raise Refused("an iterable dataset divides its data by its workers")
+    if view.began_persistent:
+        raise Refused("its workers are there for the whole run: it takes a new start")
+
+
+def _refuse_processes(
+    start_method: Callable[[], str | None] = lambda: multiprocessing.get_start_method(allow_none=True),
+) -> None:
+    if multiprocessing.current_process().daemon:
+        raise Refused("the job is a daemon process, which may have no children")
+    if start_method() not in (None, "fork"):
+        raise Refused(f"workers would be started by {start_method()}, which not every dataset survives")
+
+
+def _refuse_handles(view: View) -> None:
+    """Forked workers share an open file together with its position."""
+    handles = held_by(view.dataset).handles
+    if handles:
+        raise Refused(f"the dataset holds an open {handles[0]}, which workers would share")
+
+
+def _refuse_large(job: Job, view: View, batches: int) -> None:
+    """Batches on their way lie in shared memory, which is small in many containers."""
+    items = read_items(job, view.dataset)
+    if not items.on_cpu:
+        raise Refused("the dataset gives tensors on the GPU, which workers can't")
+    needed = items.bytes_each * (view.batch_size or 1) * batches
+    try:
+        found = os.statvfs(SHARED_MEMORY)
+    except OSError:
+        return
+    free = found.f_bavail * found.f_frsize
+    if needed > free / 2:
+        raise Refused(
+            f"{batches} batches ahead are {needed >> 20} MiB of shared memory, {free >> 20} MiB are free"
+        )

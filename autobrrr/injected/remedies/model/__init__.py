@@ -1,0 +1,1 @@
+"""Remedies of the model: layout, precision, attention, recomputation."""

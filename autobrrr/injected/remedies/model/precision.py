@@ -1,0 +1,182 @@
+"""Fewer bits in matrix products: TF32 on a GPU, bfloat16 inside float32 products, bfloat16 autocast.
+
+All of them change the training a little; none is tried unless that class is allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from ...live_torch.pytrees import map_tree
+from ..model_calls.call_layers import (
+    Call,
+    Module,
+    Rank,
+    autocast_states,
+    device_types,
+    lead_through,
+    needs_cuda,
+    trained_roots,
+)
+from ..model_calls.compiled_call import CompiledCall
+from ..model_calls.rehearsal import Rehearsal, Wording
+from ..optimizer.optimizer_flags import undo_all
+from ..process.process_value import switch
+from ..registry import Option, Refused, Undo, Watched, remedy
+
+if TYPE_CHECKING:
+    from autobrrr.injected.live_torch.live_job import Job
+
+MATMUL = "precision.float32_matmul"
+SIZE = 256  # of the product that shows whether a setting has any effect
+
+
+@remedy(
+    "precision.tf32",
+    treats=("compute",),
+    reach="live",
+    cls="changes-training",
+    doc="Let tensor cores multiply float32 matrices and convolutions with 10 bits of mantissa.",
+    targets=(MATMUL,),
+    needs=("cuda",),
+    unproven=True,
+)
+def tf32(job: Job, options: Mapping[str, object]) -> Undo:
+    needs_cuda(job)
+    torch = job.torch
+    if torch.cuda.get_device_capability()[0] < 8:
+        raise Refused("the GPU has no TF32: it came with compute capability 8.0")
+    if torch.get_float32_matmul_precision() != "highest" and torch.backends.cudnn.allow_tf32:
+        raise Refused("the job allows TF32 already")
+    undos = [_set_precision(torch, "high")]
+    cudnn = torch.backends.cudnn
+    if not cudnn.allow_tf32:
+        undos.append(switch(lambda: cudnn.allow_tf32, lambda on: setattr(cudnn, "allow_tf32", on), True))
+    return undo_all(undos)
+
+
+@remedy(
+    "precision.float32_matmul_precision",
+    treats=("compute",),
+    reach="live",
+    cls="changes-training",
+    doc="Compute float32 matrix products with bfloat16 inside, where the processor has instructions for it.",
+    targets=(MATMUL,),
+    options=(
+        Option(
+            name="precision",
+            kind="choice",
+            default="medium",
+            choices=("high", "medium"),
+            doc="As in torch.set_float32_matmul_precision.",
+        ),
+    ),
+)
+def float32_matmul_precision(job: Job, options: Mapping[str, object]) -> Undo:
+    torch, wanted = job.torch, str(options.get("precision", "medium"))
+    if torch.get_float32_matmul_precision() == wanted:
+        raise Refused(f"the job sets it to {wanted} already")
+    devices = device_types(trained_roots(job))
+    undo = _set_precision(torch, "highest")
+    exact = [_product(torch, device) for device in sorted(devices)]
+    undo()
+    undo = _set_precision(torch, wanted)
+    rough = [_product(torch, device) for device in sorted(devices)]
+    if all(map(torch.equal, exact, rough)):
+        undo()
+        raise Refused(f"{wanted} changes no float32 product on this {'/'.join(sorted(devices))}")
+    return undo
+
+
+def _set_precision(torch: ModuleType, wanted: str) -> Undo:
+    return switch(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, wanted)
+
+
+def _product(torch: ModuleType, device: str) -> object:
+    """A product whose exact result needs more bits than bfloat16 and TF32 have."""
+    with torch.no_grad():
+        line = torch.arange(SIZE * SIZE, dtype=torch.float32, device=device)
+        matrix = line.mul_(0.7311).sin_().reshape(SIZE, SIZE)
+        return matrix @ matrix
+
+
+@remedy(
+    "precision.autocast_bf16",
+    treats=("compute", "memory"),
+    reach="live",
+    cls="changes-training",
+    doc="Train with bfloat16 matrix products and convolutions; parameters, loss, evaluation stay float32.",
+    targets=("precision.autocast",),
+)
+def autocast_bf16(job: Job, options: Mapping[str, object]) -> Undo:
+    torch, roots = job.torch, trained_roots(job)
+    devices = device_types(roots)
+    if len(devices) > 1:
+        raise Refused(f"the parameters are on {' and '.join(sorted(devices))}")
+    (device,) = devices
+    if device == "cuda" and not torch.cuda.is_bf16_supported():
+        raise Refused("the GPU has no bfloat16")
+    if any(each.dtype in (torch.float16, torch.bfloat16) for root in roots for each in root.parameters()):
+        raise Refused("parameters are in half precision already")
+    if any(autocast_states(torch)()):
+        raise Refused("autocast is on already")
+    undos: list[Callable[[], None]] = []
+    calls: list[CompiledCall] = []
+    layers = [_autocast(torch, root, device, calls) for root in roots]
+    try:
+        for root, layer in zip(roots, layers, strict=True):
+            undos.append(lead_through(root, Rank.PRECISION, layer))
+    except Refused:
+        undo_all(undos)()
+        raise
+    return Watched(undo_all(undos), lambda: next((call.broken for call in calls if call.broken), None))
+
+
+class InBfloat16:
+    """Rehearses a module's call: forward and backward run to their end, and twice to the same."""
+
+    def __init__(self, rehearsal: Rehearsal) -> None:
+        self._rehearsal = rehearsal
+        self.torch, self.module = rehearsal.torch, rehearsal.module
+
+    def why_not(
+        self, eager: Call, compiled: Call, args: Sequence[object], kwargs: Mapping[str, object]
+    ) -> str | None:
+        """A reason not to call the module so; None where all is well."""
+        why = self._rehearsal.why_not(compiled, compiled, args, kwargs)
+        return None if why is None else f"bfloat16 does not fit this model: {why}"
+
+
+def _autocast(
+    torch: ModuleType, module: Module, device: str, calls: list[CompiledCall]
+) -> Callable[[Call], Call]:
+    """The layer: bfloat16 in training once that was rehearsed, float32 again outside, where losses are made.
+
+    Args:
+        calls: Takes what is to be watched.
+    """
+    half, full, tensor = torch.bfloat16, torch.float32, torch.Tensor
+    states = autocast_states(torch)
+    rehearsal = InBfloat16(Rehearsal(torch, module, own_stream=False, wording=Wording("it fails: ", "")))
+
+    def in_full(leaf: object) -> object:
+        return leaf.to(full) if isinstance(leaf, tensor) and leaf.dtype == half else leaf
+
+    def layer(below: Call) -> Call:
+        def rough(*args: object, **kwargs: object) -> object:
+            with torch.autocast(device, dtype=half):
+                out = below(*args, **kwargs)
+            return map_tree(out, in_full)
+
+        calls.append(CompiledCall(rehearsal, rough, dynamic=True))
+        rehearsed = calls[-1].layer(below)
+
+        def call(*args: object, **kwargs: object) -> object:
+            own = any(states())  # the job's, around this call
+            return below(*args, **kwargs) if own else rehearsed(*args, **kwargs)
+
+        return call
+
+    return layer

@@ -1,0 +1,81 @@
+"""`recompute.checkpoint`: the activations of repeated blocks are computed again in backward, not kept.
+
+It buys memory with time: a batch that did not fit fits. By itself it makes steps longer, so the tuner
+does not try it unless it is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from ...batch_probe.probe_refusals import user_hook
+from ...job_state.side_effect_scan import CodeScan
+from ..model_calls.call_layers import Call, Module, Rank, lead_through, refuse_odd, trained_roots
+from ..model_calls.repeated_blocks import repeated_blocks
+from ..optimizer.optimizer_flags import undo_all
+from ..registry import Refused, Undo, remedy
+
+if TYPE_CHECKING:
+    from autobrrr.injected.live_torch.live_job import Job
+
+STATEFUL = ("BatchNorm", "SyncBatchNorm", "LazyBatchNorm", "InstanceNorm")
+
+
+@remedy(
+    "recompute.checkpoint",
+    treats=("memory",),
+    reach="live",
+    cls="bitwise",
+    doc="Compute the activations of repeated blocks again in backward: room for a larger batch.",
+    targets=("module.code",),
+    only_named=True,
+)
+def checkpoint(job: Job, options: Mapping[str, object]) -> Undo:
+    torch = job.torch
+    blocks = repeated_blocks(trained_roots(job))
+    refuse_odd(torch, blocks)
+    _refuse_what_counts(job, blocks)
+    run = import_module("torch.utils.checkpoint").checkpoint
+    grad_enabled: Callable[[], bool] = torch.is_grad_enabled
+
+    def layer(below: Call) -> Call:
+        def call(*args: object, **kwargs: object) -> object:
+            if not grad_enabled():
+                return below(*args, **kwargs)
+            return run(below, *args, use_reentrant=False, preserve_rng_state=True, **kwargs)
+
+        return call
+
+    undos: list[Callable[[], None]] = []
+    try:
+        for block in blocks:
+            undos.append(lead_through(block, Rank.CODE, layer))
+    except Refused:
+        undo_all(undos)()
+        raise
+    return undo_all(undos)
+
+
+def _refuse_what_counts(job: Job, blocks: list[Module]) -> None:
+    """Refuse blocks whose second forward would be noticed.
+
+    Raises:
+        Refused: running statistics, hooks of the job's own, or code that is seen from outside.
+    """
+    for block in blocks:
+        for part in block.modules():
+            if getattr(part, "track_running_stats", False) and type(part).__name__.startswith(STATEFUL):
+                raise Refused(f"{type(part).__name__} would count every batch twice")
+            if any("checkpoint" in name and value is True for name, value in vars(part).items()):
+                raise Refused("the job checkpoints activations already")
+    hook = user_hook(blocks)  # type: ignore[arg-type]
+    if hook is not None:
+        raise Refused(f"{hook} would run twice")
+    scan = CodeScan(job.torch)
+    for _ in scan.steps(blocks):  # type: ignore[arg-type]
+        pass
+    refusal = scan.findings.refusal(output_too=True)
+    if refusal is not None:
+        raise Refused(f"{refusal}: it would do so twice")

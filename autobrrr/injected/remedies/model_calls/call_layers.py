@@ -1,0 +1,165 @@
+"""A module's call led through layers of ours: autocast around it, compiled code in place of it.
+
+The layers stand in `_compiled_call_impl`: where torch itself looks before it calls a module, and what
+it leaves out when the module is copied or pickled; over them may lie watches of the agent's. A
+wrapped `forward` would travel with a copy of the model and go on calling the original.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from enum import IntEnum
+from types import ModuleType
+from typing import TYPE_CHECKING, Protocol, cast
+
+from ...batch_probe.probe_refusals import refuse_kinds
+from ...live_torch import module_call_slot
+from ...live_torch.torch_types import Abstain, Tensor
+from ..registry import RefusalCode, Refused, Undo
+
+if TYPE_CHECKING:
+    from autobrrr.injected.live_torch.live_job import Job
+
+SLOT = module_call_slot.SLOT
+Call = module_call_slot.Call
+Layer = Callable[[Call], Call]
+
+
+class Module(Protocol):
+    """What is used of a torch module."""
+
+    training: bool
+
+    def modules(self) -> Iterator[Module]: ...
+    def children(self) -> Iterator[Module]: ...
+    def parameters(self) -> Iterator[Tensor]: ...
+    def buffers(self) -> Iterator[Tensor]: ...
+    def _call_impl(self, *args: object, **kwargs: object) -> object: ...
+
+
+class Rank(IntEnum):
+    """The order of layers, the outermost first."""
+
+    LAYOUT = -1
+    PRECISION = 0
+    CODE = 1
+
+
+_LAYERS: MutableMapping[Module, dict[Rank, Layer]] = weakref.WeakKeyDictionary()
+
+
+def lead_through(module: Module, rank: Rank, layer: Layer) -> Undo:
+    """Add a layer to a module's call; the undo takes it out, and leaves no trace after the last.
+
+    Raises:
+        Refused: somebody else has compiled the module, or it has a layer of this rank.
+    """
+    if not hasattr(type(module), SLOT):
+        raise Refused("this torch can't compile a module in place: it needs 2.1")
+    if is_taken(module):
+        raise Refused(f"{type(module).__name__} is compiled already")
+    layers = _LAYERS.setdefault(module, {})
+    if rank in layers:
+        raise Refused(f"the calls of {type(module).__name__} are led through {rank.name.lower()} already")
+    layers[rank] = layer
+    _rebuild(module)
+    remembered = weakref.ref(module)
+
+    def undo() -> None:
+        live = remembered()
+        if live is None or _LAYERS.get(live, {}).get(rank) is not layer:
+            return
+        del _LAYERS[live][rank]
+        _rebuild(live)
+
+    return undo
+
+
+def is_taken(module: Module) -> bool:
+    """True where the slot holds what is none of ours."""
+    return module_call_slot.beneath(module) is not None and not _LAYERS.get(module)
+
+
+def _rebuild(module: Module) -> None:
+    layers = _LAYERS[module]
+    if not layers:
+        del _LAYERS[module]
+        module_call_slot.put_beneath(module, None)
+        return
+    call = plain_call(module)
+    for rank in sorted(layers, reverse=True):
+        call = layers[rank](call)
+    module_call_slot.put_beneath(module, call)
+
+
+def plain_call(module: Module) -> Call:
+    """The module's call as torch makes it, without keeping the module alive."""
+    remembered = weakref.ref(module)
+
+    def call(*args: object, **kwargs: object) -> object:
+        return cast(Module, remembered())._call_impl(*args, **kwargs)
+
+    return call
+
+
+def trained_roots(job: Job) -> list[Module]:
+    """Root modules with parameters that are trained; of a DistributedDataParallel what it wraps.
+
+    Raises:
+        Refused: there is none yet, or one is of a kind that none of our layers can stand around.
+    """
+    parallel = getattr(job.torch.nn.parallel, "DistributedDataParallel", ())
+    found: list[Module] = []
+    for root in job.roots:
+        inner = cast(Module, root.module if parallel and isinstance(root, parallel) else root)
+        if any(each.requires_grad for each in inner.parameters()) and inner not in found:
+            found.append(inner)
+    if not found:
+        raise Refused("no module that is trained has been called yet", RefusalCode.NOT_MET)
+    refuse_odd(job.torch, found)
+    return found
+
+
+def refuse_odd(torch: ModuleType, modules: Iterable[Module]) -> None:
+    """Refuse what calls collectives, is sharded, scripted, or replays a graph.
+
+    Raises:
+        Refused: with the reason.
+    """
+    for module in modules:
+        if type(module).__name__ == "OptimizedModule" or is_taken(module):
+            raise Refused("the job is compiled already")
+        try:
+            refuse_kinds(torch, module)  # type: ignore[arg-type]
+        except Abstain as reason:
+            raise Refused(str(reason)) from None
+
+
+def device_types(modules: Iterable[Module]) -> set[str]:
+    """Kinds of devices on which the parameters lie."""
+    return {str(each.device).partition(":")[0] for module in modules for each in module.parameters()}
+
+
+def needs_cuda(job: Job) -> None:
+    """For remedies of the GPU.
+
+    Raises:
+        Refused: there is none, or the job has not put its parameters there.
+    """
+    if not job.torch.cuda.is_available():
+        raise Refused("torch sees no CUDA device")
+    found = device_types(trained_roots(job))
+    if found != {"cuda"}:
+        raise Refused(f"the parameters are on {', '.join(sorted(found))}, not on a CUDA device")
+
+
+def autocast_states(torch: ModuleType) -> Callable[[], tuple[bool, bool]]:
+    """A function that tells whether autocast is on now, for the CPU and for CUDA."""
+    enabled = torch.is_autocast_enabled
+    try:
+        enabled("cpu")
+    except TypeError:  # before torch 2.4
+        on_cpu = torch.is_autocast_cpu_enabled
+        return lambda: (on_cpu(), enabled())
+    return lambda: (enabled("cpu"), enabled("cuda"))

@@ -1,0 +1,209 @@
+"""Compiles a module before training meets the compiled code, and holds the result against eager.
+
+In: a call of the module that training is about to make, on its real arguments. Forward and backward
+run once eagerly and once compiled, on copies of the arguments and under a guard that puts random
+states, buffers and gradients back. Out: a reason not to use the compiled code, or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import cast
+
+from ...batch_probe.probe_refusals import derived_attributes, user_hook
+from ...job_state.side_effect_scan import CodeScan
+from ...job_state.state_guard import Guard, Guarded
+from ...live_torch.pytrees import leaves, map_tree
+from ...live_torch.torch_types import Tensor
+from ..registry import Refused
+from .call_layers import Call, Module
+from .dynamo_footprint import Footprint, unmark, unmarked
+
+CLOSE = 1e-3  # norm of the difference against the norm, in full precision
+CLOSE_IN_HALF = 5e-2
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What one forward and backward left."""
+
+    outputs: list[Tensor]
+    gradients: list[Tensor | None]
+    random: list[Tensor]  # states of torch's generators afterwards
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """How a reason begins: where the other way of calling fails, and where it gives something else."""
+
+    fails: str = "it can't be compiled: "
+    differs: str = "compiled, "
+
+
+@dataclass(slots=True)
+class Rehearsal:
+    """Rehearses one module's calls.
+
+    Args:
+        own_stream: The compiled code may draw other random numbers than eager code.
+        settings: Settings of dynamo and functorch while it compiles: (module, name, value).
+    """
+
+    torch: ModuleType
+    module: Module
+    own_stream: bool
+    settings: Sequence[tuple[str, str, object]] = ()
+    wording: Wording = Wording()
+    _guarded: Guarded = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Read the forward code.
+
+        Raises:
+            Refused: it does what a second run would show to the outside.
+        """
+        hook = user_hook([self.module])  # type: ignore[list-item]
+        if hook is not None:
+            raise Refused(f"{hook} would run once more in a rehearsal")
+        scan = CodeScan(self.torch)
+        for _ in scan.steps([self.module]):  # type: ignore[list-item]
+            pass
+        refusal = scan.findings.refusal(output_too=True)
+        if refusal is not None:
+            raise Refused(f"{refusal}: a rehearsal would do it once more")
+        parameters = list(self.module.parameters())
+        self._guarded = Guarded(
+            modules=[self.module],  # type: ignore[list-item]
+            parameters=parameters,
+            others=scan.findings.globals,
+            written=parameters if scan.findings.writes_data else [],
+            derived=derived_attributes([self.module]),  # type: ignore[list-item]
+        )
+
+    def why_not(
+        self, eager: Call, compiled: Call, args: Sequence[object], kwargs: Mapping[str, object]
+    ) -> str | None:
+        """Compile for these arguments; a reason not to call the compiled code with their like."""
+        try:
+            expected, changes = self._guarded_pass(eager, args, kwargs)
+            if changes:
+                return f"a forward changes the modules' own state ({', '.join(sorted(set(changes))[:3])})"
+            with ExitStack() as undo:
+                undo.enter_context(Footprint(self.torch))
+                # Read while a graph is made, never after: in a saved model marks would travel on.
+                undo.callback(unmark, unmarked(self._guarded.parameters))
+                for place in settings_in_force(self.settings):
+                    undo.enter_context(place)
+                found, _ = self._guarded_pass(compiled, args, kwargs)
+            return self._difference(expected, found)
+        except Exception as error:  # noqa: BLE001
+            return f"{self.wording.fails}{_said(error)}"
+
+    def forward_fails(self, call: Call, args: Sequence[object], kwargs: Mapping[str, object]) -> str | None:
+        """What a forward alone, on copies and under the guard, ends in; None where it returns."""
+        try:
+            with Guard(self.torch, self._guarded):
+                given = cast("list[object]", map_tree(list(args), self._copy))
+                call(*given, **cast("dict[str, object]", map_tree(dict(kwargs), self._copy)))
+        except Exception as error:  # noqa: BLE001
+            return _said(error)
+        return None
+
+    def _guarded_pass(
+        self, call: Call, args: Sequence[object], kwargs: Mapping[str, object]
+    ) -> tuple[Pass, list[str]]:
+        with Guard(self.torch, self._guarded) as guard:
+            done = self._pass(call, args, kwargs)
+        return done, guard.changes
+
+    def _pass(self, call: Call, args: Sequence[object], kwargs: Mapping[str, object]) -> Pass:
+        torch = self.torch
+        given = cast("list[object]", map_tree(list(args), self._copy))
+        named = cast("dict[str, object]", map_tree(dict(kwargs), self._copy))
+        outputs = [
+            each
+            for each in leaves(call(*given, **named))
+            if isinstance(each, torch.Tensor) and (each.is_floating_point() or each.is_complex())
+        ]
+        ends = [each for each in outputs if each.requires_grad]
+        if not ends:
+            raise Refused("its output leads to no gradient")
+        starts = [each for each in self._guarded.parameters if each.requires_grad]
+        starts += [
+            each for each in leaves([given, named]) if isinstance(each, torch.Tensor) and each.requires_grad
+        ]
+        gradients = torch.autograd.grad(
+            ends, starts, [self._weights(each) for each in ends], allow_unused=True
+        )
+        random = [torch.get_rng_state()]
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            random.append(torch.cuda.get_rng_state())
+        return Pass([each.detach() for each in outputs], list(gradients), random)
+
+    def _copy(self, leaf: object) -> object:
+        if not isinstance(leaf, self.torch.Tensor):
+            return leaf
+        return leaf.detach().clone().requires_grad_(leaf.requires_grad)
+
+    def _weights(self, output: Tensor) -> object:
+        """Gradients to begin with: neither all alike, which a norm would cancel, nor random."""
+        torch = self.torch
+        flat = torch.arange(output.numel(), device=output.device, dtype=torch.float32)
+        return flat.add_(1).cos_().reshape(tuple(output.shape)).to(output.dtype)
+
+    def _difference(self, expected: Pass, found: Pass) -> str | None:
+        torch = self.torch
+        same_draws = all(map(torch.equal, expected.random, found.random))
+        if not same_draws:
+            if self.own_stream:
+                return None  # other numbers were drawn: nothing to hold against each other
+            return f"{self.wording.differs}it draws other random numbers (the option random = fast allows it)"
+        half = any(str(each.dtype) in ("torch.bfloat16", "torch.float16") for each in expected.outputs)
+        half = half or any(str(each.dtype).endswith("float16") for each in self._guarded.parameters)
+        most = CLOSE_IN_HALF if half or torch.is_autocast_enabled() else CLOSE
+        for what, ours, theirs in (
+            ("results", found.outputs, expected.outputs),
+            ("gradients", found.gradients, expected.gradients),
+        ):
+            if len(ours) != len(theirs) or [each is None for each in ours] != [
+                each is None for each in theirs
+            ]:
+                return f"{self.wording.differs}other {what} come out"
+            off = self._distance(cast("list[Tensor]", ours), cast("list[Tensor]", theirs))
+            if not off <= most:
+                return f"{self.wording.differs}its {what} are off by {off:.1e}"
+        return None
+
+    def _distance(self, ours: list[Tensor], theirs: list[Tensor]) -> float:
+        """Norm of all differences against the norm of what is expected; what is no number counts as 0."""
+        torch = self.torch
+        apart = whole = 0.0
+        for mine, other in zip(ours, theirs, strict=True):
+            if other is None:
+                continue
+            first, second = (torch.nan_to_num(each.detach()).float() for each in (mine, other))
+            apart += float((first - second).square().sum())
+            whole += float(second.square().sum())
+        return 0.0 if apart == 0 else float((apart / whole) ** 0.5 if whole else float("inf"))
+
+
+def _said(error: Exception) -> str:
+    said = " ".join(line.strip() for line in str(error).strip().splitlines()[:3])[:240]
+    return f"{type(error).__name__}: {said}"
+
+
+def settings_in_force(settings: Sequence[tuple[str, str, object]]) -> Iterator[ExitStack]:
+    """Contexts in which settings of torch's compiler hold.
+
+    Args:
+        settings: (module, name, value); what this torch does not have is left out.
+    """
+    import importlib
+
+    for place, name, value in settings:
+        config = importlib.import_module(place)
+        if hasattr(config, name):
+            yield config.patch({name: value})

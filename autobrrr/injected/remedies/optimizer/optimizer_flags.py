@@ -1,0 +1,165 @@
+"""What the optimizer remedies share: which optimizers they understand, and what they refuse in them.
+
+An optimizer is understood if its class is one of torch.optim, or a subclass that leaves the
+arithmetic alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from types import ModuleType
+from typing import TYPE_CHECKING, Protocol, cast
+
+from ..registry import RefusalCode, Refused
+
+if TYPE_CHECKING:
+    from autobrrr.injected.live_torch.live_job import Job
+
+IMPLEMENTATION = "optimizer.implementation"
+IN_ANOTHER_ORDER = "a gradient or state lies in memory in another order than its parameter"
+
+
+class Optimizer(Protocol):
+    """What a torch optimizer looks like from here."""
+
+    param_groups: list[dict[str, object]]
+    state: dict[object, dict[str, object]]
+    defaults: dict[str, object]
+
+
+class Device(Protocol):
+    """What is used of a torch device."""
+
+    @property
+    def type(self) -> str: ...
+
+
+class Tensor(Protocol):
+    """What is used of a torch tensor."""
+
+    @property
+    def dtype(self) -> object: ...
+    @property
+    def device(self) -> Device: ...
+    @property
+    def grad(self) -> Tensor | None: ...
+    @property
+    def is_sparse(self) -> bool: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    def stride(self) -> tuple[int, ...]: ...
+    @property
+    def _version(self) -> int: ...
+    def is_floating_point(self) -> bool: ...
+    def to(self, *, device: object, dtype: object) -> Tensor: ...
+    def copy_(self, other: Tensor) -> Tensor: ...
+
+
+def base_class(torch: ModuleType, optimizer: object, names: Iterable[str]) -> str | None:
+    """The name of the torch.optim class whose arithmetic the optimizer uses; None for others."""
+    for name in names:
+        known = getattr(torch.optim, name, None)
+        if known is None or not isinstance(optimizer, known):
+            continue
+        # The exact class first: AdamW is a subclass of Adam in some versions of torch.
+        if type(optimizer) is known or _same_arithmetic(type(optimizer), known):
+            return name
+    return None
+
+
+def _same_arithmetic(cls: type, known: type) -> bool:
+    return all(
+        unwrapped(getattr(cls, method, None)) is unwrapped(getattr(known, method, None))
+        for method in ("step", "_init_group", "__setstate__", "add_param_group")
+    )
+
+
+def unwrapped(function: object) -> object:
+    """The function below all wraps."""
+    # torch wraps `step` once for each class that was instantiated first: look below the wraps.
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    return function
+
+
+def parameters(optimizer: Optimizer) -> Iterator[Tensor]:
+    """All parameters, over all groups."""
+    for group in optimizer.param_groups:
+        yield from group["params"]  # type: ignore[misc]
+
+
+def refuse_unusual(torch: ModuleType, optimizer: Optimizer) -> None:
+    """Refuse what no multi-tensor implementation of torch takes.
+
+    Raises:
+        Refused: differentiable or capturable groups, sparse gradients, odd parameters.
+    """
+    for group in optimizer.param_groups:
+        if group.get("differentiable"):
+            raise Refused("the optimizer is differentiable")
+        if group.get("capturable"):
+            raise Refused("the optimizer is capturable: its step may stand in a CUDA graph")
+        if isinstance(group.get("lr"), torch.Tensor):
+            raise Refused("the learning rate is a tensor")
+    for parameter in parameters(optimizer):
+        if type(parameter) not in (torch.Tensor, torch.nn.Parameter):
+            raise Refused(f"a parameter is a {type(parameter).__name__}")
+        if not parameter.is_floating_point():
+            raise Refused(f"a parameter is {parameter.dtype}")
+        if parameter.is_sparse or (parameter.grad is not None and parameter.grad.is_sparse):
+            raise Refused("a parameter has sparse gradients")
+
+
+def refuse_sparse_modules(roots: Iterable[object]) -> None:
+    """Refuse where a module will make sparse gradients; they may not be there at the boundary.
+
+    Raises:
+        Refused: an embedding with `sparse=True`.
+    """
+    for root in roots:
+        for module in root.modules():  # type: ignore[attr-defined]
+            if getattr(module, "sparse", False) is True:
+                raise Refused(f"{type(module).__name__} makes sparse gradients")
+
+
+def in_same_order(parameter: Tensor, other: Tensor) -> bool:
+    """Whether element `n` in memory is the same one in both, as far as they are of one shape."""
+    return other.shape != parameter.shape or order(other) == order(parameter)
+
+
+def order(tensor: Tensor) -> list[tuple[int, int]]:
+    """Size and stride of each dimension that has more than one element."""
+    return [(size, stride) for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size != 1]
+
+
+def undo_all(undos: list[Callable[[], None]]) -> Callable[[], None]:
+    """One undo from many, run newest first; each runs once."""
+
+    def undo() -> None:
+        while undos:
+            undos.pop()()
+
+    return undo
+
+
+def fitting_optimizers(job: Job, check: Callable[[ModuleType, Optimizer], None]) -> list[Optimizer]:
+    """The optimizers that a check lets through.
+
+    Raises:
+        Refused: none has stepped yet, or all are refused; with every reason.
+    """
+    if not job.optimizers:
+        raise Refused("no optimizer has stepped yet", RefusalCode.NOT_MET)
+    reasons = []
+    fitting = []
+    for found in job.optimizers:
+        optimizer = cast(Optimizer, found)
+        try:
+            check(job.torch, optimizer)
+        except Refused as refused:
+            reasons.append(f"{type(optimizer).__name__}: {refused}")
+        else:
+            fitting.append(optimizer)
+    if not fitting:
+        raise Refused("; ".join(dict.fromkeys(reasons)))
+    return fitting

@@ -1,0 +1,1 @@
+"""Remedies of the whole process: threads, allocator, garbage collector, ranks."""

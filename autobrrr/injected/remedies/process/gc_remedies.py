@@ -1,0 +1,87 @@
+"""The garbage collector out of the way: `gc.freeze`, `gc.threshold`.
+
+A collection of the oldest generation walks every object of the process: on a heap of a million objects a
+step stands still for 50 ms and more. Nothing is collected here first, for that would be such a pause.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ..registry import Option, Refused, Undo, remedy
+from .process_value import switch
+
+if TYPE_CHECKING:
+    from autobrrr.injected.live_torch.live_job import Job
+
+FROZEN_BY_PYTHON = 2_000  # CPython 3.12 starts with a few hundred frozen objects of its own
+
+
+def _threshold(default: int) -> Option:
+    return Option(
+        name="threshold",
+        kind="int",
+        default=default,
+        low=700,
+        high=1_000_000,
+        doc="New objects between two collections of the youngest generation.",
+    )
+
+
+@remedy(
+    "gc.freeze",
+    treats=("overhead", "host"),
+    reach="live",
+    cls="bitwise",
+    doc="Take today's objects out of garbage collection, and collect young ones less often.",
+    targets=("gc",),
+    options=(_threshold(10_000),),
+    rare=True,
+)
+def freeze(job: Job, options: Mapping[str, object]) -> Undo:
+    wanted = _wanted(options, 10_000)
+    if gc.get_freeze_count() > FROZEN_BY_PYTHON:
+        raise Refused("the job has frozen its objects already")
+    gc.freeze()
+    threshold_back = _less_often(wanted)
+
+    def undo() -> None:
+        # Back into the oldest generation: cheap, whatever their number.
+        gc.unfreeze()
+        threshold_back()
+
+    return undo
+
+
+@remedy(
+    "gc.threshold",
+    treats=("overhead", "host"),
+    reach="live",
+    cls="bitwise",
+    doc="Collect young objects less often; every object stays under garbage collection.",
+    targets=("gc",),
+    options=(_threshold(50_000),),
+    rare=True,
+    only_named=True,
+)
+def threshold(job: Job, options: Mapping[str, object]) -> Undo:
+    wanted = _wanted(options, 50_000)
+    if gc.get_threshold()[0] >= wanted:
+        raise Refused(f"the job collects only every {gc.get_threshold()[0]} new objects already")
+    return _less_often(wanted)
+
+
+def _wanted(options: Mapping[str, object], default: int) -> int:
+    wanted = options.get("threshold", default)
+    if isinstance(wanted, bool) or not isinstance(wanted, int) or not 700 <= wanted <= 1_000_000:
+        raise Refused(f"threshold = {wanted!r}: a whole number from 700 to 1000000")
+    if not gc.isenabled() or gc.get_threshold()[0] == 0:
+        raise Refused("the job has switched garbage collection off")
+    return wanted
+
+
+def _less_often(wanted: int) -> Undo:
+    first, *rest = gc.get_threshold()
+    return switch(gc.get_threshold, lambda now: gc.set_threshold(*now), (max(wanted, first), *rest))

@@ -1,0 +1,145 @@
+"""What a process takes from its environment at its start: another allocator, CUDA's modules and memory.
+
+`run` sets the variables before the process exists; in it, the remedy looks whether they took effect.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from ..registry import Option, Refused, Undo, remedy
+
+if TYPE_CHECKING:
+    from autobrrr.injected.live_torch.live_job import Job
+
+LIBRARIES = ("jemalloc", "tcmalloc", "tcmalloc_minimal")
+FOLDERS = (
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/local/lib",
+    "/usr/lib64",
+    "/usr/lib",
+    f"{sys.prefix}/lib",
+)
+
+
+def library_file(name: str, folders: tuple[str, ...] = FOLDERS) -> str | None:
+    """The file of an allocator's shared library; None where it is not installed."""
+    for folder in folders:
+        found = sorted(glob.glob(f"{folder}/lib{name}.so*"))
+        if found:
+            return found[0]
+    return None
+
+
+def preloaded_library(
+    options: Mapping[str, object], env: Mapping[str, str], folders: tuple[str, ...] = FOLDERS
+) -> dict[str, str]:
+    """LD_PRELOAD with the allocator in front.
+
+    Raises:
+        Refused: it is not installed.
+    """
+    name = str(options.get("library") or "jemalloc")
+    file = library_file(name, folders)
+    if file is None:
+        raise Refused(f"lib{name} is not installed here")
+    return {"LD_PRELOAD": ":".join([file, *filter(None, [env.get("LD_PRELOAD")])])}
+
+
+@remedy(
+    "host.allocator",
+    treats=("memory", "overhead"),
+    reach="relaunch",
+    cls="bitwise",
+    doc="Start the job with another allocator in place of glibc's.",
+    undo_safe=False,
+    targets=("malloc",),
+    options=(
+        Option(name="library", kind="choice", default="jemalloc", choices=LIBRARIES, doc="The allocator."),
+    ),
+    environment=preloaded_library,
+)
+def allocator(job: Job, options: Mapping[str, object]) -> Undo:
+    name = str(options.get("library") or "jemalloc")
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        if f"/lib{name}." not in maps.read():
+            raise Refused(f"lib{name} is not loaded: it takes a new start through autobrrr run")
+    return lambda: None
+
+
+def _variable(name: str, value: Callable[[Mapping[str, object]], str]) -> Callable[..., dict[str, str]]:
+    def environment(options: Mapping[str, object], env: Mapping[str, str]) -> dict[str, str]:
+        if name in env and env[name] != value(options):
+            raise Refused(f"{name} is set to {env[name]} already")
+        return {name: value(options)}
+
+    return environment
+
+
+def _is_set(name: str, wanted: str) -> Undo:
+    if os.environ.get(name) != wanted:
+        raise Refused(f"{name}={wanted} takes a new start through autobrrr run")
+    return lambda: None
+
+
+def _module_loading(options: Mapping[str, object]) -> str:
+    return str(options.get("mode") or "LAZY")
+
+
+@remedy(
+    "cuda.module_loading",
+    treats=("overhead",),
+    reach="relaunch",
+    cls="bitwise",
+    doc="When CUDA loads kernels: each at its first launch (LAZY), or all at the start (EAGER).",
+    undo_safe=False,
+    targets=("cuda.module_loading",),
+    options=(Option(name="mode", kind="choice", default="LAZY", choices=("LAZY", "EAGER"), doc="When."),),
+    needs=("cuda",),
+    unproven=True,
+    environment=_variable("CUDA_MODULE_LOADING", _module_loading),
+)
+def module_loading(job: Job, options: Mapping[str, object]) -> Undo:
+    _refuse_without_cuda(job)
+    return _is_set("CUDA_MODULE_LOADING", _module_loading(options))
+
+
+def _allocator_settings(options: Mapping[str, object]) -> str:
+    settings = [f"expandable_segments:{bool(options.get('expandable_segments', True))}"]
+    split = options.get("max_split_size_mb")
+    if split is not None:
+        settings.append(f"max_split_size_mb:{split}")
+    return ",".join(settings)
+
+
+@remedy(
+    "cuda.allocator",
+    treats=("memory", "sync"),
+    reach="relaunch",
+    cls="bitwise",
+    doc="Let the CUDA caching allocator grow its segments: less fragmentation, fewer calls of cudaMalloc.",
+    undo_safe=False,
+    targets=("cuda.allocator",),
+    options=(
+        Option(name="expandable_segments", kind="bool", default=True, doc="Segments that can grow."),
+        Option(
+            name="max_split_size_mb", kind="int", low=21, high=65536, doc="Larger blocks are never split."
+        ),
+    ),
+    needs=("cuda",),
+    unproven=True,
+    environment=_variable("PYTORCH_CUDA_ALLOC_CONF", _allocator_settings),
+)
+def cuda_allocator(job: Job, options: Mapping[str, object]) -> Undo:
+    _refuse_without_cuda(job)
+    return _is_set("PYTORCH_CUDA_ALLOC_CONF", _allocator_settings(options))
+
+
+def _refuse_without_cuda(job: Job) -> None:
+    if not job.torch.cuda.is_available():
+        raise Refused("there is no CUDA device here")

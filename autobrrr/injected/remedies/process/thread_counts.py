@@ -1,0 +1,85 @@
+"""How many threads work on the CPU: `threads.intra_op` inside one operator, `threads.inter_op` beside it.
+
+On tiny tensors waking threads costs more than they bring: one thread is faster. On large ones
+every physical core helps, a second thread on the same core seldom.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ..registry import Option, Refused, Undo, remedy
+from .process_value import switch
+
+if TYPE_CHECKING:
+    from autobrrr.injected.live_torch.live_job import Job
+
+
+@remedy(
+    "threads.intra_op",
+    treats=("overhead", "compute", "memory"),
+    reach="live",
+    cls="rounding",
+    doc="Set the number of threads inside one operator on the CPU.",
+    targets=("torch.num_threads",),
+    options=(
+        Option(
+            name="threads",
+            kind="int",
+            low=1,
+            high=4096,
+            doc="Number of threads; as many as there are physical cores where it is left out.",
+        ),
+    ),
+)
+def intra_op(job: Job, options: Mapping[str, object]) -> Undo:
+    wanted = options.get("threads")
+    if wanted is None:
+        wanted = physical_cores()
+    if isinstance(wanted, bool) or not isinstance(wanted, int) or not 1 <= wanted <= 4096:
+        raise Refused(f"threads = {wanted!r}: a whole number from 1 to 4096")
+    torch = job.torch
+    if torch.get_num_threads() == wanted:
+        raise Refused(f"the job uses {wanted} {'thread' if wanted == 1 else 'threads'} already")
+    return switch(torch.get_num_threads, torch.set_num_threads, wanted)
+
+
+@remedy(
+    "threads.inter_op",
+    treats=("overhead", "compute"),
+    reach="relaunch",
+    cls="bitwise",
+    doc="Set how many operators may run beside each other, before the first one does.",
+    undo_safe=False,
+    targets=("torch.num_interop_threads",),
+    options=(Option(name="threads", kind="int", default=1, low=1, high=4096, doc="Number of such threads."),),
+)
+def inter_op(job: Job, options: Mapping[str, object]) -> Undo:
+    wanted = options.get("threads", 1)
+    if isinstance(wanted, bool) or not isinstance(wanted, int) or not 1 <= wanted <= 4096:
+        raise Refused(f"threads = {wanted!r}: a whole number from 1 to 4096")
+    torch = job.torch
+    if torch.get_num_interop_threads() == wanted:
+        raise Refused(f"the job uses {wanted} already")
+    if job.optimizers or job.roots:
+        raise Refused("the job has begun to train: torch takes no other number any more")
+    try:
+        torch.set_num_interop_threads(wanted)
+    except RuntimeError as error:
+        raise Refused(str(error).splitlines()[0][:160]) from None
+    return lambda: None
+
+
+def physical_cores(root: str = "/sys/devices/system/cpu") -> int:
+    """Physical cores among the CPUs that this process may run on."""
+    allowed = os.sched_getaffinity(0)
+    cores = set()
+    for cpu in allowed:
+        try:
+            with open(f"{root}/cpu{cpu}/topology/thread_siblings_list") as siblings:
+                cores.add(siblings.read().strip())
+        except OSError:
+            cores.add(str(cpu))
+    return max(1, len(cores))

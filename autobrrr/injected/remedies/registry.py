@@ -1,0 +1,213 @@
+"""The one visible table of remedies, and what a remedy is.
+
+This room is shipped into the training process: standard library only, torch comes
+with the job (`job.torch`). The sidecar imports it too, for what each remedy treats and costs.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from autobrrr.injected.live_torch.live_job import Job
+
+Undo = Callable[[], None]
+Apply = Callable[["Job", Mapping[str, object]], Undo]
+ClassFor = Callable[["Job"], str]
+Release = Callable[[ModuleType], None]
+Environment = Callable[[Mapping[str, object], Mapping[str, str]], dict[str, str]]
+
+CLASSES = ("bitwise", "rounding", "stream", "changes-training")
+REACHES = ("live", "next_epoch", "relaunch")
+
+
+class RefusalCode(str, enum.Enum):
+    """What a refusal is to who asked."""
+
+    UNFIT = "unfit"  # and it stays so
+    NOT_MET = "not_met"  # what the remedy is for has not been met in the training loop so far
+    LINK_LOST = "link_lost"  # the job was not asked
+
+
+class Refused(Exception):
+    """The remedy does not fit this job; the message says why. Nothing was changed."""
+
+    def __init__(self, why: str, code: RefusalCode = RefusalCode.UNFIT) -> None:
+        super().__init__(why)
+        self.code = code
+
+
+class Watched:
+    """An undo that goes on looking at what was applied.
+
+    Args:
+        undo: As any other.
+        trouble: Asked at step boundaries: why the remedy must be undone after all; None while it is well.
+        cls: The class with the options as given, where they widen it.
+    """
+
+    def __init__(
+        self, undo: Undo, trouble: Callable[[], str | None] = lambda: None, cls: str | None = None
+    ) -> None:
+        self._undo = undo
+        self.trouble = trouble
+        self.cls = cls
+
+    def __call__(self) -> None:
+        self._undo()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One option of a remedy.
+
+    `kind` is "int", "float", "bool" or "choice"; `choices` may depend on the machine, then
+    `low`/`high` are the widest range that a recipe may hold.
+    """
+
+    name: str
+    kind: str
+    default: object = None
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[object, ...] = ()
+    on_cuda: tuple[object, ...] = ()  # of the choices those that there are on a GPU alone
+    only_named: tuple[object, ...] = ()  # of the choices those that are for a recipe alone
+    doc: str = ""
+
+    def problem_with(self, value: object) -> str | None:
+        """What is wrong with a value ("must be ..."); None where nothing is."""
+        if self.kind == "choice":
+            return None if value in self.choices else f"must be one of {', '.join(map(str, self.choices))}"
+        if self.kind == "bool":
+            return None if isinstance(value, bool) else "must be true or false"
+        kinds = (int,) if self.kind == "int" else (int, float)
+        if isinstance(value, bool) or not isinstance(value, kinds):
+            return "must be a whole number" if self.kind == "int" else "must be a number"
+        if self.low is not None and not value >= self.low:
+            return f"must be at least {self.low:g}"
+        if self.high is not None and not value <= self.high:
+            return f"must be at most {self.high:g}"
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remedy:
+    """A cure: what it treats, how far it reaches, what it does to the numbers."""
+
+    name: str
+    apply: Apply
+    treats: tuple[str, ...]  # regimes
+    reach: str
+    cls: str  # exactness class at best
+    doc: str  # one sentence
+    undo_safe: bool = True  # can be undone in the middle of a run
+    targets: tuple[str, ...] = ()  # what it sets: two remedies with one target are in conflict
+    needs_steady: tuple[str, ...] = ()  # targets of others that must stay as they are while it is on
+    options: tuple[Option, ...] = ()
+    class_for: ClassFor | None = field(default=None)  # may widen the class for a given job
+    rare: bool = False  # acts on rare long steps: judged by plain means over longer blocks
+    needs: tuple[str, ...] = ()  # what must be there: "cuda"
+    environment: Environment | None = None  # variables to start the job with: (options, environment) -> more
+    unproven: bool = False  # never run on the device it is for: only where it is asked for by name
+    only_named: bool = False  # buys something else than speed: only where it is asked for by name
+    leaves: str | None = None  # what stays of it after the undo: only where it is asked for by name
+    warm_up_steps: int = 0  # steps that a first switching on may take long; they are its price
+    price_s: float = 0.0  # what those steps usually take
+    settles_steps: int = 0  # steps after each switching on that do not show its effect yet
+    release: Release | None = None  # at the end of a session: lets go of what the next apply would need
+
+    def disturbs(self, other: Remedy) -> set[str]:
+        """What the other sets or needs to stay as it is, and this one sets."""
+        return set(self.targets) & {*other.targets, *other.needs_steady}
+
+    def class_on(self, job: Job) -> str:
+        """The exactness class on this job."""
+        return self.cls if self.class_for is None else self.class_for(job)
+
+    def option_values(self, given: Mapping[str, object]) -> dict[str, object]:
+        """Given options, checked, with the defaults of the others.
+
+        Raises:
+            Refused: unknown, of the wrong kind, or out of range.
+        """
+        known = {option.name: option for option in self.options}
+        for name in given:
+            if name not in known:
+                raise Refused(f"{self.name} has no option {name}")
+        values = {name: option.default for name, option in known.items()}
+        for name, value in given.items():
+            problem = known[name].problem_with(value)
+            if problem is not None:
+                raise Refused(f"{self.name}: {name} {problem}")
+            values[name] = value
+        return values
+
+
+REGISTRY: dict[str, Remedy] = {}
+
+
+def remedy(
+    name: str,
+    *,
+    treats: tuple[str, ...],
+    reach: str,
+    cls: str,
+    doc: str,
+    undo_safe: bool = True,
+    targets: tuple[str, ...] = (),
+    needs_steady: tuple[str, ...] = (),
+    options: tuple[Option, ...] = (),
+    class_for: ClassFor | None = None,
+    rare: bool = False,
+    needs: tuple[str, ...] = (),
+    environment: Environment | None = None,
+    unproven: bool = False,
+    only_named: bool = False,
+    leaves: str | None = None,
+    warm_up_steps: int = 0,
+    settles_steps: int = 0,
+    price_s: float = 0.0,
+    release: Release | None = None,
+) -> Callable[[Apply], Apply]:
+    """Enter a function into the table.
+
+    Raises:
+        ValueError: the name is taken, or the reach or class is none of the known ones.
+    """
+    if name in REGISTRY:
+        raise ValueError(f"remedy {name} is there already")
+    if reach not in REACHES or cls not in CLASSES:
+        raise ValueError(f"remedy {name}: unknown reach {reach!r} or class {cls!r}")
+
+    def enter(apply: Apply) -> Apply:
+        REGISTRY[name] = Remedy(
+            name=name,
+            apply=apply,
+            treats=treats,
+            reach=reach,
+            cls=cls,
+            doc=doc,
+            undo_safe=undo_safe,
+            targets=targets,
+            needs_steady=needs_steady,
+            options=options,
+            class_for=class_for,
+            rare=rare,
+            needs=needs,
+            environment=environment,
+            unproven=unproven,
+            only_named=only_named,
+            leaves=leaves,
+            warm_up_steps=warm_up_steps,
+            settles_steps=settles_steps,
+            price_s=price_s,
+            release=release,
+        )
+        return apply
+
+    return enter

@@ -1,0 +1,1 @@
+"""The ring of step records and the framed socket to the sidecar."""

@@ -1,0 +1,169 @@
+"""The agent's end of the socket, and its bell.
+
+The agent's thread waits here, for a frame of the sidecar or for the bell that another thread
+rings. Sending never blocks training: only the agent's thread sends. Raises `Lost` once the other
+side is gone or talks nonsense.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import socket
+import struct
+from pathlib import Path
+
+from . import framing
+
+SEND_TIMEOUT_S = 5.0
+LONGEST_PATH = 100  # sun_path holds 108 bytes
+
+
+class Lost(Exception):
+    """The other side is gone, or what it sends is no frame; `errno` of the call that said so, if any."""
+
+    def __init__(self, why: str, errno: int | None = None) -> None:
+        super().__init__(why)
+        self.errno = errno
+
+
+def connect(path: str) -> socket.socket:
+    """Connect to the sidecar's listening socket; raises OSError, also where somebody else listens there."""
+    link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with _short(path) as short:
+            link.connect(short.path)
+        if not is_trusted(link):
+            raise PermissionError(errno.EPERM, "another user listens there", path)
+    except BaseException:
+        link.close()
+        raise
+    return link
+
+
+def listen(path: str) -> socket.socket:
+    """Listen on a socket that only this user can open; raises OSError."""
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        os.fchmod(server.fileno(), 0o600)  # before it has a name: it never was open to others
+        with _short(path) as short:
+            server.bind(short.path)
+        server.listen(4)
+    except BaseException:
+        server.close()
+        raise
+    return server
+
+
+def accept(server: socket.socket) -> socket.socket | None:
+    """The next connection; None if it comes from another user."""
+    link, _ = server.accept()
+    if not is_trusted(link):
+        link.close()
+        return None
+    return link
+
+
+def is_trusted(link: socket.socket) -> bool:
+    """Whether the other side is this user or root.
+
+    In a container with users of its own, whoever is none of them shows as one and the same uid: the machine's
+    root too. There the folder of the socket, which is this user's alone, has to do.
+    """
+    size = struct.calcsize("3i")
+    _pid, uid, _gid = struct.unpack("3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+    return uid in (0, os.geteuid()) or (uid == _unmapped_uid() and not _sees_all_users())
+
+
+def _unmapped_uid() -> int:
+    try:
+        with open("/proc/sys/kernel/overflowuid", encoding="ascii") as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return 65534
+
+
+def _sees_all_users() -> bool:
+    try:
+        with open("/proc/self/uid_map", encoding="ascii") as file:
+            return sum(int(line.split()[2]) for line in file) >= 0xFFFFFFFF
+    except (OSError, ValueError, IndexError):
+        return True
+
+
+class _short:
+    """A path that fits into a socket address: through the open folder where it is too long."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._fd = -1
+
+    def __enter__(self) -> _short:
+        if len(os.fsencode(self.path)) > LONGEST_PATH:
+            whole = Path(self.path)
+            self._fd = os.open(whole.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            self.path = f"/proc/self/fd/{self._fd}/{whole.name}"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+
+
+class Link:
+    """Frames to and from the sidecar, and the bell."""
+
+    def __init__(self, link: socket.socket) -> None:
+        self._link = link
+        link.settimeout(SEND_TIMEOUT_S)
+        # A pair of sockets, not a pipe: a closed socket object refuses to send, while the number of a
+        # closed pipe may by then be another file of the job.
+        self._bell_out, self._bell_in = socket.socketpair()
+        self._bell_out.setblocking(False)
+        self._bell_in.setblocking(False)
+        self._poll = select.poll()
+        self._poll.register(link.fileno(), select.POLLIN)
+        self._poll.register(self._bell_out.fileno(), select.POLLIN)
+
+    def ring_bell(self) -> None:
+        """Wake the agent's thread. From any thread; after the close it does nothing."""
+        try:
+            self._bell_in.send(b"!")
+        except OSError:  # full: it rings anyway
+            pass
+
+    def wait(self, timeout_ms: int) -> bool:
+        """Until a frame is there, the bell rings or time is up. True: there is something to read."""
+        ready = dict(self._poll.poll(timeout_ms))
+        if self._bell_out.fileno() in ready:
+            try:
+                self._bell_out.recv(4096)
+            except BlockingIOError:
+                pass
+        return self._link.fileno() in ready
+
+    def receive(self) -> dict[str, object]:
+        """One frame; raises Lost."""
+        try:
+            return framing.receive(self._link)
+        except (framing.Closed, framing.BadFrame, OSError) as error:
+            raise Lost(str(error)) from None
+
+    def send(self, message: dict[str, object], fd: int | None = None) -> None:
+        """One frame, with a file descriptor where given; raises Lost."""
+        try:
+            if fd is None:
+                framing.send(self._link, message)
+                return
+            frame = framing.encode(message)
+            sent = socket.send_fds(self._link, [frame], [fd])
+            self._link.sendall(frame[sent:])
+        except (OSError, framing.BadFrame) as error:
+            raise Lost(str(error), getattr(error, "errno", None)) from None
+
+    def close(self) -> None:
+        """Close socket and bell; may be called twice."""
+        self._link.close()
+        self._bell_in.close()
+        self._bell_out.close()

@@ -1,0 +1,88 @@
+"""The ring's memory: a memfd that this process writes and the sidecar maps.
+
+In: sampled and plain records; out: bytes at their place. Its size is sealed, which the sidecar asks for. The
+file descriptor is handed over with the first frame and closed; the mapping goes when the last reference to it
+does.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+from collections.abc import Sequence
+
+from . import ring_layout
+
+# Of linux/memfd.h and linux/fcntl.h; not every Python names them. Every kernel that has memfd has seals.
+_ALLOW_SEALING, _ADD_SEALS = 0x2, 1033
+_SEAL_SEAL, _SEAL_SHRINK, _SEAL_GROW = 0x1, 0x2, 0x4
+
+
+class Pages:
+    """One ring."""
+
+    def __init__(self, capacity: int = ring_layout.CAPACITY) -> None:
+        self.capacity = capacity
+        size = ring_layout.size_bytes(capacity)
+        self.fd = sealed_memory(size)
+        try:
+            # Populated: else every thirtieth step would stand still for a page fault.
+            mapped = mmap.mmap(self.fd, size, flags=mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0))
+        except OSError:
+            os.close(self.fd)
+            raise
+        self._mapped = mapped
+        self.memory = memoryview(mapped)
+        header = ring_layout.header(os.getpid(), capacity)
+        self.memory[: len(header)] = header
+
+    def close_fd(self) -> None:
+        """The other side has its own descriptor now."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def release(self) -> None:
+        """Give the memory back; nothing may write any more."""
+        self.memory.release()
+        self._mapped.close()
+
+    def write_sampled(self, seq: int, fields: Sequence[int]) -> None:
+        """The phases of a step. The tail, written after it, makes the record valid."""
+        ring_layout.SAMPLED.pack_into(self.memory, ring_layout.offset_bytes(seq, self.capacity), *fields)
+
+    def write_plain(self, ends_ns: Sequence[int], first: tuple[int, int, int, int], own_ns: int) -> int:
+        """Records of plain steps, one after another; returns when the last one's hook had ended.
+
+        Args:
+            ends_ns: When each step ended.
+            first: Start, own time, arm and sequence number of the first.
+            own_ns: Own time between any two of them.
+        """
+        pack, memory, capacity = ring_layout.TAIL.pack_into, self.memory, self.capacity
+        base, width = ring_layout.HEADER_BYTES + ring_layout.SAMPLED.size, ring_layout.RECORD_BYTES
+        start, own, arm, seq = first
+        for end in ends_ns:
+            pack(memory, base + seq % capacity * width, start, end, own, arm, 0, seq)
+            seq += 1
+            own = own_ns
+            start = end + own
+        return start
+
+    def write_tail(self, fields: tuple[int, int, int, int, int, int]) -> None:
+        """The rest of the record, in the ring's order."""
+        at = ring_layout.offset_bytes(fields[-1], self.capacity) + ring_layout.SAMPLED.size
+        ring_layout.TAIL.pack_into(self.memory, at, *fields)
+
+
+def sealed_memory(size: int) -> int:
+    """An anonymous file whose size nobody can change any more."""
+    fd = os.memfd_create("autobrrr-ring", os.MFD_CLOEXEC | _ALLOW_SEALING)
+    try:
+        os.ftruncate(fd, size)
+        fcntl.fcntl(fd, _ADD_SEALS, _SEAL_SHRINK | _SEAL_GROW | _SEAL_SEAL)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd

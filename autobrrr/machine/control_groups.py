@@ -1,0 +1,100 @@
+"""The control groups of a process, v1 and v2: is it frozen, and what room do its limits leave?
+
+In go a pid, the root of proc and the folder of the groups. All groups from the process's own up to the root
+have limits that hold; what can't be read is no limit.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from autobrrr.machine import kernel_text
+from autobrrr.machine.kernel_text import number
+from autobrrr.machine.procfs import PROC
+
+GROUPS = Path("/sys/fs/cgroup")
+_MOST_BYTES = 1 << 16
+_UNLIMITED = 1 << 60  # v1 writes "no limit" as a large number
+
+
+def is_frozen(pid: int, proc: Path = PROC, root: Path = GROUPS) -> bool:
+    """Whether the freezer of its control group holds the process."""
+    for folder in _folders(pid, "freezer", proc, root)[:1]:
+        if _word(folder / "freezer.state") in ("FROZEN", "FREEZING"):
+            return True
+    return any("frozen 1" in _lines(folder / "cgroup.events") for folder in _folders(pid, "", proc, root)[:1])
+
+
+def spare_memory_bytes(pid: int, proc: Path = PROC, root: Path = GROUPS) -> int | None:
+    """What the process may still take before its control group kills; None without a limit.
+
+    Files that the kernel has read ahead or keeps for later count as spare, since it drops them first; so
+    does swap that the group may use.
+    """
+    spare = []
+    for folder in _holding(pid, "memory", proc, root):
+        version1 = (folder / "memory.limit_in_bytes").exists()
+        most = _number(folder / ("memory.limit_in_bytes" if version1 else "memory.max"))
+        taken = _number(folder / ("memory.usage_in_bytes" if version1 else "memory.current"))
+        if most is None or taken is None or most >= _UNLIMITED:
+            continue
+        names = ("total_inactive_file", "total_active_file") if version1 else ("inactive_file", "active_file")
+        pairs = (line.partition(" ") for line in _lines(folder / "memory.stat"))
+        dropped = sum(number(value) or 0 for name, _, value in pairs if name in names)
+        spare.append(most - taken + dropped + _spare_swap_bytes(folder, version1, most - taken, proc))
+    return max(0, min(spare)) if spare else None
+
+
+def _spare_swap_bytes(folder: Path, version1: bool, memory: int, proc: Path) -> int:
+    """Swap that the machine has free and the group may use; v1 counts it together with the memory."""
+    pairs = (line.partition(":") for line in _lines(proc / "meminfo"))
+    free = [(number(value.removesuffix("kB")) or 0) << 10 for name, _, value in pairs if name == "SwapFree"]
+    most = _number(folder / ("memory.memsw.limit_in_bytes" if version1 else "memory.swap.max"))
+    taken = _number(folder / ("memory.memsw.usage_in_bytes" if version1 else "memory.swap.current"))
+    allowed = None if most is None or taken is None else most - taken - (memory if version1 else 0)
+    return max(0, min([*free, *([allowed] if allowed is not None else [])])) if free else 0
+
+
+def spare_tasks(pid: int, proc: Path = PROC, root: Path = GROUPS) -> tuple[int, int] | None:
+    """Threads that may still be started, and the limit that says so; None without a limit."""
+    spare = []
+    for folder in _holding(pid, "pids", proc, root):
+        most, taken = _number(folder / "pids.max"), _number(folder / "pids.current")
+        if most is not None and taken is not None:
+            spare.append((max(0, most - taken), most))
+    return min(spare, default=None)
+
+
+def _holding(pid: int, controller: str, proc: Path, root: Path) -> list[Path]:
+    return _folders(pid, controller, proc, root) or _folders(pid, "", proc, root)
+
+
+def _folders(pid: int, controller: str, proc: Path, root: Path) -> list[Path]:
+    """The group of a v1 controller (of v2 where the name is empty) and those around it, its own first.
+
+    Where the path is one of another namespace, its beginning is not there: the root alone is left.
+    """
+    for line in _lines(proc / str(pid) / "cgroup"):
+        _, controllers, path = [*line.split(":", 2), "", ""][:3]
+        if not path.startswith("/"):
+            continue
+        if (controller in controllers.split(",")) if controller else controllers == "":
+            top = root / controllers
+            if not controllers and not (root / "cgroup.controllers").exists():
+                top = root / "unified"  # v2 beside v1
+            own = top / path.strip("/") if ".." not in path.split("/") else top
+            around = [own, *(each for each in own.parents if each.is_relative_to(top))]
+            return [folder for folder in around if folder.is_dir()]
+    return []
+
+
+def _lines(file: Path) -> list[str]:
+    return kernel_text.lines(file, _MOST_BYTES)
+
+
+def _word(file: Path) -> str:
+    return (kernel_text.text(file, _MOST_BYTES) or "").split("\n", 1)[0].strip()
+
+
+def _number(file: Path) -> int | None:
+    return number(_word(file))

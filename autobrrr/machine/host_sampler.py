@@ -1,0 +1,145 @@
+"""The job as its machine shows it: CPU, memory, run-queue delay, stolen time, its children.
+
+Works without any code in the target. Shares are of wall time; of one core where CPU is meant.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from autobrrr.machine import proc_stat as procfs
+from autobrrr.records import HostSample
+
+CHILDREN_EVERY_NS = 2_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reading:
+    t_ns: int
+    cpu_ticks: int
+    run_delay_ns: int | None
+    machine: tuple[int, int] | None
+    busy_ticks: int | None
+    throttled_ns: int | None
+
+
+class HostDevice:
+    """Samples one process; figures are over the time since the sample before.
+
+    Args:
+        pid: The process, as it is known here.
+        train_tid: The training thread as it is known here; the main thread where it is not known.
+        proc: Where `/proc` lies.
+        clock_ns: A monotonic clock.
+        cgroups: Where the control groups lie.
+    """
+
+    name = "host"
+
+    def __init__(
+        self,
+        pid: int,
+        train_tid: int | None = None,
+        proc: Path = procfs.PROC,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+        *,
+        tick_hz: int | None = None,
+        cgroups: Path = procfs.CGROUPS,
+    ) -> None:
+        self._pid = pid
+        self._tid = train_tid or pid
+        self._proc = proc
+        self._cgroups = cgroups
+        self._clock_ns = clock_ns
+        self._tick_ns = 1_000_000_000 // (tick_hz or os.sysconf("SC_CLK_TCK"))
+        self._page_bytes = os.sysconf("SC_PAGE_SIZE")
+        self._last: _Reading | None = None
+        self._children: dict[int, int] | None = None  # CPU ticks at the last look
+        self._children_at_ns = 0
+        self._children_share: float | None = None
+
+    def watch_thread(self, tid: int) -> None:
+        """The training thread is known now."""
+        self._tid = tid
+        self._last = None
+
+    def sample(self) -> HostSample | None:
+        stat = procfs.stat(self._pid, self._proc)
+        if stat is None or stat.state in "ZX":
+            return None
+        now = _Reading(
+            t_ns=self._clock_ns(),
+            cpu_ticks=stat.cpu_ticks,
+            run_delay_ns=procfs.run_delay_ns(self._pid, self._tid, self._proc),
+            machine=procfs.machine_ticks(self._proc),
+            busy_ticks=procfs.busy_ticks(self._pid, self._proc),
+            throttled_ns=procfs.throttled_ns(self._pid, self._proc, self._cgroups),
+        )
+        before, self._last = self._last, now
+        self._look_at_children(now.t_ns)
+        wall_ns = now.t_ns - before.t_ns if before else 0
+        compared = before if wall_ns > 0 else None
+        return HostSample(
+            t_ns=now.t_ns,
+            cpu_share=(now.cpu_ticks - compared.cpu_ticks) * self._tick_ns / wall_ns if compared else None,
+            rss_bytes=stat.rss_pages * self._page_bytes,
+            threads=stat.threads,
+            run_delay_share=_run_delay_share(compared, now, wall_ns),
+            steal_share=_steal_share(compared, now),
+            children_cpu_share=self._children_share,
+            throttled_share=_throttled_share(compared, now, wall_ns),
+            foreign_cores=self._foreign_cores(compared, now, wall_ns),
+        )
+
+    def _foreign_cores(self, before: _Reading | None, now: _Reading, wall_ns: int) -> float | None:
+        if before is None or before.busy_ticks is None or now.busy_ticks is None:
+            return None
+        others = now.busy_ticks - before.busy_ticks - (now.cpu_ticks - before.cpu_ticks)
+        return max(0.0, others * self._tick_ns / wall_ns)
+
+    def _look_at_children(self, now_ns: int) -> None:
+        """Only now and then: it walks all threads of the job."""
+        wall_ns = now_ns - self._children_at_ns
+        if self._children is not None and wall_ns < CHILDREN_EVERY_NS:
+            return
+        found = {
+            pid: each.cpu_ticks for pid in self._children_pids() if (each := procfs.stat(pid, self._proc))
+        }
+        if self._children is not None:
+            ticks = sum(cpu - self._children[pid] for pid, cpu in found.items() if pid in self._children)
+            self._children_share = ticks * self._tick_ns / wall_ns
+        self._children, self._children_at_ns = found, now_ns
+
+    def _children_pids(self) -> list[int]:
+        if (self._proc / str(self._pid) / "task" / str(self._pid) / "children").exists():
+            return procfs.children(self._pid, self._proc)
+        try:
+            return [child.pid for child in psutil.Process(self._pid).children(recursive=True)]
+        except psutil.Error:
+            return []
+
+
+def _run_delay_share(before: _Reading | None, now: _Reading, wall_ns: int) -> float | None:
+    if before is None or before.run_delay_ns is None or now.run_delay_ns is None:
+        return None
+    return min(max((now.run_delay_ns - before.run_delay_ns) / wall_ns, 0.0), 1.0)
+
+
+def _steal_share(before: _Reading | None, now: _Reading) -> float | None:
+    if before is None or before.machine is None or now.machine is None:
+        return None
+    ticks = now.machine[0] - before.machine[0]
+    return (now.machine[1] - before.machine[1]) / ticks if ticks > 0 else None
+
+
+def _throttled_share(before: _Reading | None, now: _Reading, wall_ns: int) -> float | None:
+    if before is None or before.throttled_ns is None or now.throttled_ns is None:
+        return None
+    # Summed over the group's CPUs, of which several may be stopped at once.
+    return min(max((now.throttled_ns - before.throttled_ns) / wall_ns, 0.0), 1.0)

@@ -1,0 +1,241 @@
+"""The GPU that a job runs on, as its driver shows it from outside.
+
+In: the job's pid and guarded NVML calls. Out: a `GpuSample`; what the driver does not tell is None. A call
+may stall for tens of ms, so a poller's thread asks, never the event loop.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+from autobrrr.machine import proc_stat as procfs
+from autobrrr.machine.gpm import Gpm
+from autobrrr.machine.nvml_calls import Calls, load_nvml
+from autobrrr.records import GpuSample
+
+FIND_EVERY_NS = 5_000_000_000
+PROCESSES_EVERY_NS = 1_000_000_000
+LONGEST_NS = 3_000_000_000  # an interval that a pause made longer is no interval
+FIRST_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO: the pids here are those that NVML tells
+
+# Bits of the reasons for a lowered clock; the remaining ones (idle, chosen clocks) slow nobody down.
+THROTTLING = {
+    "nvmlClocksEventReasonSwPowerCap": "power cap",
+    "nvmlClocksEventReasonHwSlowdown": "hardware slowdown",
+    "nvmlClocksEventReasonSwThermalSlowdown": "software thermal slowdown",
+    "nvmlClocksEventReasonHwThermalSlowdown": "hardware thermal slowdown",
+    "nvmlClocksEventReasonHwPowerBrakeSlowdown": "power brake",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    handle: object
+    name: str | None
+    max_mhz: int | None
+    gpm: Gpm
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Users:
+    """Processes that compute on the device; None: the driver's pids say nothing here."""
+
+    others: int | None = None
+    job_bytes: int | None = None
+
+
+class NvmlDevice:
+    """Samples the GPU of one process: the one that lists it, else the only one there is.
+
+    Args:
+        pid: The process, as it is known here.
+        uses_gpu: Whether the job is known to use a GPU, asked where the driver's pids do not say.
+        load: Gives the initialised library, on the thread that samples.
+        proc: Where `/proc` lies.
+        clock_ns: A monotonic clock.
+
+    Attributes:
+        gone: There is no driver, or no longer: nothing will ever come.
+    """
+
+    name = "nvml"
+
+    def __init__(
+        self,
+        pid: int,
+        uses_gpu: Callable[[], bool],
+        load: Callable[[], ModuleType | None] = load_nvml,
+        proc: Path = procfs.PROC,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self.gone = False
+        self._pid, self._uses_gpu, self._load = pid, uses_gpu, load
+        self._proc, self._clock_ns = proc, clock_ns
+        self._host_pids = _first_namespace(proc)
+        self._calls: Calls | None = None
+        self._found: _Found | None = None
+        self._find_at_ns: int | None = None
+        self._energy: tuple[int, int] | None = None  # ns, mJ
+        self._users = _Users()
+        self._users_at_ns: int | None = None
+
+    def sample(self) -> GpuSample | None:
+        calls, now_ns = self._ready(), self._clock_ns()
+        if calls is None:
+            return None
+        if self._found is None:
+            self._find(calls, now_ns)
+        found = self._found
+        if found is None:
+            return None
+        handle = found.handle
+        if self._users_at_ns is None or now_ns - self._users_at_ns >= PROCESSES_EVERY_NS:
+            self._users_at_ns, self._users = now_ns, self._look_at_users(calls, handle)
+        memory = calls.ask("nvmlDeviceGetMemoryInfo", handle)
+        counters = found.gpm.read(now_ns, LONGEST_NS)
+        sample = GpuSample(
+            t_ns=now_ns,
+            name=found.name,
+            gpu_util_share=_percent(getattr(calls.ask("nvmlDeviceGetUtilizationRates", handle), "gpu", None)),
+            sm_active_share=counters.sm_active,
+            tensor_active_share=counters.tensor_active,
+            dram_active_share=counters.dram_active,
+            memory_used_bytes=_whole(getattr(memory, "used", None)),
+            memory_total_bytes=_whole(getattr(memory, "total", None)),
+            job_memory_bytes=self._users.job_bytes,
+            power_w=self._power_w(calls, handle, now_ns),
+            temperature_c=_temperature(calls, handle),
+            sm_clock_mhz=calls.whole("nvmlDeviceGetClockInfo", handle, calls.number("NVML_CLOCK_SM")),
+            sm_clock_max_mhz=found.max_mhz,
+            throttled_by=_throttled_by(calls, handle),
+            other_processes=self._users.others,
+        )
+        if calls.lost:  # in the middle of it: half a sample is none
+            self.gone = True
+            return None
+        return sample
+
+    def close(self) -> None:
+        """Let go of the driver, on the thread that samples."""
+        self.gone = True
+        if self._found is not None:
+            self._found.gpm.close()
+        if self._calls is not None:
+            self._calls.ask("nvmlShutdown")
+
+    def _ready(self) -> Calls | None:
+        if self._calls is None and not self.gone:
+            module = self._load()
+            self._calls = None if module is None else Calls(module)
+            self.gone = module is None
+        return None if self.gone else self._calls
+
+    def _find(self, calls: Calls, now_ns: int) -> None:
+        if self._find_at_ns is not None and now_ns < self._find_at_ns:
+            return
+        self._find_at_ns = now_ns + FIND_EVERY_NS
+        handle = self._choose(calls)
+        if handle is None:
+            return
+        name = calls.ask("nvmlDeviceGetName", handle)
+        self._found = _Found(
+            handle=handle,
+            name=name.decode(errors="replace") if isinstance(name, bytes) else _text(name),
+            max_mhz=calls.whole("nvmlDeviceGetMaxClockInfo", handle, calls.number("NVML_CLOCK_SM")),
+            gpm=Gpm(calls, handle),
+        )
+
+    def _choose(self, calls: Calls) -> object:
+        """Of several devices of the job the one that holds most of its memory."""
+        count = calls.whole("nvmlDeviceGetCount") or 0
+        handles = [calls.ask("nvmlDeviceGetHandleByIndex", index) for index in range(count)]
+        known = [handle for handle in handles if handle is not None]
+        if self._host_pids:
+            listed = [(handle, _processes(calls, handle)) for handle in known]
+            used = [
+                (users[self._pid] or 0, handle)
+                for handle, users in listed
+                if users is not None and self._pid in users
+            ]
+            if used:
+                return max(used, key=lambda one: one[0])[1]
+            if all(users is not None for _, users in listed):
+                return None  # the driver lists every process, and the job is not among them
+        return known[0] if count == 1 and known and self._uses_gpu() else None
+
+    def _look_at_users(self, calls: Calls, handle: object) -> _Users:
+        users = _processes(calls, handle) if self._host_pids else None
+        if users is None or self._pid not in users:
+            return _Users()
+        own = {self._pid, *procfs.children(self._pid, self._proc)} & users.keys()
+        spent = [users[pid] for pid in own]
+        return _Users(
+            others=len(users) - len(own),
+            job_bytes=sum(size for size in spent if size is not None) if None not in spent else None,
+        )
+
+    def _power_w(self, calls: Calls, handle: object, now_ns: int) -> float | None:
+        """Mean of the interval from the energy counter; the driver's own figure without one."""
+        energy_mj = calls.whole("nvmlDeviceGetTotalEnergyConsumption", handle)
+        before, self._energy = self._energy, None if energy_mj is None else (now_ns, energy_mj)
+        if before is not None and energy_mj is not None and 0 < now_ns - before[0] <= LONGEST_NS:
+            spent_mj = energy_mj - before[1]
+            if spent_mj > 0:  # the counter stands still between two of its own updates
+                return spent_mj * 1e6 / (now_ns - before[0])
+        power_mw = calls.whole("nvmlDeviceGetPowerUsage", handle)
+        return None if power_mw is None else power_mw / 1000
+
+
+def _processes(calls: Calls, handle: object) -> dict[int, int | None] | None:
+    """Pids that compute on a device, and their bytes; None where the driver does not tell."""
+    listed = calls.ask("nvmlDeviceGetComputeRunningProcesses", handle)
+    if not isinstance(listed, list):
+        return None
+    found: dict[int, int | None] = {}
+    for one in listed:
+        pid = _whole(getattr(one, "pid", None))
+        if pid is not None:
+            found[pid] = _whole(getattr(one, "usedGpuMemory", None))
+    return found
+
+
+def _temperature(calls: Calls, handle: object) -> float | None:
+    sensor = calls.number("NVML_TEMPERATURE_GPU")
+    found = calls.whole("nvmlDeviceGetTemperatureV", handle, sensor)
+    if found is None:  # a driver or a package from before CUDA 13
+        found = calls.whole("nvmlDeviceGetTemperature", handle, sensor)
+    return None if found is None else float(found)
+
+
+def _throttled_by(calls: Calls, handle: object) -> list[str] | None:
+    bits = calls.whole("nvmlDeviceGetCurrentClocksEventReasons", handle)
+    if bits is None:  # the same bits under the name of older drivers
+        bits = calls.whole("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
+    if bits is None:
+        return None
+    return [word for name, word in THROTTLING.items() if (bit := calls.number(name)) > 0 and bits & bit]
+
+
+def _first_namespace(proc: Path) -> bool:
+    """Whether pids here are those of the machine itself, as NVML tells them."""
+    try:
+        return os.readlink(proc / "self" / "ns" / "pid") == FIRST_NAMESPACE
+    except OSError:
+        return False
+
+
+def _percent(value: object) -> float | None:
+    return value / 100 if isinstance(value, int) and 0 <= value <= 100 else None
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and value >= 0 else None
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None

@@ -1,0 +1,119 @@
+"""Does a recipe fit this machine and this job? What does not is said in one line each."""
+
+from __future__ import annotations
+
+import fnmatch
+import importlib.metadata
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.injected.remedies.registry import Refused
+from autobrrr.recipe.recipe_contents import Recipe
+
+_CLAUSE = re.compile(r"(>=|<=|==|!=|>|<)\s*(\d{1,9}(?:\.\d{1,9}){0,3})(\.\*)?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Here:
+    """What is here; None is not known, and fits."""
+
+    script: str | None = None
+    device: str | None = None
+    torch: str | None = None
+    cores: int | None = None
+    environment: Mapping[str, str] | None = None
+
+
+def here(script: str | None = None, root: Path = Path("/")) -> Here:
+    """This machine, found without importing torch."""
+    try:
+        version = importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        version = None
+    gpu = (root / "dev/nvidiactl").exists() or (root / "dev/kfd").exists()
+    return Here(
+        script=script,
+        device="cuda" if gpu else "cpu",
+        torch=version,
+        cores=len(os.sched_getaffinity(0)),
+        environment=os.environ,
+    )
+
+
+def misfits(recipe: Recipe, now: Here) -> list[str]:
+    """One line for each thing of a valid recipe that does not fit; empty where all does."""
+    found = []
+    match = recipe.match
+    if match.script is not None and now.script is not None and not _is_script(match.script, now.script):
+        found.append(f"it is for {match.script}, this is {Path(now.script).name}")
+    # A job on the CPU of a machine with a GPU is no misfit; a GPU that is missing is one.
+    if match.device == "cuda" and now.device == "cpu":
+        found.append("it is for a GPU, and there is none here")
+    if match.torch is not None and now.torch is not None and not satisfies(now.torch, match.torch):
+        found.append(f"it is for torch {match.torch}, here is {now.torch}")
+    for chosen in recipe.remedies:
+        threads = chosen.options.get("threads")
+        if isinstance(threads, int) and now.cores is not None and threads > now.cores:
+            found.append(
+                f"line {chosen.line}: {chosen.name} asks for {threads} threads, here are {now.cores} CPUs"
+            )
+    for name, why in unavailable(recipe, now).items():
+        line = next(chosen.line for chosen in recipe.remedies if chosen.name == name)
+        found.append(f"line {line}: {name} is left out: {why}")
+    return found
+
+
+def unavailable(recipe: Recipe, now: Here) -> dict[str, str]:
+    """Remedies that can't be had here, whatever the job is, each with the reason."""
+    found = {}
+    for chosen in recipe.remedies:
+        remedy = REGISTRY[chosen.name]
+        if "cuda" in remedy.needs and now.device == "cpu":
+            found[chosen.name] = "there is no GPU here"
+        elif remedy.environment is not None and now.environment is not None:
+            try:
+                remedy.environment(remedy.option_values(chosen.options), now.environment)
+            except Refused as refused:
+                found[chosen.name] = str(refused)
+    return found
+
+
+def versions_problem(text: str) -> str | None:
+    """What is wrong with a list of versions; None where nothing is."""
+    for clause in text.split(","):
+        if _CLAUSE.fullmatch(clause.strip()) is None:
+            return f'versions {text[:60]!r}: write them like ">=2.4,<3" or "==2.13.*"'
+    return None
+
+
+def satisfies(version: str, clauses: str) -> bool:
+    """True where a version meets every clause; local and pre-release parts are left out."""
+    numbers = tuple(int(part) for part in re.findall(r"\d+", version.split("+", maxsplit=1)[0])[:3])
+    return all(_meets(numbers, clause.strip()) for clause in clauses.split(","))
+
+
+def _meets(numbers: tuple[int, ...], clause: str) -> bool:
+    found = _CLAUSE.fullmatch(clause)
+    if found is None:
+        return False
+    operator, wanted_text, star = found.groups()
+    wanted = tuple(int(part) for part in wanted_text.split("."))
+    length = len(wanted) if star else max(len(wanted), len(numbers))
+    mine = (*numbers, *[0] * length)[:length]
+    its = (*wanted, *[0] * length)[:length]
+    return {
+        ">=": mine >= its,
+        "<=": mine <= its,
+        "==": mine == its,
+        "!=": mine != its,
+        ">": mine > its,
+        "<": mine < its,
+    }[operator]
+
+
+def _is_script(pattern: str, script: str) -> bool:
+    return fnmatch.fnmatchcase(script if "/" in pattern else Path(script).name, pattern)

@@ -1,0 +1,294 @@
+"""Reads a recipe: TOML in, a valid `Recipe` out, or one line that says what is wrong, and where.
+
+Every fault of a file ends as `FILE:LINE: cause`, exit code 2, before anything is started.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn, get_args
+
+from autobrrr.errors import UsageError
+from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.recipe.recipe_contents import SCHEMA, Chosen, Match, Measured, Recipe, Value
+from autobrrr.recipe.recipe_fit import versions_problem
+from autobrrr.recipe.recipe_variables import VARIABLES, nearest
+from autobrrr.recipe.shipped_recipes import shipped
+from autobrrr.recipe.toml_positions import Places
+from autobrrr.records import ExactnessClass
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+MOST_BYTES = 1 << 20
+TABLES = ("schema", "description", "match", "remedies", "args", "env", "evidence", "numerics")
+MATCH_KEYS = ("script", "device", "torch")
+EVIDENCE_KEYS = ("speedup", "interval", "baseline_ns", "best_ns", "measured_on")
+DEVICES = ("cpu", "cuda")
+_LONG_NUMBER = re.compile(r"(?:\d_?){1000,}")
+_AT_LINE = re.compile(r"\(at line (\d+), column \d+\)")
+
+Keys = tuple[str, ...]
+Table = Mapping[str, object]
+
+
+def load(path: Path | str) -> Recipe:
+    """Read a recipe from a file, or a shipped one by its name.
+
+    Raises:
+        UsageError: it can't be read, or is not valid.
+    """
+    file = Path(path)
+    if not file.exists() and str(path) in shipped():
+        file = shipped()[str(path)]
+    try:
+        if file.exists() and not (file.is_file() or file.is_dir()):
+            raise UsageError(f"{path}: no regular file", "a recipe is a small TOML file")
+        with file.open("rb") as opened:
+            body = opened.read(MOST_BYTES + 1)
+    except (OSError, ValueError) as error:
+        names = _nearest(str(path), shipped())
+        reason = error.strerror if isinstance(error, OSError) else "no valid name of a file"
+        raise UsageError(
+            f"{path}: {reason}{names}", "autobrrr recipe ls names those that are shipped"
+        ) from None
+    if len(body) > MOST_BYTES:
+        raise UsageError(f"{file}:1: larger than {MOST_BYTES >> 20} MiB; a recipe is a page of text")
+    try:
+        text = body.decode("utf-8-sig")  # some editors put a mark in front
+    except UnicodeDecodeError as error:
+        line = body.count(b"\n", 0, error.start) + 1
+        raise UsageError(f"{file}:{line}: no UTF-8 text") from None
+    return parse(text, str(file))
+
+
+def parse(text: str, source: str = "recipe") -> Recipe:
+    """Read a recipe from a text.
+
+    Raises:
+        UsageError: it is not valid.
+    """
+    try:
+        table = tomllib.loads(text)
+    except RecursionError:
+        raise UsageError(f"{source}:1: nested too deeply") from None
+    except ValueError as error:
+        long = _LONG_NUMBER.search(text)
+        if long is not None and "digits" in str(error):
+            line = text.count("\n", 0, long.start()) + 1
+            raise UsageError(f"{source}:{line}: a number of {len(long.group())} digits") from None
+        found = _AT_LINE.search(str(error))
+        line = (
+            int(found.group(1)) if found else text.count("\n") + 1 if "end of document" in str(error) else 1
+        )
+        raise UsageError(f"{source}:{line}: {_one_line(_AT_LINE.sub('', str(error)))}") from None
+    return _Reader(source, Places(text)).recipe(table)
+
+
+class _Reader:
+    def __init__(self, source: str, places: Places) -> None:
+        self.source, self.places = source, places
+
+    def fail(self, path: Sequence[str], cause: str) -> NoReturn:
+        raise UsageError(f"{self.source}:{self.places.line(path)}: {_one_line(cause)}")
+
+    def recipe(self, table: Table) -> Recipe:
+        self.version(table)
+        self.known((), table, TABLES, "key")
+        return Recipe(
+            source=self.source,
+            description=self.text((), table, "description"),
+            match=self.match(self.table(table, "match")),
+            remedies=self.remedies(self.table(table, "remedies")),
+            args=self.args(self.table(table, "args")),
+            env=self.env(self.table(table, "env")),
+            evidence=self.evidence(self.table(table, "evidence")) if "evidence" in table else None,
+            numerics=self.numerics(self.table(table, "numerics")),
+        )
+
+    def version(self, table: Table) -> None:
+        found = table.get("schema")
+        if found is None:
+            self.fail((), f"`schema = {SCHEMA}` is missing")
+        if isinstance(found, bool) or found != SCHEMA:
+            self.fail(("schema",), f"schema {_shown(found)}; this version reads schema {SCHEMA}")
+
+    def match(self, table: Table) -> Match:
+        self.known(("match",), table, MATCH_KEYS, "key")
+        device = self.text(("match",), table, "device")
+        if device is not None and device not in DEVICES:
+            self.fail(("match", "device"), f"device {_shown(device)}: one of {', '.join(DEVICES)}")
+        versions = self.text(("match",), table, "torch")
+        problem = None if versions is None else versions_problem(versions)
+        if problem is not None:
+            self.fail(("match", "torch"), problem)
+        return Match(script=self.text(("match",), table, "script"), device=device, torch=versions)
+
+    def remedies(self, table: Table) -> tuple[Chosen, ...]:
+        chosen: dict[str, Chosen] = {}
+        for keys, value in _entries((), table):
+            name = ".".join(keys)
+            path = ("remedies", *keys)
+            if name not in REGISTRY:
+                self.fail(path, f"no remedy {_shown(name)}{_nearest(name, REGISTRY)}")
+            line = self.places.line(path)
+            if name in chosen:
+                self.fail(path, f"{name} stands in line {chosen[name].line} already")
+            self.conflicts(name, path, chosen.values())
+            chosen[name] = Chosen(name=name, options=self.options(name, path, value), line=line)
+        return tuple(chosen.values())
+
+    def conflicts(self, name: str, path: Keys, chosen: Iterable[Chosen]) -> None:
+        for other in chosen:
+            both = set(REGISTRY[name].targets) & set(REGISTRY[other.name].targets)
+            if both:
+                what = ", ".join(sorted(both))
+                self.fail(
+                    path, f"{name} and {other.name} (line {other.line}) both set {what}; keep one of them"
+                )
+
+    def options(self, name: str, path: Keys, value: object) -> dict[str, Value]:
+        if value is True:
+            return {}
+        if not isinstance(value, dict):
+            self.fail(path, f"{name} must be `true` or a table of options, not {_shown(value)}")
+        known = {option.name: option for option in REGISTRY[name].options}
+        self.known(path, value, known, f"option of {name}")
+        found: dict[str, Value] = {}
+        for key, given in value.items():
+            problem = known[key].problem_with(given)
+            if problem is not None:
+                self.fail((*path, key), f"{name}: {key} {problem}, not {_shown(given)}")
+            found[key] = given
+        return found
+
+    def args(self, table: Table) -> dict[str, Value]:
+        found: dict[str, Value] = {}
+        for flag, value in table.items():
+            if not flag.startswith("-") or not flag.strip("-") or any(letter.isspace() for letter in flag):
+                self.fail(
+                    ("args", flag), f'{_shown(flag)} is no flag; write it as the script knows it: "--workers"'
+                )
+            if not isinstance(value, str | int | float | bool):
+                self.fail(("args", flag), f"{flag} must be a text, a number or true, not {_shown(value)}")
+            if isinstance(value, float) and not math.isfinite(value):
+                self.fail(
+                    ("args", flag), f"{flag} is no finite number; in quotes it is passed on as it stands"
+                )
+            if isinstance(value, str) and "\0" in value:
+                self.fail(("args", flag), f"{flag} holds a NUL character")
+            found[flag] = value
+        return found
+
+    def env(self, table: Table) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for name, value in table.items():
+            known = VARIABLES.get(name)
+            if known is None:
+                self.fail(("env", name), f"no variable {_shown(name)} that a recipe may set{nearest(name)}")
+            text = str(value) if type(value) is int else value
+            problem = known.problem_with(text) if isinstance(text, str) else f"must be {known.says}"
+            if not isinstance(text, str) or problem is not None:
+                self.fail(("env", name), f"{name} {problem}, not {_shown(value)}")
+            found[name] = text
+        return found
+
+    def evidence(self, table: Table) -> Measured:
+        self.known(("evidence",), table, EVIDENCE_KEYS, "key")
+        interval = table.get("interval")
+        bounds: tuple[float, float] | None = None
+        if interval is not None:
+            numbers = [_number(bound) for bound in interval] if isinstance(interval, list) else []
+            if len(numbers) != 2 or None in numbers or not numbers[0] <= numbers[1]:  # type: ignore[operator]
+                self.fail(("evidence", "interval"), "interval must be two numbers, the lower first")
+            bounds = (float(numbers[0]), float(numbers[1]))  # type: ignore[arg-type]
+        figures = {key: self.positive(table, key) for key in ("speedup", "baseline_ns", "best_ns")}
+        return Measured(
+            interval=bounds, measured_on=self.text(("evidence",), table, "measured_on"), **figures
+        )
+
+    def positive(self, table: Table, key: str) -> float | None:
+        if key not in table:
+            return None
+        value = _number(table[key])
+        if value is None or value <= 0:
+            self.fail(("evidence", key), f"{key} must be a number above zero, not {_shown(table[key])}")
+        return value
+
+    def numerics(self, table: Table) -> ExactnessClass | None:
+        self.known(("numerics",), table, ("class",), "key")
+        found = table.get("class")
+        classes: tuple[ExactnessClass, ...] = get_args(ExactnessClass)
+        for cls in classes:
+            if found == cls:
+                return cls
+        if found is not None:
+            near = _nearest(str(found), classes)
+            self.fail(("numerics", "class"), f"class {_shown(found)}: one of {', '.join(classes)}{near}")
+        return None
+
+    def table(self, table: Table, name: str) -> Table:
+        found = table.get(name, {})
+        if not isinstance(found, dict):
+            self.fail((name,), f"{name} must be a table: [{name}]")
+        return found
+
+    def text(self, path: Keys, table: Table, key: str) -> str | None:
+        found = table.get(key)
+        if found is not None and not isinstance(found, str):
+            self.fail((*path, key), f"{key} must be a text, not {_shown(found)}")
+        return found
+
+    def known(self, path: Keys, table: Table, names: Iterable[str], what: str) -> None:
+        for key in table:
+            if key not in names:
+                self.fail((*path, key), f"no {what} {_shown(key)}{_nearest(key, names)}")
+
+
+def _entries(keys: Keys, table: Table) -> Iterator[tuple[Keys, object]]:
+    """Remedies by the keys that lead to them: one quoted key, or several of the dotted form."""
+    for key, value in table.items():
+        path = (*keys, key)
+        begins = ".".join(path) + "."
+        if isinstance(value, dict) and value and any(name.startswith(begins) for name in REGISTRY):
+            yield from _entries(path, value)
+        else:
+            yield path, value
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None
+
+
+def _nearest(name: str, names: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name[:100], list(names), n=1, cutoff=0.5)
+    return f" (did you mean {near[0]}?)" if near else ""
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, dict | list):
+        return "a table" if isinstance(value, dict) else "a list"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    try:
+        text = repr(value) if isinstance(value, str | int | float) else str(value)
+    except ValueError:
+        return "so large a number"
+    return text if len(text) <= 60 else f"{text[:60]}..."
+
+
+def _one_line(text: str) -> str:
+    """Printable, without line breaks, for a file may hold anything."""
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text).strip()

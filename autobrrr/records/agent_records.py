@@ -1,0 +1,240 @@
+"""What the agent sends: the job, its anatomy, and what was measured inside it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from autobrrr.records.record_base import AttachMethod, Record
+from autobrrr.records.verdict_records import Verdict
+
+
+class JobFacts(Record, frozen=True, kw_only=True):
+    """What the agent saw of the job when it came in (event `hello`)."""
+
+    pid: Annotated[int, Meta(ge=0)]  # as the target sees itself; differs from ours in a pid namespace
+    python: str
+    torch: str | None
+    script: str
+    argv: list[str]
+    train_tid: Annotated[int, Meta(ge=0)]
+    threads: Annotated[int, Meta(ge=1, le=1 << 20)] | None  # torch intra-op threads
+    cuda: bool = False
+    compiled: bool = False
+    rank: Annotated[int, Meta(ge=0, lt=1 << 31)] | None = None
+    world_size: Annotated[int, Meta(ge=1, le=1 << 31)] | None = None
+    bundle: Literal["code", "source"] = "source"
+    method: AttachMethod = "ptrace"
+
+    @property
+    def has_other_ranks(self) -> bool:
+        """It is one of several that train one model, and wait for each other."""
+        return (self.world_size or 1) > 1
+
+
+class Anatomy(Record, frozen=True, kw_only=True):
+    """How the training loop is built, once the agent knows it (event `anatomy`)."""
+
+    source: Literal["optimizer", "backward", "forward", "loader"]  # what marks a step
+    optimizers: list[str]  # class names, in the order in which they fire
+    parameters: int | None
+    parameter_tensors: int | None
+    parameter_bytes: int | None
+    state_bytes: int | None  # optimizer state
+    backwards_per_step: int | None
+    roots: list[str]  # class names of the modules called from outside modules
+    compiled: bool
+    loader_workers: int | None  # None: no DataLoader seen
+    loader_prefetch: int | None
+    notes: list[str] = []
+    train_tid: int | None = None  # thread that trains, as the target sees it; None: no step seen yet
+    attention: list[str] = []  # where modules write attention out: "model.py:31 forward"
+    uneven: list[str] = []  # weights with a side that is no multiple of 8: "head.weight 768x50257"
+
+
+class OpTime(Record, frozen=True, kw_only=True):
+    """One operator over the traced steps; per step."""
+
+    op: str
+    count: float
+    kernel_ns: float
+
+
+class OpWork(Record, frozen=True, kw_only=True):
+    """Calls of one operator on the same shapes in one phase: what they had to do; sums per step.
+
+    `flops` counts a multiply and an add as two, for matrix products, convolutions and attention
+    alone; `bytes` is what must be read and written at least once. None: it could not be read.
+    """
+
+    op: str
+    phase: str
+    shapes: str  # of the first arguments: "512x768 768x1024"
+    dtype: str
+    count: float
+    kernel_ns: float
+    flops: float | None
+    bytes: float | None
+
+
+class TracedSteps(Record, frozen=True, kw_only=True):
+    """Real steps under the timing dispatch mode (event `traced`). CPU only.
+
+    `kernel_ns[i]` is the sum over the step's operators of max(0, duration - floor): work that
+    the kernels do, without what dispatching them costs under the mode.
+    """
+
+    status: Literal["ok", "abstained"]
+    why: str | None = None
+    kernel_ns: list[int] = []  # one for each traced step
+    traced_step_ns: list[int] = []  # the same steps, as they took under the mode
+    plain_step_ns: list[int] = []  # the untraced steps between them
+    operations: list[int] = []  # operators dispatched, one for each traced step
+    kernel_by_phase_ns: dict[str, float] = {}  # mean per step: data_wait, forward, backward, optimizer, other
+    plain_by_phase_ns: dict[str, float] = {}  # the untraced steps' phases, mean per step
+    operations_by_phase: dict[str, float] = {}  # operators dispatched, mean per step, keys as above
+    by_op: list[OpTime] = []
+    work: list[OpWork] = []  # outside the loader, the dearest first; empty: not counted
+    op_floor_ns: int | None = None  # median time of an operator on 8 elements, under the mode
+    op_cost_ns: int | None = None  # what dispatching one operator costs without the mode
+    run_delay_share: float | None = None  # training thread runnable but not running, while tracing
+    foreign_cores: float | None = (
+        None  # at most what others ran meanwhile; known where threads outnumber CPUs
+    )
+
+
+class CollectiveWaits(Record, frozen=True, kw_only=True):
+    """Plain steps of a job of several ranks by clocks of two kinds (event `collectives`). CPU only.
+
+    Exposed are the collectives of DistributedDataParallel beyond the backward that hides them, by its own
+    clock, and those that the loop calls by itself, by a clock around the call and the wait for its result.
+    """
+
+    status: Literal["ok", "abstained"]
+    why: str | None = None
+    step_ns: list[int] = []
+    exposed_ns: list[int] = []
+    blocked_ns: list[int] = []  # the thread neither ran nor waited for a CPU, by the scheduler's clock
+    calls: float | None = None  # that the loop makes by itself; mean per step
+    called_ns: list[int] = []  # of the exposed, those of the loop's own calls
+    called_by_phase_ns: dict[str, float] = {}  # the same by phase; mean per step
+
+
+class ShadowPoint(Record, frozen=True, kw_only=True):
+    """Replays of the recorded step at one batch size; own durations of each replay."""
+
+    batch: int
+    shadow_ns: list[int]
+    minor_faults: int | None = None  # of one replay, median
+
+
+class BatchMemory(Record, frozen=True, kw_only=True):
+    """What a step keeps for its backward, by its replays at two sizes; what a larger batch would take.
+
+    A prediction: it leaves a fifth of the free memory aside. `largest_batch` is None where nothing bounds it.
+    """
+
+    saved_bytes: int  # kept for the backward at B, parameters aside
+    per_sample_bytes: float
+    peak_bytes: int  # of a step at B, above what stays from step to step
+    peak_2x_bytes: int
+    free_bytes: int | None  # between two steps
+    largest_batch: int | None
+
+
+class ShadowProbe(Record, frozen=True, kw_only=True):
+    """The shadow-step batch probe (event `probed`); with `sweep`, one along that size, asked for.
+
+    Along a length or a width, these stand in place of every `batch`.
+    """
+
+    status: Literal["ok", "abstained"]
+    why: str | None = None
+    batch: int | None = None
+    points: list[ShadowPoint] = []
+    optimizer_ns: int | None = None  # median, from sampled real steps meanwhile
+    step_ns: int | None = None  # median plain real step meanwhile
+    operations: int | None = None
+    longest_pause_ns: int | None = None
+    total_pause_ns: int | None = None
+    flops: int | None = None  # of one replay at B
+    notes: list[str] = []
+    sweep: Literal["batch", "length", "width"] | None = None
+    memory: BatchMemory | None = None
+
+
+class FrameCount(Record, frozen=True, kw_only=True):
+    """Samples of the training thread that stood at one place."""
+
+    where: str  # innermost frame of the user's own code: "train.py:31 make_batch"
+    phase: Literal["data_wait", "forward", "backward", "optimizer", "other"]
+    in_loader: bool
+    samples: int
+    in_collective: bool = False
+
+
+class CodeSite(Record, frozen=True, kw_only=True):
+    """A place in the job's own code that an edit might speed up."""
+
+    what: str  # "reads back", "copies", "updates", "attention", "accumulates", "synchronises by hand"
+    where: str  # "train.py:31 main"
+    samples: int = 0  # of those taken, so many stood there
+
+
+class FrameSamples(Record, frozen=True, kw_only=True):
+    """Stacks of the training thread, sampled by the agent's thread (event `frames`)."""
+
+    samples: int
+    places: list[FrameCount]
+    queue_empty_share: float | None = None  # prefetch queue empty when looked at; None: no workers
+    code: list[CodeSite] = []  # in the code that was on the stack
+
+
+class WindowOp(Record, frozen=True, kw_only=True):
+    """One operator in a profiler window; per step, its own time without that of operators inside it."""
+
+    op: str
+    count: float
+    self_ns: float
+
+
+class WindowGaps(Record, frozen=True, kw_only=True):
+    """The idle time of one device in a profiler window, by cause."""
+
+    device: str
+    span_ns: int
+    busy_ns: int
+    idle_by_cause_ns: dict[str, int]
+
+
+class ProfilerWindow(Record, frozen=True, kw_only=True):
+    """A few steps under torch.profiler (event `window`), and what the trace shows.
+
+    The profiler makes steps longer: shares are of the profiled step, `inflation` says how much.
+    """
+
+    status: Literal["ok", "abstained"]
+    why: str | None = None
+    plain_step_ns: list[int] = []  # just before, without the profiler
+    profiled_step_ns: list[int] = []
+    stall_ns: int | None = None  # training stood still: profiler on and off
+    write_ns: int | None = None  # of the trace, on another thread
+    shapes: bool = False
+    operators: float | None = None  # called by the step itself, not by other operators; per step
+    inside_share: float | None = None  # of the profiled step: the training thread inside operators
+    compiled_share: float | None = None  # the same inside compiled graphs
+    loader_share: float | None = None  # the same waiting for the DataLoader
+    by_op: list[WindowOp] = []
+    gaps: list[WindowGaps] = []  # devices
+    verdict: Verdict | None = None  # of a GPU's trace
+
+
+class AgentCost(Record, frozen=True, kw_only=True):
+    """What the agent itself costs (event `cost`)."""
+
+    hook_ns: int | None  # the always-on hook, per step, calibrated in the target
+    sampled_hooks_ns: int | None  # all phase hooks, in a sampled step
+    boundary_ns_per_step: float | None  # always-on work at step boundaries, mean over all steps
+    ns_per_step: float | None  # always-on, all together, mean over all steps
+    one_off_ns: int | None = None  # calibration, replays, what traced steps took longer: in all so far

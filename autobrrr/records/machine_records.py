@@ -1,0 +1,30 @@
+"""Lines on this machine: its jobs, its checks."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from autobrrr.records.record_base import Record
+
+
+class Check(Record, frozen=True, kw_only=True):
+    """One line of `doctor`."""
+
+    name: str
+    status: Literal["ok", "warn", "fail"]
+    detail: str
+    fix: str
+
+
+class JobLine(Record, frozen=True, kw_only=True):
+    """One line of `ls`."""
+
+    pid: int
+    script: str | None
+    rank: int | None
+    torch: str | None
+    attached: bool
+    attachable: bool
+    why: str | None
+    job: str | None = None  # the same for all ranks of one job
+    slowest: bool | None = None  # the other ranks wait for it; None: not measured

@@ -1,0 +1,147 @@
+"""What the sidecar makes of it: steps, phases, the machine meanwhile, the diagnosis."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from autobrrr.records.agent_records import Anatomy, BatchMemory, JobFacts, ProfilerWindow
+from autobrrr.records.rank_records import RankLine, RankTimes, SlowestRank
+from autobrrr.records.record_base import SCHEMA, AttachMethod, Confidence, Record, Regime
+from autobrrr.records.verdict_records import Advice, Evidence, Shares
+
+
+class StepStats(Record, frozen=True, kw_only=True):
+    """Durations of representative steps."""
+
+    count: int
+    mean: int | None
+    median: int | None
+    p99: int | None
+
+
+class Phases(Record, frozen=True, kw_only=True):
+    """Mean of sampled steps."""
+
+    data_wait: int | None = None
+    host_to_device: int | None = None
+    forward: int | None = None
+    backward: int | None = None
+    optimizer: int | None = None
+    other: int | None = None
+
+
+class HostSample(Record, frozen=True, kw_only=True):
+    """The job as psutil and /proc show it from outside, over the last interval."""
+
+    t_ns: int
+    cpu_share: float | None  # of one core; 2.0 = two cores busy
+    rss_bytes: int | None
+    threads: int | None
+    run_delay_share: float | None  # training thread waiting for a CPU, of wall time
+    steal_share: float | None
+    children_cpu_share: float | None  # DataLoader workers, of one core each, summed
+    throttled_share: float | None = None  # stopped by the CPU limit of its control group, of wall time
+    foreign_cores: float | None = None  # CPU that others, its children too, took where the job may run
+
+
+class GpuSample(Record, frozen=True, kw_only=True):
+    """The GPU of the job as its driver shows it from outside, over the last interval."""
+
+    t_ns: int
+    name: str | None = None
+    gpu_util_share: float | None = None  # time in which any kernel ran, however small
+    sm_active_share: float | None = None  # GPM: of all SMs, over the interval
+    tensor_active_share: float | None = None
+    dram_active_share: float | None = None  # of the bandwidth that the memory could have
+    memory_used_bytes: int | None = None  # by everybody
+    memory_total_bytes: int | None = None
+    job_memory_bytes: int | None = None
+    power_w: float | None = None
+    temperature_c: float | None = None
+    sm_clock_mhz: int | None = None
+    sm_clock_max_mhz: int | None = None
+    throttled_by: list[str] | None = None  # empty: nothing lowers the clock
+    other_processes: int | None = None  # that compute on the same device
+
+
+class BatchPoint(Record, frozen=True, kw_only=True):
+    batch: int
+    step_ns: int
+
+
+class BatchProbe(Record, frozen=True, kw_only=True):
+    """Step time as a function of the batch: t(B) = fixed + per_sample * B."""
+
+    status: Literal["ok", "abstained"]
+    why: str | None = None
+    batch: int | None = None
+    points: list[BatchPoint] = []
+    ratio_2x: float | None = None
+    fixed_ns: int | None = None
+    per_sample_ns: float | None = None
+    ratio_2x_interval: list[float] | None = None
+    memory: BatchMemory | None = None
+
+
+class SizePoint(Record, frozen=True, kw_only=True):
+    size: int
+    step_ns: int
+
+
+class SizeSweep(Record, frozen=True, kw_only=True):
+    """Step time against a size of the data (`diagnose --sweep`)."""
+
+    along: Literal["batch", "length", "width"]
+    status: Literal["ok", "abstained"]
+    why: str | None = None
+    size: int | None = None  # as it is now
+    points: list[SizePoint] = []
+    ratio_2x: float | None = None
+    memory: BatchMemory | None = None  # along the batch
+    notes: list[str] = []  # sizes left out, and why
+
+
+class Attach(Record, frozen=True, kw_only=True):
+    method: AttachMethod
+    latency_ns: int | None
+    pause_ns: int | None
+
+
+class Cost(Record, frozen=True, kw_only=True):
+    ns_per_step: int | None  # of what is always on
+    share: float | None
+    one_off_ns: int | None = None  # all pauses so far: attaching, replays, traced steps, calibration
+
+
+class Diagnosis(Record, frozen=True, kw_only=True):
+    """`diagnose --json`, and with the last three fields a snapshot of `attach --json`."""
+
+    schema: int = SCHEMA
+    pid: int
+    regime: Regime
+    confidence: Confidence
+    reason: str
+    shares: Shares
+    step_ns: StepStats
+    phases_ns: Phases
+    evidence: list[Evidence]
+    batch_probe: BatchProbe
+    attach: Attach
+    cost: Cost
+    device: dict[str, object] | None
+    advice: list[Advice]
+    decide_with: str | None = None
+    job: JobFacts | None = None
+    anatomy: Anatomy | None = None
+    host: HostSample | None = None
+    t_ns: int | None = None  # since attach
+    steps: int | None = None  # since attach
+    state: str | None = None  # of the session: watching, tracing, ..., judged, tuning, ended
+    activity: str | None = None
+    levers: list[str] = []  # remedies that are on
+    window: ProfilerWindow | None = None  # the last one
+    sweep: SizeSweep | None = None  # the last one
+    collectives: RankTimes | None = None  # of this rank
+    ranks: list[RankLine] | None = None  # those of the job that have a session
+    slowest: SlowestRank | None = None  # of them; None: not measured
+    final: bool | None = None

@@ -1,0 +1,68 @@
+"""What a tuning tried, kept and undid."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from autobrrr.records.agent_records import JobFacts
+from autobrrr.records.record_base import SCHEMA, ExactnessClass, Record
+
+
+class Trial(Record, frozen=True, kw_only=True):
+    """One remedy, tried in interleaved blocks on the running job."""
+
+    remedy: str
+    options: dict[str, object]
+    outcome: Literal["kept", "undone", "refused", "skipped"]
+    why: str
+    class_: ExactnessClass = msgspec.field(name="class")
+    predicted: float | None
+    achieved: float | None  # factor on speed; 1.3 = 30 % more steps per second
+    interval: list[float] | None
+    blocks: int
+    steps: int
+    duration_ns: int
+    memory_bytes: int | None = None  # what a relaunched trial took at most; of the GPU where it has one
+    predicted_memory_bytes: int | None = None  # what was expected before it was started
+
+
+class Reverted(Record, frozen=True, kw_only=True):
+    remedy: str
+    why: str
+
+
+class Tuning(Record, frozen=True, kw_only=True):
+    """`tune --json`."""
+
+    schema: int = SCHEMA
+    objective: Literal["step_ns", "samples_per_s", "tokens_per_s"]
+    baseline: float | None
+    best: float | None
+    speedup: float
+    interval: list[float] | None
+    class_: ExactnessClass = msgspec.field(name="class")
+    kept: list[str]
+    reverted: list[Reverted]
+    trials: list[Trial]
+    recipe: str | None
+    note: str | None = None
+    guard_undid: list[Reverted] = []  # kept, then undone by the guard: exit code 5
+    job: JobFacts | None = None
+
+
+class TuneProgress(Record, frozen=True, kw_only=True):
+    """Where a tuning stands; sent after every pair of blocks."""
+
+    stage: Literal["trial", "ablation", "final", "guard"]
+    text: str  # one line for people
+    remedy: str | None = None
+    options: dict[str, object] = {}
+    pairs: int = 0
+    steps: int = 0
+    achieved: float | None = None  # factor on speed, as far as it is known
+    interval: list[float] | None = None
+    kept: list[str] = []
+    elapsed_ns: int = 0
+    budget_ns: int = 0

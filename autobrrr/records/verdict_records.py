@@ -1,0 +1,52 @@
+"""The judgement of a job or of a trace: regime, shares, evidence, advice."""
+
+from __future__ import annotations
+
+import msgspec
+
+from autobrrr.records.record_base import Confidence, ExactnessClass, Reach, Record, Regime
+
+
+class Shares(Record, frozen=True, kw_only=True):
+    """Parts of the whole step; those that are measured, with `other`, sum to one."""
+
+    overhead: float | None = None
+    input: float | None = None
+    host: float | None = None
+    sync: float | None = None
+    communication: float | None = None
+    memory: float | None = None
+    compute: float | None = None
+    underfilled: float | None = None
+    other: float | None = None
+
+
+class Evidence(Record, frozen=True, kw_only=True):
+    """What one signal found. `says` is what it says alone; `against` what it excludes."""
+
+    signal: str
+    says: str | None
+    value: float | None
+    unit: str
+    note: str
+    against: list[str] = []
+
+
+class Advice(Record, frozen=True, kw_only=True):
+    remedy: str
+    why: str
+    expected: float | None  # factor: 1.3 = 30 % more steps per second
+    reach: Reach
+    class_: ExactnessClass = msgspec.field(name="class")
+
+
+class Verdict(Record, frozen=True, kw_only=True):
+    """The judgement alone, before it is dressed with the session's figures."""
+
+    regime: Regime
+    confidence: Confidence
+    reason: str
+    shares: Shares
+    evidence: list[Evidence]
+    advice: list[Advice] = []
+    decide_with: str | None = None  # the command that would decide an undecided case

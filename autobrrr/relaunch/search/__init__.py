@@ -1,0 +1,1 @@
+"""What is searched, and which point comes next. Starts no process."""

@@ -1,0 +1,111 @@
+"""Which point promises most, by a Gaussian process in which effects add up and pairs may interact.
+
+In: results so far, points to choose from. Out: the one with the largest expected improvement. On the log of
+speed what flags, variables and remedies do is nearly a sum, so that a handful of trials says much of points
+that share a level with them. Samplers that have to learn this anew (a GP with one common kernel, TPE) need
+more trials than there are.
+
+Kernel: D. Duvenaud et al., "Additive Gaussian Processes", NIPS 2011, orders 1 and 2. Expected improvement:
+J. Mockus, 1978. `benchmarks/relaunch_spaces.py` measures both on spaces that were tried in full.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autobrrr.relaunch.search.search_space import Point, Space
+
+if TYPE_CHECKING:
+    from autobrrr.relaunch.search.point_search import Result
+
+EFFECT = 0.25  # standard deviation of what one level does to the log of speed, before anything is known
+INTERACTION = 0.1  # of what a pair does beyond the sum
+ALIKE_LEVELS = 2.0  # neighbouring levels of an ordered parameter share exp(-1 / this) of their effect
+USUAL_ERROR = 0.05  # of a result without an interval
+Z95 = 1.96
+Floats = NDArray[np.float64]
+
+
+def propose(
+    space: Space,
+    results: Sequence[Result],
+    free: Sequence[Point],
+    draw: random.Random,
+    pending: Collection[Point] = (),
+) -> Point:
+    """The most promising of the free points.
+
+    Args:
+        results: What ran out of memory counts as no better than the worst; other failures say nothing.
+        free: At least one.
+        draw: Chooses among equals.
+        pending: Points that others try just now: expected to bring what the model expects of them.
+    """
+    points, values, errors = _observed(space, results)
+    beyond = [each.point for each in results if each.kind == "oom"]
+    if beyond:
+        points, values = [*points, *beyond], np.concatenate([values, np.full(len(beyond), values.min())])
+        errors = np.concatenate([errors, np.full(len(beyond), USUAL_ERROR)])
+    if pending:
+        expected, _ = _posterior(space, points, values, errors, list(pending))
+        points, values = [*points, *pending], np.concatenate([values, expected])
+        errors = np.concatenate([errors, np.full(len(expected), USUAL_ERROR)])
+    so_far, _ = _posterior(space, points, values, errors, points)
+    mean, spread = _posterior(space, points, values, errors, free)
+    gain = expected_improvement(mean - so_far.max(), spread)
+    return free[draw.choice(np.flatnonzero(gain >= gain.max() - 1e-9).tolist())]
+
+
+def expected(space: Space, results: Sequence[Result]) -> dict[Point, float]:
+    """What each point that has a value is expected to bring, by all that is known: less of it is luck."""
+    points, values, errors = _observed(space, results)
+    mean, _ = _posterior(space, points, values, errors, points)
+    return dict(zip(points, mean.tolist(), strict=True))
+
+
+def expected_improvement(lead: Floats, spread: Floats) -> Floats:
+    """E[max(0, X)] for normal X with these means and standard deviations."""
+    from scipy.stats import norm
+
+    z = lead / spread
+    return np.asarray(lead * norm.cdf(z) + spread * norm.pdf(z), dtype=np.float64)
+
+
+def _observed(space: Space, results: Sequence[Result]) -> tuple[list[Point], Floats, Floats]:
+    """Points, values and standard errors; the command as given is 0 by definition."""
+    measured = [(each.point, each.value, each.low) for each in results if each.value is not None]
+    points = [space.base, *(point for point, _, _ in measured)]
+    values = np.array([0.0, *(value for _, value, _ in measured)])
+    return points, values, np.array([0.0, *(_error(value, low) for _, value, low in measured)])
+
+
+def _error(value: float, low: float | None) -> float:
+    return USUAL_ERROR if low is None else max(1e-3, (value - low) / Z95)
+
+
+def _posterior(
+    space: Space, seen: Sequence[Point], values: Floats, errors: Floats, at: Sequence[Point]
+) -> tuple[Floats, Floats]:
+    """Mean and standard deviation at points, shapes [len(at)]."""
+    across = _kernel(space, at, seen)
+    known = _kernel(space, seen, seen) + np.diag(errors**2 + 1e-9)
+    solved = np.linalg.solve(known, across.T)
+    parameters = len(space.parameters)
+    prior = parameters * EFFECT**2 + parameters * (parameters - 1) / 2 * INTERACTION**2
+    variance = prior - np.einsum("ij,ji->i", across, solved)
+    return values @ solved, np.sqrt(np.maximum(variance, 1e-12))
+
+
+def _kernel(space: Space, one: Sequence[Point], other: Sequence[Point]) -> Floats:
+    """Covariances, shape [len(one), len(other)]."""
+    apart = np.abs(np.array(one)[:, None, :] - np.array(other)[None, :, :])
+    ordered = np.array([each.ordered for each in space.parameters])
+    alike = np.where(ordered, np.exp(-apart / ALIKE_LEVELS), apart == 0)
+    total = alike.sum(axis=2)
+    pairs = (total**2 - (alike**2).sum(axis=2)) / 2
+    return np.asarray(EFFECT**2 * total + INTERACTION**2 * pairs, dtype=np.float64)

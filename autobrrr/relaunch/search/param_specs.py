@@ -1,0 +1,192 @@
+"""Reads one `--param`: `--batch-size=int:8..512:log`, `env:NAME=choice:1,2`, a remedy.
+
+In: the spec, the command, the script's own flags. Out: a parameter with its levels, and which of them
+is given.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import get_args
+
+from autobrrr.errors import UsageError
+from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.injected.remedies.registry import CLASSES
+from autobrrr.recipe.recipe_contents import Value
+from autobrrr.recipe.recipe_variables import VARIABLES, nearest
+from autobrrr.recipe.script_flags import NO_PLACE, own_words, script_of, unknown_flags
+from autobrrr.records import ExactnessClass
+from autobrrr.relaunch.search.argparse_flags import Declared, given_value
+from autobrrr.relaunch.search.search_space import PINS, SHAPE, WORKERS, Parameter, shown
+
+MOST_LEVELS = 16
+FLOAT_LEVELS = 9
+
+
+def parse_parameter(
+    spec: str, command: Sequence[str], env: Mapping[str, str], declared: Mapping[str, Declared]
+) -> Parameter:
+    """Read one `--param`.
+
+    Raises:
+        UsageError: it can't be read; the hint says how to write it.
+    """
+    name, equals, body = spec.partition("=")
+    if not equals and name in REGISTRY:
+        return remedy_parameter(name)
+    kind, colon, rest = body.partition(":")
+    if not name or not colon or kind not in ("int", "float", "choice"):
+        raise UsageError(f"--param {spec}: can't be read", SHAPE)
+    levels, ordered = _levels(spec, kind, rest)
+    if name.startswith("-"):
+        return flag_parameter(name, levels, ordered, command, declared)
+    if name.startswith("env:"):
+        return _variable(spec, name, levels, ordered, env)
+    return _option(spec, name, levels, ordered)
+
+
+def flag_parameter(
+    name: str,
+    levels: Sequence[Value | None],
+    ordered: bool,
+    command: Sequence[str],
+    declared: Mapping[str, Declared],
+) -> Parameter:
+    """A flag of the script; where its value is not among the levels, leaving it as given is one more."""
+    if own_words(command) is None:
+        raise UsageError(
+            f"--param {name}: {NO_PLACE}", "name the script itself: python train.py, or python -m train"
+        )
+    if name not in declared and unknown_flags(script_of(command), [name]):
+        near = ", ".join(sorted(declared)[:8])
+        raise UsageError(f"--param {name}: the script has no such flag", f"it has {near}")
+    switched = {"on": True, "off": False}
+    read = [switched.get(str(level), level) for level in levels]
+    now = given_value(command, name, declared)
+    found, given = _with_given(read, now)
+    cls: ExactnessClass = "changes-training"
+    if WORKERS.match(name):  # a dataset that draws random numbers draws others in workers
+        cls = "bitwise" if PINS.match(name) else "stream"
+    return Parameter(name=name, kind="flag", levels=found, given=given, ordered=ordered, cls=cls)
+
+
+def remedy_parameter(name: str, option: str = "", levels: Sequence[Value] = ()) -> Parameter:
+    """A remedy that is off or on, or off and on with each value of one of its options."""
+    known = get_args(ExactnessClass)
+    return Parameter(
+        name=f"{name}.{option}" if option else name,
+        kind="remedy",
+        levels=(False, *(levels or (True,))),
+        given=0,
+        ordered=len(levels) > 1 and not isinstance(levels[0], str),
+        cls=known[CLASSES.index(REGISTRY[name].cls)],
+        remedy=name,
+        option=option,
+    )
+
+
+def _variable(
+    spec: str, name: str, levels: Sequence[Value], ordered: bool, env: Mapping[str, str]
+) -> Parameter:
+    variable = name.removeprefix("env:")
+    known = VARIABLES.get(variable)
+    if known is None:
+        raise UsageError(
+            f"--param {spec}: no variable {variable!r} that a recipe may set{nearest(variable)}",
+            "autobrrr recipe schema shows which; to vary another setting, make it a flag of the script",
+        )
+    texts = [str(level) for level in levels]
+    problem = next((found for found in map(known.problem_with, texts) if found is not None), None)
+    if problem is not None:
+        raise UsageError(f"--param {spec}: {variable} {problem}")
+    found, given = _with_given(texts, env.get(variable))
+    return Parameter(name=name, kind="variable", levels=found, given=given, ordered=ordered, cls="rounding")
+
+
+def _option(spec: str, name: str, levels: Sequence[Value | None], ordered: bool) -> Parameter:
+    remedy, _, option = name.rpartition(".")
+    if name in REGISTRY:
+        raise UsageError(f"--param {spec}: {name} is a remedy", f"--param {name}, or --param {name}.OPTION=…")
+    if remedy not in REGISTRY:
+        raise UsageError(
+            f"--param {spec}: no flag (--NAME), variable (env:NAME) or option of a remedy", SHAPE
+        )
+    known = {each.name: each for each in REGISTRY[remedy].options}
+    if option not in known:
+        raise UsageError(
+            f"--param {spec}: {remedy} has no option {option}", f"it has {', '.join(known) or 'none'}"
+        )
+    values: list[Value] = []
+    for level in levels:
+        value = _as_number(level) if known[option].kind in ("int", "float") else level
+        if known[option].kind == "bool":
+            value = {"true": True, "on": True, "false": False, "off": False}.get(str(level), level)
+        problem = known[option].problem_with(value)
+        if problem is not None or value is None:
+            raise UsageError(f"--param {spec}: {option} {problem}")
+        values.append(value)
+    return remedy_parameter(remedy, option, values)
+
+
+def _levels(spec: str, kind: str, rest: str) -> tuple[list[Value], bool]:
+    if kind == "choice":
+        words = [word.strip() for word in rest.split(",")]
+        if len(words) != len(set(words)) or not all(words):
+            raise UsageError(f"--param {spec}: the choices must be different and not empty", SHAPE)
+        numbers = [_as_number(word) for word in words]
+        ordered = all(isinstance(number, int | float) for number in numbers) and numbers == sorted(
+            numbers,
+            key=float,  # type: ignore[arg-type]
+        )
+        return [
+            word if number is None else number for word, number in zip(words, numbers, strict=True)
+        ], ordered
+    found = re.fullmatch(r"(-?[\d.eE+-]+?)\.\.(-?[\d.eE+-]+?)(:log)?", rest)
+    low, high = (_as_number(found.group(i)) for i in (1, 2)) if found else (None, None)
+    if found is None or low is None or high is None or not low < high:
+        raise UsageError(f"--param {spec}: the range must be LOW..HIGH", SHAPE)
+    logarithmic = found.group(3) is not None
+    if logarithmic and low <= 0:
+        raise UsageError(f"--param {spec}: a logarithmic range begins above zero", SHAPE)
+    if kind == "float":
+        return list(_spread(float(low), float(high), FLOAT_LEVELS, logarithmic)), True
+    if not isinstance(low, int) or not isinstance(high, int):
+        raise UsageError(f"--param {spec}: the bounds of int are whole numbers", SHAPE)
+    if logarithmic:
+        doubled = list(itertools.takewhile(lambda x: x < high, (low << i for i in range(64))))
+        levels: list[Value] = [*dict.fromkeys([*doubled, high])]
+        return levels[-MOST_LEVELS:], True
+    if high - low < MOST_LEVELS:
+        return [*range(low, high + 1)], True
+    return [*dict.fromkeys(round(x) for x in _spread(low, high, MOST_LEVELS, False))], True
+
+
+def _spread(low: float, high: float, count: int, logarithmic: bool) -> list[float]:
+    """Evenly from low to high, or by equal factors."""
+    parts = [i / (count - 1) for i in range(count)]
+    if logarithmic:
+        return [float(f"{low * (high / low) ** part:.4g}") for part in parts]
+    return [low + (high - low) * part for part in parts]
+
+
+def _with_given(levels: Sequence[Value | None], now: Value | None) -> tuple[tuple[Value | None, ...], int]:
+    for i, level in enumerate(levels):
+        if now is not None and level is not None and shown(level) == shown(now):
+            return tuple(levels), i
+    off = next((i for i, level in enumerate(levels) if level is False), None)
+    if now is None and off is not None:  # a switch that is not given is off
+        return tuple(levels), off
+    return (None, *levels), 0
+
+
+def _as_number(text: object) -> int | float | None:
+    for read in (int, float):
+        try:
+            number = read(str(text))
+        except ValueError:
+            continue
+        return number if math.isfinite(number) else None
+    return None

@@ -1,0 +1,87 @@
+"""Commands that no study can be made of, told in one error each."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from autobrrr.errors import EXIT_FAILED, EXIT_USAGE, AutobrrrError, UsageError
+from autobrrr.recipe import script_of
+from autobrrr.relaunch.trial.trial_endings import Ending, Kind
+
+ROOM = 1.25  # times what the baseline takes must be left for a candidate
+USAGE_ENDINGS = ("refused_flag", "asks", "no_start")
+HINTS: dict[Kind, str] = {
+    "asks": "give it its answers as flags",
+    "background": "start it in the foreground",
+    "disk_full": "trials write into memory; --allow-writes lets it write where it wants",
+    "no_permission": "trials may not write everywhere; --allow-writes lets it write where it wants",
+    "no_steps": "a step is seen where an optimizer of torch is called; does it train that soon?",
+    "oom": "make it smaller for the study",
+    "port_taken": "end what uses the port, or name no port",
+    "too_short": "let it train for longer",
+}
+ELSEWHERE = ("srun",)  # has a daemon start the script: neither walls nor a pause reach that far
+INSIDE = (
+    "start tune inside of what it runs in, an allocation say, on one node; for several ranks with torchrun"
+)
+
+
+class Unmeasurable(AutobrrrError):
+    """The command as given can't be measured. `lines` are the last that it printed."""
+
+    def __init__(self, ending: Ending) -> None:
+        super().__init__(
+            f"the command can't be measured: {ending.why}",
+            HINTS.get(ending.kind, "run it by itself first"),
+            exit_code=EXIT_USAGE if ending.kind in USAGE_ENDINGS else EXIT_FAILED,
+        )
+        self.lines = ending.lines
+
+
+def refuse_crowding(taken: int | None, free: int | None) -> None:
+    """A candidate runs beside the baseline: both must fit into memory, else the kernel kills somebody.
+
+    Args:
+        taken: By the baseline itself: what others took meanwhile is no part of it.
+
+    Raises:
+        AutobrrrError: they don't.
+    """
+    if taken is not None and free is not None and free < ROOM * taken:
+        raise AutobrrrError(
+            f"two copies of the command do not fit into memory: one takes {taken >> 20} MiB, "
+            f"{free >> 20} MiB are left",
+            "make it smaller for the study, or tune the running job: autobrrr tune PID",
+        )
+
+
+def refuse_elsewhere(command: Sequence[str]) -> None:
+    """A command by whose own words a daemon will start the script.
+
+    Raises:
+        UsageError: it is one.
+    """
+    script = script_of(command) or "-m"
+    before = command[: command.index(script)] if script in command else command[:1]
+    found = next((word for word in before if Path(word).name in ELSEWHERE), None)
+    if found is not None:
+        raise UsageError(f"{found}: a daemon starts what it runs, where trials can't be held", INSIDE)
+
+
+def refuse_strangers(trains: int | None, family: Collection[int]) -> None:
+    """What trains must be of the trial's own processes: no other is within its walls, or stands still.
+
+    Args:
+        trains: The process that was seen to train.
+        family: What was started for the trial, and what that started.
+
+    Raises:
+        AutobrrrError: it is none of them.
+    """
+    if trains is not None and trains not in family:
+        raise AutobrrrError(
+            "the command trains in a process that it has not started itself: that one is not within the "
+            "trial's walls, and can't be paused",
+            INSIDE,
+        )

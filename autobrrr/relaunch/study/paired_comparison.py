@@ -1,0 +1,151 @@
+"""Two live trials against each other: one runs while the other stands still, in turn, block by block.
+
+In: the baseline and a candidate, both settled. Out: one log-ratio of speeds for each pair of
+neighbouring blocks, in which drift of the machine cancels, and their interval.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from autobrrr.relaunch.study.work_per_step import Yardstick, by_long_steps, by_steps
+from autobrrr.relaunch.trial.live_trial import Running
+from autobrrr.tuner.ab_blocks import pair_orders
+from autobrrr.tuner.confidence_sequence import Interval, mean_interval
+from autobrrr.tuner.token_adjustment import Block
+
+BLOCK_NS = 120_000_000
+FEWEST_STEPS, MOST_STEPS = 4, 400
+SETTLE_STEPS = 2
+SLOW_NS = 150_000_000  # of steps that are longer two make a block, after one to settle
+PAIRS_IN_TIME = 10  # a duel of slow steps may go on for as many
+FEWEST_PAIRS = 6
+VAGUE = 0.15  # half of an interval that says little; it is worth more time
+MORE_PATIENCE = 3  # while there is no interval at all: others may have the cores
+ALPHA = 0.05
+LOOK_S = 0.002
+PATIENCE = 8.0  # times what a block should take
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """When a duel ends.
+
+    Attributes:
+        budget_ns: At most so long, once there is an interval.
+        half: Sure enough: half of the interval is no more (log-ratio), or a tenth of the gain, or a
+            quarter of the loss.
+        beaten: Below it a candidate is given up: it can't be better than the best so far surely is.
+    """
+
+    budget_ns: int
+    half: float
+    beaten: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Duel:
+    """What a duel found.
+
+    Attributes:
+        values: log(speed of the candidate / of the baseline) by typical steps, one for each pair.
+        long_steps: The same by what stands above typical steps, over all pairs.
+        base_ns: Mean step of the baseline's blocks.
+    """
+
+    values: tuple[float, ...]
+    interval: Interval | None
+    steps: int
+    base_ns: float | None
+    pruned: bool = False
+    long_steps: float = 0.0
+
+
+def duel(
+    base: Running,
+    candidate: Running,
+    rule: Rule,
+    *,
+    yardstick: Yardstick = by_steps,
+    seed: int = 0,
+    on_pair: Callable[[Interval | None, int], None] = lambda interval, pairs: None,
+) -> Duel:
+    """Run blocks until the rule is met or one of the two ends; both stand still afterwards."""
+    pairs: list[tuple[Block, Block]] = []
+    values: list[float] = []
+    pruned = False
+    interval: Interval | None = None
+    began = time.perf_counter_ns()
+    longest_ns = PAIRS_IN_TIME * sum(sum(plan(each)) * typical_ns(each) for each in (base, candidate))
+    for order in pair_orders(random.Random(seed)):
+        found = {side: block(base if side == "A" else candidate) for side in order}
+        if found["A"] is None or found["B"] is None:
+            break
+        pairs.append((found["A"], found["B"]))
+        more = yardstick(pairs)
+        if len(more) > len(values):
+            values, interval = more, mean_interval(more, ALPHA)
+            on_pair(interval, len(values))
+        spent = time.perf_counter_ns() - began
+        if len(values) >= FEWEST_PAIRS and interval is not None:
+            pruned = rule.beaten is not None and interval.high < rule.beaten
+            half = (interval.high - interval.low) / 2
+            if pruned or half <= max(rule.half, interval.mean / 10, -interval.mean / 4):
+                break
+        sure = interval is not None and len(values) >= FEWEST_PAIRS and is_telling(interval)
+        enough = max(3 * rule.budget_ns, longest_ns) * (1 if interval is not None else MORE_PATIENCE)
+        if spent > rule.budget_ns and (sure or spent > enough):
+            break
+    base_steps = [each.steps for each, _ in pairs]
+    return Duel(
+        values=tuple(values),
+        interval=interval,
+        steps=sum(len(each.steps) for pair in pairs for each in pair),
+        base_ns=float(np.concatenate(base_steps).mean()) if values else None,
+        pruned=pruned,
+        long_steps=by_long_steps(pairs),
+    )
+
+
+def is_telling(interval: Interval) -> bool:
+    """Whether an interval is short, or lies well on one side."""
+    return (interval.high - interval.low) / 2 <= max(VAGUE, abs(interval.mean) / 2)
+
+
+def block(trial: Running) -> Block | None:
+    """Let a trial run for one block; None where it ended meanwhile."""
+    typical = typical_ns(trial)
+    wanted, settle = plan(trial)
+    needed = wanted + settle
+    resumed_ns = trial.resume()
+    deadline = resumed_ns + PATIENCE * needed * max(typical, 1e6) + 1e9
+    time.sleep(min(needed * typical / 1e9, 10.0))
+    while trial.ending is None:
+        trial.look()
+        done = trial.steps.between(resumed_ns)
+        now = time.perf_counter_ns()
+        if len(done) >= needed or (now > deadline and len(done) > settle):
+            trial.pause()
+            return trial.steps.block(resumed_ns, settle)
+        trial.witnesses.flush()
+        time.sleep(max(LOOK_S, min(typical / 1e9, 0.05)))
+    return None
+
+
+def plan(trial: Running) -> tuple[int, int]:
+    """Steps of a block that count, and those before them that don't."""
+    typical = typical_ns(trial)
+    if typical > SLOW_NS:
+        return 2, 1
+    return min(MOST_STEPS, max(FEWEST_STEPS, math.ceil(BLOCK_NS / max(typical, 1.0)))), SETTLE_STEPS
+
+
+def typical_ns(trial: Running) -> float:
+    """Median of the recent steps."""
+    return float(np.median(trial.steps.recent[-64:])) if len(trial.steps.recent) else 0.0

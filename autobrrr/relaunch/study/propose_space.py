@@ -1,0 +1,108 @@
+"""A space for a script of which nothing was said: from its flags, its baseline's diagnosis, this machine.
+
+In: what the script declares, advice, CPUs. Out: a few parameters; the user sees and accepts them before
+they are used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from autobrrr.client.session_client import join_or_start
+from autobrrr.errors import AutobrrrError
+from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.records import Advice, Diagnosis, ExactnessClass
+from autobrrr.relaunch.search.argparse_flags import Declared, given_value
+from autobrrr.relaunch.search.param_specs import flag_parameter, parse_parameter, remedy_parameter
+from autobrrr.relaunch.search.search_space import BATCH, WORKERS, Parameter, accumulation
+from autobrrr.relaunch.search.seed_points import Hints
+from autobrrr.relaunch.trial.live_trial import Running
+from autobrrr.sidecar.process.session_options import SessionOptions
+
+DIAGNOSIS_S = 15.0
+MOST_REMEDIES = 3
+BATCH_FACTORS = (1, 2, 4)
+THREADS = "OMP_NUM_THREADS"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """The command as given, which runs, and what its diagnosis says."""
+
+    base: Running
+    hints: Hints
+    reason: str = ""
+
+
+def observed(base: Running, *, cores: int, for_s: float = DIAGNOSIS_S) -> Observed:
+    """Look at a trial for a while; without a verdict there are no hints."""
+    found = diagnosis_of(base, for_s)
+    if found is None:
+        return Observed(base=base, hints=Hints(cores=cores))
+    hints = Hints(regime=found.regime, advice=tuple(found.advice), cores=cores)
+    return Observed(base=base, hints=hints, reason=found.reason)
+
+
+def proposed(
+    *,
+    command: Sequence[str],
+    env: Mapping[str, str],
+    declared: Mapping[str, Declared],
+    advice: Sequence[Advice],
+    allowed: Sequence[ExactnessClass],
+    cores: int,
+    cuda: bool,
+) -> list[Parameter]:
+    """Parameters worth a search on this script and machine; may be none."""
+    found: list[Parameter] = []
+    given = [word.partition("=")[0] for word in command]  # a script may know flags without argparse
+    long_flags = [flag for flag in dict.fromkeys([*declared, *given]) if flag.startswith("--")]
+    batch = next((flag for flag in long_flags if BATCH.match(flag)), None)
+    now = None if batch is None else given_value(command, batch, declared)
+    may_vary = "changes-training" in allowed or accumulation(command, declared) is not None
+    if batch is not None and type(now) is int and may_vary:
+        sizes = [max(1, now // 2), *(now * factor for factor in BATCH_FACTORS)]
+        found.append(flag_parameter(batch, list(dict.fromkeys(sizes)), True, command, declared))
+    workers = next((flag for flag in long_flags if WORKERS.match(flag) and "worker" in flag), None)
+    if workers is not None:
+        found.append(flag_parameter(workers, [0, *doubled(cores)], True, command, declared))
+    if not cuda and cores > 1:
+        counts = ",".join(str(count) for count in doubled(cores))
+        found.append(parse_parameter(f"env:{THREADS}=choice:{counts}", command, env, declared))
+    covered = {"batch.larger"}
+    covered |= {"threads.intra_op"} if not cuda else set()
+    covered |= {name for name in REGISTRY if name.startswith("loader.workers")} if workers else set()
+    wanted = [
+        each.remedy
+        for each in advice
+        if each.class_ in allowed and each.reach != "edit" and each.remedy not in covered
+    ]
+    found += [remedy_parameter(name) for name in wanted[:MOST_REMEDIES] if name in REGISTRY]
+    return found
+
+
+def doubled(most: int) -> list[int]:
+    """1, 2, 4, … and the most itself."""
+    return list(dict.fromkeys([*(1 << i for i in range(most.bit_length()) if 1 << i < most), most]))
+
+
+def diagnosis_of(base: Running, for_s: float = DIAGNOSIS_S) -> Diagnosis | None:
+    """What a session says of the baseline that runs; None where none could be had."""
+    pid = base.witnesses.pid
+    if pid is None:
+        return None
+    base.witnesses.rest()
+    last: Diagnosis | None = None
+    try:
+        with join_or_start(pid, SessionOptions()) as client:
+            for snapshot in client.snapshots(for_s=for_s):
+                last = snapshot
+                if snapshot.confidence == "high" and snapshot.regime not in ("unknown", "mixed"):
+                    break
+            client.detach()
+    except AutobrrrError:
+        pass  # flags and threads can be proposed without
+    finally:
+        base.witnesses.return_()
+    return last

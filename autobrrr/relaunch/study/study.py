@@ -1,0 +1,372 @@
+"""A study from its first trial to its last: search, ablation, confirmation.
+
+In: an order (command, space, budget). Out: a `Tuning` and the recipe of what was proven. The baseline
+stands by as a live process that sleeps while it is not compared: each candidate meets it block by
+block, at the same time on the same machine. The ratio that is reported comes from fresh starts, not
+from the search.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from autobrrr.recipe import Recipe
+from autobrrr.records import JobFacts, Trial, TuneProgress, Tuning
+from autobrrr.relaunch.search.point_search import Result, Search
+from autobrrr.relaunch.search.search_space import Point, Space
+from autobrrr.relaunch.study.command_refusals import Unmeasurable, refuse_crowding, refuse_strangers
+from autobrrr.relaunch.study.confirmation import closing
+from autobrrr.relaunch.study.memory_model import MemoryModel
+from autobrrr.relaunch.study.paired_comparison import Duel, Rule, duel
+from autobrrr.relaunch.study.settle_together import settle_in_turn
+from autobrrr.relaunch.study.study_budget import CLOSING_STARTS, Budget
+from autobrrr.relaunch.study.study_findings import Baseline, Ledger, judged
+from autobrrr.relaunch.study.work_per_step import Counting
+from autobrrr.relaunch.trial import live_trial, trial_factory
+from autobrrr.relaunch.trial.live_trial import Running
+from autobrrr.relaunch.trial.memory_use import Bytes, Free, available_bytes
+from autobrrr.relaunch.trial.trial_endings import Ending
+from autobrrr.tuner.confidence_sequence import Interval
+from autobrrr.tuner.stop_rules import percent
+
+BUDGET_NS = 600_000_000_000
+MINUTE_NS = 60_000_000_000
+CANDIDATE = Rule(budget_ns=3_000_000_000, half=0.02)
+CLOSING = Rule(budget_ns=3_000_000_000, half=0.017)  # of one start: all of them together come to 0.01
+WORTHWHILE = 0.01
+WAIT_S = 1.0  # until other workers are looked at again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listener:
+    """Who hears of a study while it goes on."""
+
+    on_progress: Callable[[TuneProgress], None] = lambda progress: None
+    on_trial: Callable[[Trial], None] = lambda trial: None
+
+
+@dataclass(slots=True, kw_only=True)
+class Course:
+    """One study.
+
+    Args:
+        stable: Starts trials and remembers how.
+        search: Which points are tried.
+        budget_ns: Time of the study. What has begun is brought to its end; one trial is made in any case.
+        keep_output: Where the files of the winner's last trial go.
+    """
+
+    stable: trial_factory.Stable
+    space: Space
+    search: Search
+    budget_ns: int = BUDGET_NS
+    keep_output: Path | None = None
+    listener: Listener = field(default_factory=Listener)
+    _ledger: Ledger = field(default_factory=Ledger)
+    _base: Running | None = None
+    _base_ns: float | None = None
+    _samples: int | None = None
+    _facts: JobFacts | None = None
+    _reserved: int | None = None
+    _notes: list[str] = field(default_factory=list)
+    _heard: set[Point] = field(default_factory=set)
+    _tokens: float | None = None
+    _budget: Budget = field(init=False)
+    _counting: Counting = field(init=False)
+    _free: Free = field(init=False)
+    _memory: MemoryModel = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._budget = Budget(whole_ns=self.budget_ns)
+        self._counting = Counting(self.space)
+        self._free = Free(environment=self.stable.environment)
+        self._memory = MemoryModel(self.space, self._free.now)
+        self.search.too_large = lambda point: self._memory.problem(point) is not None
+
+    def run(self, base: Running | None = None) -> tuple[Tuning, Recipe | None]:
+        """The whole study; returns what it found, and the recipe if something was proven.
+
+        Args:
+            base: The baseline, where it runs already; it is closed here.
+
+        Raises:
+            AutobrrrError: the command as given can't be measured.
+        """
+        self._base = base
+        try:
+            self._baseline()
+            self._search()
+            tried = {result.point for result in self.search.results}
+            self._notes += self._memory.left_out(tried)
+            winner = self._ablate(self._winner())
+            found = None if winner is None else self._confirm(winner)
+            self.search.finish()
+            return self._result(winner, found)
+        finally:
+            self._close_base()
+            self.search.close()
+
+    def _baseline(self) -> Running:
+        """The command as given, settled and standing still; started again where it has ended."""
+        base = self._base
+        if base is None or base.ending is not None:
+            self._close_base()
+            self._say("trial", "starting the command as it is given")
+            base = self._base = self.stable.start(self.space.base)
+        if not base.paused:
+            self._warm(base, "the command as given")
+            if base.ending is not None:
+                raise Unmeasurable(base.ending)
+            self.stable.learn(base)
+            first, self._facts = self._facts is None, base.witnesses.facts
+            self._free.facts = self._facts
+            self._samples, self._tokens = base.samples, base.tokens
+            self._counting.look(base)
+            self._counting.attend(base)
+            self._reserved = base.steps.reserved_bytes
+            base.pause()
+            refuse_strangers(base.witnesses.pid, base.family)
+            if first:  # later a candidate may be there too
+                taken = base.taken()
+                refuse_crowding(taken.memory, available_bytes())
+                self._memory.learn(self.space.base, taken)
+        return base
+
+    def _close_base(self) -> None:
+        if self._base is not None:
+            self._base.close()
+            self._base = None
+
+    def _warm(self, trial: Running, what: str, stage: str = "trial") -> bool:
+        def look() -> None:
+            self._say(stage, f"{what}: {trial.steps.count} steps, waiting for step times to settle")
+
+        settled = trial.warm_up(look)
+        self._counting.attend(trial)
+        return settled
+
+    def _warm_both(self, base: Running, candidate: Running, what: str, stage: str) -> bool:
+        """Two that were just started, until both stand there settled."""
+        return settle_in_turn(
+            (base, candidate),
+            lambda trial: self._warm(trial, what, stage),
+            lambda: self._say(stage, f"{what}: both come up"),
+        )
+
+    def _search(self) -> None:
+        while self._budget.has_time_to_try():
+            self._memory.look()
+            point = self.search.ask()
+            self._hear()
+            if point is None and not self.search.elsewhere:
+                return
+            if point is None:
+                self._say("trial", f"waiting for other workers, who have {self.search.elsewhere} under way")
+                time.sleep(WAIT_S)
+                continue
+            began = time.perf_counter_ns()
+            best = self.search.best
+            surely = 0.0 if best is None else max(0.0, best.sure or 0.0)  # the command as given is one too
+            rule = replace(CANDIDATE, beaten=surely)
+            expected = self._memory.predicted(point).telling
+            met, ending, taken = self._meet(point, rule)
+            result = replace(
+                judged(point, met, ending, self._reserved),
+                memory_bytes=taken.telling,
+                predicted_memory_bytes=expected,
+            )
+            took_ns = time.perf_counter_ns() - began
+            self._budget.enter(took_ns)
+            if self.search.tell(result):
+                self._enter(result, met, took_ns)
+        tried = len(self.search.results)
+        if tried < self.search.most:
+            enough_min = math.ceil(self._budget.enough_ns(self.search.most - tried) / MINUTE_NS)
+            self._notes.append(
+                f"the time ended the search after {tried} of at most {self.search.most} trials; "
+                f"--for {enough_min}m would do"
+            )
+
+    def _hear(self) -> None:
+        """What others have found, or this study before it was cut off."""
+        for result in self.search.results:
+            if result.origin and result.point not in self._heard:
+                self._heard.add(result.point)
+                self._enter(result, None, 0, result.origin)
+                on_gpu = self._facts is not None and self._facts.cuda
+                taken = {"gpu" if on_gpu else "memory": result.memory_bytes}
+                self._memory.learn(result.point, Bytes(**taken))
+
+    def _meet(self, point: Point, rule: Rule) -> tuple[Duel | None, Ending | None, Bytes]:
+        """One candidate against the baseline that stands by; also what memory it took."""
+        label = self.space.label(point)
+        candidate = self.stable.start(point)
+        try:
+            if not self._warm(candidate, label):
+                return None, candidate.ending, Bytes()
+            if (why := self._too_wide(candidate, point)) is not None:
+                return None, Ending(kind="not_applied", why=why), Bytes()
+            candidate.pause()
+            base = self._baseline()
+            found = self._fight(base, candidate, point, rule, label)
+            if candidate.ending is None and found.interval is None and base.ending is not None:
+                found = self._fight(self._baseline(), candidate, point, rule, label)
+            taken = candidate.taken()
+            self._memory.learn(point, taken)
+            return found, candidate.ending, taken
+        finally:
+            candidate.close()
+
+    def _fight(
+        self, base: Running, candidate: Running, point: Point, rule: Rule, label: str, *, stage: str = "trial"
+    ) -> Duel:
+        def on_pair(interval: Interval | None, pairs: int) -> None:
+            text = (
+                f"{label}: {pairs} pairs of blocks" if interval is None else f"{label}: {percent(interval)}"
+            )
+            self._say(stage, text, pairs, interval)
+
+        found = duel(
+            base,
+            candidate,
+            rule,
+            yardstick=self._counting.yardstick(base, candidate, self.space.base, point),
+            on_pair=on_pair,
+        )
+        self._base_ns = found.base_ns or self._base_ns
+        self._samples, self._tokens = base.samples or self._samples, base.tokens or self._tokens
+        return found
+
+    def _winner(self) -> Point | None:
+        best = self.search.best
+        return best.point if best is not None and (best.value or 0.0) > WORTHWHILE else None
+
+    def _ablate(self, winner: Point | None) -> Point | None:
+        """Leave out each change that the winner does as well without."""
+        if winner is None:
+            return None
+        for i in self.space.changed(winner):
+            if len(self.space.changed(winner)) < 2:
+                return winner
+            peeled = tuple(self.space.base[j] if j == i else level for j, level in enumerate(winner))
+            if self.space.problem(peeled) is not None or self._outruns(winner, peeled):
+                continue
+            label = self.space.parameters[i].label(winner[i])
+            if not self._budget.has_time_to_ablate():
+                self._notes.append(f"no time was left to see whether {label} helps by itself")
+                continue
+            self._say("ablation", f"does {label} help?")
+            whole, part = self.stable.start(winner), None
+            try:
+                part = self.stable.start(peeled)
+                if not self._warm_both(whole, part, f"does {label} help?", "ablation"):
+                    continue
+                found = self._apart(part, whole, peeled, winner)
+                if found.interval is not None and found.interval.low <= 0:
+                    self._notes.append(f"{label} was left out: {percent(found.interval)} by itself")
+                    winner = peeled
+            finally:
+                whole.close()
+                if part is not None:
+                    part.close()
+        return winner
+
+    def _outruns(self, point: Point, other: Point) -> bool:
+        """Whether the search has shown already that one point is faster than another."""
+        found = {each.point: each for each in self.search.results if each.value is not None}
+        one, its = found.get(point), found.get(other)
+        if one is None or its is None or one.low is None or its.low is None or one.origin != its.origin:
+            return False
+        return one.low > 2 * (its.value or 0.0) - its.low
+
+    def _apart(self, part: Running, whole: Running, peeled: Point, winner: Point) -> Duel:
+        yardstick = self._counting.yardstick(part, whole, peeled, winner)
+        return duel(part, whole, CANDIDATE, yardstick=yardstick)
+
+    def _confirm(self, winner: Point) -> Interval | None:
+        """Fresh starts of both, side by side; None where they could not be measured."""
+        self._close_base()
+        starts: list[Duel] = []
+        for i in range(CLOSING_STARTS):
+            self._say("final", f"confirming with fresh starts, {i + 1} of {CLOSING_STARTS}")
+            base, candidate = self.stable.start(self.space.base), None
+            last = i == CLOSING_STARTS - 1
+            try:
+                candidate = self.stable.start(winner)
+                ready = self._warm_both(base, candidate, f"start {i + 1}", "final")
+                if ready and (why := self._too_wide(candidate, winner)) is not None:
+                    self._notes.append(why)
+                    return None
+                if ready:
+                    label = f"start {i + 1}"
+                    starts.append(self._fight(base, candidate, winner, CLOSING, label, stage="final"))
+                if candidate.ending is not None and not candidate.ending.is_orderly:
+                    self._notes.append(f"a fresh start of it failed: {candidate.ending.why}")
+                    return None
+            finally:
+                base.close()
+                if candidate is not None:
+                    candidate.close(self.keep_output if last else None, trial_factory.MOST_KEPT_BYTES)
+                    if last and self.keep_output is not None:
+                        self._notes.append(_said_of_output(candidate, self.keep_output))
+        return closing(starts) if len(starts) > 1 else None
+
+    def _too_wide(self, trial: Running, point: Point) -> str | None:
+        """Why the class that it turns out to have on this job is not allowed."""
+        self._ledger.classes.hear(point, trial.told.remedies)
+        return self._ledger.classes.problem(self.space, point)
+
+    def _enter(self, result: Result, met: Duel | None, duration_ns: int, note: str = "") -> None:
+        self.listener.on_trial(self._ledger.enter(self.space, result, met, duration_ns, note))
+
+    def _say(self, stage: str, text: str, pairs: int = 0, interval: Interval | None = None) -> None:
+        best = self.search.best
+        done = (
+            f"trial {len(self.search.results) + 1} of at most {self.search.most}, "
+            if stage == "trial" and len(self.search.results) < self.search.most
+            else ""
+        )
+        so_far = (
+            "" if best is None or stage == "final" else f"; best so far {math.exp(best.value or 0.0):.2f}x"
+        )
+        self.listener.on_progress(
+            TuneProgress(
+                stage=stage,  # type: ignore[arg-type]
+                text=f"{done}{text}{so_far}",
+                pairs=pairs,
+                achieved=None if interval is None else interval.factor,
+                interval=None if interval is None else interval.speed(),
+                elapsed_ns=self._budget.spent_ns,
+                budget_ns=self.budget_ns,
+            )
+        )
+
+    def _result(self, winner: Point | None, found: Interval | None) -> tuple[Tuning, Recipe | None]:
+        proven = winner is not None and found is not None and found.low > 0
+        if winner is not None and not proven:
+            self._notes.append(
+                f"{self.space.label(winner)} was not confirmed by fresh starts"
+                + ("" if found is None else f": {percent(found)}")
+            )
+        measured = Baseline(
+            step_ns=self._base_ns,
+            samples=self._samples or self.space.samples(self.space.base),
+            tokens=self._tokens if self._counting.tokens else None,
+            facts=self._facts,
+            machine=self.stable.machine(self._facts),
+            script=self.stable.script_name,
+        )
+        if not proven:
+            winner = found = None
+        notes = [*self._notes, *self._counting.notes]
+        return self._ledger.conclude(self.space, measured, winner, found, notes)
+
+
+def _said_of_output(trial: live_trial.Running, folder: Path) -> str:
+    if trial.kept.problem is not None:
+        return f"the output was not kept: {trial.kept.problem}"
+    return f"{trial.kept.files} files of the winner's last trial are in {folder}"

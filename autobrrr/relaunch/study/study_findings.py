@@ -1,0 +1,186 @@
+"""What a study has found: its trials one by one, and at the end the result and the recipe.
+
+In: results of points, the confirmed interval of the winner. Out: `Trial`s, a `Tuning`, a `Recipe` with its
+evidence.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import msgspec
+
+from autobrrr.recipe import Match, Measured, Recipe
+from autobrrr.records import ExactnessClass, JobFacts, Reverted, Trial, Tuning
+from autobrrr.relaunch.search.point_search import Result
+from autobrrr.relaunch.search.search_space import Point, Space
+from autobrrr.relaunch.study.exactness import Classes
+from autobrrr.relaunch.study.paired_comparison import Duel
+from autobrrr.relaunch.trial.trial_endings import Ending
+from autobrrr.tuner.confidence_sequence import Interval
+from autobrrr.tuner.stop_rules import percent
+
+LOST_TO_LONG_STEPS = 0.05  # log-ratio; less may be another program's doing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """The command as given, as it was measured.
+
+    Attributes:
+        samples: Of one step; None where they are not seen.
+        tokens: Of one step, where they are what counts.
+    """
+
+    step_ns: float | None
+    samples: int | None
+    tokens: float | None
+    facts: JobFacts | None
+    machine: str
+    script: str | None
+
+    @property
+    def objective(self) -> Literal["step_ns", "samples_per_s", "tokens_per_s"]:
+        if self.step_ns is None or not (self.tokens or self.samples):
+            return "step_ns"
+        return "tokens_per_s" if self.tokens else "samples_per_s"
+
+    def figure(self, speedup: float = 1.0) -> float | None:
+        """Tokens or samples a second, or nanoseconds a step, at so many times the baseline's speed."""
+        if self.step_ns is None:
+            return None
+        if counted := self.tokens or self.samples:
+            return counted / (self.step_ns / 1e9) * speedup
+        return self.step_ns / speedup
+
+
+def judged(point: Point, met: Duel | None, ending: Ending | None, reserved: int | None) -> Result:
+    """What a candidate's trial came to.
+
+    Args:
+        met: How it did against the baseline; None: it did not come to that.
+        ending: How it ended; None: it did not.
+        reserved: Bytes of the GPU that the baseline held meanwhile.
+    """
+    if met is not None and met.interval is not None and (ending is None or ending.is_orderly):
+        beaten = met.pruned and met.interval.high > 0
+        why = percent(met.interval) + (", no better than the best so far" if beaten else "")
+        lost = min(0.0, met.long_steps) if abs(met.long_steps) > LOST_TO_LONG_STEPS else 0.0
+        if lost:
+            why += f", and {math.expm1(lost):.0%} by steps that take long now and then"
+        mean, low = met.interval.mean + lost, met.interval.low + lost
+        return Result(point=point, value=mean, kind="measured", why=why, low=low)
+    if ending is None:
+        return Result(point=point, value=None, kind="too_short", why="too few steps to measure")
+    if ending.kind == "oom" and reserved:
+        held = f"{reserved / (1 << 30):.1f} GiB of the GPU"
+        ending = replace(ending, why=f"{ending.why} (the baseline, which stands by, holds {held})")
+    last = f"; last line: {ending.lines[-1].strip()}" if ending.lines else ""
+    why = ending.why if not last or ending.lines[-1].strip() in ending.why else ending.why + last
+    return Result(point=point, value=None, kind=ending.kind, why=why)
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Trials by point, in the order in which they ended; what class their points turned out to have."""
+
+    classes: Classes = field(default_factory=Classes)
+    _entries: dict[Point, Trial] = field(default_factory=dict)
+
+    def enter(
+        self, space: Space, result: Result, met: Duel | None, duration_ns: int, note: str = ""
+    ) -> Trial:
+        """A trial has ended."""
+        interval = None if met is None else _with_long_steps(result, met.interval)
+        kind = result.kind if result.value is None else ""
+        entry = Trial(
+            remedy=space.label(result.point),
+            options=space.settings(result.point),
+            outcome="undone" if result.value is not None else "refused",
+            why=": ".join(part for part in (kind, result.why, note) if part),
+            class_=self.classes.of(space, result.point),
+            predicted=None,
+            achieved=None if result.value is None else round(math.exp(min(result.value, 50.0)), 4),
+            interval=None if interval is None else interval.speed(),
+            blocks=0 if met is None else 2 * len(met.values),
+            steps=0 if met is None else met.steps,
+            duration_ns=duration_ns,
+            memory_bytes=result.memory_bytes,
+            predicted_memory_bytes=result.predicted_memory_bytes,
+        )
+        self._entries[result.point] = entry
+        return entry
+
+    def conclude(
+        self,
+        space: Space,
+        base: Baseline,
+        winner: Point | None,
+        found: Interval | None,
+        notes: Sequence[str],
+    ) -> tuple[Tuning, Recipe | None]:
+        """The result of the study.
+
+        Args:
+            winner: What was proven; None: nothing.
+            found: Its gain over the command as given, from fresh starts.
+        """
+        proven = winner is not None and found is not None
+        if winner is not None and proven and winner in self._entries:
+            self._entries[winner] = msgspec.structs.replace(self._entries[winner], outcome="kept")
+        if winner is not None and base.tokens is None and (resized := space.resized(winner)):
+            says = "may change how long a sample is: samples are counted, not tokens"
+            notes = [*notes, f"{', '.join(resized)} {says}"]
+        if winner is not None and (drawn := space.redrawn(winner)):
+            notes = [*notes, f"{', '.join(drawn)}: stream, in case the dataset draws random numbers"]
+        speedup = 1.0 if found is None else found.factor
+        cls: ExactnessClass = "bitwise" if winner is None else self.classes.of(space, winner)
+        entries = list(self._entries.values())
+        tuning = Tuning(
+            objective=base.objective,
+            baseline=base.figure(),
+            best=base.figure(speedup),
+            speedup=speedup,
+            interval=None if found is None else found.speed(),
+            class_=cls,
+            kept=[] if winner is None else space.kept(winner),
+            reverted=[
+                Reverted(remedy=each.remedy, why=each.why) for each in entries if each.outcome == "undone"
+            ],
+            trials=entries,
+            recipe=None,
+            note="; ".join(dict.fromkeys(notes)) or None,
+            job=base.facts,
+        )
+        if winner is None or found is None:
+            return tuning, None
+        return tuning, replace(_recipe(space, base, winner, found), numerics=cls)
+
+
+def _with_long_steps(result: Result, found: Interval | None) -> Interval | None:
+    """The interval of typical steps, moved by what the result has lost to long ones."""
+    if found is None or result.value is None:
+        return found
+    lost = result.value - found.mean
+    return replace(found, mean=result.value, low=found.low + lost, high=found.high + lost)
+
+
+def _recipe(space: Space, base: Baseline, winner: Point, found: Interval) -> Recipe:
+    low, high = found.speed()
+    device = None if base.facts is None else "cuda" if base.facts.cuda else "cpu"
+    # A step may hold something else: then its time says nothing of the speed.
+    refilled = space.told_ratio(winner, space.base) != 1.0
+    return replace(
+        space.recipe(winner),
+        match=Match(script=base.script, device=device),
+        evidence=Measured(
+            speedup=found.factor,
+            interval=(low, high),
+            baseline_ns=base.step_ns,
+            best_ns=None if base.step_ns is None or refilled else base.step_ns / found.factor,
+            measured_on=base.machine,
+        ),
+    )

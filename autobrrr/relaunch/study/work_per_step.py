@@ -1,0 +1,152 @@
+"""By what two trials are compared: how fast their steps are, times what a step holds.
+
+In: two live trials, their points. Out: how log-ratios are taken from pairs of blocks. Samples are counted;
+tokens where a flag sets their number. Where samples differ in length, the time of a step says nothing without
+the tokens of that very step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from autobrrr.relaunch.search.search_space import Point, Space, agreed_ratio
+from autobrrr.relaunch.trial.live_trial import Running
+from autobrrr.relaunch.trial.trial_agents import CLOSE, USUAL
+from autobrrr.tuner.ab_blocks import log_speed_ratio
+from autobrrr.tuner.token_adjustment import (
+    OUTLYING,
+    Durations,
+    Pairs,
+    at_length,
+    at_one_length,
+    log_ratios,
+    mean_tokens,
+)
+
+NOTICEABLE = 0.01
+Yardstick = Callable[[Pairs], list[float]]
+"""log(speed of the candidate / of the baseline) for each pair that has enough steps. All pairs are taken anew
+each time: what steps hold, and how much longer one with more tokens takes, shows better from more."""
+
+
+def by_steps(pairs: Pairs, held: float = 1.0) -> list[float]:
+    """From the time that a step takes on both sides, and what it holds against the other side's."""
+    base, candidate = _capped(pairs)
+    ratios = [log_speed_ratio(its, mine, rare=True) for its, mine in zip(base, candidate, strict=True)]
+    return [each + math.log(held) for each in ratios if each is not None]
+
+
+def by_long_steps(pairs: Pairs) -> float:
+    """log(speed of the candidate / of the baseline) by what is no part of a typical step, and left out there.
+
+    An epoch's start, a checkpoint, another program: to be added to what typical steps show, for the speed of
+    all steps together.
+    """
+    if not pairs:
+        return 0.0
+    sides = zip(*([each.steps for each in pair] for pair in pairs), strict=True)
+    plain, capped = ([_mean(side) for side in both] for both in (sides, _capped(pairs)))
+    if not all((*plain, *capped)):
+        return 0.0
+    return math.log(plain[0] / capped[0]) - math.log(plain[1] / capped[1])
+
+
+def at_own_length(pairs: Pairs, held: Callable[[float], float]) -> list[float]:
+    """From the time that a step takes with as many tokens as it has on average, on each side.
+
+    Args:
+        held: What a step holds against the other side's, from the ratio of their tokens.
+    """
+    base, candidate = ([pair[side] for pair in pairs] for side in (0, 1))
+    its, mine = mean_tokens(base), mean_tokens(candidate)
+    if not (its and mine):
+        return []
+    return log_ratios(at_length(base, its), at_length(candidate, mine), held(mine / its))
+
+
+def _capped(pairs: Pairs) -> tuple[list[Durations], list[Durations]]:
+    """Steps of each block of both sides, those far above the others of their own side brought down.
+
+    Blocks are of equal time: the slower side has fewer steps, which beside the other's would look like
+    outliers.
+    """
+    base, candidate = ([pair[side].steps for pair in pairs] for side in (0, 1))
+    return _brought_down(base), _brought_down(candidate)
+
+
+def _brought_down(blocks: Sequence[Durations]) -> list[Durations]:
+    together = np.concatenate(blocks) if blocks else np.empty(0)
+    if not len(together):
+        return list(blocks)
+    quarter, three_quarters = np.quantile(together, (0.25, 0.75))
+    cap = three_quarters + OUTLYING * (three_quarters - quarter)
+    return [np.minimum(each, cap) for each in blocks]
+
+
+def _mean(blocks: Sequence[Durations]) -> float:
+    together = np.concatenate(blocks)
+    return float(together.mean()) if len(together) else 0.0
+
+
+@dataclass(slots=True)
+class Counting:
+    """What counts in one study: samples, or tokens.
+
+    Attributes:
+        tokens: Tokens count; settled by the command as given, and for all of the study.
+        notes: What is to be said of it.
+    """
+
+    space: Space
+    tokens: bool = False
+    varies: bool = False
+    notes: list[str] = field(default_factory=list)
+
+    def look(self, base: Running) -> None:
+        """See what the steps of the command as given hold."""
+        self.varies = self.varies or base.steps.vary_in_length
+        by_flag = self.space.lengths
+        if base.steps.tokens is None or self.tokens or not (by_flag or self.varies):
+            return
+        self.tokens = True
+        why = f"{', '.join(by_flag)} may set how long a sample is" if by_flag else "samples differ in length"
+        self.notes.append(f"{why}: tokens are counted, as the shapes of batches show them")
+
+    def attend(self, trial: Running) -> None:
+        """Have a trial seen as closely as it must be, once it has settled."""
+        trial.witnesses.watch(CLOSE if self.varies and self.tokens else USUAL)
+
+    def yardstick(self, base: Running, candidate: Running, its_point: Point, point: Point) -> Yardstick:
+        """For a candidate with this point against a trial with its own."""
+
+        def samples() -> float:
+            return self._samples(base, candidate, its_point, point)
+
+        resized = self.space.differ_in_length(point, its_point)
+        if not self.tokens or base.tokens is None or candidate.tokens is None:
+            return lambda pairs: by_steps(pairs, samples())
+        if self.varies or candidate.steps.vary_in_length:
+            if resized:
+                return lambda pairs: at_own_length(pairs, lambda tokens: tokens)
+            if math.isclose(samples(), 1.0, rel_tol=NOTICEABLE):
+                return at_one_length
+            # Samples are the same ones: what they have more of in a larger batch is padding.
+            return lambda pairs: at_own_length(pairs, lambda _: samples())
+        if resized:
+            return lambda pairs: by_steps(pairs, (candidate.tokens or 1.0) / (base.tokens or 1.0))
+        return lambda pairs: by_steps(pairs, samples())
+
+    def _samples(self, base: Running, candidate: Running, its_point: Point, point: Point) -> float:
+        """Samples of a step against the other's: as flags say and agents saw; the smaller gain counts."""
+        seen = candidate.samples / base.samples if candidate.samples and base.samples else None
+        told = self.space.told_ratio(point, its_point)
+        counted = agreed_ratio(told, seen)
+        if told not in (None, 1.0) and seen is not None and abs(math.log(seen / told)) > NOTICEABLE:
+            self.notes.append(
+                f"steps hold {seen:.3g} times the samples where flags say {told:.3g}: the smaller gain counts"
+            )
+        return counted

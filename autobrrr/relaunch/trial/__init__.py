@@ -1,0 +1,1 @@
+"""One trial: how it is started, watched, measured and ended."""

@@ -1,0 +1,406 @@
+"""One trial as a live thing: started under a keeper, watched through its agent, paused, resumed, ended.
+
+In: a launch (command, variables, plan), limits, walls. Out: steps, and an ending. `close` leaves
+nothing: no process, socket or folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import select
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from autobrrr.attach.bundle import code_bundle
+from autobrrr.attach.preload import preload_outcome, preloaded_agent
+from autobrrr.errors import AutobrrrError
+from autobrrr.relaunch.sandbox import orphans
+from autobrrr.relaunch.sandbox import workdir_copy as scratch
+from autobrrr.relaunch.trial import memory_use
+from autobrrr.relaunch.trial.memory_use import Bytes
+from autobrrr.relaunch.trial.remedy_warm_up import ComingOn
+from autobrrr.relaunch.trial.trial_agents import Witnesses
+from autobrrr.relaunch.trial.trial_endings import Ending, Tail, ending_of
+from autobrrr.relaunch.trial.trial_launch import Copy, Kept, Launch, Limits, Walls
+from autobrrr.relaunch.trial.trial_steps import Steps, is_settled
+
+LOOK_S = 0.004
+ANSWER_S = 20.0
+COPY_S = 300.0
+KEEP_S = 600.0  # for the copy of what is kept
+FEWEST_STEPS = 16  # of a script that ends by itself, to be measured all the same
+ROOT = Path(__file__).resolve().parents[3]
+_PATH = f"import sys; sys.path.insert(0, {str(ROOT)!r})"
+CODE = f"{_PATH}; from autobrrr.relaunch.sandbox.supervisor import main; main()"
+
+
+class NoSandbox(Exception):
+    """The walls could not be raised."""
+
+
+@dataclass(slots=True)
+class Running:
+    """A trial that has been started.
+
+    Attributes:
+        ending: How it ended; None while it is fit to be measured.
+        start_ns: From the start of its process to its first step.
+    """
+
+    launch: Launch
+    folder: Path
+    limits: Limits
+    witnesses: Witnesses
+    keeper: subprocess.Popen[bytes]
+    link: socket.socket
+    token: str
+    prepared: preloaded_agent.Prepared
+    told: preload_outcome.Outcome
+    scratch: Path | None = None  # where its copy of the working folder lies
+    copied: str | None = None  # what that is, for people
+    began_ns: int = field(default_factory=time.perf_counter_ns)
+    ending: Ending | None = None
+    settled: bool = False
+    paused: bool = False
+    kept: Kept = field(default_factory=Kept)
+    pid: int = 0
+    _tail: Tail = field(default_factory=Tail)
+    _heard: bytearray = field(default_factory=bytearray)
+    _said: list[dict[str, object]] = field(default_factory=list)
+    _alive_ns: int = 0
+    _reader: threading.Thread | None = None
+    _closed: bool = False
+    _family: tuple[int, ...] = ()
+    _coming_on: ComingOn = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._coming_on = ComingOn(self.told, self.launch.remedies)
+
+    @property
+    def steps(self) -> Steps:
+        return self.witnesses.steps
+
+    @property
+    def samples(self) -> int | None:
+        """Samples of one step over all ranks."""
+        each = self.steps.samples
+        return None if each is None else each * self.witnesses.world_size
+
+    @property
+    def tokens(self) -> float | None:
+        """Mean tokens of one step over all ranks."""
+        each = self.steps.tokens
+        return None if each is None else each * self.witnesses.world_size
+
+    @property
+    def start_ns(self) -> int | None:
+        first = self.steps.first_end_ns
+        return None if first is None else first - self.began_ns
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        return self._tail.lines
+
+    @property
+    def family(self) -> tuple[int, ...]:
+        """Its processes, when it was last paused."""
+        return self._family
+
+    def look(self) -> None:
+        """Take in what has happened; sets `ending` where the trial is over or given up."""
+        self.witnesses.look()
+        self._hear(0)
+        if self.ending is not None or self.paused:
+            return
+        now = time.perf_counter_ns()
+        steps = self.steps
+        self._coming_on.look(steps.count)
+        patience_s = self._coming_on.patience_s(steps.count)
+        first_step_s = max(self.limits.first_step_s, patience_s)
+        last_ns = max(steps.last_end_ns or self.began_ns, self._alive_ns)
+        if steps.loss_lost:
+            self.ending = self._given_up("nan", "its loss is no finite number any more")
+        elif not steps.count and now - last_ns > first_step_s * 1e9:
+            self.ending = self._given_up(
+                "no_steps", f"no training step was seen within {first_step_s:.0f} s of its start"
+            )
+        elif steps.count and now - last_ns > self._silence_ns(steps, first_step_s if patience_s else 0.0):
+            self.ending = self._given_up(
+                "hang", f"no step for {(now - last_ns) / 1e9:.0f} s, after {steps.count} steps"
+            )
+
+    def warm_up(self, on_look: Callable[[], None] = lambda: None) -> bool:
+        """Wait until step times have settled; false where the trial ended before."""
+        first_seen_ns: int | None = None
+        while self.ending is None:
+            self.look()
+            on_look()
+            paid_for = self._coming_on.is_paid_for(self.steps.count)
+            if self.steps.count and (first_seen_ns is None or paid_for):
+                first_seen_ns = time.perf_counter_ns()
+            known = not (self.steps.hardly_seen or paid_for or self._coming_on.is_awaited())
+            self.settled = known and is_settled(self.steps.recent)
+            if self.settled or (
+                first_seen_ns is not None
+                and time.perf_counter_ns() - first_seen_ns > self.limits.settle_s * 1e9
+                and len(self.steps.recent) >= 2
+            ):
+                self._refused_remedy()
+                return self.ending is None
+            time.sleep(LOOK_S)
+        return False
+
+    def wait_for_start(self) -> None:
+        """Until the script's process is there, or can't be.
+
+        Raises:
+            NoSandbox: walls can't be raised here.
+        """
+        deadline = time.monotonic() + (ANSWER_S if self.scratch is None else COPY_S)
+        while not self.pid and self.ending is None and time.monotonic() < deadline:
+            self._hear(0.05)
+        self.began_ns = time.perf_counter_ns() if self.scratch is not None else self.began_ns
+
+    def pause(self) -> int:
+        """Stop all its processes; the moment from which none ran."""
+        self.witnesses.look()
+        self._ask({"pause": 1}, "paused")
+        self.paused = True
+        return time.perf_counter_ns()
+
+    def taken(self) -> Bytes:
+        """What it has taken at most, while it stands still."""
+        return memory_use.taken(self._family, self.steps.reserved_bytes)
+
+    def resume(self) -> int:
+        """Let them go on; the moment."""
+        now = time.perf_counter_ns()
+        self._ask({"resume": 1}, "resumed")
+        self._alive_ns = time.perf_counter_ns()
+        self.paused = False
+        return now
+
+    def close(self, keep: Path | None = None, keep_bytes: int = 0) -> None:
+        """End it and everything that it started; take its folder away.
+
+        Args:
+            keep: Where its output goes, if it ran within walls.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        order: dict[str, object] = {"stop": self.limits.grace_s}
+        if keep is not None:
+            order |= {"keep": str(keep), "most_bytes": keep_bytes}
+            self.kept.problem = "the copy was not brought to its end"
+        self.witnesses.close()
+        self._send(order)
+        deadline = time.monotonic() + self.limits.grace_s + (ANSWER_S if keep is None else KEEP_S)
+        while not any("gone" in line for line in self._said) and time.monotonic() < deadline:
+            if not self._hear(0.2) and self.keeper.poll() is not None:
+                break
+        self.link.close()
+        if self.keeper.poll() is None:
+            try:
+                self.keeper.wait(ANSWER_S)
+            except subprocess.TimeoutExpired:
+                self.keeper.kill()
+                self.keeper.wait()
+        orphans.end(self.token)
+        if self._reader is not None:
+            self._reader.join(1.0)
+        if self.keeper.stdout is not None:
+            self.keeper.stdout.close()
+        self.prepared.remove()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        for place in (self.scratch, self.launch.temporary):
+            if place is not None:
+                scratch.remove(str(place))
+        for line in self._said:
+            if "not_kept" in line:
+                self.kept.problem = str(line["not_kept"])
+            elif "kept" in line:
+                self.kept = Kept(files=int(str(line["kept"])), bytes=int(str(line["bytes"])))
+
+    def _silence_ns(self, steps: Steps, least_s: float) -> float:
+        typical = float(max(steps.recent[-64:], default=0.0))
+        return max(self.limits.silence_s * 1e9, least_s * 1e9, self.limits.silence_steps * typical)
+
+    def _given_up(self, kind: str, why: str) -> Ending:
+        return Ending(kind=kind, why=why, lines=self.lines)  # type: ignore[arg-type]
+
+    def _refused_remedy(self) -> None:
+        """A remedy that is to be measured must be on."""
+        awaited = self._coming_on.is_awaited()
+        refused = [line for line in self.told.remedies if line.get("status") == "refused"]
+        if refused:
+            first = refused[0]
+            self.ending = self._given_up("not_applied", f"{first['remedy']}: {first.get('why')}")
+        elif awaited:
+            names = ", ".join(self.launch.remedies)
+            why = f"{names}: it did not come on within {self.limits.settle_s:.0f} s of steps"
+            self.ending = self._given_up("not_applied", why)
+
+    def _send(self, command: Mapping[str, object]) -> None:
+        with contextlib.suppress(OSError):
+            self.link.sendall(json.dumps(command).encode() + b"\n")
+
+    def _ask(self, command: Mapping[str, object], answer: str) -> None:
+        self._said = [line for line in self._said if answer not in line]
+        self._send(command)
+        deadline = time.monotonic() + ANSWER_S
+        while not any(answer in line for line in self._said) and time.monotonic() < deadline:
+            if not self._hear(0.2) and self.keeper.poll() is not None:
+                return
+
+    def _hear(self, timeout_s: float) -> bool:
+        """Read what the keeper says; whether something came."""
+        came = False
+        while self.link.fileno() >= 0 and select.select([self.link], [], [], 0 if came else timeout_s)[0]:
+            try:
+                data = self.link.recv(1 << 16)
+            except OSError:
+                data = b""
+            if not data:
+                if self.ending is None:
+                    self.ending = self._given_up("crash", "the process that keeps the trial is gone")
+                return came
+            came = True
+            self._heard += data
+            while b"\n" in self._heard:
+                line, _, rest = bytes(self._heard).partition(b"\n")
+                self._heard = bytearray(rest)
+                self._take(json.loads(line))
+        return came
+
+    def _take(self, line: dict[str, object]) -> None:
+        self._said.append(line)
+        if "started" in line:
+            self.pid = int(str(line["started"]))
+        elif "paused" in line:
+            family = line.get("family")
+            self._family = tuple(int(str(pid)) for pid in family) if isinstance(family, list) else ()
+        elif "copied" in line:
+            self.copied = str(line["copied"])
+        elif "ended" in line:
+            if self._reader is not None and not line.get("left"):
+                self._reader.join(0.5)
+            self.witnesses.look()
+            if self.ending is None:
+                self.ending = ending_of(
+                    int(str(line["ended"])),
+                    self.lines,
+                    steps=self.steps.count,
+                    left=int(str(line.get("left", 0))),
+                )
+        elif "no_start" in line and self.ending is None:
+            self.ending = self._given_up("no_start", f"{self.launch.command[0]}: {line['no_start']}")
+        elif "no_walls" in line:
+            raise NoSandbox(str(line["no_walls"]))
+
+    def read_output(self) -> None:
+        """On a thread of its own, until the script's processes have closed their output."""
+        assert self.keeper.stdout is not None
+        with contextlib.suppress(OSError, ValueError):
+            while data := os.read(self.keeper.stdout.fileno(), 1 << 16):
+                self._tail.feed(data)
+
+
+def _fence(walls: Walls | Copy | None, folder: Path, launch: Launch) -> dict[str, object] | None:
+    """The walls as the keeper takes them."""
+    if walls is None:
+        return None
+    passages = [folder] if launch.temporary is None else [folder, launch.temporary]
+    found: dict[str, object] = {
+        "size_bytes": walls.size_bytes,
+        "open_folders": [*map(str, passages), *walls.open_folders],
+    }
+    if isinstance(walls, Copy):
+        place = {"place": str(walls.place), "limit_bytes": walls.limit_bytes}
+        return {**found, **place, "folder": str(launch.folder.resolve())}
+    return {**found, "folder": str(folder / "written"), "needed": list(walls.needed)}
+
+
+@functools.cache
+def _bundle() -> tuple[code_bundle.Entry, ...]:
+    """Read once and not on a thread: two threads that parse at a time confuse CPython 3.11."""
+    return code_bundle.entries()
+
+
+def start(launch: Launch, folder: Path, limits: Limits, walls: Walls | Copy | None, cache: Path) -> Running:
+    """Start a trial.
+
+    Args:
+        folder: A folder for it alone, which does not exist yet.
+        walls: None lets it write where it wants.
+        cache: Folder of the agent's compiled code.
+
+    Raises:
+        AutobrrrError: no folder or process can be made.
+        NoSandbox: walls can't be raised here; also later, from `look`.
+    """
+    token = orphans.new_token()
+    environment = {**launch.environment, orphans.VARIABLE: token}
+    try:
+        folder.mkdir(mode=0o700, parents=True)
+        (folder / "written").mkdir(mode=0o700)
+        if launch.temporary is not None:
+            launch.temporary.mkdir(mode=0o700)
+        prepared = preloaded_agent.prepare(launch.plan, environment, folder)
+        ours, its = socket.socketpair()
+        with its:
+            keeper = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", CODE, str(its.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                pass_fds=(its.fileno(),),
+                cwd="/",
+                start_new_session=True,
+                env={},
+            )
+    except OSError as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise AutobrrrError(f"a trial can't be started: {error.strerror} ({error.filename})") from None
+    running = Running(
+        launch=launch,
+        folder=folder,
+        limits=limits,
+        witnesses=Witnesses(folder),
+        keeper=keeper,
+        link=ours,
+        token=token,
+        prepared=prepared,
+        told=preload_outcome.Outcome(prepared.folder, 0, launch.remedies),
+        scratch=walls.place if isinstance(walls, Copy) else None,
+    )
+    order = {
+        "command": list(launch.command),
+        "environment": prepared.environment,
+        "folder": str(launch.folder),
+        "walls": _fence(walls, folder, launch),
+        "temporary": None if launch.temporary is None else str(launch.temporary),
+    }
+    running._send(order)
+    running._reader = threading.Thread(target=running.read_output, daemon=True)
+    running._reader.start()
+    threading.Thread(
+        target=preloaded_agent.furnish,
+        args=(prepared, launch.command[0], dict(launch.environment), cache, _bundle()),
+        daemon=True,
+    ).start()
+    return running

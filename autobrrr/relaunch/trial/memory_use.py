@@ -1,0 +1,150 @@
+"""How much memory a trial takes, and how much there is.
+
+In: its processes, limits of this machine. Out: bytes by resource, None where a resource can't be read or
+has no limit. Memory is what would not be there without the trial: anonymous and shared pages, at their peak.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from autobrrr.machine.nvml_calls import Calls, load_nvml
+from autobrrr.records import JobFacts
+
+CONTEXT_BYTES = 600 << 20  # of a GPU, that the driver holds for a process beside the allocator
+UNLIMITED = 1 << 60  # cgroups of the first version write no limit as a large number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bytes:
+    """By resource: memory of the machine, of the GPU, addresses of one process."""
+
+    memory: int | None = None
+    gpu: int | None = None
+    addresses: int | None = None
+
+    @property
+    def telling(self) -> int | None:
+        """Of the GPU where there is one, else of the machine."""
+        return self.memory if self.gpu is None else self.gpu
+
+
+@dataclass(slots=True, kw_only=True)
+class Free:
+    """What a trial could take. `facts` of the job say whether it is on a GPU, once they are known."""
+
+    environment: Mapping[str, str]
+    root: Path = Path("/")
+    facts: JobFacts | None = None
+    _calls: Calls | None = None
+
+    def now(self) -> Bytes:
+        gpu = None
+        if self.facts is not None and self.facts.cuda:
+            if self._calls is None and (module := load_nvml()) is not None:
+                self._calls = Calls(module)
+            if self._calls is not None:
+                gpu = gpu_free_bytes(self._calls, self.environment, self.facts.world_size or 1)
+        addresses = _address_limit(self.root / "proc/self/limits")
+        return Bytes(memory=available_bytes(self.root), gpu=gpu, addresses=addresses)
+
+
+def taken(pids: Iterable[int], reserved: int | None = None, proc: Path = Path("/proc")) -> Bytes:
+    """What these processes have taken at most. Those that are gone count nothing.
+
+    Args:
+        reserved: By the allocator of torch, of a GPU; None without one.
+    """
+    memory: int | None = None
+    addresses: int | None = None
+    for pid in pids:
+        status = _figures(proc / str(pid) / "status")
+        shares = _figures(proc / str(pid) / "smaps_rollup")
+        if "VmPeak" not in status or "Pss_Anon" not in shares:
+            continue
+        own = shares["Pss_Anon"] + shares.get("Pss_Shmem", 0)
+        memory = (memory or 0) + own + max(0, status["VmHWM"] - status["VmRSS"])
+        addresses = max(addresses or 0, status["VmPeak"])
+    return Bytes(
+        memory=memory, gpu=None if reserved is None else reserved + CONTEXT_BYTES, addresses=addresses
+    )
+
+
+def available_bytes(root: Path = Path("/")) -> int | None:
+    """Memory that could be taken now, also by the limits of the groups that we are in; None: unreadable."""
+    found = _figures(root / "proc/meminfo").get("MemAvailable")
+    left = [_left_of(folder) for folder in _groups(root)]
+    known = [each for each in [found, *left] if each is not None]
+    return min(known, default=None)
+
+
+def gpu_free_bytes(calls: Calls, env: Mapping[str, str], ranks: int = 1) -> int | None:
+    """What the fullest of the GPUs has left that these ranks would use; None where it can't be told."""
+    visible = env.get("CUDA_VISIBLE_DEVICES")
+    names = [str(i) for i in range(ranks)] if not visible else visible.split(",")[:ranks]
+    found = []
+    for name in (each.strip() for each in names):
+        by_number = name.isdigit()
+        handle = calls.ask(
+            "nvmlDeviceGetHandleByIndex" if by_number else "nvmlDeviceGetHandleByUUID",
+            int(name) if by_number else name,
+        )
+        left = None if handle is None else calls.ask("nvmlDeviceGetMemoryInfo", handle)
+        found.append(getattr(left, "free", None))
+    known = [int(each) for each in found if each is not None]
+    return min(known) if known and len(known) == len(names) else None
+
+
+def _groups(root: Path) -> list[Path]:
+    """Folders of the memory groups that we are in, and of those around them."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().strip("\n").split("\n")
+    except OSError:
+        return []
+    found: list[Path] = []
+    for line in lines:
+        _, controllers, path = [*line.split(":", 2), "none", ""][:3]
+        if controllers not in ("", "memory"):
+            continue
+        top = root / "sys/fs/cgroup" / controllers
+        here = top / path.strip("/")
+        found += [here, *(each for each in here.parents if each.is_relative_to(top))]
+    return found
+
+
+def _left_of(group: Path) -> int | None:
+    """What a group leaves: its limit less what it holds that could not be dropped; None without a limit."""
+    for limit_name, used_name, cached in (
+        ("memory.max", "memory.current", "inactive_file"),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    ):
+        try:
+            limit, used = ((group / name).read_text().strip() for name in (limit_name, used_name))
+            lines = (group / "memory.stat").read_text().strip("\n").split("\n")
+        except OSError:
+            continue
+        if not limit.isdigit() or int(limit) >= UNLIMITED:
+            return None
+        droppable = next((int(line.split()[1]) for line in lines if line.split()[0] == cached), 0)
+        return max(0, int(limit) - int(used) + droppable)
+    return None
+
+
+def _address_limit(file: Path) -> int | None:
+    try:
+        found = re.search(r"^Max address space\s+(\d+)", file.read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return None if found is None else int(found.group(1))
+
+
+def _figures(file: Path) -> dict[str, int]:
+    """Lines such as `VmPeak:  123 kB`, in bytes."""
+    try:
+        text = file.read_text(errors="replace")
+    except OSError:
+        return {}
+    return {name: int(count) * 1024 for name, count in re.findall(r"^(\w+):\s+(\d+) kB$", text, re.MULTILINE)}

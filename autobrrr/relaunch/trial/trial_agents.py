@@ -1,0 +1,165 @@
+"""The study's eyes in a trial: it joins the preloaded agents as they come up and reads their steps.
+
+In: the folder in which the agents of one trial listen. Out: facts of the job and its steps. With
+several ranks all are joined, and the lowest rank that trains is looked at.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from autobrrr.errors import AutobrrrError
+from autobrrr.injected.phases.sampling_schedule import EVERY_STEP
+from autobrrr.records import JobFacts
+from autobrrr.relaunch.trial.trial_steps import Steps
+from autobrrr.sidecar.session.ring_reader import RingReader
+from autobrrr.sidecar.sockets.agent_link import AgentLink
+
+# Every second step shows what it holds, within what sampling may cost. Every one while a trial warms up, and
+# where samples differ in length: at up to 1 % of the time, alike on both sides of a comparison.
+USUAL: Mapping[str, int] = {"bursts_every": 2, "burst_steps": 1}
+CLOSE: Mapping[str, int] = EVERY_STEP
+
+CREDENTIALS = struct.Struct("3i")  # process, user, group
+
+
+class Witness:
+    """One agent. `pid` is its process as seen from here; 0 where it can't be seen."""
+
+    def __init__(self, link: socket.socket) -> None:
+        told = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
+        self.pid: int = CREDENTIALS.unpack(told)[0]
+        self.link = AgentLink(link)
+        self.facts: JobFacts | None = None
+        self.steps = Steps()
+        self.cadence = CLOSE
+        self._ring: RingReader | None = None
+
+    def look(self) -> None:
+        """Take in what has come; never waits."""
+        if self._ring is not None:
+            self.steps.add(self._ring.read_new())
+        while not self.link.lost and select.select([self.link.wire], [], [], 0)[0]:
+            for event in self.link.read():
+                if event.get("event") == "hello":
+                    self._hello(event)
+
+    def flush(self) -> None:
+        """Have the agent write what it only noted, at the end of the step that runs."""
+        self.link.command("watch", lambda _: None, **self.cadence)
+
+    def close(self) -> None:
+        self.link.lose()
+        self.link.wire.close()
+        if self._ring is not None:
+            self._ring.close()
+            self._ring = None
+
+    def _hello(self, event: dict[str, object]) -> None:
+        fd = self.link.wire.fds.popleft()
+        try:
+            self._ring = RingReader(fd)
+            self.facts = msgspec.convert(event.get("facts"), JobFacts)
+        except (AutobrrrError, msgspec.ValidationError):
+            self._ring = None
+        finally:
+            os.close(fd)
+        self.flush()
+
+
+class Witnesses:
+    """The agents of one trial.
+
+    Args:
+        folder: Where they listen.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._by_name: dict[str, Witness] = {}
+        self._resting = False
+        self._cadence = CLOSE
+
+    def look(self) -> None:
+        if self._resting:
+            return
+        for file in self._folder.glob("agent-*.sock"):
+            if file.name not in self._by_name and (link := _connect(self._folder, file.name)) is not None:
+                self._by_name[file.name] = Witness(link)
+                self._by_name[file.name].cadence = self._cadence
+        for witness in self._by_name.values():
+            witness.look()
+
+    @property
+    def chief(self) -> Witness | None:
+        """Of those that train the lowest rank; else any that is there."""
+        known = [each for each in self._by_name.values() if each.facts is not None]
+        return min(known, key=lambda each: (not each.steps.count, _rank(each)), default=None)
+
+    @property
+    def steps(self) -> Steps:
+        return Steps() if self.chief is None else self.chief.steps
+
+    @property
+    def facts(self) -> JobFacts | None:
+        return None if self.chief is None else self.chief.facts
+
+    @property
+    def pid(self) -> int | None:
+        """The process that the chief sits in, as seen from here."""
+        return None if self.chief is None else self.chief.pid
+
+    @property
+    def world_size(self) -> int:
+        size = None if self.facts is None else self.facts.world_size
+        return size or 1
+
+    def flush(self) -> None:
+        if self.chief is not None:
+            self.chief.flush()
+
+    def watch(self, cadence: Mapping[str, int]) -> None:
+        """From here on see so often what a step holds."""
+        self._cadence = cadence
+        for witness in self._by_name.values():
+            witness.cadence = cadence
+
+    def close(self) -> None:
+        """Leave; the agents take everything off."""
+        for witness in self._by_name.values():
+            witness.close()
+        self._by_name.clear()
+
+    def rest(self) -> None:
+        """Leave the agents to somebody else for a while."""
+        self.close()
+        self._resting = True
+
+    def return_(self) -> None:
+        self._resting = False
+
+
+def _rank(witness: Witness) -> int:
+    rank = None if witness.facts is None else witness.facts.rank
+    return 0 if rank is None else rank
+
+
+def _connect(folder: Path, name: str) -> socket.socket | None:
+    """None where nobody listens: the agent is only coming up, or has ended."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    link = socket.socket(socket.AF_UNIX)
+    try:
+        link.connect(f"/proc/self/fd/{fd}/{name}")
+    except OSError:
+        link.close()
+        return None
+    finally:
+        os.close(fd)
+    return link

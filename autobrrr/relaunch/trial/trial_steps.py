@@ -1,0 +1,130 @@
+"""The steps of one trial as its agent records them: when, how long, what they hold, is the loss a number.
+
+In: records of the ring. Out: durations between two moments, samples and tokens of a step, whether step times
+have settled.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autobrrr.injected.wire import ring_layout
+from autobrrr.sidecar.session.ring_reader import NO_RECORDS, Records, representative
+from autobrrr.tuner.token_adjustment import (
+    FEWEST_TO_VARY,
+    Block,
+    Durations,
+    block_of,
+    durations_ns,
+    samples_of,
+    tokens_a_sample,
+    vary,
+)
+
+MOST_KEPT = 1 << 16
+FEWEST_TO_SETTLE = 4
+SETTLING_NS = 250_000_000
+SETTLED = 0.06
+LOSSES = 3
+
+
+class Steps:
+    """All steps of a trial so far."""
+
+    def __init__(self) -> None:
+        self._kept: Records = NO_RECORDS
+        self._sampled: Records = NO_RECORDS
+        self.count = 0
+        self.last_end_ns: int | None = None
+        self.first_end_ns: int | None = None
+
+    def add(self, records: Records) -> None:
+        if not len(records):
+            return
+        self.count += len(records)
+        if self.first_end_ns is None:
+            self.first_end_ns = int(records["end_ns"][0])
+        self.last_end_ns = int(records["end_ns"][-1])
+        fresh = representative(records)
+        self._kept = np.concatenate([self._kept, fresh])[-MOST_KEPT:]
+        self._sampled = np.concatenate([self._sampled, fresh[fresh["flags"] & ring_layout.PHASES != 0]])[
+            -256:
+        ]
+
+    def between(self, start_ns: int, end_ns: int = 1 << 62) -> Durations:
+        """Durations of the representative steps that lie wholly between two moments, in nanoseconds."""
+        return durations_ns(self._inside(start_ns, end_ns))
+
+    def block(self, start_ns: int, settle: int = 0) -> Block:
+        """The representative steps since a moment, without the first few."""
+        return block_of(self._inside(start_ns, 1 << 62)[settle:])
+
+    @property
+    def recent(self) -> Durations:
+        return durations_ns(self._kept[-1024:])
+
+    @property
+    def samples(self) -> int | None:
+        """Samples of one step, over all its backward calls for one update; None where they are not seen."""
+        known = self._sampled[self._sampled["samples"] > 0]
+        return int(np.median(samples_of(known))) if len(known) else None
+
+    @property
+    def tokens(self) -> float | None:
+        """Mean tokens of one step; None where they are not seen."""
+        known = self._sampled[self._sampled["tokens"] > 0]
+        return float(known["tokens"].mean()) if len(known) else None
+
+    @property
+    def tokens_a_sample(self) -> float | None:
+        """Mean over the steps in which both are seen; None without one."""
+        each = tokens_a_sample(self._sampled)
+        return float(each.mean()) if len(each) else None
+
+    @property
+    def hardly_seen(self) -> bool:
+        """Steps show tokens, but so few of them that it can't be told whether samples differ in length."""
+        return 0 < len(tokens_a_sample(self._sampled)) < FEWEST_TO_VARY
+
+    @property
+    def vary_in_length(self) -> bool:
+        """Samples are longer in one step than in another; false also while few have been seen."""
+        return vary(tokens_a_sample(self._sampled))
+
+    def _inside(self, start_ns: int, end_ns: int) -> Records:
+        inside: Records = self._kept[(self._kept["start_ns"] >= start_ns) & (self._kept["end_ns"] <= end_ns)]
+        return inside
+
+    @property
+    def reserved_bytes(self) -> int | None:
+        """Most accelerator memory that was held; None without one."""
+        held = self._sampled["reserved_bytes"]
+        return int(held.max()) if len(held) and held.max() >= 0 else None
+
+    @property
+    def loss_lost(self) -> bool:
+        """The latest losses are no finite numbers."""
+        latest = self._sampled["loss_finite"][-LOSSES:]
+        return len(latest) == LOSSES and bool((latest == 0).all())
+
+
+def is_settled(durations: Durations) -> bool:
+    """Step times no longer fall or rise: two neighbouring stretches of 0.25 s or 4 steps have one median.
+
+    Where others use the machine too, medians may go on to differ: then they go up as well as down.
+    """
+    if len(durations) < 2 * FEWEST_TO_SETTLE:
+        return False
+    typical = float(np.median(durations[-FEWEST_TO_SETTLE:]))
+    width = max(FEWEST_TO_SETTLE, int(np.ceil(SETTLING_NS / max(typical, 1.0))))
+    width = min(width, 200)
+    medians = [
+        float(np.median(durations[len(durations) - (i + 1) * width : len(durations) - i * width]))
+        for i in range(min(4, len(durations) // width))
+    ]
+    if len(medians) < 2:
+        return False
+    if abs(np.log(medians[0] / medians[1])) < SETTLED:
+        return True
+    late, early = medians[:2], medians[2:]
+    return len(early) == 2 and min(late) <= max(early) and min(early) <= max(late)

@@ -1,0 +1,1 @@
+"""Pages: no network, no library, light and dark."""

@@ -1,0 +1,43 @@
+"""One snapshot as one line, for a terminal or a pipe that is followed."""
+
+from __future__ import annotations
+
+from autobrrr.records import Diagnosis
+from autobrrr.report.quantities import duration, phase_shares, share
+
+MEASURING = ("attaching", "watching", "tracing", "timing", "profiling", "sampling", "probing")
+SHORT = {
+    "data wait": "data",
+    "host to device": "h2d",
+    "forward": "fwd",
+    "backward": "bwd",
+    "optimizer": "opt",
+}
+
+
+def regime_words(snapshot: Diagnosis) -> str:
+    """`regime: WORD (confidence)`, or `regime: measuring` while nothing can be said yet."""
+    if snapshot.regime == "unknown":
+        return "regime: measuring" if snapshot.state in MEASURING else "regime: unknown"
+    return f"regime: {snapshot.regime} ({snapshot.confidence})"
+
+
+def live_line(snapshot: Diagnosis) -> str:
+    """The state of a session in one line; what is not measured is left out."""
+    words = [f"{(snapshot.t_ns or 0) / 1e9:6.1f} s", regime_words(snapshot)]
+    if snapshot.step_ns.median is not None:
+        words.append(f"{duration(snapshot.step_ns.median)}/step, p99 {duration(snapshot.step_ns.p99)}")
+    phases = [f"{SHORT.get(name, name)} {share(part)}" for name, part in phase_shares(snapshot.phases_ns)]
+    if phases:
+        words.append(" ".join(phases))
+    elif snapshot.host is not None and snapshot.host.cpu_share is not None:
+        words.append(f"CPU {share(snapshot.host.cpu_share)}")
+    if snapshot.slowest is not None and snapshot.slowest.rank is not None:
+        words.append(f"slowest: rank {snapshot.slowest.rank}")
+    if snapshot.levers:
+        words.append("on: " + ", ".join(snapshot.levers))
+    if snapshot.cost.share is not None:
+        words.append(f"own cost {share(snapshot.cost.share)}")
+    if snapshot.activity:
+        words.append(snapshot.activity)
+    return "  ".join(words)

@@ -1,0 +1,94 @@
+"""A session log read: the last verdict, what was tried, how it ended; and that as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from autobrrr.errors import UsageError
+from autobrrr.readable import readable
+from autobrrr.records import Diagnosis, Trial, Tuning
+from autobrrr.records.log_lines import LogLines, lines_of
+from autobrrr.report.text.sweep_text import sweep_text
+from autobrrr.report.text.tuning_text import trial_line, tuning_table
+from autobrrr.report.text.verdict_text import verdict_text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastSession:
+    """What a session log holds, as far as it can be read."""
+
+    path: Path
+    last: Diagnosis  # the last snapshot
+    tuned: Tuning | None  # the last tuning that came to its end
+    trials: list[Trial]  # of one that did not
+    ended: str
+    unread: str | None  # what of the log can't be read
+
+
+def past_session(path: Path) -> PastSession:
+    """Read a session log.
+
+    Raises:
+        UsageError: the file can't be read, or holds no session.
+    """
+    last: Diagnosis | None = None
+    tuned: Tuning | None = None
+    trials: list[Trial] = []
+    ended = ""
+    lines = LogLines(_opened(path))
+    for line in lines:
+        try:
+            if line.kind == "snapshot":
+                last = msgspec.convert(line.body, Diagnosis)
+            elif line.kind == "tuned":
+                tuned, trials = msgspec.convert(line.body, Tuning), []
+            elif line.kind == "trial":
+                trials.append(msgspec.convert(line.body, Trial))
+            elif line.kind == "ended":
+                ended = str(line.body.get("why", ""))
+        except msgspec.ValidationError as error:
+            lines.pass_over(line.number, f"a {line.kind} of another version ({error})")
+    if last is None:
+        raise UsageError(
+            f"{path} holds no snapshot of a session{_clause(lines.said)}", "a session writes one when it ends"
+        )
+    return PastSession(path=path, last=last, tuned=tuned, trials=trials, ended=ended, unread=lines.said)
+
+
+def report_text(path: Path) -> str:
+    """What a person wants to know of a past session.
+
+    Raises:
+        UsageError: the file can't be read, or holds no session.
+    """
+    found = past_session(path)
+    texts = [verdict_text(found.last)]
+    if found.last.sweep is not None:
+        texts[0] += f"\n{sweep_text(found.last.sweep)}"
+    if found.tuned is not None:
+        texts.append(tuning_table(found.tuned))
+    if found.trials:
+        texts.append("\n".join(trial_line(trial) for trial in found.trials))
+    seconds = (found.last.t_ns or 0) / 1e9
+    ended = found.ended or "its end is missing"
+    texts.append(f"session of {seconds:.0f} s, {found.last.steps or 0} steps; {ended}\nlog: {path}")
+    if found.unread:
+        texts[-1] += f"\n{readable(found.unread)}"
+    return "\n\n".join(texts)
+
+
+def _opened(path: Path) -> Iterator[bytes]:
+    """The lines of the log; raises UsageError where there is none."""
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise UsageError(f"{path} can't be read: {error}") from None
+    return lines_of(path)
+
+
+def _clause(said: str | None) -> str:
+    return f"; {said}" if said else ""

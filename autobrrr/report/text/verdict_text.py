@@ -1,0 +1,72 @@
+"""The verdict in at most ten lines: regime, the figures that carry it, the cure, what would decide."""
+
+from __future__ import annotations
+
+from autobrrr.readable import readable
+from autobrrr.records import Diagnosis, Evidence
+from autobrrr.report.quantities import duration, parts, phase_shares, share
+from autobrrr.report.text.rank_text import slowest_words
+
+MOST_LINES = 10
+MOST_EVIDENCE = 3
+MOST_CURES = 2
+
+
+def verdict_text(found: Diagnosis) -> str:
+    """What a person wants to know after `diagnose`."""
+    steps = found.step_ns
+    lines = [_headline(found), f"  {found.reason}"]
+    if steps.median is not None:
+        lines.append(
+            _row(
+                "step",
+                f"{duration(steps.median)} median, {duration(steps.mean)} mean, "
+                f"{duration(steps.p99)} p99 of {steps.count} steps",
+            )
+        )
+    spent = [f"{name} {share(part)}" for name, part in (parts(found.shares, 0.005) or [])]
+    if found.shares.overhead is None:  # operators were not told apart: the phases say more
+        spent = [f"{name} {share(part)}" for name, part in phase_shares(found.phases_ns)]
+    if spent:
+        lines.append(_row("spent", ", ".join(spent)))
+    among = slowest_words(found)
+    if among is not None:
+        lines.append(_row("ranks", among))
+    lines += [_row(evidence.signal, evidence.note) for evidence in carrying(found)]
+    cures = [advice for advice in found.advice if advice.reach != "edit"]
+    edits = [advice for advice in found.advice if advice.reach == "edit"]
+    for advice in cures[: MOST_CURES - bool(edits)]:
+        gain = f", expected {advice.expected:.2f}x" if advice.expected is not None else ""
+        lines.append(_row("cure", f"{advice.remedy}: {advice.why} ({advice.reach}, {advice.class_}{gain})"))
+    if edits:
+        others = f"; also {', '.join(each.remedy for each in edits[1:])}" if edits[1:] else ""
+        lines.append(_row("edit", f"{edits[0].why} ({edits[0].class_}){others}"))
+    if found.decide_with:
+        lines.append(_row("to decide", found.decide_with))
+    lines = lines[: MOST_LINES - 1]
+    if found.cost.ns_per_step is not None:
+        paused = f"; attaching paused it {duration(found.attach.pause_ns)}" if found.attach.pause_ns else ""
+        measuring_ns = (found.cost.one_off_ns or 0) - (found.attach.pause_ns or 0)
+        once = f"; measuring took {duration(measuring_ns)} once" if measuring_ns > 0 else ""
+        own = f"{duration(found.cost.ns_per_step)} a step ({share(found.cost.share)}){once}{paused}"
+        lines.append(_row("own cost", own))
+    return "\n".join(lines)
+
+
+def carrying(found: Diagnosis) -> list[Evidence]:
+    """The evidence that carries the verdict; where there is none, what was measured at all."""
+    named = [each for each in found.evidence if each.says == found.regime]
+    rest = [each for each in found.evidence if each.value is not None and each not in named]
+    excluding = [each for each in rest if each.against]
+    return (named or excluding + [each for each in rest if each not in excluding])[:MOST_EVIDENCE]
+
+
+def _headline(found: Diagnosis) -> str:
+    job = f"{readable(found.job.script)} (pid {found.pid})" if found.job is not None else f"pid {found.pid}"
+    if found.regime == "unknown":
+        return f"{job}: regime: unknown"
+    return f"{job}: regime: {found.regime}, confidence {found.confidence}"
+
+
+def _row(name: str, text: str) -> str:
+    return f"  {name.replace('_', ' '):<13} {text}"

@@ -1,0 +1,41 @@
+"""A profiler window in words: how it was taken, where the device idled, the widest operators."""
+
+from __future__ import annotations
+
+from statistics import median
+
+from autobrrr.records import ProfilerWindow
+from autobrrr.report.quantities import duration, share
+
+MOST_OPS = 8
+MOST_CAUSES = 4
+
+
+def window_text(window: ProfilerWindow) -> str:
+    """A few lines; one where there was no window."""
+    if window.status != "ok":
+        return f"  profiler window: none: {window.why}"
+    plain, profiled = window.plain_step_ns, window.profiled_step_ns
+    head = f"  profiler window of {len(profiled)} steps"
+    if plain and profiled:
+        head += (
+            f", {duration(int(median(profiled)))} each ({duration(int(median(plain)))} without the profiler)"
+        )
+    if window.stall_ns is not None:
+        head += f"; training stood still {duration(window.stall_ns)}"
+    lines = [head]
+    if window.inside_share is not None:
+        compiled = f" (compiled graphs {share(window.compiled_share)})" if window.compiled_share else ""
+        lines.append(f"    host: {share(window.inside_share)} inside operators{compiled}")
+    for gaps in window.gaps:
+        idle = sorted(gaps.idle_by_cause_ns.items(), key=lambda item: -item[1])
+        causes = [
+            f"{name.replace('_', ' ')} {share(ns / gaps.span_ns)}" for name, ns in idle[:MOST_CAUSES] if ns
+        ]
+        busy = share(gaps.busy_ns / gaps.span_ns if gaps.span_ns else None)
+        lines.append(
+            f"    device {gaps.device}: busy {busy}" + (f"; idle: {', '.join(causes)}" if causes else "")
+        )
+    for each in window.by_op[:MOST_OPS]:
+        lines.append(f"    {duration(int(each.self_ns)):>9} a step in {each.count:.4g} x {each.op}")
+    return "\n".join(lines)

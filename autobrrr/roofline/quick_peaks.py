@@ -1,0 +1,201 @@
+"""Peaks of this machine within a second and a half: one matmul size and one triad, kept on disk.
+
+`diagnose` asks for them before it attaches, with the job's number of threads and its interpreter.
+Comes out: a `Peaks`, or None where they can't be measured.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from autobrrr.records import Record
+from autobrrr.roofline import matmul_curve
+from autobrrr.roofline.calibration_cache import keep, known_roofline
+from autobrrr.roofline.calibration_cache import known as read_cached
+from autobrrr.roofline.machine_identity import (
+    ASSUMED_CACHE_BYTES,
+    Machine,
+    cached_file,
+    read_machine,
+    torch_version,
+)
+from autobrrr.roofline.matmul_curve import MatmulPoint
+from autobrrr.roofline.roofline_records import Roofline
+
+CHILD = Path(__file__).with_name("quick_child.py")
+BUDGET_S = 0.08  # for the matmul, and again for the triad: importing torch takes most of a second
+PATIENCE_S = 20.0  # a cold disk may take long to give torch
+DISTURBED_AT = 0.10  # share of the time that the threads waited for a core: measured again,
+AGAIN_AFTER_S = 600.0  # but not at every call
+LEAST_TRIAD_BYTES, MOST_TRIAD_BYTES = 96 << 20, 384 << 20  # all three arrays
+
+
+class Peaks(Record, frozen=True, kw_only=True):
+    """What this many threads reach here at best, in fp32, measured."""
+
+    threads: int
+    torch: str
+    matmul_n: int
+    matmul_flops: float  # FLOP/s of a square matmul of this n
+    triad_bytes_per_s: float  # a = b + 3 c, three arrays, larger than the last cache
+    measured_at_unix_s: float
+    curve: list[MatmulPoint] = []  # FLOP/s against n; empty until `roofline` has run here
+    waited_share: float | None = None  # of the time that the threads wanted a core and had none
+
+    def matmul_flops_at(self, m: int, n: int, k: int) -> float | None:
+        """FLOP/s that a matmul (m x k)(k x n) of this volume reaches; the peak without a curve."""
+        if min(m, n, k) <= 0:
+            return None
+        return matmul_curve.flops_at(self.curve, m, n, k) if self.curve else self.matmul_flops
+
+
+class _Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """What the child prints."""
+
+    torch: str
+    threads: int
+    matmul_flops: float
+    triad_bytes_per_s: float
+    waited_share: float | None
+
+
+def quick_peaks(
+    threads: int,
+    cache: Path,
+    python: str = sys.executable,
+    measure: bool = True,
+    *,
+    machine: Machine | None = None,
+    now_s: Callable[[], float] = time.time,
+    say: Callable[[str], None] = lambda line: None,
+) -> Peaks | None:
+    """The peaks of this machine at a number of threads: from the cache, else measured now.
+
+    Where `roofline` has run undisturbed, its figures and its curve are taken. What was measured while
+    others had the cores is measured again ten minutes later; each figure only rises. None where that
+    interpreter has no torch, or the measurement failed.
+
+    Args:
+        threads: Intra-op threads of the job.
+        cache: `paths.cache_dir()`.
+        python: The interpreter whose torch is measured.
+        measure: Without it, only the cache is asked.
+        machine: This machine unless given.
+        now_s: The time of day.
+        say: Gets a line where the cache holds what can't be used.
+    """
+    torch = torch_version(python)
+    if torch is None or threads < 1:
+        return None
+    machine = machine or read_machine()
+    full = known_roofline(cached_file(cache, "full", device=machine.title, torch=torch, threads=threads), say)
+    if full is not None and not _disturbed(full) and (peaks := _of_full(full)) is not None:
+        return peaks
+    file = cached_file(cache, "quick", device=machine.title, torch=torch, threads=threads)
+    known = read_cached(file, Peaks, lambda found: _is_sound(found) and found.threads == threads, say)
+    if measure and (known is None or _may_be_too_low(known, now_s())):
+        found = _measure(threads, python, machine, now_s())
+        if found is not None:
+            known = _better(known, found)
+            keep(file, known)
+    return known
+
+
+def _of_full(full: Roofline) -> Peaks | None:
+    """The same two figures, and the curve, of what `roofline` measured."""
+    curve = [MatmulPoint(n=each.n, flops=each.flops) for each in full.matmul if each.dtype == "float32"]
+    if not curve or full.triad_bytes_per_s is None:
+        return None
+    best = max(curve, key=lambda point: point.flops)
+    return Peaks(
+        threads=full.threads,
+        torch=full.torch,
+        matmul_n=best.n,
+        matmul_flops=best.flops,
+        triad_bytes_per_s=full.triad_bytes_per_s,
+        measured_at_unix_s=full.measured_at_unix_s,
+        curve=curve,
+        waited_share=full.waited_share,
+    )
+
+
+def _may_be_too_low(known: Peaks, now_s: float) -> bool:
+    return _disturbed(known) and now_s - known.measured_at_unix_s > AGAIN_AFTER_S
+
+
+def _disturbed(known: Peaks | Roofline) -> bool:
+    return (known.waited_share or 0.0) > DISTURBED_AT
+
+
+def _is_sound(found: Peaks) -> bool:
+    return min(found.matmul_flops, found.triad_bytes_per_s, found.matmul_n) > 0
+
+
+def _better(known: Peaks | None, found: Peaks) -> Peaks:
+    if known is None:
+        return found
+    return msgspec.structs.replace(
+        found,
+        matmul_flops=max(known.matmul_flops, found.matmul_flops),
+        triad_bytes_per_s=max(known.triad_bytes_per_s, found.triad_bytes_per_s),
+    )
+
+
+def _measure(threads: int, python: str, machine: Machine, now_s: float) -> Peaks | None:
+    size = _matmul_n(threads)
+    triad_bytes = 4 * (machine.last_cache_bytes or ASSUMED_CACHE_BYTES)
+    asked = {
+        "threads": threads,
+        "n": size,
+        "triad_elements": min(max(triad_bytes, LEAST_TRIAD_BYTES), MOST_TRIAD_BYTES) // (3 * 4),
+        "budget_s": BUDGET_S,
+    }
+    line = run_child([python, str(CHILD), json.dumps(asked)], threads, PATIENCE_S)
+    try:
+        found = msgspec.json.decode(line, type=_Measured)
+    except msgspec.MsgspecError:
+        return None
+    if found.threads != threads:
+        return None
+    return Peaks(
+        threads=threads,
+        torch=found.torch,
+        matmul_n=size,
+        matmul_flops=found.matmul_flops,
+        triad_bytes_per_s=found.triad_bytes_per_s,
+        measured_at_unix_s=now_s,
+        waited_share=found.waited_share,
+    )
+
+
+def run_child(words: Sequence[str], threads: int, patience_s: float) -> bytes:
+    """Standard output of a measuring process with so many threads; empty where it failed."""
+    given_away = ("MKL_NUM_THREADS", "MKL_DYNAMIC", "OMP_DYNAMIC", "PYTHONSTARTUP")
+    env = {name: value for name, value in os.environ.items() if name not in given_away}
+    env["OMP_NUM_THREADS"] = str(threads)
+    try:
+        done = subprocess.run(
+            words,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=patience_s,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return b""
+    return done.stdout
+
+
+def _matmul_n(threads: int) -> int:
+    """Large enough for the peak, yet milliseconds a run: among many, one is undisturbed."""
+    return 512 if threads <= 2 else 1024 if threads <= 16 else 2048

@@ -1,0 +1,142 @@
+"""The roofline of a device: from the cache, else measured by processes of their own.
+
+Comes in as a wish, goes out as one `Roofline` at all threads with the single thread inside it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from autobrrr.errors import AutobrrrError, UsageError
+from autobrrr.roofline.calibration_cache import keep, known_roofline
+from autobrrr.roofline.machine_identity import (
+    ASSUMED_CACHE_BYTES,
+    Machine,
+    accelerators,
+    cached_file,
+    torch_version,
+)
+from autobrrr.roofline.roofline_records import WORD, Asked, Began, Found, Refused, Roofline
+
+Progress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What to measure.
+
+    `again` ignores the cache; `effort` scales sizes and times (tests).
+    """
+
+    device: str
+    threads: int
+    flame: bool = False
+    again: bool = False
+    effort: float = 1.0
+
+
+def default_device(root: Path = Path("/")) -> str:
+    """A GPU where a driver shows one and this torch is not built for CPUs alone."""
+    return "cuda" if accelerators(root) and not (torch_version() or "+cpu").endswith("+cpu") else "cpu"
+
+
+def roofline(
+    wish: Wish, cache: Path, machine: Machine, progress: Progress, root: Path = Path("/")
+) -> Roofline:
+    """All figures of a device.
+
+    Args:
+        wish: What to measure.
+        cache: `paths.cache_dir()`.
+        machine: The processor.
+        progress: Called with what is being measured and the share that is done.
+        root: Where the drivers show their devices.
+
+    Raises:
+        AutobrrrError: no torch, no such device, or the measuring process failed.
+    """
+    torch = torch_version()
+    if torch is None:
+        raise AutobrrrError("there is no torch in this environment", "pip install torch")
+    counts = sorted({1, wish.threads}) if wish.device == "cpu" else [wish.threads]
+    name = machine.title if wish.device == "cpu" else "|".join([wish.device, *accelerators(root)])
+    found: list[Roofline] = []
+    for index, threads in enumerate(counts):
+        file = cached_file(cache, "full", device=name, torch=torch, threads=threads)
+        known = None if wish.again or wish.effort != 1.0 else known_roofline(file)
+        flame = wish.flame and threads == counts[-1]
+        if known is None or (flame and known.flame is None):
+            asked = Asked(
+                device=wish.device,
+                threads=threads,
+                flame=flame,
+                last_cache_bytes=machine.last_cache_bytes or ASSUMED_CACHE_BYTES,
+                effort=wish.effort,
+                start=known,
+            )
+            known = _ask(asked, cache, _part(progress, index, len(counts), threads))
+            if wish.effort == 1.0:
+                keep(file, known)
+        assert known is not None
+        found.append(known)
+    many = found[-1]
+    return msgspec.structs.replace(many, single_thread=found[0]) if len(found) > 1 else many
+
+
+def _part(progress: Progress, index: int, parts: int, threads: int) -> Progress:
+    words = f"{threads} thread" + ("s" if threads > 1 else "")
+    return lambda title, share: progress(f"{words}: {title}", (index + share) / parts)
+
+
+def _ask(asked: Asked, cache: Path, progress: Progress) -> Roofline:
+    env = {**os.environ, "OMP_NUM_THREADS": str(asked.threads)}
+    for name in ("MKL_NUM_THREADS", "MKL_DYNAMIC", "OMP_DYNAMIC"):
+        env.pop(name, None)
+    env.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache / "roofline" / "compiled"))
+    env["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # no pool of compilers that would outlive or disturb us
+    words = [sys.executable, "-m", "autobrrr.roofline.roofline_child", msgspec.json.encode(asked).decode()]
+    with (
+        tempfile.TemporaryFile() as complaints,
+        subprocess.Popen(
+            words, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=complaints
+        ) as child,
+    ):
+        try:
+            found = _listen(child, progress)
+        except BaseException:
+            child.kill()
+            raise
+        child.wait()
+        if found is None:
+            complaints.seek(0)
+            said = complaints.read().decode(errors="replace").strip().splitlines()
+            raise AutobrrrError(
+                f"measuring failed with status {child.returncode}: {said[-1] if said else 'silent'}",
+                "autobrrr doctor says whether torch works here",
+            )
+        return found
+
+
+def _listen(child: subprocess.Popen[bytes], progress: Progress) -> Roofline | None:
+    assert child.stdout is not None
+    found = None
+    for line in child.stdout:
+        try:
+            word = WORD.decode(line)
+        except msgspec.MsgspecError:
+            continue  # a compiler that talks on standard output
+        if isinstance(word, Began):
+            progress(word.title, word.done_share)
+        elif isinstance(word, Refused):
+            raise UsageError(word.why, "--device cpu")
+        elif isinstance(word, Found):
+            found = word.roofline
+    return found

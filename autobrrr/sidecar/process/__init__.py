@@ -1,0 +1,1 @@
+"""How the background process starts: arguments, leaving the terminal, reporting readiness."""

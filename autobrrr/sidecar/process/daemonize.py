@@ -1,0 +1,153 @@
+"""How a sidecar comes into the world: arguments, leaving the terminal, and telling its starter.
+
+The starter reads lines of JSON from a pipe: `{"wait": ...}` while the target is being entered, then
+`{"ready": true}`, `{"served": true}` or `{"error": {message, hint, exit_code}}`. The rest of the
+program is imported only after the forks: threads of imported libraries would not survive them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+from autobrrr import paths
+from autobrrr.errors import EXIT_FAILED, AutobrrrError
+from autobrrr.sidecar.process.session_options import add_arguments, from_arguments
+from autobrrr.sidecar.sockets.session_socket import AlreadyServed, Endpoint, find_target
+
+MOST_LOG_BYTES = 1 << 20
+
+
+class StarterGone(Exception):
+    """Whoever started us has given up; nobody waits for this session."""
+
+
+class Announcement:
+    """The pipe to the starter; says each thing once, then closes."""
+
+    def __init__(self, fd: int | None) -> None:
+        self._fd = fd
+
+    def wait(self, text: str) -> None:
+        """A live line while entering takes long. Raises StarterGone."""
+        self._write({"wait": text})
+
+    def ready(self) -> None:
+        """The session is there. Raises StarterGone."""
+        self._write({"ready": True})
+        self._close()
+
+    def served(self) -> None:
+        """Somebody else serves the job, or is about to."""
+        self._write({"served": True})
+        self._close()
+
+    def error(self, error: AutobrrrError) -> None:
+        try:
+            self._write(
+                {"error": {"message": error.message, "hint": error.hint, "exit_code": error.exit_code}}
+            )
+        except StarterGone:
+            pass
+        self._close()
+
+    def _write(self, line: dict[str, object]) -> None:
+        if self._fd is None:
+            return
+        try:
+            os.write(self._fd, json.dumps(line).encode() + b"\n")
+        except OSError:
+            raise StarterGone from None
+
+    def _close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Become the sidecar of one job; returns when its session is over."""
+    parser = argparse.ArgumentParser(prog="python -m autobrrr.sidecar", description=__doc__)
+    parser.add_argument("pid", type=int)
+    parser.add_argument("--ready-fd", type=int, default=None)
+    parser.add_argument("--foreground", action="store_true", help="stay a child of the starter")
+    add_arguments(parser)
+    args = parser.parse_args(argv)
+    announcement = Announcement(args.ready_fd)
+    log = _open_log()
+    if args.foreground:
+        _die_with_parent()
+    else:
+        leave_terminal(log)
+    try:
+        endpoint = Endpoint(find_target(args.pid))
+        try:
+            from autobrrr.sidecar.daemon import serve
+
+            serve(endpoint, from_arguments(args), announcement)
+        finally:
+            endpoint.close()
+    except StarterGone:
+        return EXIT_FAILED
+    except AlreadyServed:
+        announcement.served()
+        return EXIT_FAILED
+    except AutobrrrError as error:
+        announcement.error(error)
+        return error.exit_code
+    except Exception as error:  # noqa: BLE001 - the last door: the starter must hear of it
+        traceback.print_exc()
+        announcement.error(
+            AutobrrrError(f"the sidecar failed: {type(error).__name__}: {error}", f"see {log_file()}")
+        )
+        return EXIT_FAILED
+    return 0
+
+
+def leave_terminal(log: int | None) -> None:
+    """Fork twice into a session of our own, with nothing of the terminal left."""
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    os.chdir("/")
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+    os.dup2(log if log is not None else null, 2)
+    for fd in (null, log):
+        if fd is not None and fd > 2:
+            os.close(fd)
+
+
+def log_file() -> Path:
+    """Where faults of sidecars are written down."""
+    return paths.state_dir() / "sidecar.log"
+
+
+def _open_log() -> int | None:
+    path = log_file()
+    try:
+        paths.make_closed(path.parent)
+        if path.exists() and path.stat().st_size > MOST_LOG_BYTES:
+            path.replace(path.with_suffix(".log.old"))
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return None
+
+
+def _die_with_parent() -> None:
+    """SIGTERM, and with it an orderly detach, when the command that started us is killed."""
+    import ctypes
+
+    pr_set_pdeathsig = 1
+    parent = os.getppid()
+    ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, 15, 0, 0, 0)
+    if os.getppid() != parent:
+        sys.exit(EXIT_FAILED)

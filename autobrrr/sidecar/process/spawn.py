@@ -1,0 +1,101 @@
+"""Starts the sidecar of a job as a process of its own, and waits until it says how that went.
+
+The other end of the pipe is `birth.Announcement`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from autobrrr.errors import AutobrrrError
+from autobrrr.sidecar.process.session_options import SessionOptions
+from autobrrr.sidecar.sockets.session_socket import Target
+
+
+def start(
+    target: Target, options: SessionOptions, *, foreground: bool, on_wait: Callable[[str], None]
+) -> bool:
+    """Start a sidecar and wait until it is ready; false where another serves the job.
+
+    Raises:
+        AutobrrrError: what kept the sidecar from entering the job.
+    """
+    with _starting(target.pid, options, foreground) as announcements:
+        for line in announcements:
+            said = json.loads(line)
+            if "wait" in said:
+                on_wait(str(said["wait"]))
+            elif "error" in said:
+                raise error_from(said["error"])
+            else:
+                return bool(said.get("ready", False))
+    raise AutobrrrError(
+        f"the sidecar of process {target.pid} ended before it was ready",
+        "its log: sidecar.log in the state folder",
+    )
+
+
+@contextmanager
+def _starting(pid: int, options: SessionOptions, foreground: bool) -> Iterator[Iterator[str]]:
+    reader, writer = os.pipe()
+    command = [
+        sys.executable,
+        "-m",
+        "autobrrr.sidecar",
+        str(pid),
+        "--ready-fd",
+        str(writer),
+        *options.words(),
+    ]
+    if foreground:
+        command.append("--foreground")
+    with os.fdopen(reader) as lines:
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=None if foreground else subprocess.DEVNULL,
+                cwd="/",
+                env=environment(),
+                pass_fds=(writer,),
+                start_new_session=True,  # Ctrl-C is for this command, not for the session
+            )
+        finally:
+            os.close(writer)
+        try:
+            yield iter(lines.readline, "")
+        finally:
+            if not foreground:
+                process.wait()  # it has left a grandchild behind, and is gone at once
+
+
+def environment() -> dict[str, str]:
+    """For the sidecar: our own package found from anywhere, and no thread pools that it never uses."""
+    package_root = str(Path(__file__).resolve().parents[3])
+    inherited = [
+        os.path.abspath(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry
+    ]
+    pools = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([package_root, *inherited]),
+        **dict.fromkeys(pools, "1"),
+    }
+
+
+def error_from(raw: object) -> AutobrrrError:
+    """An error as it was raised on the other side."""
+    fields = raw if isinstance(raw, dict) else {}
+    code = fields.get("exit_code")
+    return AutobrrrError(
+        str(fields.get("message", "the session failed without a reason")),
+        str(fields.get("hint", "")),
+        exit_code=code if isinstance(code, int) else None,
+    )

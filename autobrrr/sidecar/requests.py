@@ -1,0 +1,341 @@
+"""What clients may ask of a session, and what they are sent unasked.
+
+In: requests as frames, `{"do": NAME, "id": N, ...}`. Out: one answer each, `{"ok": true, ...}` or
+`{"ok": false, "error": {message, hint, exit_code}}`, with the same id; to subscribers also
+`{"event": "snapshot" | "activity" | "trial" | "ended", ...}`. A client that sends nonsense, or does
+not read, loses its own seat and nothing else.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterable
+from typing import get_args
+
+import msgspec
+
+from autobrrr import __version__
+from autobrrr.errors import AutobrrrError, UsageError
+from autobrrr.injected.wire.framing import MAX_FRAME_BYTES, BadFrame, Closed
+from autobrrr.records.wire_answers import Activity
+from autobrrr.sidecar.process.session_options import Probing, Sweep
+from autobrrr.sidecar.session.remedy_switch import Switched
+from autobrrr.sidecar.session.screen_details import details
+from autobrrr.sidecar.session.session import Session
+from autobrrr.sidecar.session.session_log import SessionLog, tail
+from autobrrr.sidecar.session.session_states import Ending, State
+from autobrrr.sidecar.sockets.client_connection import Fields, Reply, Seat, as_fields, failure
+from autobrrr.sidecar.sockets.socket_frames import Wire
+from autobrrr.sidecar.tuning.tuning_thread import Tuning
+
+MOST_SEATS = 64
+EVERY_NS = 500_000_000
+FASTEST_NS = 100_000_000
+HELD_BYTES = MAX_FRAME_BYTES  # more than this unread: the client is dropped
+CROWDED_BYTES = 1 << 16  # more than this unread: no further snapshot until it is read
+CUT_FRAME_NS = 10_000_000_000  # a frame must be complete after this time
+UNREAD_NS = 60_000_000_000  # nothing was taken for so long: the client is dropped
+MOST_LOG_LINES = 500
+
+
+class Service:
+    """All clients of one session. Belongs to the event loop's thread."""
+
+    def __init__(
+        self, session: Session, tuning: Tuning, log: SessionLog, clock_ns: Callable[[], int]
+    ) -> None:
+        self._session, self._tuning, self._log, self._clock_ns = session, tuning, log, clock_ns
+        self.seats: list[Seat] = []
+        self._do = {
+            "ping": self._ping,
+            "snapshot": self._snapshot,
+            "subscribe": self._subscribe,
+            "diagnose": self._diagnose,
+            "apply": self._apply,
+            "undo": self._undo,
+            "tune": self._tune,
+            "cancel": self._cancel,
+            "window": self._window,
+            "sweep": self._sweep,
+            "pause": self._pause,
+            "resume": self._resume,
+            "details": self._details,
+            "explain": self._explain,
+            "own": self._own,
+            "detach": self._detach,
+            "log": self._read_log,
+        }
+
+    @property
+    def watched(self) -> bool:
+        """Whether anybody listens."""
+        return any(seat.every_ns is not None for seat in self.seats)
+
+    def join(self, link: socket.socket) -> Seat:
+        """A client has come."""
+        seat = Seat(wire=Wire(link, HELD_BYTES))
+        self.seats.append(seat)
+        if len(self.seats) > MOST_SEATS:
+            seat.send(failure(AutobrrrError(f"{MOST_SEATS} clients are connected already")))
+            seat.leaving = True
+        return seat
+
+    def readable(self, seat: Seat) -> None:
+        """Bytes have come in."""
+        try:
+            messages = seat.wire.read()
+        except (Closed, OSError):
+            seat.gone = True
+            return
+        except BadFrame as error:
+            self._throw_out(seat, UsageError(f"bad frame: {error}", "use the same version on both sides"))
+            return
+        seat.cut_since_ns = self._clock_ns() if seat.wire.inside_frame else None
+        for message in messages:
+            if seat.gone or seat.leaving:
+                return
+            self._answer(seat, message)
+
+    def writable(self, seat: Seat) -> None:
+        """The socket takes bytes again."""
+        try:
+            seat.wire.flush()
+        except OSError:
+            seat.gone = True
+
+    def tick(self) -> list[Seat]:
+        """Push what is due; returns the seats that are free now."""
+        now_ns = self._clock_ns()
+        self._tuning.look(self.push)
+        snapshot: Fields | None = None
+        for seat in self.seats:
+            if seat.cut_since_ns is not None and now_ns - seat.cut_since_ns > CUT_FRAME_NS:
+                self._throw_out(seat, UsageError("bad frame: its end did not come"))
+            self._mind_unread(seat, now_ns)
+            due = seat.every_ns is not None and now_ns - seat.pushed_ns >= seat.every_ns
+            if due and not seat.leaving and seat.wire.waiting_bytes < CROWDED_BYTES:
+                snapshot = snapshot or self._snapshot_event("snapshot")
+                seat.pushed_ns = now_ns
+                seat.send(snapshot)
+        return self.free()
+
+    def _mind_unread(self, seat: Seat, now_ns: int) -> None:
+        """A client that takes nothing for long is dropped."""
+        if not seat.wire.waiting_bytes:
+            seat.stuck_since_ns = None
+        elif seat.stuck_since_ns is None:
+            seat.stuck_since_ns = now_ns
+        elif now_ns - seat.stuck_since_ns > UNREAD_NS:
+            seat.gone = True
+
+    def free(self) -> list[Seat]:
+        """Seats that are done; they are no longer served."""
+        done = [seat for seat in self.seats if seat.gone or (seat.leaving and not seat.wire.waiting_bytes)]
+        for seat in done:
+            self.seats.remove(seat)
+            if self._tuning.asked_by is seat:
+                self._tuning.cancel()
+            if seat.owner and not self.watched:
+                self._session.detach(False, lambda ending: None)
+        return done
+
+    def say(self, line: Activity) -> None:
+        """A line of narration for everybody who listens."""
+        self.push({"event": "activity", **msgspec.to_builtins(line)})
+
+    def push(self, event: Fields, also: Iterable[Seat] = ()) -> None:
+        """An event for all subscribers."""
+        for seat in {*(seat for seat in self.seats if seat.every_ns is not None), *also}:
+            seat.send(event)
+
+    def end(self) -> None:
+        """The session is over: a last snapshot for everybody who listens, then goodbye."""
+        last = self._snapshot_event("ended")
+        ending = self._session.ending
+        if ending is not None:
+            last["ending"] = {"kind": ending.kind, "why": ending.why, "decided": self._session.decided}
+        for seat in self.seats:
+            if seat.every_ns is not None or seat is self._tuning.asked_by:
+                seat.send(last)
+            seat.leaving = True
+
+    def _snapshot_event(self, name: str) -> Fields:
+        return {"event": name, "snapshot": as_fields(self._session.snapshot())}
+
+    def _throw_out(self, seat: Seat, error: AutobrrrError) -> None:
+        seat.send(failure(error))
+        seat.leaving = True
+        seat.cut_since_ns = None
+
+    def _answer(self, seat: Seat, message: Fields) -> None:
+        number = message.get("id")
+        reply = Reply(seat, number if isinstance(number, int) else None)
+        handler = self._do.get(str(message.get("do")))
+        try:
+            if handler is None:
+                known = ", ".join(self._do)
+                raise UsageError(f"unknown request {message.get('do')!r}", f"known are {known}")
+            handler(reply, message)
+        except AutobrrrError as error:
+            reply.fail(error)
+
+    def _ping(self, reply: Reply, message: Fields) -> None:
+        session = self._session
+        reply.done(
+            version=__version__,
+            pid=session.findings.pid,
+            state=session.state.value,
+            activity=session.activity,
+            readonly=session.findings.options.readonly,
+            outside=session.findings.options.outside,
+            probing=session.findings.options.probing,
+        )
+
+    def _snapshot(self, reply: Reply, message: Fields) -> None:
+        reply.done(snapshot=as_fields(self._session.snapshot()))
+
+    def _subscribe(self, reply: Reply, message: Fields) -> None:
+        every_ms = message.get("every_ms", EVERY_NS // 1_000_000)
+        if not isinstance(every_ms, int) or isinstance(every_ms, bool) or every_ms < 0:
+            raise UsageError(f"every_ms is {every_ms!r}; a whole number of milliseconds is needed")
+        reply.done()
+        reply.seat.every_ns = max(FASTEST_NS, every_ms * 1_000_000)
+
+    def _diagnose(self, reply: Reply, message: Fields) -> None:
+        probing = message.get("probing")
+        if probing is not None and probing not in get_args(Probing):
+            raise UsageError(f"probing is {probing!r}; {', '.join(get_args(Probing))} are known")
+        self._session.measure_again(msgspec.convert(probing, Probing | None))
+        reply.done(state=self._session.state.value)
+
+    def _apply(self, reply: Reply, message: Fields) -> None:
+        """Levers one after the other; a refusal of one is said and does not stop the rest."""
+        waiting = _remedies(message.get("remedies"))
+        self._leave_the_tuner_alone()
+        outcome: list[Fields] = []
+
+        def go_on() -> None:
+            if not waiting:
+                reply.done(outcome=outcome)
+                return
+            remedy, options = waiting.pop(0)
+
+            def switched(done: Switched) -> None:
+                outcome.append(
+                    {
+                        "remedy": remedy,
+                        "why": done.why,
+                        "code": None if done.code is None else done.code.value,
+                        "token": done.token,
+                        "class": done.cls,
+                    }
+                )
+                go_on()
+
+            self._session.apply(remedy, options, switched)
+
+        go_on()
+
+    def _undo(self, reply: Reply, message: Fields) -> None:
+        """One lever, by its token."""
+        token = message.get("token")
+        if not isinstance(token, int) or isinstance(token, bool):
+            raise UsageError(f"token is {token!r}; the number of a lever is needed")
+        self._leave_the_tuner_alone()
+        self._session.undo(token, lambda done: reply.done(why=done.why))
+
+    def _leave_the_tuner_alone(self) -> None:
+        """Raises AutobrrrError while a tuner compares: a lever of somebody else's would spoil it."""
+        if self._session.state is State.TUNING:
+            raise AutobrrrError("the job is being tuned", "wait for it, or cancel the tuning first")
+
+    def _tune(self, reply: Reply, message: Fields) -> None:
+        self._tuning.begin(reply.seat, message, self.push)
+        reply.done()
+
+    def _cancel(self, reply: Reply, message: Fields) -> None:
+        self._tuning.cancel()
+        reply.done()
+
+    def _window(self, reply: Reply, message: Fields) -> None:
+        """A few steps under the profiler; what they show comes with the snapshots."""
+        refusal = self._session.open_window()
+        if refusal is not None:
+            raise AutobrrrError(f"no profiler window: {refusal}")
+        reply.done()
+
+    def _sweep(self, reply: Reply, message: Fields) -> None:
+        """A step replayed at many sizes; what it shows comes with the snapshots."""
+        along = message.get("along")
+        if along not in get_args(Sweep):
+            raise UsageError(f"along is {along!r}; {', '.join(get_args(Sweep))} are known")
+        refusal = self._session.sweep(msgspec.convert(along, Sweep))
+        if refusal is not None:
+            raise AutobrrrError(f"no sweep: {refusal}")
+        reply.done()
+
+    def _pause(self, reply: Reply, message: Fields) -> None:
+        self._tuning.hold(True)
+        reply.done()
+
+    def _resume(self, reply: Reply, message: Fields) -> None:
+        self._tuning.hold(False)
+        reply.done()
+
+    def _details(self, reply: Reply, message: Fields) -> None:
+        tuning = self._tuning
+        found = details(self._session, tuning.tuned, tuning.progress, tuning.paused)
+        reply.done(details=as_fields(found))
+
+    def _explain(self, reply: Reply, message: Fields) -> None:
+        """What a signal, a regime or a figure means."""
+        from autobrrr.diagnosis.glossary import EXPLANATIONS
+
+        entry = EXPLANATIONS.get(str(message.get("name")))
+        if entry is None:
+            raise UsageError(f"nothing is called {message.get('name')!r}")
+        reply.done(
+            name=entry.name,
+            kind=entry.kind,
+            meaning=entry.meaning,
+            source=entry.source,
+            guards=list(entry.guards),
+        )
+
+    def _own(self, reply: Reply, message: Fields) -> None:
+        """The session ends with this client, unless somebody else listens by then."""
+        reply.seat.owner = True
+        reply.done()
+
+    def _detach(self, reply: Reply, message: Fields) -> None:
+        keep = message.get("keep", False)
+        if not isinstance(keep, bool):
+            raise UsageError(f"keep is {keep!r}; true or false is needed")
+
+        def ended(ending: Ending) -> None:
+            reply.done(kind=ending.kind, why=ending.why, left=list(ending.left))
+
+        if keep:  # what is being tried is not proven: it goes off first
+            self._tuning.stop(lambda: self._session.detach(True, ended))
+        else:
+            self._tuning.cancel()
+            self._session.detach(False, ended)
+
+    def _read_log(self, reply: Reply, message: Fields) -> None:
+        lines = message.get("lines", 50)
+        if not isinstance(lines, int) or not 0 <= lines <= MOST_LOG_LINES:
+            raise UsageError(f"lines is {lines!r}; a number up to {MOST_LOG_LINES} is needed")
+        reply.done(
+            path=str(self._log.path), lost_lines=self._log.lost_lines, lines=tail(self._log.path, lines)
+        )
+
+
+def _remedies(wanted: object) -> list[tuple[str, Fields]]:
+    found = []
+    for each in wanted if isinstance(wanted, list) else [None]:
+        remedy = each.get("remedy") if isinstance(each, dict) else None
+        options = each.get("options", {}) if isinstance(each, dict) else None
+        if not isinstance(remedy, str) or not isinstance(options, dict):
+            raise UsageError("remedies must be a list of {remedy, options}")
+        found.append((remedy, options))
+    return found

@@ -1,0 +1,1 @@
+"""What one session knows and does: states, measurements, the ring, the log."""

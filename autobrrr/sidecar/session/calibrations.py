@@ -1,0 +1,48 @@
+"""What this machine could do, for the judge: peaks at the job's number of threads, a page fault's cost.
+
+Peaks are read from the cache, never measured here: a sidecar runs beside training. `diagnose` measures
+them before it attaches, so the cache is asked again until it has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from autobrrr.machine.page_fault_cost import fault_cost_ns
+from autobrrr.machine.proc_stat import PROC, multiplies_bf16
+from autobrrr.roofline.quick_peaks import Peaks, quick_peaks
+
+
+class Calibrations:
+    """Looks things up once each.
+
+    Args:
+        cache: `paths.cache_dir()`.
+        peaks_of: Cached peaks at a number of threads.
+        fault_ns: Measures the cost of a page fault.
+        proc: Where `/proc` lies.
+    """
+
+    def __init__(
+        self,
+        cache: Path,
+        peaks_of: Callable[[int, Path], Peaks | None] = lambda threads, cache: quick_peaks(
+            threads, cache, measure=False
+        ),
+        fault_ns: Callable[[], float | None] = fault_cost_ns,
+        proc: Path = PROC,
+    ) -> None:
+        self._cache, self._peaks_of = cache, peaks_of
+        self._peaks: Peaks | None = None
+        self.fault_ns = fault_ns()
+        self.bf16 = multiplies_bf16(proc)
+
+    def peaks(self, threads: int | None) -> Peaks | None:
+        """Peaks at so many threads, once the cache has them."""
+        if threads is None or threads < 1:
+            return None
+        known = self._peaks
+        if known is None or known.threads != threads:
+            known = self._peaks = self._peaks_of(threads, self._cache)
+        return known

@@ -1,0 +1,128 @@
+"""All that a session has measured so far, in the form in which it came.
+
+In: events of the agent, ring records, host samples. Out: `Measurements` for the judge.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+
+import msgspec
+
+from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.machine.device_poller import Poller
+from autobrrr.records import (
+    AgentCost,
+    Anatomy,
+    Attach,
+    CollectiveWaits,
+    FrameSamples,
+    GpuSample,
+    HostSample,
+    JobFacts,
+    ProfilerWindow,
+    ShadowProbe,
+    TracedSteps,
+)
+from autobrrr.sidecar.process.session_options import SessionOptions
+from autobrrr.sidecar.session.calibrations import Calibrations
+from autobrrr.sidecar.session.step_history import Buckets
+from autobrrr.sidecar.session.step_window import StepWindow
+
+HOST_NS = 10_000_000_000
+
+
+class Findings:
+    """Grows while the session watches; knows nothing of states."""
+
+    def __init__(self, pid: int, options: SessionOptions, cores: int | None = None) -> None:
+        self.pid = pid
+        self.options = options
+        self.cores = cores
+        self.window = StepWindow()
+        self.history = Buckets()
+        self.facts: JobFacts | None = None
+        self.attach: Attach | None = None
+        self.anatomy: Anatomy | None = None
+        self.traced: TracedSteps | None = None
+        self.probe: ShadowProbe | None = None
+        self.sweep: ShadowProbe | None = None
+        self.collectives: CollectiveWaits | None = None
+        self.frames: FrameSamples | None = None
+        self.profile: ProfilerWindow | None = None
+        self.cost: AgentCost | None = None
+        self.calibrations: Calibrations | None = None
+        self.gpu: Poller[GpuSample] | None = None
+        self.host: deque[HostSample] = deque(maxlen=128)
+
+    @property
+    def compiled(self) -> bool:
+        """The job runs compiled code, as far as is known."""
+        return bool((self.facts and self.facts.compiled) or (self.anatomy and self.anatomy.compiled))
+
+    def take(self, event: str, payload: Mapping[str, object]) -> bool:
+        """Take in one event of the agent; false where it is none that carries a measurement.
+
+        Raises:
+            msgspec.ValidationError: the payload is not what the event promises.
+        """
+        body = payload.get(event)
+        if event == "anatomy":
+            self.anatomy = msgspec.convert(body, Anatomy)
+        elif event == "traced":
+            self.traced = msgspec.convert(body, TracedSteps)
+        elif event == "probed":
+            probed = msgspec.convert(body, ShadowProbe)
+            if probed.sweep is None:
+                self.probe = probed
+            else:
+                self.sweep = probed
+        elif event == "collectives":
+            self.collectives = msgspec.convert(body, CollectiveWaits)
+        elif event == "frames":
+            self.frames = msgspec.convert(body, FrameSamples)
+        elif event == "cost":
+            self.cost = msgspec.convert(body, AgentCost)
+        else:
+            return False
+        return True
+
+    @property
+    def _threads_at_once(self) -> int | None:
+        threads = self.facts.threads if self.facts is not None else None
+        return threads if threads is None or self.cores is None else min(threads, self.cores)
+
+    def see_host(self, sample: HostSample) -> None:
+        """Keep a sample of the last ten seconds."""
+        self.host.append(sample)
+        while self.host[0].t_ns < sample.t_ns - HOST_NS:
+            self.host.popleft()
+
+    def measurements(self, elapsed_ns: int) -> Measurements:
+        """What the judge reads."""
+        calibrations = self.calibrations
+        return Measurements(
+            pid=self.pid,
+            step_ns=self.window.step_ns,
+            phases=self.window.phases,
+            facts=self.facts,
+            anatomy=self.anatomy,
+            traced=self.traced,
+            probe=self.probe,
+            sweep=self.sweep,
+            collectives=self.collectives,
+            frames=self.frames,
+            profile=self.profile,
+            host=tuple(self.host),
+            gpu=self.gpu.samples() if self.gpu is not None else (),
+            cost=self.cost,
+            readonly=self.options.readonly,
+            outside=self.options.outside,
+            probing=self.options.probing,
+            cores=self.cores,
+            elapsed_ns=elapsed_ns,
+            peaks=calibrations.peaks(self._threads_at_once) if calibrations else None,
+            fault_ns=calibrations.fault_ns if calibrations else None,
+            bf16=calibrations.bf16 if calibrations else None,
+        )

@@ -1,0 +1,367 @@
+"""The course of measurement: trace or profile, sample, probe, then watch; one method a state.
+
+In: the findings so far and the clock. Out: commands to the agent, one at a time. A refusal, or an
+answer that does not come, becomes an abstention with its reason, and the course goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from autobrrr.records import (
+    CollectiveWaits,
+    Confidence,
+    FrameSamples,
+    ProfilerWindow,
+    ShadowProbe,
+    TracedSteps,
+)
+from autobrrr.sidecar.process.rank_lock import Alone, Turn, Waiting
+from autobrrr.sidecar.process.session_options import Probing, SessionOptions, Sweep
+from autobrrr.sidecar.session.collected import Findings
+from autobrrr.sidecar.session.session_states import AWAITS_TURN, State
+from autobrrr.sidecar.sockets.agent_link import Agent, Heard
+
+SECOND_NS = 1_000_000_000
+FEW_STEPS = 4  # before the first traced one
+ANATOMY_NS = 20 * SECOND_NS  # once steps come
+STAGE_NS = 30 * SECOND_NS  # or so many steps, before an answer is no longer waited for
+STAGE_STEPS = 60
+TRACED_STEPS = 6
+LONG_STEP_NS = 200_000_000  # from here on so many would keep the first verdict waiting:
+TRACED_LONG_STEPS = 3
+WINDOW_STEPS = 4
+TIMED_STEPS = 16
+TIMED_LONG_STEPS = 8
+NOTICEABLE = 0.15  # share of the step from which on stacks are worth sampling
+FRAMES_MS = 1500
+FRAMES_EVERY_MS = 10
+RETRACE_NS = (5 * SECOND_NS, 15 * SECOND_NS, 60 * SECOND_NS, 300 * SECOND_NS)
+DRIFT = 0.4  # the median step has moved so far since it was traced
+DRIFT_NS = 60 * SECOND_NS
+
+
+class Course:
+    """Drives one agent through the measurements.
+
+    Args:
+        turn: Of the ranks of one job; one of them is measured at a time.
+    """
+
+    def __init__(self, findings: Findings, agent: Agent, now_ns: int, turn: Turn | None = None) -> None:
+        self.state = State.WATCHING
+        self.activity = "waiting for the first steps"
+        self.finished = False  # everything that was to be measured once has been
+        self._findings = findings
+        self._agent = agent
+        self._turn = turn or Alone()
+        self._waiting = Waiting()
+        self._since_ns = now_ns
+        self._first_step_ns: int | None = None
+        self._traced_before: TracedSteps | None = None
+        self._retraces = 0
+        self._traced_median_ns: float | None = None
+        self._window_wanted = False
+        self._sweeps_wanted: list[Sweep] = []
+        self._sweep_before: ShadowProbe | None = None
+        self._sweep_along: Sweep = "batch"
+        self._method = {
+            State.WATCHING: self._watching,
+            State.TRACING: self._tracing,
+            State.TIMING: self._timing,
+            State.PROFILING: self._profiling,
+            State.SAMPLING: self._sampling,
+            State.PROBING: self._probing,
+            State.SWEEPING: self._sweeping,
+            State.JUDGED: self._judged,
+        }
+
+    def step(self, now_ns: int, confidence: Confidence) -> None:
+        """One look; `confidence` is that of the verdict as it stands."""
+        self._confidence = confidence
+        if self._first_step_ns is None and self._findings.window.seen:
+            self._first_step_ns = now_ns
+        self._method[self.state](now_ns)
+
+    def progress(self, activity: str) -> None:
+        """The agent says how far it is."""
+        if self.state is not State.JUDGED:
+            self.activity = activity
+
+    def again(self, now_ns: int, probing: Probing | None = None) -> None:
+        """Measure anew: the job has changed, or the user asks. Goes on where it has not finished."""
+        findings = self._findings
+        if probing is not None:
+            old = findings.options
+            findings.options = SessionOptions(readonly=old.readonly, outside=old.outside, probing=probing)
+        if self.state is State.JUDGED:
+            findings.traced = findings.probe = findings.frames = findings.collectives = None
+            self._retraces = 0
+            self._enter(State.WATCHING, now_ns, "measuring anew")
+
+    def open_window(self) -> str | None:
+        """Profile a few steps as soon as nothing else is measured; a sentence where that can't be."""
+        if self._findings.options.readonly:
+            return "the session is read-only"
+        self._window_wanted = True
+        return None
+
+    def sweep(self, along: Sweep) -> str | None:
+        """Replay the step at many sizes once all else is measured; a sentence where that can't be."""
+        if self._findings.options.readonly:
+            return "the session is read-only"
+        findings = self._findings
+        if findings.sweep is not None and findings.sweep.sweep == along:
+            findings.sweep = None  # whoever asks waits for a new one
+        under_way = self.state is State.SWEEPING and self._sweep_along == along
+        if not under_way and along not in self._sweeps_wanted:
+            self._sweeps_wanted.append(along)
+        return None
+
+    def _enter(self, state: State, now_ns: int, activity: str) -> None:
+        self.state, self._since_ns, self.activity = state, now_ns, activity
+
+    def _watching(self, now_ns: int) -> None:
+        window = self._findings.window
+        if self._first_step_ns is None:
+            return
+        known = self._findings.anatomy is not None or now_ns - self._first_step_ns > ANATOMY_NS
+        self.activity = "measuring steps" if known else "finding out how the loop is built"
+        if not self._free(now_ns, not self._several or not self._turn.elsewhere()):
+            return
+        # Long steps are traced while the loop's pattern settles: what comes too early is dropped there.
+        steps = window.seen if window.last_ns > LONG_STEP_NS else window.count
+        if known and steps >= FEW_STEPS and self._may_measure(now_ns):
+            self._trace(now_ns)
+
+    @property
+    def _several(self) -> bool:
+        """The job has other ranks, which wait for what is done to this one."""
+        facts = self._findings.facts
+        return facts is not None and facts.has_other_ranks
+
+    def _may_measure(self, now_ns: int) -> bool:
+        """Take the turn; false while another rank is being measured."""
+        return self._free(now_ns, not self._several or self._turn.take())
+
+    def _free(self, now_ns: int, free: bool) -> bool:
+        if not free:
+            self.activity = AWAITS_TURN
+        return self._waiting.over(now_ns, free)
+
+    def _trace(self, now_ns: int) -> None:
+        findings = self._findings
+        why_not = self._untraceable()
+        if findings.options.readonly or why_not is not None:
+            if why_not is not None:
+                findings.traced = TracedSteps(status="abstained", why=why_not)
+                self._window_wanted = self._window_wanted or findings.profile is None
+            self._profile(now_ns)
+            return
+        self._traced_before = findings.traced
+        long = findings.window.last_ns > LONG_STEP_NS and not self._retraces
+        steps = TRACED_LONG_STEPS if long else TRACED_STEPS
+        self._enter(State.TRACING, now_ns, f"tracing {steps} steps")
+        self._agent.command("trace", self._trace_replied, steps=steps)
+
+    def _trace_replied(self, reply: Heard) -> None:
+        if self.state is State.TRACING and reply.get("ok") is not True:
+            self._findings.traced = TracedSteps(status="abstained", why=_why(reply))
+
+    def _tracing(self, now_ns: int) -> None:
+        findings = self._findings
+        if findings.traced is self._traced_before and self._late(now_ns):
+            findings.traced = TracedSteps(status="abstained", why="the traced steps did not come in time")
+        if findings.traced is not self._traced_before:
+            self._traced_median_ns = findings.window.median_ns
+            self._time(now_ns)
+
+    def _time(self, now_ns: int) -> None:
+        """In a job of several ranks: how long this one waits for the others."""
+        if not self._several or self._findings.collectives is not None:
+            self._profile(now_ns)
+            return
+        self._enter(State.TIMING, now_ns, "timing collectives")
+        steps = TIMED_LONG_STEPS if self._findings.window.last_ns > LONG_STEP_NS else TIMED_STEPS
+        self._agent.command("collectives", self._time_replied, steps=steps)
+
+    def _time_replied(self, reply: Heard) -> None:
+        if self.state is State.TIMING and reply.get("ok") is not True:
+            self._findings.collectives = CollectiveWaits(status="abstained", why=_why(reply))
+
+    def _timing(self, now_ns: int) -> None:
+        if self._findings.collectives is None and self._late(now_ns):
+            self._findings.collectives = CollectiveWaits(
+                status="abstained", why="the timed steps did not come in time"
+            )
+        if self._findings.collectives is not None:
+            self._profile(now_ns)
+
+    def _profile(self, now_ns: int) -> None:
+        """Where it was asked for, or the only way to see kernels: on a GPU, in compiled code."""
+        findings = self._findings
+        if not self._window_wanted or findings.options.readonly:
+            self._window_wanted = False
+            self._sample(now_ns)
+            return
+        self._window_wanted = False
+        findings.profile = None
+        on_gpu = findings.facts is not None and findings.facts.cuda
+        stall = (
+            "training will stall for up to a few seconds" if on_gpu else "training will stall for a moment"
+        )
+        self._enter(State.PROFILING, now_ns, f"profiling {WINDOW_STEPS} steps: {stall}")
+        self._agent.command("window", self._profile_replied, steps=WINDOW_STEPS, shapes=on_gpu)
+
+    def _profile_replied(self, reply: Heard) -> None:
+        if self.state is State.PROFILING and reply.get("ok") is not True:
+            self._findings.profile = ProfilerWindow(status="abstained", why=_why(reply))
+
+    def _profiling(self, now_ns: int) -> None:
+        if self._findings.profile is None and self._late(now_ns):
+            self._findings.profile = ProfilerWindow(status="abstained", why="the window did not come in time")
+        if self._findings.profile is not None:
+            self._sample(now_ns)
+
+    def _sample(self, now_ns: int) -> None:
+        if self._findings.frames is not None or not self._noticeable():
+            self._probe(now_ns)
+            return
+        mean_ns = self._findings.window.stats.mean or 0
+        for_ms = max(FRAMES_MS, min(6_000, 4 * mean_ns // 1_000_000))
+        self._enter(State.SAMPLING, now_ns, "sampling where the training thread stands")
+        self._agent.command("frames", self._frames_replied, for_ms=for_ms, every_ms=FRAMES_EVERY_MS)
+
+    def _frames_replied(self, reply: Heard) -> None:
+        if self.state is State.SAMPLING and reply.get("ok") is not True:
+            self._findings.frames = FrameSamples(samples=0, places=[])
+
+    def _sampling(self, now_ns: int) -> None:
+        if self._findings.frames is None and self._late(now_ns):
+            self._findings.frames = FrameSamples(samples=0, places=[])
+        if self._findings.frames is not None:
+            self._probe(now_ns)
+
+    def _probe(self, now_ns: int) -> None:
+        findings = self._findings
+        wanted = findings.options.probing != "off" and not findings.options.readonly
+        why_not = self._untraceable()
+        if wanted and findings.probe is None and why_not is not None:
+            findings.probe = ShadowProbe(status="abstained", why=why_not)
+        if not wanted or findings.probe is not None:
+            self._rest(now_ns)
+            return
+        self._enter(State.PROBING, now_ns, "probing other batch sizes")
+        override = findings.options.probing == "overridden"
+        self._agent.command("probe", self._probe_replied, override=override)
+
+    def _probe_replied(self, reply: Heard) -> None:
+        if self.state is State.PROBING and reply.get("ok") is not True:
+            self._findings.probe = ShadowProbe(status="abstained", why=_why(reply))
+
+    def _probing(self, now_ns: int) -> None:
+        # The probe spreads itself thin over many boundaries: it may take several times as long.
+        if self._findings.probe is None and self._late(now_ns, patience=4):
+            self._findings.probe = ShadowProbe(status="abstained", why="the probe did not end in time")
+        if self._findings.probe is not None:
+            self._rest(now_ns)
+
+    def _begin_sweep(self, now_ns: int, along: Sweep) -> None:
+        findings = self._findings
+        self._sweeps_wanted.remove(along)
+        self._sweep_before = findings.sweep
+        why_not = self._untraceable()
+        if why_not is not None:
+            findings.sweep = ShadowProbe(status="abstained", why=why_not, sweep=along)
+            self._turn.give()
+            return
+        self._sweep_along = along
+        self._enter(State.SWEEPING, now_ns, f"replaying a step at other sizes of its {along}")
+        override = findings.options.probing == "overridden"
+        self._agent.command("probe", self._sweep_replied, override=override, sweep=along)
+
+    def _sweep_replied(self, reply: Heard) -> None:
+        if self.state is State.SWEEPING and reply.get("ok") is not True:
+            self._findings.sweep = ShadowProbe(status="abstained", why=_why(reply), sweep=self._sweep_along)
+
+    def _sweeping(self, now_ns: int) -> None:
+        findings = self._findings
+        if not self._swept and self._late(now_ns, patience=4):
+            findings.sweep = ShadowProbe(
+                status="abstained", why="the sweep did not end in time", sweep=self._sweep_along
+            )
+        if self._swept:
+            self._rest(now_ns)
+
+    @property
+    def _swept(self) -> bool:
+        """Whether the sweep under way has come to its end; one before it may still be shown."""
+        return self._findings.sweep is not None and self._findings.sweep is not self._sweep_before
+
+    def _rest(self, now_ns: int) -> None:
+        self.finished = True
+        self._turn.give()
+        self._enter(State.JUDGED, now_ns, "watching")
+
+    def _judged(self, now_ns: int) -> None:
+        """Watch; measure again where that may help: after a drift, or while in doubt, ever more rarely."""
+        findings = self._findings
+        if findings.frames is None and self._noticeable():
+            measure: Callable[[int], None] = self._sample
+        elif self._window_wanted:
+            measure = self._profile
+        elif self._sweeps_wanted:
+            measure = partial(self._begin_sweep, along=self._sweeps_wanted[0])
+        elif self._drifted(now_ns):
+            self.again(now_ns)
+            return
+        elif self._in_doubt(now_ns):
+            measure = self._retrace
+        else:
+            self.activity = "watching"
+            return
+        if self._may_measure(now_ns):
+            measure(now_ns)
+
+    def _in_doubt(self, now_ns: int) -> bool:
+        findings = self._findings
+        if self._confidence == "high" or self._untraceable() is not None or findings.options.readonly:
+            return False
+        return now_ns - self._since_ns >= RETRACE_NS[min(self._retraces, len(RETRACE_NS) - 1)]
+
+    def _retrace(self, now_ns: int) -> None:
+        self._retraces += 1
+        self._trace(now_ns)
+
+    def _drifted(self, now_ns: int) -> bool:
+        median_ns = self._findings.window.median_ns
+        if not self._traced_median_ns or median_ns is None or now_ns - self._since_ns < DRIFT_NS:
+            return False
+        return abs(median_ns / self._traced_median_ns - 1) > DRIFT
+
+    def _noticeable(self) -> bool:
+        phases = self._findings.window.phases
+        if phases is None or not phases.step_ns:
+            return False
+        facts = self._findings.facts
+        # Advice on edits needs lines: of what waits for a GPU, and of loops that accumulate.
+        if (facts is not None and facts.cuda) or (phases.backwards or 0) > 1:
+            return True
+        parts = (phases.mean.data_wait, phases.mean.other)
+        return any(part is not None and part / phases.step_ns >= NOTICEABLE for part in parts)
+
+    def _untraceable(self) -> str | None:
+        if self._findings.compiled:
+            return "the job runs compiled code, which tracing would make it compile anew"
+        if self._findings.facts is not None and self._findings.facts.cuda:
+            return "operators run asynchronously on a GPU"
+        return None
+
+    def _late(self, now_ns: int, patience: int = 1) -> bool:
+        step_ns = self._findings.window.longest_ns
+        return now_ns - self._since_ns > patience * max(STAGE_NS, STAGE_STEPS * step_ns)
+
+
+def _why(reply: Heard) -> str:
+    return str(reply.get("why", "refused without a reason"))

@@ -1,0 +1,135 @@
+"""The levers that are on in the target: switched through the agent, kept by token.
+
+Belongs to the event loop's thread. Every call ends in exactly one call of its `on_done`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.injected.remedies.registry import RefusalCode
+from autobrrr.sidecar.sockets.agent_link import Agent, Heard, said
+
+MOST_LOST = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lever:
+    """One remedy that is on."""
+
+    token: int
+    remedy: str
+    options: Mapping[str, object] = field(default_factory=dict)
+    cls: str | None = None  # exactness class on this job
+    reach: str = "live"
+    planned: bool = False  # of the recipe that the job was started with
+
+    @property
+    def ours_and_live(self) -> bool:
+        """Whether a tuner may switch it off and on again: the session put it on, and a boundary is enough."""
+        return not self.planned and self.reach == "live"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Switched:
+    """What became of a command: `why` is None where it was done."""
+
+    why: str | None = None
+    code: RefusalCode | None = None  # of the refusal
+    token: int | None = None
+    seq: int | None = None  # first step with (or without) the lever
+    cls: str | None = None
+
+
+OnSwitched = Callable[[Switched], None]
+
+
+class Levers:
+    """All levers of one session."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self.on: dict[int, Lever] = {}
+        self.lost: dict[int, str] = {}  # taken off by the target's side: token -> why
+
+    @property
+    def names(self) -> list[str]:
+        return [lever.remedy for lever in self.on.values()]
+
+    def found(self, levers: object) -> None:
+        """Take over the levers that the agent says are on already (a job that runs a recipe)."""
+        for lever in levers if isinstance(levers, list) else []:
+            if not isinstance(lever, dict):
+                continue
+            token, remedy, options = (lever.get(key) for key in ("token", "remedy", "options"))
+            cls, reach = lever.get("class"), lever.get("reach")
+            if isinstance(token, int) and isinstance(remedy, str):
+                self.on[token] = Lever(
+                    token=token,
+                    remedy=remedy,
+                    options=options if isinstance(options, dict) else {},
+                    cls=cls if isinstance(cls, str) else None,
+                    reach=reach if isinstance(reach, str) else "live",
+                    planned=lever.get("planned") is not False,
+                )
+
+    def apply(
+        self,
+        remedy: str,
+        options: Mapping[str, object],
+        on_done: OnSwitched,
+        allowed: Sequence[str] | None = None,
+    ) -> None:
+        """Switch one on at the next boundary, unless its class on this job is none of those allowed."""
+
+        def replied(reply: Heard) -> None:
+            switched = _switched(reply)
+            if switched.why is None and switched.token is not None:
+                token, cls = switched.token, switched.cls
+                reach = REGISTRY[remedy].reach if remedy in REGISTRY else "live"
+                self.on[token] = Lever(token=token, remedy=remedy, options=options, cls=cls, reach=reach)
+            on_done(switched)
+
+        classes = {} if allowed is None else {"allowed": list(allowed)}
+        self._agent.command("apply", replied, remedy=remedy, options=dict(options), **classes)
+
+    def undo(self, token: int, on_done: OnSwitched) -> None:
+        """Switch one off at the next boundary."""
+
+        def replied(reply: Heard) -> None:
+            switched = _switched(reply)
+            if switched.why is None:
+                self.on.pop(token, None)
+            on_done(switched)
+
+        self._agent.command("undo", replied, token=token)
+
+    def lose(self, event: Heard) -> str | None:
+        """The agent says that one is off, or can't be taken off; returns a sentence about it."""
+        token, why = event.get("token"), said(event, "why")
+        if not isinstance(token, int) or len(self.lost) >= MOST_LOST:
+            return None
+        lever = self.on.pop(token, None)
+        self.lost[token] = why
+        return f"{lever.remedy if lever else said(event, 'remedy', str(token))} was lost: {why}"
+
+
+def _switched(reply: Heard) -> Switched:
+    if reply.get("ok") is not True:
+        return Switched(why=said(reply, "why", "refused without a reason"), code=code_of(reply))
+    token, seq, cls = (reply.get(key) for key in ("token", "seq", "class"))
+    return Switched(
+        token=token if isinstance(token, int) else None,
+        seq=seq if isinstance(seq, int) else None,
+        cls=cls if isinstance(cls, str) else None,
+    )
+
+
+def code_of(reply: Heard) -> RefusalCode:
+    """The code of a refusal; one that is not known counts as one that stays."""
+    try:
+        return RefusalCode(reply.get("code"))
+    except ValueError:
+        return RefusalCode.UNFIT

@@ -1,0 +1,209 @@
+"""Reads the agent's ring of step records without ever stopping the agent.
+
+In: the ring's file descriptor. Out: numpy structured arrays of the records that are new. A reader
+that was overtaken says how many records it has lost.
+
+The file comes out of the job, which may be hostile: it must be memory that can't shrink, and it is read,
+never mapped, so that nothing which is done to it can end this process.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autobrrr.errors import CannotAttach
+from autobrrr.injected.wire import ring_layout
+
+RECORD = np.dtype(
+    [(name, "i8") for name in ring_layout.SAMPLED_FIELDS]
+    + [("start_ns", "i8"), ("end_ns", "i8"), ("own_ns", "i8"), ("arm", "u4"), ("flags", "u4"), ("seq", "u8")]
+)
+Records = NDArray[np.void]  # of RECORD, one dimension, by sequence number
+NO_RECORDS: Records = np.empty(0, dtype=RECORD)
+
+UNREPRESENTATIVE = (
+    ring_layout.TRACED
+    | ring_layout.SKIPPED
+    | ring_layout.EVALUATION
+    | ring_layout.LEVER
+    | ring_layout.SETTLING
+    | ring_layout.AFTER_SHADOW
+)
+
+
+def representative(records: Records) -> Records:
+    """The steps that stand for how the job trains: not traced, skipped, settling, ..."""
+    kept: Records = records[records["flags"] & UNREPRESENTATIVE == 0]
+    return kept
+
+
+# Of linux/fcntl.h; not every Python names them.
+_GET_SEALS, _SEAL_SHRINK = 1034, 0x2
+MOST_CAPACITY = 1 << 16
+MOST_SEQ = 1 << 48
+MOST_NS = 1 << 62
+
+
+class NoRing(CannotAttach):
+    """What a job handed over, or made of it since, is no ring of step records."""
+
+    def __init__(self, why: str, hint: str = "restart the job, then attach again") -> None:
+        super().__init__(f"the job's step ring {why}", hint)
+
+
+class RingReader:
+    """Reads a ring; every call of `read_new` returns what was not read before.
+
+    Args:
+        fd: The ring's memfd. It is not closed here and may be closed after this returned.
+
+    Raises:
+        NoRing: the file is no ring of this layout.
+    """
+
+    def __init__(self, fd: int) -> None:
+        length = _sealed_bytes(fd)
+        if length < ring_layout.HEADER_BYTES:
+            raise NoRing(f"has only {length} bytes")
+        try:
+            head = os.pread(fd, ring_layout.HEADER.size, 0)
+        except OSError as error:
+            raise NoRing(f"can't be read: {error.strerror}") from None
+        magic, layout, record_bytes, self._capacity, _ = ring_layout.HEADER.unpack(head)
+        if (
+            magic != ring_layout.MAGIC
+            or layout != ring_layout.LAYOUT_VERSION
+            or record_bytes != RECORD.itemsize
+            or not 2 <= self._capacity <= MOST_CAPACITY
+            or length < ring_layout.size_bytes(self._capacity)
+        ):
+            raise NoRing(
+                "has another layout than this version of autobrrr reads",
+                "detach with the version that attached, or restart the job",
+            )
+        self._fd = os.dup(fd)
+        self._next = 0
+        self.lost = 0  # records overwritten before they were read
+        try:
+            self._copy(0, self._capacity)  # before a session begins that it would end at once
+        except NoRing:
+            self.close()
+            raise
+
+    @property
+    def steps(self) -> int:
+        """Sequence number of the next record: how many steps have been seen or lost."""
+        return self._next
+
+    def read_new(self) -> Records:
+        """Copies of the records since the last call, oldest first. Never waits.
+
+        Raises:
+            NoRing: it holds what no agent writes.
+        """
+        if self._fd < 0:
+            return NO_RECORDS
+        first = self._next % self._capacity
+        (record,) = self._look(first, first + 1)
+        seq = int(record["seq"])
+        if int(record["end_ns"]) == 0 or seq < self._next:
+            return NO_RECORDS
+        if seq > self._next:
+            self._catch_up()
+        batch = self._copy_run()
+        if not self._overtaken():
+            self._next += len(batch)
+            return batch
+        # Whatever the agent may have been overwriting while we copied is no further than one ring length
+        # behind the newest number seen now.
+        oldest_whole = max(self._newest() - self._capacity + 2, 0)
+        numbers = self._next + np.arange(len(batch), dtype=np.uint64)
+        whole: Records = batch[(batch["seq"] == numbers) & (numbers >= oldest_whole)]
+        self.lost += len(batch) - len(whole)
+        self._next += len(batch)
+        return whole
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _look(self, begin: int, end: int) -> Records:
+        """The records of these slots as they are now: a first look, to see which are written."""
+        wanted = (end - begin) * RECORD.itemsize
+        try:
+            raw = os.pread(self._fd, wanted, ring_layout.HEADER_BYTES + begin * RECORD.itemsize)
+        except OSError as error:
+            raise NoRing(f"can't be read any more: {error.strerror}") from None
+        if len(raw) < wanted:
+            raise NoRing("ends before its last record")
+        records: Records = np.frombuffer(raw, dtype=RECORD)
+        if int(records["seq"].max(initial=0)) >= MOST_SEQ:
+            raise NoRing("counts steps that no job has made")
+        return records
+
+    def _copy(self, begin: int, end: int) -> Records:
+        """The records of slots that were written before."""
+        records = self._look(begin, end)
+        for name in ("start_ns", "end_ns", "own_ns"):
+            if len(records) and not bool(((records[name] > -MOST_NS) & (records[name] < MOST_NS)).all()):
+                raise NoRing("holds times that no clock shows")
+        return records
+
+    def _overtaken(self) -> bool:
+        """Whether the slot before the next one was written anew: then the agent may be at the next one."""
+        slot = (self._next - 1) % self._capacity
+        before = int(self._look(slot, slot + 1)["seq"][0])
+        return before != self._next - 1 if self._next else before == self._capacity - 1
+
+    def _newest(self) -> int:
+        return int(self._look(0, self._capacity)["seq"].max())
+
+    def _catch_up(self) -> None:
+        """Skip what was overwritten, and a margin that the agent will not overwrite meanwhile."""
+        oldest = self._newest() - self._capacity + 1 + self._capacity // 8
+        self.lost += oldest - self._next
+        self._next = oldest
+
+    def _copy_run(self) -> Records:
+        """All records from the next one on that follow each other without a gap.
+
+        The agent writes a record's sequence number last. So it is read first, as in a seqlock: what is copied
+        after that was written before.
+        """
+        first = self._next % self._capacity
+        parts = []
+        expected = self._next
+        for begin, end in ((first, self._capacity), (0, first)):
+            at = begin
+            while at < end:
+                upto = min(end, at + 512)
+                seen = self._look(at, upto)
+                numbers = expected + np.arange(upto - at, dtype=np.uint64)
+                fits = (seen["seq"] == numbers) & (seen["end_ns"] != 0)
+                count = len(fits) if fits.all() else int(fits.argmin())
+                parts.append(self._copy(at, at + count))
+                expected += count
+                if count < upto - at:
+                    return np.concatenate(parts)
+                at = upto
+        return np.concatenate(parts)
+
+
+def _sealed_bytes(fd: int) -> int:
+    """The size of a file in memory that can't shrink."""
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode):
+        raise NoRing("is no file in memory")
+    try:
+        seals = fcntl.fcntl(fd, _GET_SEALS)
+    except OSError:  # a file on a disk, or one that was not opened
+        raise NoRing("is no file in memory") from None
+    if not seals & _SEAL_SHRINK:
+        raise NoRing("could be cut off by the job at any time")
+    return found.st_size

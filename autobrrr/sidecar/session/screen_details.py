@@ -1,0 +1,107 @@
+"""What a screen shows beside the snapshot: history, remedies that may be tried, the recipe so far.
+
+In: a session, the last tuning. Out: `answers.Details`. Asked for about once a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import get_args
+
+from autobrrr import recipe
+from autobrrr.errors import AutobrrrError
+from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.recipe.recipe_contents import Value
+from autobrrr.records import Diagnosis, ExactnessClass, JobFacts, Reach, TuneProgress, Tuning
+from autobrrr.records.wire_answers import Details, LeverOn, RecipeNow, RemedyLine
+from autobrrr.sidecar.session.remedy_switch import Lever
+from autobrrr.sidecar.session.session import Session
+from autobrrr.tuner.candidate_space import allowed_classes, candidates
+
+MOST_OPERATORS = 12
+
+
+def details(session: Session, tuned: Tuning | None, progress: TuneProgress | None, paused: bool) -> Details:
+    """The session at this moment, as a screen shows it.
+
+    Args:
+        tuned: The result of the last tuning of this session.
+        progress: Where the tuning that runs stands.
+    """
+    findings = session.findings
+    on = list(session.levers.on.values()) if session.levers is not None else []
+    traced = findings.traced
+    widest = sorted(traced.by_op, key=lambda op: -op.kernel_ns) if traced is not None else []
+    return Details(
+        history=findings.history.history(findings.window.step_ns),
+        levers=[
+            LeverOn(token=each.token, remedy=each.remedy, options=dict(each.options), class_=each.cls)
+            for each in on
+        ],
+        remedies=_remedies(findings.facts, findings.cores, session.snapshot()),
+        operators=widest[:MOST_OPERATORS],
+        recipe=recipe_now(on, tuned, findings.facts),
+        progress=progress,
+        tuned=tuned,
+        paused=paused,
+    )
+
+
+def recipe_now(on: Iterable[Lever], tuned: Tuning | None, facts: JobFacts | None) -> RecipeNow | None:
+    """What is on as a recipe; with the tuning's evidence where that is exactly what it kept."""
+    levers = list(on)
+    if not levers:
+        return None
+    names = sorted(each.remedy for each in levers)
+    if tuned is not None and sorted(tuned.kept) == names:
+        made = recipe.from_tuning(tuned)
+    else:
+        made = recipe.Recipe(
+            match=recipe.Match(
+                script=None if facts is None else facts.script.rsplit("/", 1)[-1] or None,
+                device="cuda" if facts is not None and facts.cuda else "cpu",
+            ),
+            remedies=tuple(recipe.Chosen(name=each.remedy, options=_values(each)) for each in levers),
+        )
+    text = recipe.dump(made)
+    try:
+        recipe.parse(text)
+    except AutobrrrError as error:
+        return RecipeNow(text=text, problem=error.message)
+    return RecipeNow(text=text)
+
+
+def _remedies(facts: JobFacts | None, cores: int | None, judged: Diagnosis) -> list[RemedyLine]:
+    if facts is None:
+        return []
+    default = allowed_classes(None)
+    every: tuple[ExactnessClass, ...] = get_args(ExactnessClass)
+    lines = [
+        RemedyLine(
+            remedy=each.choice.remedy,
+            options=each.choice.settings,
+            predicted=each.predicted,
+            class_=each.cls,
+            default=each.cls in default,
+            doc=REGISTRY[each.choice.remedy].doc,
+        )
+        for each in candidates(facts=facts, cores=cores, verdict=judged, allowed=every)
+    ]
+    listed = {line.remedy for line in lines}
+    reaches: tuple[Reach, ...] = get_args(Reach)
+    return lines + [
+        RemedyLine(
+            remedy=advice.remedy,
+            predicted=advice.expected,
+            reach=advice.reach if advice.reach in reaches else "relaunch",
+            class_=advice.class_,
+            default=False,
+            doc=advice.why,
+        )
+        for advice in judged.advice
+        if advice.remedy not in listed
+    ]
+
+
+def _values(lever: Lever) -> dict[str, Value]:
+    return {key: value for key, value in lever.options.items() if isinstance(value, str | int | float | bool)}

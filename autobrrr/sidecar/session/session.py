@@ -1,0 +1,444 @@
+"""The session of one job: a state machine from attach to detach.
+
+In: ring records, host samples, events and replies of the agent, wishes of clients. Out: verdicts,
+snapshots, commands. Never waits and knows no sockets: the event loop calls it, on one thread.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from autobrrr.diagnosis.verdict.judge import Judgement, judge
+from autobrrr.injected.phases.sampling_schedule import EVERY_STEP
+from autobrrr.injected.remedies.registry import RefusalCode
+from autobrrr.machine.device_protocol import Device
+from autobrrr.readable import readable
+from autobrrr.records import Attach, Diagnosis, HostSample, JobFacts, ProfilerWindow, Record
+from autobrrr.records.wire_answers import Activity
+from autobrrr.sidecar.process.rank_lock import Alone, Turn, Waiting
+from autobrrr.sidecar.process.session_options import Probing, SessionOptions, Sweep
+from autobrrr.sidecar.session.collected import Findings
+from autobrrr.sidecar.session.log_policy import Chronicle
+from autobrrr.sidecar.session.measurement_sequence import Course
+from autobrrr.sidecar.session.remedy_switch import Levers, OnSwitched, Switched, code_of
+from autobrrr.sidecar.session.ring_reader import NoRing, Records
+from autobrrr.sidecar.session.session_ports import Journal, Ring
+from autobrrr.sidecar.session.session_states import Ending, State
+from autobrrr.sidecar.session.snapshot import snapshot
+from autobrrr.sidecar.session.window_reader import Read, told_window
+from autobrrr.sidecar.sockets.agent_link import LINK_LOST, Agent, Heard, said
+
+SECOND_NS = 1_000_000_000
+JUDGE_EVERY_NS = 2 * SECOND_NS
+HOST_EVERY_NS = SECOND_NS // 2
+DETACH_NS = 15 * SECOND_NS
+DETACH_STEPS = 3
+LINK_GRACE_NS = SECOND_NS  # a job that ends closes its link a moment before it is gone
+
+
+OnDetached = Callable[[Ending], None]
+
+
+class Session:
+    """One job.
+
+    Args:
+        alive: Whether the job's process is still there.
+        cores: CPUs that the job may run on.
+
+    Attributes:
+        say: Gets every line of narration.
+        listen: Gets all new records of the ring.
+        read_window: Reads the trace of a profiler window, and hands the window back later.
+        watch_thread: Takes the thread that trains, as the target sees it, once a step has shown it.
+        turn: Of the ranks of the job, to be measured.
+    """
+
+    def __init__(
+        self,
+        pid: int,
+        options: SessionOptions,
+        *,
+        device: Device[HostSample],
+        journal: Journal,
+        alive: Callable[[], bool],
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+        cores: int | None = None,
+    ) -> None:
+        self.findings = Findings(pid, options, cores)
+        self.ending: Ending | None = None
+        self.levers: Levers | None = None
+        self.ring: Ring | None = None
+        self.say: Callable[[Activity], None] = lambda line: None
+        self.listen: Callable[[Records], None] = lambda records: None
+        self.read_window: Read | None = None
+        self.watch_thread: Callable[[int], object] = lambda tid: None
+        self.turn: Turn = Alone()
+        self._read: list[Records] = []  # since the last tick
+        self._sees_each_step = False  # what it holds, while the tuner compares
+        self._state: State | None = State.ATTACHING  # None: where the course stands
+        self._course: Course | None = None
+        self._agent: Agent | None = None
+        self._device, self._journal, self._alive = device, journal, alive
+        self._clock_ns = clock_ns
+        self._began_ns = self._since_ns = clock_ns()
+        self._judgement: Judgement = judge(self.findings.measurements(0))
+        self._judged_ns = self._host_ns = self._began_ns - JUDGE_EVERY_NS
+        self._link_lost_ns: int | None = None
+        self._link_lost_why = LINK_LOST
+        self._odd_events: set[str] = set()
+        self._waiting = Waiting()  # while another rank is measured
+        self._chronicle = Chronicle(journal, self._began_ns)
+        self._stale = False  # a fact has come in that was not judged yet
+        self._activity = "attaching"
+        self._on_detached: list[OnDetached] = []
+        self._method = {
+            State.ATTACHING: self._attaching,
+            State.TUNING: self._tuning,
+            State.DETACHING: self._detaching,
+        }
+
+    @property
+    def state(self) -> State:
+        if self._state is not None:
+            return self._state
+        return self._course.state if self._course is not None else State.JUDGED
+
+    @property
+    def activity(self) -> str:
+        if self._state is None and self._course is not None:
+            return self._course.activity
+        return self._activity
+
+    @property
+    def decided(self) -> bool:
+        """Whether there is something to say: a regime, or everything has been measured."""
+        outside = self.findings.options.outside
+        finished = self._course is not None and self._course.finished
+        return outside or finished or self._judgement.verdict.regime != "unknown"
+
+    # What happens to it
+
+    def entered(self, agent: Agent, ring: Ring, facts: JobFacts, attach: Attach) -> None:
+        """The agent is in."""
+        self._agent, self.ring, self.levers = agent, ring, Levers(agent)
+        self.findings.facts, self.findings.attach = facts, attach
+        self._journal.write("attached", {"facts": facts, "attach": attach})
+        self._course = Course(self.findings, agent, self._clock_ns(), self.turn)
+        self._state = None
+        agent.command("facts", self._took_facts)
+
+    def entered_outside(self, attach: Attach) -> None:
+        """No agent: only what the machine shows."""
+        self.findings.attach = attach
+        self._journal.write("attached", {"attach": attach})
+        self._state, self._activity = None, "watching from outside"
+
+    def tick(self) -> None:
+        """One look at the ring, the machine and the clock."""
+        now_ns = self._clock_ns()
+        if self._state is State.ENDED:
+            return
+        self._look(now_ns)
+        if self.ending is not None:  # that look ended it
+            return
+        if self._link_lost_ns is not None:
+            self._settle_lost_link(now_ns)
+        elif self._state is not None:
+            self._method[self._state](now_ns)
+        elif self._course is not None:
+            before = self._course.state
+            self._course.step(now_ns, self._judgement.verdict.confidence)
+            self._stale = self._stale or self._course.state is not before
+        due = self._stale or now_ns - self._judged_ns >= JUDGE_EVERY_NS
+        if due and self._state is None:
+            self._judge(now_ns)
+        self._chronicle.look(now_ns, self.state, self.snapshot, self.findings)
+
+    def on_event(self, event: Heard) -> None:
+        """One event of the agent."""
+        name = str(event.get("event"))
+        try:
+            if name == "window" and self.read_window is not None:
+                fd = event.get("fd")
+                self.read_window(told_window(event), fd if isinstance(fd, int) else None, self._took_window)
+                return
+            measured = self.findings.take(name, event)
+        except msgspec.ValidationError as error:
+            if name not in self._odd_events:  # once is enough
+                self._odd_events.add(name)
+                self._note(f"the agent's event {name} can't be read: {error}")
+            return
+        if measured:
+            if name == "anatomy" and self.findings.anatomy is not None and self.findings.anatomy.train_tid:
+                self.watch_thread(self.findings.anatomy.train_tid)
+            if name != "cost":  # comes all the time, and every snapshot shows it
+                self._stale = True
+                self._journal.write(name, {name: event.get(name)})
+        elif name == "progress" and self._course is not None:
+            self._course.progress(said(event, "activity", ""))
+        elif name == "lever_lost" and self.levers is not None:
+            text = self.levers.lose(event)
+            if text is not None:
+                self._note(text)
+        elif name == "removed":
+            self._end(Ending(kind="removed", why=f"the agent took itself out: {said(event, 'why')}"))
+
+    def link_lost(self, why: str = LINK_LOST) -> None:
+        """The agent's end of the link is gone, or was cut off."""
+        if self._link_lost_ns is None:
+            self._link_lost_ns, self._link_lost_why = self._clock_ns(), why
+
+    def job_ended(self) -> None:
+        """The job's process is gone."""
+        self._end(Ending(kind="job ended", why=f"process {self.findings.pid} ended"))
+
+    def fail(self, error: Exception) -> None:
+        """Nothing can be made of what was measured: the session ends, and what it was is said."""
+        why = f"the session failed: {type(error).__name__}: {readable(str(error))}"
+        try:
+            self._end(Ending(kind="failed", why=why))
+        except Exception:  # noqa: BLE001 - its last look may fail for the same reason
+            traceback.print_exc()
+        waiting, self._on_detached = self._on_detached, []
+        for on_done in waiting:
+            on_done(Ending(kind="failed", why=why))
+
+    # What clients wish
+
+    def measure_again(self, probing: Probing | None = None) -> None:
+        """Trace and probe anew, or go on with what is under way."""
+        if self._state is None and self._course is not None:
+            self._course.again(self._clock_ns(), probing)
+            self._stale = True
+
+    def open_window(self) -> str | None:
+        """Profile a few steps as soon as nothing else is measured; a sentence where that can't be."""
+        if self._course is None:
+            return "nothing of the session is in the job"
+        if self._state is not None:
+            return f"the session is {self.state.value}"
+        return self._course.open_window()
+
+    def sweep(self, along: Sweep) -> str | None:
+        """Replay the step at many sizes as soon as all else is measured; a sentence where that can't be."""
+        if self._course is None:
+            return "nothing of the session is in the job"
+        return self._course.sweep(along)
+
+    def apply(
+        self,
+        remedy: str,
+        options: Mapping[str, object],
+        on_done: OnSwitched,
+        allowed: Sequence[str] | None = None,
+    ) -> None:
+        """Switch a lever on; what was measured without it no longer counts."""
+        refusal = self._no_levers()
+        if refusal is not None or self.levers is None:
+            on_done(Switched(why=refusal))
+            return
+        self.levers.apply(remedy, options, self._after_switch(f"{remedy} is on", on_done), allowed)
+
+    def undo(self, token: int, on_done: OnSwitched) -> None:
+        """Switch a lever off."""
+        if self.levers is None or self._state is State.ENDED:
+            on_done(Switched(why=LINK_LOST, code=RefusalCode.LINK_LOST))
+            return
+        lever = self.levers.on.get(token)
+        self.levers.undo(token, self._after_switch(f"{lever.remedy if lever else token} is off", on_done))
+
+    def begin_tuning(self) -> str | None:
+        """Hand the job to the tuner; a sentence where that can't be."""
+        refusal = self._no_levers()
+        if self._state is State.TUNING:
+            refusal = "the job is being tuned already"
+        if refusal is None:
+            self._state, self._activity = State.TUNING, "tuning"
+            if self._agent is not None and self.findings.window.lengths_vary:
+                self._sees_each_step = True
+                self._agent.command("watch", lambda reply: None, **EVERY_STEP)
+        return refusal
+
+    def narrate(self, text: str) -> None:
+        """The tuner says what it is doing."""
+        self._activity = text
+
+    def record(self, kind: str, body: Record) -> None:
+        """The tuner has a result."""
+        self._journal.write(kind, body)
+
+    def end_tuning(self) -> None:
+        """The tuner is through: look at the job as it is now."""
+        if self._state is State.TUNING:
+            self._state = None
+            if self._agent is not None and self._sees_each_step:
+                self._sees_each_step = False
+                self._agent.command("watch", lambda reply: None, as_usual=True)
+            self.measure_again()
+
+    def detach(self, keep: bool, on_done: OnDetached) -> None:
+        """Take everything off, then end; `keep` leaves the levers on."""
+        if self.ending is not None:
+            on_done(self.ending)
+            return
+        self._on_detached.append(on_done)
+        if self._state is State.DETACHING:
+            return
+        self._state, self._since_ns, self._activity = State.DETACHING, self._clock_ns(), "detaching"
+        if self._agent is None:
+            self._end(Ending(kind="detached", why="nothing was in the job"))
+        else:
+            self._agent.command("detach", self._took_detach, keep=keep)
+
+    def snapshot(self) -> Diagnosis:
+        """The session at this moment."""
+        unknown = Attach(method="outside", latency_ns=None, pause_ns=None)
+        return snapshot(
+            self.findings.measurements(self._clock_ns() - self._began_ns),
+            self._judgement,
+            attach=self.findings.attach or unknown,
+            steps=self.ring.steps if self.ring is not None else None,
+            state=self.state,
+            activity=self.activity,
+            levers=self.levers.names if self.levers is not None else [],
+        )
+
+    # Its states, and how it leaves them
+
+    def _attaching(self, now_ns: int) -> None:
+        """Entering is under way; nothing can be measured yet."""
+
+    def _tuning(self, now_ns: int) -> None:
+        """The tuner works on its own thread; here the ring is read and clients are served."""
+
+    def _detaching(self, now_ns: int) -> None:
+        patience_ns = max(DETACH_NS, DETACH_STEPS * self.findings.window.longest_ns)
+        if now_ns - self._since_ns > patience_ns:
+            self._end(Ending(kind="detached", why="the agent did not answer", left=("the agent",)))
+
+    def _settle_lost_link(self, now_ns: int) -> None:
+        """A job that ends, an agent that leaves after a detach, or a link that broke."""
+        if not self._alive():
+            self.job_ended()
+        elif self._state is State.DETACHING:
+            self._end(Ending(kind="detached", why="the agent left"))
+        elif self._link_lost_ns is not None and now_ns - self._link_lost_ns > LINK_GRACE_NS:
+            self._end(Ending(kind="link lost", why=self._link_lost_why))
+
+    def _took_facts(self, reply: Heard) -> None:
+        if reply.get("ok") is not True or self.levers is None:
+            return
+        self.levers.found(reply.get("levers"))
+        if isinstance(reply.get("anatomy"), dict) and self.findings.anatomy is None:
+            self.on_event(Heard({"event": "anatomy", "anatomy": reply["anatomy"]}))
+
+    def _took_window(self, window: ProfilerWindow) -> None:
+        if self.state is State.ENDED:
+            return
+        self.findings.profile = window
+        self._stale = True
+        self._journal.write("window", window)
+
+    def _took_detach(self, reply: Heard) -> None:
+        if reply.get("ok") is not True:
+            if self._link_lost_ns is None and code_of(reply) is RefusalCode.LINK_LOST:
+                self.link_lost()
+                return
+            self._end(Ending(kind="detached", why=said(reply, "why"), left=("the agent",)))
+            return
+        left = reply.get("left")
+        names = tuple(name for name in left if isinstance(name, str)) if isinstance(left, list) else ()
+        self._end(Ending(kind="detached", why="detached", left=names))
+
+    def _end(self, ending: Ending) -> None:
+        if self.ending is not None:
+            return
+        self._look(self._clock_ns())
+        if self.ending is not None:  # the last look ended it
+            return
+        self.ending, self._state = ending, State.ENDED
+        self.turn.give()
+        self._activity = ending.kind
+        self._journal.write("ended", {"kind": ending.kind, "why": ending.why, "left": list(ending.left)})
+        self._chronicle.close(self.snapshot, self.findings)
+        waiting, self._on_detached = self._on_detached, []
+        for on_done in waiting:
+            on_done(ending)
+
+    def _no_levers(self) -> str | None:
+        if self._state in (State.ATTACHING, State.DETACHING, State.ENDED):
+            return f"the session is {self.state.value}"
+        if self.findings.options.outside:
+            return "the session watches from outside only"
+        if self.findings.options.readonly:
+            return "the session is read-only"
+        return None
+
+    def _after_switch(self, text: str, on_done: OnSwitched) -> OnSwitched:
+        def done(switched: Switched) -> None:
+            if switched.why is None:
+                self._note(text, about="switch")
+                self.measure_again()
+            on_done(switched)
+
+        return done
+
+    def read_steps(self) -> None:
+        """Hand new steps to who listens, at little cost; all else takes them in at the next tick."""
+        if self.ring is None or self._state is State.ENDED:
+            return
+        try:
+            records = self.ring.read_new()
+        except NoRing as error:
+            self.ring = None
+            self._end(Ending(kind="removed", why=error.message))
+            return
+        if len(records):
+            self._read.append(records)
+            self.listen(records)
+
+    def _look(self, now_ns: int) -> None:
+        self.read_steps()
+        if self._read:
+            records, self._read = np.concatenate(self._read), []
+            if self._disturbed(now_ns):
+                self.findings.window.pass_over(records)
+            else:
+                self.findings.window.add(records)
+            self.findings.history.add(records)
+        if now_ns - self._host_ns >= HOST_EVERY_NS:
+            self._host_ns = now_ns
+            sample = self._device.sample()
+            if sample is not None:
+                self.findings.see_host(sample)
+
+    def _disturbed(self, now_ns: int) -> bool:
+        """Whether another rank is being measured: what makes its steps longer, this one waits for."""
+        facts = self.findings.facts
+        several = facts is not None and facts.has_other_ranks
+        return not self._waiting.over(now_ns, not several or not self.turn.elsewhere())
+
+    def _judge(self, now_ns: int) -> None:
+        self._judged_ns, self._stale = now_ns, False
+        before = self._judgement.verdict
+        try:
+            self._judgement = judge(self.findings.measurements(now_ns - self._began_ns))
+        except Exception as error:  # noqa: BLE001 - a fault in judging must not end the session
+            traceback.print_exc()
+            self._note(f"the verdict stays as it is, judging failed: {type(error).__name__}: {error}")
+        verdict = self._judgement.verdict
+        if (verdict.regime, verdict.confidence) != (before.regime, before.confidence):
+            self._journal.write("verdict", verdict)
+            self.say(Activity(text=f"regime: {verdict.regime} ({verdict.confidence}): {verdict.reason}"))
+
+    def _note(self, text: str, about: Literal["switch"] | None = None) -> None:
+        line = Activity(text=text, about=about)
+        self._journal.write("note", line)
+        self.say(line)

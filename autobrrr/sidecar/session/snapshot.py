@@ -1,0 +1,87 @@
+"""One snapshot of a session, as every client sees it: the verdict dressed with the figures.
+
+In: measurements and the last judgement. Out: `records.Diagnosis`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from autobrrr.diagnosis.measurements import Measurements, step_stats
+from autobrrr.diagnosis.models.shares import shown_phases
+from autobrrr.diagnosis.models.size_sweep import size_sweep
+from autobrrr.diagnosis.models.slowest_rank import rank_times
+from autobrrr.diagnosis.verdict.judge import Judgement
+from autobrrr.records import Attach, Cost, Diagnosis, GpuSample
+from autobrrr.sidecar.session.session_states import State
+
+
+def snapshot(
+    measured: Measurements,
+    judgement: Judgement,
+    *,
+    attach: Attach,
+    steps: int | None,
+    state: State,
+    activity: str,
+    levers: list[str],
+) -> Diagnosis:
+    """The session at this moment.
+
+    Args:
+        steps: Steps since attach; None where no step can be seen.
+        levers: Names of the remedies that are on.
+    """
+    stats = step_stats(measured.step_ns)
+    verdict = judgement.verdict
+    own_ns = measured.cost.ns_per_step if measured.cost else None
+    return Diagnosis(
+        pid=measured.pid,
+        regime=verdict.regime,
+        confidence=verdict.confidence,
+        reason=verdict.reason,
+        shares=verdict.shares,
+        step_ns=stats,
+        phases_ns=shown_phases(measured),
+        evidence=verdict.evidence,
+        batch_probe=judgement.batch_probe,
+        attach=attach,
+        cost=Cost(
+            ns_per_step=None if own_ns is None else round(own_ns),
+            share=own_ns / stats.mean if own_ns is not None and stats.mean else None,
+            one_off_ns=_pauses_ns(measured, attach),
+        ),
+        device=device_figures(measured.gpu),
+        advice=verdict.advice,
+        decide_with=verdict.decide_with,
+        job=measured.facts,
+        anatomy=measured.anatomy,
+        host=measured.host[-1] if measured.host else None,
+        t_ns=measured.elapsed_ns,
+        steps=steps,
+        state=state.value,
+        activity=activity,
+        levers=levers,
+        window=measured.profile,
+        sweep=size_sweep(measured.sweep),
+        collectives=rank_times(measured.collectives),
+        final=state is State.ENDED,
+    )
+
+
+def _pauses_ns(measured: Measurements, attach: Attach) -> int | None:
+    """All that training has stood still for, or run longer: to attach, and while it was measured."""
+    parts = (attach.pause_ns, measured.cost.one_off_ns if measured.cost else None)
+    known = [part for part in parts if part is not None]
+    return sum(known) if known else None
+
+
+def device_figures(samples: Sequence[GpuSample]) -> dict[str, object] | None:
+    """The last sample of the GPU by the names of its fields; None where there is none."""
+    if not samples:
+        return None
+    figures: dict[str, object] = msgspec.to_builtins(samples[-1])
+    del figures["t_ns"]
+    return figures

@@ -1,0 +1,120 @@
+"""The steps of the last minutes, one bucket a second, and those that took far longer than usual.
+
+In: new records of the ring. Out: `answers.StepHistory` for screens and for the log.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autobrrr.diagnosis.measurements import Durations
+from autobrrr.injected.wire import ring_layout
+from autobrrr.records.wire_answers import SlowStep, StepHistory
+from autobrrr.sidecar.session.ring_reader import Records
+
+BUCKET_NS = 1_000_000_000
+BUCKETS = 600
+SLOW = 3.0  # times the median
+SLOW_KEPT = 64
+BINS = 24
+CAUSES = (
+    (ring_layout.TRACED, "traced"),
+    (ring_layout.LEVER, "a lever switched"),
+    (ring_layout.AFTER_SHADOW, "after a replay"),
+    (ring_layout.SETTLING, "hooks were put on"),
+    (ring_layout.EVALUATION, "with evaluation"),
+    (ring_layout.SKIPPED, "optimizer skipped"),
+)
+
+
+class Buckets:
+    """Grows with the job; what is older than ten minutes goes."""
+
+    def __init__(self) -> None:
+        self._closed: deque[tuple[int, int, int]] = deque(maxlen=BUCKETS)  # number, median, longest
+        self._open: list[NDArray[np.int64]] = []
+        self._number: int | None = None
+        self._slow: deque[tuple[int, int, int, int, int]] = deque(maxlen=SLOW_KEPT)
+        self._usual_ns: float | None = None
+        self._end_ns = 0
+        self._last_ns: int | None = None
+
+    def add(self, records: Records) -> None:
+        """Take in what the ring gave, in its order."""
+        if len(records) == 0:
+            return
+        took = np.asarray(records["end_ns"] - records["start_ns"], dtype=np.int64)
+        numbers = np.asarray(records["end_ns"] // BUCKET_NS, dtype=np.int64)
+        self._mark_slow(records, took)
+        for number in np.unique(numbers):
+            if self._number is not None and number != self._number:
+                self._close()
+            self._number = int(number)
+            self._open.append(took[numbers == number])
+        self._end_ns, self._last_ns = int(records["end_ns"][-1]), int(took[-1])
+
+    def history(self, window: Durations) -> StepHistory:
+        """What a screen shows.
+
+        Args:
+            window: Durations of the steps that stand for the job now, for the histogram.
+        """
+        found = {number: (median, longest) for number, median, longest in self._closed}
+        if self._number is not None and self._open:
+            found[self._number] = self._figures()
+        newest = max(found, default=0)
+        oldest = max(min(found, default=0), newest - BUCKETS + 1)
+        row = [found.get(number) for number in range(oldest, newest + 1)] if found else []
+        edges, counts = histogram(window)
+        return StepHistory(
+            bucket_ns=BUCKET_NS,
+            median_ns=[None if each is None else each[0] for each in row],
+            longest_ns=[None if each is None else each[1] for each in row],
+            last_ns=self._last_ns,
+            edges_ns=edges,
+            counts=counts,
+            slow=[
+                SlowStep(
+                    seq=seq, before_ns=self._end_ns - end_ns, ns=took_ns, usual_ns=usual_ns, why=_why(flags)
+                )
+                for seq, end_ns, took_ns, usual_ns, flags in self._slow
+            ],
+        )
+
+    def _mark_slow(self, records: Records, took: NDArray[np.int64]) -> None:
+        usual_ns = self._usual_ns
+        if usual_ns is None:
+            usual_ns = float(np.median(took)) if len(took) >= 4 else math.inf
+        for index in np.flatnonzero(took > SLOW * usual_ns):
+            one = records[index]
+            seq, end_ns, flags = (int(one[name]) for name in ("seq", "end_ns", "flags"))
+            self._slow.append((seq, end_ns, int(took[index]), int(usual_ns), flags))
+
+    def _close(self) -> None:
+        if self._number is not None and self._open:
+            median_ns, longest_ns = self._figures()
+            self._closed.append((self._number, median_ns, longest_ns))
+            self._usual_ns = float(median_ns)
+        self._open = []
+
+    def _figures(self) -> tuple[int, int]:
+        took = np.concatenate(self._open)
+        return int(np.median(took)), int(took.max())
+
+
+def histogram(took: Durations) -> tuple[list[int], list[int]]:
+    """Edges and counts, the bins evenly wide on a logarithmic axis; nothing for fewer than two steps."""
+    if len(took) < 2:
+        return [], []
+    low, high = max(1, int(took.min())), max(2, int(took.max()) + 1)
+    edges = np.geomspace(low, max(high, low * 1.05), BINS + 1)
+    counts, _ = np.histogram(took, edges)
+    return [round(edge) for edge in edges], [int(count) for count in counts]
+
+
+def _why(flags: int) -> str | None:
+    return next((why for flag, why in CAUSES if flags & flag), None)

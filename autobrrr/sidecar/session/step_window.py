@@ -1,0 +1,104 @@
+"""The recent steps that stand for how the job trains now: durations, phases.
+
+In: new records of the ring. Out: step durations, their statistics, phase figures. When a lever
+changes, the steps before it no longer count.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autobrrr.diagnosis.measurements import Durations, PhaseFigures, phase_figures, step_stats
+from autobrrr.injected.wire import ring_layout
+from autobrrr.records import StepStats
+from autobrrr.sidecar.session.ring_reader import NO_RECORDS, Records, representative
+from autobrrr.tuner.token_adjustment import tokens_a_sample, vary
+
+WINDOW_NS = 30_000_000_000
+WINDOW_STEPS = 64  # at least so many, however long they take
+MOST_STEPS = 4096
+MOST_SAMPLED = 512
+LOSSES = 3  # one may be the loss scaler's doing
+
+
+class StepWindow:
+    """Representative steps of the last half minute, at least 64, at most 4096."""
+
+    def __init__(self) -> None:
+        self._recent: Records = NO_RECORDS
+        self._sampled: Records = NO_RECORDS
+        self._arm: int | None = None
+        self.seen = 0  # all records, representative or not
+        self.last_end_ns: int | None = None  # of the last step of any kind
+        self.last_ns = 0  # duration of the last step of any kind
+        self.longest_ns = 0
+
+    def add(self, records: Records) -> None:
+        """Take in what the ring gave."""
+        if len(records) == 0:
+            return
+        self.pass_over(records)
+        arm = int(records["arm"][-1])
+        if arm != self._arm:
+            self._arm, self._recent, self._sampled = arm, NO_RECORDS, NO_RECORDS
+        fresh = representative(records[records["arm"] == arm])
+        self._recent = _recent(np.concatenate([self._recent, fresh]))
+        sampled = fresh[fresh["flags"] & ring_layout.PHASES != 0]
+        self._sampled = np.concatenate([self._sampled, sampled])[-MOST_SAMPLED:]
+
+    def pass_over(self, records: Records) -> None:
+        """Take note of steps that do not stand for how the job trains; there must be some."""
+        self.seen += len(records)
+        self.last_end_ns = int(records["end_ns"][-1])
+        self.last_ns = int(records["end_ns"][-1] - records["start_ns"][-1])
+        self.longest_ns = max(self.longest_ns, int((records["end_ns"] - records["start_ns"]).max()))
+
+    @property
+    def loss_lost(self) -> bool:
+        """The latest sampled losses are no longer finite; false where that is not known."""
+        latest = self._sampled["loss_finite"][-LOSSES:]
+        return len(latest) == LOSSES and bool((latest == 0).all())
+
+    @property
+    def lengths_vary(self) -> bool:
+        """Samples are longer in one step than in another."""
+        return vary(tokens_a_sample(self._sampled))
+
+    @property
+    def count(self) -> int:
+        """Representative steps in the window."""
+        return len(self._recent)
+
+    @property
+    def median_ns(self) -> float | None:
+        """Median duration; None while the window is empty."""
+        return float(np.median(self.step_ns)) if len(self._recent) else None
+
+    @property
+    def step_ns(self) -> Durations:
+        """Durations, oldest first, shape [steps]."""
+        return durations(self._recent)
+
+    @property
+    def stats(self) -> StepStats:
+        """Count, mean, median, p99 of the window."""
+        return step_stats(self.step_ns)
+
+    @property
+    def phases(self) -> PhaseFigures | None:
+        """Phases over the sampled steps; None before there is one."""
+        columns = {name: self._sampled[name].astype(np.int64) for name in ring_layout.SAMPLED_FIELDS}
+        return phase_figures(durations(self._sampled), columns)
+
+
+def durations(records: Records) -> Durations:
+    """`end_ns - start_ns`, shape [records]: without the agent's own work at boundaries."""
+    return np.asarray(records["end_ns"] - records["start_ns"], dtype=np.int64)
+
+
+def _recent(records: Records) -> Records:
+    records = records[-MOST_STEPS:]
+    if len(records) <= WINDOW_STEPS:
+        return records
+    young = int((records["end_ns"] > records["end_ns"][-1] - WINDOW_NS).argmax())
+    return records[min(young, len(records) - WINDOW_STEPS) :]

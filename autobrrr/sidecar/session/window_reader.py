@@ -1,0 +1,150 @@
+"""Reads a profiler window on a thread of its own, so that the session stays responsive.
+
+In: the agent's event and the trace's open file. Out: a `ProfilerWindow`. What reads traces is
+heavy, so it is imported when the first window comes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from autobrrr.errors import AutobrrrError
+from autobrrr.records import ProfilerWindow, Verdict, WindowGaps, WindowOp
+
+TOP_OPS = 40
+MOST_BYTES = 256 << 20  # as the agent has it
+Call = Callable[[Callable[[], None]], None]
+OnWindow = Callable[[ProfilerWindow], None]
+Read = Callable[[ProfilerWindow, int | None, OnWindow], None]
+
+
+class WindowReader:
+    """Hands finished windows back on the event loop's thread.
+
+    Args:
+        call: Runs a function on the event loop's thread.
+    """
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._reading = False
+
+    def __call__(self, told: ProfilerWindow, fd: int | None, done: OnWindow) -> None:
+        """Read the trace behind `fd`, which is closed; `done` gets the whole window later."""
+        if self._reading:  # one at a time: an agent may send as many as it likes
+            _close(fd)
+            return
+        self._reading = True
+        threading.Thread(target=self._work, args=(told, fd, done), name="window", daemon=True).start()
+
+    def _work(self, told: ProfilerWindow, fd: int | None, done: OnWindow) -> None:
+        try:
+            found = read_window(told, fd)
+        except AutobrrrError as error:
+            found = _abstained(f"its trace can't be used: {error.message}")
+        except Exception as error:  # noqa: BLE001 - the session must outlive a fault in reading
+            traceback.print_exc()
+            found = _abstained(f"reading its trace failed: {type(error).__name__}: {error}")
+        self._call(lambda: self._hand_back(found, done))
+
+    def _hand_back(self, found: ProfilerWindow, done: OnWindow) -> None:
+        self._reading = False
+        done(found)
+
+
+def told_window(event: Mapping[str, object]) -> ProfilerWindow:
+    """What the agent says of a window; raises msgspec.ValidationError."""
+    return msgspec.convert(event.get("window"), ProfilerWindow)
+
+
+def read_window(told: ProfilerWindow, fd: int | None) -> ProfilerWindow:
+    """Fill in what the trace shows; closes `fd`.
+
+    Raises:
+        UsageError: the file is no trace.
+    """
+    if told.status != "ok":
+        _close(fd)
+        return told
+    if fd is None:
+        return _abstained("its trace did not come with it")
+    from autobrrr.trace.causes.host_thread_time import host_time
+    from autobrrr.trace.reading.trace_reader import read_trace
+    from autobrrr.trace.reading.trace_source import TraceFile
+    from autobrrr.trace.trace_analysis import analyse_trace
+
+    try:
+        refusal = _no_trace(fd)
+        if refusal is not None:
+            return _abstained(refusal)
+        trace = read_trace(TraceFile(name="profiler window", path=None, fd=fd))
+    finally:
+        _close(fd)
+    analysis = analyse_trace(trace)
+    seen = host_time(trace)
+    steps = len(told.profiled_step_ns) + 1  # one to settle
+    verdict = None
+    if analysis.devices:
+        verdict = Verdict(
+            regime=analysis.regime,
+            confidence=analysis.confidence,
+            reason=analysis.reason,
+            shares=analysis.shares,
+            evidence=analysis.evidence,
+            decide_with=analysis.decide_with,
+        )
+    return msgspec.structs.replace(
+        told,
+        operators=seen.calls / steps if seen else None,
+        inside_share=seen.inside_share if seen else None,
+        compiled_share=seen.compiled_share if seen else None,
+        loader_share=seen.loader_share if seen else None,
+        by_op=[
+            WindowOp(op=each.name, count=each.count / steps, self_ns=each.self_ns / steps)
+            for each in (seen.operators[:TOP_OPS] if seen else [])
+        ],
+        gaps=[
+            WindowGaps(
+                device=str(each.device),
+                span_ns=each.span_ns,
+                busy_ns=each.busy_ns,
+                idle_by_cause_ns={
+                    **each.host_late_by_cause_ns,
+                    "in_launch": each.idle.in_launch_ns,
+                    "after_launch": each.idle.after_launch_ns,
+                    "unmatched": each.idle.unmatched_ns,
+                },
+            )
+            for each in analysis.devices
+        ],
+        verdict=verdict,
+    )
+
+
+def _no_trace(fd: int) -> str | None:
+    """Why what came out of the job is not even looked at; it is read as it was opened there, never anew.
+
+    Opened anew it would be opened with our rights: root would read for the job what the job may not.
+    """
+    found, opened = os.fstat(fd), fcntl.fcntl(fd, fcntl.F_GETFL)
+    if not stat.S_ISREG(found.st_mode) or opened & os.O_PATH or opened & os.O_ACCMODE == os.O_WRONLY:
+        return "what came with it is no file that can be read"
+    if found.st_size > MOST_BYTES:
+        return f"its trace has {found.st_size} bytes"
+    return None
+
+
+def _close(fd: int | None) -> None:
+    if fd is not None:
+        os.close(fd)
+
+
+def _abstained(why: str) -> ProfilerWindow:
+    return ProfilerWindow(status="abstained", why=why)

@@ -1,0 +1,1 @@
+"""Framed sockets to the agent and to clients, and where the session's socket lies."""

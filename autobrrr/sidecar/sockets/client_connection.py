@@ -1,0 +1,68 @@
+"""One client of a session: its connection, what it subscribed to, and answers on their way to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from autobrrr.errors import AutobrrrError
+from autobrrr.injected.wire.framing import BadFrame
+from autobrrr.records import Record
+from autobrrr.sidecar.sockets.socket_frames import TooSlow, Wire
+
+Fields = dict[str, object]
+
+
+@dataclass(eq=False, slots=True)
+class Seat:
+    """One connected client."""
+
+    wire: Wire
+    every_ns: int | None = None  # subscribed, and how often
+    pushed_ns: int = 0
+    cut_since_ns: int | None = None  # the beginning of a frame has been here since
+    stuck_since_ns: int | None = None  # something has been waiting to be read since
+    owner: bool = False  # the session ends with this client
+    leaving: bool = False  # close once everything is sent
+    gone: bool = False
+
+    def send(self, message: Fields) -> None:
+        """Queue a message; a client that can't take it is gone."""
+        if self.gone:
+            return
+        try:
+            self.wire.send(message)
+        except (OSError, TooSlow):
+            self.gone = True
+        except BadFrame as error:
+            self.send(failure(AutobrrrError(f"the answer is too long: {error}")))
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Where the answer to one request goes."""
+
+    seat: Seat
+    number: int | None
+
+    def done(self, **fields: object) -> None:
+        self.seat.send({"ok": True, "id": self.number, **fields})
+
+    def fail(self, error: AutobrrrError) -> None:
+        self.seat.send({**failure(error), "id": self.number})
+
+
+def as_fields(record: Record) -> Fields:
+    """A record as the object of a frame."""
+    fields: Fields = msgspec.to_builtins(record)
+    return fields
+
+
+def error_fields(error: AutobrrrError) -> Fields:
+    """An error as it travels to a client."""
+    return {"message": error.message, "hint": error.hint, "exit_code": error.exit_code}
+
+
+def failure(error: AutobrrrError) -> Fields:
+    return {"ok": False, "error": error_fields(error)}

@@ -1,0 +1,228 @@
+"""Where the socket of a session lies, who may bind it and who may speak to it.
+
+One folder for each user, that user's or root's and closed to all others; the kernel tells both sides who the
+other is. What else lies in its place is passed over, and said (`passed_over`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from autobrrr import paths
+from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
+from autobrrr.folders import Folder, objection_to, peer_uid
+from autobrrr.machine import proc_stat as procfs
+
+BACKLOG = 16
+_LOCK = re.compile(r"(?:ranks-[0-9a-z]+|(?P<pid>\d+)-(?P<ticks>\d+)\.sock)\.lock")
+_SOCKET = re.compile(r"(?:agent-)?(?P<pid>\d+)-(?P<ticks>\d+)\.sock")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A process that a session is about."""
+
+    pid: int
+    start_ticks: int
+    uid: int
+
+    @property
+    def name(self) -> str:
+        """File name of its socket."""
+        return paths.session_socket(self.pid, self.start_ticks, Path()).name
+
+
+def find_target(pid: int, proc: Path = procfs.PROC) -> Target:
+    """Look a process up.
+
+    Raises:
+        TargetGone: there is none with this pid, or it has ended.
+    """
+    found, uid = procfs.stat(pid, proc), procfs.owner(pid, proc)
+    if found is None or uid is None or found.state in "ZX":
+        raise TargetGone(f"there is no process {pid}", "autobrrr ls lists the training jobs")
+    return Target(pid=pid, start_ticks=found.start_ticks, uid=uid)
+
+
+def is_alive(target: Target, proc: Path = procfs.PROC) -> bool:
+    """Whether the same process is still there."""
+    found = procfs.stat(target.pid, proc)
+    return found is not None and found.start_ticks == target.start_ticks and found.state not in "ZX"
+
+
+def runtimes_of(uid: int, env: Mapping[str, str] = os.environ) -> list[Path]:
+    """Where sessions of a user's jobs lie, the preferred one first, also when root attaches to them."""
+    if uid == os.geteuid():
+        return paths.runtime_dirs(env)
+    return paths.runtime_dirs({"XDG_RUNTIME_DIR": f"/run/user/{uid}"}, uid)
+
+
+def folders(target: Target, env: Mapping[str, str] = os.environ) -> dict[Path, int]:
+    """Where a session of this job may lie, and whose the folder must be: the job's user's, or the asker's."""
+    found = dict.fromkeys(runtimes_of(target.uid, env), target.uid)
+    for own in paths.runtime_dirs(env):
+        found.setdefault(own, os.geteuid())
+    return found
+
+
+def trusted_for(uid: int) -> tuple[int, ...]:
+    """Who may speak for a job of this user, and about it: they, we, and root."""
+    return (uid, os.geteuid(), 0)
+
+
+def passed_over(target: Target, env: Mapping[str, str] = os.environ) -> list[str]:
+    """What lies where a session of this job could, and can't be trusted: one sentence each."""
+    trusted = trusted_for(target.uid)
+    whys = [objection_to(each, trusted) for each in folders(target, env)]
+    return [f"{why}; it was passed over" for why in whys if why is not None]
+
+
+def _existing(target: Target, env: Mapping[str, str]) -> Iterator[Folder]:
+    """The folders that are there and trusted; open as long as one is looked at."""
+    for path, uid in folders(target, env).items():
+        with contextlib.suppress(AutobrrrError):
+            folder = Folder.existing(path, uid, trusted_for(target.uid))
+            if folder is not None:
+                with folder:
+                    yield folder
+
+
+def connect(target: Target, env: Mapping[str, str] = os.environ) -> socket.socket | None:
+    """A connection to the session of a job; None where there is no session."""
+    for folder in _existing(target, env):
+        with contextlib.suppress(OSError):
+            return folder.connect(target.name, trusted_for(target.uid))
+    return None
+
+
+class Endpoint:
+    """The one session of a job: its lock, held for life, and its listening socket.
+
+    It lies in the first of `folders` that can be used.
+
+    Raises:
+        AlreadyServed: another process holds the lock.
+        AutobrrrError: none can: what is wrong with the first.
+    """
+
+    def __init__(self, target: Target, env: Mapping[str, str] = os.environ) -> None:
+        self.target = target
+        self.folder = _usable(target, env)
+        self._listener: socket.socket | None = None
+        try:
+            lock = self.folder.lock(_lock_name(target))
+            if lock is None:
+                raise AlreadyServed(f"process {target.pid} has a session already")
+        except BaseException:
+            self.folder.close()
+            raise
+        self._lock = lock
+
+    def listen(self) -> socket.socket:
+        """Bind the socket, 0600 and the folder's owner's; one left behind by a dead session is removed."""
+        self.folder.remove(self.target.name)
+        self._listener = self.folder.listen(self.target.name, BACKLOG)
+        self._listener.setblocking(False)
+        return self._listener
+
+    def accept(self) -> socket.socket | None:
+        """The next client; None where nobody waits, or where it is neither the job's user nor ours."""
+        if self._listener is None:
+            return None
+        try:
+            link, _ = self._listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return None
+        if peer_uid(link) not in trusted_for(self.target.uid):
+            link.close()
+            return None
+        return link
+
+    def deafen(self) -> None:
+        """No more clients: remove the socket."""
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+            with contextlib.suppress(OSError):
+                self.folder.remove(self.target.name)
+
+    def close(self) -> None:
+        """Remove socket and lock."""
+        self.deafen()
+        self.folder.unlock(_lock_name(self.target), self._lock)
+        self.folder.close()
+
+
+class AlreadyServed(CannotAttach):
+    """Another sidecar serves this job, or is just being started."""
+
+
+def _usable(target: Target, env: Mapping[str, str]) -> Folder:
+    errors: list[AutobrrrError] = []
+    for path, uid in folders(target, env).items():
+        try:
+            return Folder.private(path, uid)
+        except AutobrrrError as error:
+            errors.append(error)
+    raise errors[0]
+
+
+def served(target: Target, env: Mapping[str, str] = os.environ, proc: Path = procfs.PROC) -> list[int]:
+    """Processes that have a session where one of this job could lie; ascending, dead ones left out."""
+    found = set()
+    for folder in _existing(target, env):
+        for name in folder.names():
+            named = _SOCKET.fullmatch(name)
+            if named is not None and not name.startswith("agent-") and _is_there(named, proc):
+                found.add(int(named["pid"]))
+    return sorted(found)
+
+
+def sweep(folder: Folder, proc: Path = procfs.PROC) -> list[str]:
+    """Remove what sessions and agents left that are gone; returns the names.
+
+    A session is gone when nobody holds its lock, an agent when its process is.
+    """
+    removed: list[str] = []
+    for name in sorted(folder.names()):
+        named = _LOCK.fullmatch(name) or _SOCKET.fullmatch(name)
+        if named is None:
+            continue
+        with contextlib.suppress(OSError):
+            if name.endswith(".lock"):
+                gone = _sweep_lock(folder, name)
+            else:
+                gone = stat.S_ISSOCK(folder.kind(name)) and not _is_there(named, proc)
+                if gone:
+                    folder.remove(name)
+            if gone:
+                removed.append(name)
+    return removed
+
+
+def _sweep_lock(folder: Folder, name: str) -> bool:
+    """Take away a lock that nobody holds, and the socket that it was for."""
+    lock = folder.lock(name)
+    if lock is None:
+        return False
+    whose = name.removesuffix(".lock")
+    if whose.endswith(".sock") and stat.S_ISSOCK(folder.kind(whose)):
+        folder.remove(whose)
+    folder.unlock(name, lock)
+    return True
+
+
+def _is_there(named: re.Match[str], proc: Path) -> bool:
+    seen = procfs.stat(int(named["pid"]), proc)
+    return seen is not None and seen.start_ticks == int(named["ticks"])
+
+
+def _lock_name(target: Target) -> str:
+    return f"{target.name}.lock"

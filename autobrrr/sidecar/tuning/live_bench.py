@@ -1,0 +1,294 @@
+"""The tuner's bench on a live job: levers through the agent, steps from the ring.
+
+The tuner calls it on its own thread; every command is handed to the event loop, which alone speaks
+to the agent, and the tuner's thread waits for the answer.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import TypeVar, get_args
+
+import numpy as np
+
+from autobrrr.errors import TargetGone
+from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.records import Anatomy, ExactnessClass, JobFacts
+from autobrrr.sidecar.session.remedy_switch import Lever, Switched
+from autobrrr.sidecar.session.ring_reader import NO_RECORDS, Records
+from autobrrr.sidecar.session.session import Session
+from autobrrr.tuner.job_under_test import Applied, LeverLost, NotApplied
+
+Call = Callable[[Callable[[], None]], None]
+T = TypeVar("T")
+
+KEPT_STEPS = 1 << 16
+SWITCH_S = 20.0  # or so many steps, until a lever must have switched
+SWITCH_STEPS = 5
+EVALUATION_S = 300.0  # unless the user stops: no step ends while the job evaluates
+STALL_PATIENCE = 8.0  # times the usual price of switching on
+LOOP_S = 10.0  # the event loop answers at once, unless the machine is starved
+LOOK_S = 0.1  # between looks whether the session is still there
+SOONEST_NS = 4_000_000  # between looks at the ring while a block runs
+LATEST_NS = 500_000_000
+SECOND_NS = 1_000_000_000
+
+
+class StepTape:
+    """The latest steps, filled by the event loop, waited for by the tuner."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._parts: list[Records] = []
+        self._count = 0
+        self._awaited_seq = 0  # who waits for less than this step is not woken
+
+    def add(self, records: Records) -> None:
+        """Take in what the ring gave; at least one step."""
+        with self._changed:
+            self._parts.append(records)
+            self._count += len(records)
+            while self._count - len(self._parts[0]) >= KEPT_STEPS:
+                self._count -= len(self._parts.pop(0))
+            if int(records["seq"][-1]) >= self._awaited_seq:
+                self._changed.notify_all()
+
+    def wake(self) -> None:
+        """Let those who wait look again."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def steps(self, first_seq: int, count: int, timeout_ns: int, given_up: Callable[[], bool]) -> Records:
+        """Steps from `first_seq` on; waits until there are `count`, for the timeout at most."""
+        deadline_ns = time.monotonic_ns() + timeout_ns
+        with self._changed:
+            self._awaited_seq = first_seq + count - 1
+            while True:
+                found = self._from(first_seq)
+                left_ns = deadline_ns - time.monotonic_ns()
+                if len(found) >= count or left_ns <= 0 or given_up():
+                    return found
+                self._changed.wait(left_ns / SECOND_NS)
+
+    def typical_ns(self) -> float:
+        """Median of the steps that came last; no end in sight where there are none."""
+        with self._changed:
+            newest = self._parts[-1] if self._parts else None
+        return float("inf") if newest is None else float(np.median(newest["end_ns"] - newest["start_ns"]))
+
+    def _from(self, first_seq: int) -> Records:
+        recent = itertools.takewhile(lambda part: int(part["seq"][-1]) >= first_seq, reversed(self._parts))
+        parts = list(recent)[::-1]
+        if not parts:
+            return NO_RECORDS
+        joined = np.concatenate(parts)
+        return joined[joined["seq"] >= first_seq]
+
+
+class LiveBench:
+    """One job under test; see `tuner.bench.Bench`."""
+
+    def __init__(self, session: Session, call: Call) -> None:
+        facts = session.findings.facts
+        if facts is None:
+            raise TargetGone("nothing is attached to the job")
+        self._facts = facts
+        self._session, self._call = session, call
+        self._tape = StepTape()
+        self._cancelled = threading.Event()
+        self._running = threading.Event()
+        self._running.set()
+        self._rested_ns = 0
+        self._undoing: dict[int, Future[Switched]] = {}  # by token: sent, and not answered yet
+        self._stands_until_s = 0.0  # training may stand still so long: what was switched on takes its time
+        session.listen = self._tape.add
+
+    @property
+    def facts(self) -> JobFacts:
+        return self._facts
+
+    @property
+    def anatomy(self) -> Anatomy | None:
+        return self._session.findings.anatomy
+
+    @property
+    def cores(self) -> int | None:
+        return self._session.findings.cores
+
+    def levers(self) -> list[Lever]:
+        """What is on already and may be switched, oldest first."""
+        return [lever for lever in self._on() if lever.ours_and_live]
+
+    def standing(self) -> list[Lever]:
+        """What is on and stays on: of the recipe, or not to be switched within an epoch."""
+        return [lever for lever in self._on() if not lever.ours_and_live]
+
+    def _on(self) -> list[Lever]:
+        return list(self._session.levers.on.values()) if self._session.levers is not None else []
+
+    def apply(self, remedy: str, options: Mapping[str, object], allowed: Sequence[ExactnessClass]) -> Applied:
+        done = self._switch_on(lambda reply: self._session.apply(remedy, options, reply, allowed))
+        if done.why is not None or done.token is None:
+            self._check()
+            raise NotApplied(done.why or "the agent gave no token")
+        cls: ExactnessClass = "changes-training"
+        for known in get_args(ExactnessClass):
+            cls = known if known == done.cls else cls
+        self._stands_until_s = time.monotonic() + STALL_PATIENCE * REGISTRY[remedy].price_s
+        return Applied(token=done.token, seq=done.seq if done.seq is not None else self.next_seq(), cls=cls)
+
+    def undo(self, token: int) -> int:
+        if token in self.lost():
+            return self.next_seq()
+        done = self._switch_off(token)
+        if done.why is not None:
+            self._check()
+            raise LeverLost(done.why)
+        return done.seq if done.seq is not None else self.next_seq()
+
+    def lost(self) -> Mapping[int, str]:
+        return dict(self._session.levers.lost) if self._session.levers is not None else {}
+
+    def next_seq(self) -> int:
+        def look() -> int:
+            self._session.read_steps()
+            return self._session.ring.steps if self._session.ring is not None else 0
+
+        return self._ask(look)
+
+    def steps(self, first_seq: int, count: int, timeout_ns: int) -> Records:
+        """Looks at the ring when the last of the steps should have ended, not at the loop's next tick."""
+        deadline_ns = time.monotonic_ns() + timeout_ns
+        missing = count
+        while True:
+            expected_ns = max(SOONEST_NS, missing * self._tape.typical_ns())
+            wait_ns = min(expected_ns, LATEST_NS, deadline_ns - time.monotonic_ns())
+            found = self._tape.steps(first_seq, count, int(wait_ns), self._is_over)
+            self._check()
+            missing = count - len(found)
+            if missing <= 0 or self._is_over() or time.monotonic_ns() >= deadline_ns:
+                return found
+            self._call(self._session.read_steps)
+
+    def now_ns(self) -> int:
+        """Stands still while the user holds the tuner: the budget is for work."""
+        return time.monotonic_ns() - self._rested_ns
+
+    def cancelled(self) -> bool:
+        return self._cancelled.is_set()
+
+    def cancel(self) -> None:
+        """From any thread: the tuner is to stop."""
+        self._cancelled.set()
+        self._running.set()
+        self._tape.wake()
+
+    @property
+    def paused(self) -> bool:
+        """Whether the user holds the tuner."""
+        return not self._running.is_set()
+
+    def pause(self) -> None:
+        """From any thread: the tuner rests from the end of the pair of blocks that runs."""
+        if not self._cancelled.is_set():
+            self._running.clear()
+
+    def resume(self) -> None:
+        """From any thread: the tuner goes on."""
+        self._running.set()
+
+    def rest_while_paused(self) -> None:
+        """On the tuner's thread, between pairs: wait for `resume`, `cancel` or the session's end."""
+        began_ns = time.monotonic_ns()
+        while not self._running.wait(LOOK_S) and self._session.ending is None:
+            pass
+        self._rested_ns += time.monotonic_ns() - began_ns
+
+    def close(self) -> None:
+        """On the event loop's thread: no more steps are needed."""
+        self._session.listen = lambda records: None
+
+    def _is_over(self) -> bool:
+        return self._cancelled.is_set() or self._session.ending is not None
+
+    def _check(self) -> None:
+        if self._session.ending is not None:
+            raise TargetGone(f"the session ended: {self._session.ending.why}")
+
+    def _ask(self, question: Callable[[], T]) -> T:
+        """Let the event loop's thread answer."""
+        answer: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                answer.set_result(question())
+            except Exception as error:  # noqa: BLE001 - it is raised in the thread that asked
+                answer.set_exception(error)
+
+        self._check()
+        self._call(run)
+        try:
+            return self._wait(answer, LOOP_S)
+        except FutureTimeout:
+            raise LeverLost("the sidecar did not answer in time") from None
+
+    def _wait(self, answer: Future[T], timeout_s: float) -> T:
+        """The answer; gives up at once when the session ends, for then none will come."""
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            try:
+                return answer.result(min(LOOK_S, max(0.0, deadline_s - time.monotonic())))
+            except FutureTimeout:
+                self._check()
+                if time.monotonic() >= deadline_s:
+                    raise
+
+    def _switch_on(self, start: Callable[[Callable[[Switched], None]], None]) -> Switched:
+        """Switch a lever on and wait for the boundary; one that comes on too late is taken back."""
+        answer: Future[Switched] = Future()
+
+        def replied(done: Switched) -> None:
+            if answer.set_running_or_notify_cancel():
+                answer.set_result(done)
+            elif done.token is not None:
+                self._session.undo(done.token, lambda _: None)
+
+        self._check()
+        self._call(lambda: start(replied))
+        try:
+            return self._wait_for_boundary(answer)
+        except FutureTimeout:
+            if not answer.cancel():
+                return answer.result(LOOP_S)
+            raise LeverLost("no step boundary came in time; the command was taken back") from None
+
+    def _switch_off(self, token: int) -> Switched:
+        """Switch a lever off and wait for the boundary; it is asked for once, however often one waits."""
+        answer = self._undoing.get(token)
+        self._check()
+        if answer is None:
+            answer = self._undoing[token] = Future()
+            self._call(lambda: self._session.undo(token, answer.set_result))
+        try:
+            done = self._wait_for_boundary(answer)
+        except FutureTimeout:
+            raise LeverLost("no step boundary came in time; it goes off at the next one") from None
+        del self._undoing[token]
+        return done
+
+    def _wait_for_boundary(self, answer: Future[Switched]) -> Switched:
+        """The answer. A job that evaluates for long is waited for, unless the user stops."""
+        began_s = time.monotonic()
+        while True:
+            longest_s = self._session.findings.window.longest_ns / SECOND_NS
+            stall_s = self._stands_until_s - time.monotonic()
+            try:
+                return self._wait(answer, max(SWITCH_S, SWITCH_STEPS * longest_s, stall_s))
+            except FutureTimeout:
+                if self.cancelled() or time.monotonic() - began_s > EVALUATION_S:
+                    raise

@@ -1,0 +1,70 @@
+"""The tuner, and its guard, as a session calls it: on the tuner's thread, on the session's bench.
+
+Its libraries are heavy, so they are imported when somebody tunes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, get_args
+
+from autobrrr.records import Diagnosis, ExactnessClass, Reverted, Trial, TuneProgress, Tuning
+from autobrrr.sidecar.session.remedy_switch import Lever
+from autobrrr.sidecar.tuning.live_bench import LiveBench
+from autobrrr.sidecar.tuning.tuning_thread import TuneRequest
+
+if TYPE_CHECKING:
+    from autobrrr.tuner.arm_switch import Lever as KeptLever
+    from autobrrr.tuner.tune_settings import TuneSettings
+
+
+def tune(
+    bench: LiveBench,
+    request: TuneRequest,
+    judged: Diagnosis,
+    on_progress: Callable[[TuneProgress], None],
+    on_trial: Callable[[Trial], None],
+) -> Tuning:
+    """Tune the job; see `tuner.live.tune` for what it raises."""
+    from autobrrr.tuner import live_search
+
+    return live_search.tune(
+        bench,
+        verdict=judged,
+        settings=_settings(request),
+        on_progress=on_progress,
+        on_trial=on_trial,
+        already=[_kept(lever) for lever in bench.levers()],
+        standing=[_kept(lever) for lever in bench.standing()],
+    )
+
+
+def check(bench: LiveBench, baseline_ns: float, best_ns: float) -> list[Reverted]:
+    """Whether what is on still pays; see `tuner.guard.Guard.check`."""
+    from autobrrr.tuner.arm_switch import Switchboard
+    from autobrrr.tuner.gain_guard import Guard
+
+    board = Switchboard(bench, get_args(ExactnessClass), [_kept(lever) for lever in bench.levers()])
+    return Guard(bench, board, baseline_ns=baseline_ns, best_ns=best_ns).check()
+
+
+def _settings(request: TuneRequest) -> TuneSettings:
+    from autobrrr.tuner.candidate_space import allowed_classes
+    from autobrrr.tuner.tune_settings import TuneSettings
+
+    usual = TuneSettings()
+    return TuneSettings(
+        budget_ns=usual.budget_ns if request.for_ns is None else request.for_ns,
+        horizon_ns=usual.horizon_ns if request.horizon_ns is None else request.horizon_ns,
+        allowed=allowed_classes(request.allow),
+        only=tuple(request.only or ()),
+    )
+
+
+def _kept(lever: Lever) -> KeptLever:
+    from autobrrr.tuner.arm_switch import Lever as KeptLever
+    from autobrrr.tuner.candidate_space import Choice
+
+    choice = Choice(remedy=lever.remedy, options=tuple(sorted(lever.options.items())))
+    known: list[ExactnessClass] = [cls for cls in get_args(ExactnessClass) if cls == lever.cls]
+    return KeptLever(choice=choice, token=lever.token, cls=known[0] if known else "changes-training")

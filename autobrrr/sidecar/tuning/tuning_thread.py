@@ -1,0 +1,246 @@
+"""Runs the tuner on a thread of its own, so that the session stays responsive.
+
+In: a client's request. Out: events for that client and all who listen: `progress`, `trial`, and at
+the end `tuned` or `tune_failed`. One tuning at a time; it stops when its client leaves.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+import msgspec
+
+from autobrrr.errors import AutobrrrError, UsageError
+from autobrrr.records import Diagnosis, Record, Reverted, Trial, TuneProgress
+from autobrrr.records import Tuning as TuningResult
+from autobrrr.records.wire_answers import Activity
+from autobrrr.sidecar.session.remedy_switch import Levers
+from autobrrr.sidecar.session.session import Session
+from autobrrr.sidecar.sockets.client_connection import Fields, Seat, as_fields, error_fields
+from autobrrr.sidecar.tuning.live_bench import Call, LiveBench
+from autobrrr.sidecar.tuning.post_tuning_watch import Watchman, watch_over
+
+
+class TuneRequest(Record, frozen=True, kw_only=True):
+    """What `tune` was asked for. `allow`: the widest class; None for those allowed by default."""
+
+    for_ns: int | None = None
+    horizon_ns: int | None = None
+    allow: str | None = None
+    only: list[str] | None = None
+    stays: bool = False  # goes on when the client that asked leaves
+
+
+class Tuner(Protocol):
+    """Tunes a job on its bench; runs on its own thread until the budget or the candidates are spent."""
+
+    def __call__(
+        self,
+        bench: LiveBench,
+        request: TuneRequest,
+        judged: Diagnosis,
+        on_progress: Callable[[TuneProgress], None],
+        on_trial: Callable[[Trial], None],
+    ) -> TuningResult: ...
+
+
+class Check(Protocol):
+    """Compares all that was kept with all off, for some seconds; returns what it undid."""
+
+    def __call__(self, bench: LiveBench, baseline_ns: float, best_ns: float) -> list[Reverted]: ...
+
+
+class Push(Protocol):
+    """Sends an event to subscribers, and to the seats in `also`."""
+
+    def __call__(self, event: Fields, also: Iterable[Seat] = ()) -> None: ...
+
+
+class Tuning:
+    """At most one tuner at work. Belongs to the event loop's thread."""
+
+    def __init__(
+        self,
+        session: Session,
+        call: Call,
+        tuner: Tuner,
+        check: Check,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._session, self._call, self._tuner, self._check = session, call, tuner, check
+        self._clock_ns = clock_ns
+        self._watchman: Watchman | None = None
+        self._bench: LiveBench | None = None
+        self._thread: threading.Thread | None = None
+        self._once_through: list[Callable[[], None]] = []
+        self.asked_by: Seat | None = None
+        self.tuned: TuningResult | None = None  # the latest result
+        self.progress: TuneProgress | None = None  # of the tuning that runs
+
+    def begin(self, asked_by: Seat, message: Fields, push: Push) -> None:
+        """Start; events follow.
+
+        Raises:
+            AutobrrrError: this session can't tune, or does so already.
+            UsageError: the request is none.
+        """
+        try:
+            request = msgspec.convert({k: v for k, v in message.items() if k not in _FRAME}, TuneRequest)
+        except msgspec.ValidationError as error:
+            raise UsageError(f"tune: {error}") from None
+        refusal = self._session.begin_tuning()
+        if refusal is not None:
+            raise AutobrrrError(f"this session can't tune: {refusal}", "autobrrr detach, then attach anew")
+        self._bench = LiveBench(self._session, self._call)
+        self.asked_by = None if request.stays else asked_by
+        arguments = (self._bench, request, self._session.snapshot(), push)
+        self._thread = threading.Thread(target=self._work, args=arguments, name="tuner", daemon=True)
+        self._thread.start()
+
+    def cancel(self) -> None:
+        """Stop as soon as the job is in a state that can be left."""
+        if self._bench is not None:
+            self._bench.cancel()
+
+    def stop(self, then: Callable[[], None]) -> None:
+        """Cancel; `then` is called once what is being tried is off, at once where nothing is."""
+        if self._bench is None:
+            then()
+            return
+        self._once_through.append(then)
+        self.cancel()
+
+    @property
+    def paused(self) -> bool:
+        """Whether a tuner is at work and rests."""
+        return self._bench is not None and self._bench.paused
+
+    def hold(self, paused: bool) -> None:
+        """Let the tuner rest after the pair of blocks that runs, or go on.
+
+        Raises:
+            AutobrrrError: nothing is being tuned.
+        """
+        if self._bench is None:
+            raise AutobrrrError("nothing is being tuned", "autobrrr tune PID")
+        if paused:
+            self._bench.pause()
+        else:
+            self._bench.resume()
+
+    def look(self, push: Push) -> None:
+        """Now and then: whether what was kept still pays; where that is in doubt, it is compared."""
+        watchman, levers = self._watchman, self._session.levers
+        if watchman is None or levers is None or self._bench is not None:
+            return
+        if not any(lever.ours_and_live for lever in levers.on.values()):
+            self._watchman = None
+            return
+        if watchman.loss_was_finite and self._session.findings.window.loss_lost:
+            self._undo_for_loss(levers, push)
+            return
+        window = self._session.findings.window
+        if not watchman.due(self._clock_ns()) or not watchman.suspects(window.step_ns):
+            return
+        if self._session.begin_tuning() is not None:
+            return
+        self._session.narrate("the gain has gone: comparing what is kept with all off")
+        self._bench = LiveBench(self._session, self._call)
+        arguments = (self._bench, watchman, push)
+        self._thread = threading.Thread(target=self._compare, args=arguments, name="guard", daemon=True)
+        self._thread.start()
+
+    def _undo_for_loss(self, levers: Levers, push: Push) -> None:
+        """At once, and whatever made it: what does not keep the bits goes off."""
+        self._watchman = None
+        why = "the loss is no longer finite"
+        suspects = [lever for lever in levers.on.values() if not lever.planned and lever.cls != "bitwise"]
+        for lever in reversed(suspects):
+            self._session.undo(lever.token, lambda done: None)
+        self._tell([Reverted(remedy=lever.remedy, why=why) for lever in suspects], push)
+
+    def _tell(self, undid: list[Reverted], push: Push) -> None:
+        for each in undid:
+            self._session.record("guard", each)
+            self._session.say(Activity(text=f"the guard undid {each.remedy}: {each.why}"))
+        if undid:
+            push({"event": "guard", "undid": [as_fields(each) for each in undid]})
+
+    def _compare(self, bench: LiveBench, watchman: Watchman, push: Push) -> None:
+        undid: list[Reverted] = []
+        try:
+            undid = self._check(bench, watchman.baseline_ns, watchman.best_ns)
+        except AutobrrrError:
+            pass  # the session ends, or a lever is lost: said already
+        except Exception:  # noqa: BLE001 - the session must outlive a fault of the guard
+            traceback.print_exc()
+        finally:
+            self._call(lambda: self._looked(watchman, undid, push))
+            self._call(self._through)
+
+    def _looked(self, watchman: Watchman, undid: list[Reverted], push: Push) -> None:
+        window = self._session.findings.window
+        self._watchman = watchman.looked(undid, window.step_ns, self._clock_ns())
+        self._tell(undid, push)
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for the tuner's thread (it must be cancelled, or its session ended)."""
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+
+    def _work(self, bench: LiveBench, request: TuneRequest, judged: Diagnosis, push: Push) -> None:
+        asked_by = self.asked_by
+
+        def send(event: Fields) -> None:
+            self._call(lambda: push(event, also=(asked_by,) if asked_by is not None else ()))
+
+        def progress(now: TuneProgress) -> None:
+            self._call(lambda: self._note(now))
+            send({"event": "progress", "progress": as_fields(now)})
+            if bench.paused:
+                self._call(lambda: self._session.narrate(f"paused: {now.text}"))
+
+        def tried(trial: Trial) -> None:
+            self._call(lambda: self._session.record("trial", trial))
+            send({"event": "trial", "trial": as_fields(trial)})
+
+        try:
+            result = self._tuner(bench, request, judged, progress, tried)
+            self._call(lambda: self._keep(result))
+            last: Fields = {"event": "tuned", "tuning": as_fields(result)}
+        except AutobrrrError as error:
+            last = {"event": "tune_failed", "error": error_fields(error)}
+        except Exception as error:  # noqa: BLE001 - the session must outlive a fault of the tuner
+            traceback.print_exc()
+            failed = AutobrrrError(f"the tuner failed: {type(error).__name__}: {error}")
+            last = {"event": "tune_failed", "error": error_fields(failed)}
+        self._call(self._through)  # first: whoever hears of the end may ask for another tuning at once
+        send(last)
+
+    def _note(self, now: TuneProgress) -> None:
+        self.progress = now
+        self._session.narrate(now.text)
+
+    def _keep(self, result: TuningResult) -> None:
+        self.tuned = result
+        lost = self._session.findings.window.loss_lost
+        self._watchman = watch_over(result, self._clock_ns(), loss_lost=lost)
+        self._session.record("tuned", result)
+
+    def _through(self) -> None:
+        if self._bench is not None:
+            self._bench.close()
+        self._bench = None
+        self.asked_by = None
+        self.progress = None
+        self._session.end_tuning()
+        waiting, self._once_through = self._once_through, []
+        for then in waiting:
+            then()
+
+
+_FRAME = ("v", "do", "id")

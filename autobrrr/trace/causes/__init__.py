@@ -1,0 +1,1 @@
+"""Why the device was idle, and what the host did meanwhile."""

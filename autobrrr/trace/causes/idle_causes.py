@@ -1,0 +1,284 @@
+"""Why the host was late, gap by gap, to the nanosecond.
+
+Every moment of a thread that launches work gets one cause: what it did then; where nothing of it
+was traced, what the main thread of its process did; where that is unknown too, Python if
+operators were recorded without stacks, else untraced. The host-late part of each gap is divided
+by that line, so that the causes sum to it exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from autobrrr.trace.causes import host_causes
+from autobrrr.trace.causes.host_causes import (
+    CAUSES,
+    DATA_LOADER,
+    OP_DISPATCH,
+    PROFILER,
+    PYTHON_CODE,
+    SYNCHRONISATION,
+    UNTRACED,
+)
+from autobrrr.trace.reading.nanoseconds import Nanoseconds
+from autobrrr.trace.reading.trace_columns import (
+    ANNOTATION,
+    CALL,
+    OPERATOR,
+    OVERHEAD,
+    PYTHON,
+    Trace,
+    coded,
+    distinct,
+    used,
+)
+from autobrrr.trace.timeline.idle_gaps import Gaps
+from autobrrr.trace.timeline.intervals import joined, union
+from autobrrr.trace.timeline.launches import NO_LAUNCH, is_launch
+from autobrrr.trace.timeline.thread_timeline import Indices, Line, Nesting, nest
+
+Marks = NDArray[np.int8]
+
+
+class LateCauses(Struct, frozen=True, kw_only=True):
+    """The host-late parts of gaps, divided.
+
+    Attributes:
+        by_gap_ns: shape [gaps, MARKS]: in the order of `CAUSES`, then long operators and long Python.
+        after_synchronisation: shape [gaps]; the gap began while the launching thread waited for the
+            device, so that the whole of it is the price of that wait.
+    """
+
+    by_gap_ns: NDArray[np.int64]
+    after_synchronisation: NDArray[np.bool_]
+
+    def shown_ns(self) -> NDArray[np.int64]:
+        """Shape [gaps, causes]: what lasts long is counted where it belongs."""
+        shown = self.by_gap_ns[:, : len(CAUSES)].copy()
+        for mark, cause in host_causes.SHOWN_AS.items():
+            shown[:, cause] += self.by_gap_ns[:, mark]
+        return shown
+
+    def totals_ns(self) -> dict[str, int]:
+        return {cause: int(ns) for cause, ns in zip(CAUSES, self.shown_ns().sum(axis=0), strict=True)}
+
+
+class HostTimeline:
+    """The host side of one trace: nesting and causes of each thread, made when first asked for."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        host = trace.host
+        self._own = _own_causes(trace)
+        self._by_thread = np.argsort(host.thread, kind="stable")
+        self._edges = np.searchsorted(host.thread[self._by_thread], np.arange(len(trace.threads) + 1))
+        self._nestings: dict[int, Nesting] = {}
+        self._lines: dict[int, Line] = {}
+        self._marked: dict[int, Line] = {}
+        self._complete: dict[int, Line] = {}
+        self._overhead = self._overheads()
+        self._main = _main_threads(trace)
+        self.has_stacks = bool((host.kind == PYTHON).any())
+        self.has_operators = bool((host.kind == OPERATOR).any())
+
+    def nesting(self, thread: int) -> Nesting:
+        """All events of a thread but the profiler's own overhead, which lies on a lane of its own."""
+        if thread not in self._nestings:
+            host = self._trace.host
+            rows = self._rows(thread)
+            rows = rows[host.kind[rows] != OVERHEAD]
+            self._nestings[thread] = nest(rows, host.start[rows], host.end[rows])
+        return self._nestings[thread]
+
+    def owners(self, thread: int) -> Line:
+        """The innermost event of a thread at every moment, an index into its nesting."""
+        if thread not in self._lines:
+            self._lines[thread] = self.nesting(thread).owners()
+        return self._lines[thread]
+
+    def main_thread(self, thread: int) -> int:
+        """The thread that runs the training loop in the process of this one."""
+        return self._main.get(self._trace.threads[thread].pid, thread)
+
+    def causes(self, thread: int) -> Line:
+        """The cause on a launching thread at every moment."""
+        if thread not in self._complete:
+            self._complete[thread] = self._complete_line(thread)
+        return self._complete[thread]
+
+    def _complete_line(self, thread: int) -> Line:
+        own = self._causes_of(thread)
+        main = self.main_thread(thread)
+        other = own if main == thread else self._causes_of(main)
+        times = distinct(
+            np.concatenate([own.time, self._overhead.time] + ([other.time] if other is not own else []))
+        )
+        mine, theirs, overhead = own.at(times), other.at(times), self._overhead.at(times)
+        value = np.where(mine > 0, mine, np.where(theirs > 0, theirs, 0))
+        value[value <= 0] = self._unknown(thread)
+        if len(times):
+            first, last = self._recorded(thread)
+            value[(times < first) | (times >= last)] = UNTRACED
+        value = np.where(
+            (overhead > 0) & (value != DATA_LOADER) & (value != SYNCHRONISATION), overhead, value
+        )
+        return Line(times, self._with_long(thread, times, value))
+
+    def _with_long(self, thread: int, times: Nanoseconds, value: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Marks single operators, and runs of Python, that last longer than dispatch ever does."""
+        if len(times) < 2:
+            return value
+        length = np.append(np.diff(times), 0)
+        kinds = self._trace.host.kind
+        for each in {thread, self.main_thread(thread)}:
+            nesting = self.nesting(each)
+            owner = self.owners(each).at(times)
+            if len(nesting) == 0:
+                continue
+            operator = (owner >= 0) & (kinds[nesting.row[np.maximum(owner, 0)]] == OPERATOR)
+            long = operator & (value == OP_DISPATCH) & (length >= host_causes.LONG_OPERATOR_NS)
+            value = np.where(long, host_causes.LONG_OPERATOR, value)
+        python = value == PYTHON_CODE
+        run = np.cumsum(np.concatenate(([True], python[1:] != python[:-1]))) - 1
+        lasting = np.bincount(run, length)[run] >= host_causes.LONG_PYTHON_NS
+        return np.where(python & lasting, host_causes.LONG_PYTHON, value)
+
+    def late(self, gaps: Gaps) -> LateCauses:
+        """Divide the host-late part of gaps."""
+        by_gap = np.zeros((len(gaps), host_causes.MARKS), np.int64)
+        after = np.zeros(len(gaps), np.bool_)
+        late = np.flatnonzero((gaps.call != NO_LAUNCH) & (gaps.launched > gaps.start))
+        thread = self._trace.host.thread[gaps.call[late]]
+        for each in used(thread):
+            rows = late[thread == each]
+            line = self.causes(each)
+            by_gap[rows] = _divide(line, gaps.start[rows], gaps.launched[rows])
+            after[rows] = line.at(gaps.start[rows], UNTRACED) == SYNCHRONISATION
+        return LateCauses(by_gap_ns=by_gap, after_synchronisation=after)
+
+    def busy_ns(self, threads: Sequence[int], start: int, end: int, causes: Sequence[int]) -> int:
+        """How long within [start, end) at least one of the threads did one of these things itself."""
+        unions = []
+        for thread in threads:
+            line = self._causes_of(thread)
+            chosen = np.flatnonzero(coded(np.maximum(line.value[:-1], 0), causes))
+            begin = np.clip(line.time[chosen], start, end)
+            finish = np.clip(line.time[chosen + 1], start, end)
+            unions.append(union(begin, finish))
+        return joined(*unions).length_ns()
+
+    def _rows(self, thread: int) -> Indices:
+        return self._by_thread[self._edges[thread] : self._edges[thread + 1]]
+
+    def _causes_of(self, thread: int) -> Line:
+        """The cause that a thread's own events give; 0 where there are none."""
+        if thread not in self._marked:
+            nesting = self.nesting(thread)
+            line = self.owners(thread)
+            marks = _causes_in(nesting, self._own[nesting.row], self._trace.host.kind[nesting.row])
+            value = np.where(line.value >= 0, marks[line.value], 0) if len(marks) else line.value
+            self._marked[thread] = Line(line.time, value)
+        return self._marked[thread]
+
+    def _overheads(self) -> Line:
+        """The profiler's own overhead. It can't be told whose it is where a file holds several processes."""
+        host = self._trace.host
+        rows = np.flatnonzero(host.kind == OVERHEAD)
+        busy = {self._trace.threads[each].pid for each in used(host.thread[host.kind == CALL])}
+        if len(rows) == 0 or len(busy) > 1:
+            return Line(np.empty(0, np.int64), np.empty(0, np.int64))
+        nesting = nest(rows, host.start[rows], host.end[rows])
+        line = nesting.owners()
+        causes = self._own[nesting.row].astype(np.int64)
+        value = np.where(line.value >= 0, causes[line.value], 0) if len(nesting) else line.value
+        return Line(line.time, value)
+
+    def _unknown(self, thread: int) -> int:
+        """What a launching thread did where nothing at all was recorded."""
+        pid = self._trace.threads[thread].pid
+        main = self._main.get(pid)
+        if main is None:
+            return UNTRACED
+        kinds = self._trace.host.kind[self._rows(main)]
+        if (kinds == PYTHON).any():
+            return UNTRACED  # stacks would show Python
+        return PYTHON_CODE if (kinds == OPERATOR).any() else UNTRACED
+
+    def _recorded(self, thread: int) -> tuple[int, int]:
+        """From when to when the process of a thread has events."""
+        host = self._trace.host
+        rows = np.concatenate((self._rows(thread), self._rows(self.main_thread(thread))))
+        return int(host.start[rows].min()), int(host.end[rows].max())
+
+
+def _own_causes(trace: Trace) -> Marks:
+    """Of each host event the cause that its own name tells."""
+    host = trace.host
+    table = np.zeros((len(trace.names) or 1, 9), np.int8)
+    pairs = used(host.name.astype(np.int64) * 16 + host.kind)
+    for key in pairs:
+        name, kind = divmod(key, 16)
+        table[name, kind] = host_causes.cause_of_name(trace.names[name], kind)
+    own = table[host.name, host.kind] if len(host) else np.empty(0, np.int8)
+    launching = np.array([is_launch(name) for name in trace.names], np.bool_)
+    if len(host):
+        long = (host.end - host.start) >= host_causes.FIRST_USE_NS
+        own[(host.kind == CALL) & launching[host.name] & long] = host_causes.INITIALISATION
+    return own
+
+
+def _causes_in(nesting: Nesting, own: Marks, kind: NDArray[np.int8]) -> NDArray[np.int64]:
+    """The cause of each event: a loader's or the profiler's region, its own, a region's, its kind's."""
+    strong = np.where((own == DATA_LOADER) | (own == PROFILER), own, 0).astype(np.int8)
+    strong = nesting.inherited(strong)
+    region = nesting.inherited(np.where(kind == CALL, 0, own).astype(np.int8))
+    plain = np.zeros(16, np.int8)
+    for each in (CALL, OPERATOR, PYTHON, ANNOTATION):
+        plain[each] = host_causes.plain_cause(each)
+    found = np.where(strong > 0, strong, np.where(own > 0, own, region))
+    return np.where(found > 0, found, plain[kind]).astype(np.int64)
+
+
+def _main_threads(trace: Trace) -> dict[str, int]:
+    """Of each process the thread with Python frames, steps or annotations; else that with most operators."""
+    host = trace.host
+    best: dict[str, tuple[int, int]] = {}
+    if len(host) == 0:
+        return {}
+    weight = np.where(host.kind == PYTHON, 4, np.where(host.kind == ANNOTATION, 50, 1))
+    weight[(host.kind == CALL) | (host.kind == OVERHEAD)] = 0
+    sums = np.bincount(host.thread, weight, len(trace.threads))
+    for thread, (total, each) in enumerate(zip(sums.tolist(), trace.threads, strict=True)):
+        if total > 0 and total > best.get(each.pid, (0, 0))[0]:
+            best[each.pid] = (int(total), thread)
+    return {pid: thread for pid, (_, thread) in best.items()}
+
+
+def _divide(line: Line, start: Nanoseconds, end: Nanoseconds) -> NDArray[np.int64]:
+    """How long each cause holds in each window [start, end); shape [windows, MARKS]."""
+    out = np.zeros((len(start), host_causes.MARKS), np.int64)
+    if len(line.time) == 0:
+        out[:, UNTRACED] = end - start
+        return out
+    length = np.diff(line.time)
+    places = []
+    for times in (start, end):
+        place = np.searchsorted(line.time, times, side="right") - 1
+        places.append((place, np.where(place >= 0, times - line.time[np.maximum(place, 0)], 0)))
+    for cause in range(host_causes.MARKS):
+        holds = line.value == cause
+        if not holds.any():
+            continue
+        before = np.concatenate(([0], np.cumsum(np.where(holds[:-1], length, 0))))
+        amount = []
+        for place, into in places:
+            known = np.maximum(place, 0)
+            amount.append(np.where(place >= 0, before[known] + np.where(holds[known], into, 0), 0))
+        out[:, cause] = amount[1] - amount[0]
+    # What lies before the first event is in nobody's line.
+    out[:, UNTRACED] += (end - start) - out.sum(axis=1)
+    return out

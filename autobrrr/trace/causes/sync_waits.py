@@ -1,0 +1,105 @@
+"""Where the host waits for the device: synchronising calls, named by operator and Python line."""
+
+from __future__ import annotations
+
+import numpy as np
+from msgspec import Struct
+
+from autobrrr.trace.causes import host_causes
+from autobrrr.trace.causes.host_causes import SYNCHRONISATION
+from autobrrr.trace.causes.idle_causes import HostTimeline, LateCauses
+from autobrrr.trace.causes.launched_by import python_line
+from autobrrr.trace.reading.trace_columns import CALL, OPERATOR, Trace, coded, used
+from autobrrr.trace.timeline.idle_gaps import Gaps
+from autobrrr.trace.timeline.intervals import union
+from autobrrr.trace.timeline.launches import Rows
+from autobrrr.trace.trace_records import Synchronisation
+
+_SHOWN = 12
+_LOOKED_UP = 4000  # calls whose place is looked up; the rest join the place of their operator
+
+
+class Waits(Struct, frozen=True, kw_only=True):
+    """Synchronising calls on the threads that launch for one device."""
+
+    places: list[Synchronisation]
+    blocked_ns: int
+    calls: int
+
+
+def find_waits(
+    trace: Trace,
+    timeline: HostTimeline,
+    threads: list[int],
+    gaps: Gaps,
+    late: LateCauses,
+) -> Waits:
+    """Group the waits of some threads within the device's span; one that ends the profile is cut there.
+
+    Args:
+        threads: That launch work for the device.
+    """
+    start, end = gaps.span_start, gaps.span_end
+    host = trace.host
+    rows = np.flatnonzero((host.kind == CALL) & coded(host.thread, threads))
+    names = [
+        name
+        for name in used(host.name[rows])
+        if host_causes.cause_of_name(trace.names[name], CALL) == SYNCHRONISATION
+    ]
+    rows = rows[coded(host.name[rows], names) & (host.start[rows] < end) & (host.end[rows] > start)]
+    if len(rows) == 0:
+        return Waits(places=[], blocked_ns=0, calls=0)
+    begin, finish = np.maximum(host.start[rows], start), np.minimum(host.end[rows], end)
+    idle = _idle_by_call(trace, rows, gaps, late)
+    grouped: dict[tuple[str, str | None, str | None], list[int]] = {}
+    operator = _operators(trace, timeline, rows)
+    longest = set(rows[np.argsort(-(finish - begin))][:_LOOKED_UP].tolist())
+    for row, ns, idle_ns, at in zip(
+        rows.tolist(), (finish - begin).tolist(), idle.tolist(), operator.tolist(), strict=True
+    ):
+        line = python_line(trace, timeline, row) if timeline.has_stacks and row in longest else None
+        key = (trace.names[host.name[row]], trace.names[host.name[at]] if at >= 0 else None, line)
+        total = grouped.setdefault(key, [0, 0, 0])
+        total[0] += 1
+        total[1] += ns
+        total[2] += idle_ns
+    places = [
+        Synchronisation(
+            call=call, operator=operator_, python=line, count=count, blocked_ns=ns, idle_ns=idle_ns
+        )
+        for (call, operator_, line), (count, ns, idle_ns) in grouped.items()
+    ]
+    places.sort(key=lambda each: -(each.blocked_ns + each.idle_ns))
+    return Waits(places=places[:_SHOWN], blocked_ns=union(begin, finish).length_ns(), calls=len(rows))
+
+
+def _operators(trace: Trace, timeline: HostTimeline, rows: Rows) -> Rows:
+    found = np.full(len(rows), -1, np.int64)
+    host = trace.host
+    for thread in used(host.thread[rows]):
+        mine = np.flatnonzero(host.thread[rows] == thread)
+        nesting = timeline.nesting(thread)
+        owner = timeline.owners(thread).at(host.start[rows[mine]])
+        marks = nesting.inherited(np.where(host.kind[nesting.row] == OPERATOR, nesting.row + 1, 0))
+        if len(marks):
+            found[mine] = np.where(owner >= 0, marks[np.maximum(owner, 0)] - 1, -1)
+    return found
+
+
+def _idle_by_call(trace: Trace, rows: Rows, gaps: Gaps, late: LateCauses) -> Rows:
+    """Of each call, the host-late time of gaps that began while it waited."""
+    host = trace.host
+    idle = np.zeros(len(rows), np.int64)
+    after = np.flatnonzero(late.after_synchronisation)
+    thread = host.thread[gaps.call[after]]
+    for each in used(thread):
+        mine = np.flatnonzero(host.thread[rows] == each)
+        if len(mine) == 0:
+            continue
+        mine = mine[np.argsort(host.start[rows[mine]], kind="stable")]
+        chosen = after[thread == each]
+        place = np.searchsorted(host.start[rows[mine]], gaps.start[chosen], side="right") - 1
+        hit = (place >= 0) & (host.end[rows[mine[np.maximum(place, 0)]]] > gaps.start[chosen])
+        np.add.at(idle, mine[place[hit]], late.by_gap_ns[chosen[hit]].sum(axis=1))
+    return idle

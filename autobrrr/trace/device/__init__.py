@@ -1,0 +1,1 @@
+"""One device worked out, its figures, and several ranks compared."""

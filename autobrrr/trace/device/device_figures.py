@@ -1,0 +1,287 @@
+"""From one device's work to the figures that are shown: the record, still without a verdict."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from autobrrr.trace.causes import host_causes
+from autobrrr.trace.causes.host_causes import (
+    CAUSES,
+    DATA_LOADER,
+    INITIALISATION,
+    LONG_OPERATOR,
+    LONG_PYTHON,
+    SYNCHRONISATION,
+)
+from autobrrr.trace.causes.launched_by import NOT_FOUND, python_at, python_line
+from autobrrr.trace.column_stats import median
+from autobrrr.trace.device.device_activity import LAUNCH_LATENCY_NS, copies, first_use_ns
+from autobrrr.trace.device.device_work import DeviceWork
+from autobrrr.trace.kernels.kernel_classes import CLASSES, CONTRACTIONS, POINTWISE, uses_tensor_cores
+from autobrrr.trace.kernels.kernel_table import contraction
+from autobrrr.trace.reading.trace_columns import KERNEL, MEMCPY, MEMSET, among, distinct, used
+from autobrrr.trace.timeline.idle_gaps import idle_parts
+from autobrrr.trace.timeline.launches import NO_LAUNCH
+from autobrrr.trace.trace_records import (
+    ClockCorrection,
+    DeviceAnalysis,
+    DeviceSignals,
+    HostCode,
+    KernelClass,
+    Stall,
+    TopKernel,
+)
+
+_TOP_KERNELS = 15
+_STALLS = 15
+_LOOKED_UP = 300
+
+
+def device_figures(device: DeviceWork) -> DeviceAnalysis:
+    """All figures of one device."""
+    gpu, gaps, seen = device.gpu, device.gaps, device.activity
+    span = gaps.span_end - gaps.span_start
+    idle = int((gaps.end - gaps.start).sum())
+    trace = device.trace
+    late = device.corrected[1] if device.corrected is not None else device.late
+    return DeviceAnalysis(
+        device=device.label,
+        name=device.properties.name if device.properties is not None else None,
+        rank=_rank(device),
+        span_ns=span,
+        busy_ns=span - idle,
+        idle_ns=idle,
+        idle=idle_parts(gaps),
+        idle_clock_corrected=_correction(device),
+        host_late_by_cause_ns=device.late.totals_ns(),
+        host_late_after_synchronisation_ns=int(
+            device.late.by_gap_ns[device.late.after_synchronisation].sum()
+        ),
+        first_use_ns=first_use_ns(gaps),
+        long_operators_ns=int(late.by_gap_ns[:, LONG_OPERATOR].sum()),
+        gaps=len(gaps),
+        gpu_events=len(gpu),
+        kernel_count=int((gpu.kind == KERNEL).sum()),
+        memcpy_count=int((gpu.kind == MEMCPY).sum()),
+        memset_count=int((gpu.kind == MEMSET).sum()),
+        streams=len(used(gpu.stream)),
+        launches=device.launches,
+        kernels=_classes(device),
+        compute_ns=seen.compute.length_ns(),
+        communication_ns=seen.communication.length_ns(),
+        exposed_communication_ns=seen.exposed_communication_ns(),
+        memcpy_ns=seen.memcpy.length_ns(),
+        memset_ns=seen.memset.length_ns(),
+        exposed_memcpy_ns=seen.exposed_memcpy_ns(),
+        exposed_host_to_device_ns=seen.exposed_host_to_device_ns(),
+        copies=copies(trace, gpu),
+        top_kernels=_top_kernels(device),
+        stalls=_stalls(device),
+        synchronisations=device.waits.places,
+        host_code=_host_code(device),
+        signals=_signals(device),
+        anomalies=_anomalies(device),
+    )
+
+
+def _rank(device: DeviceWork) -> int | None:
+    rank = device.trace.ranks_of_devices.get(str(device.label))
+    distributed = device.trace.metadata.distributed
+    return rank if rank is not None else distributed.rank if distributed is not None else None
+
+
+def _correction(device: DeviceWork) -> ClockCorrection | None:
+    if device.corrected is None:
+        return None
+    gaps, late = device.corrected
+    return ClockCorrection(
+        shift_ns=device.clock.shift_ns,
+        launched_after_start=device.clock.before_launch,
+        matched=device.clock.matched,
+        idle=idle_parts(gaps),
+        host_late_by_cause_ns=late.totals_ns(),
+    )
+
+
+def _classes(device: DeviceWork) -> dict[str, KernelClass]:
+    gpu, work = device.gpu, device.work
+    length = gpu.end - gpu.start
+    total = int(length[gpu.kind == KERNEL].sum())
+    found = {}
+    for index, name in enumerate(CLASSES):
+        rows = np.flatnonzero(work.class_ == index)
+        if len(rows) == 0:
+            continue
+        ns = int(length[rows].sum())
+        by_core: Counter[bool | None] = Counter()
+        if name in CONTRACTIONS:
+            sums = np.bincount(gpu.name[rows], length[rows], len(device.trace.names))
+            for each in np.flatnonzero(sums).tolist():
+                by_core[uses_tensor_cores(device.trace.names[each])] += int(sums[each])
+        flops, counted = float(work.flops[rows].sum()), rows[work.counted[rows]]
+        if name == POINTWISE:
+            flops, counted = float(work.elements[rows].sum()), rows[work.elements[rows] > 0]
+        found[name] = KernelClass(
+            ns=ns,
+            count=len(rows),
+            share=ns / total if total else 0.0,
+            tensor_core_ns=by_core[True] if name in CONTRACTIONS else None,
+            plain_ns=by_core[False] if name in CONTRACTIONS else None,
+            underfilled_ns=int(length[rows][work.underfilled[rows]].sum()),
+            flops=int(flops) if flops else None,
+            counted_ns=int(length[counted].sum()) if flops else None,
+        )
+    return dict(sorted(found.items(), key=lambda item: -item[1].ns))
+
+
+def _top_kernels(device: DeviceWork) -> list[TopKernel]:
+    gpu, trace = device.gpu, device.trace
+    rows = np.flatnonzero(gpu.kind == KERNEL)
+    length = (gpu.end - gpu.start)[rows]
+    sums = np.bincount(gpu.name[rows], length, len(trace.names) or 1)
+    shown = []
+    for name in np.argsort(-sums)[:_TOP_KERNELS].tolist():
+        mine = rows[gpu.name[rows] == name]
+        if len(mine) == 0:
+            continue
+        own = (gpu.end - gpu.start)[mine]
+        operators = device.by.operator[mine]
+        known = operators[operators != NOT_FOUND]
+        most = Counter(device.trace.host.name[known].tolist()).most_common(1)
+        shown.append(
+            TopKernel(
+                name=trace.names[name],
+                class_=CLASSES[device.work.class_[mine[0]]],
+                ns=int(own.sum()),
+                count=len(mine),
+                median_ns=int(median(own)),
+                operator=trace.names[most[0][0]] if most else None,
+            )
+        )
+    return shown
+
+
+def _stalls(device: DeviceWork) -> list[Stall]:
+    gaps, late, trace = device.gaps, device.late, device.trace
+    length, causes = gaps.end - gaps.start, late.shown_ns()
+    parts = np.stack([gaps.host_late, gaps.in_launch, gaps.after_launch, gaps.unmatched])
+    names = ("host_late", "in_launch", "after_launch", "unmatched")
+    shown = []
+    for gap in np.argsort(-length)[:_STALLS].tolist():
+        part = int(parts[:, gap].argmax())
+        operation, call = int(gaps.operation[gap]), int(gaps.call[gap])
+        operator = int(device.by.operator[operation])
+        shown.append(
+            Stall(
+                start_ns=int(gaps.start[gap]) - gaps.span_start,
+                ns=int(length[gap]),
+                part=names[part],
+                cause=CAUSES[int(causes[gap].argmax())] if gaps.host_late[gap] > 0 else None,
+                ended_by=trace.names[device.gpu.name[operation]],
+                operator=trace.names[trace.host.name[operator]] if operator != NOT_FOUND else None,
+                python=python_line(trace, device.timeline, call)
+                if call != NO_LAUNCH and device.timeline.has_stacks
+                else None,
+            )
+        )
+    return shown
+
+
+def _host_code(device: DeviceWork) -> list[HostCode]:
+    """Whose Python it is, from the frame in the middle of the host-late part; the longest gaps only."""
+    if not device.timeline.has_stacks:
+        return []
+    gaps, late = device.corrected or (device.gaps, device.late)
+    held = late.by_gap_ns[:, LONG_PYTHON]
+    found: dict[str, list[int]] = {}
+    for gap in np.argsort(-held)[:_LOOKED_UP].tolist():
+        if held[gap] == 0:
+            break
+        thread = device.timeline.main_thread(int(device.trace.host.thread[gaps.call[gap]]))
+        middle = (int(gaps.start[gap]) + int(gaps.launched[gap])) // 2
+        place = python_at(device.trace, device.timeline, thread, middle)
+        if place is not None:
+            total = found.setdefault(place, [0, 0])
+            total[0] += 1
+            total[1] += int(held[gap])
+    ranked = sorted(found.items(), key=lambda item: -item[1][1])
+    return [HostCode(python=place, count=count, idle_ns=ns) for place, (count, ns) in ranked[:5]]
+
+
+def _signals(device: DeviceWork) -> DeviceSignals:
+    gpu, trace, gaps, work = device.gpu, device.trace, device.gaps, device.work
+    kernel = gpu.kind == KERNEL
+    length = gpu.end - gpu.start
+    span = max(gaps.span_end - gaps.span_start, 1)
+    matched = np.flatnonzero((device.call != NO_LAUNCH) & kernel)
+    calls = distinct(device.call[matched])
+    per_call = np.bincount(np.searchsorted(calls, device.call[matched]), minlength=len(calls))
+    many = calls[per_call > 1]
+    alone = matched[~among(device.call[matched], many)]
+    delay = gpu.start[alone] + device.clock.shift_ns - trace.host.end[device.call[alone]]
+    counted = work.ideal_ns > 0
+    counted_ns = int(length[work.counted].sum())
+    contraction_ns = int(length[contraction(work.class_)].sum())
+    streamed = work.bytes > 0
+    streamed_ns = int(length[streamed & (length > 0)].sum())
+    own_kernels = kernel & (work.class_ != CLASSES.index("communication"))
+    own_ns = int(length[own_kernels].sum())
+    causes = _host_shares(device, span)
+    return DeviceSignals(
+        kernels=int(kernel.sum()),
+        median_kernel_ns=int(median(length[kernel])) if kernel.any() else None,
+        queue_delay_median_ns=int(median(delay)) if len(alone) else None,
+        queue_empty_share=float((delay <= LAUNCH_LATENCY_NS).mean()) if len(alone) else None,
+        host_busy_share=causes[0],
+        loader_share=causes[1],
+        sync_blocked_share=min(1.0, device.waits.blocked_ns / span) if device.waits.calls else None,
+        graph_launches=len(many),
+        graph_kernels=int(per_call[per_call > 1].sum()),
+        underfilled_share=int(length[work.underfilled].sum()) / own_ns if own_ns else None,
+        counted_flops_share=counted_ns / contraction_ns if contraction_ns and counted_ns else None,
+        contraction_utilisation=float(work.ideal_ns.sum()) / counted_ns
+        if counted.any() and counted_ns
+        else None,
+        bandwidth_utilisation=float(work.bytes.sum()) / device.peaks.bytes_per_s * 1e9 / streamed_ns
+        if device.peaks is not None and streamed_ns > 0.02 * own_ns
+        else None,
+        launch_after_start=device.clock.before_launch,
+    )
+
+
+def _host_shares(device: DeviceWork, span: int) -> tuple[float | None, float | None]:
+    """Of the span: some launching thread in operators, launches or Python; the main thread in a loader."""
+    if not device.threads or not (device.timeline.has_operators or device.timeline.has_stacks):
+        return None, None
+    gaps = device.corrected[0] if device.corrected is not None else device.gaps
+    busy = device.timeline.busy_ns(device.threads, gaps.span_start, gaps.span_end, _WORKING)
+    mains = sorted({device.timeline.main_thread(each) for each in device.threads})
+    loading = device.timeline.busy_ns(mains, gaps.span_start, gaps.span_end, (DATA_LOADER,))
+    return busy / span, loading / span
+
+
+_WORKING = tuple(
+    code
+    for code in range(1, len(CAUSES))
+    if code not in (SYNCHRONISATION, DATA_LOADER, INITIALISATION, host_causes.PROFILER)
+)
+
+
+def _anomalies(device: DeviceWork) -> dict[str, int]:
+    gpu = device.gpu
+    order = np.argsort(gpu.start, kind="stable")
+    overlaps = 0
+    for stream in used(gpu.stream):
+        mine = order[gpu.stream[order] == stream]
+        overlaps += int((gpu.start[mine][1:] < np.maximum.accumulate(gpu.end[mine])[:-1]).sum())
+    return {
+        "no_duration": int((gpu.bad == 1).sum()),
+        "negative_duration": int((gpu.bad == 2).sum()),
+        "zero_duration": int((gpu.bad == 3).sum()),
+        "no_correlation": int((gpu.correlation == 0).sum()),
+        "unmatched": int((device.call == NO_LAUNCH).sum()),
+        "launched_after_start": device.clock.before_launch,
+        "overlap_on_one_stream": overlaps,
+    }

@@ -1,0 +1,88 @@
+"""One device of one trace, worked out: everything that figures, verdict, advice and exports read."""
+
+from __future__ import annotations
+
+import numpy as np
+from msgspec import Struct
+
+from autobrrr.trace.causes.idle_causes import HostTimeline, LateCauses
+from autobrrr.trace.causes.launched_by import LaunchedBy, launched_by
+from autobrrr.trace.causes.sync_waits import Waits, find_waits
+from autobrrr.trace.device.device_activity import Activity, activity
+from autobrrr.trace.kernels.device_peaks import Peaks, peaks_of
+from autobrrr.trace.kernels.kernel_table import KernelWork, kernel_work
+from autobrrr.trace.reading.trace_columns import GpuColumns, Trace, used
+from autobrrr.trace.reading.trace_metadata import DeviceProperties
+from autobrrr.trace.timeline.clock_skew import Clock, compare_clocks
+from autobrrr.trace.timeline.idle_gaps import Gaps, find_gaps
+from autobrrr.trace.timeline.launches import NO_LAUNCH, Calls, Rows, count_launches
+
+
+class DeviceWork(Struct, frozen=True, kw_only=True):
+    """One device's operations and what is known of each."""
+
+    label: int | str
+    trace: Trace
+    timeline: HostTimeline
+    gpu: GpuColumns
+    call: Rows
+    by: LaunchedBy
+    gaps: Gaps
+    late: LateCauses
+    work: KernelWork
+    activity: Activity
+    clock: Clock
+    waits: Waits
+    properties: DeviceProperties | None
+    peaks: Peaks | None
+    launches: int
+    threads: list[int]  # that launch for it
+    corrected: tuple[Gaps, LateCauses] | None  # with the device's clock moved
+
+
+def device_work(trace: Trace, timeline: HostTimeline, calls: Calls, code: int) -> DeviceWork:
+    """Work out one device.
+
+    Args:
+        code: Its number in `trace.devices`; it has at least one operation.
+    """
+    rows = np.flatnonzero(trace.gpu.device == code)
+    gpu = trace.gpu if len(rows) == len(trace.gpu) else trace.gpu.chosen(rows)
+    call = calls.of(gpu)
+    gaps = find_gaps(gpu, call, trace.host)
+    late = timeline.late(gaps)
+    clock = compare_clocks(gpu, call, trace.host)
+    corrected = None
+    if clock.skewed:
+        moved = find_gaps(gpu, call, trace.host, clock.shift_ns)
+        corrected = (moved, timeline.late(moved))
+    properties = trace.metadata.of_device(trace.devices[code])
+    peaks = peaks_of(properties.name) if properties is not None else None
+    by = launched_by(trace, timeline, call)
+    threads = used(trace.host.thread[call[call != NO_LAUNCH]])
+    judged, judged_late = corrected or (gaps, late)
+    waits = find_waits(trace, timeline, threads, judged, judged_late)
+    return DeviceWork(
+        label=device_label(trace.devices[code]),
+        trace=trace,
+        timeline=timeline,
+        gpu=gpu,
+        call=call,
+        by=by,
+        gaps=gaps,
+        late=late,
+        work=kernel_work(trace, gpu, by, properties, peaks),
+        activity=activity(trace, gpu),
+        clock=clock,
+        waits=waits,
+        properties=properties,
+        peaks=peaks,
+        launches=count_launches(gpu, calls, trace.host.correlation),
+        threads=threads,
+        corrected=corrected,
+    )
+
+
+def device_label(text: str) -> int | str:
+    """The number of a device where it is one."""
+    return int(text) if text.lstrip("-").isdigit() else text

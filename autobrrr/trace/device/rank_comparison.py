@@ -1,0 +1,126 @@
+"""Several ranks side by side: who waits in collectives, and for whom.
+
+The n-th collective of a group is the same one on all of its ranks. It ends on all of them nearly at
+once, which sets the clocks; who starts it last kept the others waiting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from msgspec import Struct
+
+from autobrrr.trace.column_stats import median
+from autobrrr.trace.device.device_work import DeviceWork
+from autobrrr.trace.kernels.kernel_classes import is_collective
+from autobrrr.trace.reading.nanoseconds import Nanoseconds
+from autobrrr.trace.reading.trace_columns import KERNEL
+from autobrrr.trace.trace_records import DeviceAnalysis, RankComparison, Straggler, TraceAnalysis
+
+_SAME_COUNT = 0.5  # ranks whose numbers of collectives differ by more are not of one job
+
+
+class Collectives(Struct, frozen=True, kw_only=True):
+    """The collective kernels of one device, by start."""
+
+    name: tuple[str, ...]
+    start: Nanoseconds
+    end: Nanoseconds
+
+
+class Peer(Struct, frozen=True, kw_only=True):
+    """One rank's device, with what comparing needs."""
+
+    trace: TraceAnalysis
+    device: DeviceAnalysis
+    collectives: Collectives
+
+
+def collectives_of(device: DeviceWork) -> Collectives:
+    """The kernels of communication libraries."""
+    gpu, trace = device.gpu, device.trace
+    wanted = np.array([is_collective(name) for name in trace.names] or [False], np.bool_)
+    rows = np.flatnonzero((gpu.kind == KERNEL) & wanted[gpu.name])
+    rows = rows[np.argsort(gpu.start[rows], kind="stable")]
+    return Collectives(
+        name=tuple(trace.names[name] for name in gpu.name[rows].tolist()),
+        start=gpu.start[rows],
+        end=gpu.end[rows],
+    )
+
+
+def compare_ranks(peers: Sequence[Peer]) -> RankComparison | None:
+    """Compare ranks; None where there are no two of them."""
+    if len(peers) < 2:
+        return None
+    arrivals, note = _arrivals([peer.collectives for peer in peers])
+    rows = []
+    for index, peer in enumerate(peers):
+        waiting = late = last = None
+        if arrivals is not None:
+            waiting, late, last = arrivals[index]
+        rows.append(
+            Straggler(
+                rank=peer.device.rank if peer.device.rank is not None else peer.trace.rank,
+                file=peer.trace.file,
+                device=peer.device.device,
+                step_median_ns=peer.trace.step_ns.median,
+                busy_ns=peer.device.busy_ns,
+                communication_ns=peer.device.communication_ns,
+                waiting_ns=waiting,
+                late_ns=late,
+                last_in=last,
+            )
+        )
+    return RankComparison(
+        matched_collectives=len(peers[0].collectives.start) if arrivals is not None else 0,
+        note=note,
+        ranks=rows,
+    )
+
+
+def blame(comparison: RankComparison, own: Straggler) -> str:
+    """Who keeps a rank waiting, in words; empty where nobody does."""
+    others = [each for each in comparison.ranks if each is not own and (each.late_ns or 0) > 0]
+    total = sum(each.late_ns or 0 for each in others)
+    if not others or not own.waiting_ns or total == 0:
+        return ""
+    others.sort(key=lambda each: -(each.late_ns or 0))
+    worst = [each for each in others if (each.late_ns or 0) >= 0.2 * total]
+    names = " and ".join(
+        f"rank {each.rank if each.rank is not None else each.file} ({(each.late_ns or 0) / total:.0%})"
+        for each in worst[:3]
+    )
+    return f"it waits for {names}" if names else ""
+
+
+def _arrivals(each: list[Collectives]) -> tuple[list[tuple[int, int, int]] | None, str]:
+    """Of each rank: time spent waiting, time that others waited for it, how often it came last."""
+    sizes = [len(collectives.start) for collectives in each]
+    if min(sizes) == 0:
+        return None, "no collectives in some of the traces"
+    if len(set(sizes)) > 1 or len({collectives.name for collectives in each}) > 1:
+        return None, f"the ranks' collectives differ ({min(sizes)} to {max(sizes)}): they can't be matched"
+    start = np.stack([collectives.start for collectives in each])
+    end = np.stack([collectives.end for collectives in each])
+    offset = np.array([int(median(row)) for row in end - end[0]], np.int64)
+    start, end = start - offset[:, None], end - offset[:, None]
+    apart = median(np.ptp(end, axis=0))
+    if apart > 0.2 * median(np.max(end - start, axis=0)) + 20_000:
+        return (
+            None,
+            "the ends of the collectives do not line up: these are not ranks of one job, or clocks drift",
+        )
+    last = start.max(axis=0)
+    waiting = np.clip(np.minimum(last, end) - start, 0, None)
+    who = start.argmax(axis=0)
+    found = [
+        (
+            int(waiting[index].sum()),
+            int(waiting[:, who == index].sum() - waiting[index, who == index].sum()),
+            int((who == index).sum()),
+        )
+        for index in range(len(each))
+    ]
+    return found, f"clocks aligned by the ends of {sizes[0]} collectives, within {apart / 1000:.0f} us"

@@ -1,0 +1,109 @@
+"""The part of a device's time that a verdict is about: without early steps, by regime.
+
+Totals keep everything; a verdict on a job should not be one on its first launches.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from msgspec import Struct
+
+from autobrrr.trace.causes.host_causes import DATA_LOADER, LONG_OPERATOR, LONG_PYTHON
+from autobrrr.trace.causes.idle_causes import LateCauses
+from autobrrr.trace.device.device_activity import activity, partition_ns
+from autobrrr.trace.device.device_work import DeviceWork
+from autobrrr.trace.kernels.kernel_table import KernelWork
+from autobrrr.trace.reading.trace_columns import among
+from autobrrr.trace.timeline.idle_gaps import Gaps
+from autobrrr.trace.timeline.launches import Rows
+from autobrrr.trace.timeline.trace_steps import StepMark
+
+
+class Steady(Struct, frozen=True, kw_only=True):
+    """Time by regime, and what else of the window a verdict reads."""
+
+    window_ns: int
+    steps: int
+    left_out: int  # early steps
+    by_regime_ns: dict[str, int]
+    queued_ns: int  # idle long after the launch: waiting on the device's own order, or a graph
+    unmatched_ns: int
+    untraced_ns: int
+    first_use_ns: int  # launch calls of a millisecond or more, modules and compilation on the host
+    loader_idle_ended_by_copy: float | None  # of the idle time that a loader caused
+    long_operators_ns: int  # the host computes in operators on the CPU, or uses them for the first time
+    long_python_gaps: int
+    long_python_largest: float | None  # share of the largest of them
+
+
+def steady_part(device: DeviceWork, marks: list[StepMark]) -> Steady:
+    """Cut away the early steps, and divide what is left by regime."""
+    gaps, late = device.corrected or (device.gaps, device.late)
+    gpu, work = device.gpu, device.work
+    shift = device.clock.shift_ns if device.corrected else 0
+    lasting = [mark for mark in marks if not mark.early]
+    early = [mark for mark in marks if mark.early]
+    window = gaps.span_end - gaps.span_start
+    if early and lasting:
+        begin = min(mark.start for mark in lasting)
+        end = max(gaps.span_end, *(mark.end for mark in lasting))
+        kept = np.flatnonzero(gpu.start + shift >= begin)
+        of_gaps = np.flatnonzero(gaps.start >= begin)
+        if len(kept) > 1 and len(of_gaps):
+            gaps, late = _some_gaps(gaps, of_gaps), _some_late(late, of_gaps)
+            gpu, work = gpu.chosen(kept), _some_work(work, kept)
+            window = end - begin
+    parts = partition_ns(
+        gpu, work, activity(device.trace, gpu), gaps=gaps, late=late, blocked_ns=device.waits.blocked_ns
+    )
+    causes = late.totals_ns()
+    python = late.by_gap_ns[:, LONG_PYTHON]
+    in_launch = gaps.in_launch
+    first_use = int(in_launch[in_launch >= 1_000_000].sum()) + causes["initialisation"]
+    return Steady(
+        window_ns=window,
+        steps=len(lasting),
+        left_out=len(early) if lasting else 0,
+        by_regime_ns=parts,
+        queued_ns=int(np.maximum(gaps.after_launch - 10_000, 0).sum()),
+        unmatched_ns=int(gaps.unmatched.sum()),
+        untraced_ns=causes["untraced"],
+        first_use_ns=first_use,
+        loader_idle_ended_by_copy=_ended_by_copy(device, gaps, late),
+        long_operators_ns=int(late.by_gap_ns[:, LONG_OPERATOR].sum()),
+        long_python_gaps=int((python > 0).sum()),
+        long_python_largest=int(python.max()) / int(python.sum()) if python.any() else None,
+    )
+
+
+def _ended_by_copy(device: DeviceWork, gaps: Gaps, late: LateCauses) -> float | None:
+    """How much of the loader's idle time ends with an input copy: the batch that was waited for."""
+    loading = late.by_gap_ns[:, DATA_LOADER]
+    total = int(loading.sum())
+    if total == 0:
+        return None
+    copied = device.activity.host_to_device.start
+    ends = gaps.end - (device.clock.shift_ns if device.corrected else 0)
+    hit = among(ends, copied)
+    return int(loading[hit].sum()) / total
+
+
+def _some_gaps(gaps: Gaps, rows: Rows) -> Gaps:
+    return Gaps(
+        start=gaps.start[rows],
+        launched=gaps.launched[rows],
+        returned=gaps.returned[rows],
+        end=gaps.end[rows],
+        operation=gaps.operation[rows],
+        call=gaps.call[rows],
+        span_start=int(gaps.start[rows[0]]),
+        span_end=gaps.span_end,
+    )
+
+
+def _some_late(late: LateCauses, rows: Rows) -> LateCauses:
+    return LateCauses(by_gap_ns=late.by_gap_ns[rows], after_synchronisation=late.after_synchronisation[rows])
+
+
+def _some_work(work: KernelWork, rows: Rows) -> KernelWork:
+    return KernelWork(**{name: getattr(work, name)[rows] for name in work.__struct_fields__})

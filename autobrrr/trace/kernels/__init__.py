@@ -1,0 +1,1 @@
+"""What kernels do: their class, their work, the peaks of the device."""

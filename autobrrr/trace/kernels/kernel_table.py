@@ -1,0 +1,200 @@
+"""Per kernel: its class, whether it fills the device, and the work that can be counted.
+
+In come one device's operations, out go columns beside them. "Fills" is judged by grid and duration,
+never by name: a kernel with fewer blocks than the device has multiprocessors leaves some of them
+idle, and one of a few microseconds is latency whatever its grid.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from autobrrr.trace.causes.launched_by import NOT_FOUND, LaunchedBy
+from autobrrr.trace.kernels import kernel_classes
+from autobrrr.trace.kernels.device_peaks import Peaks
+from autobrrr.trace.kernels.kernel_classes import CLASSES, CONTRACTIONS
+from autobrrr.trace.kernels.operator_flops import is_fp8, matmul_inputs_are_fp32, operator_flops
+from autobrrr.trace.reading.trace_columns import KERNEL, Flags, GpuColumns, Trace, coded, used
+from autobrrr.trace.reading.trace_metadata import DeviceProperties
+
+LATENCY_NS = 5_000
+_STREAMING = re.compile(r"(vectorized|unrolled)_elementwise_kernel<(\d+)?")
+_POINTERS = re.compile(r"(?:Array|array)<char\*, (\d)(?:ul)?>")
+_ITEM_BYTES = (
+    ("double", 8), ("<long", 8), ("c10::Half", 2), ("c10::BFloat16", 2), ("float", 4), ("int", 4), ("bool", 1)
+)  # fmt: skip
+
+
+class KernelWork(Struct, frozen=True, kw_only=True):
+    """Beside the operations of one device; shape [operations] each.
+
+    Attributes:
+        class_: index into CLASSES; -1 for copies and sets.
+        underfilled: leaves most of the device idle.
+        flops: counted once for each operator, at its longest contraction; else 0.
+        counted: belongs to an operator whose work was counted.
+        ideal_ns: what the counted work would take at the spec-sheet peak of the units it uses.
+        bytes: that a streaming kernel moves, from its grid; else 0.
+        elements: that it goes over, likewise.
+        fp32_plain: a contraction of 32-bit floats that runs without tensor cores.
+    """
+
+    class_: NDArray[np.int8]
+    underfilled: Flags
+    flops: NDArray[np.float64]
+    counted: Flags
+    ideal_ns: NDArray[np.float64]
+    bytes: NDArray[np.float64]
+    elements: NDArray[np.float64]
+    fp32_plain: Flags
+
+
+def kernel_work(
+    trace: Trace, gpu: GpuColumns, by: LaunchedBy, properties: DeviceProperties | None, peaks: Peaks | None
+) -> KernelWork:
+    """The work of one device's kernels."""
+    kernel = gpu.kind == KERNEL
+    class_of_name = np.full(len(trace.names) or 1, -1, np.int8)
+    for name in used(gpu.name[kernel]):
+        class_of_name[name] = CLASSES.index(kernel_classes.kernel_class(trace.names[name]))
+    class_ = np.where(kernel, class_of_name[gpu.name] if len(gpu) else 0, -1).astype(np.int8)
+    length = gpu.end - gpu.start
+    blocks, threads = _blocks(trace, gpu.grid), _blocks(trace, gpu.block)
+    communicates = class_ == CLASSES.index(kernel_classes.COMMUNICATION)
+    small = (length < LATENCY_NS) | ((blocks > 0) & (blocks < _half_of(properties)))
+    streamed = _streamed(trace, gpu, blocks, threads)
+    flops, counted, ideal = _counted(trace, gpu, by, class_, length=length, peaks=peaks)
+    return KernelWork(
+        class_=class_,
+        underfilled=kernel & ~communicates & small,
+        flops=flops,
+        counted=counted,
+        ideal_ns=ideal,
+        bytes=streamed[0],
+        elements=streamed[1],
+        fp32_plain=_fp32_plain(trace, gpu, by, class_),
+    )
+
+
+def contraction(class_: NDArray[np.int8]) -> Flags:
+    """Which kernels are matrix products, convolutions or attention."""
+    return coded(np.maximum(class_ + 1, 0), [CLASSES.index(each) + 1 for each in CONTRACTIONS])
+
+
+def _half_of(properties: DeviceProperties | None) -> int:
+    return 0 if properties is None or not properties.sms else max(1, properties.sms // 2)
+
+
+def _blocks(trace: Trace, codes: NDArray[np.int32]) -> NDArray[np.int64]:
+    table = np.array([*(_product(text) for text in trace.grids), 0], np.int64)
+    return table[codes]  # code -1 is the last, 0: not recorded
+
+
+@lru_cache(maxsize=16384)
+def _product(text: bytes) -> int:
+    try:
+        sizes = msgspec.json.decode(text, type=list[int])
+    except msgspec.DecodeError:
+        return 0
+    total = 1
+    for size in sizes:
+        total *= max(size, 0)
+    return min(total, 2**40)
+
+
+def _counted(
+    trace: Trace,
+    gpu: GpuColumns,
+    by: LaunchedBy,
+    class_: NDArray[np.int8],
+    *,
+    length: NDArray[np.int64],
+    peaks: Peaks | None,
+) -> tuple[NDArray[np.float64], Flags, NDArray[np.float64]]:
+    flops = np.zeros(len(gpu))
+    ideal = np.zeros(len(gpu))
+    counted = np.zeros(len(gpu), np.bool_)
+    rows = np.flatnonzero(contraction(class_) & (by.shaped != NOT_FOUND))
+    if len(rows) == 0:
+        return flops, counted, ideal
+    operators = by.shaped[rows]
+    order = np.lexsort((-length[rows], operators))
+    rows, operators = rows[order], operators[order]
+    first = np.concatenate(([True], operators[1:] != operators[:-1]))
+    host = trace.host
+    known: dict[tuple[int, int], int] = {}
+    work = np.zeros(int(first.sum()))
+    for place, operator in enumerate(operators[first].tolist()):
+        key = (int(host.name[operator]), int(host.shape[operator]))
+        if key not in known:
+            known[key] = operator_flops(trace.names[key[0]], trace.shapes[key[1]]) or 0
+        work[place] = known[key]
+    longest = rows[first]
+    flops[longest] = work
+    counted[rows] = (work > 0)[np.cumsum(first) - 1]
+    if peaks is not None:
+        roofs: dict[tuple[int, int], float] = {}
+        shapes = host.shape[by.shaped[longest]].tolist()
+        for row, shape in zip(longest.tolist(), shapes, strict=True):
+            roof = (int(gpu.name[row]), shape)
+            if roof not in roofs:
+                roofs[roof] = _peak(trace.names[roof[0]], trace, shape, peaks)
+            ideal[row] = flops[row] / roofs[roof] * 1e9
+    return flops, counted, ideal
+
+
+def _peak(name: str, trace: Trace, shape: int, peaks: Peaks) -> float:
+    tensor_cores = kernel_classes.uses_tensor_cores(name)
+    if is_fp8(trace.shapes[shape]):
+        return 2 * peaks.half_flops
+    fp32 = matmul_inputs_are_fp32(trace.shapes[shape])
+    if fp32:
+        return peaks.tf32_flops if tensor_cores else peaks.fp32_flops
+    return peaks.fp32_flops if tensor_cores is False and "float" in name else peaks.half_flops
+
+
+def _fp32_plain(trace: Trace, gpu: GpuColumns, by: LaunchedBy, class_: NDArray[np.int8]) -> Flags:
+    """Contractions without tensor cores whose inputs are fp32, by shapes, else by the kernel's name."""
+    found = np.zeros(len(gpu), np.bool_)
+    rows = np.flatnonzero(contraction(class_))
+    plain = {
+        name: kernel_classes.uses_tensor_cores(trace.names[name]) is False
+        and "gemv" not in trace.names[name]
+        and re.search(r"sgemm|scudnn(?!_fp16)|float|f32", trace.names[name]) is not None
+        for name in used(gpu.name[rows])
+    }
+    found[rows] = [plain[name] for name in gpu.name[rows].tolist()]
+    return found
+
+
+def _streamed(
+    trace: Trace, gpu: GpuColumns, blocks: NDArray[np.int64], threads: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Bytes and elements of ATen's streaming kernels: blocks x threads x items each (x pointers x item size).
+
+    An upper estimate by up to one block: the last one may be partly empty.
+    """
+    if len(gpu) == 0:
+        return np.zeros(0), np.zeros(0)
+    factors = np.zeros((2, len(trace.names)))
+    for name in used(gpu.name[gpu.kind == KERNEL]):
+        factors[:, name] = _per_thread(trace.names[name])
+    in_bytes, in_elements = factors[:, gpu.name] * blocks * threads
+    return in_bytes, in_elements
+
+
+def _per_thread(name: str) -> tuple[float, float]:
+    """Bytes and elements of one thread; nothing where the name does not tell."""
+    kind, pointers = _STREAMING.search(name), _POINTERS.search(name)
+    if kind is None or pointers is None:
+        return 0.0, 0.0
+    width = int(kind.group(2) or 4)
+    items = max(4, width) if kind.group(1) == "vectorized" else 4
+    item = next((size for mark, size in _ITEM_BYTES if mark in name), None)
+    return (0.0, 0.0) if item is None else (float(items * int(pointers.group(1)) * item), float(items))

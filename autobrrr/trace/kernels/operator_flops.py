@@ -1,0 +1,164 @@
+"""Floating-point operations of contractions, from the shapes that the profiler recorded.
+
+In comes one operator's name and its arguments as JSON, out goes the number of multiplies and adds
+(two for each pair), or None where shapes do not tell. The formulas are those of the textbook.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import msgspec
+
+from autobrrr.trace.reading.trace_columns import Shape
+
+Dims = list[int]
+
+
+def operator_flops(name: str, shape: Shape) -> int | None:
+    """Floating-point operations of one call."""
+    dims = _dims(shape.dims)
+    if dims is None:
+        return None
+    stem = name.rsplit("::", maxsplit=1)[-1].lstrip("_")
+    try:
+        found = _flops(stem, dims, shape)
+    except (IndexError, ValueError, TypeError, ZeroDivisionError):
+        return None
+    return found if found is not None and found > 0 else None
+
+
+def matmul_inputs_are_fp32(shape: Shape) -> bool:
+    """Whether a contraction's first two typed arguments are 32-bit floats."""
+    types = _texts(shape.types)
+    floats = [each for each in types if each in ("float", "double", "c10::Half", "c10::BFloat16")]
+    return len(floats) >= 2 and floats[0] == floats[1] == "float"
+
+
+def _flops(stem: str, dims: list[Dims], shape: Shape) -> int | None:
+    if stem in ("mm", "scaled_mm", "mv"):
+        return _product(dims[0], dims[1])
+    if stem in ("addmm", "addmv", "baddbmm", "addbmm"):
+        return _product(dims[1], dims[2])
+    if stem in ("bmm", "matmul"):
+        return _product(dims[0], dims[1])
+    if stem == "dot":
+        return 2 * dims[0][0]
+    if stem == "linear":
+        rows = prod(dims[0][:-1])
+        return 2 * rows * dims[0][-1] * dims[1][0]
+    if "backward" in stem and "conv" in stem:
+        return _convolution_backward(dims, shape)
+    if "conv" in stem:
+        return _convolution(stem, dims, shape)
+    if "attention" in stem or "flash" in stem or "fmha" in stem:
+        return _attention(stem, dims, shape)
+    return None
+
+
+def _product(one: Dims, other: Dims) -> int | None:
+    if len(one) < 1 or len(other) < 1:
+        return None
+    if len(one) == 1:
+        return 2 * prod(other)
+    inner = one[-1]
+    columns = other[-1] if len(other) > 1 else 1
+    if (len(other) > 1 and other[-2] != inner) or (len(other) == 1 and other[0] != inner):
+        return None
+    batch = max(prod(one[:-2]), prod(other[:-2]))
+    return 2 * batch * one[-2] * inner * columns
+
+
+def _convolution(stem: str, dims: list[Dims], shape: Shape) -> int | None:
+    """Output positions come from input, stride, padding and dilation where those were recorded."""
+    source, weight = dims[0], dims[1]
+    if len(source) < 3 or len(weight) != len(source):
+        return None
+    spatial = _output(stem, source[2:], weight[2:], shape)
+    if spatial is None:
+        return None
+    return 2 * source[0] * prod(spatial) * prod(weight)
+
+
+def _convolution_backward(dims: list[Dims], shape: Shape) -> int | None:
+    """Gradient, input, weight: each of the two gradients costs as much as the forward pass."""
+    gradient, weight = dims[0], dims[2]
+    if len(gradient) < 3 or len(weight) != len(gradient):
+        return None
+    return 2 * 2 * gradient[0] * prod(gradient[2:]) * prod(weight)
+
+
+def _output(stem: str, source: Dims, kernel: Dims, shape: Shape) -> Dims | None:
+    lists = _concrete_lists(shape)
+    if lists is None or len(lists) < 3:
+        return None
+    if stem.startswith(("cudnn", "miopen")):  # these take the padding before the stride
+        lists[0], lists[1] = lists[1], lists[0]
+    stride, padding, dilation = (each * len(source) if len(each) == 1 else each for each in lists[:3])
+    return [
+        (size + 2 * pad - spread * (width - 1) - 1) // step + 1
+        for size, width, step, pad, spread in zip(source, kernel, stride, padding, dilation, strict=True)
+    ]
+
+
+def _concrete_lists(shape: Shape) -> list[Dims] | None:
+    """Stride, padding, dilation: the first lists of integers among the recorded values."""
+    found = []
+    for text in _texts(shape.concrete):
+        if text.startswith("["):
+            try:
+                found.append(msgspec.json.decode(text, type=list[int]))
+            except msgspec.DecodeError:
+                return None
+    return found
+
+
+_CAUSAL_AT = (  # which argument says that the upper half of the weights is masked
+    ("scaled_dot_product_flash_attention", 4),
+    ("scaled_dot_product_efficient_attention", 6),
+    ("scaled_dot_product_cudnn_attention", 6),
+    ("flash_attention_forward", 8),
+)
+
+
+def _attention(stem: str, dims: list[Dims], shape: Shape) -> int | None:
+    """Two products, of queries with keys and of weights with values; half of them where causal.
+
+    Only where the operator says whether it is: a mask in other forms would be counted as work.
+    """
+    place = next((place for name, place in _CAUSAL_AT if stem == name), None)
+    values = _texts(shape.concrete)
+    if place is None or len(values) <= place or values[place] not in ("True", "False"):
+        return None
+    query, key = dims[0], dims[1]
+    if len(query) != 4 or len(key) != 4:
+        return None
+    batch, rows, columns, size = query[0] * query[1], query[2], key[2], query[3]
+    if stem == "flash_attention_forward":  # [batch, sequence, heads, size]
+        batch, rows, columns = query[0] * query[2], query[1], key[1]
+    return 2 * 2 * batch * rows * columns * size // (2 if values[place] == "True" else 1)
+
+
+def is_fp8(shape: Shape) -> bool:
+    """Whether a contraction's inputs have 8 bits."""
+    return any("Float8" in each for each in _texts(shape.types)[:2])
+
+
+def _texts(text: bytes) -> list[str]:
+    try:
+        return msgspec.json.decode(text, type=list[str]) if text else []
+    except msgspec.DecodeError:
+        return []
+
+
+def _dims(text: bytes) -> list[Dims] | None:
+    try:
+        raw = msgspec.json.decode(text, type=list[list[object]])
+    except msgspec.DecodeError:
+        return None
+    return [
+        [int(size) for size in each if isinstance(size, int)]
+        if all(isinstance(size, int) for size in each)
+        else []
+        for each in raw
+    ]

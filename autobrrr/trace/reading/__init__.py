@@ -1,0 +1,1 @@
+"""From a file to columns: blocks of JSON, decoded events, numbered names."""

@@ -1,0 +1,292 @@
+"""Collects the columns of a trace, batch by batch of decoded events.
+
+No event outlives its batch, so that memory stays near that of the columns.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from operator import attrgetter
+from typing import TypeVar, cast
+
+import numpy as np
+from msgspec import Struct, structs
+from numpy.typing import NDArray
+
+from autobrrr.readable import readable
+from autobrrr.trace.reading import json_values, nanoseconds
+from autobrrr.trace.reading.event_splitting import Batch, Splitter
+from autobrrr.trace.reading.interning import STREAM_BITS, Kinds, Places
+from autobrrr.trace.reading.nanoseconds import MISSING, Nanoseconds
+from autobrrr.trace.reading.tally import Tally
+from autobrrr.trace.reading.trace_columns import (
+    ANNOTATION,
+    CALL,
+    KERNEL,
+    MEMSET,
+    OPERATOR,
+    Flags,
+    GpuColumns,
+    HostColumns,
+    Shape,
+    Table,
+    Thread,
+    Trace,
+)
+from autobrrr.trace.reading.trace_events import EXACT_EVENTS, Args, Event, ExactEvent, Label
+from autobrrr.trace.reading.trace_metadata import read_metadata
+
+COUNTED_OPERATORS = re.compile(
+    r"::(_?(add)?b?mm|addbmm|baddbmm|matmul|linear|_?convolution|conv\dd|cudnn_convolution\w*|miopen_convolution\w*"
+    r"|convolution_backward|_scaled_mm|_?scaled_dot_product\w*|_flash_attention\w*|_efficient_attention\w*"
+    r"|mv|addmv|dot|cudnn_convolution_backward\w*|_grouped_mm|\w*fmha\w*|\w*flash_attn\w*)$"
+)
+_NAME, _CATEGORY, _LANE = attrgetter("name"), attrgetter("cat"), attrgetter("pid", "tid")
+_NO_ARGS = Args()
+
+
+T = TypeVar("T")
+
+
+class _Batch(Struct, frozen=True, kw_only=True):
+    """Events of one batch with what all of them have; shape [events] each."""
+
+    events: Sequence[Event | ExactEvent]
+    start: Nanoseconds
+    end: Nanoseconds
+    kind: NDArray[np.int8]
+    name: NDArray[np.int32]
+    bad: NDArray[np.int8]
+
+    def chosen(self, flags: Flags) -> _Batch:
+        rows = np.flatnonzero(flags)
+        if len(rows) == len(flags):
+            return self
+        return _Batch(
+            events=[self.events[row] for row in rows.tolist()],
+            start=self.start[rows],
+            end=self.end[rows],
+            kind=self.kind[rows],
+            name=self.name[rows],
+            bad=self.bad[rows],
+        )
+
+
+class Collector:
+    """Collects columns batch by batch.
+
+    `seen` counts events of any kind; once `exact` is set, starts are read from their digits.
+    """
+
+    def __init__(self) -> None:
+        self.seen = 0
+        self.exact = False
+        self.kinds: Table[str | None] = Kinds()
+        self.names: Table[str | None] = Table()
+        self.threads: Table[tuple[Label, Label]] = Table()
+        self.places = Places()
+        self.grids: Table[bytes] = Table()
+        self.shapes: Table[Shape] = Table()
+        self.counted: NDArray[np.bool_] = np.empty(0, np.bool_)
+        self.gpu: list[GpuColumns] = []
+        self.host: list[HostColumns] = []
+        self.complete = 0  # events of phase X, of whatever category
+        self.without_time = Tally()
+        self.negative_host = 0
+
+    def add(self, batch: Batch) -> None:
+        self.seen += len(batch.events)
+        all_events = batch.events
+        picked, kind = self._known(all_events, batch.kind)
+        if not picked:
+            return
+        times = self._times(picked, batch.kind)
+        if times is None:  # floats don't prove the nanoseconds: from here on, the digits
+            self.exact = True
+            all_events = EXACT_EVENTS.decode(batch.piece)
+            picked, kind = self._known(all_events, ExactEvent)
+            times = self._times(picked, ExactEvent)
+        if times is None:
+            return
+        start, length = times
+        timed = start != MISSING
+        if not timed.all():
+            self._pass_over(batch, all_events, [picked[row] for row in np.flatnonzero(~timed).tolist()])
+            rows = np.flatnonzero(timed)
+            kind, start, length = kind[rows], start[rows], length[rows]
+            picked = [picked[row] for row in rows.tolist()]
+        names = self.names
+        found = _Batch(
+            events=picked,
+            start=start,
+            end=start + np.maximum(length, 0),
+            kind=kind,
+            name=_coded(names, map(_NAME, picked), len(picked)),
+            bad=np.where(length == MISSING, 1, np.where(length < 0, 2, np.where(length == 0, 3, 0))).astype(
+                np.int8
+            ),
+        )
+        on_gpu = kind <= MEMSET
+        self._add_gpu(found.chosen(on_gpu))
+        self._add_host(found.chosen(~on_gpu))
+
+    def _known(
+        self, events: list[object], kind_of_event: type[Event] | type[ExactEvent]
+    ) -> tuple[Sequence[Event | ExactEvent], NDArray[np.int8]]:
+        """Complete events of a known kind."""
+        complete = cast("list[Event | ExactEvent]", [each for each in events if type(each) is kind_of_event])
+        self.complete += len(complete)
+        kind = _coded(self.kinds, map(_CATEGORY, complete), len(complete)).astype(np.int8)
+        unknown = np.flatnonzero(kind == 0)
+        if len(unknown) == 0:
+            return complete, kind
+        # A ProfilerStep is a step whatever its category is called, but not on a GPU's lane.
+        for place in unknown.tolist():
+            event = complete[place]
+            if (event.name or "").startswith("ProfilerStep") and not (event.cat or "").startswith("gpu_"):
+                kind[place] = ANNOTATION
+        known = np.flatnonzero(kind)
+        return [complete[place] for place in known.tolist()], kind[known]
+
+    def _pass_over(self, batch: Batch, events: list[object], untimed: Sequence[Event | ExactEvent]) -> None:
+        """Count events whose start can't be read, and say where the first of all stands."""
+        if self.without_time.count == 0:
+            index = next(place for place, each in enumerate(events) if each is untimed[0])
+            self.without_time.add(batch.place(index), "an event whose ts can't be read", 0)
+        self.without_time.count += len(untimed)
+
+    def _times(
+        self, picked: Sequence[Event | ExactEvent], kind: type[Event] | type[ExactEvent]
+    ) -> tuple[Nanoseconds, Nanoseconds] | None:
+        """Starts and durations; None where the digits of the starts are needed."""
+        length = nanoseconds.from_numbers([event.dur for event in picked])
+        if length is None:
+            length = np.array([json_values.duration_ns(event.dur) for event in picked], np.int64)
+        if kind is ExactEvent:
+            return nanoseconds.from_texts([event.ts for event in cast(Sequence[ExactEvent], picked)]), length
+        start = nanoseconds.from_numbers([event.ts for event in cast(Sequence[Event], picked)])
+        return None if start is None else (start, length)
+
+    def _add_gpu(self, batch: _Batch) -> None:
+        if not batch.events:
+            return
+        args = [event.args or _NO_ARGS for event in batch.events]
+        places, grids = self.places, self.grids
+        place = np.array(
+            [
+                places[each.device, each.stream, event.pid, event.tid, each.rank]
+                for event, each in zip(batch.events, args, strict=True)
+            ],
+            np.int64,
+        )
+        sizes = np.full(len(args), -1, np.int64)
+        for row in np.flatnonzero(batch.kind != KERNEL).tolist():
+            sizes[row] = json_values.whole(args[row].bytes, -1)
+        self.gpu.append(
+            GpuColumns(
+                start=batch.start,
+                end=batch.end,
+                kind=batch.kind,
+                name=batch.name,
+                device=(place >> STREAM_BITS).astype(np.int32),
+                stream=(place & (1 << STREAM_BITS) - 1).astype(np.int32),
+                correlation=json_values.correlations([each.correlation for each in args]),
+                grid=np.array([grids[bytes(each.grid)] if each.grid else -1 for each in args], np.int32),
+                block=np.array([grids[bytes(each.block)] if each.block else -1 for each in args], np.int32),
+                bytes=sizes,
+                bad=batch.bad,
+            )
+        )
+
+    def _add_host(self, batch: _Batch) -> None:
+        if not batch.events:
+            return
+        self.negative_host += int((batch.bad == 2).sum())
+        events = batch.events
+        correlation = np.zeros(len(events), np.int64)
+        calls = np.flatnonzero(batch.kind == CALL)
+        if len(calls):
+            ids = [(events[row].args or _NO_ARGS).correlation for row in calls.tolist()]
+            correlation[calls] = json_values.correlations(ids)
+        shape = np.full(len(events), -1, np.int32)
+        for row in np.flatnonzero((batch.kind == OPERATOR) & self._are_counted()[batch.name]).tolist():
+            args = events[row].args or _NO_ARGS
+            dims = args.dims or args.dims_old
+            if dims:
+                shape[row] = self.shapes[Shape(bytes(dims), bytes(args.types), bytes(args.concrete))]
+        self.host.append(
+            HostColumns(
+                start=batch.start,
+                end=batch.end,
+                kind=batch.kind,
+                name=batch.name,
+                thread=_coded(self.threads, map(_LANE, events), len(events)),
+                correlation=correlation,
+                shape=shape,
+            )
+        )
+
+    def _are_counted(self) -> NDArray[np.bool_]:
+        """Of each name met so far, whether it is an operator whose work can be counted."""
+        known = len(self.counted)
+        if known < len(self.names):
+            new = [
+                COUNTED_OPERATORS.search(each or "") is not None for each in islice(self.names, known, None)
+            ]
+            self.counted = np.concatenate((self.counted, np.array(new, np.bool_)))
+        return self.counted
+
+    def trace(
+        self,
+        file: str,
+        bytes_read: int,
+        splitter: Splitter,
+        damage: str | None,
+        notes: Sequence[str] = (),
+    ) -> Trace:
+        """The columns, joined; the batches are given up."""
+        gpu, host = GpuColumns.joined(self.gpu), HostColumns.joined(self.host)
+        self.gpu, self.host = [], []
+        threads: Table[Thread] = Table()  # some files write one id as a number here and as text there
+        merged = np.array([threads[Thread(str(pid), str(tid))] for pid, tid in self.threads], np.int32)
+        if len(threads) < len(merged):
+            host = structs.replace(host, thread=merged[host.thread])
+        return Trace(
+            file=file,
+            bytes_read=bytes_read,
+            events=self.seen,
+            gpu=gpu,
+            host=host,
+            names=[readable(name or "") for name in self.names],
+            threads=threads.things(),
+            devices=self.places.devices.things(),
+            grids=self.grids.things(),
+            shapes=self.shapes.things(),
+            ranks_of_devices=self.places.ranks,
+            metadata=read_metadata(splitter.around),
+            damage=damage,
+            unread=self.without_time.count + splitter.passed_over.count,
+            first_unread=_first(self.without_time, splitter.passed_over),
+            irregular=[*notes, *_mended(splitter.mended)],
+            negative_host=self.negative_host,
+        )
+
+
+def _first(*tallies: Tally) -> str | None:
+    """The place and cause that comes first in the file."""
+    found = [each for each in tallies if each.at is not None]
+    return min(found, key=lambda each: each.at or 0).first if found else None
+
+
+def _mended(tally: Tally) -> list[str]:
+    if not tally.count:
+        return []
+    more = f", and {tally.count - 1} places more" if tally.count > 1 else ""
+    return [f"the file is no proper JSON, {tally.first}{more}; it was read all the same"]
+
+
+def _coded(table: Table[T], things: Iterable[T], count: int) -> NDArray[np.int32]:
+    """The number of each thing."""
+    return np.fromiter(map(table.__getitem__, things), np.int32, count)

@@ -1,0 +1,197 @@
+"""The columns of a trace: what is left of its events once they are read.
+
+GPU operations and host events each have one set of numpy columns, in the order of the file.
+Names, threads, devices, grids and shapes are numbers into tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Generic, TypeVar
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from autobrrr.trace.reading.nanoseconds import Nanoseconds
+from autobrrr.trace.reading.trace_metadata import Metadata
+
+Codes = NDArray[np.int32]
+Flags = NDArray[np.bool_]
+T = TypeVar("T")
+
+# Kinds of events. GPU operations first.
+KERNEL, MEMCPY, MEMSET = 1, 2, 3
+CALL, OPERATOR, PYTHON, ANNOTATION, OVERHEAD = 4, 5, 6, 7, 8
+
+KIND_OF_CATEGORY = {
+    "kernel": KERNEL,
+    "gpu_memcpy": MEMCPY,
+    "memcpy": MEMCPY,
+    "gpu_memset": MEMSET,
+    "memset": MEMSET,
+    "cuda_runtime": CALL,
+    "cuda_driver": CALL,
+    "runtime": CALL,
+    "driver": CALL,
+    "hip_runtime": CALL,
+    "hip_driver": CALL,
+    "cpu_op": OPERATOR,
+    "operator": OPERATOR,
+    "python_function": PYTHON,
+    "user_annotation": ANNOTATION,
+    "overhead": OVERHEAD,
+}
+
+
+def used(codes: NDArray[np.integer]) -> list[int]:
+    """The codes that occur, in order; for small non-negative numbers."""
+    return np.flatnonzero(np.bincount(codes)).tolist() if len(codes) else []
+
+
+def distinct(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The values that occur, in order; quick where they come in sorted runs."""
+    ranked = np.sort(values, kind="stable")
+    return ranked[np.concatenate(([True], ranked[1:] != ranked[:-1]))] if len(ranked) else ranked
+
+
+def coded(codes: NDArray[np.integer], wanted: Iterable[int]) -> Flags:
+    """Which codes are wanted; for small non-negative numbers."""
+    if len(codes) == 0:
+        return np.empty(0, np.bool_)
+    table = np.zeros(int(codes.max()) + 1, np.bool_)
+    table[[code for code in wanted if code < len(table)]] = True
+    return np.asarray(table[codes], np.bool_)
+
+
+def among(values: NDArray[np.int64], others: NDArray[np.int64]) -> Flags:
+    """Which values occur among the others."""
+    known = distinct(others)
+    if len(known) == 0:
+        return np.zeros(len(values), np.bool_)
+    place = np.minimum(np.searchsorted(known, values), len(known) - 1)
+    return np.asarray(known[place] == values, np.bool_)
+
+
+class Table(dict[T, int], Generic[T]):
+    """Numbers things in the order in which they are met."""
+
+    def __missing__(self, thing: T) -> int:
+        number = self[thing] = len(self)
+        return number
+
+    def things(self) -> list[T]:
+        return list(self)
+
+
+class GpuColumns(Struct, frozen=True, kw_only=True):
+    """Operations of all devices; shape [operations] each."""
+
+    start: Nanoseconds
+    end: Nanoseconds  # start where the duration is missing or negative
+    kind: NDArray[np.int8]
+    name: Codes
+    device: Codes
+    stream: Codes
+    correlation: NDArray[np.int64]  # 0: none
+    grid: Codes  # -1: not recorded; into Trace.grids
+    block: Codes
+    bytes: NDArray[np.int64]  # of copies and sets; -1: not recorded
+    bad: NDArray[np.int8]  # of the duration: 1 missing, 2 negative, 3 zero
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @classmethod
+    def joined(cls, parts: Sequence[GpuColumns]) -> GpuColumns:
+        """The operations of all parts."""
+        if not parts:
+            none, short = np.empty(0, np.int64), np.empty(0, np.int8)
+            code = np.empty(0, np.int32)
+            return cls(
+                start=none,
+                end=none,
+                kind=short,
+                name=code,
+                device=code,
+                stream=code,
+                correlation=none,
+                grid=code,
+                block=code,
+                bytes=none,
+                bad=short,
+            )
+        return cls(
+            **{
+                name: np.concatenate([getattr(each, name) for each in parts])
+                for name in cls.__struct_fields__
+            }
+        )
+
+    def chosen(self, flags: Flags | NDArray[np.int64]) -> GpuColumns:
+        """The same columns of some operations."""
+        return GpuColumns(**{name: getattr(self, name)[flags] for name in self.__struct_fields__})
+
+
+class HostColumns(Struct, frozen=True, kw_only=True):
+    """Calls, operators, Python functions and annotations on the host; shape [events] each."""
+
+    start: Nanoseconds
+    end: Nanoseconds
+    kind: NDArray[np.int8]
+    name: Codes
+    thread: Codes
+    correlation: NDArray[np.int64]
+    shape: Codes  # -1: not recorded; into Trace.shapes; only of operators whose work can be counted
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @classmethod
+    def joined(cls, parts: Sequence[HostColumns]) -> HostColumns:
+        """The events of all parts."""
+        if not parts:
+            none, code = np.empty(0, np.int64), np.empty(0, np.int32)
+            kind = np.empty(0, np.int8)
+            return cls(start=none, end=none, kind=kind, name=code, thread=code, correlation=none, shape=code)
+        return cls(
+            **{
+                name: np.concatenate([getattr(each, name) for each in parts])
+                for name in cls.__struct_fields__
+            }
+        )
+
+
+class Shape(Struct, frozen=True):
+    """Arguments of an operator, as JSON text."""
+
+    dims: bytes
+    types: bytes
+    concrete: bytes
+
+
+class Thread(Struct, frozen=True):
+    pid: str
+    tid: str
+
+
+class Trace(Struct, frozen=True, kw_only=True):
+    """One file, read."""
+
+    file: str
+    bytes_read: int
+    events: int
+    gpu: GpuColumns
+    host: HostColumns
+    names: list[str]
+    threads: list[Thread]
+    devices: list[str]
+    grids: list[bytes]
+    shapes: list[Shape]
+    ranks_of_devices: dict[str, int]  # where the events themselves carry a rank
+    metadata: Metadata
+    damage: str | None  # why reading ended early
+    unread: int  # events without a readable time, and list entries that are no events
+    first_unread: str | None  # where the first of them stands, and what it is
+    irregular: list[str]  # what a strict reader would refuse, yet was read
+    negative_host: int  # host events with a negative duration

@@ -1,0 +1,58 @@
+"""What a trace says about itself around its list of events: devices, rank, versions, options."""
+
+from __future__ import annotations
+
+import msgspec
+
+from autobrrr.trace.reading.trace_events import Label
+
+
+class DeviceProperties(msgspec.Struct, frozen=True):
+    """One GPU as the profiler saw it."""
+
+    id: int = 0
+    name: str = ""
+    sms: int | None = msgspec.field(name="numSms", default=None)
+    threads_per_sm: int | None = msgspec.field(name="maxThreadsPerMultiprocessor", default=None)
+    memory_bytes: int | None = msgspec.field(name="totalGlobalMem", default=None)
+    compute_major: int | None = msgspec.field(name="computeMajor", default=None)
+    compute_minor: int | None = msgspec.field(name="computeMinor", default=None)
+
+
+class Distributed(msgspec.Struct, frozen=True):
+    rank: int | None = None
+    world_size: int | None = None
+
+
+class Metadata(msgspec.Struct, frozen=True):
+    """Around the events; all of it may be absent."""
+
+    devices: list[DeviceProperties] = msgspec.field(name="deviceProperties", default_factory=list)
+    distributed: Distributed | None = msgspec.field(name="distributedInfo", default=None)
+    with_stack: Label = None
+    record_shapes: Label = None
+    profile_memory: Label = None
+    base_time_ns: Label = msgspec.field(name="baseTimeNanoseconds", default=None)
+    torch_version: str | None = None
+    pytorch_version: str | None = None
+    profiler_warnings: list[str] = msgspec.field(name="WARNING", default_factory=list)
+    profiler_errors: list[str] = msgspec.field(name="ERROR", default_factory=list)
+
+    def of_device(self, device: str) -> DeviceProperties | None:
+        """The properties of one device; of the first where all are of one make."""
+        for each in self.devices:
+            if str(each.id) == device:
+                return each
+        alike = {each.name for each in self.devices}
+        return self.devices[0] if len(alike) == 1 else None
+
+
+def read_metadata(around: bytes) -> Metadata:
+    """From the text around the list of events, which is empty in it; where that is damaged, before it."""
+    head = around[: around.find(b"[]", around.find(b'"traceEvents"'))] + b"[]}"
+    for text in (around, head):
+        try:
+            return msgspec.json.decode(text, type=Metadata)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            continue
+    return Metadata()

@@ -1,0 +1,176 @@
+"""Where traces come from: files, folders, standard input; plain or gzip.
+
+In comes what the user named, out go blocks of JSON bytes, inflated on a thread of their own so
+that decoding runs meanwhile. Damage to the compressed stream ends the blocks and is told.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import os
+import queue
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from io import BufferedReader
+from pathlib import Path
+
+from msgspec import Struct
+
+from autobrrr.errors import UsageError
+from autobrrr.trace.reading.gunzip import Gunzip
+from autobrrr.trace.reading.other_formats import packed_by
+
+BLOCK_BYTES = 1 << 18
+STANDARD_INPUT = "-"
+SUFFIXES = (".json", ".json.gz", ".trace", ".trace.gz")
+
+
+class TraceFile(Struct, frozen=True, kw_only=True):
+    """One input. `chosen` is false where it was found in a folder and may turn out to be no trace."""
+
+    name: str
+    path: Path | None  # None: standard input, or what is open already
+    chosen: bool = True
+    fd: int | None = None  # an open file, read from its beginning; its owner closes it
+
+
+def named_traces(words: Sequence[str]) -> list[TraceFile]:
+    """The files that the words of the command line mean; a folder means all traces below it.
+
+    Raises:
+        UsageError: a word names nothing, or a folder without a trace.
+    """
+    found: list[TraceFile] = []
+    for word in words:
+        path = Path(word)
+        if word == STANDARD_INPUT:
+            found.append(TraceFile(name=word, path=None))
+        elif path.is_dir():
+            inside = sorted(each for each in path.rglob("*") if each.is_file() and _looks_right(each))
+            if not inside:
+                raise UsageError(f"{word} holds no .json or .json.gz", "name the trace files themselves")
+            found += [TraceFile(name=str(each), path=each, chosen=False) for each in inside]
+        elif path.exists():
+            found.append(TraceFile(name=word, path=path))
+        else:
+            raise UsageError(f"there is no trace {word}", "name a .json or .json.gz file, a folder, or -")
+    names = [each.name for each in found]
+    if names.count(STANDARD_INPUT) > 1:
+        raise UsageError("- stands more than once", "standard input can be read only once")
+    return list({each.name: each for each in found}.values())
+
+
+class Blocks:
+    """The JSON bytes of one input, block by block, as UTF-8.
+
+    After the iteration `bytes_read` is the inflated size, `damage` says why it ended early, if it did,
+    and `notes` what else was odd about the stream.
+    """
+
+    def __init__(self, stream: BufferedReader, block_bytes: int = BLOCK_BYTES) -> None:
+        self._stream = stream
+        self._block_bytes = block_bytes
+        self.bytes_read = 0
+        self.damage: str | None = None
+        self.notes: list[str] = []
+
+    def __iter__(self) -> Iterator[bytes]:
+        waiting: queue.Queue[bytes | None] = queue.Queue(maxsize=3)
+        stop = threading.Event()
+        reader = threading.Thread(target=self._read, args=(waiting, stop), daemon=True)
+        reader.start()
+        try:
+            while (block := waiting.get()) is not None:
+                self.bytes_read += len(block)
+                yield block
+        finally:
+            stop.set()
+            while reader.is_alive():
+                _drop_waiting(waiting)
+                reader.join(0.01)
+
+    def _read(self, waiting: queue.Queue[bytes | None], stop: threading.Event) -> None:
+        try:
+            compressed = self._stream.peek(2)[:2] in (b"\x1f", b"\x1f\x8b")  # no JSON begins so
+            for block in self._as_utf8(self._inflated() if compressed else iter(self._next, b"")):
+                if stop.is_set():
+                    break
+                waiting.put(block)
+        except OSError as error:
+            self.damage = f"the file could not be read to its end: {error}"
+        except ValueError:  # closed meanwhile: nobody wants the rest
+            pass
+        finally:
+            waiting.put(None)
+
+    def _next(self) -> bytes:
+        return self._stream.read(self._block_bytes)
+
+    def _inflated(self) -> Iterator[bytes]:
+        packed = Gunzip(self._stream.read, self._block_bytes)
+        yield from packed
+        self.damage = packed.damage
+        self.notes += packed.notes
+
+    def _as_utf8(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
+        """The same text, in UTF-8 also where a shell has written the file in UTF-16."""
+        first = next(blocks, b"")
+        encoding = json.detect_encoding(first) if len(first) >= 4 else "utf-8"
+        if encoding.startswith("utf-8") or packed_by(first, "") is not None or first.startswith(b"\0\0\0\0"):
+            yield first
+            yield from blocks
+            return
+        decoder = codecs.getincrementaldecoder(encoding)("replace")
+        text = decoder.decode(first).lstrip("\ufeff")
+        if text.lstrip()[:1] not in ("{", "["):  # binary, with a zero where such a text would have one
+            yield first
+            yield from blocks
+            return
+        self.notes.append(f"the file is written in {encoding}: bytes are counted as if it were UTF-8")
+        yield text.encode("utf-8", "replace")
+        for block in blocks:
+            yield decoder.decode(block).encode("utf-8", "replace")
+        if decoder.getstate()[0]:
+            self.damage = self.damage or "it ends inside a character"
+
+
+def open_blocks(source: TraceFile) -> tuple[BufferedReader, Blocks]:
+    """The open stream (the caller closes it) and its blocks.
+
+    Raises:
+        UsageError: the file can't be opened.
+    """
+    if source.fd is not None:
+        try:
+            os.lseek(source.fd, 0, os.SEEK_SET)
+            return _buffered(source.fd)
+        except OSError as error:
+            raise UsageError(f"{source.name} can't be read: {error.strerror}") from error
+    if source.path is None:
+        if sys.stdin is None:
+            raise UsageError("standard input is closed", "name a file, or pipe a trace into it")
+        return _buffered(sys.stdin.fileno())
+    try:
+        stream = open(source.path, "rb")  # noqa: SIM115 - closed by the caller, who iterates
+    except OSError as error:
+        raise UsageError(f"{source.name} can't be read: {error.strerror}") from error
+    return stream, Blocks(stream)
+
+
+def _buffered(fd: int) -> tuple[BufferedReader, Blocks]:
+    stream = open(fd, "rb", closefd=False)  # noqa: SIM115 - closed by the caller
+    return stream, Blocks(stream)
+
+
+def _looks_right(path: Path) -> bool:
+    return path.name.endswith(SUFFIXES) and not path.name.startswith(".")
+
+
+def _drop_waiting(waiting: queue.Queue[bytes | None]) -> None:
+    try:
+        while True:
+            waiting.get_nowait()
+    except queue.Empty:
+        pass

@@ -1,0 +1,1 @@
+"""What happened when: intervals, launches, idle gaps, steps."""

@@ -1,0 +1,93 @@
+"""The idle time of a device, gap by gap, split by where the operation that ends a gap was.
+
+In come one device's operations and their launch calls, out go gaps whose four parts sum to the
+idle time to the nanosecond: the host was late, the launch call was running, the operation was
+launched and had not begun, or no launch call is in the file.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from msgspec import Struct
+
+from autobrrr.trace.reading.nanoseconds import Nanoseconds
+from autobrrr.trace.reading.trace_columns import GpuColumns, HostColumns
+from autobrrr.trace.timeline.launches import NO_LAUNCH, Rows
+from autobrrr.trace.trace_records import IdleParts
+
+
+class Gaps(Struct, frozen=True, kw_only=True):
+    """Stretches in which a device does nothing; shape [gaps] each.
+
+    `start <= launched <= returned <= end`: the launch call's own times, cut to the gap. Where
+    there is no launch call, both stand at `end` and `call` is `NO_LAUNCH`.
+    """
+
+    start: Nanoseconds
+    launched: Nanoseconds
+    returned: Nanoseconds
+    end: Nanoseconds
+    operation: Rows  # that ends the gap, a row of the device's own columns
+    call: Rows  # its launch call, a row of HostColumns
+    span_start: int
+    span_end: int
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def unmatched(self) -> Nanoseconds:
+        return np.where(self.call == NO_LAUNCH, self.end - self.start, 0)
+
+    @property
+    def host_late(self) -> Nanoseconds:
+        return np.where(self.call == NO_LAUNCH, 0, self.launched - self.start)
+
+    @property
+    def in_launch(self) -> Nanoseconds:
+        return self.returned - self.launched
+
+    @property
+    def after_launch(self) -> Nanoseconds:
+        return self.end - self.returned
+
+
+def find_gaps(gpu: GpuColumns, call: Rows, host: HostColumns, shift_ns: int = 0) -> Gaps:
+    """The gaps between one device's operations.
+
+    Args:
+        gpu: Operations of one device, in the order of the file; at least one.
+        call: Their launch calls.
+        shift_ns: What is added to the device's clock before the two are compared.
+    """
+    order = np.argsort(gpu.start, kind="stable")
+    start, latest = gpu.start[order] + shift_ns, np.maximum.accumulate(gpu.end[order]) + shift_ns
+    open_ = np.flatnonzero(start[1:] > latest[:-1])
+    gap_start, gap_end = latest[open_], start[open_ + 1]
+    operation = order[open_ + 1]
+    by = call[operation]
+    known = by != NO_LAUNCH
+    launched, returned = gap_end.copy(), gap_end.copy()
+    if known.any():
+        launched[known] = np.clip(host.start[by[known]], gap_start[known], gap_end[known])
+        returned[known] = np.clip(host.end[by[known]], gap_start[known], gap_end[known])
+    return Gaps(
+        start=gap_start,
+        launched=launched,
+        returned=returned,
+        end=gap_end,
+        operation=operation,
+        call=by,
+        span_start=int(start[0]),
+        span_end=int(latest[-1]),
+    )
+
+
+def idle_parts(gaps: Gaps) -> IdleParts:
+    """The parts over all gaps."""
+    return IdleParts(
+        host_late_ns=int(gaps.host_late.sum()),
+        in_launch_ns=int(gaps.in_launch.sum()),
+        after_launch_ns=int(gaps.after_launch.sum()),
+        unmatched_ns=int(gaps.unmatched.sum()),
+    )

@@ -1,0 +1,61 @@
+"""Which host call launched which GPU operation: the call of the same correlation id.
+
+Where several calls share an id, the one that starts first; of those, the first in the file.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from autobrrr.trace.reading.trace_columns import CALL, Flags, GpuColumns, Trace, distinct
+
+Rows = NDArray[np.int64]
+NO_LAUNCH = -1
+
+
+class Calls(Struct, frozen=True, kw_only=True):
+    """The calls on the host that carry an id, one row for each id."""
+
+    correlation: NDArray[np.int64]  # sorted, unique
+    row: Rows  # into HostColumns, shape [ids]
+    launching: Flags  # whether a call's name is that of a launch, shape [host events]
+    shared: int  # calls whose id an earlier one had
+
+    def of(self, gpu: GpuColumns) -> Rows:
+        """The launch call of each operation, a row of HostColumns; `NO_LAUNCH` where there is none."""
+        if len(self.correlation) == 0:
+            return np.full(len(gpu), NO_LAUNCH, np.int64)
+        place = np.searchsorted(self.correlation, gpu.correlation)
+        place = np.minimum(place, len(self.correlation) - 1)
+        known = (self.correlation[place] == gpu.correlation) & (gpu.correlation > 0)
+        return np.where(known, self.row[place], NO_LAUNCH)
+
+
+def find_calls(trace: Trace) -> Calls:
+    """All calls of a trace, by id."""
+    host = trace.host
+    with_id = np.flatnonzero((host.kind == CALL) & (host.correlation > 0))
+    order = np.lexsort((host.start[with_id], host.correlation[with_id]))  # stable: then by place in the file
+    rows = with_id[order]
+    ids = host.correlation[rows]
+    first = np.concatenate(([True], ids[1:] != ids[:-1])) if len(ids) else np.empty(0, np.bool_)
+    named = np.array([is_launch(name) for name in trace.names], np.bool_)
+    launching = (host.kind == CALL) & named[host.name] if len(host) else np.empty(0, np.bool_)
+    return Calls(correlation=ids[first], row=rows[first], launching=launching, shared=int((~first).sum()))
+
+
+def count_launches(gpu: GpuColumns, calls: Calls, correlation: NDArray[np.int64]) -> int:
+    """Launch calls that share an id with one of these operations. `correlation`: of all host events."""
+    mine = distinct(gpu.correlation[gpu.correlation > 0])
+    if len(mine) == 0:
+        return 0
+    launched = correlation[calls.launching]
+    place = np.minimum(np.searchsorted(mine, launched), len(mine) - 1)
+    return int((mine[place] == launched).sum())
+
+
+def is_launch(name: str) -> bool:
+    """Whether a runtime or driver call launches work ("cudaLaunchKernel", "hipGraphLaunch", ...)."""
+    return "Launch" in name and "HostFunc" not in name

@@ -1,0 +1,112 @@
+"""What runs innermost on a thread at every moment.
+
+In come nested events of one thread, out go parents, depths and a piecewise constant line of
+owners. Traces do not always nest cleanly; then the line stays defined and total, only coarser.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TypeVar
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from autobrrr.trace.reading.nanoseconds import Nanoseconds
+
+Indices = NDArray[np.int64]
+NOBODY = -1
+Mark = TypeVar("Mark", np.int8, np.int64)
+
+
+class Nesting(Struct, frozen=True, kw_only=True):
+    """Events of one thread that last, sorted by start, outer before inner; shape [events] each."""
+
+    row: Indices  # into the columns that the events came from
+    start: Nanoseconds
+    end: Nanoseconds
+    depth: Indices
+    parent: Indices  # index into this nesting; NOBODY at the top
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def inherited(self, own: NDArray[Mark]) -> NDArray[Mark]:
+        """Each event's own mark, or where it is 0 that of the nearest outer event that has one."""
+        marks = own.copy()
+        if not marks.any():
+            return marks
+        for rows in self._levels():
+            plain = rows[marks[rows] == 0]
+            outer = self.parent[plain]
+            marks[plain] = np.where(outer >= 0, marks[outer], 0)
+        return marks
+
+    def owners(self) -> Line:
+        """The innermost event at every moment."""
+        count = len(self)
+        if count == 0:
+            return Line(np.empty(0, np.int64), np.empty(0, np.int64))
+        times = np.concatenate((self.start, self.end))
+        owner = np.concatenate((np.arange(count), self.parent))
+        # At one moment ends come before starts; of ends the outermost counts, of starts the innermost.
+        rank = np.concatenate((self.depth + 1, -self.depth))
+        order = np.lexsort((rank, times))
+        times, owner = times[order], owner[order]
+        last = np.concatenate((times[1:] != times[:-1], [True]))
+        times, owner = times[last], owner[last]
+        gone = (owner >= 0) & (self.end[owner] <= times)
+        return Line(times, np.where(gone, NOBODY, owner))
+
+    def _levels(self) -> list[Indices]:
+        by_depth = np.argsort(self.depth, kind="stable")
+        edges = np.flatnonzero(np.diff(self.depth[by_depth])) + 1
+        return np.split(by_depth, edges)[1:]  # the outermost have nothing to inherit
+
+
+class Line(Struct, frozen=True):
+    """A value from each time on, until the next; before the first time there is none."""
+
+    time: Nanoseconds
+    value: NDArray[np.int64]
+
+    def at(self, times: Nanoseconds, otherwise: int = NOBODY) -> NDArray[np.int64]:
+        """The value at each time."""
+        if len(self.time) == 0:
+            return np.full(len(times), otherwise, np.int64)
+        place = np.searchsorted(self.time, times, side="right") - 1
+        return np.where(place >= 0, self.value[place], otherwise)
+
+
+def nest(row: Indices, start: Nanoseconds, end: Nanoseconds) -> Nesting:
+    """Find out which event lies in which. Events without duration are left out: they own no time.
+
+    Args:
+        row: Where the events come from, shape [events].
+        start: Their starts.
+        end: Their ends.
+    """
+    lasting = np.flatnonzero(end > start)
+    row, start, end = row[lasting], start[lasting], end[lasting]
+    order = np.lexsort((-end, start))
+    row, start, end = row[order], start[order], end[order]
+    index = np.arange(len(row))
+    depth = index - np.searchsorted(np.sort(end), start, side="right")
+    return Nesting(row=row, start=start, end=end, depth=depth, parent=_parents(depth, end, start))
+
+
+def _parents(depth: Indices, end: Nanoseconds, start: Nanoseconds) -> Indices:
+    """The last event before each that is one level higher and still runs."""
+    parent = np.full(len(depth), NOBODY, np.int64)
+    if len(depth) == 0:
+        return parent
+    by_depth = np.argsort(depth, kind="stable")
+    edges = np.flatnonzero(np.diff(depth[by_depth])) + 1
+    levels = np.split(by_depth, edges)
+    for outer, inner in pairwise(levels):
+        place = np.searchsorted(outer, inner) - 1
+        found = np.where(place >= 0, outer[np.maximum(place, 0)], NOBODY)
+        runs = (found >= 0) & (end[np.maximum(found, 0)] > start[inner])
+        parent[inner] = np.where(runs, found, NOBODY)
+    return parent

@@ -1,0 +1,183 @@
+"""From inputs to the analysis: read each trace, work out its devices, compare ranks, judge.
+
+One trace is held at a time; of each only the small things that ranks are compared by stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from autobrrr.errors import UsageError
+from autobrrr.readable import readable
+from autobrrr.records import Shares, StepStats
+from autobrrr.trace.causes.idle_causes import HostTimeline
+from autobrrr.trace.device.device_figures import device_figures
+from autobrrr.trace.device.device_work import DeviceWork, device_work
+from autobrrr.trace.device.rank_comparison import Collectives, Peer, blame, collectives_of, compare_ranks
+from autobrrr.trace.device.steady_part import Steady, steady_part
+from autobrrr.trace.reading.trace_columns import Trace, used
+from autobrrr.trace.reading.trace_reader import read_trace
+from autobrrr.trace.reading.trace_source import TraceFile
+from autobrrr.trace.timeline.launches import find_calls
+from autobrrr.trace.timeline.trace_steps import OnDevice, described, find_steps, step_stats
+from autobrrr.trace.trace_records import (
+    Analysis,
+    DeviceAnalysis,
+    RankComparison,
+    Straggler,
+    TraceAdvice,
+    TraceAnalysis,
+)
+from autobrrr.trace.verdict.trace_advice import advise, for_peers
+from autobrrr.trace.verdict.trace_verdict import judge
+from autobrrr.trace.verdict.trace_warnings import trace_warnings
+
+Watcher = Callable[[Trace, list[DeviceWork], TraceAnalysis], None]
+
+
+class _Unjudged(Struct, frozen=True, kw_only=True):
+    """One trace, worked out, before ranks are compared."""
+
+    trace: TraceAnalysis
+    steady: list[Steady]
+    collectives: list[Collectives]
+    advice: list[list[TraceAdvice]]
+
+
+def analyse(
+    sources: Sequence[TraceFile],
+    watch: Watcher | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> Analysis:
+    """Analyse traces; several are taken as ranks of one job.
+
+    Args:
+        sources: The inputs.
+        watch: Gets each trace with its devices before they are let go: exports take what they need.
+        say: Gets a line for each file as it is read.
+
+    Raises:
+        UsageError: an input that was named is no trace, or none of a folder's files is one.
+    """
+    done: list[_Unjudged] = []
+    skipped: list[str] = []
+    for source in sources:
+        say(f"reading {source.name}")
+        try:
+            done.append(_work_out(read_trace(source), watch))
+        except UsageError as error:
+            if source.chosen:
+                raise
+            skipped.append(error.message)
+    if not done:
+        raise UsageError("none of the files is a trace", skipped[0] if skipped else "")
+    comparison = compare_ranks(
+        [
+            Peer(trace=each.trace, device=device, collectives=collectives)
+            for each in done
+            for device, collectives in zip(each.trace.devices, each.collectives, strict=True)
+        ]
+    )
+    return Analysis(traces=[_judged(each, comparison) for each in done], ranks=comparison, skipped=skipped)
+
+
+def analyse_trace(trace: Trace) -> TraceAnalysis:
+    """Analyse one trace that was read already: a profiler window of a live job."""
+    return _judged(_work_out(trace, None), None)
+
+
+def _work_out(trace: Trace, watch: Watcher | None) -> _Unjudged:
+    calls = find_calls(trace)
+    timeline = HostTimeline(trace)
+    marks = find_steps(trace)
+    codes = sorted(used(trace.gpu.device), key=lambda code: _ordered(trace.devices[code]))
+    works = [device_work(trace, timeline, calls, code) for code in codes]
+    devices = [device_figures(work) for work in works]
+    origin = int(min((each.start.min() for each in (trace.gpu, trace.host) if len(each)), default=0))
+    distributed = trace.metadata.distributed
+    rank = distributed.rank if distributed is not None else None
+    analysis = TraceAnalysis(
+        file=readable(trace.file),
+        rank=devices[0].rank if rank is None and len(devices) == 1 else rank,
+        gpu=devices[0].name
+        if devices
+        else trace.metadata.devices[0].name
+        if trace.metadata.devices
+        else None,
+        events=trace.events,
+        json_bytes=trace.bytes_read,
+        devices=devices,
+        steps=described(
+            marks, origin, [OnDevice(device=each.label, gpu=each.gpu, gaps=each.gaps) for each in works]
+        ),
+        step_ns=step_stats(marks) if marks else StepStats(count=0, mean=None, median=None, p99=None),
+        regime="unknown",
+        confidence="low",
+        reason="no GPU operation in the trace",
+        decide_with="profile with ProfilerActivity.CUDA, or autobrrr diagnose PID on the running job",
+        shares=Shares(),
+        evidence=[],
+        advice=[],
+        warnings=trace_warnings(trace, calls, devices, marks),
+    )
+    found = _Unjudged(
+        trace=analysis,
+        steady=[steady_part(each, marks) for each in works],
+        collectives=[collectives_of(each) for each in works],
+        advice=[advise(work, figures) for work, figures in zip(works, devices, strict=True)],
+    )
+    if watch is not None:
+        watch(trace, works, analysis)
+    return found
+
+
+def _judged(each: _Unjudged, comparison: RankComparison | None) -> TraceAnalysis:
+    trace = each.trace
+    if not trace.devices:
+        return trace
+    devices, advice = [], []
+    for figures, steady, own_advice in zip(trace.devices, each.steady, each.advice, strict=True):
+        own = _own(comparison, trace.file, figures)
+        who = blame(comparison, own) if comparison is not None and own is not None else ""
+        verdict = judge(figures, steady, own, who)
+        advice.append(for_peers(own_advice, own, who) if own is not None else own_advice)
+        devices.append(
+            msgspec.structs.replace(
+                figures,
+                regime=verdict.regime,
+                confidence=verdict.confidence,
+                reason=verdict.reason,
+                shares=verdict.shares,
+                evidence=verdict.evidence,
+                decide_with=verdict.decide_with,
+            )
+        )
+    slowest = max(range(len(devices)), key=lambda index: devices[index].span_ns)
+    chosen = devices[slowest]
+    reason = f"device {chosen.device}, the slowest: {chosen.reason}" if len(devices) > 1 else chosen.reason
+    return msgspec.structs.replace(
+        trace,
+        devices=devices,
+        regime=chosen.regime,
+        confidence=chosen.confidence,
+        reason=reason,
+        decide_with=chosen.decide_with,
+        shares=chosen.shares,
+        evidence=chosen.evidence,
+        advice=advice[slowest],
+    )
+
+
+def _own(comparison: RankComparison | None, file: str, figures: DeviceAnalysis) -> Straggler | None:
+    if comparison is None or comparison.matched_collectives == 0:
+        return None
+    return next(
+        (each for each in comparison.ranks if each.file == file and each.device == figures.device), None
+    )
+
+
+def _ordered(device: str) -> tuple[int, int, str]:
+    return (0, int(device), "") if device.lstrip("-").isdigit() else (1, 0, device)

@@ -1,0 +1,1 @@
+"""From figures to a regime, warnings and advice."""

@@ -1,0 +1,252 @@
+"""What to do about what was found, each with an upper bound of its gain.
+
+A bound is the factor on speed if the named time vanished and nothing else changed. Several
+bounds do not multiply: they may speak of the same time.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from autobrrr.trace.causes.host_causes import LONG_OPERATOR, LONG_PYTHON
+from autobrrr.trace.device.device_work import DeviceWork
+from autobrrr.trace.kernels.kernel_classes import CLASSES, NORMALISATION, POINTWISE
+from autobrrr.trace.reading.trace_columns import KERNEL, coded
+from autobrrr.trace.trace_records import DeviceAnalysis, Straggler, TraceAdvice
+
+WORTH = 0.03  # of the span: less is not worth a line
+
+
+def advise(device: DeviceWork, figures: DeviceAnalysis) -> list[TraceAdvice]:
+    """Advice for one device, the largest bound first."""
+    late = device.corrected[1] if device.corrected is not None else device.late
+    python_ns = int(late.by_gap_ns[:, LONG_PYTHON].sum())
+    held_ns = python_ns + int(late.by_gap_ns[:, LONG_OPERATOR].sum())
+    found = [
+        _graphs(figures, held_ns),
+        _host_code(figures, python_ns),
+        _loader(figures),
+        _synchronisations(figures),
+        _allocation(figures),
+        _optimizer(figures),
+        _fusion(device, figures),
+        _tensor_cores(device, figures),
+        _communication(figures),
+        _input_copies(figures),
+        _underfilled(figures),
+    ]
+    kept = [each for each in found if each is not None]
+    return sorted(kept, key=lambda each: -(each.saves_ns or 0))
+
+
+def _advice(
+    figures: DeviceAnalysis,
+    kind: str,
+    saves_ns: int,
+    text: str,
+    *,
+    where: str | None = None,
+    remedy: str | None = None,
+) -> TraceAdvice | None:
+    if saves_ns < WORTH * figures.span_ns:
+        return None
+    gain = figures.span_ns / max(figures.span_ns - saves_ns, 1)
+    return TraceAdvice(
+        kind=kind, text=text, saves_ns=saves_ns, gain=round(gain, 3), where=where, remedy=remedy
+    )
+
+
+def _late(figures: DeviceAnalysis) -> dict[str, int]:
+    clock = figures.idle_clock_corrected
+    return clock.host_late_by_cause_ns if clock is not None else figures.host_late_by_cause_ns
+
+
+def _graphs(figures: DeviceAnalysis, held_ns: int) -> TraceAdvice | None:
+    late = _late(figures)
+    idle = figures.idle_clock_corrected.idle if figures.idle_clock_corrected is not None else figures.idle
+    launching = max(0, idle.in_launch_ns - figures.first_use_ns)
+    saves = late["op_dispatch"] + late["python"] + launching - held_ns
+    per_launch = figures.kernel_count / max(figures.launches, 1)
+    done = " Graphs are in use already; what is left runs outside them." if per_launch > 1.2 else ""
+    return _advice(
+        figures,
+        "launch_bound",
+        saves,
+        f"{figures.launches} launches leave the device waiting for dispatch and Python. torch.compile with"
+        ' mode="reduce-overhead" (CUDA graphs), or a larger batch, would hide them at best entirely.' + done,
+        remedy="compile.default",
+    )
+
+
+def _host_code(figures: DeviceAnalysis, python_ns: int) -> TraceAdvice | None:
+    place = figures.host_code[0] if figures.host_code else None
+    return _advice(
+        figures,
+        "host_code",
+        python_ns,
+        "Python holds the host for a millisecond or more at a time while the device idles: vectorise it,"
+        " move it to a worker, or do it less often.",
+        where=place.python if place is not None else None,
+    )
+
+
+def _loader(figures: DeviceAnalysis) -> TraceAdvice | None:
+    return _advice(
+        figures,
+        "data_loader",
+        _late(figures)["data_loader"],
+        "The device waits for the DataLoader: more workers, persistent_workers=True, prefetch_factor,"
+        " pinned memory.",
+    )
+
+
+def _synchronisations(figures: DeviceAnalysis) -> TraceAdvice | None:
+    places = [place for place in figures.synchronisations if place.idle_ns > 0]
+    if not places:
+        return None
+    worst = places[0] if len(places) == 1 else max(places, key=lambda place: place.idle_ns)
+    where = worst.python or worst.operator or worst.call
+    return _advice(
+        figures,
+        "synchronisation",
+        sum(place.idle_ns for place in places),
+        f"The host waits for the device {sum(place.count for place in places)} times, and the device then"
+        " for the"
+        f" host; most idle time after {worst.call} in {worst.operator or 'no operator'} ({worst.count}"
+        " times)."
+        " Keep values on the device, log every n steps, copy with non_blocking=True from pinned memory.",
+        where=where,
+    )
+
+
+def _allocation(figures: DeviceAnalysis) -> TraceAdvice | None:
+    return _advice(
+        figures,
+        "allocation",
+        _late(figures)["allocation"],
+        "cudaMalloc or cudaFree run while the device waits: keep shapes steady, warm the cache up, avoid"
+        " empty_cache,"
+        " or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.",
+    )
+
+
+def _optimizer(figures: DeviceAnalysis) -> TraceAdvice | None:
+    return _advice(
+        figures,
+        "optimizer",
+        _late(figures)["optimizer"],
+        "The device waits for the optimizer's Python: fused=True (or foreach=True),"
+        " zero_grad(set_to_none=True).",
+        remedy="optimizer.fused",
+    )
+
+
+def _fusion(device: DeviceWork, figures: DeviceAnalysis) -> TraceAdvice | None:
+    """Neighbouring pointwise kernels of one stream, priced by what they stream.
+
+    Such kernels take as long as their bytes do; merged, a chain moves those of its largest member.
+    """
+    gpu, work = device.gpu, device.work
+    order = np.lexsort((gpu.start, gpu.stream))
+    order = order[gpu.kind[order] == KERNEL]
+    mergeable = coded(work.class_[order], [CLASSES.index(POINTWISE), CLASSES.index(NORMALISATION)])
+    if not mergeable.any():
+        return None
+    stream = gpu.stream[order]
+    length = (gpu.end - gpu.start)[order]
+    breaks = np.concatenate(([True], (stream[1:] != stream[:-1]) | ~mergeable[1:] | ~mergeable[:-1]))
+    chain = np.cumsum(breaks)[mergeable] - 1
+    chains = np.cumsum(np.concatenate(([0], np.diff(chain) != 0)))
+    own = length[mergeable]
+    total = np.bincount(chains, own)
+    longest = np.zeros(len(total))
+    np.maximum.at(longest, chains, own)
+    members = np.bincount(chains)
+    long = members >= 2
+    if not long.any():
+        return None
+    saves = int((total - longest)[long].sum())
+    return _advice(
+        figures,
+        "fusion",
+        saves,
+        f"{int(long.sum())} chains of neighbouring pointwise and normalisation kernels"
+        f" ({int(members[long].sum())}"
+        f" kernels, {total[long].sum() / 1e6:.1f} ms): fused by torch.compile, each would move the bytes"
+        " of its"
+        " largest member once.",
+        remedy="compile.default",
+    )
+
+
+def _tensor_cores(device: DeviceWork, figures: DeviceAnalysis) -> TraceAdvice | None:
+    gpu, work = device.gpu, device.work
+    ns = int((gpu.end - gpu.start)[work.fp32_plain].sum())
+    peaks = device.peaks
+    if ns == 0 or peaks is None:
+        return None
+    tf32 = peaks.tf32_flops / peaks.fp32_flops
+    if tf32 >= 1.5:
+        how = 'torch.set_float32_matmul_precision("high") (TF32), or bf16 autocast: both change the numbers'
+        ratio = tf32
+    elif peaks.half_flops / peaks.fp32_flops >= 2:
+        how = "fp16 autocast with a GradScaler: changes the numbers"
+        ratio = peaks.half_flops / peaks.fp32_flops
+    else:
+        return None
+    return _advice(
+        figures,
+        "tensor_cores",
+        int(ns * (1 - 1 / ratio)),
+        f"{ns / 1e6:.1f} ms of matrix products and convolutions run in fp32 without tensor cores: {how}.",
+    )
+
+
+def _communication(figures: DeviceAnalysis) -> TraceAdvice | None:
+    return _advice(
+        figures,
+        "exposed_communication",
+        figures.exposed_communication_ns,
+        "Collectives run with no computation beside them: larger buckets, gradient_as_bucket_view,"
+        " static_graph,"
+        " no_sync while accumulating; and see whether a peer comes late (analyze all ranks together).",
+    )
+
+
+def for_peers(advice: list[TraceAdvice], own: Straggler, who: str) -> list[TraceAdvice]:
+    """The same advice; where collectives mostly wait for a peer, no setting of theirs helps."""
+    if not who or (own.waiting_ns or 0) < 0.5 * own.communication_ns:
+        return advice
+    text = (
+        f"Collectives mostly wait for a peer that comes late: {who}. Cure that rank; nothing here will help."
+    )
+    return [
+        msgspec.structs.replace(each, text=text) if each.kind == "exposed_communication" else each
+        for each in advice
+    ]
+
+
+def _input_copies(figures: DeviceAnalysis) -> TraceAdvice | None:
+    return _advice(
+        figures,
+        "input_copies",
+        figures.exposed_host_to_device_ns,
+        "Copies from the host run with no kernel beside them: pinned memory, non_blocking=True, prefetch"
+        " on a side"
+        " stream.",
+    )
+
+
+def _underfilled(figures: DeviceAnalysis) -> TraceAdvice | None:
+    share = figures.signals.underfilled_share
+    if share is None or share < 0.3:
+        return None
+    ns = sum(each.underfilled_ns or 0 for each in figures.kernels.values())
+    return _advice(
+        figures,
+        "underfilled",
+        int(ns * 0.7),
+        f"{share:.0%} of kernel time is in kernels too small to fill the device: a larger batch, fusion, or"
+        " independent work on a second stream.",
+    )

@@ -1,0 +1,146 @@
+"""What a reader of the figures has to know about the trace: one line each, nothing repaired.
+
+Totals stay what the file says; every doubt is said here.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autobrrr.trace.reading.trace_columns import OPERATOR, Trace, among
+from autobrrr.trace.timeline.launches import Calls
+from autobrrr.trace.timeline.trace_steps import StepMark
+from autobrrr.trace.trace_records import DeviceAnalysis
+
+
+def trace_warnings(
+    trace: Trace, calls: Calls, devices: list[DeviceAnalysis], marks: list[StepMark]
+) -> list[str]:
+    """All warnings of one trace."""
+    found: list[str] = []
+    if trace.damage is not None:
+        found.append(f"the file is cut or damaged: {trace.damage}; figures cover what could be read")
+    if trace.unread:
+        what = (
+            "1 entry of the list of events can't be read and was passed over;"
+            if trace.unread == 1
+            else f"{trace.unread} entries of the list of events can't be read and were passed over; the first"
+        )
+        found.append(f"{what} {trace.first_unread}")
+    found += trace.irregular
+    if trace.negative_host:
+        found.append(f"{trace.negative_host} host events have a negative duration; counted as 0")
+    found += [
+        f"the profiler itself noted: {note}"
+        for note in (*trace.metadata.profiler_errors, *trace.metadata.profiler_warnings)
+    ]
+    if not devices:
+        found.append(_no_gpu(trace, calls))
+        return found
+    if len(devices) > 1:
+        names = ", ".join(str(device.device) for device in devices)
+        found.append(f"{len(devices)} devices in one file ({names}): each has figures of its own")
+    found += _dropped(trace, calls, devices)
+    if calls.shared:
+        found.append(
+            f"{calls.shared} host calls share a correlation id with an earlier one; the earlier counts"
+        )
+    if not bool((trace.host.kind == OPERATOR).any()):
+        found.append("no operators on the host were recorded: causes of late launches stay untraced")
+    found += _steps(marks)
+    for device in devices:
+        found += _of_device(device, len(devices) > 1)
+    return found
+
+
+def _no_gpu(trace: Trace, calls: Calls) -> str:
+    launches = int(calls.launching.sum())
+    named = trace.metadata.devices[0].name if trace.metadata.devices else None
+    text = "no GPU operation in the trace"
+    if launches:
+        text += f", although it has {launches} launch calls: the device's activity was not recorded"
+    elif named:
+        text += f", although it names {named}"
+    return f"{text} (profile with ProfilerActivity.CUDA)"
+
+
+def _dropped(trace: Trace, calls: Calls, devices: list[DeviceAnalysis]) -> list[str]:
+    launching = np.flatnonzero(calls.launching)
+    if len(launching) == 0:
+        return []
+    ids = trace.host.correlation[launching]
+    lost = int((~among(ids, trace.gpu.correlation)).sum())
+    graphs = sum(device.signals.graph_launches for device in devices)
+    if lost <= 0.01 * len(launching) or lost < 3:
+        return []
+    text = f"{lost} of {len(launching)} launch calls have no GPU operation in the file: "
+    text += "events were dropped, or ran after the window"
+    return [text + (" (graph launches among them)" if graphs else "")]
+
+
+def _steps(marks: list[StepMark]) -> list[str]:
+    if not marks:
+        return ["no steps are marked: call profiler.step() once a step for per-step figures"]
+    found = []
+    if marks[0].source == "optimizer":
+        found.append("steps are not marked; taken from one optimizer step to the next")
+    early = [mark for mark in marks if mark.early]
+    if early:
+        names = ", ".join(mark.name for mark in early[:4])
+        found.append(f"{len(early)} early steps left out of per-step figures, not of totals ({names})")
+    return found
+
+
+def _of_device(device: DeviceAnalysis, several: bool) -> list[str]:
+    where = f"device {device.device}: " if several else ""
+    odd, found = device.anomalies, []
+    if odd["no_duration"] or odd["negative_duration"]:
+        found.append(
+            f"{where}{odd['no_duration']} operations without and {odd['negative_duration']} with a"
+            " negative duration;"
+            " counted as 0"
+        )
+    if odd["zero_duration"]:
+        found.append(f"{where}{odd['zero_duration']} operations last 0 (microsecond timestamps)")
+    if odd["no_correlation"]:
+        found.append(f"{where}{odd['no_correlation']} operations have no correlation id")
+    if odd["unmatched"]:
+        share = device.idle.unmatched_ns / device.idle_ns if device.idle_ns else 0.0
+        found.append(
+            f"{where}{odd['unmatched']} of {device.gpu_events} operations have no launch call in the file;"
+            f" {share:.0%} of the idle time falls to them"
+        )
+    if odd["overlap_on_one_stream"]:
+        found.append(
+            f"{where}{odd['overlap_on_one_stream']} operations overlap an earlier one of their stream"
+        )
+    if device.idle_clock_corrected is not None:
+        clock = device.idle_clock_corrected
+        found.append(
+            f"{where}host and device clocks disagree: {clock.launched_after_start} of {clock.matched}"
+            " operations begin"
+            f" before their launch; idle parts stand uncorrected, idle_clock_corrected moves the device by"
+            f" {clock.shift_ns / 1000:.1f} us"
+        )
+    elif odd["launched_after_start"]:
+        found.append(
+            f"{where}{odd['launched_after_start']} operations begin before their launch call (strays)"
+        )
+    if device.signals.graph_launches:
+        found.append(
+            f"{where}{device.signals.graph_kernels} kernels come from {device.signals.graph_launches}"
+            " launch calls"
+            " (graphs): gaps inside a graph count as after the launch"
+        )
+    if device.first_use_ns > 0.05 * device.span_ns:
+        found.append(
+            f"{where}{device.first_use_ns / 1e6:.1f} ms of idle lie in launch calls of 1 ms or more: first"
+            " uses"
+        )
+    if device.long_operators_ns > 0.05 * device.span_ns:
+        found.append(
+            f"{where}{device.long_operators_ns / 1e6:.1f} ms of idle lie inside operators of 0.5 ms or more:"
+            " they compute on the CPU, are used for the first time, or the host was held up. Among the idle"
+            " time that is operator dispatch; of the device's time it is other"
+        )
+    return found

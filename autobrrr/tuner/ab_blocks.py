@@ -1,0 +1,116 @@
+"""Blocks of steps under two sets of levers, in turn: how long, in which order, and what they say.
+
+In: records of the steps of two neighbouring blocks. Out: one log-ratio of their speeds, in which
+drift that is slower than a block cancels. Blocks are short: noise that clings from step to step is
+drift too, and cancels between neighbours; a switch costs a few milliseconds, and sets their least length.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autobrrr.injected.wire import ring_layout
+from autobrrr.tuner.job_under_test import Steps
+
+Side = Literal["A", "B"]  # A: without the remedy in question, B: with it
+
+BLOCK_NS = 24_000_000
+RARE_BLOCK_NS = 600_000_000
+LONGEST_BLOCK_NS = 4_000_000_000
+FEWEST_STEPS = 8
+FEWEST_SLOW_STEPS = 2
+PAIRS_IN_SLOT = 16
+UNREPRESENTATIVE = (
+    ring_layout.TRACED
+    | ring_layout.SKIPPED
+    | ring_layout.EVALUATION
+    | ring_layout.LEVER
+    | ring_layout.SETTLING
+    | ring_layout.AFTER_SHADOW
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockPlan:
+    """How long a block is. `settle` steps after a change of levers are dropped, then `steps` count."""
+
+    steps: int
+    settle: int
+
+    @property
+    def total(self) -> int:
+        return self.steps + self.settle
+
+
+def plan_block(step_ns: float, *, rare: bool = False, slot_ns: float | None = None) -> BlockPlan:
+    """A block is at least 24 ms and 8 steps, at most 4 s; shorter, down to 2 steps, to fit its slot.
+
+    Args:
+        step_ns: Typical step.
+        rare: The remedy acts on rare long steps: blocks of 600 ms.
+        slot_ns: Time of the whole comparison, into which 16 pairs should fit: a large gain of a
+            slow job is proven by a few short blocks, and would not be by one long pair.
+    """
+    step_ns = max(step_ns, 1.0)
+    wanted = max(FEWEST_STEPS, int(np.ceil((RARE_BLOCK_NS if rare else BLOCK_NS) / step_ns)))
+    most = LONGEST_BLOCK_NS / step_ns
+    if slot_ns is not None:
+        most = min(most, slot_ns / (2 * PAIRS_IN_SLOT) / step_ns - 1)
+    steps = min(wanted, max(FEWEST_SLOW_STEPS, int(most)))
+    return BlockPlan(steps=steps, settle=1 if steps < FEWEST_STEPS else 2)
+
+
+def shortest_pairs_ns(step_ns: float, pairs: int) -> int:
+    """Nanoseconds that so many pairs of the shortest blocks take."""
+    longest_block = plan_block(step_ns).total
+    return int(2 * pairs * min(longest_block, FEWEST_SLOW_STEPS + 1) * step_ns)
+
+
+def pair_orders(draw: random.Random) -> Iterator[tuple[Side, Side]]:
+    """The order of the two blocks of each pair, A B or B A, drawn anew for every pair.
+
+    So the log-ratio of a pair without an effect is as often above zero as below, whatever the job
+    does by itself. Fixed A B B A cancels a linear drift exactly, but not a job that swings in time
+    with the blocks: under 6 % drift with a period of five blocks it kept 4.5 % of remedies that do
+    nothing, where 1 % is allowed.
+    """
+    while True:
+        yield ("A", "B") if draw.random() < 0.5 else ("B", "A")
+
+
+def settled(steps: Steps, settle: int, arm_seq: int) -> Steps:
+    """The representative steps of a block.
+
+    Args:
+        steps: Records of the block.
+        settle: So many steps from `arm_seq` on are left out.
+        arm_seq: First step under the block's set of levers.
+    """
+    late = steps["seq"] >= np.uint64(arm_seq + settle)
+    counted: Steps = steps[late & (steps["flags"] & UNREPRESENTATIVE == 0)]
+    return counted
+
+
+def log_speed_ratio(
+    without: NDArray[np.float64], with_it: NDArray[np.float64], *, rare: bool
+) -> float | None:
+    """log(mean of A / mean of B): above zero, B is faster. None where a side has too few steps.
+
+    Throughput follows the mean, so means are compared, not medians. A step far above the rest of
+    both blocks (a checkpoint, another program) counts as much as third quartile + 6 interquartile
+    ranges and no more, unless such steps are what the remedy is for.
+    """
+    if len(without) < FEWEST_SLOW_STEPS or len(with_it) < FEWEST_SLOW_STEPS:
+        return None
+    if not rare:
+        low, high = np.quantile(np.concatenate([without, with_it]), (0.25, 0.75))
+        cap = high + 6 * (high - low)
+        without, with_it = np.minimum(without, cap), np.minimum(with_it, cap)
+    a_ns, b_ns = float(without.mean()), float(with_it.mean())
+    return float(np.log(a_ns / b_ns)) if a_ns > 0 and b_ns > 0 else None

@@ -1,0 +1,210 @@
+"""What may be tried on this job, and in which order.
+
+In: the registry, the job's facts, the verdict with its predicted gains, what the user allows.
+Out: candidates, the most promising first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+from autobrrr.errors import UsageError
+from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.injected.remedies.registry import CLASSES, Remedy
+from autobrrr.records import Anatomy, Diagnosis, ExactnessClass, JobFacts, Verdict
+
+MOST_THREAD_COUNTS = 4
+USUAL_GAIN = 1.01  # of what the diagnosis predicts nothing for, over all jobs
+TRIAL_S = 4.0  # of comparing, beside the price of switching on
+USUAL_ORDER = ("threads.intra_op", "optimizer.fused", "optimizer.foreach")
+"""Where the diagnosis predicts nothing: what is decided soonest, or includes the next, first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """A remedy with its options."""
+
+    remedy: str
+    options: tuple[tuple[str, object], ...] = ()
+
+    @property
+    def label(self) -> str:
+        """For people and for the study: `threads.intra_op(threads=1)`."""
+        inside = ", ".join(f"{name}={value}" for name, value in self.options)
+        return f"{self.remedy}({inside})" if inside else self.remedy
+
+    @property
+    def settings(self) -> dict[str, object]:
+        return dict(self.options)
+
+    def conflicts(self, other: Choice) -> bool:
+        """This one can't come on while the other is on, for it sets what that one sets or needs steady."""
+        mine, its = REGISTRY[self.remedy], REGISTRY[other.remedy]
+        return self.remedy == other.remedy or bool(mine.disturbs(its))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A choice, and what the diagnosis expects of it."""
+
+    choice: Choice
+    predicted: float | None  # factor on speed
+    rare: bool  # acts on rare long steps
+    cls: ExactnessClass  # at best
+
+
+def allowed_classes(allow: str | None) -> tuple[ExactnessClass, ...]:
+    """All exactness classes up to and with `allow`; bitwise and rounding by default.
+
+    Raises:
+        UsageError: there is no such class.
+    """
+    if allow is None:
+        return "bitwise", "rounding"
+    if allow not in CLASSES:
+        raise UsageError(f"--allow {allow}: no such class", f"one of {', '.join(CLASSES)}")
+    known = get_args(ExactnessClass)
+    return known[: known.index(allow) + 1]
+
+
+def check_names(only: Sequence[str], registry: Mapping[str, Remedy] = REGISTRY) -> None:
+    """Are these remedies that can be tried on a running job?
+
+    Raises:
+        UsageError: one is not.
+    """
+    for name in only:
+        if name not in registry:
+            raise UsageError(f"--only {name}: no such remedy", f"one of {', '.join(registry)}")
+        if registry[name].reach != "live":
+            raise UsageError(f"--only {name}: not possible on a running job ({registry[name].reach})")
+
+
+def widest(classes: Sequence[ExactnessClass]) -> ExactnessClass:
+    """The class of all together; bitwise for none."""
+    return max(classes, key=CLASSES.index, default="bitwise")
+
+
+def candidates(
+    *,
+    facts: JobFacts,
+    cores: int | None,
+    verdict: Verdict | Diagnosis | None,
+    allowed: Sequence[ExactnessClass],
+    only: Sequence[str] = (),
+    registry: Mapping[str, Remedy] = REGISTRY,
+) -> list[Candidate]:
+    """Live remedies that the user allows, ordered by predicted gain for the time it takes, then by regime.
+
+    Raises:
+        UsageError: `only` names a remedy that does not exist or can't be tried on a running job.
+    """
+    check_names(only, registry)
+    predicted = {} if verdict is None else {each.remedy: each.expected for each in verdict.advice}
+    regime = None if verdict is None else verdict.regime
+    found = [
+        Candidate(
+            choice=choice, predicted=predicted.get(remedy.name), rare=remedy.rare, cls=_class_of(remedy)
+        )
+        for remedy in registry.values()
+        if _may_be_tried(remedy, allowed, only)
+        for choice in _choices(remedy, facts, cores)
+    ]
+
+    def promise(candidate: Candidate) -> tuple[float, bool, float, bool, int]:
+        remedy = registry[candidate.choice.remedy]
+        # Rare long steps take long to see: such a remedy comes last among equals. So does a dear one.
+        price_s = 0.0 if candidate.predicted is None else remedy.price_s
+        gain = math.log(candidate.predicted or USUAL_GAIN) / (TRIAL_S + price_s)
+        usual = USUAL_ORDER.index(remedy.name) if remedy.name in USUAL_ORDER else len(USUAL_ORDER)
+        if _adds_threads(candidate.choice, facts):
+            usual = len(USUAL_ORDER) + 1
+        return (-gain, remedy.rare, remedy.price_s, regime not in remedy.treats, usual)
+
+    return sorted(found, key=promise)
+
+
+def unasked(
+    *,
+    verdict: Verdict | Diagnosis | None,
+    allowed: Sequence[ExactnessClass],
+    only: Sequence[str] = (),
+    registry: Mapping[str, Remedy] = REGISTRY,
+) -> list[Candidate]:
+    """What the diagnosis expects a gain of, and would be tried but that an undo leaves something of it."""
+    advice = [] if verdict is None or only else verdict.advice
+    return [
+        Candidate(
+            choice=Choice(remedy=each.remedy),
+            predicted=each.expected,
+            rare=registry[each.remedy].rare,
+            cls=_class_of(registry[each.remedy]),
+        )
+        for each in advice
+        if each.remedy in registry
+        and registry[each.remedy].leaves is not None
+        and (each.expected or 1.0) > USUAL_GAIN
+        and _may_be_tried(registry[each.remedy], allowed, (each.remedy,))
+    ]
+
+
+def _adds_threads(choice: Choice, facts: JobFacts) -> bool:
+    """Where others run on the CPUs that it would take, each step waits for them: a dear trial."""
+    threads = choice.settings.get("threads")
+    return isinstance(threads, int) and facts.threads is not None and threads > facts.threads
+
+
+def _may_be_tried(remedy: Remedy, allowed: Sequence[ExactnessClass], only: Sequence[str]) -> bool:
+    named = remedy.name in only
+    return (
+        remedy.reach == "live"
+        and remedy.undo_safe
+        and remedy.cls in allowed
+        and (named or not (only or remedy.unproven or remedy.only_named or remedy.leaves))
+    )
+
+
+def _choices(remedy: Remedy, facts: JobFacts, cores: int | None) -> list[Choice]:
+    if remedy.name != "threads.intra_op":
+        open_ended = [
+            option for option in remedy.options if option.kind == "choice" and option.default is None
+        ]
+        values = [
+            (option.name, value)
+            for option in open_ended[:1]
+            for value in option.choices
+            if value not in option.only_named and (facts.cuda or value not in option.on_cuda)
+        ]
+        return [Choice(remedy=remedy.name, options=(each,)) for each in values] or [
+            Choice(remedy=remedy.name)
+        ]
+    counts = thread_counts(facts.threads, cores)
+    return [Choice(remedy=remedy.name, options=(("threads", count),)) for count in counts]
+
+
+def misfit(choice: Choice, anatomy: Anatomy | None) -> str | None:
+    """Why a choice is not for this job, as far as its loop shows; None where nothing speaks against it."""
+    of_optimizer = any(target.startswith("optimizer.") for target in REGISTRY[choice.remedy].targets)
+    if of_optimizer and anatomy is not None and not anatomy.optimizers:
+        return "no optimizer of torch's steps in this loop"
+    return None
+
+
+def is_rare(choice: Choice) -> bool:
+    """True where a choice acts on rare long steps."""
+    return REGISTRY[choice.remedy].rare
+
+
+def _class_of(remedy: Remedy) -> ExactnessClass:
+    known: tuple[ExactnessClass, ...] = get_args(ExactnessClass)
+    return known[CLASSES.index(remedy.cls)]
+
+
+def thread_counts(now: int | None, cores: int | None) -> list[int]:
+    """Thread counts worth a trial: 1, all cores, and what lies between; without the present one."""
+    most = max(1, cores or now or 1)
+    counts = dict.fromkeys((1, most, most // 2, most // 4))
+    return [count for count in counts if count >= 1 and count != now][:MOST_THREAD_COUNTS]

@@ -1,0 +1,313 @@
+"""One comparison on the running job: two arms in interleaved blocks, until a rule says stop.
+
+In: a bench, its switchboard, two arms, a rule, a deadline. Out: the comparison with its interval.
+The job is left under whichever arm came last; the caller brings it where it belongs.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.injected.wire import ring_layout
+from autobrrr.tuner.ab_blocks import (
+    FEWEST_STEPS,
+    BlockPlan,
+    Side,
+    log_speed_ratio,
+    pair_orders,
+    plan_block,
+    settled,
+)
+from autobrrr.tuner.arm_switch import Arm, Switchboard
+from autobrrr.tuner.confidence_sequence import Interval, mean_interval
+from autobrrr.tuner.job_under_test import Bench, LeverLost, Steps
+from autobrrr.tuner.stop_rules import Decision, Standing, StopRule
+from autobrrr.tuner.token_adjustment import Block, ByLength, block_of
+
+LONGEST_SLICE_NS = 500_000_000
+SHORTEST_SLICE_NS = 100_000_000
+SILENCE_NS = 10_000_000_000
+SILENCE_STEPS = 20
+SILENCE_PAUSES = 1.5  # times the longest pause that the job makes by itself
+SILENCES = 2  # so many in blocks with the remedy are no accident
+SLOWER = 4.0
+PROMISING_ERRORS = 1.5
+PROMISING_GAIN = 0.01
+WARM_UP_PATIENCE = 8.0  # times the usual price
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """What came out. Intervals are of log(speed with / speed without)."""
+
+    decision: Decision
+    why: str
+    interval: Interval | None
+    pairs: int
+    steps: int
+    duration_ns: int
+    without_ns: float | None  # mean step of the blocks without
+    price_ns: int = 0  # what the first steps with it took longer than usual
+
+
+@dataclass(slots=True, kw_only=True)
+class Comparing:
+    """The question that a comparison answers, and with what it may be answered."""
+
+    without: Arm
+    with_it: Arm
+    rule: StopRule
+    alpha: float
+    deadline_ns: int
+    step_ns: float
+    slot_ns: int | None = None  # past it, only what looks promising goes on, to the deadline at most
+    rare: bool = False
+    seed: int = 0
+    on_pair: Callable[[Standing, Interval | None, int], None] = field(default=lambda *_: None)
+
+
+class _Over(Exception):
+    """The comparison ends in the middle of a block."""
+
+    def __init__(self, decision: Decision, why: str) -> None:
+        super().__init__(why)
+        self.decision: Decision = decision
+        self.why = why
+
+
+class _Silent(Exception):
+    """No step ends with the remedy: by its doing, or the job evaluates."""
+
+    def __init__(self, first: int, why: str) -> None:
+        super().__init__(why)
+        self.first = first  # step of the block
+
+
+class _Run:
+    """State of a running comparison."""
+
+    def __init__(self, bench: Bench, board: Switchboard, asked: Comparing) -> None:
+        self.bench, self.board, self.asked = bench, board, asked
+        self.began_ns = bench.now_ns()
+        own_ns = asked.deadline_ns if asked.slot_ns is None else self.began_ns + asked.slot_ns
+        self.slot_end_ns = min(own_ns, asked.deadline_ns)
+        self.plan: BlockPlan = self.plan_for(asked.step_ns)
+        self.typical: list[float] = []
+        self.throughput: list[float] = []
+        self.without_means: list[float] = []
+        self.step_ns = asked.step_ns
+        self.steps = 0
+        self.pause_ns = 0
+        self.price_ns = 0
+        self.next_seq = 0
+        on_in_turn = set(asked.with_it) ^ set(asked.without)
+        self.by_length = ByLength()
+        self.settles = max((REGISTRY[choice.remedy].settles_steps for choice in on_in_turn), default=0)
+        self.last_side: Side | None = None
+        self.silences = 0
+        self.pause_of_job_ns = 0  # the longest that it has made by itself
+        self.lost_without = False  # the loss is not finite without the remedy either
+
+    def warm_up(self) -> None:
+        """Let what takes long when it first goes on (a compilation) take its time; that is its price.
+
+        The time of the comparison begins after it.
+        """
+        remedies = [REGISTRY[choice.remedy] for choice in self.asked.with_it if choice not in self.board.warm]
+        slow = [remedy for remedy in remedies if remedy.warm_up_steps]
+        if not slow:
+            return
+        count = max(remedy.warm_up_steps for remedy in slow)
+        patience_ns = WARM_UP_PATIENCE * sum(remedy.price_s for remedy in slow) * 1e9
+        seq, _ = self.board.go(self.asked.with_it)
+        while len(found := self.bench.steps(seq, count, SHORTEST_SLICE_NS)) < count:
+            self.board.go(self.asked.with_it)  # notices what was lost
+            if self.bench.cancelled():
+                raise _Over("cancelled", "stopped by the user")
+            waited_ns = self.bench.now_ns() - self.began_ns
+            if waited_ns > patience_ns + count * SLOWER * self.step_ns:
+                raise _Over("harmful", f"not running after {waited_ns / 1e9:.0f} s")
+        took_ns = (found["end_ns"] - found["start_ns"])[:count].astype(np.float64)
+        self.price_ns = int(np.maximum(took_ns - self.step_ns, 0).sum())
+        self.board.go(self.asked.with_it)
+        self.board.warm.update(self.asked.with_it)
+        waited_ns = self.bench.now_ns() - self.began_ns
+        self.slot_end_ns = min(self.slot_end_ns + waited_ns, self.asked.deadline_ns)
+
+    def pairs(self) -> _Over:
+        """Pair after pair, until the rule or the deadline ends it."""
+        for order in pair_orders(random.Random(self.asked.seed)):
+            over = self.asked.rule(self.standing())
+            if over is not None:
+                return _Over(*over)
+            end_ns = self.bench.now_ns() + self.pair_ns()
+            if end_ns > self.asked.deadline_ns or (end_ns > self.slot_end_ns and not self.promising()):
+                return _Over(
+                    "undecided", f"not proven within the budget ({len(self.typical)} pairs of blocks)"
+                )
+            self.pair(order)
+            standing = self.standing()
+            self.asked.on_pair(standing, self.interval(standing), self.steps)
+            if self.bench.paused:  # the job goes on as it was before this comparison, however long that is
+                self.board.go(self.asked.without)
+                self.bench.rest_while_paused()
+        raise AssertionError("the orders never end")
+
+    def pair(self, order: tuple[Side, Side]) -> None:
+        """Two neighbouring blocks; a pair without enough representative steps does not count."""
+        try:
+            blocks = {side: self.block(side) for side in order}
+        except _Silent as silent:
+            self.look_without(silent)
+            return
+        without, with_it = blocks["A"], blocks["B"]
+        self.steps += len(without.steps) + len(with_it.steps)
+        plain = log_speed_ratio(without.steps, with_it.steps, rare=True)
+        typical = log_speed_ratio(without.steps, with_it.steps, rare=False)
+        if plain is None or typical is None:
+            return
+        by_length = self.by_length.log_speed_ratio(without, with_it)
+        self.typical.append(typical if by_length is None else by_length)
+        self.throughput.append(plain)
+        self.without_means.append(float(without.steps.mean()))
+        self.step_ns = float(np.median(self.without_means[-8:]))
+        self.plan = self.plan_for(self.step_ns)
+
+    def look_without(self, silent: _Silent) -> None:
+        """Whether steps end again without the remedy. It is laid to the remedy when it comes again."""
+        self.block("A")
+        ended = self.bench.steps(silent.first, 0, 0)
+        evaluating = ended[ended["flags"] & ring_layout.EVALUATION != 0]
+        self.silences += self.note_pause(evaluating) < SILENCE_NS
+        if self.silences >= SILENCES:
+            raise _Over("harmful", f"{silent} with it, {self.silences} times")
+
+    def note_pause(self, found: Steps) -> int:
+        """The longest of these steps, which the job would make without the remedy too."""
+        longest_ns = int((found["end_ns"] - found["start_ns"]).max(initial=0))
+        self.pause_of_job_ns = max(self.pause_of_job_ns, longest_ns)
+        return longest_ns
+
+    def block(self, side: Side) -> Block:
+        seq, switched = self.board.go(self.asked.without if side == "A" else self.asked.with_it)
+        first = seq if switched else max(seq, self.next_seq)
+        settle = self.settle(side) if switched else 0
+        found = self.wait(side, first, self.plan.steps + settle)
+        self.next_seq = first if len(found) == 0 else int(found["seq"][-1]) + 1
+        self.mind_loss(side, found)
+        if side == "A":
+            self.note_pause(found[found["flags"] & ring_layout.LEVER == 0])
+        changes = found[found["flags"] & ring_layout.LEVER != 0]
+        self.pause_ns = max(self.pause_ns, int(changes["own_ns"].max(initial=0)))
+        return block_of(settled(found, settle, first))
+
+    def wait(self, side: Side, first: int, count: int) -> Steps:
+        """The steps of one block. Ends the comparison where the job crawls or stands with it."""
+        began_ns = self.bench.now_ns()
+        # Short enough to notice soon that steps with the remedy take far longer than without.
+        slice_ns = min(LONGEST_SLICE_NS, max(SHORTEST_SLICE_NS, int(2 * count * self.step_ns)))
+        while True:
+            found = self.bench.steps(first, count, slice_ns)
+            if self.bench.cancelled():
+                raise _Over("cancelled", "stopped by the user")
+            if len(found) >= count:
+                return found
+            now_ns = self.bench.now_ns()
+            if now_ns > self.asked.deadline_ns:
+                raise _Over(
+                    "undecided", f"not proven within the budget ({len(self.typical)} pairs of blocks)"
+                )
+            if side == "B":
+                self.protect(first, found, now_ns - began_ns)
+
+    def mind_loss(self, side: Side, found: Steps) -> None:
+        """A loss that stops being finite with the remedy ends the comparison; what it did stays done."""
+        losses = found["loss_finite"][
+            found["flags"] & (ring_layout.PHASES | ring_layout.SKIPPED) == ring_layout.PHASES
+        ]
+        lost = int((losses == 0).sum())
+        # On a GPU a loss is known one sampled step late: the first one after a switch is the block's before.
+        known = losses[losses >= 0]
+        late = side == "A" and self.last_side == "B" and len(known) > 0 and known[0] == 0
+        self.last_side = side
+        if lost and (side == "B" or late) and not self.lost_without:
+            raise _Over(
+                "harmful", f"the loss was not finite in {lost} of {len(losses)} sampled steps with it"
+            )
+        self.lost_without = self.lost_without or bool(lost)
+
+    def protect(self, first: int, found: Steps, waited_ns: int) -> None:
+        if len(found) >= 3:
+            took_ns = float(np.median(found["end_ns"] - found["start_ns"]))
+            if took_ns > SLOWER * self.step_ns:
+                raise _Over("harmful", f"{took_ns / self.step_ns:.0f} times slower")
+        elif waited_ns > max(SILENCE_NS, SILENCE_STEPS * self.step_ns, SILENCE_PAUSES * self.pause_of_job_ns):
+            raise _Silent(first, f"only {len(found)} steps ended in {waited_ns / 1e9:.0f} s")
+
+    def promising(self) -> bool:
+        """The gain so far is clear of its plain standard error, but the interval is not yet of zero."""
+        found = self.throughput if self.asked.rare else self.typical
+        interval = self.interval(self.standing())
+        if interval is not None and interval.low > 0:
+            return False
+        if len(found) < 3:
+            return True
+        error = float(np.std(found, ddof=1)) / np.sqrt(len(found))
+        return bool(np.mean(found) > max(PROMISING_ERRORS * error, PROMISING_GAIN))
+
+    def plan_for(self, step_ns: float) -> BlockPlan:
+        return plan_block(step_ns, rare=self.asked.rare, slot_ns=self.slot_end_ns - self.began_ns)
+
+    def settle(self, side: Side) -> int:
+        """Steps after a switch that do not count. As many on both sides, unless steps are long and few."""
+        settles = self.settles if side == "B" or self.plan.steps >= FEWEST_STEPS else 0
+        return max(self.plan.settle, settles)
+
+    def pair_ns(self) -> float:
+        return (2 * self.plan.steps + self.settle("A") + self.settle("B")) * self.step_ns
+
+    def standing(self) -> Standing:
+        return Standing(
+            pairs=len(self.typical),
+            typical=mean_interval(self.typical, self.asked.alpha),
+            throughput=mean_interval(self.throughput, self.asked.alpha, winsorise=False),
+            pause_ns=max(self.pause_ns, self.price_ns),
+        )
+
+    def interval(self, standing: Standing) -> Interval | None:
+        return standing.throughput if self.asked.rare else standing.typical
+
+    def outcome(self, over: _Over) -> Comparison:
+        return Comparison(
+            decision=over.decision,
+            why=over.why,
+            interval=self.interval(self.standing()),
+            pairs=len(self.typical),
+            steps=self.steps,
+            duration_ns=self.bench.now_ns() - self.began_ns,
+            without_ns=float(np.mean(self.without_means)) if self.without_means else None,
+            price_ns=self.price_ns,
+        )
+
+
+def compare(bench: Bench, board: Switchboard, asked: Comparing) -> Comparison:
+    """Run one comparison.
+
+    Raises:
+        NotApplied: the job refuses the arm with the remedy.
+        errors.TargetGone: the job ended.
+    """
+    run = _Run(bench, board, asked)
+    try:
+        run.warm_up()
+        over = run.pairs()
+    except _Over as ended:
+        over = ended
+    except LeverLost as lost:
+        over = _Over("failed", f"could not be held: {lost}")
+    return run.outcome(over)

@@ -1,0 +1,103 @@
+"""Watches what was kept: where steps grow again, it looks closer, and undoes what has turned bad.
+
+A slow stretch alone proves nothing, jobs change by themselves. So a suspicion only starts a short
+comparison of all-on against all-off; that decides.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from autobrrr.records import Reverted
+from autobrrr.tuner.ab_blocks import UNREPRESENTATIVE
+from autobrrr.tuner.arm_switch import Arm, Switchboard
+from autobrrr.tuner.comparison import Comparing, compare
+from autobrrr.tuner.confidence_sequence import Interval
+from autobrrr.tuner.job_under_test import Bench, NotApplied, Steps
+from autobrrr.tuner.stop_rules import Decision, Standing, percent
+
+SUSPICIOUS_STEPS = 32
+CHECK_NS = 10_000_000_000
+
+
+@dataclass(slots=True)
+class Guard:
+    """Guards the levers of one switchboard.
+
+    Args:
+        baseline_ns: Mean step with all of them off, from the closing run of the tuning.
+        best_ns: The same with all on.
+        alpha: Of one check.
+    """
+
+    bench: Bench
+    board: Switchboard
+    baseline_ns: float
+    best_ns: float
+    alpha: float = 0.02
+
+    def suspects(self, steps: Steps) -> bool:
+        """True where the recent steps have lost more than half of the gain."""
+        recent = steps[steps["flags"] & UNREPRESENTATIVE == 0][-256:]
+        if len(recent) < SUSPICIOUS_STEPS:
+            return False
+        took_ns = float(np.median(recent["end_ns"] - recent["start_ns"]))
+        return took_ns > math.sqrt(self.baseline_ns * self.best_ns)
+
+    def check(self, budget_ns: int = CHECK_NS) -> list[Reverted]:
+        """Compare all-on with all-off now; undo everything where on is the slower. Blocks meanwhile.
+
+        Returns:
+            What was undone.
+        """
+        on = tuple(lever.choice for lever in self.board.levers)
+        if not on:
+            return []
+        try:
+            return self._compare(on, budget_ns)
+        except NotApplied as refused:
+            return self._put_back(on, str(refused))
+
+    def _compare(self, on: Arm, budget_ns: int) -> list[Reverted]:
+        found = compare(
+            self.bench,
+            self.board,
+            Comparing(
+                without=(),
+                with_it=on,
+                rule=still_pays,
+                alpha=self.alpha,
+                deadline_ns=self.bench.now_ns() + budget_ns,
+                step_ns=self.baseline_ns,
+            ),
+        )
+        if found.decision not in ("hopeless", "harmful"):
+            self.board.go(on)
+            return []
+        self.board.go(())
+        return [Reverted(remedy=choice.label, why=f"the guard undid it: {found.why}") for choice in on]
+
+    def _put_back(self, on: Arm, why: str) -> list[Reverted]:
+        """After a refusal: the others go on again; what does not is reported."""
+        try:
+            self.board.go(on)
+        except NotApplied as refused:
+            why = str(refused)
+        present = {lever.choice for lever in self.board.levers}
+        missing = [choice for choice in on if choice not in present]
+        return [Reverted(remedy=each.label, why=f"could not be applied again: {why}") for each in missing]
+
+
+def still_pays(now: Standing) -> tuple[Decision, str] | None:
+    """Ends as soon as the sign is proven."""
+    interval: Interval | None = now.typical
+    if interval is None or now.pairs < 6:
+        return None
+    if interval.low > 0:
+        return "better", f"still faster: {percent(interval)}"
+    if interval.high < 0:
+        return "hopeless", f"slower by now: {percent(interval)}"
+    return None

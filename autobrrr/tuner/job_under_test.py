@@ -1,0 +1,106 @@
+"""The running job, as the tuner needs it: levers that switch at step boundaries, and step records.
+
+The sidecar implements `Bench` on a live job, tests on a simulated one. All calls are made from
+the one thread that tunes; each may block for as long as its docstring says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autobrrr.injected.wire import ring_layout
+from autobrrr.records import Anatomy, ExactnessClass, JobFacts
+
+STEP = np.dtype(
+    [(name, np.int64) for name in ring_layout.SAMPLED_FIELDS]
+    + [
+        ("start_ns", np.int64),
+        ("end_ns", np.int64),
+        ("own_ns", np.int64),
+        ("arm", np.uint32),
+        ("flags", np.uint32),
+        ("seq", np.uint64),
+    ]
+)
+"""One record of the ring; `STEP.itemsize == ring.RECORD_BYTES`."""
+
+Steps = NDArray[np.void]
+
+
+class NotApplied(Exception):
+    """The job refused a remedy; the message says why. Nothing was changed."""
+
+
+class LeverLost(Exception):
+    """A lever was taken off by the job's side, or could not be switched. The message says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """A lever that is on."""
+
+    token: int
+    seq: int  # first step with it
+    cls: ExactnessClass  # what it does to the numbers of this job
+
+
+class Bench(Protocol):
+    """A job under test. Anything may raise `errors.TargetGone` once the job or its link is gone."""
+
+    @property
+    def facts(self) -> JobFacts:
+        """What the agent saw of the job."""
+
+    @property
+    def anatomy(self) -> Anatomy | None:
+        """How the loop is built; None while it is not known."""
+
+    @property
+    def cores(self) -> int | None:
+        """CPUs that the job may run on; None where it is not known."""
+
+    def apply(self, remedy: str, options: Mapping[str, object], allowed: Sequence[ExactnessClass]) -> Applied:
+        """Switch a lever on; returns once the job has done so at a boundary.
+
+        Raises:
+            NotApplied: the remedy refuses this job, or is of another class on it than those allowed.
+            LeverLost: no boundary came in time; the command was taken back.
+        """
+
+    def undo(self, token: int) -> int:
+        """Switch a lever off; returns the first step without it. Also for a lever that is lost.
+
+        Raises:
+            LeverLost: it could not be undone.
+        """
+
+    def lost(self) -> Mapping[int, str]:
+        """Levers of this session that the job's side took off by itself: token -> why."""
+
+    def next_seq(self) -> int:
+        """The number of the step that runs now."""
+
+    def steps(self, first_seq: int, count: int, timeout_ns: int) -> Steps:
+        """Finished steps from `first_seq` on, in order, all that are there; dtype fields as `STEP`.
+
+        Waits until there are `count` of them; returns earlier, with fewer, when the timeout has
+        passed or the tuning was cancelled. Steps that the ring has lost are left out.
+        """
+
+    def now_ns(self) -> int:
+        """A monotonic clock; the tuner counts its budget by it."""
+
+    @property
+    def paused(self) -> bool:
+        """Whether the user holds the tuner."""
+
+    def rest_while_paused(self) -> None:
+        """Return once the tuner may go on, is cancelled, or the session ends; the clock stands still."""
+
+    def cancelled(self) -> bool:
+        """True once the user wants to stop."""

@@ -1,0 +1,470 @@
+"""Tunes a running job: each candidate on top of what is kept, then ablation, then a fresh closing run.
+
+In: a bench, the verdict with its predictions, settings. Out: `records.Tuning`. Whatever happens,
+the levers of the trial in question are undone; what is kept at the end has been proven twice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from autobrrr.errors import AutobrrrError
+from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.records import Diagnosis, ExactnessClass, Reverted, Trial, TuneProgress, Tuning, Verdict
+from autobrrr.tuner.ab_blocks import shortest_pairs_ns
+from autobrrr.tuner.arm_switch import Arm, Lever, Switchboard
+from autobrrr.tuner.candidate_space import (
+    Candidate,
+    Choice,
+    candidates,
+    is_rare,
+    misfit,
+    unasked,
+    widest,
+)
+from autobrrr.tuner.comparison import Comparing, Comparison, compare
+from autobrrr.tuner.confidence_sequence import Interval
+from autobrrr.tuner.gain_guard import Guard
+from autobrrr.tuner.job_under_test import Bench, LeverLost, NotApplied
+from autobrrr.tuner.retry_undone import Undone, worth_again
+from autobrrr.tuner.stop_rules import FEWEST_PAIRS, Standing, percent, precision, proof
+from autobrrr.tuner.trial_ledger import Ledger, Outcome
+from autobrrr.tuner.tune_settings import ABLATION_SHARE, CLOSING_SHARE, SEARCH_SHARE, TuneSettings
+from autobrrr.tuner.tuning_budget import Budget
+from autobrrr.tuner.tuning_study import Asked, Study
+
+OnProgress = Callable[[TuneProgress], None]
+OnTrial = Callable[[Trial], None]
+Stage = Literal["trial", "ablation", "final"]
+
+SLICE_NS = 500_000_000
+FIRST_STEPS = 8
+FEWEST_FOR_MEDIAN = 5
+FIRST_WAIT_NS = 3_000_000_000
+SWITCH_ATTEMPTS = 3
+GUARD_STEPS = 128
+GUARD_NS = 3_000_000_000
+SAID_NS = 500_000_000
+
+
+def tune(
+    bench: Bench,
+    *,
+    verdict: Verdict | Diagnosis | None = None,
+    settings: TuneSettings | None = None,
+    on_progress: OnProgress = lambda _: None,
+    on_trial: OnTrial = lambda _: None,
+    already: Sequence[Lever] = (),
+    standing: Sequence[Lever] = (),
+) -> Tuning:
+    """Tune the job on the bench, in the calling thread.
+
+    Args:
+        verdict: Orders the candidates by its advice; without one all are tried in the table's order.
+        on_progress: Called after every pair of blocks.
+        on_trial: Called when a trial has ended, and again when its outcome is revised.
+        already: Levers that an earlier tuning has kept. They count as kept from the start, and the
+            closing run compares with all of them off.
+        standing: Levers that stay on, in both arms of every comparison: of the recipe that the job was
+            started with, or those that only the next epoch would switch.
+
+    Raises:
+        UsageError: the settings name what does not exist.
+        AutobrrrError: no step ends, or a lever can't be undone.
+        TargetGone: the job ended.
+    """
+    run = _LiveTuning(bench, settings or TuneSettings(), on_progress, on_trial, already)
+    run.standing = tuple(standing)
+    listed = candidates(
+        facts=bench.facts,
+        cores=bench.cores,
+        verdict=verdict,
+        allowed=run.settings.allowed,
+        only=run.settings.only,
+    )
+    for each in unasked(verdict=verdict, allowed=run.settings.allowed, only=run.settings.only):
+        left = REGISTRY[each.choice.remedy].leaves
+        run.ledger.enter(each, "skipped", f"{left}; --only {each.choice.remedy} tries it", each.cls)
+    for lever in (*already, *standing):
+        run.ledger.enter_kept(lever)
+    on = [lever.choice for lever in (*already, *standing)]
+    listed = [each for each in listed if each.choice not in on]
+    return run.go(Study(listed, run.settings.journal))
+
+
+class _LiveTuning:
+    def __init__(
+        self,
+        bench: Bench,
+        settings: TuneSettings,
+        on_progress: OnProgress,
+        on_trial: OnTrial,
+        already: Sequence[Lever],
+    ) -> None:
+        self.bench, self.settings, self.on_progress = bench, settings, on_progress
+        self.board = Switchboard(bench, settings.allowed, already)
+        self.kept: Arm = tuple(lever.choice for lever in already)
+        self.standing: tuple[Lever, ...] = ()
+        self.ledger = Ledger(on_trial)
+        self.budget = Budget(bench, self.board, settings)
+        self.step_ns = 0.0
+        self.comparisons = 0
+        self.note: str | None = None
+        self.time_for_all = ""
+        self.undone: list[Undone] = []
+        self.untried: list[Candidate] = []  # for want of time
+        self.guard_undid: list[Reverted] = []
+
+    def go(self, study: Study) -> Tuning:
+        self.step_ns = self.first_steps()
+        closing = None
+        try:
+            self.search(study)
+            self.time_for_all = self.budget.enough(self.untried, self.step_ns)
+            if not self.bench.cancelled():
+                self.ablate()
+            if self.kept and not self.bench.cancelled():
+                closing = self.close()
+            if self.kept and closing is not None and not self.bench.cancelled():
+                self.guard(closing)
+        except BaseException:
+            self.leave()
+            raise
+        self.settle()
+        if self.bench.cancelled():
+            self.note = "stopped by the user before the tuning was through"
+        elif self.untried:
+            self.note = f"there was no time for {len(self.untried)} of them: {self.time_for_all} would do"
+        return self.result(closing)
+
+    def first_steps(self) -> float:
+        """A typical step, to size the blocks by: of very few the shortest, for one may hold an evaluation."""
+        first, deadline_ns = self.bench.next_seq(), self.budget.deadline(1.0)
+        while True:
+            found = self.bench.steps(first, FIRST_STEPS, SLICE_NS)
+            waited_ns = self.budget.elapsed_ns
+            if len(found) >= FIRST_STEPS or (len(found) >= 2 and waited_ns > FIRST_WAIT_NS):
+                took_ns = found["end_ns"] - found["start_ns"]
+                return float(np.median(took_ns) if len(found) >= FEWEST_FOR_MEDIAN else took_ns.min())
+            if self.bench.cancelled() or self.bench.now_ns() > deadline_ns:
+                raise AutobrrrError(
+                    f"only {len(found)} steps ended within {waited_ns / 1e9:.0f} s",
+                    "give more time with --for",
+                )
+
+    def search(self, study: Study) -> None:
+        """Every candidate once; then again what may pay beside what was kept after it."""
+        self.try_all(study)
+        if not self.bench.cancelled():
+            for candidate in worth_again(
+                self.undone, self.kept, self.ledger.achieved, self.settings.worthwhile
+            ):
+                if self.budget.refusal(candidate, self.step_ns) is None:
+                    study.again(candidate)
+            self.try_all(study)
+
+    def try_all(self, study: Study) -> None:
+        while (asked := study.ask()) is not None:
+            choice = asked.candidate.choice
+            odd = misfit(choice, self.bench.anatomy) or self.stands_against(choice)
+            if odd is not None:
+                self.end(study, asked, None, "refused", odd)
+                continue
+            refusal = self.budget.refusal(asked.candidate, self.step_ns)
+            if self.bench.cancelled() or refusal is not None:
+                why = "stopped by the user" if self.bench.cancelled() else refusal
+                self.end(study, asked, None, "skipped", why or "")
+                if not self.budget.price_ns(asked.candidate.choice):  # a dear one says itself what would do
+                    self.untried.append(asked.candidate)
+                continue
+            # The price of switching on is added where it turns out what it is.
+            shortest_ns = shortest_pairs_ns(self.step_ns, FEWEST_PAIRS)
+            self.trial(study, asked, max(self.search_left_ns() / (study.waiting + 1), shortest_ns))
+
+    def stands_against(self, choice: Choice) -> str | None:
+        """Why a choice can't come on beside what stays on; None where it can."""
+        others = [lever.choice.label for lever in self.standing if choice.conflicts(lever.choice)]
+        return f"{others[0]} sets the same thing and stays on" if others else None
+
+    def search_left_ns(self) -> int:
+        return self.budget.deadline(SEARCH_SHARE) - self.bench.now_ns()
+
+    def trial(self, study: Study, asked: Asked, slot_ns: float) -> None:
+        choice = asked.candidate.choice
+        price_ns = self.budget.price_ns(choice)
+        if price_ns:
+            text = f"switching {choice.label} on: training stands still for about {price_ns / 1e9:.0f} s"
+            self.say("trial", text, choice)
+        replaced = [other for other in self.kept if choice.conflicts(other)]
+        asked = self.against(asked, replaced)
+        arm = (*(other for other in self.kept if other not in replaced), choice)
+        try:
+            found = self.compare(
+                "trial",
+                choice,
+                without=self.kept,
+                with_it=arm,
+                deadline_ns=self.budget.deadline(SEARCH_SHARE),
+                slot_ns=int(slot_ns),
+                rare=asked.candidate.rare,
+            )
+        except NotApplied as refused:
+            self.settle()
+            self.end(study, asked, None, "refused", str(refused))
+            return
+        if found.decision == "better":
+            self.kept = arm
+            self.settle()
+            for other in replaced:
+                self.ledger.revise(other, f"{choice.label} is faster still")
+            self.end(study, asked, found, "kept", found.why + _priced(found))
+        else:
+            if found.interval is not None and found.decision in ("hopeless", "undecided"):
+                self.undone.append(
+                    Undone(candidate=asked.candidate, beside=self.kept, high=found.interval.high)
+                )
+            self.settle()
+            self.end(study, asked, found, "undone", found.why + _priced(found))
+
+    def against(self, asked: Asked, replaced: Sequence[Choice]) -> Asked:
+        """The candidate with its prediction against what it would replace, as its achieved gain will be."""
+        candidate, gained = asked.candidate, math.prod(map(self.ledger.achieved, replaced))
+        if candidate.predicted is None or gained == 1.0:
+            return asked
+        candidate = replace(candidate, predicted=round(candidate.predicted / gained, 3))
+        return replace(asked, candidate=candidate)
+
+    def ablate(self) -> None:
+        """Take away one after the other: what no longer pays beside the rest goes.
+
+        The latest was tried beside all others already; and what one of them needs steady can't come and go.
+        """
+        deadline_ns = self.budget.deadline(ABLATION_SHARE)
+        for choice in self.kept[:-1]:
+            if choice not in self.kept or self.bench.cancelled():
+                continue
+            without = tuple(other for other in self.kept if other != choice)
+            if any(choice.conflicts(other) for other in without):
+                continue
+            try:
+                found = self.compare(
+                    "ablation",
+                    choice,
+                    without=without,
+                    with_it=self.kept,
+                    deadline_ns=deadline_ns,
+                    rare=is_rare(choice),
+                )
+            except NotApplied:
+                self.settle()
+                continue
+            if found.decision in ("hopeless", "harmful", "failed"):
+                self.kept = without
+                self.ledger.revise(choice, f"no longer pays beside {_names(without)}: {found.why}")
+            self.settle()
+
+    def close(self) -> Comparison | None:
+        """The figure that is reported: all kept against all off, fresh; None where none comes on again."""
+        found = self.all_against_none()
+        if found is None:
+            return None
+        confirmed = found.interval is not None and found.interval.low > 0
+        if found.decision != "cancelled" and not confirmed:
+            said = found.why if found.interval is None else percent(found.interval)
+            self.drop(self.kept, f"not confirmed by the closing run: {said}")
+        return found
+
+    def all_against_none(self) -> Comparison | None:
+        """What does not come on again is dropped, and the rest compared anew."""
+        for _ in range(SWITCH_ATTEMPTS):
+            if not self.kept:
+                return None
+            try:
+                return self.compare(
+                    "final",
+                    None,
+                    without=(),
+                    with_it=self.kept,
+                    deadline_ns=self.budget.deadline(CLOSING_SHARE),
+                    slot_ns=max(0, self.budget.deadline(1.0) - self.bench.now_ns()),
+                    rare=all(is_rare(choice) for choice in self.kept),
+                )
+            except NotApplied:
+                self.settle()
+        self.drop(self.kept, f"refused {SWITCH_ATTEMPTS} times while it was compared")
+        return None
+
+    def drop(self, choices: Arm, why: str) -> None:
+        """These no longer count as kept."""
+        for choice in choices:
+            self.ledger.revise(choice, why)
+        self.kept = tuple(choice for choice in self.kept if choice not in choices)
+
+    def guard(self, closing: Comparison) -> None:
+        """Watch what is kept for a moment: where the gain has gone again, look closer."""
+        if closing.without_ns is None or closing.interval is None:
+            return
+        self.settle()
+        guard = Guard(
+            self.bench,
+            self.board,
+            baseline_ns=closing.without_ns,
+            best_ns=closing.without_ns / closing.interval.factor,
+        )
+        seen = self.bench.steps(self.bench.next_seq(), GUARD_STEPS, GUARD_NS)
+        if guard.suspects(seen) and not self.bench.cancelled():
+            self.say("guard", "the gain has gone: comparing again what is kept with all off")
+            for undone in guard.check():
+                self.guard_undid.append(undone)
+            on = {lever.choice for lever in self.board.levers}
+            self.drop(tuple(each for each in self.kept if each not in on), "the guard undid it")
+
+    def compare(
+        self,
+        stage: Stage,
+        choice: Choice | None,
+        *,
+        without: Arm,
+        with_it: Arm,
+        deadline_ns: int,
+        rare: bool,
+        slot_ns: int | None = None,
+    ) -> Comparison:
+        self.comparisons += 1
+        settings = self.settings
+
+        def on_pair(now: Standing, interval: Interval | None, steps: int) -> None:
+            subject = "all together" if choice is None else choice.label
+            figure = "" if interval is None else f": {percent(interval)}"
+            text = f"{_VERBS[stage]} {subject}{figure}, {now.pairs} pairs of blocks"
+            self.say(stage, text, choice, interval=interval, pairs=now.pairs, steps=steps)
+
+        found = compare(
+            self.bench,
+            self.board,
+            Comparing(
+                without=without,
+                with_it=with_it,
+                rule=precision(settings.worthwhile, rare)
+                if stage == "final"
+                else proof(settings.worthwhile, settings.horizon_ns, rare),
+                alpha=settings.alpha,
+                deadline_ns=deadline_ns,
+                slot_ns=slot_ns,
+                step_ns=self.step_ns,
+                rare=rare,
+                seed=settings.seed + self.comparisons,
+                on_pair=on_pair,
+            ),
+        )
+        if found.without_ns is not None:
+            self.step_ns = found.without_ns
+        return found
+
+    def settle(self) -> None:
+        """Bring the job under what is kept, less what it has lost.
+
+        Raises:
+            AutobrrrError: a lever can't be switched.
+        """
+        for _ in range(SWITCH_ATTEMPTS):
+            try:
+                self.board.go(self.kept)
+                return
+            except LeverLost as lost:
+                why = str(lost)
+                for choice in [each for each in self.kept if each in self.board.lost]:
+                    self.kept = tuple(other for other in self.kept if other != choice)
+                    self.ledger.revise(choice, f"lost: {self.board.lost[choice]}")
+                    self.guard_undid.append(Reverted(remedy=choice.label, why=self.board.lost[choice]))
+            except NotApplied as refused:
+                why = str(refused)
+                present = {lever.choice for lever in self.board.levers}
+                missing = tuple(choice for choice in self.kept if choice not in present)
+                self.drop(missing, f"could not be applied again: {refused}")
+        raise AutobrrrError(f"a lever can't be switched: {why}", "autobrrr detach undoes all of them")
+
+    def leave(self) -> None:
+        """After a fault: undo the trial's levers, as far as the job still answers."""
+        try:
+            self.settle()
+        except (AutobrrrError, LeverLost, NotApplied):
+            pass
+
+    def end(self, study: Study, asked: Asked, found: Comparison | None, outcome: Outcome, why: str) -> None:
+        cls = self.board.cls_of(asked.candidate.choice) or asked.candidate.cls
+        study.tell(asked, found, outcome, why)
+        self.ledger.enter(asked.candidate, outcome, why, cls, found)
+
+    def say(
+        self,
+        stage: Literal[Stage, "guard"],
+        text: str,
+        choice: Choice | None = None,
+        *,
+        interval: Interval | None = None,
+        pairs: int = 0,
+        steps: int = 0,
+    ) -> None:
+        self.on_progress(
+            TuneProgress(
+                stage=stage,
+                text=text,
+                remedy=None if choice is None else choice.remedy,
+                options={} if choice is None else choice.settings,
+                pairs=pairs,
+                steps=steps,
+                achieved=None if interval is None else interval.factor,
+                interval=None if interval is None else interval.speed(),
+                kept=[kept.remedy for kept in self.kept],
+                elapsed_ns=self.budget.elapsed_ns,
+                budget_ns=self.settings.budget_ns,
+            )
+        )
+
+    def result(self, closing: Comparison | None) -> Tuning:
+        classes = [self.board.cls_of(choice) for choice in self.kept]
+        found: list[ExactnessClass] = [cls for cls in classes if cls is not None]
+        found += [lever.cls for lever in self.standing]
+        interval = closing.interval if closing is not None and self.kept else None
+        if interval is not None and interval.low > 0:
+            speedup = interval.factor
+        else:
+            # Stopped before the closing run: what the search found, without an interval.
+            interval = None
+            speedup = math.prod(self.ledger.achieved(choice) for choice in self.kept)
+        baseline = closing.without_ns if closing is not None else None
+        if baseline is None:
+            baseline = self.step_ns * (speedup if closing is None else 1.0)
+        return Tuning(
+            objective="step_ns",
+            baseline=round(baseline, 1),
+            best=round(baseline / speedup, 1),
+            speedup=round(speedup, 4),
+            interval=None if interval is None else [round(bound, 4) for bound in interval.speed()],
+            class_=widest(found),
+            kept=[choice.remedy for choice in self.kept],
+            reverted=self.ledger.reverted(),
+            trials=self.ledger.trials,
+            recipe=None,
+            note=self.note,
+            guard_undid=self.guard_undid,
+            job=self.bench.facts,
+        )
+
+
+_VERBS = {"trial": "trying", "ablation": "without", "final": "closing run,"}
+
+
+def _priced(found: Comparison) -> str:
+    """What switching on took, where that is worth a word."""
+    return f"; training stood still for {found.price_ns / 1e9:.1f} s" if found.price_ns > SAID_NS else ""
+
+
+def _names(arm: Arm) -> str:
+    return ", ".join(choice.label for choice in arm)

@@ -1,0 +1,81 @@
+"""When a comparison ends: the rules, as functions of the intervals so far."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from autobrrr.tuner.confidence_sequence import Interval
+
+Decision = Literal["better", "hopeless", "harmful", "undecided", "failed", "cancelled"]
+"""`harmful`: the job crawled, stood, or lost its loss with it; `failed`: it could not be held."""
+
+FEWEST_PAIRS = 6
+MOST_PAIRS = 600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What is known after some pairs."""
+
+    pairs: int
+    typical: Interval | None  # log-ratio of speeds, outlying steps capped
+    throughput: Interval | None  # the same from plain means: all steps at their full length
+    pause_ns: int  # longest own work of the agent at a change of levers
+
+
+StopRule = Callable[[Standing], tuple[Decision, str] | None]
+
+
+def proof(worthwhile: float, horizon_ns: int, rare: bool) -> StopRule:
+    """Better once the interval excludes zero; hopeless once it excludes a gain worth having.
+
+    Args:
+        worthwhile: Smallest gain worth having; 0.01 is 1 %.
+        horizon_ns: The pause of applying must be earned back within it.
+        rare: The remedy acts on rare long steps: plain means decide.
+    """
+
+    def rule(now: Standing) -> tuple[Decision, str] | None:
+        interval = now.throughput if rare else now.typical
+        if now.pairs < FEWEST_PAIRS or interval is None:
+            return None
+        least = math.log1p(max(worthwhile, now.pause_ns / max(horizon_ns, 1)))
+        if now.throughput is not None and now.throughput.high < 0:
+            return "hopeless", f"throughput falls: {percent(now.throughput)}"
+        if interval.high < least:
+            return "hopeless", f"no gain of {math.expm1(least):.1%} or more: {percent(interval)}"
+        if interval.low > 0 and interval.mean >= least:
+            return "better", f"faster: {percent(interval)}"
+        if now.pairs >= MOST_PAIRS:
+            return "undecided", f"not proven after {now.pairs} pairs of blocks: {percent(interval)}"
+        return None
+
+    return rule
+
+
+def precision(worthwhile: float, rare: bool) -> StopRule:
+    """For the closing run: on until the interval is narrow against what it shows."""
+
+    def rule(now: Standing) -> tuple[Decision, str] | None:
+        interval = now.throughput if rare else now.typical
+        if now.pairs < 2 * FEWEST_PAIRS or interval is None:
+            return None
+        half = (interval.high - interval.low) / 2
+        if interval.high < 0:
+            return "hopeless", f"slower together: {percent(interval)}"
+        if half <= max(worthwhile, 0.1 * abs(interval.mean)) and interval.low > 0:
+            return "better", f"faster: {percent(interval)}"
+        if now.pairs >= MOST_PAIRS:
+            return "undecided", f"not proven after {now.pairs} pairs of blocks: {percent(interval)}"
+        return None
+
+    return rule
+
+
+def percent(interval: Interval) -> str:
+    """The interval for people: `+3.1 % (+2.0 % to +4.2 %)`, as a change of speed."""
+    mean, low, high = (100 * math.expm1(min(x, 50.0)) for x in (interval.mean, interval.low, interval.high))
+    return f"{mean:+.1f} % ({low:+.1f} % to {high:+.1f} %)"

@@ -1,0 +1,95 @@
+"""What became of every candidate: the trials of a tuning, as they end and as they are revised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+
+from autobrrr.records import ExactnessClass, Reverted, Trial
+from autobrrr.tuner.arm_switch import Lever
+from autobrrr.tuner.candidate_space import Candidate, Choice
+from autobrrr.tuner.comparison import Comparison
+
+Outcome = Literal["kept", "undone", "refused", "skipped"]
+
+
+class Ledger:
+    """Trials by choice, in the order in which they ended."""
+
+    def __init__(self, on_trial: Callable[[Trial], None]) -> None:
+        self._on_trial = on_trial
+        self._trials: dict[Choice, Trial] = {}
+
+    @property
+    def trials(self) -> list[Trial]:
+        return list(self._trials.values())
+
+    def enter(
+        self,
+        candidate: Candidate,
+        outcome: Outcome,
+        why: str,
+        cls: ExactnessClass,
+        found: Comparison | None = None,
+    ) -> None:
+        """A trial has ended. What is skipped at a second look stays as the first has left it."""
+        if outcome == "skipped" and candidate.choice in self._trials:
+            return
+        interval = None if found is None else found.interval
+        trial = Trial(
+            remedy=candidate.choice.remedy,
+            options=candidate.choice.settings,
+            outcome=outcome,
+            why=why,
+            class_=cls,
+            predicted=candidate.predicted,
+            achieved=None if interval is None else round(interval.factor, 4),
+            interval=None if interval is None else interval.speed(),
+            blocks=0 if found is None else 2 * found.pairs,
+            steps=0 if found is None else found.steps,
+            duration_ns=0 if found is None else found.duration_ns,
+        )
+        self._trials[candidate.choice] = trial
+        self._on_trial(trial)
+
+    def enter_kept(self, lever: Lever) -> None:
+        """A lever that an earlier tuning or a recipe has switched on."""
+        self._trials[lever.choice] = Trial(
+            remedy=lever.choice.remedy,
+            options=lever.choice.settings,
+            outcome="kept",
+            why="on already",
+            class_=lever.cls,
+            predicted=None,
+            achieved=None,
+            interval=None,
+            blocks=0,
+            steps=0,
+            duration_ns=0,
+        )
+
+    def revise(self, choice: Choice, why: str) -> None:
+        """What had been kept is undone after all."""
+        if choice in self._trials:
+            self._trials[choice] = msgspec.structs.replace(self._trials[choice], outcome="undone", why=why)
+            self._on_trial(self._trials[choice])
+
+    def reverted(self) -> list[Reverted]:
+        """What was on at some time and is no longer."""
+        return [
+            Reverted(remedy=trial.remedy, why=_with_options(trial))
+            for trial in self._trials.values()
+            if trial.outcome == "undone"
+        ]
+
+    def achieved(self, choice: Choice) -> float:
+        """The gain that the search found; 1.0 where none is known."""
+        trial = self._trials.get(choice)
+        return trial.achieved if trial is not None and trial.achieved is not None else 1.0
+
+
+def _with_options(trial: Trial) -> str:
+    inside = ", ".join(f"{name} = {value}" for name, value in trial.options.items())
+    return f"{inside}: {trial.why}" if inside else trial.why

@@ -1,0 +1,72 @@
+"""What a tuning may spend: time up to a deadline, and the price of switching a remedy on.
+
+In: settings, a clock. Out: deadlines, prices, and why a candidate is not tried.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.tuner.ab_blocks import shortest_pairs_ns
+from autobrrr.tuner.arm_switch import Switchboard
+from autobrrr.tuner.candidate_space import Candidate, Choice
+from autobrrr.tuner.job_under_test import Bench
+from autobrrr.tuner.stop_rules import FEWEST_PAIRS
+from autobrrr.tuner.tune_settings import SEARCH_SHARE, TuneSettings
+
+LIKELY_BEST = 3.0  # the largest gain that is likely, where none is predicted
+
+
+@dataclass(slots=True)
+class Budget:
+    """Begins when it is made."""
+
+    bench: Bench
+    board: Switchboard
+    settings: TuneSettings
+    began_ns: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.began_ns = self.bench.now_ns()
+
+    @property
+    def elapsed_ns(self) -> int:
+        return self.bench.now_ns() - self.began_ns
+
+    def deadline(self, share: float) -> int:
+        """When so much of the budget is spent, by the bench's clock."""
+        return self.began_ns + int(share * self.settings.budget_ns)
+
+    def price_ns(self, choice: Choice) -> int:
+        """What switching it on for the first time is expected to cost."""
+        return 0 if choice in self.board.warm else int(1e9 * REGISTRY[choice.remedy].price_s)
+
+    def needed_ns(self, choice: Choice, step_ns: float) -> int:
+        """The shortest time in which a trial can end with an answer."""
+        return shortest_pairs_ns(step_ns, FEWEST_PAIRS) + self.price_ns(choice)
+
+    def refusal(self, candidate: Candidate, step_ns: float) -> str | None:
+        """Why a candidate is not tried: it can't earn its price back, or its trial no longer fits."""
+        price_ns = self.price_ns(candidate.choice)
+        saved = 1 - 1 / max(candidate.predicted or LIKELY_BEST, 1.0)
+        horizon_ns = self.settings.horizon_ns
+        if price_ns > saved * horizon_ns:
+            return (
+                f"it stops training for about {price_ns / 1e9:.0f} s, more than it is likely to save within "
+                f"{horizon_ns / 1e9:.0f} s (--horizon)"
+            )
+        needed_ns = self.needed_ns(candidate.choice, step_ns)
+        if needed_ns <= self.deadline(SEARCH_SHARE) - self.bench.now_ns():
+            return None
+        if price_ns:
+            enough = self.enough([candidate], step_ns)
+            return f"it stops training for about {price_ns / 1e9:.0f} s; {enough} would do"
+        return f"the budget is spent: {FEWEST_PAIRS} pairs of blocks take {needed_ns / 1e9:.1f} s"
+
+    def enough(self, untried: Sequence[Candidate], step_ns: float) -> str:
+        """The budget within which these could be tried too."""
+        needed_ns = sum(3 * self.needed_ns(each.choice, step_ns) for each in untried)
+        return f"--for {math.ceil((self.elapsed_ns + needed_ns) / SEARCH_SHARE / 1e9)}s"

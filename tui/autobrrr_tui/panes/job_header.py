@@ -1,0 +1,107 @@
+"""The lines that stand above every mode: which job, and how the screen stands to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.cells import cell_len
+
+from autobrrr.records import Diagnosis
+from autobrrr_tui.shown_figures import clock, duration, share
+from autobrrr_tui.text_rows import Piece, Row, clipped, piece, row
+from autobrrr_tui.view_state import Standing, View
+
+GONE = {
+    Standing.LOST: "waiting for a new session",
+    Standing.ENDED: "the session is over",
+    Standing.REFUSED: "not attached",
+}
+
+
+def job_line(view: View, width: int) -> Row:
+    """`train.py  pid 8091  cpu, 1 thread  torch 2.13.0  attached 0:42  own cost 0.44 %`.
+
+    With little room the last words that can be missed go first, then the script's name is cut.
+    """
+    found = view.snapshot
+    if found is None:
+        return row(piece(clipped(f"  pid {view.pid}" if view.pid is not None else "  ...", width), "strong"))
+    script = "?" if found.job is None else found.job.script.rsplit("/", 1)[-1]
+    read_only = "  READ-ONLY" if view.readonly else ""
+    for words in _wordings(found):
+        tail = "  ".join(words)
+        if cell_len(script) + len(read_only) + len(tail) + 4 <= width:
+            break
+    room = max(8, width - len(tail) - len(read_only) - 4)
+    return row(
+        "  ",
+        piece(clipped(script, room), "strong"),
+        piece(read_only, "warn"),
+        clipped(f"  {tail}", width - 2 - len(read_only)),
+    )
+
+
+def _wordings(found: Diagnosis) -> Iterator[list[str]]:
+    """What to say of a job, ever shorter."""
+    facts, cost = found.job, found.cost
+    which = [f"pid {found.pid}"]
+    if facts is not None and facts.rank is not None:
+        which.append(f"rank {facts.rank}" + (f" of {facts.world_size}" if facts.world_size else ""))
+    device, torch = [], []
+    if facts is not None:
+        threads = "" if facts.threads is None else f", {facts.threads} thread{'s' * (facts.threads != 1)}"
+        device = [("cuda" if facts.cuda else "cpu") + threads]
+        torch = [f"torch {facts.torch.partition('+')[0]}" if facts.torch else "torch ?"]
+    attached = [f"attached {clock(found.t_ns)}"]
+    long, short = [], []
+    if cost.ns_per_step is not None:
+        long = [f"own cost {duration(cost.ns_per_step)} a step ({share(cost.share)})"]
+        short = [f"cost {share(cost.share)}"]
+    yield [*which, *device, *torch, *attached, *long]
+    yield [*which, *device, *torch, *attached, *short]
+    yield [*which, *device, *attached, *short]
+    yield [*which, *attached, *short]
+
+
+def banner(view: View, width: int) -> list[Row]:
+    """What is wrong, if anything: one or two rows that no mode hides."""
+    if view.standing is Standing.OPENING:
+        return [row(piece(clipped(f"  {view.why or 'attaching'} ...", width), "warn"))]
+    if view.standing is Standing.RECORDED:
+        return [row(piece(clipped(f"  a recorded session: {view.why}", width), "dim"))]
+    if view.standing not in GONE:
+        return []
+    lines = [row(piece(clipped(f"  {GONE[view.standing]}: {view.why}", width), "bad"))]
+    if view.hint:
+        lines.append(row(piece(clipped(f"  {view.hint}", width), "warn")))
+    return lines
+
+
+def brief(view: View, width: int) -> Row:
+    """Regime, step and what happens now in one line, above the modes that are not the glance."""
+    pieces: list[Piece] = [piece(f"  regime: {view.regime}", "regime")]
+    found = view.snapshot
+    if found is not None:
+        if view.regime not in ("measuring", "unknown"):
+            pieces.append(piece(f" ({found.confidence})", "dim"))
+        if found.step_ns.median is not None:
+            pieces.append(piece(f"   {duration(found.step_ns.median)}/step"))
+        used = sum(len(text) for text, _, _ in pieces)
+        pieces.append(piece(clipped(f"   {activity(view)}", width - used), "dim"))
+    return row(*pieces)
+
+
+def activity(view: View) -> str:
+    """What is happening right now."""
+    found = view.snapshot
+    if view.paused:
+        doing = view.progress.text if view.progress is not None else "the tuner rests"
+        return f"paused: {doing}"
+    if view.tuning and view.progress is not None:
+        now = view.progress
+        return f"{now.text} [{now.elapsed_ns / 1e9:.0f} of {now.budget_ns / 1e9:.0f} s]"
+    if found is None:
+        return view.why
+    if view.silent_s >= 5 and view.standing is Standing.LIVE and found.state != "ended":
+        return f"no step has ended for {view.silent_s:.0f} s ({found.activity})"
+    return found.activity or ""

@@ -1,0 +1,27 @@
+"""Mode 5: what is on in the job now, as the recipe that the next run would start with."""
+
+from __future__ import annotations
+
+from autobrrr_tui.text_rows import BLANK, Page, Row, heading, piece, row, wrapped
+from autobrrr_tui.view_state import View
+
+
+def page(view: View, width: int, height: int) -> Page:
+    recipe = view.details.recipe if view.details is not None else None
+    if recipe is None:
+        return Page(
+            rows=[
+                row("  no remedy is on, so there is no recipe yet"),
+                row(piece("  t tunes the job, a in mode 3 applies one remedy", "dim")),
+            ]
+        )
+    if recipe.problem is None:
+        rows: list[Row] = [row(piece("  valid", "good"), piece("    e writes it to a file", "dim"))]
+    else:
+        rows = [
+            row(piece(f"  {line}", "bad")) for line in wrapped(f"not valid: {recipe.problem}", width - 4, 3)
+        ]
+    rows.append(BLANK)
+    for line in recipe.text.splitlines():
+        rows.append(heading(line) if line.startswith("[") else row(f"  {line}"))
+    return Page(rows=rows)

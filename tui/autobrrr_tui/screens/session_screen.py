@@ -1,0 +1,358 @@
+"""One session: the modes, their keys, and what the keys wish of the job."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.screen import Screen
+
+from autobrrr.records.wire_answers import Explained
+from autobrrr_tui.panes import (
+    diagnosis_pane,
+    gaps_pane,
+    glance_pane,
+    log_pane,
+    recipe_pane,
+    steps_pane,
+    tuning_pane,
+)
+from autobrrr_tui.panes.job_header import banner, brief, job_line
+from autobrrr_tui.screens.key_bar import MODES, TOUCHING, keys_line, modes_line
+from autobrrr_tui.screens.question_screen import Ask
+from autobrrr_tui.screens.text_screen import help_page, meaning_page
+from autobrrr_tui.sources.view_source import Do, Source, Wish
+from autobrrr_tui.text_rows import Page, Row, clipped, piece, row
+from autobrrr_tui.theme import styles
+from autobrrr_tui.view_messages import Meaning, Told, Updated
+from autobrrr_tui.view_reducer import label
+from autobrrr_tui.view_state import Standing, View
+from autobrrr_tui.widgets.row_widget import Lines
+
+PANES: dict[str, Callable[[View, int, int], Page]] = {
+    "glance": glance_pane.page,
+    "steps": steps_pane.page,
+    "diagnosis": diagnosis_pane.page,
+    "tuning": tuning_pane.page,
+    "gaps": gaps_pane.page,
+    "recipe": recipe_pane.page,
+    "log": log_pane.page,
+}
+DARING = ("stream", "changes-training")
+TOLD_S = 12.0
+
+
+class SessionScreen(Screen[None]):
+    """Shows a source.
+
+    Args:
+        export_to: The folder in which recipes are written.
+        for_s: Leave after so long.
+        leave_when_refused: Leave where the session can't be opened.
+    """
+
+    BINDINGS = [
+        *(Binding(str(number), f"mode('{name}')", name, show=False) for number, name in enumerate(MODES)),
+        Binding("t", "tune", "tune"),
+        Binding("a", "apply", "apply the chosen remedy"),
+        Binding("u", "undo", "undo"),
+        Binding("e", "export", "export the recipe"),
+        Binding("w", "window", "profiler window"),
+        Binding("p", "probe", "probe"),
+        Binding("space", "pause", "pause or go on"),
+        Binding("d", "detach", "detach"),
+        Binding("q", "quit", "quit"),
+        Binding("question_mark", "help", "help"),
+        Binding("escape", "back", show=False),
+        Binding("enter", "enter", show=False),
+        Binding("up,k", "move(-1)", show=False),
+        Binding("down,j", "move(1)", show=False),
+        Binding("pageup", "scroll(-10)", show=False),
+        Binding("pagedown", "scroll(10)", show=False),
+        Binding("home", "scroll(-100000)", show=False),
+        Binding("end", "scroll(100000)", show=False),
+    ]
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        export_to: Path,
+        for_s: float | None = None,
+        leave_when_refused: bool = False,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__()
+        self.source = source
+        self.view = View()
+        self.mode = "glance"
+        self._export_to, self._clock_s = export_to, clock_s
+        self._for_s, self._leave_when_refused = for_s, leave_when_refused
+        self._told = ""
+        self._told_s = 0.0
+        self._tones = styles(light=False)
+
+    def compose(self) -> ComposeResult:
+        for name in ("modes", "head", "body", "note", "keys"):
+            yield Lines(lambda: self._tones, id=name)
+
+    def on_mount(self) -> None:
+        self._tones = styles(light=not self.app.current_theme.dark)
+        self.app.theme_changed_signal.subscribe(self, lambda theme: self._recolour(theme.dark))
+        self._draw()
+        self.source.start(self._publish)
+        if self._for_s is not None:
+            self.set_timer(self._for_s, self.action_quit)
+
+    def on_unmount(self) -> None:
+        self.source.close()
+
+    def on_resize(self) -> None:
+        self._draw()
+
+    def on_updated(self, message: Updated) -> None:
+        self.view = message.view
+        if self.view.standing is Standing.REFUSED and self._leave_when_refused:
+            self.app.exit()
+        self._draw()
+
+    def on_told(self, message: Told) -> None:
+        self.tell(message.text)
+
+    def on_meaning(self, message: Meaning) -> None:
+        self.app.push_screen(meaning_page(message.found))
+
+    def on_lines_chosen(self, message: Lines.Chosen) -> None:
+        self.action_enter()
+
+    def tell(self, text: str) -> None:
+        """A sentence above the keys, for a while."""
+        self._told, self._told_s = text, self._clock_s()
+        self._draw()
+
+    # Keys
+
+    def action_mode(self, mode: str) -> None:
+        if mode != self.mode:
+            self.mode = mode
+            self._body.restart()
+            self._body.follows = mode == "log"
+            self._draw()
+
+    def action_move(self, by: int) -> None:
+        self._body.move(by)
+        self._draw()
+
+    def action_scroll(self, by: int) -> None:
+        self._body.scroll_rows(by)
+
+    def action_back(self) -> None:
+        if self.mode == "glance" and len(self.app.screen_stack) > 2:
+            self.app.pop_screen()
+        else:
+            self.action_mode("glance")
+
+    def action_enter(self) -> None:
+        picked = self._body.picked
+        if self.mode == "diagnosis" and picked is not None:
+            self.tell(f"looking up {picked} ...")
+            self.source.explain(picked, self._post_meaning)
+        elif self.mode == "glance":
+            self.action_mode("diagnosis")
+
+    def action_help(self) -> None:
+        self.app.push_screen(help_page())
+
+    def action_quit(self) -> None:
+        self.app.exit()
+
+    def action_tune(self) -> None:
+        if self._refused("tune"):
+            return
+        if self.view.tuning:
+            self._confirm(
+                "Stop the tuning? The trial that runs is undone, what was kept stays on.",
+                "stop it",
+                Wish(do=Do.CANCEL),
+            )
+            return
+        self.action_mode("tuning")
+        self._wish(Wish(do=Do.TUNE), "tuning begins")
+
+    def action_pause(self) -> None:
+        if self._refused("pause"):
+            return
+        if not self.view.tuning:
+            self.tell("nothing is being tuned; t starts it")
+        elif self.view.paused:
+            self._wish(Wish(do=Do.RESUME), "the tuner goes on")
+        else:
+            self._wish(Wish(do=Do.PAUSE), "the tuner rests after this pair of blocks")
+
+    def action_apply(self) -> None:
+        if self._refused("apply"):
+            return
+        line = self._line()
+        if line is None:
+            self.action_mode("tuning")
+            self.tell("choose a remedy with up and down, then a")
+        elif line.token is not None:
+            self.tell(f"{line.key} is on already; u undoes it")
+        elif line.reach != "live":
+            self.tell(f"{line.key} can not go on in a running job ({line.reach}): autobrrr run --recipe FILE")
+        else:
+            wish = Wish(do=Do.APPLY, remedy=line.remedy, options=line.options)
+            if line.class_ in DARING:
+                changes = (
+                    "changes the training"
+                    if line.class_ == "changes-training"
+                    else "draws other random numbers"
+                )
+                self._confirm(
+                    f"{line.key} is of class {line.class_}: it {changes}. Apply it?", "apply it", wish
+                )
+            else:
+                self._wish(wish, f"{line.key} goes on at the next step boundary")
+
+    def action_undo(self) -> None:
+        if self._refused("undo"):
+            return
+        line = self._line()
+        on = self.view.details.levers if self.view.details is not None else []
+        if line is not None and line.token is not None:
+            self._wish(Wish(do=Do.UNDO, remedy=line.remedy, token=line.token), f"{line.key} goes off")
+        elif on:
+            last = on[-1]
+            self._wish(
+                Wish(do=Do.UNDO, remedy=last.remedy, token=last.token),
+                f"{label(last.remedy, last.options)} goes off",
+            )
+        else:
+            self.tell("no remedy is on")
+
+    def action_probe(self) -> None:
+        if not self._refused("probe"):
+            self._wish(Wish(do=Do.PROBE), "measuring again")
+
+    def action_window(self) -> None:
+        if not self._refused("window"):
+            self._wish(Wish(do=Do.WINDOW), "asked for a window")
+
+    def action_detach(self) -> None:
+        if self._refused("detach"):
+            return
+        on = self.view.details.levers if self.view.details is not None else []
+        wish = Wish(do=Do.DETACH)
+        if on or self.view.tuning:
+            what = ", ".join(each.remedy for each in on) or "the trial that runs"
+            self._confirm(f"Detach? This undoes {what} and ends the session.", "detach", wish)
+        else:
+            self._wish(wish, "detaching")
+
+    def action_export(self) -> None:
+        recipe_now = self.view.details.recipe if self.view.details is not None else None
+        if recipe_now is None:
+            self.tell("no remedy is on, so there is no recipe to write")
+            return
+        file = _free_name(self._export_to, self.view.pid)
+        try:
+            file.write_text(recipe_now.text)
+        except OSError as error:
+            self.tell(f"not written ({error.strerror}): {file}")
+            return
+        self.tell(f"written: {file}")
+
+    # Inside
+
+    @property
+    def _body(self) -> Lines:
+        return self.query_one("#body", Lines)
+
+    def _line(self) -> tuning_pane.Line | None:
+        """The remedy that is chosen, where mode 3 is open."""
+        if self.mode != "tuning":
+            return None
+        return next((line for line in tuning_pane.lines(self.view) if line.key == self._body.picked), None)
+
+    def _refused(self, action: str) -> bool:
+        """Says why a key does nothing."""
+        if action not in TOUCHING or self.view.acting:
+            return False
+        if self.view.readonly:
+            self.tell(f"read-only: {action} would touch the job")
+        elif self.view.standing is Standing.RECORDED:
+            self.tell(f"this is a recorded session: there is no job to {action}")
+        elif self.view.standing is Standing.OPENING:
+            self.tell("not attached yet")
+        else:
+            self.tell(f"the session is not there: {self.view.why}")
+        return True
+
+    def _confirm(self, question: str, yes: str, wish: Wish) -> None:
+        def answered(sure: bool | None) -> None:
+            if sure:
+                self._wish(wish, f"{yes} ...")
+            else:
+                self.tell("left as it is")
+
+        self.app.push_screen(Ask(question, yes), answered)
+
+    def _wish(self, wish: Wish, said: str) -> None:
+        self.tell(said)
+        self.source.wish(wish, self._post_told)
+
+    def _publish(self, view: View) -> None:
+        self.post_message(Updated(view))
+
+    def _post_told(self, text: str) -> None:
+        self.post_message(Told(text))
+
+    def _post_meaning(self, found: Explained | str) -> None:
+        self.post_message(Meaning(found))
+
+    def _recolour(self, dark: bool) -> None:
+        self._tones = styles(light=not dark)
+        for lines in self.query(Lines):
+            lines.refresh()
+
+    def _draw(self) -> None:
+        """Rows for every part; the widgets draw what differs."""
+        if not self.is_mounted:
+            return
+        width, view = self.size.width, self.view
+        head = [job_line(view, width), *banner(view, width)]
+        if self.mode != "glance":
+            head.append(brief(view, width))
+        if self.size.height > 16:
+            head.append(())
+        self._show("modes", [modes_line(self.mode, width)])
+        header = self.query_one("#head", Lines)
+        if header.styles.height is None or header.styles.height.value != len(head):
+            header.styles.height = len(head)
+        header.show(Page(rows=head))
+        room = self.size.height - len(head) - 3
+        try:
+            self._body.show(PANES[self.mode](view, width, room))
+        except (ArithmeticError, ValueError) as error:  # figures beyond sense, of a damaged recording say
+            self._show("body", [row(piece(f"  these figures can't be drawn ({error})", "warn"))])
+        self._show("note", [self._note(width)])
+        self._show("keys", [keys_line(view, width)])
+
+    def _note(self, width: int) -> Row:
+        if self._told and self._clock_s() - self._told_s < TOLD_S:
+            return row(piece(clipped(f" {self._told}", width), "warn"))
+        line = self._line()
+        return tuning_pane.note(line, width)[0] if line is not None else ()
+
+    def _show(self, name: str, rows: list[Row]) -> None:
+        self.query_one(f"#{name}", Lines).show(Page(rows=rows))
+
+
+def _free_name(folder: Path, pid: int | None) -> Path:
+    """`autobrrr-PID.toml`, or the first with a number that is not taken."""
+    stem = f"autobrrr-{pid}" if pid is not None else "autobrrr"
+    names = [f"{stem}.toml", *(f"{stem}-{number}.toml" for number in range(2, 1000))]
+    return next((folder / name for name in names if not (folder / name).exists()), folder / names[-1])

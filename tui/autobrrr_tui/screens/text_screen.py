@@ -1,0 +1,80 @@
+"""A page to read over whatever stands below: help, or what a signal means."""
+
+from __future__ import annotations
+
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.screen import ModalScreen
+
+from autobrrr.records.wire_answers import Explained
+from autobrrr_tui.text_rows import BLANK, Page, Row, heading, piece, row, wrapped
+from autobrrr_tui.theme import styles
+from autobrrr_tui.widgets.row_widget import Lines
+
+KEYS = (
+    ("0 to 6, Esc", "modes: glance, steps, diagnosis, tuning, gaps, recipe, log"),
+    ("t", "tune: try the matching remedies on the running job, keep what is proven"),
+    ("space", "pause the tuner after the pair of blocks that runs; again: go on"),
+    ("a", "apply the remedy that is chosen in mode 3"),
+    ("u", "undo: the remedy chosen in mode 3, else the one switched on last"),
+    ("e", "export: write what is on as a recipe"),
+    ("w", "window: a few steps under the profiler; they take longer meanwhile"),
+    ("p", "probe: measure again, with the batch probe"),
+    ("d", "detach: undo everything, take everything off, end the session"),
+    ("q", "quit this screen; the session goes on"),
+    ("up, down, Enter", "choose, scroll; Enter explains a signal in mode 2"),
+    ("Ctrl-P", "all of it by name"),
+)
+
+
+class Reading(ModalScreen[None]):
+    """Closes on Escape, Enter, q or ?."""
+
+    BINDINGS = [
+        Binding("escape,enter,q,question_mark", "dismiss", "close", show=False),
+        Binding("up,k", "scroll(-1)", show=False),
+        Binding("down,j", "scroll(1)", show=False),
+        Binding("pageup", "scroll(-10)", show=False),
+        Binding("pagedown,space", "scroll(10)", show=False),
+    ]
+
+    def __init__(self, title: str, paragraphs: list[tuple[str, str]]) -> None:
+        super().__init__()
+        self._title, self._paragraphs = title, paragraphs
+
+    def compose(self) -> ComposeResult:
+        yield Lines(lambda: styles(not self.app.current_theme.dark), id="page")
+
+    def on_mount(self) -> None:
+        self._fill()
+
+    def on_resize(self) -> None:
+        self._fill()
+
+    def action_scroll(self, by: int) -> None:
+        self.query_one("#page", Lines).scroll_rows(by)
+
+    async def action_dismiss(self, result: None = None) -> None:
+        self.dismiss(result)
+
+    def _fill(self) -> None:
+        width = max(20, self.size.width - 8)
+        rows: list[Row] = [heading(self._title), BLANK]
+        for name, text in self._paragraphs:
+            lines = wrapped(text, width - 22)
+            for i, line in enumerate(lines):
+                rows.append(row(piece(f"  {name if i == 0 else '':<17} ", "key"), line))
+        rows += [BLANK, row(piece("  Esc closes", "dim"))]
+        self.query_one("#page", Lines).show(Page(rows=rows))
+
+
+def help_page() -> Reading:
+    return Reading("Keys", list(KEYS))
+
+
+def meaning_page(found: Explained | str) -> Reading:
+    if isinstance(found, str):
+        return Reading("Not known here", [("", found)])
+    guards = [("guards" if i == 0 else "", guard) for i, guard in enumerate(found.guards)]
+    name = f"{found.name} ({found.kind})"
+    return Reading(name, [("means", found.meaning), ("from", found.source), *guards])

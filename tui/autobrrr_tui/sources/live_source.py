@@ -1,0 +1,249 @@
+"""A running session as a source: one thread listens, wishes are done one at a time on another.
+
+Every wish has a connection of its own, so that a slow one (a lever on a job with long steps) never
+stops the picture; to end something waits for no other wish. When the sidecar is gone the listener
+looks for a new session of the same job.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from queue import SimpleQueue
+
+import msgspec
+
+from autobrrr.client.session_client import Client, join
+from autobrrr.errors import AutobrrrError, TargetGone
+from autobrrr.records.wire_answers import Activity, Ended
+from autobrrr_tui.sources.rank_sources import Siblings
+from autobrrr_tui.sources.recorded_view import Reader
+from autobrrr_tui.sources.view_source import Do, Publish, Tell, TellMeaning, Wish
+from autobrrr_tui.view_reducer import said, take
+from autobrrr_tui.view_state import Standing, View
+
+OnText = Callable[[str], None]
+Open = Callable[[OnText], Client]
+EVERY_S = 0.1
+DETAILS_S = 1.0
+REJOIN_S = 1.0
+LOG_LINES = 500
+ENDING = (Do.DETACH, Do.CANCEL)
+
+
+class LiveSource:
+    """The session of one job.
+
+    Args:
+        open_session: Joins or starts it; gets where live lines go while that takes long.
+        siblings: Looks for the sessions of the other ranks of the job.
+    """
+
+    def __init__(
+        self,
+        pid: int,
+        open_session: Open,
+        *,
+        readonly: bool = False,
+        siblings: Siblings | None = None,
+        rejoin: Callable[[int], Client | None] = join,
+    ) -> None:
+        self.title = f"pid {pid}"
+        self.error: AutobrrrError | None = None  # what kept it from opening
+        self.ending: Ended | None = None
+        self._pid, self._open, self._rejoin = pid, open_session, rejoin
+        self._siblings = siblings
+        self._view = View(pid=pid, readonly=readonly)
+        self._readonly = readonly
+        self._publish: Publish = lambda view: None
+        self._left = threading.Event()
+        self._wishes: SimpleQueue[_Asked | None] = SimpleQueue()
+        self._steps: tuple[int | None, float] = (None, 0.0)
+
+    def start(self, publish: Publish) -> None:
+        """Open the session and listen, on threads of their own."""
+        self._publish = publish
+        for work in (self._listen, self._serve):
+            threading.Thread(target=work, name=work.__name__.strip("_"), daemon=True).start()
+
+    def wish(self, wish: Wish, tell: Tell) -> None:
+        def do(client: Client) -> None:
+            tell(_grant(client, wish))
+
+        if wish.do in ENDING:  # the sidecar sorts out what is under way, also when this screen leaves
+            threading.Thread(target=self._do, args=(_Asked(do=do, tell=tell),), daemon=True).start()
+        else:
+            self._wishes.put(_Asked(do=do, tell=tell))
+
+    def explain(self, name: str, tell: TellMeaning) -> None:
+        def do(client: Client) -> None:
+            tell(client.explain(name))
+
+        self._wishes.put(_Asked(do=do, tell=tell))
+
+    def close(self) -> None:
+        """Leave; the session goes on."""
+        self._left.set()
+        self._wishes.put(None)
+        if self._siblings is not None:
+            self._siblings.close()
+
+    # The listener
+
+    def _listen(self) -> None:
+        try:
+            client = self._open(self._wait_line)
+        except AutobrrrError as error:
+            self.error = error
+            self._show(replace(self._view, standing=Standing.REFUSED, why=error.message, hint=error.hint))
+            return
+        while not self._left.is_set():
+            try:
+                with client:
+                    self._follow(client)
+                    self.ending = client.ending
+                    if client.ending is not None:
+                        self._view = _over(self._view)
+                        self._show(replace(self._view, standing=Standing.ENDED, why=client.ending.why))
+                return
+            except TargetGone as error:
+                self._show(replace(self._view, standing=Standing.ENDED, why=error.message))
+                return
+            except AutobrrrError as error:
+                self._show(replace(self._view, standing=Standing.LOST, why=error.message, hint=error.hint))
+            found = self._look_for_another()
+            if found is None:
+                return
+            client = found
+
+    def _follow(self, client: Client) -> None:
+        """Take in what the session says until it ends or the screen leaves."""
+        facts = client.facts
+        view = replace(
+            self._view,
+            standing=Standing.LIVE,
+            why="",
+            hint="",
+            pid=facts.pid,
+            readonly=self._readonly or facts.readonly or facts.outside,
+        )
+        self._view = self._remembered(client, view)
+        details_s = 0.0
+        while not self._left.is_set() and client.ending is None:
+            for word in client.events(for_s=EVERY_S, every_s=EVERY_S):
+                self._view = take(self._view, word)
+                if self._left.is_set():
+                    return
+            now_s = time.monotonic()
+            if client.ending is None and now_s - details_s >= DETAILS_S:
+                details_s = now_s
+                self._view = take(self._view, client.details())
+            ranks = self._view.ranks
+            if self._siblings is not None:
+                ranks = self._siblings.look(self._view, now_s)
+            self._show(replace(self._view, ranks=ranks, silent_s=self._silent(now_s)))
+
+    def _remembered(self, client: Client, view: View) -> View:
+        """What the session has logged before this screen came: trials, results, notes."""
+        lines = client.log(LOG_LINES)
+        reader = Reader()
+        reader.feed(lines.lines)
+        old = reader.view
+        return replace(view, trials=old.trials, tuned=old.tuned, log=old.log, log_path=lines.path)
+
+    def _silent(self, now_s: float) -> float:
+        """Seconds since the count of steps last grew."""
+        found = self._view.snapshot
+        steps = found.steps if found is not None else None
+        if steps != self._steps[0]:
+            self._steps = (steps, now_s)
+        return 0.0 if steps is None else now_s - self._steps[1]
+
+    def _look_for_another(self) -> Client | None:
+        """A session that somebody starts anew; None when the job or this screen is gone."""
+        while not self._left.wait(REJOIN_S):
+            try:
+                client = self._rejoin(self._pid)
+            except TargetGone as error:
+                self._show(replace(self._view, standing=Standing.ENDED, why=error.message, hint=""))
+                return None
+            except AutobrrrError:
+                continue
+            if client is not None:
+                self._view = said(self._view, "joined the session again")
+                return client
+        return None
+
+    def _wait_line(self, text: str) -> None:
+        self._show(replace(take(self._view, Activity(text=text)), why=text))
+
+    def _show(self, view: View) -> None:
+        self._view = view
+        if not self._left.is_set():
+            self._publish(view)
+
+    # Wishes
+
+    def _serve(self) -> None:
+        """One wish after the other."""
+        while (asked := self._wishes.get()) is not None:
+            self._do(asked)
+
+    def _do(self, asked: _Asked) -> None:
+        try:
+            client = self._rejoin(self._pid)
+            if client is None:
+                asked.tell("there is no session of this job any more")
+                return
+            with client:
+                asked.do(client)
+        except AutobrrrError as error:
+            asked.tell(f"{error.message}; {error.hint}" if error.hint else error.message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """A wish or a question, and where to say what came of it."""
+
+    do: Callable[[Client], None]
+    tell: Tell
+
+
+def _over(view: View) -> View:
+    """A session that has ended: its last snapshot says which levers stay on."""
+    on = view.snapshot.levers if view.snapshot is not None else []
+    details = view.details
+    if details is not None:
+        left = [lever for lever in details.levers if lever.remedy in on]
+        details = msgspec.structs.replace(details, levers=left)
+    return replace(view, details=details, progress=None)
+
+
+def _grant(client: Client, wish: Wish) -> str:
+    """Do one wish; returns what became of it."""
+    if wish.do is Do.APPLY:
+        outcome = client.apply([(wish.remedy, wish.options)])[0]
+        return f"{wish.remedy} is on" if outcome.why is None else f"{wish.remedy} is not on: {outcome.why}"
+    if wish.do is Do.UNDO:
+        why = client.undo(wish.token)
+        return f"{wish.remedy} is off" if why is None else f"{wish.remedy} is still on: {why}"
+    if wish.do is Do.DETACH:
+        left = client.detach().left
+        return "detached" if not left else f"detached; left behind: {', '.join(left)}"
+    if wish.do is Do.TUNE:
+        client.begin_tuning(allow=wish.allow, only=wish.only or None)
+        return "tuning"
+    if wish.do is Do.PROBE:
+        client.diagnose("on")
+        return "measuring again"
+    simple = {
+        Do.CANCEL: (client.cancel, "the tuner stops"),
+        Do.PAUSE: (client.pause, "paused"),
+        Do.RESUME: (client.resume, "the tuner goes on"),
+        Do.WINDOW: (client.window, "the next steps run under the profiler"),
+    }
+    act, done = simple[wish.do]
+    act()
+    return done

@@ -1,0 +1,88 @@
+"""Records a session as it goes, for trying the screens without a job.
+
+    python -m autobrrr_tui.sources.recording PID FILE.jsonl.gz --tune-for 45 --only optimizer.fused,gc.freeze
+
+Joins the session of a job, waits for its verdict, has it tuned, and writes what a screen would have
+been sent, one entry a line (`past.read` reads it). The session is left as it is then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from autobrrr.client.session_client import Client, Event, join
+from autobrrr.errors import TargetGone
+from autobrrr.records import Diagnosis, Trial, TuneProgress, Tuning
+from autobrrr.records.wire_answers import Activity, Details, TuneFailed
+
+KINDS: dict[type, str] = {
+    Diagnosis: "snapshot",
+    Details: "details",
+    Activity: "activity",
+    TuneProgress: "progress",
+    Trial: "trial",
+    Tuning: "tuned",
+    TuneFailed: "tune_failed",
+}
+EVERY_S = 1.0
+REST_S = 6.0  # recorded after the last thing has happened
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("pid", type=int)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--verdict-within", type=float, default=30.0, metavar="S")
+    parser.add_argument("--tune-for", type=float, default=45.0, metavar="S")
+    parser.add_argument("--only", help="remedies, with commas between them")
+    args = parser.parse_args()
+    client = join(args.pid)
+    if client is None:
+        raise SystemExit(f"process {args.pid} has no session; autobrrr attach {args.pid} starts one")
+    only = args.only.split(",") if args.only else None
+    with client, gzip.open(args.file, "wb") as out:
+        for event in session(client, args.verdict_within, args.tune_for, only):
+            entry = {"at": round(time.time(), 3), "kind": KINDS[type(event)], "body": event}
+            out.write(msgspec.json.encode(entry) + b"\n")
+
+
+def session(
+    client: Client, verdict_s: float, tune_s: float, only: list[str] | None
+) -> Iterator[Event | Details]:
+    """What a screen is sent: up to a verdict, through a tuning, and a moment longer."""
+    end_s = time.monotonic() + verdict_s
+    yield from _until(
+        client, end_s, lambda event: isinstance(event, Diagnosis) and event.confidence == "high"
+    )
+    yield from _until(client, time.monotonic() + REST_S / 2)
+    client.begin_tuning(for_s=tune_s, only=only)
+    done = (Tuning, TuneFailed)
+    yield from _until(client, time.monotonic() + 3 * tune_s, lambda event: isinstance(event, done))
+    yield from _until(client, time.monotonic() + REST_S)
+
+
+def _until(
+    client: Client, end_s: float, over: Callable[[Event], bool] = lambda event: False
+) -> Iterator[Event | Details]:
+    """What comes until the time is up, or that which was waited for has come."""
+    details_s = 0.0
+    while time.monotonic() < end_s:
+        for event in client.events(for_s=0.2, every_s=EVERY_S):
+            yield event
+            if over(event):
+                return
+        if client.ending is not None:
+            raise TargetGone(f"the session ended: {client.ending.why}")
+        if time.monotonic() - details_s >= EVERY_S:
+            details_s = time.monotonic()
+            yield client.details()
+
+
+if __name__ == "__main__":
+    main()

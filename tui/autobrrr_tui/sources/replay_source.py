@@ -1,0 +1,80 @@
+"""A session of the past as a source: as it was at its end, or played as it went."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from autobrrr.errors import AutobrrrError
+from autobrrr.records.wire_answers import Explained
+from autobrrr_tui.sources.recorded_view import Entry, Reader
+from autobrrr_tui.sources.view_source import Publish, Tell, TellMeaning, Wish
+from autobrrr_tui.view_state import Standing, View
+
+LONGEST_S = 5.0  # a gap in a recording is not waited for longer than this
+OFTEN_S = 0.1  # entries that lie closer together come as one view
+Wait = Callable[[float], bool]  # waits so long; true when it is over
+Explain = Callable[[str], Explained]
+
+
+class ReplaySource:
+    """Entries of one session.
+
+    Args:
+        speed: How many times as fast it is played; None shows its end at once.
+        wait: Waits between entries; a test hands one in that does not.
+        explain: Looks a signal up.
+    """
+
+    def __init__(
+        self,
+        entries: Sequence[Entry],
+        *,
+        title: str,
+        speed: float | None = None,
+        wait: Wait | None = None,
+        explain: Explain | None = None,
+    ) -> None:
+        self.title = title
+        self._entries, self._speed, self._explain = entries, speed, explain
+        self._left = threading.Event()
+        self._wait = wait or self._left.wait
+
+    def start(self, publish: Publish) -> None:
+        threading.Thread(target=self._play, args=(publish,), name="replay", daemon=True).start()
+
+    def wish(self, wish: Wish, tell: Tell) -> None:
+        tell("this is a recorded session: there is no job")
+
+    def explain(self, name: str, tell: TellMeaning) -> None:
+        def look() -> None:
+            try:
+                tell(
+                    self._explain(name)
+                    if self._explain is not None
+                    else f"{name} is explained by autobrrr explain"
+                )
+            except AutobrrrError as error:
+                tell(error.message)
+
+        threading.Thread(target=look, name="explain", daemon=True).start()
+
+    def close(self) -> None:
+        self._left.set()
+
+    def _play(self, publish: Publish) -> None:
+        reader = Reader()
+        shown_s = self._entries[0].at_s if self._entries else 0.0
+        for entry in self._entries:
+            gap_s = entry.at_s - shown_s
+            if self._speed is not None and gap_s >= OFTEN_S:
+                publish(self._seen(reader.view, "playing"))
+                shown_s = entry.at_s
+                if self._wait(min(LONGEST_S, gap_s) / self._speed):
+                    return
+            reader.take(entry)
+        publish(self._seen(reader.view, reader.ended or "not ended"))
+
+    def _seen(self, view: View, what: str) -> View:
+        return replace(view, standing=Standing.RECORDED, why=f"{self.title}, {what}")

@@ -1,0 +1,62 @@
+"""Where a screen's view comes from and where its wishes go: one protocol for live, past and made-up sessions.
+
+`start` returns at once; views come on another thread. A wish is answered with a sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+from autobrrr.records.wire_answers import Explained
+from autobrrr_tui.view_state import View
+
+Publish = Callable[[View], None]
+Tell = Callable[[str], None]
+TellMeaning = Callable[[Explained | str], None]
+
+
+class Do(Enum):
+    """What a screen may wish of a session."""
+
+    TUNE = "tune"
+    CANCEL = "cancel"
+    APPLY = "apply"
+    UNDO = "undo"
+    PAUSE = "pause"
+    RESUME = "resume"
+    PROBE = "probe"
+    WINDOW = "window"
+    DETACH = "detach"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """One thing to do."""
+
+    do: Do
+    remedy: str = ""
+    options: dict[str, object] = field(default_factory=dict)
+    token: int = 0
+    allow: str | None = None
+    only: tuple[str, ...] = ()
+
+
+class Source(Protocol):
+    """One session, as screens see it."""
+
+    title: str
+
+    def start(self, publish: Publish) -> None:
+        """Begin to publish views, from a thread of its own."""
+
+    def wish(self, wish: Wish, tell: Tell) -> None:
+        """Do something to the job, on a thread of its own; `tell` gets one sentence, also for a refusal."""
+
+    def explain(self, name: str, tell: TellMeaning) -> None:
+        """Look up what a signal means; `tell` gets it, or a sentence why not."""
+
+    def close(self) -> None:
+        """Leave. The session goes on."""

@@ -1,0 +1,117 @@
+"""Bars, sparklines, columns and the plot of a fit, as text.
+
+Each part of a bar has a glyph of its own, so that the bar reads without colours.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+
+from autobrrr_tui.text_rows import Piece, Row, Tone, piece
+
+EIGHTHS = " ▁▂▃▄▅▆▇█"
+Part = tuple[str, float, str, Tone]  # name, share, glyph, tone
+
+
+def cells_of(shares: Sequence[float], cells: int) -> list[int]:
+    """So many cells divided by shares, exactly: the largest remainders get what is left over."""
+    whole = sum(shares)
+    if whole <= 0 or cells <= 0:
+        return [0] * len(shares)
+    exact = [part / whole * cells for part in shares]
+    found = [int(each) for each in exact]
+    order = sorted(range(len(shares)), key=lambda i: found[i] - exact[i])
+    for index in order[: cells - sum(found)]:
+        found[index] += 1
+    return found
+
+
+def bar(parts: Sequence[Part], cells: int) -> list[Piece]:
+    """One bar whose parts sum to its width."""
+    widths = cells_of([share for _, share, _, _ in parts], cells)
+    return [
+        piece(glyph * width, tone) for (_, _, glyph, tone), width in zip(parts, widths, strict=True) if width
+    ]
+
+
+def legend(parts: Sequence[Part], figure: Sequence[str]) -> list[Piece]:
+    """`▓ forward 25 %  █ backward 30 %`; each piece can stand on a line of its own."""
+    return [
+        piece(f"{glyph} {name} {said}", tone)
+        for (name, _, glyph, tone), said in zip(parts, figure, strict=True)
+    ]
+
+
+def flowed(pieces: Sequence[Piece], cells: int, gap: int = 2) -> list[list[Piece]]:
+    """Pieces over as many lines as they need."""
+    lines: list[list[Piece]] = [[]]
+    used = 0
+    for each in pieces:
+        need = len(each[0]) + (gap if lines[-1] else 0)
+        if lines[-1] and used + need > cells:
+            lines.append([])
+            used, need = 0, len(each[0])
+        if lines[-1]:
+            lines[-1].append(piece(" " * gap))
+        lines[-1].append(each)
+        used += need
+    return lines
+
+
+def sparkline(values: Sequence[float | None], cells: int) -> str:
+    """The last values, one cell each; half to one and a half of the median, so that noise stays flat."""
+    shown = list(values)[-cells:] if cells > 0 else []
+    known = [value for value in shown if value is not None]
+    if not known:
+        return ""
+    middle = statistics.median(known)
+    return "".join(" " if value is None else _eighth(value, 0.5 * middle, 1.5 * middle) for value in shown)
+
+
+def _eighth(value: float, low: float, high: float) -> str:
+    part = 0.5 if high <= low else (value - low) / (high - low)
+    return EIGHTHS[max(1, min(8, round(part * 8)))]
+
+
+def columns(values: Sequence[float | None], height: int, high: float) -> list[str]:
+    """Upright columns over several lines, top line first; `high` is the value at the top."""
+    lines = []
+    for level in range(height, 0, -1):
+        line = ""
+        for value in values:
+            filled = 0.0 if value is None or high <= 0 else value / high * height - (level - 1)
+            least = 1 if level == 1 and value else 0
+            line += EIGHTHS[max(least, min(8, round(filled * 8)))]
+        lines.append(line)
+    return lines
+
+
+def plot(
+    points: Sequence[tuple[float, float]], line: tuple[float, float], cells: int, height: int
+) -> list[Row]:
+    """Points and a straight line (at zero, per unit), both axes from zero.
+
+    Args:
+        points: (x, y), x > 0.
+        line: y at x = 0, and slope.
+    """
+    points = [(x, y) for x, y in points if math.isfinite(x + y) and x > 0]
+    if not points or not math.isfinite(sum(line)):
+        return [(piece(" " * cells),) for _ in range(height)]
+    far = max(x for x, _ in points)
+    top = max(*(y for _, y in points), line[0] + line[1] * far) or 1.0
+    grid = [[" "] * cells for _ in range(height)]
+
+    def place(x: float, y: float, glyph: str) -> None:
+        column = min(cells - 1, max(0, round(x / far * (cells - 1))))
+        level = min(height - 1, max(0, round(y / top * (height - 1))))
+        grid[height - 1 - level][column] = glyph
+
+    for column in range(cells):
+        x = column / max(1, cells - 1) * far
+        place(x, line[0] + line[1] * x, "·")
+    for x, y in points:
+        place(x, y, "●")
+    return [(piece("".join(each), "accent"),) for each in grid]

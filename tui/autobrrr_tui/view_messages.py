@@ -1,0 +1,47 @@
+"""Messages from sources to screens. A newer view replaces one that was not drawn yet."""
+
+from __future__ import annotations
+
+from textual.message import Message
+
+from autobrrr.records import JobLine
+from autobrrr.records.wire_answers import Explained
+from autobrrr_tui.view_state import View
+
+
+class Updated(Message):
+    """There is a new view."""
+
+    def __init__(self, view: View) -> None:
+        super().__init__()
+        self.view = view
+
+    def can_replace(self, message: Message) -> bool:
+        return isinstance(message, Updated)
+
+
+class Told(Message):
+    """A wish has been answered."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
+
+
+class Meaning(Message):
+    """What a signal means, or why that is not known here."""
+
+    def __init__(self, found: Explained | str) -> None:
+        super().__init__()
+        self.found = found
+
+
+class Listed(Message):
+    """The jobs of this machine, each with its view where it has a session."""
+
+    def __init__(self, jobs: list[JobLine], views: dict[int, View]) -> None:
+        super().__init__()
+        self.jobs, self.views = jobs, views
+
+    def can_replace(self, message: Message) -> bool:
+        return isinstance(message, Listed)

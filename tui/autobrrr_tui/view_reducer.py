@@ -1,0 +1,87 @@
+"""Adds what a session says to what is known of it: one function, used live and for the past."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from autobrrr.records import Diagnosis, Trial, TuneProgress, Tuning
+from autobrrr.records.wire_answers import Activity, Details, TuneFailed
+from autobrrr_tui.shown_figures import gain
+from autobrrr_tui.view_state import Said, View
+
+LOG_LINES = 500
+LOG_TEXT = 2000  # characters of one line
+
+Word = Diagnosis | Details | Activity | TuneProgress | Trial | Tuning | TuneFailed
+
+
+def take(view: View, word: Word) -> View:
+    """The view after one more word."""
+    if isinstance(word, Diagnosis):
+        return _snapshot(view, word)
+    if isinstance(word, Details):
+        if word.tuned is not None and view.tuned is None:
+            view = replace(view, tuned=word.tuned, trials=tuple(word.tuned.trials))
+        return replace(view, details=word)
+    if isinstance(word, Activity):
+        return heard(view, word)
+    if isinstance(word, TuneProgress):
+        return replace(view, progress=word, failed="")
+    if isinstance(word, Trial):
+        return said(_trial(view, word), trial_line(word))
+    if isinstance(word, Tuning):
+        view = replace(view, tuned=word, progress=None, trials=tuple(word.trials))
+        return said(view, tuned_line(word))
+    text = f"{word.message}; {word.hint}" if word.hint else word.message
+    return said(replace(view, progress=None, failed=text), f"tuning failed: {text}")
+
+
+def heard(view: View, line: Activity, t_ns: int | None = None) -> View:
+    """A line of narration. A tuner switches a remedy with every block: its trials say what came of that."""
+    return view if view.tuning and line.about == "switch" else said(view, line.text, t_ns)
+
+
+def said(view: View, text: str, t_ns: int | None = None) -> View:
+    """One more line in the log."""
+    if t_ns is None and view.snapshot is not None:
+        t_ns = view.snapshot.t_ns
+    return replace(view, log=(*view.log, Said(t_ns=t_ns, text=text[:LOG_TEXT]))[-LOG_LINES:])
+
+
+def _snapshot(view: View, now: Diagnosis) -> View:
+    before = view.snapshot
+    if now.activity and now.state != "tuning" and (before is None or before.activity != now.activity):
+        view = said(view, now.activity, now.t_ns)
+    progress = view.progress if now.state == "tuning" else None
+    return replace(view, snapshot=now, pid=now.pid, progress=progress)
+
+
+def _trial(view: View, trial: Trial) -> View:
+    """A trial that is told again replaces what was told before."""
+    others = [each for each in view.trials if key_of(each) != key_of(trial)]
+    at = next((i for i, each in enumerate(view.trials) if key_of(each) == key_of(trial)), len(others))
+    return replace(view, trials=(*others[:at], trial, *others[at:]))
+
+
+def key_of(tried: Trial) -> str:
+    return label(tried.remedy, tried.options)
+
+
+def label(remedy: str, options: dict[str, object]) -> str:
+    """`threads.intra_op(threads=1)`."""
+    inside = ", ".join(f"{name}={value}" for name, value in options.items())
+    return f"{remedy}({inside})" if inside else remedy
+
+
+def trial_line(trial: Trial) -> str:
+    return f"{trial.outcome} {key_of(trial)}: {trial.why}"
+
+
+def tuned_line(tuning: Tuning) -> str:
+    """One sentence about a tuning that is through."""
+    if not tuning.kept:
+        return "tuned: nothing worth keeping was proven, the job runs as before"
+    kept = ", ".join(tuning.kept)
+    if tuning.interval is None:
+        return f"tuned: kept {kept}; no closing run, so no figure for all together"
+    return f"tuned: {gain(tuning.speedup, tuning.interval)} with {kept}, by a closing run"

@@ -1,0 +1,84 @@
+"""What a screen knows of a session at one moment. Sources make it, panes read it, nobody changes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from autobrrr.records import Diagnosis, Trial, TuneProgress, Tuning
+from autobrrr.records.wire_answers import Details
+
+MEASURING = ("attaching", "watching", "tracing", "timing", "profiling", "sampling", "probing")
+
+
+class Standing(Enum):
+    """How the screen stands to its session."""
+
+    OPENING = "opening"
+    LIVE = "live"
+    LOST = "lost"  # the sidecar is gone; looking for another
+    ENDED = "ended"
+    RECORDED = "recorded"
+    REFUSED = "refused"  # never got in
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankCell:
+    """One rank of a job that has several."""
+
+    rank: int
+    pid: int
+    step_ns: int | None
+    regime: str | None
+    slowest: bool = False  # the others wait for it; by its waits in collectives, never by its steps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """A line of the log."""
+
+    t_ns: int | None  # since attach
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """Everything that is drawn."""
+
+    pid: int | None = None
+    standing: Standing = Standing.OPENING
+    why: str = ""  # what stands behind OPENING, LOST, ENDED, REFUSED
+    hint: str = ""
+    readonly: bool = False
+    snapshot: Diagnosis | None = None
+    details: Details | None = None
+    progress: TuneProgress | None = None
+    trials: tuple[Trial, ...] = ()
+    tuned: Tuning | None = None
+    failed: str = ""  # the last tuning ended without a result
+    log: tuple[Said, ...] = field(default=())
+    log_path: str = ""
+    ranks: tuple[RankCell, ...] = ()
+    silent_s: float = 0.0  # no step has ended for so long
+
+    @property
+    def regime(self) -> str:
+        """The word that stands on the first screen."""
+        found = self.snapshot
+        if found is None or (found.regime == "unknown" and found.state in MEASURING):
+            return "measuring" if self.standing in (Standing.OPENING, Standing.LIVE) else "unknown"
+        return found.regime
+
+    @property
+    def tuning(self) -> bool:
+        """Whether a tuner is at work."""
+        return self.snapshot is not None and self.snapshot.state == "tuning"
+
+    @property
+    def paused(self) -> bool:
+        return self.tuning and self.details is not None and self.details.paused
+
+    @property
+    def acting(self) -> bool:
+        """Whether a key may touch the job."""
+        return self.standing is Standing.LIVE and not self.readonly

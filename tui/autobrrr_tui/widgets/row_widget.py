@@ -1,0 +1,156 @@
+"""Draws rows; when new rows come, only those that differ are drawn again.
+
+Also keeps what can be chosen among them, and how far it is scrolled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.geometry import Region
+from textual.message import Message
+from textual.strip import Strip
+from textual.widget import Widget
+
+from autobrrr_tui.text_rows import BLANK, Page, Row
+
+
+class Lines(Widget, can_focus=False):
+    """Rows of one page. `tones` gives the style of each tone at the moment of drawing."""
+
+    class Chosen(Message):
+        """What stands under the cursor has been entered."""
+
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.name = name
+
+    def __init__(
+        self, tones: Callable[[], dict[str, Style]], *, id: str | None = None, classes: str = ""
+    ) -> None:
+        super().__init__(id=id, classes=classes)
+        self._tones = tones
+        self._page = Page(rows=[])
+        self._top = 0
+        self.picked: str | None = None
+        self.follows = False  # the last row is kept in sight
+
+    @property
+    def rows(self) -> list[Row]:
+        return self._page.rows
+
+    def show(self, page: Page) -> None:
+        """Show these rows instead."""
+        before, shown = self._window(), self._page
+        self._page = page
+        if page.picks and self.picked not in page.picks.values():
+            self.picked = next(iter(page.picks.values()))
+        if self.follows:
+            self._top = len(page.rows)
+        self._settle()
+        self._draw(before, whole=len(shown.rows) != len(page.rows) and self._top > 0)
+
+    def restart(self) -> None:
+        """From the top: another page comes."""
+        self._top, self.picked, self.follows = 0, None, False
+        self._page = Page(rows=[])
+        self.refresh()
+
+    def move(self, by: int) -> None:
+        """The cursor to the next row that can be chosen, or scroll where there is none."""
+        before = self._window()
+        places = [at for at, name in self._page.picks.items() if name == self.picked]
+        beyond = sorted(at for at in self._page.picks if places and (at - places[0]) * by > 0)
+        if places and beyond:
+            at = beyond[0] if by > 0 else beyond[-1]
+            self.picked = self._page.picks[at]
+            if at < self._top or at >= self._top + self.size.height:
+                self._top = at - self.size.height // 2
+        else:
+            self._top += by
+        self._settle()
+        self._draw(before)
+
+    def scroll_rows(self, by: int) -> None:
+        """Up or down, without the cursor."""
+        before = self._window()
+        self._top += by
+        self.follows = self.follows and by > 0
+        self._settle()
+        self._draw(before)
+
+    def pick(self, name: str) -> None:
+        before = self._window()
+        self.picked = name
+        self._draw(before)
+
+    def render_line(self, y: int) -> Strip:
+        """One line of the widget."""
+        at = self._top + y
+        here = self._page.picks.get(at)
+        line = self._page.rows[at] if at < len(self._page.rows) else BLANK
+        return self._strip(line, marked=here is not None and here == self.picked, name=here)
+
+    def on_resize(self, event: events.Resize) -> None:
+        self._settle()
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        self.scroll_rows(3)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        self.scroll_rows(-3)
+
+    def on_click(self, event: events.Click) -> None:
+        name = self._page.picks.get(self._top + event.y)
+        if name is None:
+            return
+        if name == self.picked:
+            self.post_message(self.Chosen(name))
+        self.pick(name)
+
+    def _strip(self, line: Row, *, marked: bool, name: str | None) -> Strip:
+        tones = self._tones()
+        base = self.rich_style
+        segments = []
+        for text, tone, action in line:
+            style = base + tones.get(tone, Style.null())
+            if action:
+                style += Style.from_meta({"@click": action})
+            segments.append(Segment(text, style))
+        strip = Strip(segments)
+        width = self.size.width
+        if strip.cell_length > width > 1 and strip.crop(width).text.strip():  # not only blanks are cut off
+            strip = Strip.join([strip.crop(0, width - 1), Strip([Segment("…", base)])])
+        strip = strip.adjust_cell_length(width, base)
+        if marked:
+            mark = Strip([Segment(">", base + tones["key"])])
+            strip = Strip.join([mark, strip.crop(1)]).apply_style(tones["strong"])
+        return strip
+
+    def _window(self) -> list[tuple[Row, bool]]:
+        """What is in sight now."""
+        return [self._seen(at) for at in range(self._top, self._top + self.size.height)]
+
+    def _seen(self, at: int) -> tuple[Row, bool]:
+        line = self._page.rows[at] if at < len(self._page.rows) else BLANK
+        name = self._page.picks.get(at)
+        return line, name is not None and name == self.picked
+
+    def _draw(self, before: list[tuple[Row, bool]], *, whole: bool = False) -> None:
+        now = self._window()
+        if whole or len(before) != len(now):
+            self.refresh()
+            return
+        width = self.size.width
+        changed = [
+            Region(0, y, width, 1) for y, (old, new) in enumerate(zip(before, now, strict=True)) if old != new
+        ]
+        if changed:
+            self.refresh(*changed)
+
+    def _settle(self) -> None:
+        last = max(0, len(self._page.rows) - self.size.height)
+        self._top = min(max(0, self._top), last)
