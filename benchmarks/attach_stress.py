@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from autobrrr.attach import remote_exec  # noqa: E402
-from autobrrr.attach.ptrace.injector import NOT_MAPPED, Way, compose, inject  # noqa: E402
+from autobrrr.attach.ptrace.injector import NOT_MAPPED, InjectionWay, compose, inject  # noqa: E402
 from autobrrr.errors import AutobrrrError  # noqa: E402
 from support.attach import SLEEPS, interpreters, leaves  # noqa: E402
 
@@ -128,7 +128,7 @@ def _by_call(pid: int, answer: Path) -> Iterator[Taken]:
 
 @contextmanager
 def _by_thread(pid: int, answer: Path) -> Iterator[Taken]:
-    taken = inject(pid, f"open({str(answer)!r}, 'x').close()", way=Way.NEW_THREAD)
+    taken = inject(pid, f"open({str(answer)!r}, 'x').close()", way=InjectionWay.NEW_THREAD)
     yield Taken(pause_ns=taken.pause_ns, tries=taken.tries)
 
 
@@ -165,7 +165,7 @@ def stress(python: str, source: str, attaches: int, fresh: int, go: Go) -> dict[
                     with go(process.pid, answer) as taken:
                         while _is_awaited(answer, process, began):
                             time.sleep(0.0005)
-                except (AutobrrrError, remote_exec.Closed) as error:
+                except (AutobrrrError, remote_exec.RemoteExecClosed) as error:
                     faults.append(str(error))
                     break
                 pauses_ms.append(taken.pause_ns / 1e6)

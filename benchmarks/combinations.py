@@ -27,7 +27,7 @@ import torch  # noqa: E402
 from torch import nn  # noqa: E402
 
 from autobrrr.injected.live_torch.live_job import Job  # noqa: E402
-from autobrrr.injected.remedies.active_remedies import Levers  # noqa: E402
+from autobrrr.injected.remedies.active_remedies import ActiveRemedies  # noqa: E402
 from autobrrr.injected.remedies.families import REGISTRY  # noqa: E402
 from autobrrr.injected.remedies.registry import Refused  # noqa: E402
 
@@ -109,7 +109,7 @@ def measure(job_name: str, rounds: int, seconds: float, threads: int) -> dict[st
         return done, time.perf_counter() - began
 
     steps(0.5, 5)
-    job, levers = Job(torch), Levers(REGISTRY)
+    job, levers = Job(torch), ActiveRemedies(REGISTRY)
     job.saw_optimizer(optimizer)
     job.saw_root(model)
     times: dict[str, list[float]] = {}

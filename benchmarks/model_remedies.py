@@ -27,7 +27,7 @@ from torch.nn import functional  # noqa: E402
 
 from autobrrr.injected.live_torch.live_job import Job  # noqa: E402
 from autobrrr.injected.remedies.families import REGISTRY  # noqa: E402
-from autobrrr.injected.remedies.registry import Refused, Watched  # noqa: E402
+from autobrrr.injected.remedies.registry import Refused, WatchedUndo  # noqa: E402
 
 BLOCK_S = 0.2
 
@@ -152,7 +152,7 @@ def measure(loop: Loop, name: str, options: dict[str, object], pairs: int) -> st
     undo = remedy.apply(loop.job, given)
     loop.step()
     price_s = time.perf_counter() - began
-    why = undo.trouble() if isinstance(undo, Watched) else None
+    why = undo.trouble() if isinstance(undo, WatchedUndo) else None
     undo()
     if why is not None:
         raise Refused(why)

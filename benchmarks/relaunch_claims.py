@@ -30,8 +30,8 @@ from autobrrr.records import Tuning  # noqa: E402
 from autobrrr.relaunch.search.param_specs import parse_parameter  # noqa: E402
 from autobrrr.relaunch.search.point_search import Search  # noqa: E402
 from autobrrr.relaunch.search.search_space import make_space  # noqa: E402
-from autobrrr.relaunch.study.study import Course  # noqa: E402
-from autobrrr.relaunch.trial.trial_factory import Stable  # noqa: E402
+from autobrrr.relaunch.study.study import Study  # noqa: E402
+from autobrrr.relaunch.trial.trial_factory import TrialFactory  # noqa: E402
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ def claimed(case: Case, folder: Path) -> tuple[Tuning, recipe.Recipe | None]:
     """What a study says."""
     command = [sys.executable, str(JOB), *case.flags.split()]
     space = make_space([parse_parameter(case.spec, command, environment(), {})], command, {}, ALL)
-    with Stable(
+    with TrialFactory(
         command=tuple(command),
         folder=JOB.parent,
         environment=environment(),
@@ -71,7 +71,7 @@ def claimed(case: Case, folder: Path) -> tuple[Tuning, recipe.Recipe | None]:
         cache=folder / "cache",
         space=space,
     ) as stable:
-        return Course(stable=stable, space=space, search=Search(space)).run()
+        return Study(stable=stable, space=space, search=Search(space)).run()
 
 
 def rate(words: Sequence[str], variables: Mapping[str, str], seconds: float) -> float:

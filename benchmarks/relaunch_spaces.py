@@ -34,8 +34,8 @@ from autobrrr.relaunch.search.param_specs import parse_parameter  # noqa: E402
 from autobrrr.relaunch.search.point_search import Result, Search  # noqa: E402
 from autobrrr.relaunch.search.search_space import Point, Space, make_space  # noqa: E402
 from autobrrr.relaunch.search.seed_points import Hints, seeds  # noqa: E402
-from autobrrr.relaunch.study.study import Course, Listener  # noqa: E402
-from autobrrr.relaunch.trial.trial_factory import Stable  # noqa: E402
+from autobrrr.relaunch.study.study import Listener, Study  # noqa: E402
+from autobrrr.relaunch.trial.trial_factory import TrialFactory  # noqa: E402
 
 JOB = ROOT / "benchmarks/jobs/knobs.py"
 TABLES = ROOT / "benchmarks/results/relaunch-spaces.json"
@@ -97,7 +97,7 @@ def measure(name: str) -> dict[str, object]:
         search = Search(space, journal=journal)
         with (
             tempfile.TemporaryDirectory() as folder,
-            Stable(
+            TrialFactory(
                 command=tuple(command),
                 folder=JOB.parent,
                 environment=environment(),
@@ -106,7 +106,7 @@ def measure(name: str) -> dict[str, object]:
                 space=space,
             ) as stable,
         ):
-            course = Course(
+            course = Study(
                 stable=stable,
                 space=space,
                 search=search,

@@ -21,8 +21,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 from autobrrr.relaunch.search.param_specs import parse_parameter
 from autobrrr.relaunch.search.point_search import Result, Search
 from autobrrr.relaunch.search.search_space import Point, Space, make_space
-from autobrrr.relaunch.study.study import Course
-from autobrrr.relaunch.trial.trial_factory import Stable
+from autobrrr.relaunch.study.study import Study
+from autobrrr.relaunch.trial.trial_factory import TrialFactory
 from support import relaunch
 from support.relaunch import parameter as flag
 
@@ -72,7 +72,7 @@ def study(folder: Path, start_s: float, trials: int) -> tuple[float, float, floa
     space = make_space([parse_parameter(spec, command, env, {}) for spec in specs], command, {}, ALL)
     began = time.perf_counter()
     marks: list[float] = []
-    with Stable(
+    with TrialFactory(
         command=tuple(command),
         folder=file.parent,
         environment=env,
@@ -80,7 +80,7 @@ def study(folder: Path, start_s: float, trials: int) -> tuple[float, float, floa
         cache=folder / "cache",
         space=space,
     ) as stable:
-        course = Course(stable=stable, space=space, search=Search(space, trials=trials))
+        course = Study(stable=stable, space=space, search=Search(space, trials=trials))
         from autobrrr.relaunch.study.study import Listener
 
         course.listener = Listener(on_trial=lambda trial: marks.append(time.perf_counter()))
@@ -93,7 +93,7 @@ def overhead(folder: Path, start_s: float, walled: bool) -> tuple[float, float]:
     text = relaunch.SCRIPT.replace("import torch\n", f"time.sleep({start_s})\nimport torch\n", 1)
     text = text.replace('print("training"', 'print("training", time.time()')
     file = relaunch.script(folder / "user", text)
-    with Stable(
+    with TrialFactory(
         command=(sys.executable, str(file)),
         folder=file.parent,
         environment=relaunch.environment(),

@@ -16,7 +16,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
-from autobrrr.tuner.arm_switch import Switchboard
+from autobrrr.tuner.arm_switch import ArmSwitch
 from autobrrr.tuner.candidate_space import Choice
 from autobrrr.tuner.comparison import Comparing, Comparison, compare
 from autobrrr.tuner.stop_rules import proof
@@ -62,7 +62,7 @@ def run(kind: Kind, speed: float, seed: int, budget_ns: int) -> Comparison:
     )
     return compare(
         job,
-        Switchboard(job, ("bitwise", "rounding")),
+        ArmSwitch(job, ("bitwise", "rounding")),
         Comparing(
             without=(),
             with_it=(CHOICE,),

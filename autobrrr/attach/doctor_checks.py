@@ -20,11 +20,11 @@ from autobrrr.attach.bundle import code_bundle
 from autobrrr.attach.preload import preloaded_agent
 from autobrrr.attach.ptrace import borrowed_thread
 from autobrrr.attach.ptrace.injector import inject
-from autobrrr.attach.target_folder import Place
+from autobrrr.attach.target_folder import TargetFolder
 from autobrrr.errors import EXIT_CANNOT_ATTACH, EXIT_DONE, AutobrrrError
 from autobrrr.folders import objection_to
 from autobrrr.machine import procfs
-from autobrrr.records import Check
+from autobrrr.records import DoctorCheck
 
 # After one of these has objected the later checks would look at nothing.
 _DECISIVE = {"process", "program", "alive", "owner", "permission", "architecture", "python"}
@@ -37,17 +37,17 @@ _REOPEN = {
 }
 
 
-def of_process(pid: int, case: triage.Case | None = None) -> tuple[list[Check], int]:
+def of_process(pid: int, case: triage.TriageCase | None = None) -> tuple[list[DoctorCheck], int]:
     """Every check of one process, and the exit code that attaching would have."""
-    case = case or triage.Case(pid=pid)
-    checks: list[Check] = []
+    case = case or triage.TriageCase(pid=pid)
+    checks: list[DoctorCheck] = []
     code = EXIT_DONE
     for check in triage.CHECKS:
         finding = check.examine(case)
         if finding is None:
-            checks.append(Check(name=check.name, status="ok", detail=check.fine, fix=""))
+            checks.append(DoctorCheck(name=check.name, status="ok", detail=check.fine, fix=""))
             continue
-        checks.append(Check(name=check.name, status="fail", detail=finding.detail, fix=finding.fix))
+        checks.append(DoctorCheck(name=check.name, status="fail", detail=finding.detail, fix=finding.fix))
         code = code or finding.error.exit_code
         if check.name in _DECISIVE:
             return checks, code
@@ -55,12 +55,12 @@ def of_process(pid: int, case: triage.Case | None = None) -> tuple[list[Check], 
     checks.append(_bundle_code(case))
     checks.append(_bundle_place(case))
     if preloaded_agent.listening(pid, case.proc) is not None:
-        checks.append(Check(name="preload", status="ok", detail="its agent came with it", fix=""))
+        checks.append(DoctorCheck(name="preload", status="ok", detail="its agent came with it", fix=""))
         return checks, EXIT_DONE
     return checks, code or (EXIT_CANNOT_ATTACH if checks[-1].status == "fail" else EXIT_DONE)
 
 
-def of_machine() -> list[Check]:
+def of_machine() -> list[DoctorCheck]:
     """Can this machine be attached and measured on?"""
     return [
         _architecture(),
@@ -74,41 +74,43 @@ def of_machine() -> list[Check]:
     ]
 
 
-def _remote_exec(case: triage.Case) -> Check:
+def _remote_exec(case: triage.TriageCase) -> DoctorCheck:
     version = case.python().version
     if version is not None and version < remote_exec.VERSION:
         detail = "its Python is older than 3.14: attach borrows its main thread for a moment"
-        return Check(name="remote_exec", status="ok", detail=detail, fix="")
+        return DoctorCheck(name="remote_exec", status="ok", detail=detail, fix="")
     try:
         remote_exec.find(case.pid, case.proc)
-    except remote_exec.Closed as closed:
-        return Check(
+    except remote_exec.RemoteExecClosed as closed:
+        return DoctorCheck(
             name="remote_exec",
             status="warn",
             detail=f"{closed}; attach borrows its main thread for a moment instead",
             fix=_REOPEN.get(closed.obstacle, ""),
         )
-    return Check(name="remote_exec", status="ok", detail="it takes a script without being stopped", fix="")
+    return DoctorCheck(
+        name="remote_exec", status="ok", detail="it takes a script without being stopped", fix=""
+    )
 
 
-def _bundle_place(case: triage.Case) -> Check:
+def _bundle_place(case: triage.TriageCase) -> DoctorCheck:
     uid, gid = procfs.owner(case.pid, case.proc) or (os.geteuid(), os.getegid())
     try:
-        with Place(case.pid, uid, gid, proc=case.proc) as place:
+        with TargetFolder(case.pid, uid, gid, proc=case.proc) as place:
             detail = f"the agent can be placed in {os.path.dirname(place.path)}"
     except AutobrrrError as error:
-        return Check(name="folder", status="fail", detail=error.message, fix=error.hint)
-    return Check(name="folder", status="ok", detail=detail, fix="")
+        return DoctorCheck(name="folder", status="fail", detail=error.message, fix=error.hint)
+    return DoctorCheck(name="folder", status="ok", detail=detail, fix="")
 
 
-def _bundle_code(case: triage.Case) -> Check:
+def _bundle_code(case: triage.TriageCase) -> DoctorCheck:
     uid, gid = procfs.owner(case.pid, case.proc) or (os.geteuid(), os.getegid())
     interpreter = code_bundle.interpreter_of(case.pid, uid, gid, case.proc)
     if code_bundle.code(code_bundle.entries(), interpreter, paths.cache_dir()) is not None:
-        return Check(
+        return DoctorCheck(
             name="compile", status="ok", detail="its interpreter compiles the agent beforehand", fix=""
         )
-    return Check(
+    return DoctorCheck(
         name="compile",
         status="warn",
         detail="its interpreter can't be run from here: the agent is compiled on its own thread",
@@ -116,23 +118,23 @@ def _bundle_code(case: triage.Case) -> Check:
     )
 
 
-def _architecture() -> Check:
+def _architecture() -> DoctorCheck:
     machine = platform.machine()
     if machine in borrowed_thread.ARCHITECTURES:
-        return Check(name="architecture", status="ok", detail=machine, fix="")
-    return Check(
+        return DoctorCheck(name="architecture", status="ok", detail=machine, fix="")
+    return DoctorCheck(
         name="architecture", status="fail", detail=f"{machine}: attach works on x86_64", fix=triage.RUN_HINT
     )
 
 
-def _scope() -> Check:
+def _scope() -> DoctorCheck:
     scope = triage.yama_scope(procfs.PROC)
     if scope in (None, 0) or triage.own_capabilities() & triage.CAP_SYS_PTRACE:
         shown = "not set" if scope is None else str(scope)
-        return Check(
+        return DoctorCheck(
             name="ptrace_scope", status="ok", detail=f"{shown}; processes of our own may be traced", fix=""
         )
-    return Check(
+    return DoctorCheck(
         name="ptrace_scope",
         status="fail",
         detail=f"{scope}: only children, or nobody, may be traced without CAP_SYS_PTRACE",
@@ -140,7 +142,7 @@ def _scope() -> Check:
     )
 
 
-def _attach_to_a_child() -> Check:
+def _attach_to_a_child() -> DoctorCheck:
     child = subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", "print(flush=True)\nwhile True: pass"], stdout=subprocess.PIPE
     )
@@ -154,54 +156,58 @@ def _attach_to_a_child() -> Check:
             while not answer.exists() and time.monotonic() < end_s:
                 time.sleep(0.01)
             if not answer.exists():
-                return Check(
+                return DoctorCheck(
                     name="attach", status="fail", detail="a child of ours did not run the call", fix=""
                 )
     except AutobrrrError as error:
-        return Check(name="attach", status="fail", detail=error.message, fix=error.hint)
+        return DoctorCheck(name="attach", status="fail", detail=error.message, fix=error.hint)
     finally:
         child.kill()
         child.communicate()
     shown = f"a child of ours stood still for {taken.pause_ns / 1e6:.2f} ms"
-    return Check(name="attach", status="ok", detail=shown, fix="")
+    return DoctorCheck(name="attach", status="ok", detail=shown, fix="")
 
 
-def _runtime() -> Check:
+def _runtime() -> DoctorCheck:
     folder = paths.runtime_dir()
     try:
         paths.make_private(folder)
     except AutobrrrError as error:
-        return Check(name="runtime", status="fail", detail=error.message, fix=error.hint)
+        return DoctorCheck(name="runtime", status="fail", detail=error.message, fix=error.hint)
     passed_over = objection_to(paths.runtime_dirs()[0], (os.geteuid(),))
     if passed_over is not None:
-        return Check(
+        return DoctorCheck(
             name="runtime", status="warn", detail=f"{passed_over}; {folder} is used", fix="have it removed"
         )
-    return Check(name="runtime", status="ok", detail=str(folder), fix="")
+    return DoctorCheck(name="runtime", status="ok", detail=str(folder), fix="")
 
 
-def _cache() -> Check:
+def _cache() -> DoctorCheck:
     folder = paths.cache_dir()
     why = paths.why_unwritable(folder)
     if why is not None:
-        return Check(name="cache", status="warn", detail=why, fix="set XDG_CACHE_HOME, or make room there")
-    return Check(name="cache", status="ok", detail=str(folder), fix="")
+        return DoctorCheck(
+            name="cache", status="warn", detail=why, fix="set XDG_CACHE_HOME, or make room there"
+        )
+    return DoctorCheck(name="cache", status="ok", detail=str(folder), fix="")
 
 
-def _torch() -> Check:
+def _torch() -> DoctorCheck:
     try:
         version = importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError:
-        return Check(
+        return DoctorCheck(
             name="torch", status="warn", detail="not installed here: no roofline", fix="pip install torch"
         )
-    return Check(name="torch", status="ok", detail=version, fix="")
+    return DoctorCheck(name="torch", status="ok", detail=version, fix="")
 
 
-def _run_delay() -> Check:
+def _run_delay() -> DoctorCheck:
     if os.path.exists(f"/proc/self/task/{os.getpid()}/schedstat"):
-        return Check(name="run delay", status="ok", detail="the kernel tells who waited for a CPU", fix="")
-    return Check(
+        return DoctorCheck(
+            name="run delay", status="ok", detail="the kernel tells who waited for a CPU", fix=""
+        )
+    return DoctorCheck(
         name="run delay",
         status="warn",
         detail="no schedstat: a busy machine can't be told from a slow job",
@@ -209,7 +215,7 @@ def _run_delay() -> Check:
     )
 
 
-def _gpu() -> Check:
+def _gpu() -> DoctorCheck:
     if os.path.exists("/proc/driver/nvidia/version"):
-        return Check(name="gpu", status="ok", detail="an NVIDIA driver is loaded", fix="")
-    return Check(name="gpu", status="warn", detail="no NVIDIA driver: CPU jobs only", fix="")
+        return DoctorCheck(name="gpu", status="ok", detail="an NVIDIA driver is loaded", fix="")
+    return DoctorCheck(name="gpu", status="warn", detail="no NVIDIA driver: CPU jobs only", fix="")

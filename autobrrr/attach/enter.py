@@ -25,7 +25,7 @@ from autobrrr.attach import agent_wait, load_failure, triage
 from autobrrr.attach.bundle import code_bundle
 from autobrrr.attach.preload import preloaded_agent
 from autobrrr.attach.ptrace.injector import DEADLINE_S, FAILED, TAKEN, deadline_after
-from autobrrr.attach.target_folder import Place, sweep
+from autobrrr.attach.target_folder import TargetFolder, sweep
 from autobrrr.attach.way_in import WayIn
 from autobrrr.errors import CannotAttach, TargetGone
 from autobrrr.folders import peer_uid
@@ -40,7 +40,7 @@ MOST_COMMAND_CHARACTERS = 1 << 14
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
+class AgentConnection:
     """A connected agent. The caller closes `socket` and `ring_fd`."""
 
     socket: socket.socket
@@ -61,7 +61,7 @@ def enter(
     cache: Path | None = None,
     entries: tuple[code_bundle.Entry, ...] | None = None,
     clock: Callable[[], int] = time.monotonic_ns,
-) -> Link:
+) -> AgentConnection:
     """Attach to a training process.
 
     Args:
@@ -76,7 +76,7 @@ def enter(
         TargetGone: it ended, or never was.
     """
     began_ns = clock()
-    case = triage.Case(pid=pid)
+    case = triage.TriageCase(pid=pid)
     preloaded = preloaded_agent.listening(pid)
     link = preloaded.connect() if preloaded is not None else None
     if preloaded is not None and link is not None:
@@ -85,7 +85,7 @@ def enter(
     for sees in (pid, os.getpid()):
         sweep(sees, target.uid, target.gid)
     token = secrets.token_hex(8)
-    with Place(pid, target.uid, target.gid) as place:
+    with TargetFolder(pid, target.uid, target.gid) as place:
         boot = {
             "token": token,
             "link": place.socket_path,
@@ -99,7 +99,7 @@ def enter(
         _furnish(place, target, boot, entries or code_bundle.entries(), cache or paths.cache_dir())
         with _listening(place, target) as door, WayIn(target, place) as way:
             link, ring_fd, facts = _receive(place, door, target, token, way=way, on_wait=on_wait)
-    return Link(
+    return AgentConnection(
         socket=link,
         ring_fd=ring_fd,
         facts=facts,
@@ -112,8 +112,8 @@ def enter(
 
 
 def _furnish(
-    place: Place,
-    target: triage.Target,
+    place: TargetFolder,
+    target: triage.AttachTarget,
     boot: Mapping[str, object],
     made: tuple[code_bundle.Entry, ...],
     cache: Path,
@@ -129,7 +129,7 @@ def _furnish(
         raise _unwritable(place, target, error) from None
 
 
-def _unwritable(place: Place, target: triage.Target, error: OSError) -> CannotAttach:
+def _unwritable(place: TargetFolder, target: triage.AttachTarget, error: OSError) -> CannotAttach:
     return CannotAttach(
         f"{place.path}, as process {target.pid} sees it, can't be written: {error.strerror}",
         f"make room in {os.path.dirname(place.path)} and try again",
@@ -137,7 +137,7 @@ def _unwritable(place: Place, target: triage.Target, error: OSError) -> CannotAt
 
 
 @contextlib.contextmanager
-def _listening(place: Place, target: triage.Target) -> Iterator[socket.socket]:
+def _listening(place: TargetFolder, target: triage.AttachTarget) -> Iterator[socket.socket]:
     try:
         door = place.listen()
     except OSError as error:
@@ -147,9 +147,9 @@ def _listening(place: Place, target: triage.Target) -> Iterator[socket.socket]:
 
 
 def _receive(
-    place: Place,
+    place: TargetFolder,
     door: socket.socket,
-    target: triage.Target,
+    target: triage.AttachTarget,
     token: str,
     *,
     way: WayIn,
@@ -195,14 +195,14 @@ def _receive(
     raise CannotAttach(f"the agent in process {target.pid} did not come up in time", _report(target.pid))
 
 
-def _raise_complaint(place: Place, target: triage.Target) -> None:
+def _raise_complaint(place: TargetFolder, target: triage.AttachTarget) -> None:
     """Raise what the injected code says of its failure, where it has failed."""
     said = place.said(FAILED)
     if said is not None:
         raise load_failure.error_of(load_failure.parse(said), target.pid)
 
 
-def _hear_out(place: Place, target: triage.Target) -> None:
+def _hear_out(place: TargetFolder, target: triage.AttachTarget) -> None:
     """The link has closed: give the cause, which comes just after it, a moment."""
     end_s = time.monotonic() + LAST_WORDS_S
     while time.monotonic() < end_s:
@@ -254,7 +254,7 @@ def _bounded(facts: JobFacts) -> JobFacts:
     return msgspec.structs.replace(facts, argv=kept)
 
 
-def _join(pid: int, door: preloaded_agent.Listening, link: socket.socket, latency_ns: int) -> Link:
+def _join(pid: int, door: preloaded_agent.Listening, link: socket.socket, latency_ns: int) -> AgentConnection:
     """Take the link to an agent that came with the process (`autobrrr run`)."""
     try:
         ring_fd, token, facts = hello_from(link)
@@ -267,7 +267,7 @@ def _join(pid: int, door: preloaded_agent.Listening, link: socket.socket, latenc
     except BaseException:
         link.close()
         raise
-    return Link(
+    return AgentConnection(
         socket=link,
         ring_fd=ring_fd,
         facts=facts,

@@ -84,7 +84,9 @@ class _Waits:
 
 def _process(pid: int, start_ticks: int, look: job_roles.Look, waits: _Waits) -> TrainingProcess | None:
     proc = look.proc
-    case = triage.Case(pid=pid, proc=proc, sleep=waits.sleep, look=look, ranks_below=lambda pid, proc: [])
+    case = triage.TriageCase(
+        pid=pid, proc=proc, sleep=waits.sleep, look=look, ranks_below=lambda pid, proc: []
+    )
     torch = case.torch()
     if torch is None:
         return None

@@ -56,7 +56,7 @@ class Obstacle(Enum):
     IN_USE = "another tool's script waits there to be run"
 
 
-class Closed(Exception):
+class RemoteExecClosed(Exception):
     """This way in is not open."""
 
     def __init__(self, obstacle: Obstacle) -> None:
@@ -86,7 +86,7 @@ def find(pid: int, proc: Path = Path("/proc")) -> RequestSlot:
         with _opened(pid, proc) as memory:
             return _slot(pid, address, memory, proc)
     except (OSError, struct.error):
-        raise Closed(Obstacle.UNREADABLE) from None
+        raise RemoteExecClosed(Obstacle.UNREADABLE) from None
 
 
 @contextlib.contextmanager
@@ -109,13 +109,13 @@ def asked(slot: RequestSlot, script: str, proc: Path = Path("/proc")) -> Iterato
     try:
         with _opened(slot.pid, proc, os.O_RDWR) as memory:
             if _number(memory, slot.pending):
-                raise Closed(Obstacle.IN_USE)
+                raise RemoteExecClosed(Obstacle.IN_USE)
             os.pwrite(memory, text + b"\0", slot.path)
             os.pwrite(memory, struct.pack("<i", 1), slot.pending)
             (bits,) = _read(memory, slot.breaker, 1)
             os.pwrite(memory, bytes((bits | _PLEASE_STOP,)), slot.breaker)
     except OSError:
-        raise Closed(Obstacle.UNREADABLE) from None
+        raise RemoteExecClosed(Obstacle.UNREADABLE) from None
     try:
         yield
     finally:
@@ -134,24 +134,24 @@ def _take_back(slot: RequestSlot, text: bytes, proc: Path) -> None:
 def _runtime(pid: int, proc: Path) -> int:
     found = mapped_python.symbols(pid, process_maps.read(pid, proc), (mapped_python.RUN, RUNTIME), proc)
     if RUNTIME not in found:
-        raise Closed(Obstacle.NO_TABLE)
+        raise RemoteExecClosed(Obstacle.NO_TABLE)
     return found[RUNTIME][0]
 
 
 def _slot(pid: int, runtime: int, memory: int, proc: Path) -> RequestSlot:
     cookie, *words = _TABLE.unpack(_read(memory, runtime, _TABLE.size))
     if cookie != _COOKIE:  # before 3.13 something else stands there
-        raise Closed(Obstacle.NO_TABLE)
+        raise RemoteExecClosed(Obstacle.NO_TABLE)
     table = (0, *map(int, words))
     _check(table)
     main = _main_interpreter(table, runtime, memory)
     if _number(memory, main + table[_ENABLED]) != 1:
-        raise Closed(_who_switched_it_off(pid, proc))
+        raise RemoteExecClosed(_who_switched_it_off(pid, proc))
     thread = _address(memory, main + table[_MAIN_THREAD])
     # A pointer that leads to the main thread's own number leads to its state.
     inside = procfs.status(pid, proc).get("NSpid", str(pid)).split()[-1]
     if not thread or _address(memory, thread + table[_NATIVE_ID]) != int(inside):
-        raise Closed(Obstacle.NO_MAIN_THREAD)
+        raise RemoteExecClosed(Obstacle.NO_MAIN_THREAD)
     support = thread + table[_SUPPORT]
     return RequestSlot(
         pid=pid,
@@ -165,15 +165,15 @@ def _slot(pid: int, runtime: int, memory: int, proc: Path) -> RequestSlot:
 def _check(table: tuple[int, ...]) -> None:
     release = table[_VERSION] >> 24 & 0xFF, table[_VERSION] >> 16 & 0xFF
     if release != VERSION:
-        raise Closed(Obstacle.OLDER if release < VERSION else Obstacle.NEWER)
+        raise RemoteExecClosed(Obstacle.OLDER if release < VERSION else Obstacle.NEWER)
     if table[_VERSION] >> 4 & 0xF != _FINAL:
-        raise Closed(Obstacle.NOT_FINAL)
+        raise RemoteExecClosed(Obstacle.NOT_FINAL)
     if table[_FREE_THREADED]:
-        raise Closed(Obstacle.FREE_THREADED)
+        raise RemoteExecClosed(Obstacle.FREE_THREADED)
     used = (_INTERPRETERS, _INTERPRETER_ID, _NEXT_INTERPRETER, _MAIN_THREAD, _NATIVE_ID)
     offsets = [table[word] for word in (*used, _BREAKER, _SUPPORT, _ENABLED, _PENDING, _PATH)]
     if max(offsets) > _FARTHEST or not 0 < table[_PATH_BYTES] <= _LONGEST_PATH:
-        raise Closed(Obstacle.NO_TABLE)
+        raise RemoteExecClosed(Obstacle.NO_TABLE)
 
 
 def _main_interpreter(table: tuple[int, ...], runtime: int, memory: int) -> int:
@@ -185,7 +185,7 @@ def _main_interpreter(table: tuple[int, ...], runtime: int, memory: int) -> int:
         if _address(memory, each + table[_INTERPRETER_ID]) == 0:
             return each
         each = _address(memory, each + table[_NEXT_INTERPRETER])
-    raise Closed(Obstacle.NO_MAIN_THREAD)
+    raise RemoteExecClosed(Obstacle.NO_MAIN_THREAD)
 
 
 def _who_switched_it_off(pid: int, proc: Path) -> Obstacle:

@@ -24,7 +24,7 @@ MOST_SWEPT = 64  # of one folder; whoever fills it with more holds nobody up
 _NAME = re.compile(r"autobrrr-(\d{1,10})-[0-9a-f]{16}")
 
 
-class Place:
+class TargetFolder:
     """One private folder, open. Use as a context: it is removed at the end.
 
     While it is open its lock is held: one without a holder was left by an attach that was killed.
@@ -93,7 +93,7 @@ class Place:
         self._folder.close()
         os.close(self._parent)
 
-    def __enter__(self) -> Place:
+    def __enter__(self) -> TargetFolder:
         return self
 
     def __exit__(

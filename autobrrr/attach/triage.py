@@ -1,6 +1,6 @@
 """May this process be attached to? Every check before any stop, in one table, each with its sentence.
 
-A check looks at a `Case` and returns a `Finding`: None is "no objection". The first failing one is
+A check looks at a `TriageCase` and returns a `Finding`: None is "no objection". The first failing one is
 what attach refuses with; `doctor` shows them all.
 """
 
@@ -52,7 +52,7 @@ def _opens_memory(pid: int) -> bool:
 
 
 @dataclass(slots=True)
-class Case:
+class TriageCase:
     """One process under examination; the outside world comes in here."""
 
     pid: int
@@ -65,7 +65,7 @@ class Case:
     ranks_below: Callable[[int, Path], list[int]] = field(default=job_roles.ranks_below)
     sleep: Callable[[float], object] = field(default=time.sleep)
     look: job_roles.Look | None = None  # at all processes, where one is at hand
-    found: mapped_python.Interpreter | None = None
+    found: mapped_python.MappedPython | None = None
     _torch: list[job_roles.TorchFiles | None] = field(default_factory=list)
 
     @property
@@ -76,7 +76,7 @@ class Case:
     def stat(self) -> procfs.Stat | None:
         return procfs.stat(self.pid, self.proc)
 
-    def python(self) -> mapped_python.Interpreter:
+    def python(self) -> mapped_python.MappedPython:
         """Looked up once."""
         if self.found is None:
             self.found = mapped_python.read(self.pid, self.proc)
@@ -90,7 +90,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class AttachTarget:
     """A process that may be attached to."""
 
     pid: int
@@ -101,7 +101,7 @@ class Target:
     torch: str | None
 
 
-def _is_there(case: Case) -> Finding | None:
+def _is_there(case: TriageCase) -> Finding | None:
     if case.stat is None:
         return Finding(
             detail=f"there is no process {case.pid}", fix="autobrrr ls lists training jobs", error=TargetGone
@@ -109,7 +109,7 @@ def _is_there(case: Case) -> Finding | None:
     return None
 
 
-def _is_no_zombie(case: Case) -> Finding | None:
+def _is_no_zombie(case: TriageCase) -> Finding | None:
     seen = case.stat
     if seen is not None and seen.state in "ZX":
         return Finding(
@@ -119,7 +119,7 @@ def _is_no_zombie(case: Case) -> Finding | None:
     return None
 
 
-def _is_no_kernel_thread(case: Case) -> Finding | None:
+def _is_no_kernel_thread(case: TriageCase) -> Finding | None:
     if case.status.get("Kthread", "0") != "1" and not _looks_like_kernel_thread(case):
         return None
     return Finding(
@@ -128,7 +128,7 @@ def _is_no_kernel_thread(case: Case) -> Finding | None:
     )
 
 
-def _looks_like_kernel_thread(case: Case) -> bool:
+def _looks_like_kernel_thread(case: TriageCase) -> bool:
     """Before Linux 6.8 nothing says so but this: kthreadd is pid 2, and the parent of all others."""
     seen = case.stat
     return (
@@ -139,7 +139,7 @@ def _looks_like_kernel_thread(case: Case) -> bool:
     )
 
 
-def _is_not_stopped(case: Case) -> Finding | None:
+def _is_not_stopped(case: TriageCase) -> Finding | None:
     seen = case.stat
     if seen is not None and seen.state == "T":
         return Finding(
@@ -149,7 +149,7 @@ def _is_not_stopped(case: Case) -> Finding | None:
     return None
 
 
-def _is_not_frozen(case: Case) -> Finding | None:
+def _is_not_frozen(case: TriageCase) -> Finding | None:
     if not control_groups.is_frozen(case.pid, case.proc, case.groups):
         return None
     return Finding(
@@ -158,7 +158,7 @@ def _is_not_frozen(case: Case) -> Finding | None:
     )
 
 
-def _is_ours(case: Case) -> Finding | None:
+def _is_ours(case: TriageCase) -> Finding | None:
     owner = procfs.owner(case.pid, case.proc)
     if owner is None or case.uid in (0, owner[0]):
         return None
@@ -167,7 +167,7 @@ def _is_ours(case: Case) -> Finding | None:
     )
 
 
-def _is_not_traced(case: Case) -> Finding | None:
+def _is_not_traced(case: TriageCase) -> Finding | None:
     tracer = number(case.status.get("TracerPid")) or 0
     if tracer == 0:
         return None
@@ -179,7 +179,7 @@ def _is_not_traced(case: Case) -> Finding | None:
     )
 
 
-def _is_no_uninterruptible_wait(case: Case) -> Finding | None:
+def _is_no_uninterruptible_wait(case: TriageCase) -> Finding | None:
     for _ in range(WAITING_LOOKS):  # a busy disk shows the same state for moments
         seen = case.stat
         if seen is None or seen.state != "D":
@@ -191,7 +191,7 @@ def _is_no_uninterruptible_wait(case: Case) -> Finding | None:
     )
 
 
-def _may_be_traced(case: Case) -> Finding | None:
+def _may_be_traced(case: TriageCase) -> Finding | None:
     if case.may_trace(case.pid):
         return None
     scope = yama_scope(case.proc)
@@ -219,7 +219,7 @@ def _may_be_traced(case: Case) -> Finding | None:
     )
 
 
-def _is_this_machine(case: Case) -> Finding | None:
+def _is_this_machine(case: TriageCase) -> Finding | None:
     found = case.python().machine
     if found is None or (
         _MACHINES.get(found) == case.machine and case.machine in borrowed_thread.ARCHITECTURES
@@ -232,7 +232,7 @@ def _is_this_machine(case: Case) -> Finding | None:
     )
 
 
-def _is_python(case: Case) -> Finding | None:
+def _is_python(case: TriageCase) -> Finding | None:
     if case.python().has_api:
         return None
     children = job_roles.training_children(case.pid, case.proc, case.look)
@@ -245,15 +245,17 @@ def _is_python(case: Case) -> Finding | None:
     )
 
 
-def _short_of(look: Callable[[Case], job_limits.Shortage | None]) -> Callable[[Case], Finding | None]:
-    def examine(case: Case) -> Finding | None:
+def _short_of(
+    look: Callable[[TriageCase], job_limits.Shortage | None],
+) -> Callable[[TriageCase], Finding | None]:
+    def examine(case: TriageCase) -> Finding | None:
         short = look(case)
         return None if short is None else Finding(detail=short.detail, fix=short.fix)
 
     return examine
 
 
-def _is_known_version(case: Case) -> Finding | None:
+def _is_known_version(case: TriageCase) -> Finding | None:
     version = case.python().version
     if version is None:
         return Finding(detail=f"the Python version of process {case.pid} can't be told", fix=RUN_HINT)
@@ -270,7 +272,7 @@ def _is_known_version(case: Case) -> Finding | None:
     return None
 
 
-def _has_the_lock(case: Case) -> Finding | None:
+def _has_the_lock(case: TriageCase) -> Finding | None:
     if not case.python().free_threaded:
         return None
     return Finding(
@@ -279,7 +281,7 @@ def _has_the_lock(case: Case) -> Finding | None:
     )
 
 
-def _has_no_shadow_stack(case: Case) -> Finding | None:
+def _has_no_shadow_stack(case: TriageCase) -> Finding | None:
     if "shstk" not in case.status.get("x86_Thread_features", ""):
         return None
     return Finding(
@@ -288,7 +290,7 @@ def _has_no_shadow_stack(case: Case) -> Finding | None:
     )
 
 
-def _is_no_loader_worker(case: Case) -> Finding | None:
+def _is_no_loader_worker(case: TriageCase) -> Finding | None:
     if case.torch() is None or not job_roles.is_loader_worker(case.pid, case.proc):
         return None
     parent = case.stat.ppid if case.stat is not None else 0
@@ -298,12 +300,12 @@ def _is_no_loader_worker(case: Case) -> Finding | None:
     )
 
 
-def _is_no_launcher(case: Case) -> Finding | None:
+def _is_no_launcher(case: TriageCase) -> Finding | None:
     ranks = case.ranks_below(case.pid, case.proc)
     return _launches(case, ranks) if ranks else None
 
 
-def _has_torch(case: Case) -> Finding | None:
+def _has_torch(case: TriageCase) -> Finding | None:
     torch = case.torch()
     if torch is not None and torch.odd is not None:
         return Finding(detail=f"process {case.pid} maps a PyTorch, but {torch.odd}", fix=RUN_HINT)
@@ -315,7 +317,7 @@ def _has_torch(case: Case) -> Finding | None:
     )
 
 
-def _launches(case: Case, ranks: list[int]) -> Finding:
+def _launches(case: TriageCase, ranks: list[int]) -> Finding:
     listed = ", ".join(map(str, ranks[:MOST_NAMED])) + (" ..." if len(ranks) > MOST_NAMED else "")
     no_torch = case.torch() is None
     who = f"no PyTorch in process {case.pid}: it" if no_torch else f"process {case.pid}"
@@ -326,48 +328,48 @@ def _launches(case: Case, ranks: list[int]) -> Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class TriageCheck:
     """One row of the table: a name, what it means when all is well, and the check itself."""
 
     name: str
     fine: str
-    examine: Callable[[Case], Finding | None]
+    examine: Callable[[TriageCase], Finding | None]
 
 
 CHECKS = (
-    Check(name="process", fine="it is there", examine=_is_there),
-    Check(name="program", fine="it is no thread of the kernel", examine=_is_no_kernel_thread),
-    Check(name="alive", fine="it is no zombie", examine=_is_no_zombie),
-    Check(name="running", fine="it is not stopped", examine=_is_not_stopped),
-    Check(name="frozen", fine="no control group freezes it", examine=_is_not_frozen),
-    Check(name="owner", fine="it is ours", examine=_is_ours),
-    Check(name="tracer", fine="nobody traces it", examine=_is_not_traced),
-    Check(name="waiting", fine="it is in no uninterruptible wait", examine=_is_no_uninterruptible_wait),
-    Check(name="permission", fine="the kernel lets us trace it", examine=_may_be_traced),
-    Check(name="architecture", fine="its code is this machine's", examine=_is_this_machine),
-    Check(name="python", fine="it runs CPython with a C API", examine=_is_python),
-    Check(name="version", fine="its Python is 3.10 to 3.14", examine=_is_known_version),
-    Check(name="build", fine="its Python is not free-threaded", examine=_has_the_lock),
-    Check(name="shadow stack", fine="it has none", examine=_has_no_shadow_stack),
-    Check(name="worker", fine="it is no DataLoader worker", examine=_is_no_loader_worker),
-    Check(name="launcher", fine="it trains by itself", examine=_is_no_launcher),
-    Check(name="torch", fine="PyTorch is loaded", examine=_has_torch),
-    Check(
+    TriageCheck(name="process", fine="it is there", examine=_is_there),
+    TriageCheck(name="program", fine="it is no thread of the kernel", examine=_is_no_kernel_thread),
+    TriageCheck(name="alive", fine="it is no zombie", examine=_is_no_zombie),
+    TriageCheck(name="running", fine="it is not stopped", examine=_is_not_stopped),
+    TriageCheck(name="frozen", fine="no control group freezes it", examine=_is_not_frozen),
+    TriageCheck(name="owner", fine="it is ours", examine=_is_ours),
+    TriageCheck(name="tracer", fine="nobody traces it", examine=_is_not_traced),
+    TriageCheck(name="waiting", fine="it is in no uninterruptible wait", examine=_is_no_uninterruptible_wait),
+    TriageCheck(name="permission", fine="the kernel lets us trace it", examine=_may_be_traced),
+    TriageCheck(name="architecture", fine="its code is this machine's", examine=_is_this_machine),
+    TriageCheck(name="python", fine="it runs CPython with a C API", examine=_is_python),
+    TriageCheck(name="version", fine="its Python is 3.10 to 3.14", examine=_is_known_version),
+    TriageCheck(name="build", fine="its Python is not free-threaded", examine=_has_the_lock),
+    TriageCheck(name="shadow stack", fine="it has none", examine=_has_no_shadow_stack),
+    TriageCheck(name="worker", fine="it is no DataLoader worker", examine=_is_no_loader_worker),
+    TriageCheck(name="launcher", fine="it trains by itself", examine=_is_no_launcher),
+    TriageCheck(name="torch", fine="PyTorch is loaded", examine=_has_torch),
+    TriageCheck(
         name="descriptors",
         fine="it may open more files",
         examine=_short_of(lambda case: job_limits.descriptors(case.pid, case.proc)),
     ),
-    Check(
+    TriageCheck(
         name="threads",
         fine="it may start more threads",
         examine=_short_of(lambda case: job_limits.threads(case.pid, case.proc, case.groups)),
     ),
-    Check(
+    TriageCheck(
         name="addresses",
         fine="it may map more memory",
         examine=_short_of(lambda case: job_limits.addresses(case.pid, case.proc)),
     ),
-    Check(
+    TriageCheck(
         name="memory",
         fine="its control group has room",
         examine=_short_of(lambda case: job_limits.memory(case.pid, case.proc, case.groups)),
@@ -375,7 +377,7 @@ CHECKS = (
 )
 
 
-def refusal(case: Case) -> tuple[Check, Finding] | None:
+def refusal(case: TriageCase) -> tuple[TriageCheck, Finding] | None:
     """The first check that objects, and its objection."""
     for check in CHECKS:
         finding = check.examine(case)
@@ -387,7 +389,7 @@ def refusal(case: Case) -> tuple[Check, Finding] | None:
     return None
 
 
-def require(case: Case) -> Target:
+def require(case: TriageCase) -> AttachTarget:
     """Run all checks.
 
     Raises:
@@ -400,7 +402,7 @@ def require(case: Case) -> Target:
     torch, version = case.torch(), case.python().version
     if seen is None or owner is None or version is None:
         raise TargetGone(f"process {case.pid} ended")
-    return Target(
+    return AttachTarget(
         pid=case.pid,
         start_ticks=seen.start_ticks,
         uid=owner[0],

@@ -14,12 +14,12 @@ from autobrrr.attach.bundle import code_bundle
 from autobrrr.attach.ptrace.injector import (
     DEADLINE_S,
     NOT_MAPPED,
-    Way,
+    InjectionWay,
     compose,
     deadline_after,
     inject,
 )
-from autobrrr.attach.target_folder import Place
+from autobrrr.attach.target_folder import TargetFolder
 from autobrrr.errors import CannotAttach
 from autobrrr.records.record_base import AttachMethod
 
@@ -35,7 +35,7 @@ class WayIn:
         tries: How many stops it took.
     """
 
-    def __init__(self, target: triage.Target, place: Place) -> None:
+    def __init__(self, target: triage.AttachTarget, place: TargetFolder) -> None:
         self._target, self._place = target, place
         self._asked = contextlib.ExitStack()
         self.method: AttachMethod = "ptrace"
@@ -45,8 +45,8 @@ class WayIn:
     def __enter__(self) -> WayIn:
         try:
             self._ask_by_remote_exec()
-        except remote_exec.Closed:
-            self._inject(Way.PENDING_CALL)
+        except remote_exec.RemoteExecClosed:
+            self._inject(InjectionWay.PENDING_CALL)
         return self
 
     def __exit__(
@@ -61,7 +61,7 @@ class WayIn:
             Why that is not possible; "" where it was done.
         """
         try:
-            self._inject(Way.NEW_THREAD)
+            self._inject(InjectionWay.NEW_THREAD)
         except CannotAttach as error:
             return error.message
         return ""
@@ -74,7 +74,7 @@ class WayIn:
         self._asked.enter_context(remote_exec.asked(slot, f"{self._place.path}/{SCRIPT}"))
         self.method = "remote_exec"
 
-    def _inject(self, way: Way) -> None:
+    def _inject(self, way: InjectionWay) -> None:
         source = code_bundle.stub(self._place.path, {"method": "ptrace"})
         taken = inject(self._target.pid, source, folder=self._place.path, way=way)
         self.method, self.pause_ns, self.tries = "ptrace", taken.pause_ns, taken.tries

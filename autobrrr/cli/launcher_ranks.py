@@ -68,7 +68,7 @@ def enter(
 
 
 @dataclass(slots=True, kw_only=True)
-class Outcome(Generic[T]):
+class RanksOutcome(Generic[T]):
     """What came of the work, by pid."""
 
     done: dict[int, T] = field(default_factory=dict)
@@ -98,7 +98,7 @@ class Outcome(Generic[T]):
             print(shown(error, named(pid)), file=sys.stderr, flush=True)
 
 
-def for_each(pids: Sequence[int], work: Callable[[int], T], *, at_once: bool = True) -> Outcome[T]:
+def for_each(pids: Sequence[int], work: Callable[[int], T], *, at_once: bool = True) -> RanksOutcome[T]:
     """Do the work to every rank.
 
     Args:
@@ -127,7 +127,7 @@ def for_each(pids: Sequence[int], work: Callable[[int], T], *, at_once: bool = T
             do(pid)
     if broken:
         raise broken[0]
-    return Outcome(done=_in_order(done, pids), failed=_in_order(failed, pids))
+    return RanksOutcome(done=_in_order(done, pids), failed=_in_order(failed, pids))
 
 
 def _in_order(found: Mapping[int, T], pids: Sequence[int]) -> dict[int, T]:

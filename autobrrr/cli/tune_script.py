@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from autobrrr.relaunch.search.search_space import Parameter, Space
     from autobrrr.relaunch.study.propose_space import Observed
     from autobrrr.relaunch.study.study_storage import Storage
-    from autobrrr.relaunch.trial.trial_factory import Stable
+    from autobrrr.relaunch.trial.trial_factory import TrialFactory
 
 SPEC = re.compile(r"-[^=]*=(int|float|choice):")
 NOT_HERE = {"horizon_s": "--horizon", "only": "--only"}
@@ -89,7 +89,7 @@ def _study(args: argparse.Namespace, words: list[str]) -> int:
     from autobrrr.relaunch.search.param_specs import parse_parameter
     from autobrrr.relaunch.search.search_space import make_space
     from autobrrr.relaunch.study.command_refusals import refuse_elsewhere
-    from autobrrr.relaunch.trial.trial_factory import Stable
+    from autobrrr.relaunch.trial.trial_factory import TrialFactory
     from autobrrr.tuner.candidate_space import allowed_classes
 
     command = [*shlex.split(args.launcher or ""), *words]
@@ -100,7 +100,7 @@ def _study(args: argparse.Namespace, words: list[str]) -> int:
     given = [parse_parameter(spec, command, os.environ, declared) for spec in args.param or ()]
     space = make_space(given, command, declared, allowed) if given else None
     keep = None if args.keep_output is None else _output_folder(args.keep_output)
-    with Stable(
+    with TrialFactory(
         command=tuple(command),
         folder=Path.cwd(),
         environment=os.environ,
@@ -117,7 +117,7 @@ def _study(args: argparse.Namespace, words: list[str]) -> int:
             space = make_space(parameters, command, declared, allowed)
         stable.space = space
         from autobrrr.relaunch.search.seed_points import seeds
-        from autobrrr.relaunch.study.study import BUDGET_NS, Course, Listener
+        from autobrrr.relaunch.study.study import BUDGET_NS, Listener, Study
 
         search = _own(args, command, space) if storage is None else _shared(args, command, space, storage)
         count = len(space.points())
@@ -127,7 +127,7 @@ def _study(args: argparse.Namespace, words: list[str]) -> int:
         if observed is not None:
             search.prefer(seeds(space, observed.hints))
         lines = _Lines()
-        course = Course(
+        course = Study(
             stable=stable,
             space=space,
             search=search,
@@ -234,7 +234,7 @@ def _bytes(text: str) -> int:
     return int(float(found.group(1)) * 1024 ** " KMGT".index(found.group(2).upper() or " "))
 
 
-def _observed(stable: Stable) -> Observed:
+def _observed(stable: TrialFactory) -> Observed:
     """The command as given, warm, and what the diagnosis says of it."""
     from autobrrr.relaunch.study import propose_space
     from autobrrr.relaunch.study.command_refusals import Unmeasurable
@@ -250,7 +250,7 @@ def _observed(stable: Stable) -> Observed:
 
 
 def _proposal(
-    stable: Stable, command: list[str], allowed: tuple[ExactnessClass, ...], *, yes: bool
+    stable: TrialFactory, command: list[str], allowed: tuple[ExactnessClass, ...], *, yes: bool
 ) -> tuple[Observed, list[Parameter]]:
     from autobrrr.relaunch.search.argparse_flags import declared_flags
     from autobrrr.relaunch.study import propose_space

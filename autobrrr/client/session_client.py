@@ -21,13 +21,13 @@ from autobrrr.injected.wire.framing import BadFrame, Closed
 from autobrrr.readable import fields, readable_lines
 from autobrrr.records import Diagnosis, Trial, TuneProgress, Tuning
 from autobrrr.records.wire_answers import (
-    Activity,
+    ActivityLine,
     Details,
     Ended,
     Explained,
     Left,
-    LogLines,
-    Outcome,
+    LogTail,
+    RemedyOutcome,
     SessionFacts,
     TuneFailed,
 )
@@ -39,7 +39,7 @@ from autobrrr.sidecar.sockets.starting_session import is_under_way
 
 OnText = Callable[[str], None]
 Fields = dict[str, object]
-Event = Diagnosis | Activity | TuneProgress | Trial | Tuning | TuneFailed
+Event = Diagnosis | ActivityLine | TuneProgress | Trial | Tuning | TuneFailed
 T = TypeVar("T")
 # msgspec learns a type when it first meets it; two threads that teach it one at once crash the process.
 _CONVERTING = threading.Lock()
@@ -80,7 +80,7 @@ class Client:
         The last one is final where the session has ended.
         """
         for event in self.events(for_s=for_s, every_s=every_s):
-            if isinstance(event, Activity):
+            if isinstance(event, ActivityLine):
                 on_activity(event.text)
             elif isinstance(event, Diagnosis):
                 yield event
@@ -108,11 +108,11 @@ class Client:
         """Have the session measure again, or go on measuring."""
         self._ask("diagnose", probing=probing)
 
-    def apply(self, remedies: Sequence[tuple[str, dict[str, object]]]) -> list[Outcome]:
+    def apply(self, remedies: Sequence[tuple[str, dict[str, object]]]) -> list[RemedyOutcome]:
         """Switch levers on, one after the other."""
         wanted = [{"remedy": remedy, "options": options} for remedy, options in remedies]
         outcome = self._ask("apply", APPLY_S, remedies=wanted).get("outcome")
-        return _typed(outcome, list[Outcome])
+        return _typed(outcome, list[RemedyOutcome])
 
     def undo(self, token: int) -> str | None:
         """Switch one lever off; returns why it is still on, None where it is off."""
@@ -201,9 +201,9 @@ class Client:
         """Have the session end when this client goes, however it goes, unless others listen."""
         self._ask("own")
 
-    def log(self, lines: int = 50) -> LogLines:
+    def log(self, lines: int = 50) -> LogTail:
         """The end of the session's log."""
-        return _typed(self._ask("log", lines=lines), LogLines)
+        return _typed(self._ask("log", lines=lines), LogTail)
 
     def detach(self, keep: bool = False) -> Left:
         """End the session; returns when it is over, with what could not be taken off."""
@@ -437,7 +437,7 @@ def _event(message: Fields) -> Event | None:
         return _typed(message.get("tuning"), Tuning)
     if name == "tune_failed":
         return _typed(message.get("error"), TuneFailed)
-    return _typed(message, Activity) if name == "activity" else None
+    return _typed(message, ActivityLine) if name == "activity" else None
 
 
 def _typed(raw: object, kind: type[T]) -> T:

@@ -27,7 +27,7 @@ from autobrrr.records import (
     StepStats,
     TracedSteps,
 )
-from autobrrr.roofline.quick_peaks import Peaks
+from autobrrr.roofline.quick_peaks import MeasuredPeaks
 
 Durations = NDArray[np.int64]
 Probing = Literal["on", "off", "overridden"]  # off: `--no-probe`; overridden: `--probe`
@@ -77,7 +77,7 @@ class Measurements:
     probing: Probing = "on"
     cores: int | None = None  # CPUs that the job may run on
     elapsed_ns: int = 0  # since attach
-    peaks: Peaks | None = None  # of this machine, at the job's number of threads
+    peaks: MeasuredPeaks | None = None  # of this machine, at the job's number of threads
     bf16: bool | None = None  # the processor multiplies bfloat16 by itself
     fault_ns: float | None = None  # what one minor page fault costs on this machine
 

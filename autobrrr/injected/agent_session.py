@@ -16,17 +16,17 @@ from .batch_probe.probe_task import ShadowTask
 from .job_facts import job_facts
 from .loop import own_cost
 from .loop.boundary_task import Task
-from .loop.train_loop import Loop
+from .loop.train_loop import TrainLoop
 from .loop_anatomy import read_anatomy
 from .measure import stack_sampler
 from .measure.collective_waits import CollectiveTask
 from .measure.profiler_window import WindowTask
 from .measure.traced_steps import TraceTask
 from .phases.sampling_schedule import BUDGET
-from .remedies.active_remedies import Applied, Levers, gone
+from .remedies.active_remedies import ActiveRemedies, AppliedRemedy, gone
 from .remedies.registry import Refused
-from .wire.agent_socket import Link, Lost
-from .wire.ring_writer import Pages
+from .wire.agent_socket import AgentSocket, LinkLost
+from .wire.ring_writer import StepRing
 
 TICK_MS = 2000
 LOOK_FOR_MARKS_AFTER_S = 2.0
@@ -38,17 +38,19 @@ RESULTS = ("traced", "probed", "window", "collectives")  # the events that end a
 _RESULT_OF = {TraceTask.name: "traced", WindowTask.name: "window", CollectiveTask.name: "collectives"}
 
 
-class Agent:
+class AgentSession:
     """State of one session."""
 
-    def __init__(self, boot: dict[str, object], torch: ModuleType, link: Link, levers: Levers) -> None:
+    def __init__(
+        self, boot: dict[str, object], torch: ModuleType, link: AgentSocket, levers: ActiveRemedies
+    ) -> None:
         self._boot = boot
         self._torch = torch
         self._link = link
         self._levers = levers
-        self._pages = Pages()
+        self._pages = StepRing()
         self._outbox: deque[dict[str, object]] = deque()
-        self._loop = Loop(torch, self._pages, levers, self._emit)
+        self._loop = TrainLoop(torch, self._pages, levers, self._emit)
         self._readonly = bool(boot.get("readonly"))
         self._news_told: tuple[int, int | None, bool] | None = None
         self._anatomy: dict[str, object] | None = None
@@ -80,7 +82,7 @@ class Agent:
             greeted = True
             self._loop.put_on(self._forked)
             self._serve()
-        except Lost:
+        except LinkLost:
             if not greeted:
                 raise
         except Exception as error:  # noqa: BLE001
@@ -277,7 +279,7 @@ class Agent:
 
         self._loop.post(apply)
 
-    def _changed(self, lever: Applied) -> Reply:
+    def _changed(self, lever: AppliedRemedy) -> Reply:
         return {
             "token": lever.token,
             "arm": self._levers.arm,
@@ -327,7 +329,7 @@ class Agent:
         self._detached = True
         try:
             self._flush()
-        except Lost:
+        except LinkLost:
             pass
         return {"left": left}
 
@@ -358,7 +360,7 @@ class Agent:
         try:
             self._flush()
             self._link.send({"event": "removed", "why": self._loop.broken})
-        except Lost:
+        except LinkLost:
             pass
 
 

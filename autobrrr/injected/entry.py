@@ -16,12 +16,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import ModuleType
 
-from .agent_session import Agent
+from .agent_session import AgentSession
 from .loop import fork_guard
-from .recipe_startup import Plan
-from .remedies.active_remedies import Levers
+from .recipe_startup import RecipeStartup
+from .remedies.active_remedies import ActiveRemedies
 from .remedies.families import REGISTRY
-from .wire.agent_socket import Link, Lost, accept, connect, listen
+from .wire.agent_socket import AgentSocket, LinkLost, accept, connect, listen
 
 # What may lie in the folder of an injection.
 BROUGHT = ("boot.json", "code", "source", "request.py", "link.sock", "taken", "failed")
@@ -45,7 +45,7 @@ def _part(name: str) -> Iterator[None]:
     """What the system refuses in here is refused to this part."""
     try:
         yield
-    except (OSError, MemoryError, Lost) as error:
+    except (OSError, MemoryError, LinkLost) as error:
         raise NotUp(name, getattr(error, "errno", None), str(error) or type(error).__name__) from error
 
 
@@ -103,21 +103,21 @@ def _is_held(fd: int) -> bool:
 
 
 def _run(boot: dict[str, object], torch: ModuleType) -> None:
-    levers = Levers(REGISTRY)
+    levers = ActiveRemedies(REGISTRY)
     listening = boot.get("listen")
     if isinstance(listening, str):
         _stay(boot, torch, levers, listening)
     else:
         with _part("link"):
-            link = Link(connect(str(boot["link"])))
+            link = AgentSocket(connect(str(boot["link"])))
         _serve(boot, torch, link, levers)
 
 
-def _serve(boot: dict[str, object], torch: ModuleType, link: Link, levers: Levers) -> None:
+def _serve(boot: dict[str, object], torch: ModuleType, link: AgentSocket, levers: ActiveRemedies) -> None:
     """One session on a link."""
     try:
         with _part("ring"):
-            agent = Agent(boot, torch, link, levers)
+            agent = AgentSession(boot, torch, link, levers)
     except NotUp:
         link.close()
         raise
@@ -125,8 +125,8 @@ def _serve(boot: dict[str, object], torch: ModuleType, link: Link, levers: Lever
         agent.run()
 
 
-def _stay(boot: dict[str, object], torch: ModuleType, levers: Levers, path: str) -> None:
-    plan = Plan(torch, levers, boot)
+def _stay(boot: dict[str, object], torch: ModuleType, levers: ActiveRemedies, path: str) -> None:
+    plan = RecipeStartup(torch, levers, boot)
     plan.begin()
     server = listen(path)
     ready = boot.get("ready")
@@ -140,7 +140,7 @@ def _stay(boot: dict[str, object], torch: ModuleType, levers: Levers, path: str)
             if link is not None:
                 with suppress(NotUp):  # the sidecar sees the link close; the next one may fare better
                     with _part("link"):
-                        whole = Link(link)
+                        whole = AgentSocket(link)
                     _serve(boot, torch, whole, levers)
     finally:
         guard.release()

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Iterator
 from types import CodeType
 
-from .loop.train_loop import Loop
+from .loop.train_loop import TrainLoop
 from .measure.code_sites import attention_in
 from .measure.stack_sampler import foreign_folders
 
@@ -21,7 +21,7 @@ LARGE = 1 << 18  # elements of a weight whose shape is worth a word
 MOST_NAMED = 4
 
 
-def read_anatomy(loop: Loop) -> dict[str, object]:
+def read_anatomy(loop: TrainLoop) -> dict[str, object]:
     """The anatomy as far as it is known now; raises RuntimeError where training changes it meanwhile."""
     job = loop.job
     optimizers = job.optimizers

@@ -23,10 +23,10 @@ from types import ModuleType
 from .live_torch.compiled_code import CompiledCheck
 from .live_torch.live_job import Job
 from .live_torch.patches import Patch, patched, take_off_all
-from .loop.construction_hooks import Occasions
+from .loop.construction_hooks import ConstructionHooks
 from .loop.fallback_marks import outermost
 from .loop.root_modules import RootSearch
-from .remedies.active_remedies import Applied, Levers
+from .remedies.active_remedies import ActiveRemedies, AppliedRemedy
 from .remedies.registry import Refused
 
 SEARCH_CALLS = 64  # of roots, before the first step: a script that only evaluates is left alone then
@@ -36,20 +36,20 @@ KEPT = 4096  # durations
 CONSTRUCTED = "ddp."
 
 
-class Plan:
+class RecipeStartup:
     """The plan of one process."""
 
-    def __init__(self, torch: ModuleType, levers: Levers, boot: Mapping[str, object]) -> None:
+    def __init__(self, torch: ModuleType, levers: ActiveRemedies, boot: Mapping[str, object]) -> None:
         self._torch = torch
         self._levers = levers
         self._job = Job(torch)
         self._outcome = boot.get("outcome")
         self._waiting = _remedies(boot.get("plan")) if is_for(boot.get("plan"), script_names()) else {}
         self._pid = os.getpid()
-        self._occasions = Occasions(torch, self._job, self._look)
-        self._at_construction: list[tuple[Mapping[str, object], Applied]] = []
+        self._occasions = ConstructionHooks(torch, self._job, self._look)
+        self._at_construction: list[tuple[Mapping[str, object], AppliedRemedy]] = []
         self._refusals: dict[str, str] = {}
-        self._in_steps: list[tuple[str, Mapping[str, object], Applied]] = []
+        self._in_steps: list[tuple[str, Mapping[str, object], AppliedRemedy]] = []
         self._search: RootSearch | None = None
         self._pre_hooks: dict[object, object] | None = None
         self._key = object()

@@ -12,7 +12,7 @@ Sample = TypeVar("Sample")
 Sample_co = TypeVar("Sample_co", covariant=True)
 
 
-class Device(Protocol[Sample_co]):
+class DeviceSource(Protocol[Sample_co]):
     """A source of samples of one job."""
 
     name: str
@@ -21,7 +21,7 @@ class Device(Protocol[Sample_co]):
         """Figures over the time since the call before; None where there is nothing to say (any more)."""
 
 
-class Driven(Device[Sample_co], Protocol[Sample_co]):
+class Driven(DeviceSource[Sample_co], Protocol[Sample_co]):
     """A device behind a driver that has to be let go of."""
 
     gone: bool  # nothing will ever come (any more)

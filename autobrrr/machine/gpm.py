@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autobrrr.machine.nvml_calls import Calls
+from autobrrr.machine.nvml_calls import NvmlCalls
 
 LEAST_NS = 100_000_000
 METRICS = ("NVML_GPM_METRIC_SM_UTIL", "NVML_GPM_METRIC_ANY_TENSOR_UTIL", "NVML_GPM_METRIC_DRAM_BW_UTIL")
@@ -26,7 +26,7 @@ class GpmShares:
 class Gpm:
     """The counters of one device."""
 
-    def __init__(self, calls: Calls, handle: object) -> None:
+    def __init__(self, calls: NvmlCalls, handle: object) -> None:
         self._calls, self._handle = calls, handle
         support = calls.ask("nvmlGpmQueryDeviceSupport", handle)
         self._on = bool(getattr(support, "isSupportedDevice", False))

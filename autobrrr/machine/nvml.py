@@ -15,7 +15,7 @@ from types import ModuleType
 
 from autobrrr.machine import proc_stat as procfs
 from autobrrr.machine.gpm import Gpm
-from autobrrr.machine.nvml_calls import Calls, load_nvml
+from autobrrr.machine.nvml_calls import NvmlCalls, load_nvml
 from autobrrr.records import GpuSample
 
 FIND_EVERY_NS = 5_000_000_000
@@ -77,7 +77,7 @@ class NvmlDevice:
         self._pid, self._uses_gpu, self._load = pid, uses_gpu, load
         self._proc, self._clock_ns = proc, clock_ns
         self._host_pids = _first_namespace(proc)
-        self._calls: Calls | None = None
+        self._calls: NvmlCalls | None = None
         self._found: _Found | None = None
         self._find_at_ns: int | None = None
         self._energy: tuple[int, int] | None = None  # ns, mJ
@@ -128,14 +128,14 @@ class NvmlDevice:
         if self._calls is not None:
             self._calls.ask("nvmlShutdown")
 
-    def _ready(self) -> Calls | None:
+    def _ready(self) -> NvmlCalls | None:
         if self._calls is None and not self.gone:
             module = self._load()
-            self._calls = None if module is None else Calls(module)
+            self._calls = None if module is None else NvmlCalls(module)
             self.gone = module is None
         return None if self.gone else self._calls
 
-    def _find(self, calls: Calls, now_ns: int) -> None:
+    def _find(self, calls: NvmlCalls, now_ns: int) -> None:
         if self._find_at_ns is not None and now_ns < self._find_at_ns:
             return
         self._find_at_ns = now_ns + FIND_EVERY_NS
@@ -150,7 +150,7 @@ class NvmlDevice:
             gpm=Gpm(calls, handle),
         )
 
-    def _choose(self, calls: Calls) -> object:
+    def _choose(self, calls: NvmlCalls) -> object:
         """Of several devices of the job the one that holds most of its memory."""
         count = calls.whole("nvmlDeviceGetCount") or 0
         handles = [calls.ask("nvmlDeviceGetHandleByIndex", index) for index in range(count)]
@@ -168,7 +168,7 @@ class NvmlDevice:
                 return None  # the driver lists every process, and the job is not among them
         return known[0] if count == 1 and known and self._uses_gpu() else None
 
-    def _look_at_users(self, calls: Calls, handle: object) -> _Users:
+    def _look_at_users(self, calls: NvmlCalls, handle: object) -> _Users:
         users = _processes(calls, handle) if self._host_pids else None
         if users is None or self._pid not in users:
             return _Users()
@@ -179,7 +179,7 @@ class NvmlDevice:
             job_bytes=sum(size for size in spent if size is not None) if None not in spent else None,
         )
 
-    def _power_w(self, calls: Calls, handle: object, now_ns: int) -> float | None:
+    def _power_w(self, calls: NvmlCalls, handle: object, now_ns: int) -> float | None:
         """Mean of the interval from the energy counter; the driver's own figure without one."""
         energy_mj = calls.whole("nvmlDeviceGetTotalEnergyConsumption", handle)
         before, self._energy = self._energy, None if energy_mj is None else (now_ns, energy_mj)
@@ -191,7 +191,7 @@ class NvmlDevice:
         return None if power_mw is None else power_mw / 1000
 
 
-def _processes(calls: Calls, handle: object) -> dict[int, int | None] | None:
+def _processes(calls: NvmlCalls, handle: object) -> dict[int, int | None] | None:
     """Pids that compute on a device, and their bytes; None where the driver does not tell."""
     listed = calls.ask("nvmlDeviceGetComputeRunningProcesses", handle)
     if not isinstance(listed, list):
@@ -204,7 +204,7 @@ def _processes(calls: Calls, handle: object) -> dict[int, int | None] | None:
     return found
 
 
-def _temperature(calls: Calls, handle: object) -> float | None:
+def _temperature(calls: NvmlCalls, handle: object) -> float | None:
     sensor = calls.number("NVML_TEMPERATURE_GPU")
     found = calls.whole("nvmlDeviceGetTemperatureV", handle, sensor)
     if found is None:  # a driver or a package from before CUDA 13
@@ -212,7 +212,7 @@ def _temperature(calls: Calls, handle: object) -> float | None:
     return None if found is None else float(found)
 
 
-def _throttled_by(calls: Calls, handle: object) -> list[str] | None:
+def _throttled_by(calls: NvmlCalls, handle: object) -> list[str] | None:
     bits = calls.whole("nvmlDeviceGetCurrentClocksEventReasons", handle)
     if bits is None:  # the same bits under the name of older drivers
         bits = calls.whole("nvmlDeviceGetCurrentClocksThrottleReasons", handle)

@@ -29,7 +29,7 @@ def load_nvml() -> ModuleType | None:
     return module
 
 
-class Calls:
+class NvmlCalls:
     """Everything that is asked of the driver goes through here.
 
     Attributes:

@@ -20,7 +20,7 @@ MOST_CPUS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stat:
+class ProcessStat:
     """Fields of `/proc/PID/stat`."""
 
     state: str
@@ -31,12 +31,12 @@ class Stat:
     rss_pages: int
 
 
-def stat(pid: int, proc: Path = PROC) -> Stat | None:
+def stat(pid: int, proc: Path = PROC) -> ProcessStat | None:
     """The process's figures."""
     found = kernel_text.stat(proc / str(pid))
     if found is None:
         return None
-    return Stat(
+    return ProcessStat(
         state=found.state,
         parent=found.figure(4),
         cpu_ticks=found.figure(14) + found.figure(15),

@@ -19,7 +19,7 @@ from autobrrr.recipe.recipe_contents import SCHEMA, Chosen, Match, Measured, Rec
 from autobrrr.recipe.recipe_fit import versions_problem
 from autobrrr.recipe.recipe_variables import VARIABLES, nearest
 from autobrrr.recipe.shipped_recipes import shipped
-from autobrrr.recipe.toml_positions import Places
+from autobrrr.recipe.toml_positions import KeyLines
 from autobrrr.records import ExactnessClass
 
 if sys.version_info >= (3, 11):
@@ -89,11 +89,11 @@ def parse(text: str, source: str = "recipe") -> Recipe:
             int(found.group(1)) if found else text.count("\n") + 1 if "end of document" in str(error) else 1
         )
         raise UsageError(f"{source}:{line}: {_one_line(_AT_LINE.sub('', str(error)))}") from None
-    return _Reader(source, Places(text)).recipe(table)
+    return _Reader(source, KeyLines(text)).recipe(table)
 
 
 class _Reader:
-    def __init__(self, source: str, places: Places) -> None:
+    def __init__(self, source: str, places: KeyLines) -> None:
         self.source, self.places = source, places
 
     def fail(self, path: Sequence[str], cause: str) -> NoReturn:

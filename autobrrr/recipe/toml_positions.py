@@ -20,7 +20,7 @@ _LONG_ENDS = {
 _SHORT_ENDS = {'"': re.compile(r'(?:[^"\\\n]|\\.)*"'), "'": re.compile(r"[^'\n]*'")}
 
 
-class Places:
+class KeyLines:
     """Lines of the keys of one text; the first is 1."""
 
     def __init__(self, text: str) -> None:

@@ -22,7 +22,7 @@ from autobrrr.records.agent_records import (
     WindowGaps,
     WindowOp,
 )
-from autobrrr.records.machine_records import Check, JobLine
+from autobrrr.records.machine_records import DoctorCheck, JobLine
 from autobrrr.records.rank_records import RankLine, RankTimes, SlowestRank
 from autobrrr.records.record_base import (
     SCHEMA,
@@ -59,7 +59,7 @@ __all__ = [
     "BatchMemory",
     "BatchPoint",
     "BatchProbe",
-    "Check",
+    "DoctorCheck",
     "CodeSite",
     "CollectiveWaits",
     "Confidence",

@@ -7,7 +7,7 @@ from typing import Literal
 from autobrrr.records.record_base import Record
 
 
-class Check(Record, frozen=True, kw_only=True):
+class DoctorCheck(Record, frozen=True, kw_only=True):
     """One line of `doctor`."""
 
     name: str

@@ -32,7 +32,7 @@ class Ended(Record, frozen=True, kw_only=True):
     decided: bool = False
 
 
-class Outcome(Record, frozen=True, kw_only=True):
+class RemedyOutcome(Record, frozen=True, kw_only=True):
     """What became of one lever; `why` is None where it is on."""
 
     remedy: str
@@ -49,7 +49,7 @@ class Left(Record, frozen=True, kw_only=True):
     left: list[str]
 
 
-class LogLines(Record, frozen=True, kw_only=True):
+class LogTail(Record, frozen=True, kw_only=True):
     """The end of a session log."""
 
     path: str
@@ -66,7 +66,7 @@ class Explained(Record, frozen=True, kw_only=True):
     guards: list[str] = []
 
 
-class Activity(Record, frozen=True, kw_only=True):
+class ActivityLine(Record, frozen=True, kw_only=True):
     """A line of narration. `about` a switch: a remedy was applied or reverted."""
 
     text: str

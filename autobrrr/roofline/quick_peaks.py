@@ -1,7 +1,7 @@
 """Peaks of this machine within a second and a half: one matmul size and one triad, kept on disk.
 
 `diagnose` asks for them before it attaches, with the job's number of threads and its interpreter.
-Comes out: a `Peaks`, or None where they can't be measured.
+Comes out: a `MeasuredPeaks`, or None where they can't be measured.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ AGAIN_AFTER_S = 600.0  # but not at every call
 LEAST_TRIAD_BYTES, MOST_TRIAD_BYTES = 96 << 20, 384 << 20  # all three arrays
 
 
-class Peaks(Record, frozen=True, kw_only=True):
+class MeasuredPeaks(Record, frozen=True, kw_only=True):
     """What this many threads reach here at best, in fp32, measured."""
 
     threads: int
@@ -76,7 +76,7 @@ def quick_peaks(
     machine: Machine | None = None,
     now_s: Callable[[], float] = time.time,
     say: Callable[[str], None] = lambda line: None,
-) -> Peaks | None:
+) -> MeasuredPeaks | None:
     """The peaks of this machine at a number of threads: from the cache, else measured now.
 
     Where `roofline` has run undisturbed, its figures and its curve are taken. What was measured while
@@ -100,7 +100,7 @@ def quick_peaks(
     if full is not None and not _disturbed(full) and (peaks := _of_full(full)) is not None:
         return peaks
     file = cached_file(cache, "quick", device=machine.title, torch=torch, threads=threads)
-    known = read_cached(file, Peaks, lambda found: _is_sound(found) and found.threads == threads, say)
+    known = read_cached(file, MeasuredPeaks, lambda found: _is_sound(found) and found.threads == threads, say)
     if measure and (known is None or _may_be_too_low(known, now_s())):
         found = _measure(threads, python, machine, now_s())
         if found is not None:
@@ -109,13 +109,13 @@ def quick_peaks(
     return known
 
 
-def _of_full(full: Roofline) -> Peaks | None:
+def _of_full(full: Roofline) -> MeasuredPeaks | None:
     """The same two figures, and the curve, of what `roofline` measured."""
     curve = [MatmulPoint(n=each.n, flops=each.flops) for each in full.matmul if each.dtype == "float32"]
     if not curve or full.triad_bytes_per_s is None:
         return None
     best = max(curve, key=lambda point: point.flops)
-    return Peaks(
+    return MeasuredPeaks(
         threads=full.threads,
         torch=full.torch,
         matmul_n=best.n,
@@ -127,19 +127,19 @@ def _of_full(full: Roofline) -> Peaks | None:
     )
 
 
-def _may_be_too_low(known: Peaks, now_s: float) -> bool:
+def _may_be_too_low(known: MeasuredPeaks, now_s: float) -> bool:
     return _disturbed(known) and now_s - known.measured_at_unix_s > AGAIN_AFTER_S
 
 
-def _disturbed(known: Peaks | Roofline) -> bool:
+def _disturbed(known: MeasuredPeaks | Roofline) -> bool:
     return (known.waited_share or 0.0) > DISTURBED_AT
 
 
-def _is_sound(found: Peaks) -> bool:
+def _is_sound(found: MeasuredPeaks) -> bool:
     return min(found.matmul_flops, found.triad_bytes_per_s, found.matmul_n) > 0
 
 
-def _better(known: Peaks | None, found: Peaks) -> Peaks:
+def _better(known: MeasuredPeaks | None, found: MeasuredPeaks) -> MeasuredPeaks:
     if known is None:
         return found
     return msgspec.structs.replace(
@@ -149,7 +149,7 @@ def _better(known: Peaks | None, found: Peaks) -> Peaks:
     )
 
 
-def _measure(threads: int, python: str, machine: Machine, now_s: float) -> Peaks | None:
+def _measure(threads: int, python: str, machine: Machine, now_s: float) -> MeasuredPeaks | None:
     size = _matmul_n(threads)
     triad_bytes = 4 * (machine.last_cache_bytes or ASSUMED_CACHE_BYTES)
     asked = {
@@ -165,7 +165,7 @@ def _measure(threads: int, python: str, machine: Machine, now_s: float) -> Peaks
         return None
     if found.threads != threads:
         return None
-    return Peaks(
+    return MeasuredPeaks(
         threads=threads,
         torch=found.torch,
         matmul_n=size,

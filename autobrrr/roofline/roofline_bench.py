@@ -27,7 +27,7 @@ class NoCompiler(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bench:
+class RooflineBench:
     """Where and how large to measure.
 
     `effort` scales sizes and times down: tests use little of it, figures all.

@@ -17,19 +17,19 @@ from autobrrr.roofline.experiments import EXPERIMENTS, Experiment
 from autobrrr.roofline.machine_identity import read_machine
 from autobrrr.roofline.peaks import with_peaks
 from autobrrr.roofline.quick_child import waited_ns
-from autobrrr.roofline.roofline_bench import Bench, NoCompiler
-from autobrrr.roofline.roofline_records import Asked, Began, Found, Refused, Roofline, Word
+from autobrrr.roofline.roofline_bench import NoCompiler, RooflineBench
+from autobrrr.roofline.roofline_records import Began, Found, Roofline, RooflineRefused, RooflineRequest, Word
 from autobrrr.trace.kernels.device_peaks import peaks_of
 
 
 def main(words: list[str]) -> int:
-    asked = msgspec.json.decode(words[1], type=Asked)
+    asked = msgspec.json.decode(words[1], type=RooflineRequest)
     refused = _why_not(asked.device)
     if refused:
-        _say(Refused(why=refused))
+        _say(RooflineRefused(why=refused))
         return 0
     torch.set_num_threads(asked.threads)
-    bench = Bench(
+    bench = RooflineBench(
         device=asked.device,
         threads=asked.threads,
         last_cache_bytes=asked.last_cache_bytes,
@@ -45,7 +45,7 @@ def main(words: list[str]) -> int:
     return 0
 
 
-def _all(bench: Bench, chosen: list[Experiment], found: Roofline) -> Roofline:
+def _all(bench: RooflineBench, chosen: list[Experiment], found: Roofline) -> Roofline:
     whole = sum(each.expected_s for each in chosen)
     done = 0.0
     for each in chosen:
@@ -65,7 +65,7 @@ def _all(bench: Bench, chosen: list[Experiment], found: Roofline) -> Roofline:
     return found
 
 
-def _chosen(asked: Asked) -> list[Experiment]:
+def _chosen(asked: RooflineRequest) -> list[Experiment]:
     usual = asked.start is None
     return [each for each in EXPERIMENTS if (asked.flame if each.on_request else usual)]
 
@@ -81,7 +81,7 @@ def _why_not(device: str) -> str | None:
     return None
 
 
-def _empty(asked: Asked) -> Roofline:
+def _empty(asked: RooflineRequest) -> Roofline:
     name = read_machine().title if asked.device == "cpu" else torch.cuda.get_device_name(asked.device)
     return Roofline(
         device=name,

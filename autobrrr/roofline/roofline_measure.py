@@ -24,13 +24,13 @@ from autobrrr.roofline.machine_identity import (
     cached_file,
     torch_version,
 )
-from autobrrr.roofline.roofline_records import WORD, Asked, Began, Found, Refused, Roofline
+from autobrrr.roofline.roofline_records import WORD, Began, Found, Roofline, RooflineRefused, RooflineRequest
 
 Progress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class RooflineOptions:
     """What to measure.
 
     `again` ignores the cache; `effort` scales sizes and times (tests).
@@ -49,7 +49,7 @@ def default_device(root: Path = Path("/")) -> str:
 
 
 def roofline(
-    wish: Wish, cache: Path, machine: Machine, progress: Progress, root: Path = Path("/")
+    wish: RooflineOptions, cache: Path, machine: Machine, progress: Progress, root: Path = Path("/")
 ) -> Roofline:
     """All figures of a device.
 
@@ -74,7 +74,7 @@ def roofline(
         known = None if wish.again or wish.effort != 1.0 else known_roofline(file)
         flame = wish.flame and threads == counts[-1]
         if known is None or (flame and known.flame is None):
-            asked = Asked(
+            asked = RooflineRequest(
                 device=wish.device,
                 threads=threads,
                 flame=flame,
@@ -96,7 +96,7 @@ def _part(progress: Progress, index: int, parts: int, threads: int) -> Progress:
     return lambda title, share: progress(f"{words}: {title}", (index + share) / parts)
 
 
-def _ask(asked: Asked, cache: Path, progress: Progress) -> Roofline:
+def _ask(asked: RooflineRequest, cache: Path, progress: Progress) -> Roofline:
     env = {**os.environ, "OMP_NUM_THREADS": str(asked.threads)}
     for name in ("MKL_NUM_THREADS", "MKL_DYNAMIC", "OMP_DYNAMIC"):
         env.pop(name, None)
@@ -135,7 +135,7 @@ def _listen(child: subprocess.Popen[bytes], progress: Progress) -> Roofline | No
             continue  # a compiler that talks on standard output
         if isinstance(word, Began):
             progress(word.title, word.done_share)
-        elif isinstance(word, Refused):
+        elif isinstance(word, RooflineRefused):
             raise UsageError(word.why, "--device cpu")
         elif isinstance(word, Found):
             found = word.roofline

@@ -9,7 +9,7 @@ import msgspec
 
 from autobrrr.records import SCHEMA, Record
 from autobrrr.roofline.matmul_curve import MatmulPoint
-from autobrrr.trace.kernels.device_peaks import Peaks as SpecPeaks
+from autobrrr.trace.kernels.device_peaks import SpecPeaks
 
 
 class SweepPoint(Record, frozen=True, kw_only=True):
@@ -56,7 +56,7 @@ class MultiplyAdd(Record, frozen=True, kw_only=True):
     multiply_add_flops: float
 
 
-class Launch(Record, frozen=True, kw_only=True):
+class LaunchCost(Record, frozen=True, kw_only=True):
     """What a kernel costs besides its work, on a device of its own."""
 
     queued_ns: float  # of the host, for each of many launches in a row
@@ -83,7 +83,7 @@ class Roofline(Record, frozen=True, kw_only=True):
     measured_at_unix_s: float
     python_adds_per_s: float | None = None
     torch_ops_per_s: float | None = None
-    launch: Launch | None = None
+    launch: LaunchCost | None = None
     sweep: list[SweepPoint] = []
     peak_flops: dict[str, float] = {}
     peak_bytes_per_s: float | None = None
@@ -103,7 +103,7 @@ class Roofline(Record, frozen=True, kw_only=True):
     single_thread: Roofline | None = None  # the same on one thread, on a CPU
 
 
-class Asked(Record, frozen=True, kw_only=True):
+class RooflineRequest(Record, frozen=True, kw_only=True):
     """What the measuring process is to do: its one argument."""
 
     device: str
@@ -119,7 +119,7 @@ class Began(Record, frozen=True, kw_only=True, tag="began"):
     done_share: float  # of the expected time
 
 
-class Refused(Record, frozen=True, kw_only=True, tag="refused"):
+class RooflineRefused(Record, frozen=True, kw_only=True, tag="refused"):
     why: str
 
 
@@ -127,5 +127,5 @@ class Found(Record, frozen=True, kw_only=True, tag="found"):
     roofline: Roofline
 
 
-Word = Began | Refused | Found
+Word = Began | RooflineRefused | Found
 WORD = msgspec.json.Decoder(Word)

@@ -21,9 +21,9 @@ from autobrrr.machine.host_sampler import HostDevice
 from autobrrr.machine.nvml import NvmlDevice
 from autobrrr.machine.proc_stat import tid_outside, usable_cpus
 from autobrrr.records import Attach
-from autobrrr.sidecar.event_loop import SIGNALS, Calls, Loop, open_pidfd
+from autobrrr.sidecar.event_loop import SIGNALS, EventLoop, LoopCalls, open_pidfd
 from autobrrr.sidecar.process.daemonize import Announcement
-from autobrrr.sidecar.process.rank_lock import RankTurn
+from autobrrr.sidecar.process.rank_lock import RankLock
 from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.sidecar.requests import Service
 from autobrrr.sidecar.session.calibrations import Calibrations
@@ -33,15 +33,15 @@ from autobrrr.sidecar.session.session_log import SessionLog, log_path
 from autobrrr.sidecar.session.session_states import State
 from autobrrr.sidecar.session.window_reader import WindowReader
 from autobrrr.sidecar.sockets.agent_link import AgentLink
-from autobrrr.sidecar.sockets.session_socket import Endpoint, is_alive, sweep
+from autobrrr.sidecar.sockets.session_socket import SessionSocket, is_alive, sweep
 from autobrrr.sidecar.tuning.live_tuner import check, tune
-from autobrrr.sidecar.tuning.tuning_thread import Tuning
+from autobrrr.sidecar.tuning.tuning_thread import TuningThread
 
 NICE = 5  # training comes first
 TUNER_S = 5.0
 
 
-def serve(endpoint: Endpoint, options: SessionOptions, announcement: Announcement) -> None:
+def serve(endpoint: SessionSocket, options: SessionOptions, announcement: Announcement) -> None:
     """Run the session of one job from attach to its end.
 
     Raises:
@@ -53,7 +53,7 @@ def serve(endpoint: Endpoint, options: SessionOptions, announcement: Announcemen
     signals = _Signals()
     device = HostDevice(target.pid)
     log = SessionLog(log_path(target.pid, paths.state_dir(), time.time()))
-    calls = Calls()
+    calls = LoopCalls()
     session = Session(
         target.pid,
         options,
@@ -62,11 +62,11 @@ def serve(endpoint: Endpoint, options: SessionOptions, announcement: Announcemen
         alive=lambda: is_alive(target),
         cores=usable_cpus(target.pid),
     )
-    tuning = Tuning(session, calls, tune, check)
+    tuning = TuningThread(session, calls, tune, check)
     session.read_window = WindowReader(calls)
     job = job_roles.job_of(target.pid)
     if job is not None:
-        session.turn = RankTurn(endpoint.folder, job)
+        session.turn = RankLock(endpoint.folder, job)
     session.findings.calibrations = Calibrations(paths.cache_dir())
     gpu = session.findings.gpu = Poller(
         NvmlDevice(target.pid, lambda: _uses_gpu(session)), resting=lambda: session.state is State.TUNING
@@ -81,7 +81,7 @@ def serve(endpoint: Endpoint, options: SessionOptions, announcement: Announcemen
 
     agent = _enter(target.pid, options, session, device, on_wait)
     pidfd = open_pidfd(target.pid)
-    loop = Loop(
+    loop = EventLoop(
         endpoint=endpoint,
         session=session,
         service=service,
@@ -160,11 +160,11 @@ class _Signals:
 
     def __init__(self) -> None:
         self.caught: int | None = None
-        self._calls: Calls | None = None
+        self._calls: LoopCalls | None = None
         self._session: Session | None = None
         self._before = {number: signal.signal(number, self._catch) for number in SIGNALS}
 
-    def pass_on(self, calls: Calls, session: Session) -> None:
+    def pass_on(self, calls: LoopCalls, session: Session) -> None:
         """From now on a signal detaches."""
         self._calls, self._session = calls, session
         if self.caught is not None:

@@ -19,8 +19,8 @@ from autobrrr.sidecar.requests import Service
 from autobrrr.sidecar.session.session import Session
 from autobrrr.sidecar.session.session_states import State
 from autobrrr.sidecar.sockets.agent_link import AgentLink
-from autobrrr.sidecar.sockets.client_connection import Seat
-from autobrrr.sidecar.sockets.session_socket import Endpoint
+from autobrrr.sidecar.sockets.client_connection import ClientConnection
+from autobrrr.sidecar.sockets.session_socket import SessionSocket
 
 BUSY_S = 0.1
 IDLE_S = 0.2
@@ -29,7 +29,7 @@ ALIVE_S = 1.0
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-class Calls:
+class LoopCalls:
     """Work for the loop's thread, handed in by others; wakes the loop."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Calls:
         self._outside.close()
 
 
-class Loop:
+class EventLoop:
     """Runs until the session has ended and everybody has been told.
 
     Args:
@@ -78,13 +78,13 @@ class Loop:
     def __init__(
         self,
         *,
-        endpoint: Endpoint,
+        endpoint: SessionSocket,
         session: Session,
         service: Service,
         agent: AgentLink | None,
         pidfd: int | None,
         alive: Callable[[], bool],
-        calls: Calls,
+        calls: LoopCalls,
     ) -> None:
         self._endpoint, self._session, self._service = endpoint, session, service
         self._agent, self._alive, self._calls = agent, alive, calls
@@ -159,7 +159,7 @@ class Loop:
         seat = self._service.join(link)
         self._add(link, lambda mask: self._seat_ready(seat, mask))
 
-    def _seat_ready(self, seat: Seat, mask: int) -> None:
+    def _seat_ready(self, seat: ClientConnection, mask: int) -> None:
         if mask & selectors.EVENT_WRITE:
             self._service.writable(seat)
         if mask & selectors.EVENT_READ and not seat.gone:
@@ -190,7 +190,7 @@ class Loop:
         self._forget(pidfd)
         self._session.job_ended()
 
-    def _drop(self, seats: list[Seat]) -> None:
+    def _drop(self, seats: list[ClientConnection]) -> None:
         for seat in seats:
             self._forget(seat.wire.link)
             seat.wire.close()

@@ -17,16 +17,16 @@ import msgspec
 from autobrrr import __version__
 from autobrrr.errors import AutobrrrError, UsageError
 from autobrrr.injected.wire.framing import MAX_FRAME_BYTES, BadFrame, Closed
-from autobrrr.records.wire_answers import Activity
+from autobrrr.records.wire_answers import ActivityLine
 from autobrrr.sidecar.process.session_options import Probing, Sweep
 from autobrrr.sidecar.session.remedy_switch import Switched
 from autobrrr.sidecar.session.screen_details import details
 from autobrrr.sidecar.session.session import Session
 from autobrrr.sidecar.session.session_log import SessionLog, tail
-from autobrrr.sidecar.session.session_states import Ending, State
-from autobrrr.sidecar.sockets.client_connection import Fields, Reply, Seat, as_fields, failure
+from autobrrr.sidecar.session.session_states import SessionEnding, State
+from autobrrr.sidecar.sockets.client_connection import ClientConnection, Fields, Reply, as_fields, failure
 from autobrrr.sidecar.sockets.socket_frames import Wire
-from autobrrr.sidecar.tuning.tuning_thread import Tuning
+from autobrrr.sidecar.tuning.tuning_thread import TuningThread
 
 MOST_SEATS = 64
 EVERY_NS = 500_000_000
@@ -42,10 +42,10 @@ class Service:
     """All clients of one session. Belongs to the event loop's thread."""
 
     def __init__(
-        self, session: Session, tuning: Tuning, log: SessionLog, clock_ns: Callable[[], int]
+        self, session: Session, tuning: TuningThread, log: SessionLog, clock_ns: Callable[[], int]
     ) -> None:
         self._session, self._tuning, self._log, self._clock_ns = session, tuning, log, clock_ns
-        self.seats: list[Seat] = []
+        self.seats: list[ClientConnection] = []
         self._do = {
             "ping": self._ping,
             "snapshot": self._snapshot,
@@ -71,16 +71,16 @@ class Service:
         """Whether anybody listens."""
         return any(seat.every_ns is not None for seat in self.seats)
 
-    def join(self, link: socket.socket) -> Seat:
+    def join(self, link: socket.socket) -> ClientConnection:
         """A client has come."""
-        seat = Seat(wire=Wire(link, HELD_BYTES))
+        seat = ClientConnection(wire=Wire(link, HELD_BYTES))
         self.seats.append(seat)
         if len(self.seats) > MOST_SEATS:
             seat.send(failure(AutobrrrError(f"{MOST_SEATS} clients are connected already")))
             seat.leaving = True
         return seat
 
-    def readable(self, seat: Seat) -> None:
+    def readable(self, seat: ClientConnection) -> None:
         """Bytes have come in."""
         try:
             messages = seat.wire.read()
@@ -96,14 +96,14 @@ class Service:
                 return
             self._answer(seat, message)
 
-    def writable(self, seat: Seat) -> None:
+    def writable(self, seat: ClientConnection) -> None:
         """The socket takes bytes again."""
         try:
             seat.wire.flush()
         except OSError:
             seat.gone = True
 
-    def tick(self) -> list[Seat]:
+    def tick(self) -> list[ClientConnection]:
         """Push what is due; returns the seats that are free now."""
         now_ns = self._clock_ns()
         self._tuning.look(self.push)
@@ -119,7 +119,7 @@ class Service:
                 seat.send(snapshot)
         return self.free()
 
-    def _mind_unread(self, seat: Seat, now_ns: int) -> None:
+    def _mind_unread(self, seat: ClientConnection, now_ns: int) -> None:
         """A client that takes nothing for long is dropped."""
         if not seat.wire.waiting_bytes:
             seat.stuck_since_ns = None
@@ -128,7 +128,7 @@ class Service:
         elif now_ns - seat.stuck_since_ns > UNREAD_NS:
             seat.gone = True
 
-    def free(self) -> list[Seat]:
+    def free(self) -> list[ClientConnection]:
         """Seats that are done; they are no longer served."""
         done = [seat for seat in self.seats if seat.gone or (seat.leaving and not seat.wire.waiting_bytes)]
         for seat in done:
@@ -139,11 +139,11 @@ class Service:
                 self._session.detach(False, lambda ending: None)
         return done
 
-    def say(self, line: Activity) -> None:
+    def say(self, line: ActivityLine) -> None:
         """A line of narration for everybody who listens."""
         self.push({"event": "activity", **msgspec.to_builtins(line)})
 
-    def push(self, event: Fields, also: Iterable[Seat] = ()) -> None:
+    def push(self, event: Fields, also: Iterable[ClientConnection] = ()) -> None:
         """An event for all subscribers."""
         for seat in {*(seat for seat in self.seats if seat.every_ns is not None), *also}:
             seat.send(event)
@@ -162,12 +162,12 @@ class Service:
     def _snapshot_event(self, name: str) -> Fields:
         return {"event": name, "snapshot": as_fields(self._session.snapshot())}
 
-    def _throw_out(self, seat: Seat, error: AutobrrrError) -> None:
+    def _throw_out(self, seat: ClientConnection, error: AutobrrrError) -> None:
         seat.send(failure(error))
         seat.leaving = True
         seat.cut_since_ns = None
 
-    def _answer(self, seat: Seat, message: Fields) -> None:
+    def _answer(self, seat: ClientConnection, message: Fields) -> None:
         number = message.get("id")
         reply = Reply(seat, number if isinstance(number, int) else None)
         handler = self._do.get(str(message.get("do")))
@@ -312,7 +312,7 @@ class Service:
         if not isinstance(keep, bool):
             raise UsageError(f"keep is {keep!r}; true or false is needed")
 
-        def ended(ending: Ending) -> None:
+        def ended(ending: SessionEnding) -> None:
             reply.done(kind=ending.kind, why=ending.why, left=list(ending.left))
 
         if keep:  # what is being tried is not proven: it goes off first

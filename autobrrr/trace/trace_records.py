@@ -167,7 +167,7 @@ class StepDevice(Record, kw_only=True, frozen=True):
     kernels: int
 
 
-class Step(Record, kw_only=True, frozen=True):
+class TraceStep(Record, kw_only=True, frozen=True):
     """One step, by the host's clock."""
 
     name: str
@@ -200,7 +200,7 @@ class TraceAnalysis(Record, kw_only=True, frozen=True):
     events: int
     json_bytes: int
     devices: list[DeviceAnalysis]
-    steps: list[Step]
+    steps: list[TraceStep]
     step_ns: StepStats
     regime: Regime
     confidence: Confidence

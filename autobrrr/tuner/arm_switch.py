@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from autobrrr.records import ExactnessClass
 from autobrrr.tuner.candidate_space import Choice
-from autobrrr.tuner.job_under_test import Bench, LeverLost, NotApplied
+from autobrrr.tuner.job_under_test import JobUnderTest, LeverLost, NotApplied
 
 Arm = tuple[Choice, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lever:
+class ArmRemedy:
     """A choice that is on."""
 
     choice: Choice
@@ -21,7 +21,7 @@ class Lever:
     cls: ExactnessClass
 
 
-class Switchboard:
+class ArmSwitch:
     """The levers of one job.
 
     Args:
@@ -29,7 +29,9 @@ class Switchboard:
         on: Levers that are on already, oldest first.
     """
 
-    def __init__(self, bench: Bench, allowed: Sequence[ExactnessClass], on: Sequence[Lever] = ()) -> None:
+    def __init__(
+        self, bench: JobUnderTest, allowed: Sequence[ExactnessClass], on: Sequence[ArmRemedy] = ()
+    ) -> None:
         self._bench = bench
         self._allowed = tuple(allowed)
         self._on = list(on)
@@ -38,7 +40,7 @@ class Switchboard:
         self.warm: set[Choice] = {lever.choice for lever in on}  # have been on for some steps
 
     @property
-    def levers(self) -> tuple[Lever, ...]:
+    def levers(self) -> tuple[ArmRemedy, ...]:
         """What is on, oldest first."""
         return tuple(self._on)
 
@@ -76,7 +78,7 @@ class Switchboard:
 
     def _apply(self, choice: Choice) -> int:
         applied = self._bench.apply(choice.remedy, choice.settings, self._allowed)
-        self._on.append(Lever(choice=choice, token=applied.token, cls=applied.cls))
+        self._on.append(ArmRemedy(choice=choice, token=applied.token, cls=applied.cls))
         self._seen[choice] = applied.cls
         return applied.seq
 

@@ -23,11 +23,11 @@ from autobrrr.tuner.ab_blocks import (
     plan_block,
     settled,
 )
-from autobrrr.tuner.arm_switch import Arm, Switchboard
+from autobrrr.tuner.arm_switch import Arm, ArmSwitch
 from autobrrr.tuner.confidence_sequence import Interval, mean_interval
-from autobrrr.tuner.job_under_test import Bench, LeverLost, Steps
-from autobrrr.tuner.stop_rules import Decision, Standing, StopRule
-from autobrrr.tuner.token_adjustment import Block, ByLength, block_of
+from autobrrr.tuner.job_under_test import JobUnderTest, LeverLost, Steps
+from autobrrr.tuner.stop_rules import Decision, PairStanding, StopRule
+from autobrrr.tuner.token_adjustment import ByLength, TokenBlock, block_of
 
 LONGEST_SLICE_NS = 500_000_000
 SHORTEST_SLICE_NS = 100_000_000
@@ -68,7 +68,7 @@ class Comparing:
     slot_ns: int | None = None  # past it, only what looks promising goes on, to the deadline at most
     rare: bool = False
     seed: int = 0
-    on_pair: Callable[[Standing, Interval | None, int], None] = field(default=lambda *_: None)
+    on_pair: Callable[[PairStanding, Interval | None, int], None] = field(default=lambda *_: None)
 
 
 class _Over(Exception):
@@ -91,7 +91,7 @@ class _Silent(Exception):
 class _Run:
     """State of a running comparison."""
 
-    def __init__(self, bench: Bench, board: Switchboard, asked: Comparing) -> None:
+    def __init__(self, bench: JobUnderTest, board: ArmSwitch, asked: Comparing) -> None:
         self.bench, self.board, self.asked = bench, board, asked
         self.began_ns = bench.now_ns()
         own_ns = asked.deadline_ns if asked.slot_ns is None else self.began_ns + asked.slot_ns
@@ -193,7 +193,7 @@ class _Run:
         self.pause_of_job_ns = max(self.pause_of_job_ns, longest_ns)
         return longest_ns
 
-    def block(self, side: Side) -> Block:
+    def block(self, side: Side) -> TokenBlock:
         seq, switched = self.board.go(self.asked.without if side == "A" else self.asked.with_it)
         first = seq if switched else max(seq, self.next_seq)
         settle = self.settle(side) if switched else 0
@@ -271,15 +271,15 @@ class _Run:
     def pair_ns(self) -> float:
         return (2 * self.plan.steps + self.settle("A") + self.settle("B")) * self.step_ns
 
-    def standing(self) -> Standing:
-        return Standing(
+    def standing(self) -> PairStanding:
+        return PairStanding(
             pairs=len(self.typical),
             typical=mean_interval(self.typical, self.asked.alpha),
             throughput=mean_interval(self.throughput, self.asked.alpha, winsorise=False),
             pause_ns=max(self.pause_ns, self.price_ns),
         )
 
-    def interval(self, standing: Standing) -> Interval | None:
+    def interval(self, standing: PairStanding) -> Interval | None:
         return standing.throughput if self.asked.rare else standing.typical
 
     def outcome(self, over: _Over) -> Comparison:
@@ -295,7 +295,7 @@ class _Run:
         )
 
 
-def compare(bench: Bench, board: Switchboard, asked: Comparing) -> Comparison:
+def compare(bench: JobUnderTest, board: ArmSwitch, asked: Comparing) -> Comparison:
     """Run one comparison.
 
     Raises:

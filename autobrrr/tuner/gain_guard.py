@@ -13,18 +13,18 @@ import numpy as np
 
 from autobrrr.records import Reverted
 from autobrrr.tuner.ab_blocks import UNREPRESENTATIVE
-from autobrrr.tuner.arm_switch import Arm, Switchboard
+from autobrrr.tuner.arm_switch import Arm, ArmSwitch
 from autobrrr.tuner.comparison import Comparing, compare
 from autobrrr.tuner.confidence_sequence import Interval
-from autobrrr.tuner.job_under_test import Bench, NotApplied, Steps
-from autobrrr.tuner.stop_rules import Decision, Standing, percent
+from autobrrr.tuner.job_under_test import JobUnderTest, NotApplied, Steps
+from autobrrr.tuner.stop_rules import Decision, PairStanding, percent
 
 SUSPICIOUS_STEPS = 32
 CHECK_NS = 10_000_000_000
 
 
 @dataclass(slots=True)
-class Guard:
+class GainGuard:
     """Guards the levers of one switchboard.
 
     Args:
@@ -33,8 +33,8 @@ class Guard:
         alpha: Of one check.
     """
 
-    bench: Bench
-    board: Switchboard
+    bench: JobUnderTest
+    board: ArmSwitch
     baseline_ns: float
     best_ns: float
     alpha: float = 0.02
@@ -91,7 +91,7 @@ class Guard:
         return [Reverted(remedy=each.label, why=f"could not be applied again: {why}") for each in missing]
 
 
-def still_pays(now: Standing) -> tuple[Decision, str] | None:
+def still_pays(now: PairStanding) -> tuple[Decision, str] | None:
     """Ends as soon as the sign is proven."""
     interval: Interval | None = now.typical
     if interval is None or now.pairs < 6:

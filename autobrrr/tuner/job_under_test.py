@@ -1,6 +1,6 @@
 """The running job, as the tuner needs it: levers that switch at step boundaries, and step records.
 
-The sidecar implements `Bench` on a live job, tests on a simulated one. All calls are made from
+The sidecar implements `JobUnderTest` on a live job, tests on a simulated one. All calls are made from
 the one thread that tunes; each may block for as long as its docstring says.
 """
 
@@ -41,7 +41,7 @@ class LeverLost(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Applied:
+class ActiveRemedy:
     """A lever that is on."""
 
     token: int
@@ -49,7 +49,7 @@ class Applied:
     cls: ExactnessClass  # what it does to the numbers of this job
 
 
-class Bench(Protocol):
+class JobUnderTest(Protocol):
     """A job under test. Anything may raise `errors.TargetGone` once the job or its link is gone."""
 
     @property
@@ -64,7 +64,9 @@ class Bench(Protocol):
     def cores(self) -> int | None:
         """CPUs that the job may run on; None where it is not known."""
 
-    def apply(self, remedy: str, options: Mapping[str, object], allowed: Sequence[ExactnessClass]) -> Applied:
+    def apply(
+        self, remedy: str, options: Mapping[str, object], allowed: Sequence[ExactnessClass]
+    ) -> ActiveRemedy:
         """Switch a lever on; returns once the job has done so at a boundary.
 
         Raises:

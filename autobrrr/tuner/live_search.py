@@ -17,7 +17,7 @@ from autobrrr.errors import AutobrrrError
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.records import Diagnosis, ExactnessClass, Reverted, Trial, TuneProgress, Tuning, Verdict
 from autobrrr.tuner.ab_blocks import shortest_pairs_ns
-from autobrrr.tuner.arm_switch import Arm, Lever, Switchboard
+from autobrrr.tuner.arm_switch import Arm, ArmRemedy, ArmSwitch
 from autobrrr.tuner.candidate_space import (
     Candidate,
     Choice,
@@ -29,14 +29,14 @@ from autobrrr.tuner.candidate_space import (
 )
 from autobrrr.tuner.comparison import Comparing, Comparison, compare
 from autobrrr.tuner.confidence_sequence import Interval
-from autobrrr.tuner.gain_guard import Guard
-from autobrrr.tuner.job_under_test import Bench, LeverLost, NotApplied
+from autobrrr.tuner.gain_guard import GainGuard
+from autobrrr.tuner.job_under_test import JobUnderTest, LeverLost, NotApplied
 from autobrrr.tuner.retry_undone import Undone, worth_again
-from autobrrr.tuner.stop_rules import FEWEST_PAIRS, Standing, percent, precision, proof
-from autobrrr.tuner.trial_ledger import Ledger, Outcome
+from autobrrr.tuner.stop_rules import FEWEST_PAIRS, PairStanding, percent, precision, proof
+from autobrrr.tuner.trial_ledger import Outcome, TrialLedger
 from autobrrr.tuner.tune_settings import ABLATION_SHARE, CLOSING_SHARE, SEARCH_SHARE, TuneSettings
-from autobrrr.tuner.tuning_budget import Budget
-from autobrrr.tuner.tuning_study import Asked, Study
+from autobrrr.tuner.tuning_budget import TuningBudget
+from autobrrr.tuner.tuning_study import AskedCandidate, TuningStudy
 
 OnProgress = Callable[[TuneProgress], None]
 OnTrial = Callable[[Trial], None]
@@ -53,14 +53,14 @@ SAID_NS = 500_000_000
 
 
 def tune(
-    bench: Bench,
+    bench: JobUnderTest,
     *,
     verdict: Verdict | Diagnosis | None = None,
     settings: TuneSettings | None = None,
     on_progress: OnProgress = lambda _: None,
     on_trial: OnTrial = lambda _: None,
-    already: Sequence[Lever] = (),
-    standing: Sequence[Lever] = (),
+    already: Sequence[ArmRemedy] = (),
+    standing: Sequence[ArmRemedy] = (),
 ) -> Tuning:
     """Tune the job on the bench, in the calling thread.
 
@@ -94,24 +94,24 @@ def tune(
         run.ledger.enter_kept(lever)
     on = [lever.choice for lever in (*already, *standing)]
     listed = [each for each in listed if each.choice not in on]
-    return run.go(Study(listed, run.settings.journal))
+    return run.go(TuningStudy(listed, run.settings.journal))
 
 
 class _LiveTuning:
     def __init__(
         self,
-        bench: Bench,
+        bench: JobUnderTest,
         settings: TuneSettings,
         on_progress: OnProgress,
         on_trial: OnTrial,
-        already: Sequence[Lever],
+        already: Sequence[ArmRemedy],
     ) -> None:
         self.bench, self.settings, self.on_progress = bench, settings, on_progress
-        self.board = Switchboard(bench, settings.allowed, already)
+        self.board = ArmSwitch(bench, settings.allowed, already)
         self.kept: Arm = tuple(lever.choice for lever in already)
-        self.standing: tuple[Lever, ...] = ()
-        self.ledger = Ledger(on_trial)
-        self.budget = Budget(bench, self.board, settings)
+        self.standing: tuple[ArmRemedy, ...] = ()
+        self.ledger = TrialLedger(on_trial)
+        self.budget = TuningBudget(bench, self.board, settings)
         self.step_ns = 0.0
         self.comparisons = 0
         self.note: str | None = None
@@ -120,7 +120,7 @@ class _LiveTuning:
         self.untried: list[Candidate] = []  # for want of time
         self.guard_undid: list[Reverted] = []
 
-    def go(self, study: Study) -> Tuning:
+    def go(self, study: TuningStudy) -> Tuning:
         self.step_ns = self.first_steps()
         closing = None
         try:
@@ -157,7 +157,7 @@ class _LiveTuning:
                     "give more time with --for",
                 )
 
-    def search(self, study: Study) -> None:
+    def search(self, study: TuningStudy) -> None:
         """Every candidate once; then again what may pay beside what was kept after it."""
         self.try_all(study)
         if not self.bench.cancelled():
@@ -168,7 +168,7 @@ class _LiveTuning:
                     study.again(candidate)
             self.try_all(study)
 
-    def try_all(self, study: Study) -> None:
+    def try_all(self, study: TuningStudy) -> None:
         while (asked := study.ask()) is not None:
             choice = asked.candidate.choice
             odd = misfit(choice, self.bench.anatomy) or self.stands_against(choice)
@@ -194,7 +194,7 @@ class _LiveTuning:
     def search_left_ns(self) -> int:
         return self.budget.deadline(SEARCH_SHARE) - self.bench.now_ns()
 
-    def trial(self, study: Study, asked: Asked, slot_ns: float) -> None:
+    def trial(self, study: TuningStudy, asked: AskedCandidate, slot_ns: float) -> None:
         choice = asked.candidate.choice
         price_ns = self.budget.price_ns(choice)
         if price_ns:
@@ -231,7 +231,7 @@ class _LiveTuning:
             self.settle()
             self.end(study, asked, found, "undone", found.why + _priced(found))
 
-    def against(self, asked: Asked, replaced: Sequence[Choice]) -> Asked:
+    def against(self, asked: AskedCandidate, replaced: Sequence[Choice]) -> AskedCandidate:
         """The candidate with its prediction against what it would replace, as its achieved gain will be."""
         candidate, gained = asked.candidate, math.prod(map(self.ledger.achieved, replaced))
         if candidate.predicted is None or gained == 1.0:
@@ -310,7 +310,7 @@ class _LiveTuning:
         if closing.without_ns is None or closing.interval is None:
             return
         self.settle()
-        guard = Guard(
+        guard = GainGuard(
             self.bench,
             self.board,
             baseline_ns=closing.without_ns,
@@ -338,7 +338,7 @@ class _LiveTuning:
         self.comparisons += 1
         settings = self.settings
 
-        def on_pair(now: Standing, interval: Interval | None, steps: int) -> None:
+        def on_pair(now: PairStanding, interval: Interval | None, steps: int) -> None:
             subject = "all together" if choice is None else choice.label
             figure = "" if interval is None else f": {percent(interval)}"
             text = f"{_VERBS[stage]} {subject}{figure}, {now.pairs} pairs of blocks"
@@ -396,7 +396,9 @@ class _LiveTuning:
         except (AutobrrrError, LeverLost, NotApplied):
             pass
 
-    def end(self, study: Study, asked: Asked, found: Comparison | None, outcome: Outcome, why: str) -> None:
+    def end(
+        self, study: TuningStudy, asked: AskedCandidate, found: Comparison | None, outcome: Outcome, why: str
+    ) -> None:
         cls = self.board.cls_of(asked.candidate.choice) or asked.candidate.cls
         study.tell(asked, found, outcome, why)
         self.ledger.enter(asked.candidate, outcome, why, cls, found)

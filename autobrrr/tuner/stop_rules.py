@@ -17,7 +17,7 @@ MOST_PAIRS = 600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class PairStanding:
     """What is known after some pairs."""
 
     pairs: int
@@ -26,7 +26,7 @@ class Standing:
     pause_ns: int  # longest own work of the agent at a change of levers
 
 
-StopRule = Callable[[Standing], tuple[Decision, str] | None]
+StopRule = Callable[[PairStanding], tuple[Decision, str] | None]
 
 
 def proof(worthwhile: float, horizon_ns: int, rare: bool) -> StopRule:
@@ -38,7 +38,7 @@ def proof(worthwhile: float, horizon_ns: int, rare: bool) -> StopRule:
         rare: The remedy acts on rare long steps: plain means decide.
     """
 
-    def rule(now: Standing) -> tuple[Decision, str] | None:
+    def rule(now: PairStanding) -> tuple[Decision, str] | None:
         interval = now.throughput if rare else now.typical
         if now.pairs < FEWEST_PAIRS or interval is None:
             return None
@@ -59,7 +59,7 @@ def proof(worthwhile: float, horizon_ns: int, rare: bool) -> StopRule:
 def precision(worthwhile: float, rare: bool) -> StopRule:
     """For the closing run: on until the interval is narrow against what it shows."""
 
-    def rule(now: Standing) -> tuple[Decision, str] | None:
+    def rule(now: PairStanding) -> tuple[Decision, str] | None:
         interval = now.throughput if rare else now.typical
         if now.pairs < 2 * FEWEST_PAIRS or interval is None:
             return None

@@ -29,7 +29,7 @@ Durations = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
+class TokenBlock:
     """Neighbouring steps under one set of levers.
 
     Attributes:
@@ -43,7 +43,7 @@ class Block:
     tokens: NDArray[np.float64]
 
 
-Pairs = Sequence[tuple[Block, Block]]
+Pairs = Sequence[tuple[TokenBlock, TokenBlock]]
 """Neighbouring blocks: without what is compared, and with it."""
 
 
@@ -51,9 +51,9 @@ class ByLength:
     """The speed of neighbouring blocks as if all of their steps held as much, where lengths vary."""
 
     def __init__(self) -> None:
-        self._recent: deque[tuple[Block, Block]] = deque(maxlen=RECENT_PAIRS)
+        self._recent: deque[tuple[TokenBlock, TokenBlock]] = deque(maxlen=RECENT_PAIRS)
 
-    def log_speed_ratio(self, without: Block, with_it: Block) -> float | None:
+    def log_speed_ratio(self, without: TokenBlock, with_it: TokenBlock) -> float | None:
         """log(speed with it / without it) of these two; None where lengths don't vary or are not seen."""
         if min(len(without.tokens), len(with_it.tokens)) < FEWEST_COUNTED:
             return None
@@ -64,11 +64,11 @@ class ByLength:
         return found[-1] if len(found) == len(self._recent) else None
 
 
-def block_of(records: Steps) -> Block:
+def block_of(records: Steps) -> TokenBlock:
     """The block that these records make up."""
     counted = records[(records["flags"] & ring_layout.PHASES != 0) & (records["tokens"] > 0)]
     tokens = np.asarray(counted["tokens"], dtype=np.float64)
-    return Block(steps=durations_ns(records), counted=durations_ns(counted), tokens=tokens)
+    return TokenBlock(steps=durations_ns(records), counted=durations_ns(counted), tokens=tokens)
 
 
 def durations_ns(records: Steps) -> Durations:
@@ -113,13 +113,13 @@ def log_ratios(base: Sequence[float | None], candidate: Sequence[float | None], 
     return [math.log(held * its / mine) for its, mine in pairs if its and mine and min(its, mine) > 0]
 
 
-def mean_tokens(blocks: Sequence[Block]) -> float:
+def mean_tokens(blocks: Sequence[TokenBlock]) -> float:
     """Tokens of a step, over all steps that show them; 0 without one."""
     tokens = np.concatenate([each.tokens for each in blocks]) if blocks else np.empty(0)
     return float(tokens.mean()) if len(tokens) else 0.0
 
 
-def at_length(blocks: Sequence[Block], tokens: float) -> list[float | None]:
+def at_length(blocks: Sequence[TokenBlock], tokens: float) -> list[float | None]:
     """Nanoseconds of a step with so many tokens, for each block; None where too few of its steps show theirs.
 
     The mean of a block is moved along the line by what its own mean number of tokens differs from the wanted

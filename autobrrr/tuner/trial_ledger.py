@@ -8,14 +8,14 @@ from typing import Literal
 import msgspec
 
 from autobrrr.records import ExactnessClass, Reverted, Trial
-from autobrrr.tuner.arm_switch import Lever
+from autobrrr.tuner.arm_switch import ArmRemedy
 from autobrrr.tuner.candidate_space import Candidate, Choice
 from autobrrr.tuner.comparison import Comparison
 
 Outcome = Literal["kept", "undone", "refused", "skipped"]
 
 
-class Ledger:
+class TrialLedger:
     """Trials by choice, in the order in which they ended."""
 
     def __init__(self, on_trial: Callable[[Trial], None]) -> None:
@@ -54,7 +54,7 @@ class Ledger:
         self._trials[candidate.choice] = trial
         self._on_trial(trial)
 
-    def enter_kept(self, lever: Lever) -> None:
+    def enter_kept(self, lever: ArmRemedy) -> None:
         """A lever that an earlier tuning or a recipe has switched on."""
         self._trials[lever.choice] = Trial(
             remedy=lever.choice.remedy,

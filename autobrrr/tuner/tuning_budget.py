@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.tuner.ab_blocks import shortest_pairs_ns
-from autobrrr.tuner.arm_switch import Switchboard
+from autobrrr.tuner.arm_switch import ArmSwitch
 from autobrrr.tuner.candidate_space import Candidate, Choice
-from autobrrr.tuner.job_under_test import Bench
+from autobrrr.tuner.job_under_test import JobUnderTest
 from autobrrr.tuner.stop_rules import FEWEST_PAIRS
 from autobrrr.tuner.tune_settings import SEARCH_SHARE, TuneSettings
 
@@ -21,11 +21,11 @@ LIKELY_BEST = 3.0  # the largest gain that is likely, where none is predicted
 
 
 @dataclass(slots=True)
-class Budget:
+class TuningBudget:
     """Begins when it is made."""
 
-    bench: Bench
-    board: Switchboard
+    bench: JobUnderTest
+    board: ArmSwitch
     settings: TuneSettings
     began_ns: int = field(init=False)
 

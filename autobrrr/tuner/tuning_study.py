@@ -23,14 +23,14 @@ CANDIDATE = "candidate"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class AskedCandidate:
     """A candidate whose turn it is."""
 
     number: int
     candidate: Candidate
 
 
-class Study:
+class TuningStudy:
     """Candidates in, results out.
 
     Args:
@@ -51,7 +51,7 @@ class Study:
         """Candidates whose turn has not come."""
         return self._waiting
 
-    def ask(self) -> Asked | None:
+    def ask(self) -> AskedCandidate | None:
         """The next candidate; None after the last."""
         from optuna.distributions import CategoricalDistribution
 
@@ -60,14 +60,14 @@ class Study:
         self._waiting -= 1
         trial = self._study.ask({CANDIDATE: CategoricalDistribution(tuple(self._by_label))})
         self._open[trial.number] = trial
-        return Asked(number=trial.number, candidate=self._by_label[trial.params[CANDIDATE]])
+        return AskedCandidate(number=trial.number, candidate=self._by_label[trial.params[CANDIDATE]])
 
     def again(self, candidate: Candidate) -> None:
         """One more turn for a candidate, after the others."""
         self._waiting += 1
         self._study.enqueue_trial({CANDIDATE: candidate.choice.label})
 
-    def tell(self, asked: Asked, result: Comparison | None, outcome: str, why: str) -> None:
+    def tell(self, asked: AskedCandidate, result: Comparison | None, outcome: str, why: str) -> None:
         """Enter what became of a candidate. The value is the log of the speed-up."""
         from optuna.trial import TrialState
 

@@ -23,7 +23,7 @@ from torch import nn
 from torch.nn import functional
 
 from autobrrr.injected.live_torch.live_job import Job
-from autobrrr.injected.remedies.active_remedies import Levers
+from autobrrr.injected.remedies.active_remedies import ActiveRemedies
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.process.glibc import glibc
 from autobrrr.injected.remedies.registry import Refused
@@ -132,7 +132,7 @@ class Loop:
         self.job = Job(torch)
         self.job.saw_root(self.model)
         self.job.saw_optimizer(self.optimizer)
-        self.levers = Levers(REGISTRY)
+        self.levers = ActiveRemedies(REGISTRY)
         self.losses: list[torch.Tensor] = []
 
     def batch(self) -> torch.Tensor:

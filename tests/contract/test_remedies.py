@@ -10,7 +10,7 @@ import torch
 
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.injected.remedies.registry import CLASSES, Refused, Remedy, Watched
+from autobrrr.injected.remedies.registry import CLASSES, Refused, Remedy, WatchedUndo
 from support.remedies import OPTIMIZERS, job_for, options_of, picture
 
 pytestmark = [
@@ -80,7 +80,7 @@ def test_undone_in_the_middle_training_goes_on_as_the_class_says(
     cls = remedy.class_on(cured.job)
     assert CLASSES.index(cls) >= CLASSES.index(remedy.cls)
     cured.train(5)
-    assert not isinstance(undo, Watched) or undo.trouble() is None
+    assert not isinstance(undo, WatchedUndo) or undo.trouble() is None
     undo()
     cured.train(10)
     found, expected = picture(cured), picture(untouched)

@@ -12,7 +12,7 @@ import torch
 
 from autobrrr.injected.remedies.compile import compile_models as compile_module
 from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.injected.remedies.registry import Refused, Undo, Watched
+from autobrrr.injected.remedies.registry import Refused, Undo, WatchedUndo
 from support.remedies import Training, picture, training
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600), pytest.mark.usefixtures("first_order")]
@@ -57,7 +57,7 @@ def test_compiled_gradients_accumulate_and_results_outlive_the_next_replay(name:
                     part.p = 0.0
     before = picture(cured)["modules"]
     undo = switched_on(name, cured)
-    assert isinstance(undo, Watched)
+    assert isinstance(undo, WatchedUndo)
     for mine, theirs in zip(accumulated(cured, 12), accumulated(plain, 12), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-4)
     assert undo.trouble() is None
@@ -113,7 +113,7 @@ def test_float16_with_our_loss_scale_trains_like_full_precision() -> None:
     plain, cured = (training(device="cuda", model="attention") for _ in range(2))
     before = picture(cured)["modules"]
     undo = switched_on("precision.autocast_fp16", cured)
-    assert isinstance(undo, Watched)
+    assert isinstance(undo, WatchedUndo)
     for mine, theirs in zip(accumulated(cured, 12), accumulated(plain, 12), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=5e-2, atol=5e-2)
     assert undo.trouble() is None

@@ -12,9 +12,9 @@ pytestmark = pytest.mark.integration
 
 SCRIPT = """
 import _thread, os, sys, time, torch
-from autobrrr.injected.remedies.active_remedies import Levers
-from autobrrr.injected.loop.train_loop import Loop
-from autobrrr.injected.wire.ring_writer import Pages
+from autobrrr.injected.remedies.active_remedies import ActiveRemedies
+from autobrrr.injected.loop.train_loop import TrainLoop
+from autobrrr.injected.wire.ring_writer import StepRing
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 torch.set_num_threads(1)
 sys.setswitchinterval(1e-5)  # threads change places at nearly every chance
@@ -43,8 +43,8 @@ def on_and_off():
     # In the agent's thread, and all the way: what `Agent` does, without the socket.
     try:
         for turn in range(TURNS):
-            pages = Pages(); pages.close_fd()
-            loop = Loop(torch, pages, Levers({}), lambda event: None)
+            pages = StepRing(); pages.close_fd()
+            loop = TrainLoop(torch, pages, ActiveRemedies({}), lambda event: None)
             loop.bursts.ask(2, 1, 0)
             loop.put_on(lambda: None)
             until = loop.hot.steps + turn % 17

@@ -221,8 +221,8 @@ print("went on")
 @pytest.mark.parametrize(
     ("module", "cls", "name"),
     [
-        ("loop.train_loop", "Loop", "_close"),
-        ("loop.train_loop", "Loop", "_leave"),
+        ("loop.train_loop", "TrainLoop", "_close"),
+        ("loop.train_loop", "TrainLoop", "_leave"),
         ("phases.sampling_schedule", "Bursts", "wants"),
         ("phases.phase_clock", "PhaseClock", "root_enter"),
         ("phases.phase_clock", "PhaseClock", "backward_enter"),
@@ -230,8 +230,8 @@ print("went on")
         ("phases.phase_clock", "PhaseClock", "zero_exit"),
         ("phases.phase_clock", "PhaseClock", "update_enter"),
         ("phases.sampled_step", "Sampling", "finish"),
-        ("wire.ring_writer", "Pages", "write_sampled"),
-        ("agent_session", "Agent", "_tick"),
+        ("wire.ring_writer", "StepRing", "write_sampled"),
+        ("agent_session", "AgentSession", "_tick"),
     ],
 )
 def test_an_error_of_ours_takes_the_agent_out_and_training_goes_on(

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from autobrrr.attach import agent_wait
-from autobrrr.attach.enter import Link, enter
+from autobrrr.attach.enter import AgentConnection, enter
 from autobrrr.attach.way_in import WayIn
 from autobrrr.errors import CannotAttach, TargetGone
 from autobrrr.machine import process_maps
@@ -38,18 +38,18 @@ StartJob = Callable[..., TrainingJob]
 
 
 @pytest.fixture
-def go_in(tmp_path: Path) -> Callable[..., Link]:
+def go_in(tmp_path: Path) -> Callable[..., AgentConnection]:
     """`enter` with the probe agent, and a cache of the test's own."""
     entries = probe_bundle(tmp_path / "probe")
 
-    def go(pid: int, **words: object) -> Link:
+    def go(pid: int, **words: object) -> AgentConnection:
         given = {"cache": tmp_path / "cache", "entries": entries, **words}
         return enter(pid, **given)  # type: ignore[arg-type]
 
     return go
 
 
-def leave(link: Link) -> None:
+def leave(link: AgentConnection) -> None:
     link.socket.close()
     os.close(link.ring_fd)
 
@@ -87,7 +87,7 @@ def test_the_shipped_agent_comes_up_in_real_torch_and_goes(kind: str, job: Start
 
 @pytest.mark.parametrize("release", VERSIONS)
 def test_the_agent_comes_up_from_code_objects_of_the_targets_own_python(
-    release: str, go_in: Callable[..., Link]
+    release: str, go_in: Callable[..., AgentConnection]
 ) -> None:
     python = interpreters().get(release)
     if python is None:
@@ -120,7 +120,7 @@ def python_3_14() -> str:
 
 @pytest.mark.parametrize("switch", ["-X disable-remote-debug", "PYTHON_DISABLE_REMOTE_DEBUG"])
 def test_where_remote_exec_is_switched_off_the_main_thread_is_borrowed_and_the_doctor_says_why(
-    switch: str, go_in: Callable[..., Link], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    switch: str, go_in: Callable[..., AgentConnection], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = tuple(switch.split()) if switch.startswith("-") else ()
     if not options:
@@ -138,7 +138,7 @@ def test_where_remote_exec_is_switched_off_the_main_thread_is_borrowed_and_the_d
         assert by_name["remote_exec"]["fix"].startswith("start it without")
 
 
-def test_a_request_that_is_not_run_in_time_is_taken_back(go_in: Callable[..., Link]) -> None:
+def test_a_request_that_is_not_run_in_time_is_taken_back(go_in: Callable[..., AgentConnection]) -> None:
     source = (
         "import time\ntime.sleep(6)\nfor beats in range(10**5): pass\n"
         "print('woken', flush=True)\nwhile True: pass"
@@ -155,7 +155,7 @@ def test_a_request_that_is_not_run_in_time_is_taken_back(go_in: Callable[..., Li
     assert own_folders() == before
 
 
-def test_cycles_leave_no_memory_mapped(go_in: Callable[..., Link]) -> None:
+def test_cycles_leave_no_memory_mapped(go_in: Callable[..., AgentConnection]) -> None:
     with child("training") as target:
         threads = target.threads()
         counted = []
@@ -167,7 +167,7 @@ def test_cycles_leave_no_memory_mapped(go_in: Callable[..., Link]) -> None:
 
 
 def test_without_a_runnable_interpreter_the_source_is_taken(
-    go_in: Callable[..., Link], monkeypatch: pytest.MonkeyPatch
+    go_in: Callable[..., AgentConnection], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("autobrrr.attach.bundle.code_bundle._COMPILER", "raise SystemExit(1)")
     with child("training") as target:
@@ -178,7 +178,7 @@ def test_without_a_runnable_interpreter_the_source_is_taken(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 @pytest.mark.parametrize("flags", [("-m",), ("-m", "-p", "-f", "--kill-child")])
-def test_a_target_with_its_own_tmp(flags: tuple[str, ...], go_in: Callable[..., Link]) -> None:
+def test_a_target_with_its_own_tmp(flags: tuple[str, ...], go_in: Callable[..., AgentConnection]) -> None:
     if Path(sys.executable).is_relative_to("/tmp"):
         pytest.skip("the interpreter of these tests lies under /tmp, which the target must cover")
     mount = ("sh", "-c", 'mount -t tmpfs none /tmp && exec "$0" "$@"')
@@ -190,7 +190,9 @@ def test_a_target_with_its_own_tmp(flags: tuple[str, ...], go_in: Callable[..., 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-def test_the_job_of_another_user_attached_to_by_root(tmp_path: Path, go_in: Callable[..., Link]) -> None:
+def test_the_job_of_another_user_attached_to_by_root(
+    tmp_path: Path, go_in: Callable[..., AgentConnection]
+) -> None:
     if not Path("/usr/bin/python3").exists():
         pytest.skip("needs a Python that every user can run")
     theirs = Path("/var/tmp") / f"standin-{os.getpid()}"
@@ -283,7 +285,9 @@ def test_a_launcher_names_its_ranks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["asleep", "locked"])
-def test_a_job_that_sleeps_without_progress_is_given_up_on(kind: str, go_in: Callable[..., Link]) -> None:
+def test_a_job_that_sleeps_without_progress_is_given_up_on(
+    kind: str, go_in: Callable[..., AgentConnection]
+) -> None:
     lines: list[str] = []
     before = own_folders()
     with child(kind, standin=True) as target:
@@ -299,7 +303,7 @@ def test_a_job_that_sleeps_without_progress_is_given_up_on(kind: str, go_in: Cal
 @pytest.mark.parametrize("release", VERSIONS)
 @pytest.mark.parametrize("state", ["join", "asyncio"])
 def test_a_job_that_trains_beside_a_main_thread_that_sleeps(
-    state: str, release: str, go_in: Callable[..., Link]
+    state: str, release: str, go_in: Callable[..., AgentConnection]
 ) -> None:
     python = interpreters().get(release)
     if python is None:
@@ -318,7 +322,7 @@ def test_a_job_that_trains_beside_a_main_thread_that_sleeps(
 
 
 def test_a_job_that_trains_in_another_thread_where_none_waits_is_told_so(
-    go_in: Callable[..., Link], monkeypatch: pytest.MonkeyPatch
+    go_in: Callable[..., AgentConnection], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(WayIn, "beside_the_main_thread", lambda self: "none of its threads waits")
     with child("sub_thread", standin=True) as target:
@@ -327,7 +331,7 @@ def test_a_job_that_trains_in_another_thread_where_none_waits_is_told_so(
         assert target.alive()
 
 
-def test_a_long_native_call_is_waited_out(go_in: Callable[..., Link]) -> None:
+def test_a_long_native_call_is_waited_out(go_in: Callable[..., AgentConnection]) -> None:
     source = "import re\nre.match(r'(a?){25}a{25}', 'a' * 25)\nwhile True: beats += 1"
     lines: list[str] = []
     with child("native", source=source, standin=True) as target:
@@ -336,7 +340,7 @@ def test_a_long_native_call_is_waited_out(go_in: Callable[..., Link]) -> None:
     assert all("runs native code" in line for line in lines)
 
 
-def test_a_target_that_ends_while_we_wait(go_in: Callable[..., Link]) -> None:
+def test_a_target_that_ends_while_we_wait(go_in: Callable[..., AgentConnection]) -> None:
     gone = pytest.raises(TargetGone, match="ended while it was being attached")
     with child("asleep", standin=True) as target, gone:
         go_in(target.pid, on_wait=lambda line: target.process.kill())

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from autobrrr.attach.ptrace import injector, mapped_python
-from autobrrr.attach.ptrace.injector import Way, inject
+from autobrrr.attach.ptrace.injector import InjectionWay, inject
 from autobrrr.errors import CannotAttach, TargetGone
 from autobrrr.machine import process_maps
 from support.attach import KINDS, SLEEPS, TRAINS, VERSIONS, Child, child, eventually, interpreters, leaves
@@ -77,7 +77,9 @@ def test_beside_a_main_thread_that_sleeps_a_thread_runs_the_code_and_is_gone(
         pages = []
         for turn in range(4):
             answer = tmp_path / f"answer-{turn}"
-            taken = inject(target.pid, f"open({str(answer)!r}, 'w').write(repr(mapped))", way=Way.NEW_THREAD)
+            taken = inject(
+                target.pid, f"open({str(answer)!r}, 'w').write(repr(mapped))", way=InjectionWay.NEW_THREAD
+            )
             eventually(lambda answer=answer: answer.exists() and answer.read_text() != "")
             assert answer.read_text() == "None"
             eventually(lambda: target.threads() == threads)
@@ -95,7 +97,7 @@ def test_a_wait_with_an_end_ends_when_it_should_with_threads_started_from_it() -
     )
     with child("timed", source=source) as target:
         for _ in range(4):
-            inject(target.pid, "pass", way=Way.NEW_THREAD)
+            inject(target.pid, "pass", way=InjectionWay.NEW_THREAD)
         assert target.process.stdout is not None
         taken, seconds = target.process.stdout.readline().split()
         assert (taken, float(seconds) >= 1.5) == ("False", True)
@@ -104,7 +106,7 @@ def test_a_wait_with_an_end_ends_when_it_should_with_threads_started_from_it() -
 def test_no_thread_is_started_from_one_that_does_not_wait(tmp_path: Path) -> None:
     with child("spin") as target:
         with pytest.raises(CannotAttach, match="none of its threads waits"):
-            inject(target.pid, leaves(tmp_path / "never"), way=Way.NEW_THREAD)
+            inject(target.pid, leaves(tmp_path / "never"), way=InjectionWay.NEW_THREAD)
         runs_what_is_injected(target, tmp_path)
         assert not (tmp_path / "never").exists()
 
@@ -121,7 +123,7 @@ def test_a_thread_waits_for_the_gil_and_the_borrowed_one_does_not(tmp_path: Path
     with child("held", source=source) as target:
         assert target.process.stdout is not None
         assert target.process.stdout.readline() == "holds\n"
-        inject(target.pid, leaves(answer).rpartition("ctypes.CDLL")[0], way=Way.NEW_THREAD)
+        inject(target.pid, leaves(answer).rpartition("ctypes.CDLL")[0], way=InjectionWay.NEW_THREAD)
         assert not answer.exists()
         eventually(answer.exists)
         assert target.process.stdout.readline() == "woken\n"

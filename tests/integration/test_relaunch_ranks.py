@@ -10,7 +10,7 @@ import pytest
 from autobrrr.errors import AutobrrrError
 from autobrrr.relaunch.sandbox import orphans
 from autobrrr.relaunch.study.paired_comparison import block
-from autobrrr.relaunch.trial.trial_factory import Stable
+from autobrrr.relaunch.trial.trial_factory import TrialFactory
 from support import training
 
 pytestmark = pytest.mark.integration
@@ -35,7 +35,7 @@ def test_two_trials_of_two_ranks_run_in_turn_and_leave_nothing(walled: bool, tmp
     temporary.mkdir()
     (temporary / "of the user").touch()
     command = (sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "job.py")
-    with Stable(
+    with TrialFactory(
         command=command,
         folder=tmp_path,
         environment={**training.environment(tmp_path), "TMPDIR": str(temporary)},

@@ -14,9 +14,9 @@ from autobrrr.relaunch.search.param_specs import parse_parameter
 from autobrrr.relaunch.search.point_search import Search
 from autobrrr.relaunch.search.search_space import make_space
 from autobrrr.relaunch.study.paired_comparison import block
-from autobrrr.relaunch.study.study import Course
+from autobrrr.relaunch.study.study import Study
 from autobrrr.relaunch.study.work_per_step import Counting, at_own_length
-from autobrrr.relaunch.trial.trial_factory import Stable
+from autobrrr.relaunch.trial.trial_factory import TrialFactory
 from support import relaunch, training
 
 pytestmark = pytest.mark.integration
@@ -145,12 +145,12 @@ def test_samples_of_twice_the_length_are_compared_by_the_token(tmp_path: Path) -
     assert "samples are counted" not in str(found["note"])
 
 
-def stable(tmp_path: Path, text: str, env: dict[str, str], spec: str, *flags: str) -> Stable:
+def stable(tmp_path: Path, text: str, env: dict[str, str], spec: str, *flags: str) -> TrialFactory:
     """Where trials of a script come from, whose one parameter is this."""
     file = relaunch.script(tmp_path / "user", text)
     command = [sys.executable, str(file), *flags]
     read = parse_parameter(spec, command, env, declared_flags(command))
-    return Stable(
+    return TrialFactory(
         command=tuple(command),
         folder=file.parent,
         environment=env,
@@ -165,7 +165,7 @@ def test_random_lengths_alone_bring_nothing(tmp_path: Path) -> None:
     flags = ("--seq-len", "512", "--shortest", "16")
     with stable(tmp_path, SCRIPT, relaunch.environment(), "--label=choice:a,b", *flags) as trials:
         search = Search(trials.space)
-        tuning, recipe = Course(stable=trials, space=trials.space, search=search).run()
+        tuning, recipe = Study(stable=trials, space=trials.space, search=search).run()
     assert tuning.objective == "tokens_per_s"
     assert "samples differ in length: tokens are counted" in (tuning.note or "")
     assert (tuning.kept, tuning.speedup, recipe) == ([], 1.0, None)

@@ -17,22 +17,22 @@ from autobrrr.relaunch.search.argparse_flags import declared_flags
 from autobrrr.relaunch.search.param_specs import parse_parameter
 from autobrrr.relaunch.search.search_space import make_space
 from autobrrr.relaunch.trial import live_trial
-from autobrrr.relaunch.trial.live_trial import Running
-from autobrrr.relaunch.trial.trial_factory import Stable
-from autobrrr.relaunch.trial.trial_launch import Launch, Limits
+from autobrrr.relaunch.trial.live_trial import LiveTrial
+from autobrrr.relaunch.trial.trial_factory import TrialFactory
+from autobrrr.relaunch.trial.trial_launch import Limits, TrialLaunch
 from support import relaunch, training
 
 pytestmark = pytest.mark.integration
-Start = Callable[..., Running]
+Start = Callable[..., LiveTrial]
 LIMITS = Limits(first_step_s=20, settle_s=5, silence_s=1.0, grace_s=0.5)
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
     """Starts trials; at the end of the test they are closed and every trace is looked for."""
-    started: list[Running] = []
+    started: list[LiveTrial] = []
 
-    def begin(launch: Launch, limits: Limits = LIMITS) -> Running:
+    def begin(launch: TrialLaunch, limits: Limits = LIMITS) -> LiveTrial:
         folder = tmp_path / "run" / f"t{len(started)}"
         started.append(live_trial.start(launch, folder, limits, None, tmp_path / "cache"))
         return started[-1]
@@ -46,7 +46,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     assert {name for name in set(os.listdir("/dev/shm")) - shared_memory if "autobrrr" in name} == set()
 
 
-def inline(tmp_path: Path, text: str, *flags: str) -> Launch:
+def inline(tmp_path: Path, text: str, *flags: str) -> TrialLaunch:
     return relaunch.launch(relaunch.script(tmp_path / "user", text), *flags)
 
 
@@ -90,7 +90,7 @@ def test_every_way_to_end_has_its_name_and_reason(kind: str, tmp_path: Path, sta
 
 
 def test_a_program_that_is_not_there_is_said(tmp_path: Path, start: Start) -> None:
-    trial = start(Launch(command=("/no/such/program",), environment={}, folder=tmp_path))
+    trial = start(TrialLaunch(command=("/no/such/program",), environment={}, folder=tmp_path))
     assert not trial.warm_up()
     assert trial.ending is not None
     assert (trial.ending.kind, trial.ending.why) == (
@@ -147,7 +147,7 @@ def test_a_remedy_that_can_t_be_applied_is_an_ending(tmp_path: Path, start: Star
     launch = relaunch.launch(relaunch.script(tmp_path / "user"))
     plan = {"remedies": [{"name": "optimizer.fused", "options": {}}]}
     trial = start(
-        Launch(
+        TrialLaunch(
             command=launch.command,
             environment=launch.environment,
             folder=launch.folder,
@@ -233,7 +233,7 @@ while True:
     points = space.points()
     assert [space.label(point) for point in points] == ["--batch-size=8", "--batch-size=12"]
     assert space.cls(points[0]) == "rounding"
-    with Stable(
+    with TrialFactory(
         command=tuple(command),
         folder=file.parent,
         environment=env,

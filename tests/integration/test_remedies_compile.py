@@ -19,7 +19,7 @@ from autobrrr.injected.remedies.compile import compile_models as compile_module
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.model_calls.backward_watch import ENOUGH
 from autobrrr.injected.remedies.model_calls.compiled_call import FEWEST_CALLS, STORM
-from autobrrr.injected.remedies.registry import Refused, Watched
+from autobrrr.injected.remedies.registry import Refused, WatchedUndo
 from support.remedies import Training, loop_of, picture, training
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300), pytest.mark.usefixtures("first_order")]
@@ -37,9 +37,9 @@ def one_thread_and_nothing_compiled() -> Iterator[None]:
     torch._dynamo.utils.counters.clear()
 
 
-def switched_on(loop: Training, **options: object) -> Watched:
+def switched_on(loop: Training, **options: object) -> WatchedUndo:
     undo = DEFAULT.apply(loop.job, DEFAULT.option_values(options))
-    assert isinstance(undo, Watched)
+    assert isinstance(undo, WatchedUndo)
     return undo
 
 
@@ -266,7 +266,7 @@ def heads() -> tuple[Heads, Job]:
 def test_a_head_that_the_loss_does_not_use_gets_no_gradient_of_zeros() -> None:
     model, job = heads()
     undo = DEFAULT.apply(job, {})
-    assert isinstance(undo, Watched)
+    assert isinstance(undo, WatchedUndo)
     for _ in range(ENOUGH + 2):
         model(torch.randn(8, 16))[0].sum().backward()
     assert model.two.weight.grad is None
@@ -277,7 +277,7 @@ def test_a_head_that_the_loss_does_not_use_gets_no_gradient_of_zeros() -> None:
 def test_heads_are_compiled_where_one_backward_uses_both_and_no_longer_when_it_does_not() -> None:
     model, job = heads()
     undo = DEFAULT.apply(job, {})
-    assert isinstance(undo, Watched)
+    assert isinstance(undo, WatchedUndo)
     for _ in range(ENOUGH + 2):
         sum(model(torch.randn(8, 16))).sum().backward()
     assert (undo.trouble(), compiled_graphs()) == (None, 1)

@@ -17,15 +17,15 @@ from autobrrr.injected.remedies.model.precision_fp16 import (
     LossScale,
     scaled_autocast,
 )
-from autobrrr.injected.remedies.registry import Refused, Watched
+from autobrrr.injected.remedies.registry import Refused, WatchedUndo
 from support.remedies import Training, loop_of, picture, training
 
 pytestmark = pytest.mark.integration
 
 
-def switched_on(loop: Training) -> Watched:
+def switched_on(loop: Training) -> WatchedUndo:
     undo = scaled_autocast(loop.job, "cpu")
-    assert isinstance(undo, Watched)
+    assert isinstance(undo, WatchedUndo)
     return undo
 
 

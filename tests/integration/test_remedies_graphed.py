@@ -10,7 +10,7 @@ from torch import nn
 
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.remedies.compile.graphed_calls import graph_calls, graphed
-from autobrrr.injected.remedies.registry import Refused, Watched
+from autobrrr.injected.remedies.registry import Refused, WatchedUndo
 from support.remedies import Training, loop_of, picture, training
 
 pytestmark = pytest.mark.integration
@@ -66,15 +66,15 @@ class Recorder:
 
 
 @pytest.fixture
-def pair() -> Iterator[tuple[Training, Training, Recorder, Watched]]:
+def pair() -> Iterator[tuple[Training, Training, Recorder, WatchedUndo]]:
     plain, cured, recorder = training(model="images"), training(model="images"), Recorder()
     undo = graph_calls(cured.job, recorder)
-    assert isinstance(undo, Watched)
+    assert isinstance(undo, WatchedUndo)
     yield plain, cured, recorder, undo
     undo()
 
 
-Pair = tuple[Training, Training, Recorder, Watched]
+Pair = tuple[Training, Training, Recorder, WatchedUndo]
 
 
 def same(plain: Training, cured: Training) -> None:
@@ -209,7 +209,7 @@ def test_what_can_not_be_recorded_is_left_eager_with_a_reason() -> None:
 
     plain, cured = loop_of(Named), loop_of(Named)
     undo = graph_calls(cured.job, Recorder())
-    assert isinstance(undo, Watched)
+    assert isinstance(undo, WatchedUndo)
     for loop in (plain, cured):
         torch.manual_seed(5)
         loop.model(torch.randn(8, 16), scale=2.0).square().mean().backward()

@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 from autobrrr.injected.live_torch.live_job import Job
-from autobrrr.injected.remedies.active_remedies import Levers
+from autobrrr.injected.remedies.active_remedies import ActiveRemedies
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.model.layout_call import MOST_KINDS, LaidOut
-from autobrrr.injected.remedies.registry import Refused, Watched
+from autobrrr.injected.remedies.registry import Refused, WatchedUndo
 from support.remedies import picture, training
 
 pytestmark = pytest.mark.integration
@@ -60,9 +60,9 @@ class Loop:
         self.model(torch.randn(batch, 3, 8, 8)).square().mean().backward()
         self.optimizer.step()
 
-    def switched_on(self) -> Watched:
+    def switched_on(self) -> WatchedUndo:
         undo = LAYOUT.apply(self.job, {})
-        assert isinstance(undo, Watched)
+        assert isinstance(undo, WatchedUndo)
         return undo
 
     @property
@@ -166,7 +166,7 @@ def test_optimizers_that_may_read_gradients_as_flat_memory_are_refused(kind: typ
 
 
 def test_a_lever_that_did_not_fit_is_taken_off_at_the_next_boundary() -> None:
-    loop, levers = Loop(lambda _model, x: x.view(-1, 8 * 4 * 4)), Levers(REGISTRY)
+    loop, levers = Loop(lambda _model, x: x.view(-1, 8 * 4 * 4)), ActiveRemedies(REGISTRY)
     levers.apply(loop.job, "layout.channels_last", {})
     loop.step()
     ((lever, why),) = levers.troubles()

@@ -12,7 +12,7 @@ from torch import nn
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.model_calls.call_layers import SLOT
 from autobrrr.injected.remedies.model_calls.repeated_blocks import repeated_blocks
-from autobrrr.injected.remedies.registry import Refused, Undo, Watched
+from autobrrr.injected.remedies.registry import Refused, Undo, WatchedUndo
 from support.remedies import Training, loop_of, picture, training
 from support.remedy_models import Attention, Residual
 
@@ -132,7 +132,7 @@ def test_a_model_that_can_not_do_with_bfloat16_trains_on_as_if_nothing_had_been(
         torch.manual_seed(5)
         loop.train(3)
     assert all(map(torch.equal, plain.model.parameters(), cured.model.parameters()))
-    assert isinstance(undo, Watched)
+    assert isinstance(undo, WatchedUndo)
     assert "bfloat16 does not fit this model: it fails: RuntimeError" in str(undo.trouble())
     undo()
 

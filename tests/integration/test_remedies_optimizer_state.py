@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.injected.remedies.registry import Undo, Watched
+from autobrrr.injected.remedies.registry import Undo, WatchedUndo
 from support.remedies import UPDATES, Training, loop_of, training
 from support.updates import Seen
 
@@ -182,7 +182,7 @@ def test_state_that_is_loaded_in_another_order_ends_the_remedy_with_a_reason_and
         loop.optimizer.load_state_dict(found)
 
     plain, cured, undo = twins("AdamW", "fused")
-    assert isinstance(undo, Watched)
+    assert isinstance(undo, WatchedUndo)
     for loop in (plain, cured):
         flat(loop)
     # torch itself keeps what is loaded in its own order.

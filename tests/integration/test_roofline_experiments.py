@@ -12,22 +12,22 @@ import pytest
 from autobrrr.errors import UsageError
 from autobrrr.roofline.machine_identity import read_machine
 from autobrrr.roofline.quick_peaks import quick_peaks
-from autobrrr.roofline.roofline_measure import Wish, roofline
+from autobrrr.roofline.roofline_measure import RooflineOptions, roofline
 from autobrrr.roofline.roofline_records import Roofline
 
 pytestmark = pytest.mark.integration
 torch = pytest.importorskip("torch")
 
 from autobrrr.roofline.experiments import EXPERIMENTS, Experiment, repeat_sweep  # noqa: E402
-from autobrrr.roofline.roofline_bench import Bench, NoCompiler  # noqa: E402  # they import torch
+from autobrrr.roofline.roofline_bench import NoCompiler, RooflineBench  # noqa: E402  # they import torch
 
 EFFORT = 0.002
 BLANK = Roofline(device="here", torch="?", threads=1, python="?", measured_at_unix_s=0.0)
 ON_CPU = [each for each in EXPERIMENTS if each.name != "launches"]
 
 
-def bench(compiler: Callable[[Callable[..., object]], Callable[..., object]]) -> Bench:
-    return Bench(device="cpu", threads=1, last_cache_bytes=1 << 20, effort=EFFORT, compiler=compiler)
+def bench(compiler: Callable[[Callable[..., object]], Callable[..., object]]) -> RooflineBench:
+    return RooflineBench(device="cpu", threads=1, last_cache_bytes=1 << 20, effort=EFFORT, compiler=compiler)
 
 
 def as_it_is(function: Callable[..., object]) -> Callable[..., object]:
@@ -93,7 +93,7 @@ def test_the_parts_of_the_flame_lie_within_the_whole() -> None:
 def test_the_sweep_is_really_compiled_into_one_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(repeat_sweep, "REPEATS", (1, 8))
-    real = Bench(device="cpu", threads=1, last_cache_bytes=1 << 20, effort=EFFORT)
+    real = RooflineBench(device="cpu", threads=1, last_cache_bytes=1 << 20, effort=EFFORT)
     once, eight = repeat_sweep.measure(real, BLANK).sweep
     count = real.large_elements
     for point, repeat in ((once, 1), (eight, 8)):
@@ -108,7 +108,7 @@ def test_the_measuring_process_reports_without_a_compiler_and_leaves_the_cache_a
 ) -> None:
     monkeypatch.setenv("CXX", "/no/such/compiler")
     told: list[tuple[str, float]] = []
-    wish = Wish(device="cpu", threads=1, flame=True, effort=EFFORT)
+    wish = RooflineOptions(device="cpu", threads=1, flame=True, effort=EFFORT)
     found = roofline(wish, tmp_path, read_machine(), lambda title, share: told.append((title, share)))
     assert found.threads == 1
     assert found.torch == str(torch.__version__)
@@ -127,7 +127,9 @@ def test_a_device_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
     if torch.cuda.is_available():
         pytest.skip("there is one")
     with pytest.raises(UsageError, match="no CUDA"):
-        roofline(Wish(device="cuda", threads=1), tmp_path, read_machine(), lambda title, share: None)
+        roofline(
+            RooflineOptions(device="cuda", threads=1), tmp_path, read_machine(), lambda title, share: None
+        )
 
 
 def test_quick_peaks_are_measured_with_the_asked_threads_and_kept(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ import pytest
 from autobrrr.errors import AutobrrrError
 from autobrrr.relaunch.sandbox import orphans
 from autobrrr.relaunch.trial import live_trial, trial_environment
-from autobrrr.relaunch.trial.live_trial import NoSandbox, Running
-from autobrrr.relaunch.trial.trial_factory import Stable
+from autobrrr.relaunch.trial.live_trial import LiveTrial, NoSandbox
+from autobrrr.relaunch.trial.trial_factory import TrialFactory
 from autobrrr.relaunch.trial.trial_launch import Copy, Limits, Walls
 from support import relaunch
 
@@ -63,7 +63,7 @@ def tree(tmp_path: Path) -> Path:
     return file
 
 
-def begin(file: Path, tmp_path: Path, size_bytes: int = 64 << 20, extra: tuple[Path, ...] = ()) -> Running:
+def begin(file: Path, tmp_path: Path, size_bytes: int = 64 << 20, extra: tuple[Path, ...] = ()) -> LiveTrial:
     fence = Walls(
         size_bytes=size_bytes, needed=(str(file.parent),), open_folders=tuple(str(each) for each in extra)
     )
@@ -72,7 +72,7 @@ def begin(file: Path, tmp_path: Path, size_bytes: int = 64 << 20, extra: tuple[P
     )
 
 
-def until_printed(trial: Running) -> None:
+def until_printed(trial: LiveTrial) -> None:
     deadline = time.monotonic() + 20
     while not trial.lines and trial.ending is None and time.monotonic() < deadline:
         trial.look()
@@ -193,7 +193,7 @@ def test_a_user_without_rights_gets_the_same_walls(tmp_path: Path) -> None:
         subprocess.run(["rm", "-rf", str(base)], check=True)
 
 
-def in_a_copy(file: Path, tmp_path: Path, limit_bytes: int = 1 << 20) -> Running:
+def in_a_copy(file: Path, tmp_path: Path, limit_bytes: int = 1 << 20) -> LiveTrial:
     fence = Copy(place=tmp_path / "scratch/t", limit_bytes=limit_bytes, size_bytes=1 << 20)
     return live_trial.start(relaunch.launch(file), tmp_path / "run/t", Limits(), fence, tmp_path / "cache")
 
@@ -255,11 +255,11 @@ def test_a_copy_is_swept_by_the_next_study_when_this_one_is_killed(tmp_path: Pat
     before = relaunch.fingerprint(file.parent)
     study = (
         "import sys, time; from pathlib import Path; from support import relaunch\n"
-        "from autobrrr.relaunch.trial.trial_factory import Stable\n"
+        "from autobrrr.relaunch.trial.trial_factory import TrialFactory\n"
         "from autobrrr.relaunch.trial import live_trial as running\n"
         f"here, file = Path({str(tmp_path)!r}), Path({str(file)!r})\n"
         "launch = relaunch.launch(file)\n"
-        "with Stable(command=launch.command, folder=file.parent, environment=launch.environment,\n"
+        "with TrialFactory(command=launch.command, folder=file.parent, environment=launch.environment,\n"
         "            runtime=here / 'run', cache=here / 'cache') as stable:\n"
         "    stable._no_overlay = 'told so'\n"
         "    trial = stable.start()\n"
@@ -309,8 +309,8 @@ def test_a_study_falls_back_to_copies_and_says_so_once(
 
     monkeypatch.setattr(trial_environment, "walls", impossible)
 
-    def study(copy_limit_bytes: int) -> Stable:
-        return Stable(
+    def study(copy_limit_bytes: int) -> TrialFactory:
+        return TrialFactory(
             command=launch.command,
             folder=file.parent,
             environment=launch.environment,

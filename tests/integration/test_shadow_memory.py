@@ -13,7 +13,7 @@ from torch import nn
 from autobrrr.injected.batch_probe import probe_task
 from autobrrr.injected.batch_probe import step_recorder as recording
 from autobrrr.injected.batch_probe.step_recorder import Recorder, function_modes
-from autobrrr.injected.job_state.state_guard import Guard
+from autobrrr.injected.job_state.state_guard import StateGuard
 from autobrrr.injected.live_torch.torch_types import Abstain
 from support.shadow import mlp
 from support.shadow_loop import Kind, train
@@ -40,7 +40,7 @@ def test_nothing_is_called_where_memory_is_short_of_the_copies_that_the_proof_ke
     (tmp_path / "proc/meminfo").write_text("MemAvailable: 3 kB\n")
     monkeypatch.setattr(probe_task, "_ROOT", tmp_path)
     guards: list[int] = []
-    monkeypatch.setattr(Guard, "__enter__", lambda _: guards.append(1))
+    monkeypatch.setattr(StateGuard, "__enter__", lambda _: guards.append(1))
     outcome = train(mlp, 30, probe=True)
     assert outcome.probed is not None
     assert outcome.probed["status"] == "abstained"

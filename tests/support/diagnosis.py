@@ -23,7 +23,7 @@ from autobrrr.records import (
     ShadowProbe,
     TracedSteps,
 )
-from autobrrr.roofline.quick_peaks import Peaks
+from autobrrr.roofline.quick_peaks import MeasuredPeaks
 
 PID = 4242
 MS = 1_000_000
@@ -204,7 +204,7 @@ def measured(
     build: Anatomy | None = None,
     job: JobFacts | None = None,
     cores: int | None = 4,
-    peaks: Peaks | None = None,
+    peaks: MeasuredPeaks | None = None,
     fault_ns: float | None = None,
 ) -> Measurements:
     """Measurements of a job on a quiet machine."""
@@ -362,9 +362,9 @@ def blend() -> Measurements:
 GFLOPS, GBPS = 100.0, 20.0  # of the machine that these jobs run on
 
 
-def peaks_of_machine(threads: int = 1, waited_share: float | None = 0.0) -> Peaks:
+def peaks_of_machine(threads: int = 1, waited_share: float | None = 0.0) -> MeasuredPeaks:
     """A machine of 100 GFLOP/s and 20 GB/s."""
-    return Peaks(
+    return MeasuredPeaks(
         threads=threads,
         torch="2.13.0",
         matmul_n=512,
@@ -401,7 +401,10 @@ def worked(
 
 
 def kernel_bound(
-    *work: OpWork, step_ns: float = 20.0 * MS, probe: ShadowProbe | None = None, peaks: Peaks | None = None
+    *work: OpWork,
+    step_ns: float = 20.0 * MS,
+    probe: ShadowProbe | None = None,
+    peaks: MeasuredPeaks | None = None,
 ) -> Measurements:
     """A job whose kernels do what is given, and leave the rest of the step idle."""
     kernels = sum(one.kernel_ns for one in work) / step_ns

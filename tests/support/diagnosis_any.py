@@ -17,7 +17,7 @@ from autobrrr.records import (
     ShadowProbe,
     TracedSteps,
 )
-from autobrrr.roofline.quick_peaks import Peaks
+from autobrrr.roofline.quick_peaks import MeasuredPeaks
 from support import diagnosis
 
 NUMBER = st.integers(min_value=-(2**62), max_value=2**62) | st.integers(min_value=-2, max_value=2)
@@ -84,7 +84,7 @@ ABSURD_FRAMES = st.builds(
     queue_empty_share=st.none() | REAL,
 )
 ABSURD_PEAKS = st.builds(
-    Peaks,
+    MeasuredPeaks,
     threads=NUMBER,
     torch=st.just("2.13.0"),
     matmul_n=NUMBER,

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from autobrrr.relaunch.search.search_space import Parameter
-from autobrrr.relaunch.trial.trial_launch import Launch
+from autobrrr.relaunch.trial.trial_launch import TrialLaunch
 
 STANDIN = Path(__file__).resolve().parent / "standin"
 SCRIPT = """
@@ -65,8 +65,8 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(STANDIN), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
 
 
-def launch(file: Path, *flags: str, python: tuple[str, ...] = (sys.executable,)) -> Launch:
-    return Launch(command=(*python, str(file), *flags), environment=environment(), folder=file.parent)
+def launch(file: Path, *flags: str, python: tuple[str, ...] = (sys.executable,)) -> TrialLaunch:
+    return TrialLaunch(command=(*python, str(file), *flags), environment=environment(), folder=file.parent)
 
 
 def fingerprint(folder: Path) -> dict[str, tuple[int, float, str]]:

@@ -36,9 +36,9 @@ from autobrrr.records.wire_answers import (
     SlowStep,
     StepHistory,
 )
-from autobrrr_tui.sources.view_source import Publish, Tell, TellMeaning, Wish
+from autobrrr_tui.sources.view_source import Publish, Tell, TellMeaning, ViewRequest
 from autobrrr_tui.view_reducer import take
-from autobrrr_tui.view_state import RankCell, Standing, View
+from autobrrr_tui.view_state import RankCell, ScreenStanding, View
 
 MS = 1_000_000
 REASON = (
@@ -248,7 +248,7 @@ def fused_on() -> dict[str, object]:
 
 def judged(**changes: object) -> View:
     """The CPU job, live."""
-    view = take(take(View(standing=Standing.LIVE), snapshot()), details())
+    view = take(take(View(standing=ScreenStanding.LIVE), snapshot()), details())
     return replace(view, **changes)  # type: ignore[arg-type]
 
 
@@ -264,7 +264,7 @@ def measuring() -> View:
         shares=Shares(),
         batch_probe=BatchProbe(status="abstained", why="not yet"),
     )
-    return take(View(standing=Standing.LIVE), unknown)
+    return take(View(standing=ScreenStanding.LIVE), unknown)
 
 
 def trying() -> View:
@@ -355,7 +355,7 @@ class FakeSource:
     def __init__(self, first: View) -> None:
         self.title = "fake"
         self.first = first
-        self.wishes: list[Wish] = []
+        self.wishes: list[ViewRequest] = []
         self.asked: list[str] = []
         self.closed = False
         self.publish: Publish = lambda view: None
@@ -365,7 +365,7 @@ class FakeSource:
         self.publish = publish
         publish(self.first)
 
-    def wish(self, wish: Wish, tell: Tell) -> None:
+    def wish(self, wish: ViewRequest, tell: Tell) -> None:
         self.wishes.append(wish)
         self.tell = tell
 

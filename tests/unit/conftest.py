@@ -7,17 +7,17 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from autobrrr.injected.loop.train_loop import Loop
-from autobrrr.injected.remedies.active_remedies import Levers
-from autobrrr.injected.wire.ring_writer import Pages
+from autobrrr.injected.loop.train_loop import TrainLoop
+from autobrrr.injected.remedies.active_remedies import ActiveRemedies
+from autobrrr.injected.wire.ring_writer import StepRing
 
 
 @pytest.fixture
-def loop() -> Iterator[Loop]:
+def loop() -> Iterator[TrainLoop]:
     """A loop that is on, without levers or an agent; taken off afterwards."""
-    pages = Pages()
+    pages = StepRing()
     pages.close_fd()
-    made = Loop(torch, pages, Levers({}), lambda event: None)
+    made = TrainLoop(torch, pages, ActiveRemedies({}), lambda event: None)
     made.put_on(lambda: None)
     yield made
     if not made.gone:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from autobrrr.injected.measure import stack_sampler
-from autobrrr.injected.measure.stack_sampler import SWITCH_S, Interval, look, restore_intervals
+from autobrrr.injected.measure.stack_sampler import SWITCH_S, SwitchInterval, look, restore_intervals
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +21,7 @@ def interval() -> Iterator[float]:
 
 
 def test_the_switch_interval_is_short_only_while_looking(interval: float) -> None:
-    looking = Interval()
+    looking = SwitchInterval()
     looking.shorten()
     assert sys.getswitchinterval() == pytest.approx(SWITCH_S)
     looking.restore()
@@ -31,7 +31,7 @@ def test_the_switch_interval_is_short_only_while_looking(interval: float) -> Non
 
 
 def test_an_interval_that_the_user_sets_meanwhile_is_kept() -> None:
-    looking = Interval()
+    looking = SwitchInterval()
     looking.shorten()
     sys.setswitchinterval(0.02)
     looking.restore()
@@ -40,7 +40,7 @@ def test_an_interval_that_the_user_sets_meanwhile_is_kept() -> None:
 
 def test_an_interval_that_is_short_already_is_left_alone() -> None:
     sys.setswitchinterval(SWITCH_S / 2)
-    looking = Interval()
+    looking = SwitchInterval()
     looking.shorten()
     assert sys.getswitchinterval() == pytest.approx(SWITCH_S / 2)
     looking.restore()
@@ -48,7 +48,7 @@ def test_an_interval_that_is_short_already_is_left_alone() -> None:
 
 
 def test_a_forked_child_gets_its_interval_back(interval: float) -> None:
-    Interval().shorten()
+    SwitchInterval().shorten()
     restore_intervals()
     assert sys.getswitchinterval() == interval
 

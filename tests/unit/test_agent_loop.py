@@ -10,12 +10,12 @@ from typing import Any, cast
 import pytest
 import torch
 
-from autobrrr.injected.agent_session import Agent
+from autobrrr.injected.agent_session import AgentSession
 from autobrrr.injected.loop.boundary_task import Boundary
-from autobrrr.injected.loop.train_loop import Loop
-from autobrrr.injected.remedies.active_remedies import Levers
+from autobrrr.injected.loop.train_loop import TrainLoop
+from autobrrr.injected.remedies.active_remedies import ActiveRemedies
 from autobrrr.injected.remedies.registry import Remedy
-from autobrrr.injected.wire.agent_socket import Link
+from autobrrr.injected.wire.agent_socket import AgentSocket
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def _breaks(*_: object, **__: Any) -> None:
 
 
 def test_an_error_of_ours_at_a_step_that_a_scaler_skips_ends_the_session_and_not_training(
-    loop: Loop, optimizer: torch.optim.Optimizer
+    loop: TrainLoop, optimizer: torch.optim.Optimizer
 ) -> None:
     optimizer.step()
     scaler = torch.amp.GradScaler("cpu")
@@ -67,8 +67,8 @@ def test_a_second_undo_of_a_lever_within_one_step_is_refused_and_the_session_goe
         cls="bitwise",
         doc="For the test.",
     )
-    levers, link = Levers({"a": remedy}), Ends()
-    agent = Agent({}, torch, cast(Link, link), levers)
+    levers, link = ActiveRemedies({"a": remedy}), Ends()
+    agent = AgentSession({}, torch, cast(AgentSocket, link), levers)
     agent._loop.put_on(lambda: None)
     try:
         lever = levers.apply(agent._loop.job, "a", {})
@@ -130,7 +130,7 @@ def handler(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.mark.usefixtures("handler")
 def test_what_a_signal_handler_raises_within_our_work_reaches_the_job(
-    loop: Loop, optimizer: torch.optim.Optimizer
+    loop: TrainLoop, optimizer: torch.optim.Optimizer
 ) -> None:
     optimizer.step()
     loop.post(_is_signalled)
@@ -143,7 +143,7 @@ def test_what_a_signal_handler_raises_within_our_work_reaches_the_job(
 
 @pytest.mark.usefixtures("handler")
 def test_what_a_signal_handler_raises_within_a_measuring_task_reaches_the_job(
-    loop: Loop, optimizer: torch.optim.Optimizer
+    loop: TrainLoop, optimizer: torch.optim.Optimizer
 ) -> None:
     optimizer.step()
     task = Task()
@@ -154,7 +154,9 @@ def test_what_a_signal_handler_raises_within_a_measuring_task_reaches_the_job(
 
 
 @pytest.mark.usefixtures("handler")
-def test_an_error_of_ours_is_not_taken_for_the_handlers(loop: Loop, optimizer: torch.optim.Optimizer) -> None:
+def test_an_error_of_ours_is_not_taken_for_the_handlers(
+    loop: TrainLoop, optimizer: torch.optim.Optimizer
+) -> None:
     optimizer.step()
     loop.post(_breaks)
     optimizer.step()

@@ -8,11 +8,11 @@ from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.loop.boundary_task import Boundary
 from autobrrr.injected.loop.own_cost import cost_of
 from autobrrr.injected.loop.task_runner import Measuring
-from autobrrr.injected.loop.train_loop import Loop
-from autobrrr.injected.remedies.active_remedies import Levers
+from autobrrr.injected.loop.train_loop import TrainLoop
+from autobrrr.injected.remedies.active_remedies import ActiveRemedies
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.wire import ring_layout
-from autobrrr.injected.wire.ring_writer import Pages
+from autobrrr.injected.wire.ring_writer import StepRing
 
 
 class Slices:
@@ -50,10 +50,10 @@ def test_slices_and_what_steps_take_longer_are_booked() -> None:
 
 
 def test_the_cost_names_steps_that_were_traced_beside_the_slices() -> None:
-    pages = Pages()
+    pages = StepRing()
     try:
         clock = [0]
-        loop = Loop(torch, pages, Levers(REGISTRY), lambda event: None, clock=lambda: clock[0])
+        loop = TrainLoop(torch, pages, ActiveRemedies(REGISTRY), lambda event: None, clock=lambda: clock[0])
         loop.step_ns = 100
         loop.begin_task(Slices(clock))
         loop.hot.flags, clock[0] = ring_layout.TRACED, 1_000

@@ -10,9 +10,9 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from autobrrr.injected.live_torch.live_job import Job
-from autobrrr.injected.loop.construction_hooks import Occasions
-from autobrrr.injected.recipe_startup import BY_HAND, Plan, is_for
-from autobrrr.injected.remedies.active_remedies import Levers
+from autobrrr.injected.loop.construction_hooks import ConstructionHooks
+from autobrrr.injected.recipe_startup import BY_HAND, RecipeStartup, is_for
+from autobrrr.injected.remedies.active_remedies import ActiveRemedies
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.registry import Refused, Remedy
 
@@ -45,7 +45,7 @@ def torch() -> Iterator[ModuleType]:
 def test_a_loader_is_shown_before_its_first_item_and_the_loop_notices_nothing(torch: ModuleType) -> None:
     job = Job(torch)
     shown: list[object] = []
-    occasions = Occasions(torch, job, lambda: shown.append(job.loaders[-1]))
+    occasions = ConstructionHooks(torch, job, lambda: shown.append(job.loaders[-1]))
     occasions.put_on()
     loader = DataLoader()
     assert list(loader) == [1, 2]
@@ -69,7 +69,7 @@ def test_a_patch_put_on_meanwhile_sees_the_epoch_that_begins(torch: ModuleType) 
 
         DataLoader.__iter__ = over  # type: ignore[method-assign]
 
-    Occasions(torch, Job(torch), put_one_over).put_on()
+    ConstructionHooks(torch, Job(torch), put_one_over).put_on()
     assert list(DataLoader()) == [1, 2]
     assert seen == ["over"]
 
@@ -78,7 +78,7 @@ def plan_for(torch: ModuleType, folder: Path, remedies: dict[str, dict[str, obje
     outcome = folder / "outcome-0-1"
     entries = [{"name": name, "options": options} for name, options in remedies.items()]
     boot: dict[str, object] = {"plan": {"remedies": entries}, "outcome": str(outcome)}
-    Plan(torch, Levers(REGISTRY), boot).begin()
+    RecipeStartup(torch, ActiveRemedies(REGISTRY), boot).begin()
     return outcome
 
 
@@ -120,7 +120,7 @@ class Backward:
             name="waiting", apply=self._apply, treats=(), reach="live", cls="bitwise", doc="For the test."
         )
         boot: dict[str, object] = {"plan": {"remedies": [{"name": "waiting"}]}, "outcome": str(outcome)}
-        self.plan = Plan(torch, Levers({"waiting": waiting}), boot)
+        self.plan = RecipeStartup(torch, ActiveRemedies({"waiting": waiting}), boot)
         self.plan.begin()
 
     def __call__(self, times: int) -> None:

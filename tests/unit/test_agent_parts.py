@@ -18,8 +18,8 @@ from autobrrr.injected.measure.stack_sampler import place_of
 from autobrrr.injected.phases.batch_shapes import batch_size
 from autobrrr.injected.phases.loader_watch import LoaderWatch
 from autobrrr.injected.phases.sampling_schedule import BUDGET, Bursts
-from autobrrr.injected.remedies.active_remedies import Levers
-from autobrrr.injected.remedies.registry import Option, Refused, Remedy, Undo, Watched
+from autobrrr.injected.remedies.active_remedies import ActiveRemedies
+from autobrrr.injected.remedies.registry import Option, Refused, Remedy, Undo, WatchedUndo
 
 
 @pytest.mark.parametrize("step_ns", [100_000, 1_000_000, 20_000_000, 1_000_000_000])
@@ -177,8 +177,8 @@ def job() -> Job:
     return Job(types.ModuleType("torch"))
 
 
-def levers_of(*remedies: Remedy) -> Levers:
-    return Levers({remedy.name: remedy for remedy in remedies})
+def levers_of(*remedies: Remedy) -> ActiveRemedies:
+    return ActiveRemedies({remedy.name: remedy for remedy in remedies})
 
 
 def test_levers_are_undone_in_reverse_and_every_change_is_an_arm(switches: Switches, job: Job) -> None:
@@ -299,7 +299,7 @@ def test_a_class_that_the_options_widen_past_what_is_allowed_is_off_before_a_ste
     log: list[str] = []
     remedy = Remedy(
         name="a",
-        apply=lambda job, options: Watched(lambda: log.append("-a"), cls="changes-training"),
+        apply=lambda job, options: WatchedUndo(lambda: log.append("-a"), cls="changes-training"),
         treats=(),
         reach="live",
         cls="bitwise",
@@ -367,7 +367,7 @@ def test_a_lever_that_says_it_does_badly_is_named_with_its_reason(job: Job) -> N
     released: list[types.ModuleType] = []
 
     def apply(job: Job, options: Mapping[str, object]) -> Undo:
-        return Watched(lambda: off.append("off"), lambda: said[0], "stream")
+        return WatchedUndo(lambda: off.append("off"), lambda: said[0], "stream")
 
     careful = Remedy(
         name="compile.a",

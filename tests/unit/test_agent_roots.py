@@ -13,11 +13,11 @@ from autobrrr.injected.live_torch import compiled_code
 from autobrrr.injected.live_torch.compiled_code import CompiledCheck
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.loop import root_modules
-from autobrrr.injected.loop.fallback_marks import Scouts
-from autobrrr.injected.loop.root_modules import Roots, RootSearch
-from autobrrr.injected.loop.train_loop import Loop
-from autobrrr.injected.recipe_startup import SEARCH_CALLS, Plan
-from autobrrr.injected.remedies.active_remedies import Levers
+from autobrrr.injected.loop.fallback_marks import FallbackMarks
+from autobrrr.injected.loop.root_modules import RootModules, RootSearch
+from autobrrr.injected.loop.train_loop import TrainLoop
+from autobrrr.injected.recipe_startup import SEARCH_CALLS, RecipeStartup
+from autobrrr.injected.remedies.active_remedies import ActiveRemedies
 from autobrrr.injected.remedies.registry import Refused, Remedy, Undo
 
 COMPILE = torch.compile
@@ -97,7 +97,7 @@ def test_what_was_compiled_before_the_search_runs_in_one_graph_under_it(way: str
 
 
 def test_a_search_that_a_call_of_compile_has_ended_is_over_at_the_next_boundary() -> None:
-    looking = Roots(Job(torch), lambda error: None)
+    looking = RootModules(Job(torch), lambda error: None)
     looking.begin(0)
     assert looking.put_on(compiled=False)
     torch.compile(nn.Linear(2, 2))
@@ -125,15 +125,15 @@ def test_code_whose_first_graph_is_still_being_traced_is_compiled_code(
 
 
 @pytest.fixture
-def scouts() -> Iterator[Scouts]:
+def scouts() -> Iterator[FallbackMarks]:
     job = Job(torch)
-    made = Scouts(torch, job, lambda source, ident: None, lambda error: None)
+    made = FallbackMarks(torch, job, lambda source, ident: None, lambda error: None)
     yield made
     made.keep_only(None)
     assert torch.compile is COMPILE
 
 
-def test_scouts_leave_the_modules_where_something_is_compiled(scouts: Scouts) -> None:
+def test_scouts_leave_the_modules_where_something_is_compiled(scouts: FallbackMarks) -> None:
     model = Net()
     scouts.put_on_rest()
     model(torch.ones(1, 2))
@@ -146,7 +146,7 @@ def test_scouts_leave_the_modules_where_something_is_compiled(scouts: Scouts) ->
     call(torch.ones(1, 2))
 
 
-def test_scouts_that_were_told_of_a_compilation_while_searching_search_no_more(scouts: Scouts) -> None:
+def test_scouts_that_were_told_of_a_compilation_while_searching_search_no_more(scouts: FallbackMarks) -> None:
     scouts.put_on_rest()
     Net()(torch.ones(1, 2))
     torch.compile(Net())
@@ -155,7 +155,7 @@ def test_scouts_that_were_told_of_a_compilation_while_searching_search_no_more(s
         assert (scouts.marks_forward, dict(HOOKS)) == (False, {})
 
 
-def test_a_loop_takes_its_hooks_off_modules_once_dynamo_has_begun(loop: Loop) -> None:
+def test_a_loop_takes_its_hooks_off_modules_once_dynamo_has_begun(loop: TrainLoop) -> None:
     loop.look_for_marks()
     assert len(HOOKS) == 1
     torch._dynamo.utils.counters["frames"]["total"] += 1
@@ -172,7 +172,7 @@ class Waits:
             name="waiting", apply=self._apply, treats=(), reach="live", cls="bitwise", doc="For the test."
         )
         boot: dict[str, object] = {"plan": {"remedies": [{"name": "waiting"}]}}
-        self.plan = Plan(torch, Levers({"waiting": waiting}), boot)
+        self.plan = RecipeStartup(torch, ActiveRemedies({"waiting": waiting}), boot)
 
     def _apply(self, job: Job, options: object) -> Undo:
         self.tries += 1
@@ -180,7 +180,7 @@ class Waits:
 
 
 @pytest.fixture
-def plan(monkeypatch: pytest.MonkeyPatch) -> Iterator[Plan]:
+def plan(monkeypatch: pytest.MonkeyPatch) -> Iterator[RecipeStartup]:
     step = vars(torch.optim.Optimizer)["_optimizer_step_code"]
     backward = torch.autograd.backward
     monkeypatch.setattr("autobrrr.injected.recipe_startup.atexit.register", lambda *_: None)
@@ -192,7 +192,7 @@ def plan(monkeypatch: pytest.MonkeyPatch) -> Iterator[Plan]:
     torch.autograd.backward = backward
 
 
-def test_a_script_that_only_evaluates_is_left_alone_after_some_calls(plan: Plan) -> None:
+def test_a_script_that_only_evaluates_is_left_alone_after_some_calls(plan: RecipeStartup) -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     assert len(HOOKS) == 1
     for _ in range(SEARCH_CALLS):
@@ -201,7 +201,7 @@ def test_a_script_that_only_evaluates_is_left_alone_after_some_calls(plan: Plan)
     assert torch.compile is COMPILE
 
 
-def test_a_model_is_found_though_another_was_evaluated_for_long_before(plan: Plan) -> None:
+def test_a_model_is_found_though_another_was_evaluated_for_long_before(plan: RecipeStartup) -> None:
     features, model = nn.Linear(2, 2), nn.Linear(2, 2)
     for _ in range(2 * SEARCH_CALLS):
         features(torch.ones(1, 2))

@@ -7,7 +7,7 @@ import pytest
 from autobrrr.injected.loop.step_pattern import (
     SETTLING_STEPS,
     Pattern,
-    Steps,
+    StepPattern,
     Usual,
     best_guess,
     find_pattern,
@@ -16,19 +16,19 @@ from autobrrr.injected.loop.step_pattern import (
 A, B, C = 101, 202, 303
 
 
-def closings(steps: Steps, fires: list[int]) -> list[bool]:
+def closings(steps: StepPattern, fires: list[int]) -> list[bool]:
     return [steps.fire(who) for who in fires]
 
 
 def test_every_fire_of_a_single_optimizer_closes_a_step() -> None:
-    steps = Steps()
+    steps = StepPattern()
     assert all(closings(steps, [A] * 10))
     assert steps.pattern == Pattern(anchor=A, every=1, cycle=1)
     assert steps.simple_anchor == A
 
 
 def test_the_first_steps_are_settling_and_later_ones_not() -> None:
-    steps = Steps()
+    steps = StepPattern()
     closings(steps, [A] * SETTLING_STEPS)
     assert steps.settling
     closings(steps, [A])
@@ -36,7 +36,7 @@ def test_the_first_steps_are_settling_and_later_ones_not() -> None:
 
 
 def test_a_gan_step_is_closed_once_a_round() -> None:
-    steps = Steps()
+    steps = StepPattern()
     closings(steps, [A, B] * 4)
     assert steps.pattern is not None
     assert steps.pattern.anchor == B
@@ -44,21 +44,21 @@ def test_a_gan_step_is_closed_once_a_round() -> None:
 
 
 def test_with_n_critic_the_rarest_optimizer_closes_the_step() -> None:
-    steps = Steps()
+    steps = StepPattern()
     closings(steps, [A, A, A, A, A, B] * 5)
     assert steps.pattern == Pattern(anchor=B, every=1, cycle=6)
     assert closings(steps, [A, A, A, A, A, B]) == [False] * 5 + [True]
 
 
 def test_coming_in_between_critic_and_generator_does_not_matter() -> None:
-    steps = Steps()
+    steps = StepPattern()
     closings(steps, [A, A, B] + [A, A, A, A, A, B] * 5)
     assert steps.pattern is not None
     assert steps.pattern.anchor == B
 
 
 def test_an_anchor_that_fires_twice_a_round_closes_every_second_time() -> None:
-    steps = Steps()
+    steps = StepPattern()
     closings(steps, [A, A, B, B] * 6)
     assert steps.pattern is not None
     assert steps.pattern.every == 2
@@ -73,7 +73,7 @@ def test_an_optimizer_that_fires_now_and_then_does_not_mark_the_steps() -> None:
 
 
 def test_a_new_optimizer_makes_it_learn_anew() -> None:
-    steps = Steps()
+    steps = StepPattern()
     closings(steps, [A] * 20)
     steps.fire(B)
     assert steps.settling
@@ -84,7 +84,7 @@ def test_a_new_optimizer_makes_it_learn_anew() -> None:
 
 
 def test_an_anchor_that_stops_firing_is_given_up() -> None:
-    steps = Steps()
+    steps = StepPattern()
     closings(steps, [A, B] * 6)
     anchor = steps.pattern.anchor if steps.pattern else 0
     other = A if anchor == B else B
@@ -99,7 +99,7 @@ def test_without_any_cycle_the_rarest_usual_optimizer_is_taken() -> None:
 
 
 def test_steps_closed_by_the_hot_path_count_towards_settling() -> None:
-    steps = Steps()
+    steps = StepPattern()
     closings(steps, [A] * 3)
     steps.closed_plain(10)
     assert not steps.settling
@@ -107,7 +107,7 @@ def test_steps_closed_by_the_hot_path_count_towards_settling() -> None:
 
 @pytest.mark.parametrize("source", ["backward", "forward", "loader"])
 def test_a_fallback_source_closes_steps_until_an_optimizer_fires(source: str) -> None:
-    steps = Steps()
+    steps = StepPattern()
     steps.start_over(source)
     assert steps.event(source)
     assert not steps.event("another")

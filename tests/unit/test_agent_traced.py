@@ -13,9 +13,9 @@ import torch
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.loop.boundary_task import Boundary
 from autobrrr.injected.loop.task_runner import Measuring
-from autobrrr.injected.loop.train_loop import Loop
+from autobrrr.injected.loop.train_loop import TrainLoop
 from autobrrr.injected.measure import dispatch_timer, traced_steps
-from autobrrr.injected.measure.traced_steps import Abstained, TraceTask
+from autobrrr.injected.measure.traced_steps import TraceTask, TracingAbstained
 from autobrrr.injected.wire import ring_layout
 
 
@@ -23,7 +23,7 @@ from autobrrr.injected.wire import ring_layout
 def task() -> Iterator[TraceTask]:
     """In the middle of a traced step."""
     loop = SimpleNamespace(torch=torch, hooks=SimpleNamespace(overdue=None), phases=None)
-    made = TraceTask(cast(Loop, loop), 6, lambda event: None)
+    made = TraceTask(cast(TrainLoop, loop), 6, lambda event: None)
     made._kind = "traced"
     made._mode = dispatch_timer.enter(torch, None)
     yield made
@@ -63,7 +63,7 @@ def test_a_step_of_which_the_mode_was_let_go_is_dropped(
 
 def test_a_mode_under_another_that_was_not_left_is_told(task: TraceTask) -> None:
     theirs = dispatch_timer.enter(torch, None)
-    with pytest.raises(Abstained, match="another dispatch mode"):
+    with pytest.raises(TracingAbstained, match="another dispatch mode"):
         task._end_step(boundary())
     assert task.pending
     theirs.__exit__(None, None, None)

@@ -12,11 +12,11 @@ import pytest
 import torch
 from torch import nn
 
-from autobrrr.injected.job_state.state_guard import Guard, Guarded
+from autobrrr.injected.job_state.state_guard import Guarded, StateGuard
 from autobrrr.injected.live_torch.compiled_code import is_compiled
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.live_torch.module_call_slot import SLOT, Watch, beneath, unwatch, watch, watchable
-from autobrrr.injected.loop.fallback_marks import Scouts
+from autobrrr.injected.loop.fallback_marks import FallbackMarks
 from autobrrr.injected.phases.loader_watch import LoaderWatch
 from autobrrr.injected.phases.phase_clock import PhaseClock
 from autobrrr.injected.phases.phase_hooks import PhaseHooks
@@ -87,7 +87,7 @@ def test_a_model_whose_forward_marks_the_steps_can_be_copied_and_saved() -> None
     events: list[str] = []
     model = nn.Linear(4, 3)
     job = Job(torch)
-    scouts = Scouts(torch, job, lambda source, _: events.append(source), fail)
+    scouts = FallbackMarks(torch, job, lambda source, _: events.append(source), fail)
     scouts.put_on_rest()
     job.saw_root(model)
     scouts.put_on_rest()
@@ -148,7 +148,7 @@ def test_a_replay_is_not_watched() -> None:
     seen: list[int] = []
     model = nn.Sequential(nn.Linear(4, 3))
     ours = watch(model, lambda *_: seen.append(1), None)
-    with Guard(torch, Guarded([model], list(model.parameters()))) as guard:
+    with StateGuard(torch, Guarded([model], list(model.parameters()))) as guard:
         model(torch.ones(2, 4))
     assert not seen
     assert guard.changes == []

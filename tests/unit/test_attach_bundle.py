@@ -18,7 +18,7 @@ from autobrrr.attach.bundle import bundle_loader, code_bundle
 from autobrrr.attach.ptrace import injector
 from support.attach import probe_bundle
 
-OWN = code_bundle.Interpreter(program=sys.executable, name=sys.executable)
+OWN = code_bundle.CompilingPython(program=sys.executable, name=sys.executable)
 FOUND = dict.fromkeys(("agent", "agent.a", "agent.b", "remedies", "remedies.c"), (False, b""))
 
 
@@ -146,7 +146,7 @@ def test_another_content_is_another_entry_of_the_cache(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("program", ["/bin/false", "/nowhere/python3", "/bin/cat"])
 def test_an_interpreter_that_can_not_compile_means_source(program: str) -> None:
-    assert code_bundle.compile_with(code_bundle.Interpreter(program=program, name=program), b"x") is None
+    assert code_bundle.compile_with(code_bundle.CompilingPython(program=program, name=program), b"x") is None
 
 
 def test_an_interpreter_that_hangs_means_source() -> None:
@@ -185,7 +185,7 @@ def test_somebody_elses_interpreter_runs_with_their_rights_and_their_library_pat
         seen.update(options, words=words)
         return subprocess.CompletedProcess(words, 0, b"MAGIC code", b"")
 
-    theirs = code_bundle.Interpreter(
+    theirs = code_bundle.CompilingPython(
         program="/proc/7/exe",
         name="/opt/python",
         variables=(("LD_LIBRARY_PATH", "/opt/lib"), ("PYTHONHOME", "/opt")),

@@ -10,7 +10,7 @@ from autobrrr.attach import doctor_checks, job_listing, triage
 from autobrrr.attach.ptrace import elf_symbols, mapped_python
 from autobrrr.cli.verbs import doctor, ls
 from autobrrr.errors import EXIT_CANNOT_ATTACH, EXIT_GONE
-from autobrrr.records import Check, JobLine
+from autobrrr.records import DoctorCheck, JobLine
 from support.fake_proc import FakeProc
 
 
@@ -46,11 +46,11 @@ def test_we_are_not_in_our_own_list(proc: FakeProc) -> None:
     assert job_listing.find(proc.root, own_pid=10) == []
 
 
-def case(proc: FakeProc) -> triage.Case:
-    found = mapped_python.Interpreter(
+def case(proc: FakeProc) -> triage.TriageCase:
+    found = mapped_python.MappedPython(
         machine=elf_symbols.EM_X86_64, has_api=True, version=(3, 15), free_threaded=False
     )
-    return triage.Case(
+    return triage.TriageCase(
         pid=10,
         proc=proc.root,
         machine="x86_64",
@@ -77,8 +77,8 @@ def test_the_doctor_stops_where_there_is_nothing_to_look_at(proc: FakeProc) -> N
 
 def test_the_doctors_table_has_the_mending_under_the_check() -> None:
     checks = [
-        Check(name="a", status="ok", detail="fine", fix=""),
-        Check(name="long name", status="fail", detail="broken", fix="mend it"),
+        DoctorCheck(name="a", status="ok", detail="fine", fix=""),
+        DoctorCheck(name="long name", status="fail", detail="broken", fix="mend it"),
     ]
     plain = doctor.table(checks, coloured=False)
     assert plain.splitlines() == [

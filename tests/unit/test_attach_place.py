@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from autobrrr.attach import target_folder as places
-from autobrrr.attach.target_folder import Place, sweep
+from autobrrr.attach.target_folder import TargetFolder, sweep
 from autobrrr.errors import CannotAttach, TargetGone
 
 THEM = 23456
@@ -29,9 +29,9 @@ def root(tmp_path: Path) -> Path:
     return made
 
 
-def enter(proc: Path, uid: int | None = None, **options: object) -> Place:
+def enter(proc: Path, uid: int | None = None, **options: object) -> TargetFolder:
     gid = os.getegid() if uid is None else uid
-    return Place(42, os.geteuid() if uid is None else uid, gid, proc=proc, **options)  # type: ignore[arg-type]
+    return TargetFolder(42, os.geteuid() if uid is None else uid, gid, proc=proc, **options)  # type: ignore[arg-type]
 
 
 def test_a_place_is_private_and_leaves_nothing(tmp_path: Path, root: Path) -> None:
@@ -65,7 +65,7 @@ def test_no_folder_to_write_is_said_with_the_reasons(tmp_path: Path, root: Path)
         enter(tmp_path, candidates=("/tmp", "/dev/shm"))
     assert "tmpfs" in caught.value.hint
     with pytest.raises(TargetGone):
-        Place(43, os.geteuid(), os.getegid(), proc=tmp_path)
+        TargetFolder(43, os.geteuid(), os.getegid(), proc=tmp_path)
 
 
 @needs_root
@@ -134,8 +134,8 @@ def test_a_folder_that_is_swapped_while_it_is_made_is_not_used(
 def killed(tmp_path: Path, root: Path) -> str:
     """The name of the folder of an attach that was killed in the middle."""
     code = (
-        "import os, sys\nfrom pathlib import Path\nfrom autobrrr.attach.target_folder import Place\n"
-        "place = Place(42, int(sys.argv[2]), int(sys.argv[2]), proc=Path(sys.argv[1]))\n"
+        "import os, sys\nfrom pathlib import Path\nfrom autobrrr.attach.target_folder import TargetFolder\n"
+        "place = TargetFolder(42, int(sys.argv[2]), int(sys.argv[2]), proc=Path(sys.argv[1]))\n"
         "place.write('boot.json', b'{}')\nplace.listen()\nos.kill(os.getpid(), 9)\n"
     )
     uid = THEM if os.geteuid() == 0 else os.geteuid()

@@ -106,7 +106,7 @@ def test_the_interpreter_behind_a_command(tmp_path: Path) -> None:
 
 def test_outcomes_are_read_as_they_come(tmp_path: Path) -> None:
     file = tmp_path / "outcome-0-77"
-    told = preload_outcome.Outcome(tmp_path, 77)
+    told = preload_outcome.PreloadOutcome(tmp_path, 77)
     assert told.news() == []
     file.write_text('{"remedy": "a", "status": "applied", "why": null}\n{"remedy": "b", "sta')
     assert [line["remedy"] for line in told.news()] == ["a"]
@@ -119,7 +119,7 @@ def test_outcomes_are_read_as_they_come(tmp_path: Path) -> None:
 
 
 def test_every_process_is_heard_and_a_remedy_counts_once_unless_they_differ(tmp_path: Path) -> None:
-    told = preload_outcome.Outcome(tmp_path, 77)
+    told = preload_outcome.PreloadOutcome(tmp_path, 77)
     for rank in (1, 0):
         (tmp_path / f"outcome-{rank}-6{rank}").write_text(
             '{"remedy": "one", "status": "applied"}\n' + json.dumps({"step_ns": {"count": 10 + rank}}) + "\n"
@@ -133,7 +133,7 @@ def test_every_process_is_heard_and_a_remedy_counts_once_unless_they_differ(tmp_
 
 
 def test_a_remedy_counts_again_where_a_process_tells_of_another_class(tmp_path: Path) -> None:
-    told = preload_outcome.Outcome(tmp_path, 77)
+    told = preload_outcome.PreloadOutcome(tmp_path, 77)
     for pid, cls in ((77, "bitwise"), (78, "bitwise"), (79, "stream")):
         line = {"remedy": "one", "status": "applied", "class": cls}
         (tmp_path / f"outcome-0-{pid}").write_text(json.dumps(line) + "\n")
@@ -141,11 +141,11 @@ def test_a_remedy_counts_again_where_a_process_tells_of_another_class(tmp_path: 
 
 
 def test_what_no_process_has_said_a_word_about_never_got_its_chance(tmp_path: Path) -> None:
-    told = preload_outcome.Outcome(tmp_path, 77, ["one", "two"])
+    told = preload_outcome.PreloadOutcome(tmp_path, 77, ["one", "two"])
     assert next(line["why"] for line in told.missed()).endswith(
         "no process of the command trained with torch"
     )
-    again = preload_outcome.Outcome(tmp_path, 77, ["one", "two"])
+    again = preload_outcome.PreloadOutcome(tmp_path, 77, ["one", "two"])
     (tmp_path / "outcome-0-77").write_text('{"remedy": "one", "status": "applied"}\n')
     again.news()
     assert [(line["remedy"], line["status"]) for line in again.missed()] == [("two", "refused")]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autobrrr.attach import remote_exec
-from autobrrr.attach.remote_exec import Closed, Obstacle, asked, find
+from autobrrr.attach.remote_exec import Obstacle, RemoteExecClosed, asked, find
 from support.fake_proc import FakeProc
 
 PID = 77
@@ -72,7 +72,7 @@ def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Memory:
 
 
 def obstacle(memory: Memory) -> Obstacle:
-    with pytest.raises(Closed) as caught:
+    with pytest.raises(RemoteExecClosed) as caught:
         find(PID, memory.proc.root)
     return caught.value.obstacle
 
@@ -94,7 +94,7 @@ def test_what_another_tool_has_asked_meanwhile_stays(memory: Memory) -> None:
 def test_a_script_that_waits_already_is_left_alone(memory: Memory) -> None:
     memory.write(THREAD + SUPPORT, struct.pack("<i", 1) + b"/tmp/theirs.py\0")
     with (
-        pytest.raises(Closed) as caught,
+        pytest.raises(RemoteExecClosed) as caught,
         asked(find(PID, memory.proc.root), "/tmp/script.py", memory.proc.root),
     ):
         pass

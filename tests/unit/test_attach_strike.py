@@ -28,8 +28,8 @@ def by_call(*, any_thread: bool = False) -> PendingCall:
     return PendingCall(target=target(any_thread=any_thread), code=b"")
 
 
-def target(*, any_thread: bool) -> borrowed_thread.Aim:
-    return borrowed_thread.Aim(
+def target(*, any_thread: bool) -> borrowed_thread.InjectionSite:
+    return borrowed_thread.InjectionSite(
         pid=10,
         architecture=x86_64,
         add_pending=LOW,
@@ -165,7 +165,7 @@ def test_a_slow_thread_is_given_time_to_start_another(memory: int) -> None:
         target=target(any_thread=False), code=b"print()", create=0xCAFE, functions=tuple(names)
     )
     os.pwrite(memory, bytes(0x2000), 0x4000)
-    thread, state = SlowThread(), borrowed_thread.Strike()
+    thread, state = SlowThread(), borrowed_thread.InjectedCall()
     way.call(thread, memory, state)  # type: ignore[arg-type]
     assert state.done
     assert thread.system_calls == [x86_64.SYS_MMAP, x86_64.SYS_MPROTECT]

@@ -15,7 +15,7 @@ from support.fake_proc import FakeProc
 
 PID = 4242
 US = os.geteuid()
-CPYTHON = mapped_python.Interpreter(
+CPYTHON = mapped_python.MappedPython(
     machine=elf_symbols.EM_X86_64, has_api=True, version=(3, 11), free_threaded=False
 )
 
@@ -25,7 +25,7 @@ def proc(tmp_path: Path) -> FakeProc:
     return FakeProc(tmp_path)
 
 
-def case(proc: FakeProc, **changes: object) -> triage.Case:
+def case(proc: FakeProc, **changes: object) -> triage.TriageCase:
     outside: dict[str, object] = {
         "pid": PID,
         "proc": proc.root,
@@ -37,12 +37,12 @@ def case(proc: FakeProc, **changes: object) -> triage.Case:
         "sleep": lambda seconds: None,
         "found": CPYTHON,
     }
-    return triage.Case(**{**outside, **changes})  # type: ignore[arg-type]
+    return triage.TriageCase(**{**outside, **changes})  # type: ignore[arg-type]
 
 
-def python(**changes: object) -> mapped_python.Interpreter:
+def python(**changes: object) -> mapped_python.MappedPython:
     fields = {"machine": elf_symbols.EM_X86_64, "has_api": True, "version": (3, 11), "free_threaded": False}
-    return mapped_python.Interpreter(**{**fields, **changes})  # type: ignore[arg-type]
+    return mapped_python.MappedPython(**{**fields, **changes})  # type: ignore[arg-type]
 
 
 def test_a_training_process_of_ours_is_let_through(proc: FakeProc) -> None:
@@ -51,7 +51,7 @@ def test_a_training_process_of_ours_is_let_through(proc: FakeProc) -> None:
     version.mkdir(parents=True)
     (version / "version.py").write_text("from typing import Optional\n__version__ = '2.8.1+cu129'\n")
     target = triage.require(case(proc))
-    assert target == triage.Target(
+    assert target == triage.AttachTarget(
         pid=PID, start_ticks=777, uid=US, gid=0, python=(3, 11), torch="2.8.1+cu129"
     )
 
@@ -62,11 +62,11 @@ def test_a_pid_that_is_not_there_exits_with_four(proc: FakeProc) -> None:
     assert caught.value.exit_code == EXIT_GONE
 
 
-Setup = Callable[[FakeProc], triage.Case]
+Setup = Callable[[FakeProc], triage.TriageCase]
 
 
 def of(words: dict[str, object], changes: dict[str, object] | None = None) -> Setup:
-    def make(proc: FakeProc) -> triage.Case:
+    def make(proc: FakeProc) -> triage.TriageCase:
         proc.add(PID, **{"uid": US, "torch": True, **words})  # type: ignore[arg-type]
         return case(proc, **(changes or {}))
 
@@ -74,7 +74,7 @@ def of(words: dict[str, object], changes: dict[str, object] | None = None) -> Se
 
 
 def refused_by_yama(scope: int, capabilities: int = 0) -> Setup:
-    def make(proc: FakeProc) -> triage.Case:
+    def make(proc: FakeProc) -> triage.TriageCase:
         proc.scope(scope)
         proc.add(PID, uid=US, torch=True)
         return case(proc, may_trace=lambda pid: False, capabilities=capabilities)
@@ -82,27 +82,27 @@ def refused_by_yama(scope: int, capabilities: int = 0) -> Setup:
     return make
 
 
-def traced_by_gdb(proc: FakeProc) -> triage.Case:
+def traced_by_gdb(proc: FakeProc) -> triage.TriageCase:
     proc.add(99, comm="gdb")
     proc.add(PID, uid=US, torch=True, TracerPid="99")
     return case(proc)
 
 
 def worker(**words: object) -> Setup:
-    def make(proc: FakeProc) -> triage.Case:
+    def make(proc: FakeProc) -> triage.TriageCase:
         proc.add(4000, torch=True)
         return of({"ppid": 4000, **words})(proc)
 
     return make
 
 
-def shell_over_training(proc: FakeProc) -> triage.Case:
+def shell_over_training(proc: FakeProc) -> triage.TriageCase:
     proc.add(PID, comm="bash", words=("bash", "go.sh"), uid=US)
     proc.add(4300, ppid=PID, torch=True)
     return case(proc, found=python(has_api=False, version=None))
 
 
-def frozen(proc: FakeProc) -> triage.Case:
+def frozen(proc: FakeProc) -> triage.TriageCase:
     group = proc.root / "groups" / "unified" / "job"
     group.mkdir(parents=True)
     (group / "cgroup.events").write_text("populated 1\nfrozen 1\n")
@@ -116,7 +116,7 @@ def full(
 ) -> Setup:
     """A process that can take no more of something."""
 
-    def make(proc: FakeProc) -> triage.Case:
+    def make(proc: FakeProc) -> triage.TriageCase:
         folder = proc.add(PID, uid=US, torch=True)
         (folder / "limits").write_text(limits)
         (folder / "fd").mkdir()

@@ -10,18 +10,18 @@ import pytest
 from autobrrr.cli import job_peaks
 from autobrrr.cli.job_peaks import likely_threads, make_sure_of_peaks
 from autobrrr.roofline import quick_peaks
-from autobrrr.roofline.quick_peaks import Peaks
+from autobrrr.roofline.quick_peaks import MeasuredPeaks
 from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.sidecar.session.calibrations import Calibrations
-from autobrrr.sidecar.session.collected import Findings
+from autobrrr.sidecar.session.collected import Collected
 from support import diagnosis
 
 
 def test_the_cache_is_asked_until_it_has_the_jobs_own_number_of_threads(tmp_path: Path) -> None:
     asked: list[int] = []
-    cached: dict[int, Peaks] = {}
+    cached: dict[int, MeasuredPeaks] = {}
 
-    def peaks_of(threads: int, cache: Path) -> Peaks | None:
+    def peaks_of(threads: int, cache: Path) -> MeasuredPeaks | None:
         asked.append(threads)
         return cached.get(threads)
 
@@ -37,7 +37,7 @@ def test_the_cache_is_asked_until_it_has_the_jobs_own_number_of_threads(tmp_path
 
 def test_the_judge_is_handed_what_was_looked_up(tmp_path: Path) -> None:
     (tmp_path / "cpuinfo").write_text("flags : fpu amx_bf16\n")
-    findings = Findings(42, SessionOptions())
+    findings = Collected(42, SessionOptions())
     assert findings.measurements(0).peaks is None
     findings.facts = diagnosis.facts(threads=3)
     findings.calibrations = Calibrations(
@@ -75,7 +75,7 @@ def test_peaks_are_measured_once_and_said(
 
     def fake(
         threads: int, cache: Path, measure: bool = True, say: Callable[[str], None] | None = None
-    ) -> Peaks | None:
+    ) -> MeasuredPeaks | None:
         calls.append(measure)
         return diagnosis.peaks_of_machine(threads) if True in calls else None
 
@@ -93,7 +93,7 @@ def test_peaks_that_could_not_be_kept_are_not_measured(
 ) -> None:
     def fake(
         threads: int, cache: Path, measure: bool = True, say: Callable[[str], None] | None = None
-    ) -> Peaks | None:
+    ) -> MeasuredPeaks | None:
         assert not measure
         return None
 

@@ -11,7 +11,7 @@ from autobrrr.cli.verb_arguments import tell_about_joined
 from autobrrr.cli.verbs import attach
 from autobrrr.client.session_client import Client
 from autobrrr.errors import CannotAttach
-from autobrrr.records.wire_answers import Outcome
+from autobrrr.records.wire_answers import RemedyOutcome
 from autobrrr.sidecar.process.session_options import SessionOptions
 
 
@@ -62,11 +62,13 @@ def test_a_remedy_of_a_recipe_is_asked_for_again_only_where_its_object_was_not_m
         def __init__(self) -> None:
             self.asked: list[list[str]] = []
 
-        def apply(self, remedies: list[tuple[str, dict[str, object]]]) -> list[Outcome]:
+        def apply(self, remedies: list[tuple[str, dict[str, object]]]) -> list[RemedyOutcome]:
             self.asked.append([name for name, _ in remedies])
             code: Literal["not_met", "unfit"] = "not_met" if len(self.asked) == 1 else "unfit"
             return [
-                Outcome(remedy=name, why="any words", code=code if name == "optimizer.fused" else "unfit")
+                RemedyOutcome(
+                    remedy=name, why="any words", code=code if name == "optimizer.fused" else "unfit"
+                )
                 for name, _ in remedies
             ]
 

@@ -15,7 +15,7 @@ from autobrrr.errors import AutobrrrError, TargetGone
 from autobrrr.injected.wire.framing import encode, receive
 from autobrrr.records import Diagnosis, Trial, TuneProgress
 from autobrrr.sidecar.process.session_options import SessionOptions
-from autobrrr.sidecar.sockets.session_socket import Target
+from autobrrr.sidecar.sockets.session_socket import SessionTarget
 
 FACTS = {
     "version": "0",
@@ -128,7 +128,7 @@ def test_sessions_that_end_as_soon_as_they_begin_are_not_started_for_ever(
 ) -> None:
     begun: list[int] = []
 
-    def start(target: Target, *words: object, **options: object) -> bool:
+    def start(target: SessionTarget, *words: object, **options: object) -> bool:
         begun.append(target.pid)
         return len(begun) < 100
 

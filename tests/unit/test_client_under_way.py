@@ -12,7 +12,7 @@ from autobrrr.cli import main
 from autobrrr.client import session_client
 from autobrrr.errors import AutobrrrError, TargetGone
 from autobrrr.sidecar.process.session_options import SessionOptions
-from autobrrr.sidecar.sockets.session_socket import Endpoint, find_target
+from autobrrr.sidecar.sockets.session_socket import SessionSocket, find_target
 from autobrrr.sidecar.sockets.starting_session import is_under_way
 
 
@@ -24,7 +24,7 @@ def _places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_lock_that_is_held_shows_and_is_not_touched() -> None:
     me = find_target(os.getpid())
     assert not is_under_way(me)
-    endpoint = Endpoint(me)
+    endpoint = SessionSocket(me)
     assert is_under_way(me)
     assert is_under_way(me)
     endpoint.close()
@@ -33,7 +33,7 @@ def test_a_lock_that_is_held_shows_and_is_not_touched() -> None:
 
 def test_a_lock_left_behind_by_a_dead_session_is_none() -> None:
     me = find_target(os.getpid())
-    endpoint = Endpoint(me)
+    endpoint = SessionSocket(me)
     lock = Path(f"/proc/self/fd/{endpoint._lock}").resolve()
     endpoint.close()
     lock.touch()
@@ -41,7 +41,7 @@ def test_a_lock_left_behind_by_a_dead_session_is_none() -> None:
 
 
 def test_detach_waits_until_the_session_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    endpoint, said = Endpoint(find_target(os.getpid())), []
+    endpoint, said = SessionSocket(find_target(os.getpid())), []
     joined: list[socket.socket] = []
 
     class Joined:
@@ -63,13 +63,13 @@ def test_detach_waits_until_the_session_answers(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_session_that_never_came_up_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    endpoint = Endpoint(find_target(os.getpid()))
+    endpoint = SessionSocket(find_target(os.getpid()))
     monkeypatch.setattr(session_client.time, "sleep", lambda seconds: endpoint.close())
     assert session_client.join_under_way(os.getpid(), on_wait=lambda text: None) is None
 
 
 def test_one_that_does_not_answer_at_all_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    endpoint = Endpoint(find_target(os.getpid()))
+    endpoint = SessionSocket(find_target(os.getpid()))
     monkeypatch.setattr(session_client, "JOIN_S", -1.0)
     try:
         with pytest.raises(AutobrrrError, match="does not answer"):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autobrrr.machine import proc_stat as procfs
-from autobrrr.machine.device_protocol import AbsentDevice, Device, ReplayedDevice
+from autobrrr.machine.device_protocol import AbsentDevice, DeviceSource, ReplayedDevice
 from autobrrr.machine.host_sampler import HostDevice
 from autobrrr.machine.page_fault_cost import fault_cost_ns
 
@@ -176,7 +176,7 @@ def test_the_real_proc_of_this_process_is_read() -> None:
 def test_absent_and_replayed_devices_speak_the_same_protocol(proc: FakeProc) -> None:
     recorded = proc.device(10).sample()
     assert recorded is not None
-    devices: list[Device] = [AbsentDevice(), ReplayedDevice([recorded]), proc.device(10)]
+    devices: list[DeviceSource] = [AbsentDevice(), ReplayedDevice([recorded]), proc.device(10)]
     assert [device.name for device in devices] == ["absent", "replayed", "host"]
     assert devices[0].sample() is None
     assert devices[1].sample() == recorded

@@ -14,7 +14,7 @@ from autobrrr.attach import enter
 from autobrrr.injected.wire import framing
 from autobrrr.records import ProfilerWindow
 from autobrrr.sidecar.session import session_log
-from autobrrr.sidecar.session.remedy_switch import MOST_LOST, Levers
+from autobrrr.sidecar.session.remedy_switch import MOST_LOST, RemedySwitch
 from autobrrr.sidecar.session.window_reader import WindowReader, read_window
 from autobrrr.sidecar.sockets import agent_link
 from autobrrr.sidecar.sockets.agent_link import AgentLink, Heard
@@ -113,7 +113,7 @@ class Silent:
 
 
 def test_levers_that_an_agent_makes_up_fill_nothing() -> None:
-    levers = Levers(Silent())
+    levers = RemedySwitch(Silent())
     levers.found([None, 1, "x", [], {"token": 1, "remedy": "threads.intra_op"}])
     assert list(levers.on) == [1]
     for token in range(3 * MOST_LOST):

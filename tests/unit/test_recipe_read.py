@@ -17,7 +17,7 @@ from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.recipe.recipe_contents import Chosen, Match, Measured, Recipe
 from autobrrr.recipe.recipe_reader import load, parse
 from autobrrr.recipe.recipe_schema import json_schema, template
-from autobrrr.recipe.toml_positions import Places
+from autobrrr.recipe.toml_positions import KeyLines
 
 FULL = """\
 schema = 1
@@ -132,7 +132,7 @@ def test_a_fault_is_one_line_with_its_place(text: str, says: str) -> None:
 
 def test_keys_inside_values_are_not_taken_for_keys() -> None:
     text = 'a = """\nschema = 9\n"""\nb = [ # c = 1\n  "d = 2",\n]\n\'e.f\' = "\\"g = 3"\n[h."i.j"]\nk = { l = 1 }\n'
-    places = Places(text)
+    places = KeyLines(text)
     assert places.line(["a"]) == 1
     assert places.line(["b"]) == 4
     assert places.line(["e.f"]) == 7

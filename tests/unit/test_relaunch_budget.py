@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autobrrr.relaunch.study.study_budget import Budget
+from autobrrr.relaunch.study.study_budget import StudyBudget
 
 SECOND_NS = 1_000_000_000
 
@@ -14,10 +14,10 @@ class Clock:
         return int(self.now_s * SECOND_NS)
 
 
-def budget(whole_s: float, *took_s: float) -> tuple[Budget, Clock]:
+def budget(whole_s: float, *took_s: float) -> tuple[StudyBudget, Clock]:
     """A study that has made these trials, one after the other."""
     clock = Clock()
-    found = Budget(whole_ns=int(whole_s * SECOND_NS), clock_ns=clock)
+    found = StudyBudget(whole_ns=int(whole_s * SECOND_NS), clock_ns=clock)
     for each in took_s:
         clock.now_s += each
         found.enter(int(each * SECOND_NS))

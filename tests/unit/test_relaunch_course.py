@@ -12,9 +12,9 @@ import pytest
 from autobrrr.relaunch.search.point_search import Result, Search
 from autobrrr.relaunch.search.search_space import Point, Space
 from autobrrr.relaunch.study.paired_comparison import Duel
-from autobrrr.relaunch.study.study import Course
-from autobrrr.relaunch.study.study_findings import Baseline, Ledger, judged
-from autobrrr.relaunch.trial.trial_endings import Ending, Kind
+from autobrrr.relaunch.study.study import Study
+from autobrrr.relaunch.study.study_findings import Baseline, StudyLedger, judged
+from autobrrr.relaunch.trial.trial_endings import Kind, TrialEnding
 from autobrrr.tuner.confidence_sequence import Interval
 from support.relaunch import parameter
 
@@ -25,7 +25,7 @@ class Started(Exception):
     """A trial, where none is to be."""
 
 
-def course(*found: Result) -> Course:
+def course(*found: Result) -> Study:
     """A study whose search is over."""
 
     def start(point: Point) -> None:
@@ -34,7 +34,7 @@ def course(*found: Result) -> Course:
     search = Search(SPACE)
     search.results += found
     stable = SimpleNamespace(environment={}, start=start)
-    return Course(stable=stable, space=SPACE, search=search)  # type: ignore[arg-type]
+    return Study(stable=stable, space=SPACE, search=search)  # type: ignore[arg-type]
 
 
 def result(point: Point, value: float, half: float = 0.02, origin: str = "") -> Result:
@@ -78,7 +78,7 @@ def test_a_trial_is_told_by_its_interval_or_by_how_it_ended() -> None:
     assert "no better than the best so far" in judged((1, 0), duel(0.2, 0.05, pruned=True), None, None).why
     assert "so far" not in judged((1, 0), duel(-0.2, 0.05, pruned=True), None, None).why
     assert judged((1, 0), None, None, None).kind == "too_short"
-    ended = Ending(kind="oom", why="out of memory", lines=("step 1", "Error: odd"))
+    ended = TrialEnding(kind="oom", why="out of memory", lines=("step 1", "Error: odd"))
     told = judged((1, 0), None, ended, 3 << 30)
     assert told.kind == "oom"
     assert told.why == (
@@ -88,12 +88,12 @@ def test_a_trial_is_told_by_its_interval_or_by_how_it_ended() -> None:
 
 @pytest.mark.parametrize("kind", ["crash", "nan", "oom", "hang"])
 def test_who_fails_while_it_is_compared_has_not_been_measured(kind: Kind) -> None:
-    found = judged((1, 0), duel(0.2, 0.05), Ending(kind=kind, why="it is gone"), None)
+    found = judged((1, 0), duel(0.2, 0.05), TrialEnding(kind=kind, why="it is gone"), None)
     assert (found.value, found.kind, found.why) == (None, kind, "it is gone")
 
 
 def test_who_comes_to_its_end_while_it_is_compared_has_been_measured() -> None:
-    assert judged((1, 0), duel(0.2, 0.05), Ending(kind="too_short", why="it ended"), None).value == 0.2
+    assert judged((1, 0), duel(0.2, 0.05), TrialEnding(kind="too_short", why="it ended"), None).value == 0.2
 
 
 def test_steps_that_take_long_now_and_then_are_taken_off_the_gain() -> None:
@@ -102,7 +102,7 @@ def test_steps_that_take_long_now_and_then_are_taken_off_the_gain() -> None:
     assert found.value == pytest.approx(0.05)
     assert found.low == pytest.approx(0.0)
     assert "by steps that take long now and then" in found.why
-    shown = Ledger().enter(SPACE, found, eaten, 1)
+    shown = StudyLedger().enter(SPACE, found, eaten, 1)
     assert shown.achieved == pytest.approx(math.exp(0.05), abs=1e-4)
     assert shown.interval == pytest.approx([1.0, math.exp(0.1)])
     assert judged((1, 0), replace(eaten, long_steps=-0.02), None, None).value == 0.3
@@ -118,10 +118,10 @@ class Fails(SimpleNamespace):
 
 def test_a_winner_that_fails_in_a_fresh_start_is_not_confirmed(monkeypatch: pytest.MonkeyPatch) -> None:
     study = course(WINNER)
-    trials = [Fails(ending=None), Fails(ending=Ending(kind="crash", why="exit code 1: odd"))]
+    trials = [Fails(ending=None), Fails(ending=TrialEnding(kind="crash", why="exit code 1: odd"))]
     study.stable.start = lambda point: trials[len(study.space.changed(point)) > 0]  # type: ignore[method-assign]
-    monkeypatch.setattr(Course, "_warm_both", lambda *words: True)
-    monkeypatch.setattr(Course, "_fight", lambda *words, **more: duel(0.3, 0.01))
+    monkeypatch.setattr(Study, "_warm_both", lambda *words: True)
+    monkeypatch.setattr(Study, "_fight", lambda *words, **more: duel(0.3, 0.01))
     assert study._confirm((1, 1)) is None
     assert study._notes == ["a fresh start of it failed: exit code 1: odd"]
 
@@ -136,7 +136,7 @@ def test_the_time_of_a_step_is_evidence_only_where_steps_hold_the_same(
     space = Space(parameters=(replace(parameter(name, 2), kind=kind),))
     base = Baseline(step_ns=2e6, samples=8, tokens=None, facts=None, machine="here", script="train.py")
     gain = Interval(mean=math.log(2), low=0.6, high=0.8, count=9)
-    _, recipe = Ledger().conclude(space, base, (1,), gain, [])
+    _, recipe = StudyLedger().conclude(space, base, (1,), gain, [])
     assert recipe is not None
     assert recipe.evidence is not None
     assert recipe.evidence.best_ns == (pytest.approx(1e6) if known else None)

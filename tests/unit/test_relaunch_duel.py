@@ -12,7 +12,7 @@ from autobrrr.relaunch.study import paired_comparison as duels
 from autobrrr.relaunch.study.paired_comparison import Duel, Rule, is_telling
 from autobrrr.relaunch.study.work_per_step import Pairs, Yardstick, by_steps
 from autobrrr.tuner.confidence_sequence import Interval
-from autobrrr.tuner.token_adjustment import Block
+from autobrrr.tuner.token_adjustment import TokenBlock
 
 MS = 1_000_000
 BLOCK_NS = 150 * MS
@@ -37,14 +37,14 @@ def fight(
     """The duel, and the simulated nanoseconds that it took."""
     now, draw = [0], np.random.default_rng(1)
 
-    def block(trial: Simulated) -> Block | None:
+    def block(trial: Simulated) -> TokenBlock | None:
         now[0] += BLOCK_NS
         trial.left -= 1
         if trial.left < 0:
             return None
         slower = math.exp(draw.normal(0, trial.noise))
         nothing = np.empty(0)
-        return Block(steps=np.full(20, trial.step_ms * slower * MS), counted=nothing, tokens=nothing)
+        return TokenBlock(steps=np.full(20, trial.step_ms * slower * MS), counted=nothing, tokens=nothing)
 
     monkeypatch.setattr(duels, "block", block)
     monkeypatch.setattr(duels.time, "perf_counter_ns", lambda: now[0])

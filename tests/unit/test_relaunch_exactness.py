@@ -12,8 +12,8 @@ from autobrrr.relaunch.search.param_specs import parse_parameter
 from autobrrr.relaunch.search.point_search import Result, Search
 from autobrrr.relaunch.search.search_space import Space, make_space
 from autobrrr.relaunch.study.exactness import Classes
-from autobrrr.relaunch.study.study import CANDIDATE, Course
-from autobrrr.relaunch.study.study_findings import Baseline, Ledger
+from autobrrr.relaunch.study.study import CANDIDATE, Study
+from autobrrr.relaunch.study.study_findings import Baseline, StudyLedger
 from autobrrr.tuner.confidence_sequence import Interval
 
 COMMAND = ["python", "train.py"]
@@ -74,7 +74,7 @@ def test_a_candidate_of_a_class_that_is_not_allowed_is_no_candidate() -> None:
         close=lambda: closed.append(True),
     )
     stable = SimpleNamespace(environment={}, start=lambda point: candidate)
-    study = Course(stable=stable, space=WORKERS, search=Search(WORKERS))  # type: ignore[arg-type]
+    study = Study(stable=stable, space=WORKERS, search=Search(WORKERS))  # type: ignore[arg-type]
     met, ending, _ = study._meet((1,), CANDIDATE)
     assert met is None
     assert ending is not None
@@ -86,7 +86,7 @@ def test_a_candidate_of_a_class_that_is_not_allowed_is_no_candidate() -> None:
 
 
 def test_result_trial_and_recipe_tell_the_class_that_was_heard() -> None:
-    ledger = Ledger()
+    ledger = StudyLedger()
     ledger.classes.hear((1,), [applied("loader.workers", "stream")])
     entry = ledger.enter(WORKERS, Result(point=(1,), value=0.5, kind="measured"), None, 1)
     tuning, recipe = ledger.conclude(WORKERS, BASELINE, (1,), FOUND, [])
@@ -107,7 +107,7 @@ def test_flags_that_feed_need_no_leave_and_tell_their_class(
 ) -> None:
     space = space_of(spec)
     point = space.points()[0]
-    tuning, recipe = Ledger().conclude(space, BASELINE, point, FOUND, [])
+    tuning, recipe = StudyLedger().conclude(space, BASELINE, point, FOUND, [])
     assert recipe is not None
     assert (tuning.class_, recipe.numerics) == (cls, cls)
     assert ("random numbers" in (tuning.note or "")) == noted

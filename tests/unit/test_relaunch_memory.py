@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autobrrr.machine.nvml_calls import Calls
+from autobrrr.machine.nvml_calls import NvmlCalls
 from autobrrr.relaunch.search.point_search import Result, Search
 from autobrrr.relaunch.search.search_space import Parameter, Point, Space
 from autobrrr.relaunch.study.memory_model import MemoryModel, line
@@ -164,7 +164,7 @@ def test_of_several_gpus_the_fullest_one_counts() -> None:
         nvmlDeviceGetHandleByUUID=lambda name: name,
         nvmlDeviceGetMemoryInfo=lambda handle: SimpleNamespace(free=free[handle]),
     )
-    calls = Calls(nvml)  # type: ignore[arg-type]
+    calls = NvmlCalls(nvml)  # type: ignore[arg-type]
     assert memory_use.gpu_free_bytes(calls, {}) == 9
     assert memory_use.gpu_free_bytes(calls, {}, ranks=2) == 4
     assert memory_use.gpu_free_bytes(calls, {"CUDA_VISIBLE_DEVICES": "2,GPU-x"}, ranks=2) == 3

@@ -10,7 +10,7 @@ import pytest
 
 from autobrrr.errors import AutobrrrError, UsageError
 from autobrrr.relaunch.study.command_refusals import refuse_elsewhere, refuse_strangers
-from autobrrr.relaunch.trial.trial_agents import Witness
+from autobrrr.relaunch.trial.trial_agents import TrialAgents
 
 
 @pytest.mark.parametrize(
@@ -48,4 +48,4 @@ def test_a_witness_knows_its_process_from_the_kernel_not_from_a_name(tmp_path: P
         door.bind(str(tmp_path / "agent-1-1.sock"))
         door.listen()
         link.connect(str(tmp_path / "agent-1-1.sock"))
-        assert Witness(link).pid == os.getpid()
+        assert TrialAgents(link).pid == os.getpid()

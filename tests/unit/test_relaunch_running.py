@@ -13,13 +13,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from autobrrr.attach.preload.preload_outcome import Outcome
+from autobrrr.attach.preload.preload_outcome import PreloadOutcome
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.relaunch.trial import live_trial
-from autobrrr.relaunch.trial.live_trial import Running
+from autobrrr.relaunch.trial.live_trial import LiveTrial
 from autobrrr.relaunch.trial.trial_agents import Witnesses
-from autobrrr.relaunch.trial.trial_launch import Launch, Limits
-from autobrrr.relaunch.trial.trial_steps import Steps
+from autobrrr.relaunch.trial.trial_launch import Limits, TrialLaunch
+from autobrrr.relaunch.trial.trial_steps import TrialSteps
 from autobrrr.sidecar.session.ring_reader import RECORD
 
 
@@ -52,9 +52,9 @@ class Keeper:
         self._over.set()
 
 
-def trial(folder: Path, keeper: Keeper, *remedies: str) -> Running:
-    return Running(
-        launch=Launch(command=("train",), environment={}, folder=folder, remedies=remedies),
+def trial(folder: Path, keeper: Keeper, *remedies: str) -> LiveTrial:
+    return LiveTrial(
+        launch=TrialLaunch(command=("train",), environment={}, folder=folder, remedies=remedies),
         folder=folder / "t0",
         limits=Limits(grace_s=0.0),
         witnesses=Witnesses(folder),
@@ -62,7 +62,7 @@ def trial(folder: Path, keeper: Keeper, *remedies: str) -> Running:
         link=keeper.ours,
         token="none",
         prepared=SimpleNamespace(remove=lambda: None),  # type: ignore[arg-type]
-        told=Outcome(folder, 0, remedies),
+        told=PreloadOutcome(folder, 0, remedies),
     )
 
 
@@ -86,9 +86,9 @@ def test_output_whose_copy_was_cut_off_is_not_said_to_be_kept(
     assert cut.kept.problem == "the copy was not brought to its end"
 
 
-def trained(trial: Running, count: int, ended_s_ago: float = 0.0) -> Steps:
+def trained(trial: LiveTrial, count: int, ended_s_ago: float = 0.0) -> TrialSteps:
     """So many steps of 100 ms, the last of which ended a while ago."""
-    steps = Steps()
+    steps = TrialSteps()
     records = np.zeros(count, dtype=RECORD)
     last_ns = time.perf_counter_ns() - int(ended_s_ago * 1e9)
     records["end_ns"] = last_ns - 100_000_000 * np.arange(count)[::-1]

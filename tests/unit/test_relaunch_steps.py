@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from autobrrr.injected.wire import ring_layout
 from autobrrr.relaunch.study.confirmation import closing, joint
 from autobrrr.relaunch.study.paired_comparison import Duel
-from autobrrr.relaunch.trial.trial_steps import Steps, is_settled
+from autobrrr.relaunch.trial.trial_steps import TrialSteps, is_settled
 from autobrrr.sidecar.session.ring_reader import RECORD, Records
 
 MS = 1_000_000
@@ -27,7 +27,7 @@ def records(count: int, ms: float = 5.0, **fields: int) -> Records:
 
 
 def test_steps_between_two_moments_are_whole_steps() -> None:
-    steps = Steps()
+    steps = TrialSteps()
     steps.add(records(10))
     assert len(steps.between(5 * MS, 30 * MS)) == 5
     assert len(steps.between(6 * MS, 30 * MS)) == 4
@@ -35,24 +35,24 @@ def test_steps_between_two_moments_are_whole_steps() -> None:
 
 
 def test_traced_and_settling_steps_count_but_are_not_measured() -> None:
-    steps = Steps()
+    steps = TrialSteps()
     steps.add(records(10, flags=ring_layout.SETTLING))
     assert steps.count == 10
     assert not len(steps.recent)
 
 
 def test_samples_of_an_update_are_those_of_all_its_backward_calls() -> None:
-    steps = Steps()
+    steps = TrialSteps()
     assert steps.samples is None
     steps.add(records(6, flags=ring_layout.PHASES, samples=16, backwards=4, fires=1))
     assert steps.samples == 64
-    gan = Steps()
+    gan = TrialSteps()
     gan.add(records(6, flags=ring_layout.PHASES, samples=16, backwards=2, fires=2))
     assert gan.samples == 16
 
 
 def test_tokens_of_a_step_are_the_mean_of_those_that_show_them() -> None:
-    steps = Steps()
+    steps = TrialSteps()
     steps.add(records(4, flags=ring_layout.PHASES, samples=8, tokens=-1))
     assert (steps.tokens, steps.tokens_a_sample) == (None, None)
     steps.add(records(3, flags=ring_layout.PHASES, samples=8, backwards=2, fires=1, tokens=1600))
@@ -73,7 +73,7 @@ def test_tokens_of_a_step_are_the_mean_of_those_that_show_them() -> None:
     ],
 )
 def test_samples_differ_in_length_where_it_shows_in_several_steps(lengths: list[int], vary: bool) -> None:
-    steps = Steps()
+    steps = TrialSteps()
     for i, length in enumerate(lengths):
         size = 8 if i % 2 else 4  # the size of a batch is no length
         steps.add(records(1, flags=ring_layout.PHASES, samples=size, tokens=size * length))
@@ -82,7 +82,7 @@ def test_samples_differ_in_length_where_it_shows_in_several_steps(lengths: list[
 
 
 def test_of_a_block_those_steps_are_counted_by_the_token_that_show_it() -> None:
-    steps = Steps()
+    steps = TrialSteps()
     shown = records(6, flags=ring_layout.PHASES, tokens=100)
     shown["flags"][::2] = 0
     shown["tokens"][5] = -1
@@ -94,7 +94,7 @@ def test_of_a_block_those_steps_are_counted_by_the_token_that_show_it() -> None:
 
 
 def test_a_loss_that_is_no_number_three_times_is_lost() -> None:
-    steps = Steps()
+    steps = TrialSteps()
     steps.add(records(2, flags=ring_layout.PHASES, loss_finite=0))
     assert not steps.loss_lost
     steps.add(records(1, flags=ring_layout.PHASES, loss_finite=0))

@@ -19,7 +19,7 @@ from autobrrr.relaunch.study.work_per_step import (
 )
 from autobrrr.relaunch.trial.trial_agents import CLOSE, USUAL
 from autobrrr.tuner.confidence_sequence import Interval, mean_interval
-from autobrrr.tuner.token_adjustment import Block, at_length, mean_tokens
+from autobrrr.tuner.token_adjustment import TokenBlock, at_length, mean_tokens
 
 MS = 1_000_000
 FIXED_NS, TOKEN_NS = 3 * MS, 4_000.0
@@ -27,12 +27,12 @@ FIXED_NS, TOKEN_NS = 3 * MS, 4_000.0
 
 def block(
     draw: np.random.Generator, steps: int = 12, speed: float = 1.0, batch: int = 8, length: float = 1.0
-) -> Block:
+) -> TokenBlock:
     """Steps over samples of random length, of which every second shows its tokens."""
     tokens = length * batch * draw.integers(16, 256, steps).astype(np.float64)
     took = (FIXED_NS + TOKEN_NS * tokens) / speed * draw.normal(1, 0.01, steps)
     seen = slice(None, None, 2)
-    return Block(steps=took, counted=took[seen], tokens=tokens[seen])
+    return TokenBlock(steps=took, counted=took[seen], tokens=tokens[seen])
 
 
 def compared(yardstick: Yardstick, seed: int, pairs: int = 20, **candidate: float) -> Interval:
@@ -71,7 +71,7 @@ def test_samples_of_twice_the_length_are_compared_by_the_token() -> None:
 
 def test_a_block_of_short_samples_is_moved_to_the_length_of_all() -> None:
     blocks = [
-        Block(steps=took, counted=took, tokens=tokens)
+        TokenBlock(steps=took, counted=took, tokens=tokens)
         for length in (200.0, 50.0, 100.0)
         for tokens in [length + np.arange(8.0)]
         for took in [FIXED_NS + TOKEN_NS * tokens]
@@ -94,7 +94,7 @@ def test_a_step_that_stood_still_does_not_decide() -> None:
 
 @pytest.mark.parametrize("seen", [0, 1])
 def test_a_block_with_fewer_than_two_steps_that_show_their_tokens_is_left_out(seen: int) -> None:
-    some = Block(steps=np.full(9, 5.0), counted=np.full(seen, 5.0), tokens=np.full(seen, 3.0))
+    some = TokenBlock(steps=np.full(9, 5.0), counted=np.full(seen, 5.0), tokens=np.full(seen, 3.0))
     assert at_one_length([(some, some)]) == []
     assert at_own_length([(some, some)], lambda ratio: ratio) == []
     full = block(np.random.default_rng(0))
@@ -128,7 +128,7 @@ def held(space: Space, base: SimpleNamespace, candidate: SimpleNamespace, point:
     """What a step of the candidate is said to hold, against one of the command as given: all take 5 ns."""
     found = looked(space, base).yardstick(base, candidate, space.base, point)  # type: ignore[arg-type]
     blocks = [
-        Block(steps=np.full(8, 5.0), counted=np.full(8, 5.0), tokens=np.full(8, float(each.tokens or 1)))
+        TokenBlock(steps=np.full(8, 5.0), counted=np.full(8, 5.0), tokens=np.full(8, float(each.tokens or 1)))
         for each in (base, candidate)
     ]
     (value,) = found([(blocks[0], blocks[1])])
@@ -180,11 +180,11 @@ def test_what_a_larger_batch_is_padded_with_does_not_count() -> None:
     assert held(space, trial(varies=True), padded, (1, 0)) == pytest.approx(4.0)
 
 
-def steady(step_ms: float, steps: int, long_ms: float = 0.0) -> Block:
+def steady(step_ms: float, steps: int, long_ms: float = 0.0) -> TokenBlock:
     """Equal steps, the last of which takes longer where that is said."""
     took = np.full(steps, step_ms * MS)
     took[-1] += long_ms * MS
-    return Block(steps=took, counted=np.empty(0), tokens=np.empty(0))
+    return TokenBlock(steps=took, counted=np.empty(0), tokens=np.empty(0))
 
 
 @pytest.mark.parametrize(("base_ms", "candidate_ms"), [(4, 16), (4, 24), (1, 16), (12, 2)])

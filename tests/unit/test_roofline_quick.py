@@ -15,7 +15,7 @@ from autobrrr.roofline import matmul_curve, quick_child
 from autobrrr.roofline.calibration_cache import keep
 from autobrrr.roofline.machine_identity import cached_file
 from autobrrr.roofline.matmul_curve import MatmulPoint
-from autobrrr.roofline.quick_peaks import AGAIN_AFTER_S, Peaks, quick_peaks
+from autobrrr.roofline.quick_peaks import AGAIN_AFTER_S, MeasuredPeaks, quick_peaks
 from support import roofline
 
 CURVE = [MatmulPoint(n=64, flops=1e9), MatmulPoint(n=256, flops=16e9), MatmulPoint(n=1024, flops=20e9)]
@@ -35,7 +35,7 @@ def answer(flops: float = 90e9, waited: float | None = 0.0, threads: int = 2) ->
 
 def peaks(
     folder: Path, python: str, *, now_s: float = 100.0, measure: bool = True, threads: int = 2
-) -> Peaks | None:
+) -> MeasuredPeaks | None:
     return quick_peaks(
         threads, folder / "cache", python, measure, machine=roofline.MACHINE, now_s=lambda: now_s
     )
@@ -130,7 +130,7 @@ def test_the_whole_roofline_lends_its_curve(tmp_path: Path) -> None:
 
 
 def test_without_a_curve_the_peak_stands_for_every_shape() -> None:
-    one = Peaks(
+    one = MeasuredPeaks(
         threads=1, torch="2", matmul_n=512, matmul_flops=7e9, triad_bytes_per_s=1e9, measured_at_unix_s=0.0
     )
     assert one.matmul_flops_at(3, 4, 5) == 7e9

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from autobrrr.injected.batch_probe.batch_dim import (
-    Shape,
+    InputShape,
     Slicing,
     compare,
     describe,
@@ -17,8 +17,8 @@ from autobrrr.injected.batch_probe.batch_dim import (
 )
 
 
-def shape(*sizes: int, kind: str = "float", stays: bool = False) -> Shape:
-    return Shape(sizes=sizes, kind=kind, stays=stays)
+def shape(*sizes: int, kind: str = "float", stays: bool = False) -> InputShape:
+    return InputShape(sizes=sizes, kind=kind, stays=stays)
 
 
 def test_the_size_that_most_inputs_share_is_proposed_first() -> None:

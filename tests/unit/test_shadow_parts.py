@@ -25,7 +25,7 @@ from autobrrr.injected.batch_probe.step_recorder import Node
 from autobrrr.injected.job_state import library_code
 from autobrrr.injected.job_state.module_state import ModuleState
 from autobrrr.injected.job_state.side_effect_scan import CodeScan
-from autobrrr.injected.job_state.state_guard import Guard, Guarded
+from autobrrr.injected.job_state.state_guard import Guarded, StateGuard
 from autobrrr.injected.live_torch import op_flops
 from autobrrr.injected.live_torch.dispatch_modes import dispatch_mode
 from autobrrr.injected.live_torch.pytrees import Ref, leaves, map_tree, refs
@@ -67,7 +67,7 @@ def at_another_batch(
         kind="function", target=function, args=(Ref(0), *args[1:]), kwargs={}, grad=True, cast=(), outputs=[1]
     )
     guess = resize_plan.Guess(multiples=multiples)
-    whole = resize_plan.Plan(batch=8, order=[], feeds={}, guess=guess)
+    whole = resize_plan.ResizePlan(batch=8, order=[], feeds={}, guess=guess)
     return resize_plan.arguments(node, {0: args[0]}, whole, 2)[0][1:]  # type: ignore[dict-item]
 
 
@@ -430,7 +430,7 @@ def test_the_guard_puts_back_tensors_generators_and_gradients_even_after_an_exce
     version = module.running._version
 
     def interrupted() -> None:
-        with Guard(torch, Guarded([module], [parameter])):  # type: ignore[list-item]
+        with StateGuard(torch, Guarded([module], [parameter])):  # type: ignore[list-item]
             module.running.add_(1)
             module.cache.add_(1)
             torch.rand(3), torch.rand(3, generator=module.noise), module.dice.random(), random.random()
@@ -455,14 +455,14 @@ def test_parameters_of_a_diverged_job_were_not_written_for_being_nan() -> None:
     module = nn.Linear(2, 2)
     with torch.no_grad():
         module.weight.fill_(float("nan"))
-    with Guard(torch, Guarded([module], list(module.parameters())), trial=True) as guard:  # type: ignore[list-item]
+    with StateGuard(torch, Guarded([module], list(module.parameters())), trial=True) as guard:  # type: ignore[list-item]
         module(torch.ones(1, 2))
     assert guard.changes == []
 
 
 def test_the_guard_names_a_parameter_that_was_written() -> None:
     module = nn.Linear(2, 2)
-    with torch.no_grad(), Guard(torch, Guarded([module], list(module.parameters()))) as guard:  # type: ignore[list-item]
+    with torch.no_grad(), StateGuard(torch, Guarded([module], list(module.parameters()))) as guard:  # type: ignore[list-item]
         module.weight.add_(1)
     assert guard.changes == ["a parameter"]
 
@@ -478,7 +478,7 @@ def test_our_own_hooks_and_those_on_parameters_are_silent_under_the_guard_and_ba
     ours.__module__ = "autobrrr.injected.phases.phase_hooks"
     module.register_forward_hook(ours)
     module.register_forward_hook(lambda *_: fired.append("theirs"))
-    with Guard(torch, Guarded([module], list(module.parameters()))):  # type: ignore[list-item]
+    with StateGuard(torch, Guarded([module], list(module.parameters()))):  # type: ignore[list-item]
         torch.autograd.grad(module(torch.ones(1, 2)).sum(), list(module.parameters()))
     assert fired == ["theirs"]
     module(torch.ones(1, 2)).sum().backward()

@@ -19,7 +19,7 @@ from autobrrr.sidecar.session.session import Session
 from autobrrr.sidecar.session.session_log import SessionLog
 from autobrrr.sidecar.tuning import live_bench as bench_module
 from autobrrr.sidecar.tuning.live_bench import KEPT_STEPS, LiveBench, StepTape
-from autobrrr.tuner.job_under_test import Bench, LeverLost, NotApplied
+from autobrrr.tuner.job_under_test import JobUnderTest, LeverLost, NotApplied
 from support.sidecar import MS, RingWriter, ScriptedAgent, facts
 
 SECOND_NS = 1_000_000_000
@@ -74,7 +74,7 @@ def records(first: int, count: int) -> Records:
 
 
 def test_it_is_a_bench_as_the_tuner_defines_it(shop: Workshop) -> None:
-    bench: Bench = shop.bench
+    bench: JobUnderTest = shop.bench
     assert (bench.facts.pid, bench.cores, bench.anatomy, bench.cancelled()) == (42, 2, None, False)
     assert bench.now_ns() <= bench.now_ns()
 

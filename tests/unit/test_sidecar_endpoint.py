@@ -18,8 +18,8 @@ from autobrrr.errors import AutobrrrError, TargetGone
 from autobrrr.folders import Folder, as_user, peer_uid
 from autobrrr.sidecar.sockets.session_socket import (
     AlreadyServed,
-    Endpoint,
-    Target,
+    SessionSocket,
+    SessionTarget,
     connect,
     find_target,
     folders,
@@ -37,14 +37,14 @@ def env(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def me() -> Target:
+def me() -> SessionTarget:
     return find_target(os.getpid())
 
 
-def test_a_process_is_known_by_pid_and_start(me: Target) -> None:
+def test_a_process_is_known_by_pid_and_start(me: SessionTarget) -> None:
     assert (me.pid, me.uid) == (os.getpid(), os.geteuid())
     assert is_alive(me)
-    assert not is_alive(Target(pid=me.pid, start_ticks=me.start_ticks + 1, uid=me.uid))
+    assert not is_alive(SessionTarget(pid=me.pid, start_ticks=me.start_ticks + 1, uid=me.uid))
     assert me.name == f"{me.pid}-{me.start_ticks}.sock"
 
 
@@ -53,9 +53,11 @@ def test_a_pid_that_is_not_there_is_gone() -> None:
         find_target(4194304)
 
 
-def test_clients_find_the_session_and_each_side_knows_the_other(me: Target, env: dict[str, str]) -> None:
+def test_clients_find_the_session_and_each_side_knows_the_other(
+    me: SessionTarget, env: dict[str, str]
+) -> None:
     assert connect(me, env) is None
-    endpoint = Endpoint(me, env)
+    endpoint = SessionSocket(me, env)
     listener = endpoint.listen()
     assert connect(me, {"XDG_RUNTIME_DIR": "/no/such"}) is None
     link = connect(me, env)
@@ -72,8 +74,8 @@ def test_clients_find_the_session_and_each_side_knows_the_other(me: Target, env:
     assert os.listdir(paths.runtime_dir(env)) == []
 
 
-def test_socket_and_folder_are_for_their_user_alone(me: Target, env: dict[str, str]) -> None:
-    endpoint = Endpoint(me, env)
+def test_socket_and_folder_are_for_their_user_alone(me: SessionTarget, env: dict[str, str]) -> None:
+    endpoint = SessionSocket(me, env)
     endpoint.listen()
     folder = paths.runtime_dir(env)
     assert folder.stat().st_mode & 0o777 == 0o700
@@ -82,22 +84,22 @@ def test_socket_and_folder_are_for_their_user_alone(me: Target, env: dict[str, s
 
 
 def test_a_second_session_of_the_same_job_is_refused_until_the_first_has_gone(
-    me: Target, env: dict[str, str]
+    me: SessionTarget, env: dict[str, str]
 ) -> None:
-    first = Endpoint(me, env)
+    first = SessionSocket(me, env)
     with pytest.raises(AlreadyServed):
-        Endpoint(me, env)
+        SessionSocket(me, env)
     first.close()
-    Endpoint(me, env).close()
+    SessionSocket(me, env).close()
 
 
-def test_the_socket_of_a_dead_session_is_replaced(me: Target, env: dict[str, str]) -> None:
+def test_the_socket_of_a_dead_session_is_replaced(me: SessionTarget, env: dict[str, str]) -> None:
     folder = paths.make_private(paths.runtime_dir(env))
     dead = socket.socket(socket.AF_UNIX)
     dead.bind(str(folder / me.name))
     dead.close()
     assert connect(me, env) is None
-    endpoint = Endpoint(me, env)
+    endpoint = SessionSocket(me, env)
     endpoint.listen()
     link = connect(me, env)
     assert link is not None
@@ -105,11 +107,11 @@ def test_the_socket_of_a_dead_session_is_replaced(me: Target, env: dict[str, str
     endpoint.close()
 
 
-def test_a_path_that_no_address_holds_is_no_hindrance(me: Target, tmp_path: Path) -> None:
+def test_a_path_that_no_address_holds_is_no_hindrance(me: SessionTarget, tmp_path: Path) -> None:
     deep = tmp_path / ("d" * 120)
     deep.mkdir()
     env = {"XDG_RUNTIME_DIR": str(deep)}
-    endpoint = Endpoint(me, env)
+    endpoint = SessionSocket(me, env)
     endpoint.listen()
     link = connect(me, env)
     assert link is not None
@@ -117,26 +119,28 @@ def test_a_path_that_no_address_holds_is_no_hindrance(me: Target, tmp_path: Path
     endpoint.close()
 
 
-def test_a_folder_that_is_open_to_others_is_refused(me: Target, env: dict[str, str]) -> None:
+def test_a_folder_that_is_open_to_others_is_refused(me: SessionTarget, env: dict[str, str]) -> None:
     paths.runtime_dir(env).mkdir(mode=0o755)
     with pytest.raises(AutobrrrError, match="open to other users"):
-        Endpoint(me, env)
+        SessionSocket(me, env)
 
 
-def test_a_link_in_place_of_the_folder_is_refused(me: Target, env: dict[str, str], tmp_path: Path) -> None:
+def test_a_link_in_place_of_the_folder_is_refused(
+    me: SessionTarget, env: dict[str, str], tmp_path: Path
+) -> None:
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     paths.runtime_dir(env).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(AutobrrrError, match="not a folder"):
-        Endpoint(me, env)
+        SessionSocket(me, env)
     assert connect(me, env) is None
 
 
 def test_sessions_of_another_user_s_job_lie_with_that_user(env: dict[str, str]) -> None:
-    other = Target(pid=1, start_ticks=1, uid=54321)
+    other = SessionTarget(pid=1, start_ticks=1, uid=54321)
     assert runtimes_of(54321, env) == [Path("/tmp/autobrrr-54321")]
     own = paths.runtime_dir(env)
     assert folders(other, env) == {Path("/tmp/autobrrr-54321"): 54321, own: os.geteuid()}
-    assert folders(Target(pid=1, start_ticks=1, uid=os.getuid()), env) == {own: os.geteuid()}
+    assert folders(SessionTarget(pid=1, start_ticks=1, uid=os.getuid()), env) == {own: os.geteuid()}
 
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root attaches to another user's job")
@@ -154,8 +158,8 @@ def tmp(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @needs_root
 def test_for_another_user_s_job_folder_socket_and_lock_are_theirs_from_the_first(tmp: Path) -> None:
-    target = Target(pid=os.getpid(), start_ticks=1, uid=THEM)
-    endpoint = Endpoint(target, {})
+    target = SessionTarget(pid=os.getpid(), start_ticks=1, uid=THEM)
+    endpoint = SessionSocket(target, {})
     endpoint.listen()
     made = tmp / f"autobrrr-{THEM}"
     assert {path.stat().st_uid for path in (made, *made.iterdir())} == {THEM}
@@ -196,7 +200,7 @@ def played_by(uid: int, folder: Path, name: str, mode: int) -> Iterator[None]:
 def test_a_socket_that_somebody_else_planted_is_no_session(
     uid: int, mode: int, tmp: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target = Target(pid=os.getpid(), start_ticks=find_target(os.getpid()).start_ticks, uid=uid)
+    target = SessionTarget(pid=os.getpid(), start_ticks=find_target(os.getpid()).start_ticks, uid=uid)
     monkeypatch.setattr(paths, "home_of", lambda owner: tmp / f"home-{owner}")
     planted = tmp / f"autobrrr-{uid}"
     with played_by(MALLORY, planted, target.name, mode):
@@ -207,7 +211,7 @@ def test_a_socket_that_somebody_else_planted_is_no_session(
         # Nobody is kept out by it: the session lies elsewhere, and is found there.
         (tmp / f"home-{uid}").mkdir(mode=0o700)
         os.chown(tmp / f"home-{uid}", uid, uid)
-        endpoint = Endpoint(target, {})
+        endpoint = SessionSocket(target, {})
         endpoint.listen()
         link = connect(target, {})
         assert link is not None
@@ -223,8 +227,8 @@ def test_root_serves_a_user_without_a_home_in_its_own_folder(
 ) -> None:
     as_user(MALLORY, MALLORY, lambda: (tmp / f"autobrrr-{THEM}").mkdir(mode=0o700))
     env = {"XDG_RUNTIME_DIR": str(tmp_path)}
-    target = Target(pid=os.getpid(), start_ticks=1, uid=THEM)
-    endpoint = Endpoint(target, env)
+    target = SessionTarget(pid=os.getpid(), start_ticks=1, uid=THEM)
+    endpoint = SessionSocket(target, env)
     assert endpoint.folder.path == str(tmp_path / "autobrrr")
     endpoint.close()
 
@@ -236,7 +240,7 @@ def test_where_every_place_is_taken_the_sentence_says_by_whom(
     monkeypatch.setattr(paths, "home_of", lambda owner: None)
     as_user(MALLORY, MALLORY, lambda: (tmp / "autobrrr-0").mkdir(mode=0o700))
     with pytest.raises(AutobrrrError, match=rf"autobrrr-0 .*uid {MALLORY}") as caught:
-        Endpoint(Target(pid=os.getpid(), start_ticks=1, uid=0), {})
+        SessionSocket(SessionTarget(pid=os.getpid(), start_ticks=1, uid=0), {})
     assert "XDG_RUNTIME_DIR" in caught.value.hint
 
 
@@ -244,7 +248,7 @@ def test_where_every_place_is_taken_the_sentence_says_by_whom(
 def test_whoever_answers_behind_a_trusted_folder_is_asked_for_all_the_same(
     tmp: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target = Target(pid=os.getpid(), start_ticks=1, uid=THEM)
+    target = SessionTarget(pid=os.getpid(), start_ticks=1, uid=THEM)
     as_user(THEM, THEM, lambda: (tmp / f"autobrrr-{THEM}").mkdir(mode=0o777))
     os.chmod(tmp / f"autobrrr-{THEM}", 0o777)
     with played_by(MALLORY, tmp / f"autobrrr-{THEM}", target.name, 0o777):
@@ -253,8 +257,8 @@ def test_whoever_answers_behind_a_trusted_folder_is_asked_for_all_the_same(
 
 
 @needs_root
-def test_a_client_of_another_user_is_not_let_in(tmp: Path, env: dict[str, str], me: Target) -> None:
-    endpoint = Endpoint(me, env)
+def test_a_client_of_another_user_is_not_let_in(tmp: Path, env: dict[str, str], me: SessionTarget) -> None:
+    endpoint = SessionSocket(me, env)
     endpoint.listen()
     with tempfile.TemporaryDirectory(dir="/tmp") as made:
         os.chmod(made, 0o755)
@@ -276,7 +280,7 @@ def test_a_client_of_another_user_is_not_let_in(tmp: Path, env: dict[str, str], 
     endpoint.close()
 
 
-def test_what_is_gone_is_swept_and_nothing_else(me: Target, env: dict[str, str]) -> None:
+def test_what_is_gone_is_swept_and_nothing_else(me: SessionTarget, env: dict[str, str]) -> None:
     with Folder.private(paths.runtime_dir(env), os.geteuid()) as folder:
         place = Path(folder.path)
         for name in ("4194304-7.sock", "agent-4194304-7.sock", f"agent-{me.name}"):

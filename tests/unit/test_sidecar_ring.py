@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autobrrr.injected.wire import ring_layout
-from autobrrr.injected.wire.ring_writer import Pages, sealed_memory
+from autobrrr.injected.wire.ring_writer import StepRing, sealed_memory
 from autobrrr.sidecar.session.ring_reader import RECORD, NoRing, Records, RingReader, representative
 from autobrrr.tuner.job_under_test import STEP
 from support.sidecar import MS, RingWriter
@@ -188,7 +188,7 @@ def test_what_a_hostile_job_hands_over_is_refused_with_a_sentence(kind: str, tmp
 
 
 def test_the_ring_that_the_agent_hands_over_can_no_more_be_cut_off() -> None:
-    pages = Pages(8)
+    pages = StepRing(8)
     pages.write_tail((1, 2, 0, 0, 0, 0))
     reader = RingReader(pages.fd)
     for size in (0, 1 << 20):

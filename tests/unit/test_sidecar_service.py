@@ -14,15 +14,15 @@ from autobrrr.injected.wire.framing import MAX_FRAME_BYTES, Closed, encode, rece
 from autobrrr.machine.device_protocol import AbsentDevice
 from autobrrr.records import Attach, Diagnosis, JobFacts, Reverted, Trial, TuneProgress
 from autobrrr.records import Tuning as TuningResult
-from autobrrr.records.wire_answers import Activity
+from autobrrr.records.wire_answers import ActivityLine
 from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.sidecar.requests import CUT_FRAME_NS, MOST_SEATS, Service
 from autobrrr.sidecar.session.ring_reader import RingReader
 from autobrrr.sidecar.session.session import Session
 from autobrrr.sidecar.session.session_log import SessionLog
-from autobrrr.sidecar.sockets.client_connection import Seat
+from autobrrr.sidecar.sockets.client_connection import ClientConnection
 from autobrrr.sidecar.tuning.live_bench import LiveBench
-from autobrrr.sidecar.tuning.tuning_thread import TuneRequest, Tuning
+from autobrrr.sidecar.tuning.tuning_thread import TuneRequest, TuningThread
 from support.sidecar import RingWriter, ScriptedAgent, facts, raw_frame
 
 SECOND_NS = 1_000_000_000
@@ -35,7 +35,7 @@ class Guest:
         self.office = office
         ours, self.link = socket.socketpair()
         self.link.settimeout(2)
-        self.seat: Seat = office.service.join(ours)
+        self.seat: ClientConnection = office.service.join(ours)
 
     def ask(self, do: object, **fields: object) -> dict[str, object]:
         self.send(encode({"do": do, "id": 5, **fields}))
@@ -84,11 +84,11 @@ class Office:
         self.tuner = FakeTuner()
         self.guard = FakeGuard()
         clock = lambda: self.now_ns  # noqa: E731
-        self.tuning = Tuning(self.session, self.calls.append, self.tuner, self.guard, clock)
+        self.tuning = TuningThread(self.session, self.calls.append, self.tuner, self.guard, clock)
         self.service = Service(self.session, self.tuning, log, lambda: self.now_ns)
         self.session.say = self.service.say
 
-    def later(self, seconds: float) -> list[Seat]:
+    def later(self, seconds: float) -> list[ClientConnection]:
         self.now_ns += int(seconds * SECOND_NS)
         return self.service.tick()
 
@@ -250,7 +250,7 @@ def test_subscribers_get_snapshots_at_their_own_pace_and_narration(office: Offic
     assert guest.hear()["event"] == "snapshot"
     office.later(0.5)
     assert guest.hears_nothing()
-    office.service.say(Activity(text="tracing"))
+    office.service.say(ActivityLine(text="tracing"))
     heard = guest.hear()
     assert (heard["event"], heard["text"]) == ("activity", "tracing")
     office.later(0.5)
@@ -258,7 +258,7 @@ def test_subscribers_get_snapshots_at_their_own_pace_and_narration(office: Offic
 
 
 def test_those_who_did_not_subscribe_are_left_in_peace(office: Office, guest: Guest) -> None:
-    office.service.say(Activity(text="tracing"))
+    office.service.say(ActivityLine(text="tracing"))
     office.later(10)
     assert guest.hears_nothing()
     assert not office.service.watched
@@ -270,7 +270,7 @@ def test_a_subscriber_that_does_not_read_is_dropped_and_others_are_served(
     sleeper = Guest(office)
     sleeper.ask("subscribe")
     for _ in range(40):
-        office.service.say(Activity(text="x" * 100_000))
+        office.service.say(ActivityLine(text="x" * 100_000))
         office.service.free()
     assert sleeper.seat.gone
     assert sleeper.seat not in office.service.seats

@@ -18,7 +18,7 @@ from autobrrr.sidecar.session.remedy_switch import Switched
 from autobrrr.sidecar.session.ring_reader import RECORD
 from autobrrr.sidecar.session.session import Session
 from autobrrr.sidecar.session.session_log import SessionLog
-from autobrrr.sidecar.session.session_states import Ending, State
+from autobrrr.sidecar.session.session_states import SessionEnding, State
 from support.session import SECOND_NS, Stage
 from support.sidecar import StepModel, anatomy, cost, probed, traced
 
@@ -339,7 +339,7 @@ def test_while_the_tuner_works_nothing_else_is_measured(stage: Stage) -> None:
 
 def test_detach_asks_the_agent_and_ends_with_what_it_left(stage: Stage) -> None:
     stage.measured()
-    endings: list[Ending] = []
+    endings: list[SessionEnding] = []
     stage.session.detach(True, endings.append)
     stage.session.detach(False, endings.append)
     assert stage.run() is State.DETACHING
@@ -356,7 +356,7 @@ def test_detach_asks_the_agent_and_ends_with_what_it_left(stage: Stage) -> None:
 
 def test_an_agent_that_does_not_answer_the_detach_is_left_by_name(stage: Stage) -> None:
     stage.measured()
-    endings: list[Ending] = []
+    endings: list[SessionEnding] = []
     stage.session.detach(False, endings.append)
     stage.run(seconds=14)
     assert not endings
@@ -385,7 +385,7 @@ def test_a_link_that_ends_while_the_job_lives_is_lost(stage: Stage) -> None:
 
 def test_a_link_that_ends_during_the_detach_is_the_agent_leaving(stage: Stage) -> None:
     stage.measured()
-    endings: list[Ending] = []
+    endings: list[SessionEnding] = []
     stage.session.detach(False, endings.append)
     stage.session.link_lost()
     stage.run()
@@ -460,7 +460,7 @@ def test_from_outside_only_the_machine_is_seen_and_no_regime_is_named(tmp_path: 
     assert found.host is not None
     assert found.host.cpu_share == 1.0
     assert stage.session.decided
-    endings: list[Ending] = []
+    endings: list[SessionEnding] = []
     stage.session.detach(False, endings.append)
     assert endings[0].kind == "detached"
 

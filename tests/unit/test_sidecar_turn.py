@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from autobrrr.folders import Folder
-from autobrrr.sidecar.process.rank_lock import RankTurn
+from autobrrr.sidecar.process.rank_lock import RankLock
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def folder(tmp_path: Path) -> Iterator[Folder]:
 
 
 def test_one_holds_the_turn_until_it_gives_it(folder: Folder) -> None:
-    first, second = RankTurn(folder, "a1"), RankTurn(folder, "a1")
+    first, second = RankLock(folder, "a1"), RankLock(folder, "a1")
     assert first.take()
     assert first.take()  # it still is
     assert not second.take()
@@ -35,7 +35,7 @@ def test_one_holds_the_turn_until_it_gives_it(folder: Folder) -> None:
 
 
 def test_another_job_has_a_turn_of_its_own(folder: Folder) -> None:
-    one, other = RankTurn(folder, "a1"), RankTurn(folder, "b2")
+    one, other = RankLock(folder, "a1"), RankLock(folder, "b2")
     assert one.take()
     assert other.take()
     one.give()
@@ -43,7 +43,7 @@ def test_another_job_has_a_turn_of_its_own(folder: Folder) -> None:
 
 
 def test_to_give_what_one_does_not_hold_takes_it_from_nobody(folder: Folder) -> None:
-    first, second = RankTurn(folder, "a1"), RankTurn(folder, "a1")
+    first, second = RankLock(folder, "a1"), RankLock(folder, "a1")
     assert first.take()
     second.give()
     assert not second.take()
@@ -53,8 +53,8 @@ def test_to_give_what_one_does_not_hold_takes_it_from_nobody(folder: Folder) -> 
 def test_the_turn_of_a_process_that_was_killed_is_free(folder: Folder) -> None:
     code = (
         "import os, sys\nfrom pathlib import Path\nfrom autobrrr.folders import Folder\n"
-        "from autobrrr.sidecar.process.rank_lock import RankTurn\n"
-        "turn = RankTurn(Folder.private(Path(sys.argv[1]), os.geteuid()), 'a1')\n"
+        "from autobrrr.sidecar.process.rank_lock import RankLock\n"
+        "turn = RankLock(Folder.private(Path(sys.argv[1]), os.geteuid()), 'a1')\n"
         "assert turn.take()\nos.kill(os.getpid(), 9)\n"
     )
     root = str(Path(__file__).resolve().parents[2])
@@ -63,7 +63,7 @@ def test_the_turn_of_a_process_that_was_killed_is_free(folder: Folder) -> None:
     )
     assert killed.returncode == -9
     assert folder.names()  # its file is still there
-    turn = RankTurn(folder, "a1")
+    turn = RankLock(folder, "a1")
     assert not turn.elsewhere()
     assert turn.take()
     turn.give()
@@ -72,7 +72,7 @@ def test_the_turn_of_a_process_that_was_killed_is_free(folder: Folder) -> None:
 
 def test_a_folder_that_is_not_there_holds_nobody_up(folder: Folder) -> None:
     os.rmdir(folder.path)
-    turn = RankTurn(folder, "a1")
+    turn = RankLock(folder, "a1")
     assert not turn.elsewhere()
     assert turn.take()
     turn.give()

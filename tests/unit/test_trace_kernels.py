@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from autobrrr.trace.kernels.device_peaks import peaks_of
 from autobrrr.trace.kernels.kernel_classes import CLASSES, is_collective, kernel_class, uses_tensor_cores
 from autobrrr.trace.kernels.operator_flops import operator_flops
-from autobrrr.trace.reading.trace_columns import Shape
+from autobrrr.trace.reading.trace_columns import OperatorShape
 from autobrrr.trace.trace_analysis import analyse_trace
 from support.trace import Scene
 from unit.test_trace_idle import as_trace
@@ -85,8 +85,10 @@ def test_only_communication_libraries_count_as_collectives() -> None:
     assert not is_collective("void multimem_all_reduce_kernel<c10::BFloat16, 16>")
 
 
-def shape(dims: list[list[int]], concrete: list[str] | None = None, types: list[str] | None = None) -> Shape:
-    return Shape(
+def shape(
+    dims: list[list[int]], concrete: list[str] | None = None, types: list[str] | None = None
+) -> OperatorShape:
+    return OperatorShape(
         json.dumps(dims).encode(), json.dumps(types or []).encode(), json.dumps(concrete or []).encode()
     )
 
@@ -121,12 +123,12 @@ def shape(dims: list[list[int]], concrete: list[str] | None = None, types: list[
         ("flash_attn_3::fwd", shape([[2, 128, 8, 64]] * 3), None),
         ("aten::mm", shape([[64, 128], [64, 32]]), None),
         ("aten::mm", shape([[], []]), None),
-        ("aten::mm", Shape(b"[[1,", b"", b""), None),
+        ("aten::mm", OperatorShape(b"[[1,", b"", b""), None),
         ("aten::cudnn_convolution", shape([[2, 3, 8, 8], [4, 3, 3, 3]], ["", "", "[1]", "[0]", "[1]"]), None),
     ],
 )
 def test_operations_are_counted_as_the_textbook_does_or_not_at_all(
-    name: str, arguments: Shape, flops: int | None
+    name: str, arguments: OperatorShape, flops: int | None
 ) -> None:
     assert operator_flops(name, arguments) == flops
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr_tui.view_state import Standing, View
+from autobrrr_tui.view_state import ScreenStanding, View
 from support import tui
 from support.tui_screen import text_after
 
@@ -36,11 +36,13 @@ SCREENS: dict[str, tuple[View, tuple[str, ...]]] = {
     "opening": (View(pid=8091, why="the job is in a long step"), ()),
     "lost": (
         tui.judged(
-            standing=Standing.LOST, why="the sidecar of process 8091 is gone", hint="attach again to go on"
+            standing=ScreenStanding.LOST,
+            why="the sidecar of process 8091 is gone",
+            hint="attach again to go on",
         ),
         (),
     ),
-    "ended": (tui.judged(standing=Standing.ENDED, why="process 8091 ended"), ()),
+    "ended": (tui.judged(standing=ScreenStanding.ENDED, why="process 8091 ended"), ()),
 }
 
 

@@ -14,7 +14,7 @@ from autobrrr_tui.screens.session_screen import PANES, SessionScreen
 from autobrrr_tui.sources.view_source import Do
 from autobrrr_tui.text_rows import Page
 from autobrrr_tui.view_messages import Updated
-from autobrrr_tui.view_state import Standing, View
+from autobrrr_tui.view_state import ScreenStanding, View
 from support import tui
 from support.tui_screen import Desk, at_desk, text_after
 
@@ -78,9 +78,12 @@ def test_a_remedy_of_class_stream_is_asked_about_too() -> None:
     ("view", "why"),
     [
         (replace(tui.trying(), readonly=True), "read-only"),
-        (replace(tui.trying(), standing=Standing.ENDED, why="process 8091 ended"), "process 8091 ended"),
-        (replace(tui.trying(), standing=Standing.LOST, why="the sidecar is gone"), "is gone"),
-        (replace(tui.trying(), standing=Standing.RECORDED, why="a.jsonl"), "recorded"),
+        (
+            replace(tui.trying(), standing=ScreenStanding.ENDED, why="process 8091 ended"),
+            "process 8091 ended",
+        ),
+        (replace(tui.trying(), standing=ScreenStanding.LOST, why="the sidecar is gone"), "is gone"),
+        (replace(tui.trying(), standing=ScreenStanding.RECORDED, why="a.jsonl"), "recorded"),
         (View(pid=1), "not attached yet"),
     ],
     ids=["readonly", "ended", "lost", "recorded", "opening"],

@@ -12,20 +12,20 @@ from autobrrr.client.session_client import Event
 from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
 from autobrrr.records import Diagnosis, JobLine, RankTimes
 from autobrrr.records.wire_answers import (
-    Activity,
+    ActivityLine,
     Details,
     Ended,
     Explained,
     Left,
-    LogLines,
-    Outcome,
+    LogTail,
+    RemedyOutcome,
     SessionFacts,
 )
 from autobrrr_tui.sources import live_source
 from autobrrr_tui.sources.live_source import LiveSource
 from autobrrr_tui.sources.rank_sources import Siblings
-from autobrrr_tui.sources.view_source import Do, Wish
-from autobrrr_tui.view_state import Standing, View
+from autobrrr_tui.sources.view_source import Do, ViewRequest
+from autobrrr_tui.view_state import ScreenStanding, View
 from support import tui
 
 PATIENCE_S = 20.0
@@ -66,8 +66,8 @@ class FakeClient:
     def details(self) -> Details:
         return tui.details()
 
-    def log(self, lines: int) -> LogLines:
-        return LogLines(path="/state/a.jsonl", lines=self.logged)
+    def log(self, lines: int) -> LogTail:
+        return LogTail(path="/state/a.jsonl", lines=self.logged)
 
     def snapshot(self) -> object:
         return tui.snapshot()
@@ -75,9 +75,9 @@ class FakeClient:
     def explain(self, name: str) -> Explained:
         return Explained(name=name, kind="signal", meaning="m", source="s")
 
-    def apply(self, remedies: list[tuple[str, dict[str, object]]]) -> list[Outcome]:
+    def apply(self, remedies: list[tuple[str, dict[str, object]]]) -> list[RemedyOutcome]:
         self._note("apply", remedies[0])
-        return [Outcome(remedy=remedies[0][0], why=None)]
+        return [RemedyOutcome(remedy=remedies[0][0], why=None)]
 
     def undo(self, token: int) -> str | None:
         self._note("undo", token)
@@ -149,11 +149,14 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_snapshots_details_and_narration_become_one_view() -> None:
     client = FakeClient()
     watcher = Watcher(client).start()
-    assert watcher.until(lambda view: view.why == "waiting for the interpreter").standing is Standing.OPENING
+    assert (
+        watcher.until(lambda view: view.why == "waiting for the interpreter").standing
+        is ScreenStanding.OPENING
+    )
     client.inbox.put(tui.snapshot())
-    client.inbox.put(Activity(text="regime: overhead (high)"))
+    client.inbox.put(ActivityLine(text="regime: overhead (high)"))
     view = watcher.until(lambda view: view.details is not None and len(view.log) >= 2)
-    assert (view.standing, view.regime, view.acting) == (Standing.LIVE, "overhead", True)
+    assert (view.standing, view.regime, view.acting) == (ScreenStanding.LIVE, "overhead", True)
     assert view.log[-1].text == "regime: overhead (high)"
     watcher.source.close()
 
@@ -194,7 +197,7 @@ def test_a_job_that_ends_leaves_its_last_picture() -> None:
     client.inbox.put(tui.snapshot())
     client.inbox.put(Ended(kind="job ended", why="process 8091 ended", decided=True))
     watcher = Watcher(client).start()
-    view = watcher.until(lambda view: view.standing is Standing.ENDED)
+    view = watcher.until(lambda view: view.standing is ScreenStanding.ENDED)
     assert (view.why, view.regime, view.acting) == ("process 8091 ended", "overhead", False)
     assert watcher.source.ending == client.ending
     assert client.left.wait(PATIENCE_S)
@@ -209,7 +212,7 @@ def test_what_a_detach_undid_is_not_shown_as_on() -> None:
     assert on.details is not None
     client.inbox.put(tui.snapshot(levers=[]))
     client.inbox.put(Ended(kind="detached", why="detached"))
-    over = watcher.until(lambda view: view.standing is Standing.ENDED)
+    over = watcher.until(lambda view: view.standing is ScreenStanding.ENDED)
     assert over.details is not None
     assert over.details.levers == []
 
@@ -217,7 +220,7 @@ def test_what_a_detach_undid_is_not_shown_as_on() -> None:
 def test_a_job_that_is_killed_with_its_sidecar_is_gone() -> None:
     client = FakeClient()
     client.inbox.put(TargetGone("the session is over: the sidecar closed the connection"))
-    view = Watcher(client).start().until(lambda view: view.standing is Standing.ENDED)
+    view = Watcher(client).start().until(lambda view: view.standing is ScreenStanding.ENDED)
     assert "is over" in view.why
 
 
@@ -225,14 +228,14 @@ def test_a_sidecar_that_is_gone_is_waited_for_and_joined_again() -> None:
     first, second = FakeClient(), FakeClient()
     first.inbox.put(AutobrrrError("the sidecar of process 8091 is gone", "attach again"))
     watcher = Watcher(first, second).start()
-    lost = watcher.until(lambda view: view.standing is Standing.LOST)
+    lost = watcher.until(lambda view: view.standing is ScreenStanding.LOST)
     assert (lost.why, lost.hint, lost.acting) == (
         "the sidecar of process 8091 is gone",
         "attach again",
         False,
     )
     second.inbox.put(tui.snapshot())
-    again = watcher.until(lambda view: view.standing is Standing.LIVE)
+    again = watcher.until(lambda view: view.standing is ScreenStanding.LIVE)
     assert again.why == ""
     second.inbox.put(Ended(kind="detached", why="detached"))
 
@@ -246,7 +249,7 @@ def test_a_job_that_ends_while_its_sidecar_is_gone_ends_the_search() -> None:
 
     watcher = Watcher(client, rejoined=nowhere)
     watcher.source._open = lambda on_wait: client  # type: ignore[assignment, return-value]
-    view = watcher.start().until(lambda view: view.standing is Standing.ENDED)
+    view = watcher.start().until(lambda view: view.standing is ScreenStanding.ENDED)
     assert view.why == "there is no process 8091"
 
 
@@ -256,7 +259,7 @@ def test_a_job_that_can_not_be_entered_says_why() -> None:
 
     watcher = Watcher()
     watcher.source._open = refused  # type: ignore[assignment]
-    view = watcher.start().until(lambda view: view.standing is Standing.REFUSED)
+    view = watcher.start().until(lambda view: view.standing is ScreenStanding.REFUSED)
     assert (view.why, view.hint) == ("it is a free-threaded build", "use another Python")
     assert isinstance(watcher.source.error, CannotAttach)
     watcher.source.close()
@@ -265,21 +268,21 @@ def test_a_job_that_can_not_be_entered_says_why() -> None:
 @pytest.mark.parametrize(
     ("wish", "call", "said"),
     [
-        (Wish(do=Do.APPLY, remedy="gc.freeze"), ("apply", ("gc.freeze", {})), "gc.freeze is on"),
+        (ViewRequest(do=Do.APPLY, remedy="gc.freeze"), ("apply", ("gc.freeze", {})), "gc.freeze is on"),
         (
-            Wish(do=Do.UNDO, remedy="gc.freeze", token=7),
+            ViewRequest(do=Do.UNDO, remedy="gc.freeze", token=7),
             ("undo", 7),
             "gc.freeze is still on: the agent is busy",
         ),
-        (Wish(do=Do.TUNE, only=("gc.freeze",)), ("tune", ("gc.freeze",)), "tuning"),
-        (Wish(do=Do.TUNE), ("tune", None), "tuning"),
-        (Wish(do=Do.PROBE), ("diagnose", "on"), "measuring again"),
-        (Wish(do=Do.DETACH), ("detach", None), "detached"),
-        (Wish(do=Do.CANCEL), ("cancel", None), "the tuner stops"),
+        (ViewRequest(do=Do.TUNE, only=("gc.freeze",)), ("tune", ("gc.freeze",)), "tuning"),
+        (ViewRequest(do=Do.TUNE), ("tune", None), "tuning"),
+        (ViewRequest(do=Do.PROBE), ("diagnose", "on"), "measuring again"),
+        (ViewRequest(do=Do.DETACH), ("detach", None), "detached"),
+        (ViewRequest(do=Do.CANCEL), ("cancel", None), "the tuner stops"),
     ],
-    ids=lambda each: each.do.value if isinstance(each, Wish) else "",
+    ids=lambda each: each.do.value if isinstance(each, ViewRequest) else "",
 )
-def test_a_wish_is_done_on_a_connection_of_its_own(wish: Wish, call: object, said: str) -> None:
+def test_a_wish_is_done_on_a_connection_of_its_own(wish: ViewRequest, call: object, said: str) -> None:
     listener, hand = FakeClient(), FakeClient()
     watcher = Watcher(listener, hand).start()
     watcher.until(lambda view: view.why == "waiting for the interpreter")
@@ -302,9 +305,9 @@ def test_a_wish_that_is_refused_says_why_and_the_next_is_done() -> None:
     listener.inbox.put(tui.snapshot())
     watcher.until(lambda view: view.snapshot is not None)
     told: SimpleQueue[str] = SimpleQueue()
-    watcher.source.wish(Wish(do=Do.APPLY, remedy="x"), told.put)
-    watcher.source.wish(Wish(do=Do.PROBE), told.put)
-    watcher.source.wish(Wish(do=Do.PROBE), told.put)
+    watcher.source.wish(ViewRequest(do=Do.APPLY, remedy="x"), told.put)
+    watcher.source.wish(ViewRequest(do=Do.PROBE), told.put)
+    watcher.source.wish(ViewRequest(do=Do.PROBE), told.put)
     said = [told.get(timeout=PATIENCE_S) for _ in range(3)]
     assert said == [
         "the job is being tuned; cancel the tuning first",
@@ -330,9 +333,9 @@ def test_to_end_something_does_not_wait_for_a_lever_that_is_slow(do: Do, call: s
     listener.inbox.put(tui.snapshot())
     watcher.until(lambda view: view.snapshot is not None)
     told: SimpleQueue[str] = SimpleQueue()
-    watcher.source.wish(Wish(do=Do.UNDO, remedy="x", token=1), told.put)
+    watcher.source.wish(ViewRequest(do=Do.UNDO, remedy="x", token=1), told.put)
     assert asked.wait(PATIENCE_S)
-    watcher.source.wish(Wish(do=do), told.put)
+    watcher.source.wish(ViewRequest(do=do), told.put)
     assert told.get(timeout=PATIENCE_S) != "x is off"
     assert hand.calls == [(call, None)]
     go.set()

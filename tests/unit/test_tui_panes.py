@@ -14,7 +14,7 @@ from autobrrr_tui.panes import glance_pane, job_header, tuning_pane
 from autobrrr_tui.panes.rank_strip import strip
 from autobrrr_tui.screens.session_screen import PANES
 from autobrrr_tui.text_rows import clipped, middled, padded, plain, width_of, wrapped
-from autobrrr_tui.view_state import RankCell, Standing, View
+from autobrrr_tui.view_state import RankCell, ScreenStanding, View
 from support import tui
 
 VIEWS = {
@@ -25,7 +25,7 @@ VIEWS = {
     "gpu": tui.gpu(),
     "ranks": tui.ranks(),
     "nothing": View(),
-    "ended": tui.judged(standing=Standing.ENDED, why="process 8091 ended"),
+    "ended": tui.judged(standing=ScreenStanding.ENDED, why="process 8091 ended"),
 }
 
 

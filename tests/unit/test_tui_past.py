@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from autobrrr.errors import UsageError
 from autobrrr_tui import __main__ as demo
-from autobrrr_tui.sources.recorded_view import Entry, Reader, entries, read
+from autobrrr_tui.sources.recorded_view import Entry, ViewReader, entries, read
 from autobrrr_tui.sources.replay_source import ReplaySource
-from autobrrr_tui.sources.view_source import Do, Wish
-from autobrrr_tui.view_state import Standing, View
+from autobrrr_tui.sources.view_source import Do, ViewRequest
+from autobrrr_tui.view_state import ScreenStanding, View
 from support import tui
 
 
@@ -48,7 +48,7 @@ def seen(source: ReplaySource) -> list[View]:
 
 
 def test_a_log_makes_the_view_that_the_session_ended_with() -> None:
-    reader = Reader()
+    reader = ViewReader()
     reader.feed(session())
     view = reader.view
     assert (view.regime, view.pid, reader.ended) == ("overhead", 8091, "process 8091 ended")
@@ -62,7 +62,7 @@ def test_a_log_makes_the_view_that_the_session_ended_with() -> None:
 
 
 def test_the_switching_of_a_tuner_does_not_fill_the_log() -> None:
-    reader = Reader()
+    reader = ViewReader()
     lines = [
         line(1.0, "activity", {"text": "gc.freeze is on", "about": "switch"}),
         line(2.0, "snapshot", tui.snapshot(state="tuning", activity="tuning")),
@@ -78,7 +78,7 @@ def test_a_torn_line_costs_that_line_only() -> None:
     lines = session()
     lines[4] = lines[4][:40]
     lines.insert(2, b"\xff\xfe garbage\n")
-    reader = Reader()
+    reader = ViewReader()
     reader.feed(lines)
     assert reader.view.tuned is not None
     assert reader.ended
@@ -93,7 +93,7 @@ def test_a_moment_that_no_clock_shows_is_not_waited_for(at: bytes) -> None:
 
 
 def test_a_line_without_end_is_kept_short() -> None:
-    reader = Reader()
+    reader = ViewReader()
     reader.feed([line(1.0, "note", {"text": "A" * 10_000_000})])
     assert len(reader.view.log[-1].text) < 10_000
 
@@ -102,7 +102,7 @@ def test_a_line_without_end_is_kept_short() -> None:
     st.lists(st.one_of(st.binary(max_size=40), st.sampled_from(session())), max_size=12), st.integers(0, 400)
 )
 def test_no_file_at_all_makes_it_raise(lines: list[bytes], cut: int) -> None:
-    reader = Reader()
+    reader = ViewReader()
     reader.feed([each[: len(each) - cut % (len(each) + 1)] for each in lines] + lines)
     assert isinstance(reader.view, View)
 
@@ -117,7 +117,7 @@ def test_no_file_at_all_makes_it_raise(lines: list[bytes], cut: int) -> None:
     ),
 )
 def test_an_entry_of_another_version_is_left_out(kind: str, body: dict[str, object]) -> None:
-    reader = Reader()
+    reader = ViewReader()
     reader.take(Entry(at_s=0.0, kind=kind, body=body))
     assert reader.view.snapshot is None
 
@@ -141,7 +141,7 @@ def test_the_end_of_a_session_is_shown_at_once(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(b"".join(session()))
     views = seen(ReplaySource(read(tmp_path / "a.jsonl"), title="a.jsonl"))
     assert len(views) == 1
-    assert (views[0].standing, views[0].why) == (Standing.RECORDED, "a.jsonl, process 8091 ended")
+    assert (views[0].standing, views[0].why) == (ScreenStanding.RECORDED, "a.jsonl, process 8091 ended")
 
 
 def test_a_played_session_waits_as_long_as_it_took_but_not_for_gaps(tmp_path: Path) -> None:
@@ -167,13 +167,13 @@ def test_playing_ends_when_the_screen_leaves(tmp_path: Path) -> None:
 
 def test_nothing_can_be_wished_of_the_past() -> None:
     told: list[str] = []
-    ReplaySource([], title="a").wish(Wish(do=Do.TUNE), told.append)
+    ReplaySource([], title="a").wish(ViewRequest(do=Do.TUNE), told.append)
     assert told == ["this is a recorded session: there is no job"]
 
 
 def test_the_recording_that_ships_is_a_whole_session_of_a_real_job() -> None:
     entries = read(demo.RECORDING)
-    reader = Reader()
+    reader = ViewReader()
     for entry in entries:
         reader.take(entry)
     view = reader.view

@@ -12,9 +12,9 @@ from autobrrr.errors import AutobrrrError, TargetGone, UsageError
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.wire import ring_layout
 from autobrrr.records import Advice, ExactnessClass, Shares, Trial, TuneProgress, Tuning, Verdict
-from autobrrr.tuner.arm_switch import Lever
+from autobrrr.tuner.arm_switch import ArmRemedy
 from autobrrr.tuner.candidate_space import Choice
-from autobrrr.tuner.job_under_test import Applied, NotApplied
+from autobrrr.tuner.job_under_test import ActiveRemedy, NotApplied
 from autobrrr.tuner.live_search import GUARD_STEPS, tune
 from autobrrr.tuner.tune_settings import TuneSettings
 from support.tuner import CLASSES, Effect, SimulatedJob
@@ -272,23 +272,23 @@ def test_what_was_on_already_counts_and_is_measured_against_all_off() -> None:
         effects={"optimizer.fused": Effect(speed=1.2), "threads.intra_op(threads=1)": Effect(speed=1.1)}
     )
     token = job.apply("optimizer.fused", {}).token
-    lever = Lever(choice=Choice(remedy="optimizer.fused"), token=token, cls="rounding")
+    lever = ArmRemedy(choice=Choice(remedy="optimizer.fused"), token=token, cls="rounding")
     found = tune(job, settings=TuneSettings(budget_ns=40 * SECOND_NS), already=[lever])
     assert found.kept == ["optimizer.fused", "threads.intra_op"]
     assert found.speedup == pytest.approx(1.32, rel=0.04)
 
 
 @pytest.fixture
-def with_recipe() -> tuple[SimulatedJob, Lever]:
+def with_recipe() -> tuple[SimulatedJob, ArmRemedy]:
     """A job that was started with a recipe of one lever."""
     job = SimulatedJob(
         effects={"optimizer.fused": Effect(speed=1.2), "threads.intra_op(threads=1)": Effect(speed=1.1)}
     )
     token = job.apply("optimizer.fused", {}).token
-    return job, Lever(choice=Choice(remedy="optimizer.fused"), token=token, cls="rounding")
+    return job, ArmRemedy(choice=Choice(remedy="optimizer.fused"), token=token, cls="rounding")
 
 
-def test_what_the_recipe_put_on_stays_on_in_every_arm(with_recipe: tuple[SimulatedJob, Lever]) -> None:
+def test_what_the_recipe_put_on_stays_on_in_every_arm(with_recipe: tuple[SimulatedJob, ArmRemedy]) -> None:
     job, lever = with_recipe
     found = tune(job, settings=TuneSettings(budget_ns=40 * SECOND_NS), standing=[lever])
     assert ("undo", "optimizer.fused") not in job.history
@@ -300,7 +300,7 @@ def test_what_the_recipe_put_on_stays_on_in_every_arm(with_recipe: tuple[Simulat
 
 
 def test_what_would_replace_a_lever_of_the_recipe_is_refused_with_its_name(
-    with_recipe: tuple[SimulatedJob, Lever],
+    with_recipe: tuple[SimulatedJob, ArmRemedy],
 ) -> None:
     job, lever = with_recipe
     refused = trial(
@@ -319,7 +319,7 @@ class RefusesLater(SimulatedJob):
 
     def apply(
         self, remedy: str, options: Mapping[str, object], allowed: Sequence[ExactnessClass] = CLASSES
-    ) -> Applied:
+    ) -> ActiveRemedy:
         if remedy == self.refused:
             raise NotApplied("the loader has begun its epoch")
         return super().apply(remedy, options, allowed)

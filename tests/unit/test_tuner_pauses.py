@@ -9,10 +9,10 @@ import pytest
 
 from autobrrr.injected.wire import ring_layout
 from autobrrr.records import ExactnessClass
-from autobrrr.tuner.arm_switch import Lever, Switchboard
+from autobrrr.tuner.arm_switch import ArmRemedy, ArmSwitch
 from autobrrr.tuner.candidate_space import Choice
-from autobrrr.tuner.gain_guard import Guard
-from autobrrr.tuner.job_under_test import Applied, Steps
+from autobrrr.tuner.gain_guard import GainGuard
+from autobrrr.tuner.job_under_test import ActiveRemedy, Steps
 from autobrrr.tuner.live_search import tune
 from autobrrr.tuner.tune_settings import TuneSettings
 from support.tuner import CLASSES, Effect, SimulatedJob
@@ -61,7 +61,7 @@ class Evaluates(SimulatedJob):
 
     def apply(
         self, remedy: str, options: Mapping[str, object], allowed: Sequence[ExactnessClass] = CLASSES
-    ) -> Applied:
+    ) -> ActiveRemedy:
         self.end_pause()
         return super().apply(remedy, options, allowed)
 
@@ -93,9 +93,9 @@ def test_a_remedy_under_which_no_step_ends_twice_is_harmful() -> None:
 def test_an_evaluation_while_the_guard_compares_undoes_nothing() -> None:
     job = Evaluates(effects={FUSED: Effect(speed=1.3)}, pauses="B")
     token = job.apply(FUSED, {}).token
-    on = [Lever(choice=Choice(remedy=FUSED), token=token, cls="rounding")]
-    board = Switchboard(job, ("rounding",), on)
-    assert Guard(job, board, baseline_ns=1e6, best_ns=0.77e6).check(60 * SECOND_NS) == []
+    on = [ArmRemedy(choice=Choice(remedy=FUSED), token=token, cls="rounding")]
+    board = ArmSwitch(job, ("rounding",), on)
+    assert GainGuard(job, board, baseline_ns=1e6, best_ns=0.77e6).check(60 * SECOND_NS) == []
     assert (job.pauses, job.names_on) == ("", [FUSED])
 
 

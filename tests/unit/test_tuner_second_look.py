@@ -9,7 +9,7 @@ from autobrrr.records import Trial
 from autobrrr.tuner.candidate_space import Candidate, Choice
 from autobrrr.tuner.live_search import tune
 from autobrrr.tuner.retry_undone import Undone, worth_again
-from autobrrr.tuner.trial_ledger import Ledger
+from autobrrr.tuner.trial_ledger import TrialLedger
 from autobrrr.tuner.tune_settings import TuneSettings
 from support.tuner import Effect, SimulatedJob
 
@@ -93,7 +93,7 @@ def test_what_made_the_loss_infinite_is_never_tried_again() -> None:
 
 def test_a_second_look_that_is_skipped_leaves_the_first_as_it_was() -> None:
     told: list[Trial] = []
-    ledger = Ledger(told.append)
+    ledger = TrialLedger(told.append)
     candidate = undone(FREEZE, 1.008).candidate
     ledger.enter(candidate, "undone", "no gain", "bitwise")
     ledger.enter(candidate, "skipped", "the budget is spent", "bitwise")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from autobrrr.errors import UsageError
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.records import Advice, Shares, Verdict
-from autobrrr.tuner.arm_switch import Switchboard
+from autobrrr.tuner.arm_switch import ArmSwitch
 from autobrrr.tuner.candidate_space import (
     Candidate,
     Choice,
@@ -23,9 +23,9 @@ from autobrrr.tuner.candidate_space import (
     unasked,
     widest,
 )
-from autobrrr.tuner.gain_guard import Guard
+from autobrrr.tuner.gain_guard import GainGuard
 from autobrrr.tuner.job_under_test import STEP, LeverLost, NotApplied
-from autobrrr.tuner.tuning_study import Study
+from autobrrr.tuner.tuning_study import TuningStudy
 from support.tuner import Effect, SimulatedJob
 
 FUSED, FOREACH = Choice(remedy="optimizer.fused"), Choice(remedy="optimizer.foreach")
@@ -147,7 +147,7 @@ def test_the_number_of_threads_does_not_change_under_compiled_code_but_code_may_
 def test_the_study_asks_for_every_candidate_once_in_order(tmp_path: Path) -> None:
     listed = candidates(facts=SimulatedJob().facts, cores=2, verdict=None, allowed=BOTH)
     for journal in (None, tmp_path / "study.log"):
-        study = Study(listed, journal)
+        study = TuningStudy(listed, journal)
         asked = []
         while (one := study.ask()) is not None:
             asked.append(one.candidate.choice)
@@ -158,7 +158,7 @@ def test_the_study_asks_for_every_candidate_once_in_order(tmp_path: Path) -> Non
 
 def test_the_switchboard_only_switches_what_differs() -> None:
     job = SimulatedJob()
-    board = Switchboard(job, BOTH)
+    board = ArmSwitch(job, BOTH)
     board.go((FUSED, ONE_THREAD))
     job.history.clear()
     seq, switched = board.go((FUSED,))
@@ -170,7 +170,7 @@ def test_the_switchboard_only_switches_what_differs() -> None:
 
 def test_what_conflicts_is_off_before_the_other_comes_on() -> None:
     job = SimulatedJob()
-    board = Switchboard(job, BOTH)
+    board = ArmSwitch(job, BOTH)
     board.go((FUSED,))
     board.go((FOREACH,))
     assert job.history[-2:] == [("undo", "optimizer.fused"), ("apply", "optimizer.foreach")]
@@ -178,7 +178,7 @@ def test_what_conflicts_is_off_before_the_other_comes_on() -> None:
 
 def test_a_refused_lever_leaves_the_others_as_they_are() -> None:
     job = SimulatedJob(effects={"optimizer.fused": Effect(refuses="no")})
-    board = Switchboard(job, BOTH)
+    board = ArmSwitch(job, BOTH)
     board.go((ONE_THREAD,))
     with pytest.raises(NotApplied):
         board.go((ONE_THREAD, FUSED))
@@ -188,7 +188,7 @@ def test_a_refused_lever_leaves_the_others_as_they_are() -> None:
 
 def test_a_lost_lever_is_told_once_and_forgotten() -> None:
     job = SimulatedJob(effects={"optimizer.fused": Effect(lost_after_steps=3)})
-    board = Switchboard(job, BOTH)
+    board = ArmSwitch(job, BOTH)
     board.go((FUSED,))
     job.steps(job.next_seq(), 10, 10**9)
     with pytest.raises(LeverLost, match="replaced its optimizer"):
@@ -200,18 +200,18 @@ def test_a_lost_lever_is_told_once_and_forgotten() -> None:
 @given(st.lists(st.sets(st.sampled_from([FUSED, FOREACH, ONE_THREAD])), max_size=12))
 def test_after_any_way_through_the_arms_exactly_the_last_is_on(arms: list[set[Choice]]) -> None:
     job = SimulatedJob()
-    board = Switchboard(job, BOTH)
+    board = ArmSwitch(job, BOTH)
     for arm in [*arms, set()]:
         board.go(tuple(arm))
         assert sorted(job.names_on) == sorted(choice.remedy for choice in arm)
     assert job.on == {}
 
 
-def guarded(speed: float) -> tuple[SimulatedJob, Guard]:
+def guarded(speed: float) -> tuple[SimulatedJob, GainGuard]:
     job = SimulatedJob(effects={"optimizer.fused": Effect(speed=speed)})
-    board = Switchboard(job, BOTH)
+    board = ArmSwitch(job, BOTH)
     board.go((FUSED,))
-    return job, Guard(job, board, baseline_ns=1e6, best_ns=0.8e6)
+    return job, GainGuard(job, board, baseline_ns=1e6, best_ns=0.8e6)
 
 
 def test_the_guard_undoes_what_has_turned_bad() -> None:

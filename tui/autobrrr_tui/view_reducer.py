@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autobrrr.records import Diagnosis, Trial, TuneProgress, Tuning
-from autobrrr.records.wire_answers import Activity, Details, TuneFailed
+from autobrrr.records.wire_answers import ActivityLine, Details, TuneFailed
 from autobrrr_tui.shown_figures import gain
 from autobrrr_tui.view_state import Said, View
 
 LOG_LINES = 500
 LOG_TEXT = 2000  # characters of one line
 
-Word = Diagnosis | Details | Activity | TuneProgress | Trial | Tuning | TuneFailed
+Word = Diagnosis | Details | ActivityLine | TuneProgress | Trial | Tuning | TuneFailed
 
 
 def take(view: View, word: Word) -> View:
@@ -23,7 +23,7 @@ def take(view: View, word: Word) -> View:
         if word.tuned is not None and view.tuned is None:
             view = replace(view, tuned=word.tuned, trials=tuple(word.tuned.trials))
         return replace(view, details=word)
-    if isinstance(word, Activity):
+    if isinstance(word, ActivityLine):
         return heard(view, word)
     if isinstance(word, TuneProgress):
         return replace(view, progress=word, failed="")
@@ -36,7 +36,7 @@ def take(view: View, word: Word) -> View:
     return said(replace(view, progress=None, failed=text), f"tuning failed: {text}")
 
 
-def heard(view: View, line: Activity, t_ns: int | None = None) -> View:
+def heard(view: View, line: ActivityLine, t_ns: int | None = None) -> View:
     """A line of narration. A tuner switches a remedy with every block: its trials say what came of that."""
     return view if view.tuning and line.about == "switch" else said(view, line.text, t_ns)
 

@@ -11,7 +11,7 @@ from autobrrr.records.wire_answers import Details
 MEASURING = ("attaching", "watching", "tracing", "timing", "profiling", "sampling", "probing")
 
 
-class Standing(Enum):
+class ScreenStanding(Enum):
     """How the screen stands to its session."""
 
     OPENING = "opening"
@@ -46,7 +46,7 @@ class View:
     """Everything that is drawn."""
 
     pid: int | None = None
-    standing: Standing = Standing.OPENING
+    standing: ScreenStanding = ScreenStanding.OPENING
     why: str = ""  # what stands behind OPENING, LOST, ENDED, REFUSED
     hint: str = ""
     readonly: bool = False
@@ -66,7 +66,9 @@ class View:
         """The word that stands on the first screen."""
         found = self.snapshot
         if found is None or (found.regime == "unknown" and found.state in MEASURING):
-            return "measuring" if self.standing in (Standing.OPENING, Standing.LIVE) else "unknown"
+            return (
+                "measuring" if self.standing in (ScreenStanding.OPENING, ScreenStanding.LIVE) else "unknown"
+            )
         return found.regime
 
     @property
@@ -81,4 +83,4 @@ class View:
     @property
     def acting(self) -> bool:
         """Whether a key may touch the job."""
-        return self.standing is Standing.LIVE and not self.readonly
+        return self.standing is ScreenStanding.LIVE and not self.readonly

@@ -74,7 +74,7 @@ _parsing = threading.Lock()  # CPython 3.11 counts the depth of its parser for a
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Interpreter:
+class CompilingPython:
     """A Python program to compile with.
 
     `program` is what is executed, `name` what it is told it is called (it finds its library by
@@ -159,7 +159,7 @@ def source(made: tuple[Entry, ...]) -> bytes:
     return marshal.dumps(made, MARSHAL_VERSION)
 
 
-def code(made: tuple[Entry, ...], interpreter: Interpreter, cache: Path) -> bytes | None:
+def code(made: tuple[Entry, ...], interpreter: CompilingPython, cache: Path) -> bytes | None:
     """The file `code` of a bundle: from the cache, else compiled; None where that is not possible."""
     found = kept(made, interpreter, cache)
     if found is not None:
@@ -171,7 +171,7 @@ def code(made: tuple[Entry, ...], interpreter: Interpreter, cache: Path) -> byte
     return compiled
 
 
-def kept(made: tuple[Entry, ...], interpreter: Interpreter, cache: Path) -> bytes | None:
+def kept(made: tuple[Entry, ...], interpreter: CompilingPython, cache: Path) -> bytes | None:
     """The file `code` as the cache has it; None where it has not."""
     place = _place(made, interpreter, cache)
     try:
@@ -180,7 +180,7 @@ def kept(made: tuple[Entry, ...], interpreter: Interpreter, cache: Path) -> byte
         return None
 
 
-def _place(made: tuple[Entry, ...], interpreter: Interpreter, cache: Path) -> Path | None:
+def _place(made: tuple[Entry, ...], interpreter: CompilingPython, cache: Path) -> Path | None:
     """Where in the cache: by the program's file, how it is run, and what is compiled."""
     try:
         found = os.stat(interpreter.program)
@@ -236,7 +236,7 @@ def run_bounded(
 
 
 def compile_with(
-    interpreter: Interpreter,
+    interpreter: CompilingPython,
     body: bytes,
     run: Callable[..., subprocess.CompletedProcess[bytes]] = run_bounded,
 ) -> bytes | None:
@@ -263,7 +263,7 @@ def compile_with(
     return done.stdout if done.returncode == 0 and len(done.stdout) > 4 else None
 
 
-def interpreter_of(pid: int, uid: int, gid: int, proc: Path = procfs.PROC) -> Interpreter:
+def interpreter_of(pid: int, uid: int, gid: int, proc: Path = procfs.PROC) -> CompilingPython:
     """The interpreter that a process runs, through its own link: right even if it was deleted."""
     link = proc / str(pid) / "exe"
     try:
@@ -273,7 +273,7 @@ def interpreter_of(pid: int, uid: int, gid: int, proc: Path = procfs.PROC) -> In
     environment = procfs.environ(pid, ("LD_LIBRARY_PATH", "PYTHONHOME"), proc)
     # Never run somebody else's program with our rights.
     foreign = uid != os.geteuid()
-    return Interpreter(
+    return CompilingPython(
         program=str(link),
         name=name,
         variables=tuple(sorted((key, value.raw) for key, value in environment.items())),

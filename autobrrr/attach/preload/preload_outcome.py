@@ -18,7 +18,7 @@ MOST_BYTES = 1 << 20  # of one look at one file
 Line = dict[str, object]
 
 
-class Outcome:
+class PreloadOutcome:
     """Reads the files of one run as they grow.
 
     Args:

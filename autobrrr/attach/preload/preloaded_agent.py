@@ -158,12 +158,14 @@ def furnish(
     with contextlib.suppress(OSError):
         program = interpreter_behind(command, env)
         if program is not None:
-            compiled = code_bundle.kept(made, code_bundle.Interpreter(program=program, name=program), cache)
+            compiled = code_bundle.kept(
+                made, code_bundle.CompilingPython(program=program, name=program), cache
+            )
             if compiled is not None:
                 _put(prepared.folder / "code", compiled)
         _put(prepared.folder / "source", code_bundle.source(made))
         if program is not None and compiled is None:
-            code_bundle.code(made, code_bundle.Interpreter(program=program, name=program), cache)
+            code_bundle.code(made, code_bundle.CompilingPython(program=program, name=program), cache)
 
 
 def _put(path: Path, data: bytes) -> None:

@@ -50,7 +50,7 @@ _PERMISSION = {errno.EPERM, errno.EACCES}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Aim:
+class InjectionSite:
     """All that is known before the stop."""
 
     pid: int
@@ -63,7 +63,7 @@ class Aim:
 
 
 @dataclass(slots=True)
-class Strike:
+class InjectedCall:
     """What came of it."""
 
     done: bool = False
@@ -80,7 +80,7 @@ class InterpreterDown(Exception):
     """The interpreter's own function failed: its state is taken down already, or not there yet."""
 
 
-def aim(pid: int, proc: Path = Path("/proc")) -> Aim:
+def aim(pid: int, proc: Path = Path("/proc")) -> InjectionSite:
     """Find everything in the target that the stop needs.
 
     Raises:
@@ -110,7 +110,7 @@ def aim(pid: int, proc: Path = Path("/proc")) -> Aim:
         raise TargetGone(f"process {pid} ended") from None
     except PermissionError as error:
         raise CannotAttach(f"process {pid} may not be read: {error}", f"autobrrr doctor {pid}") from None
-    return Aim(
+    return InjectionSite(
         pid=pid,
         architecture=architecture,
         add_pending=found[mapped_python.ADD][0],
@@ -125,7 +125,7 @@ class Way(Protocol):
     """One way to have a borrowed thread do something."""
 
     @property
-    def target(self) -> Aim: ...
+    def target(self) -> InjectionSite: ...
 
     @property
     def lends_priority(self) -> bool:
@@ -141,7 +141,7 @@ class Way(Protocol):
     def objection(self, registers: bytes, memory: int) -> str:
         """Why the thread must not be borrowed where it stands; "" where it may."""
 
-    def call(self, thread: ptrace_calls.Tracee, memory: int, state: Strike) -> None:
+    def call(self, thread: ptrace_calls.Tracee, memory: int, state: InjectedCall) -> None:
         """Make the call; sets `state.done`, or `state.why`."""
 
 
@@ -161,7 +161,7 @@ def pages_for(count: int) -> int:
 
 
 def system_call(
-    target: Aim,
+    target: InjectionSite,
     thread: ptrace_calls.Tracee,
     registers: bytes,
     call: tuple[int, tuple[int, ...]],
@@ -189,14 +189,14 @@ def system_call(
     return result
 
 
-def strike(way: Way, proc: Path = Path("/proc")) -> Strike:
+def strike(way: Way, proc: Path = Path("/proc")) -> InjectedCall:
     """Go that way; retries where the moment is bad.
 
     Raises:
         CannotAttach: somebody else traces the target, it is stopped, or no try worked.
         TargetGone: it ended.
     """
-    target, state = way.target, Strike()
+    target, state = way.target, InjectedCall()
     busy, end = 0, time.monotonic() + RETRY_FOR_S
     tid = target.pid
     memory = _open_memory(target.pid, proc)
@@ -251,7 +251,7 @@ def _down(pid: int, proc: Path) -> AutobrrrError:
     )
 
 
-def _once(way: Way, tid: int, memory: int, state: Strike) -> None:
+def _once(way: Way, tid: int, memory: int, state: InjectedCall) -> None:
     """One stop. Whatever happens in it, the thread leaves as it came."""
     cpu = way.target.architecture
     thread = ptrace_calls.Tracee(tid, cpu.registers_bytes())
@@ -316,7 +316,7 @@ def _open_memory(pid: int, proc: Path) -> int:
         ) from None
 
 
-def answer(way_to: Callable[[Aim, bytes], Way]) -> int:
+def answer(way_to: Callable[[InjectionSite, bytes], Way]) -> int:
     """Read a request (JSON) from standard input, strike, write the outcome (JSON)."""
     signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
     gc.disable()

@@ -28,7 +28,7 @@ MAPPED, NOT_MAPPED = f"({PAGE_WORD.decode()}, {PAGE_BYTES_WORD.decode()})", "Non
 HELPER_TIMEOUT_S = 20.0
 
 
-class Way(Enum):
+class InjectionWay(Enum):
     """How the source gets into the process; the module with the injector's own process."""
 
     PENDING_CALL = "pending_call"
@@ -96,7 +96,7 @@ def inject(
     *,
     folder: str | None = None,
     deadline_s: float = DEADLINE_S,
-    way: Way = Way.PENDING_CALL,
+    way: InjectionWay = InjectionWay.PENDING_CALL,
     clock: Callable[[], int] = time.monotonic_ns,
 ) -> Injection:
     """Have a process run `source` on a new thread, with all signals blocked there.
@@ -116,7 +116,7 @@ def inject(
         TargetGone: it ended.
     """
     began_ns = clock()
-    mapped = MAPPED if way is Way.PENDING_CALL else NOT_MAPPED
+    mapped = MAPPED if way is InjectionWay.PENDING_CALL else NOT_MAPPED
     code = compose(source, folder, deadline_after(pid, deadline_s), mapped)
     answer = _in_own_process(way, {"pid": pid, "code": code})
     if "error" in answer:
@@ -166,7 +166,7 @@ def deadline_after(pid: int, seconds: float, proc: Path = Path("/proc")) -> floa
     return time.monotonic() + seconds if same else 1e18
 
 
-def _in_own_process(way: Way, request: dict[str, object]) -> dict[str, int | str]:
+def _in_own_process(way: InjectionWay, request: dict[str, object]) -> dict[str, int | str]:
     """Run the way's `main` apart, every signal blocked from its first instruction."""
     program = (
         f"import sys; sys.path.insert(0, {str(_ROOT)!r}); "

@@ -25,7 +25,7 @@ MOST_CANDIDATES = 4  # a process maps one interpreter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Interpreter:
+class MappedPython:
     """The Python found in a process, as far as its files show it."""
 
     machine: int | None  # ELF machine of the program
@@ -35,9 +35,9 @@ class Interpreter:
     shadow_stack: bool = False
 
 
-def read(pid: int, proc: Path = Path("/proc")) -> Interpreter:
+def read(pid: int, proc: Path = Path("/proc")) -> MappedPython:
     """Look at the files that a process has mapped; what can't be read is not there."""
-    nothing = Interpreter(machine=None, has_api=False, version=None, free_threaded=False)
+    nothing = MappedPython(machine=None, has_api=False, version=None, free_threaded=False)
     try:
         mapped = process_maps.read(pid, proc)
         candidates = files(pid, mapped, proc)
@@ -56,13 +56,13 @@ def read(pid: int, proc: Path = Path("/proc")) -> Interpreter:
                 )
         except (OSError, elf_symbols.NotElf):
             continue
-        return Interpreter(
+        return MappedPython(
             machine=machine,
             has_api=True,
             version=version,
             free_threaded=_FREE_THREADED_SYMBOL in found or bool(named and named[2]),
         )
-    return Interpreter(machine=machine, has_api=False, version=None, free_threaded=False)
+    return MappedPython(machine=machine, has_api=False, version=None, free_threaded=False)
 
 
 def _packed(file: elf_symbols.Elf, found: dict[str, elf_symbols.Symbol]) -> tuple[int, int] | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autobrrr.attach.ptrace import borrowed_thread, ptrace_calls
-from autobrrr.attach.ptrace.borrowed_thread import Aim, Strike
+from autobrrr.attach.ptrace.borrowed_thread import InjectedCall, InjectionSite
 
 # Replaced in the code by the address and size of its memory; 18 letters, as "0x" and 16 digits.
 PAGE_WORD, PAGE_BYTES_WORD = b"0xAUTOBRRRPAGEADDR", b"0xAUTOBRRRPAGESIZE"
@@ -23,7 +23,7 @@ STACK_WORDS = 200
 class PendingCall:
     """The main thread's next check runs the code: `Py_AddPendingCall` of `PyRun_SimpleString`."""
 
-    target: Aim
+    target: InjectionSite
     code: bytes
     retry_pause_s: float = 0.001
     lends_priority: bool = True
@@ -53,7 +53,7 @@ class PendingCall:
         )
         return inside if found else ""
 
-    def call(self, thread: ptrace_calls.Tracee, memory: int, state: Strike) -> None:
+    def call(self, thread: ptrace_calls.Tracee, memory: int, state: InjectedCall) -> None:
         """Write the source to a page of its own and add the call."""
         cpu, registers = self.target.architecture, thread.registers()
         if not state.page:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autobrrr.attach.ptrace import borrowed_thread, mapped_python, ptrace_calls
-from autobrrr.attach.ptrace.borrowed_thread import Aim, Strike
+from autobrrr.attach.ptrace.borrowed_thread import InjectedCall, InjectionSite
 from autobrrr.errors import CannotAttach
 from autobrrr.machine import process_maps
 
@@ -41,7 +41,7 @@ STEP_S, CALL_S = 1.5, 8.0
 class NewThread:
     """Starts a thread that runs the code."""
 
-    target: Aim
+    target: InjectionSite
     code: bytes
     create: int  # pthread_create
     functions: tuple[int, ...]  # what the thread's body calls, in its order
@@ -57,7 +57,7 @@ class NewThread:
         """Only a thread that waits in the kernel may be borrowed for this."""
         return "" if self.target.architecture.waits(registers) else "none of its threads waits in the kernel"
 
-    def call(self, thread: ptrace_calls.Tracee, memory: int, state: Strike) -> None:
+    def call(self, thread: ptrace_calls.Tracee, memory: int, state: InjectedCall) -> None:
         """Make a page with the thread's body, and start the thread."""
         cpu, registers = self.target.architecture, thread.registers()
         if not state.page:
@@ -77,7 +77,9 @@ class NewThread:
         if failed:
             state.why = f"no thread can be started in it: {os.strerror(failed)}"
 
-    def _make_page(self, thread: ptrace_calls.Tracee, registers: bytes, memory: int, state: Strike) -> None:
+    def _make_page(
+        self, thread: ptrace_calls.Tracee, registers: bytes, memory: int, state: InjectedCall
+    ) -> None:
         cpu = self.target.architecture
         count = borrowed_thread.pages_for(SOURCE_AT + len(self.code) + 1)
         wanted = (0, count, borrowed_thread.READ_WRITE, borrowed_thread.PRIVATE, -1, 0)
@@ -90,7 +92,7 @@ class NewThread:
         state.page, state.page_bytes = page, count
 
 
-def way_to(target: Aim, code: bytes, proc: Path = Path("/proc")) -> NewThread:
+def way_to(target: InjectionSite, code: bytes, proc: Path = Path("/proc")) -> NewThread:
     """Find the functions that the thread's body calls.
 
     Raises:

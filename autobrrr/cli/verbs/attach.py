@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import msgspec
 
 from autobrrr.cli.durations import duration_s
-from autobrrr.cli.launcher_ranks import Outcome, enter, for_each, ranks_of, say_of
+from autobrrr.cli.launcher_ranks import RanksOutcome, enter, for_each, ranks_of, say_of
 from autobrrr.cli.rank_follower import Follower
 from autobrrr.cli.terminal_screen import serve, show_session, wants_screen
 from autobrrr.cli.verb_arguments import (
@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
     return _farewell(pid, client.ending, watched, args.foreground and client.started)
 
 
-def _enter_all(options: SessionOptions, pids: list[int], *, foreground: bool) -> Outcome[Client]:
+def _enter_all(options: SessionOptions, pids: list[int], *, foreground: bool) -> RanksOutcome[Client]:
     """A session in every rank of a launcher; those that could not be entered are said."""
 
     def opened(pid: int) -> Client:
@@ -147,7 +147,7 @@ def _watch_all(
     for_s: float | None,
     every_s: float,
     show: Callable[[Diagnosis], None],
-) -> Watched:
+) -> WatchEnding:
     """Show all ranks until the time is up, their sessions end, or the user has seen enough."""
     interrupted = False
     end_s = None if for_s is None else time.monotonic() + for_s
@@ -164,7 +164,7 @@ def _watch_all(
     told = [each.latest for each in followers if each.latest is not None]
     if told:
         show(msgspec.structs.replace(together(told, missing), final=True))
-    return Watched(interrupted=interrupted)
+    return WatchEnding(interrupted=interrupted)
 
 
 def _on_screen(
@@ -184,7 +184,7 @@ def _on_screen(
         return client
 
     ending = show_session(pid, opened, readonly=options.readonly or options.outside, for_s=for_s)
-    return _farewell(pid, ending, Watched(interrupted=False), False)
+    return _farewell(pid, ending, WatchEnding(interrupted=False), False)
 
 
 def _words_of(args: argparse.Namespace) -> list[str]:
@@ -195,13 +195,15 @@ def _words_of(args: argparse.Namespace) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
+class WatchEnding:
     """How the watching came to its end."""
 
     interrupted: bool
 
 
-def _watch(client: Client, for_s: float | None, show: Callable[[Diagnosis], None], every_s: float) -> Watched:
+def _watch(
+    client: Client, for_s: float | None, show: Callable[[Diagnosis], None], every_s: float
+) -> WatchEnding:
     """Show snapshots until the time is up, the session ends, or the user has seen enough."""
     interrupted = False
     try:
@@ -211,10 +213,10 @@ def _watch(client: Client, for_s: float | None, show: Callable[[Diagnosis], None
         interrupted = True
     if client.ending is None:
         show(msgspec.structs.replace(client.snapshot(), final=True))
-    return Watched(interrupted=interrupted)
+    return WatchEnding(interrupted=interrupted)
 
 
-def _farewell(pid: int, ending: Ended | None, watched: Watched, ended_with_us: bool) -> int:
+def _farewell(pid: int, ending: Ended | None, watched: WatchEnding, ended_with_us: bool) -> int:
     if ending is not None and not ended_with_us:
         narrate(f"the session ended: {ending.why}")
         if ending.kind == "job ended" and not ending.decided:

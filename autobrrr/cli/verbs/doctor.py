@@ -15,7 +15,7 @@ import msgspec
 from autobrrr.attach import doctor_checks
 from autobrrr.errors import EXIT_CANNOT_ATTACH, EXIT_DONE
 from autobrrr.readable import readable
-from autobrrr.records import SCHEMA, Check
+from autobrrr.records import SCHEMA, DoctorCheck
 
 _MARKS = {"ok": "ok  ", "warn": "warn", "fail": "FAIL"}
 _COLOURS = {"ok": "32", "warn": "33", "fail": "31"}
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     return code
 
 
-def table(checks: list[Check], *, coloured: bool) -> str:
+def table(checks: list[DoctorCheck], *, coloured: bool) -> str:
     """The checks for people; the mending command stands under its check."""
     width = max(len(check.name) for check in checks)
     lines = []

@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     from autobrrr.report.html import roofline_html
     from autobrrr.report.text import roofline_text
     from autobrrr.roofline.machine_identity import read_machine
-    from autobrrr.roofline.roofline_measure import Wish, default_device, roofline
+    from autobrrr.roofline.roofline_measure import RooflineOptions, default_device, roofline
 
     device = args.device or default_device()
     if not DEVICE.fullmatch(device):
@@ -50,7 +50,9 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(
             f"--threads {args.threads}: this machine gives us {most}", "leave it out for all cores"
         )
-    wish = Wish(device=device, threads=args.threads or machine.cores, flame=args.flame, again=args.again)
+    wish = RooflineOptions(
+        device=device, threads=args.threads or machine.cores, flame=args.flame, again=args.again
+    )
     progress = _Progress()
     try:
         found = roofline(wish, paths.cache_dir(), machine, progress.show)

@@ -111,7 +111,7 @@ def _supervise(prepared: preloaded_agent.Prepared, order: Order, *, strict: bool
         threading.Thread(
             target=preloaded_agent.furnish, args=(prepared, command[0], os.environ, cache), daemon=True
         ).start()
-        told = preload_outcome.Outcome(prepared.folder, pid, order.planned)
+        told = preload_outcome.PreloadOutcome(prepared.folder, pid, order.planned)
         status, refused = _watch(pid, watched, told, strict=strict, quiet=as_json)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, earlier)
@@ -132,7 +132,7 @@ def _supervise(prepared: preloaded_agent.Prepared, order: Order, *, strict: bool
 
 
 def _watch(
-    pid: int, watched: set[signal.Signals], told: preload_outcome.Outcome, *, strict: bool, quiet: bool
+    pid: int, watched: set[signal.Signals], told: preload_outcome.PreloadOutcome, *, strict: bool, quiet: bool
 ) -> tuple[int, bool]:
     """Pass signals on and outcomes to the user until the command has ended."""
     refused = False

@@ -19,7 +19,7 @@ from autobrrr.diagnosis.models.traced_kernels import KernelWork, kernel_work
 from autobrrr.diagnosis.robust_stats import positive, unit_share
 from autobrrr.diagnosis.signals.oversubscription import is_oversubscribed
 from autobrrr.records import OpWork, Regime
-from autobrrr.roofline.quick_peaks import Peaks
+from autobrrr.roofline.quick_peaks import MeasuredPeaks
 
 # Lanes of a register: a float64 peak is half of the float32 one. Of other types none was measured.
 PEAK_OF = {"float32": 1.0, "float64": 0.5}
@@ -54,7 +54,7 @@ class Roofs:
     ops: tuple[RoofedOp, ...]
     step_ns: float
     kernels: float  # share of the step in which kernels work, outside the loader
-    peaks: Peaks | None
+    peaks: MeasuredPeaks | None
     why: str
     doubt: float = 0.0
 
@@ -98,7 +98,7 @@ def roofs(measured: Measurements) -> Roofs | str:
     )
 
 
-def usable_peaks(measured: Measurements) -> tuple[Peaks | None, str]:
+def usable_peaks(measured: Measurements) -> tuple[MeasuredPeaks | None, str]:
     """The peaks that hold for this job, or why there are none."""
     peaks = measured.peaks
     threads = threads_at_once(measured)
@@ -136,7 +136,7 @@ def shape_of_product(work: OpWork) -> tuple[int, int, int] | None:
     return m, n, k
 
 
-def _roofed(work: OpWork, share: float, peaks: Peaks | None, crowded: bool) -> RoofedOp:
+def _roofed(work: OpWork, share: float, peaks: MeasuredPeaks | None, crowded: bool) -> RoofedOp:
     kind = op_class(work.op, work.phase)
     flops_ns, bytes_ns = _flops_ns(work, peaks), _bytes_ns(work, peaks)
     regime = _regime(work, kind, flops_ns, bytes_ns)
@@ -153,7 +153,7 @@ def _roofed(work: OpWork, share: float, peaks: Peaks | None, crowded: bool) -> R
     )
 
 
-def _flops_ns(work: OpWork, peaks: Peaks | None) -> float | None:
+def _flops_ns(work: OpWork, peaks: MeasuredPeaks | None) -> float | None:
     flops, scale = positive(work.flops), PEAK_OF.get(work.dtype)
     return (
         None
@@ -162,7 +162,7 @@ def _flops_ns(work: OpWork, peaks: Peaks | None) -> float | None:
     )
 
 
-def _bytes_ns(work: OpWork, peaks: Peaks | None) -> float | None:
+def _bytes_ns(work: OpWork, peaks: MeasuredPeaks | None) -> float | None:
     moved = positive(work.bytes)
     return None if peaks is None or moved is None else 1e9 * moved / peaks.triad_bytes_per_s
 

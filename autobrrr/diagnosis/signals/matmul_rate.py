@@ -13,7 +13,7 @@ from autobrrr.diagnosis.models.roofs import PEAK_OF, RoofedOp, Roofs, roofs, sha
 from autobrrr.diagnosis.robust_stats import of_one, unit_share
 from autobrrr.diagnosis.signal_reading import Reading, abstention
 from autobrrr.records import Regime
-from autobrrr.roofline.quick_peaks import Peaks
+from autobrrr.roofline.quick_peaks import MeasuredPeaks
 
 NAME = "matmul_rate"
 UNIT = "share of peak"
@@ -54,7 +54,7 @@ def matmul_rate(measured: Measurements) -> Reading:
     )
 
 
-def _at_peak_ns(one: RoofedOp, peaks: Peaks) -> float:
+def _at_peak_ns(one: RoofedOp, peaks: MeasuredPeaks) -> float:
     """What the product takes at the peak for its shape; never more than it took."""
     at_peak_ns, shape = one.flops_ns or 0.0, shape_of_product(one.work)
     if shape is not None and one.work.flops:

@@ -22,7 +22,7 @@ from autobrrr.diagnosis.signals.signal_table import read_all
 from autobrrr.diagnosis.verdict.agreement import Carried, carried
 from autobrrr.diagnosis.verdict.gpu_verdict import device_verdict
 from autobrrr.diagnosis.verdict.named_reason import named_reason
-from autobrrr.diagnosis.verdict.undecided_reason import Case, undecided, why_foreign
+from autobrrr.diagnosis.verdict.undecided_reason import JudgedCase, undecided, why_foreign
 from autobrrr.records import BatchProbe, Confidence, Phases, StepStats, Verdict
 
 
@@ -40,7 +40,7 @@ def judge(measured: Measurements) -> Judgement:
     """Judge what has been measured so far. Cheap; may be called at every refresh."""
     readings = read_all(measured)
     shares = step_shares(measured)
-    case = Case(measured=measured, readings=readings, shares=shares)
+    case = JudgedCase(measured=measured, readings=readings, shares=shares)
     carrier = _carrier(case)
     decide_with = None
     confidence: Confidence = "low"
@@ -72,7 +72,7 @@ def judge(measured: Measurements) -> Judgement:
     )
 
 
-def _carrier(case: Case) -> Carried | None:
+def _carrier(case: JudgedCase) -> Carried | None:
     """The pair that names the regime; None where none may."""
     measured, busy = case.measured, case.busy
     if why_foreign(measured) is not None or busy >= thresholds.WITHHELD_AT:

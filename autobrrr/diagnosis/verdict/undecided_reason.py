@@ -21,7 +21,7 @@ from autobrrr.records import Regime, Shares
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class JudgedCase:
     """All that the judge has before it."""
 
     measured: Measurements
@@ -49,10 +49,10 @@ class Case:
 
 
 Undecided = tuple[Regime, str, str]  # regime, reason, command
-Ground = Callable[[Case], Undecided | None]
+Ground = Callable[[JudgedCase], Undecided | None]
 
 
-def undecided(case: Case) -> Undecided:
+def undecided(case: JudgedCase) -> Undecided:
     """The first ground that applies; the last one always does."""
     for ground in GROUNDS:
         found = ground(case)
@@ -70,7 +70,7 @@ def why_foreign(measured: Measurements) -> str | None:
     return None
 
 
-def _foreign(case: Case) -> Undecided | None:
+def _foreign(case: JudgedCase) -> Undecided | None:
     why = why_foreign(case.measured)
     if why is None:
         return None
@@ -81,7 +81,7 @@ def _foreign(case: Case) -> Undecided | None:
     return "unknown", why, command
 
 
-def _busy(case: Case) -> Undecided | None:
+def _busy(case: JudgedCase) -> Undecided | None:
     if case.busy < thresholds.BUSY_AT or (case.busy < thresholds.WITHHELD_AT and not _shaken(case)):
         return None
     return (
@@ -91,13 +91,13 @@ def _busy(case: Case) -> Undecided | None:
     )
 
 
-def _shaken(case: Case) -> bool:
+def _shaken(case: JudgedCase) -> bool:
     """Whether the delay of the busy machine could explain what the table would name."""
     said = [getattr(case.shares, one.regime) for one in carried(case.readings)]
     return any(share is not None and share >= thresholds.NAMED_AT for share in said)
 
 
-def _contradiction(case: Case) -> Undecided | None:
+def _contradiction(case: JudgedCase) -> Undecided | None:
     """The clock that measures a share says its regime, and another signal excludes it.
 
     The other way round is none: the clock then shows that the share is small, while stacks, queues
@@ -116,7 +116,7 @@ def _contradiction(case: Case) -> Undecided | None:
     return None
 
 
-def _crowded(case: Case) -> Undecided | None:
+def _crowded(case: JudgedCase) -> Undecided | None:
     """Threads that take the CPUs from each other, and no roof that tells their waiting from their work."""
     reading = case.readings["oversubscription"]
     if reading.says is None:
@@ -128,7 +128,7 @@ def _crowded(case: Case) -> Undecided | None:
     )
 
 
-def _full_kernels(case: Case) -> Undecided | None:
+def _full_kernels(case: JudgedCase) -> Undecided | None:
     """Not overhead, kernels take most of the step, and no second signal says which kind leads."""
     if "overhead" not in case.readings["traced_steps"].against:
         return None
@@ -158,14 +158,14 @@ def _full_kernels(case: Case) -> Undecided | None:
     return "unknown", reason, f"autobrrr tune {case.measured.pid} --for 2m"
 
 
-def _unconfirmed(case: Case) -> str:
+def _unconfirmed(case: JudgedCase) -> str:
     """What the signals that could confirm the leading kind say: ` (traffic: ...)`."""
     rows = [pair for pair in AGREEMENT if pair.regime == case.leader]
     seconds = [case.readings[name] for name in dict.fromkeys(pair.second for pair in rows)]
     return f" ({'; '.join(f'{one.signal}: {one.note}' for one in seconds)})" if seconds else ""
 
 
-def _unsupported(case: Case) -> Undecided | None:
+def _unsupported(case: JudgedCase) -> Undecided | None:
     """One share leads, and the second signal that would carry it is missing or indifferent."""
     leader = case.leader
     if leader is None or leader == "other":
@@ -195,7 +195,7 @@ def _unsupported(case: Case) -> Undecided | None:
     )
 
 
-def _mixture(case: Case) -> Undecided | None:
+def _mixture(case: JudgedCase) -> Undecided | None:
     """The step is measured, and nothing leads."""
     shares = measured_shares(case.shares)
     if case.shares.overhead is None or (case.shares.other or 0.0) >= thresholds.NAMED_AT:
@@ -211,7 +211,7 @@ def _mixture(case: Case) -> Undecided | None:
     )
 
 
-def _not_traceable(case: Case) -> Undecided | None:
+def _not_traceable(case: JudgedCase) -> Undecided | None:
     measured = case.measured
     compiled = (measured.facts and measured.facts.compiled) or (
         measured.anatomy and measured.anatomy.compiled
@@ -235,7 +235,7 @@ def _not_traceable(case: Case) -> Undecided | None:
     return None
 
 
-def _guard(case: Case) -> Undecided | None:
+def _guard(case: JudgedCase) -> Undecided | None:
     traced = case.measured.traced
     if traced is None:
         return None
@@ -244,7 +244,7 @@ def _guard(case: Case) -> Undecided | None:
     return "unknown", f"the traced steps can't carry a verdict: {note}{_waits(case)}", _again(case)
 
 
-def _measuring(case: Case) -> Undecided:
+def _measuring(case: JudgedCase) -> Undecided:
     steps = len(case.measured.step_ns)
     if steps == 0:
         return "unknown", "no step has been measured yet", _again(case)
@@ -264,21 +264,21 @@ GROUNDS: tuple[Ground, ...] = (
 )
 
 
-def _waits(case: Case) -> str:
+def _waits(case: JudgedCase) -> str:
     share = case.shares.input
     return f"; {of_one(share)} of {case.step} waits for data" if share is not None else ""
 
 
-def _not_overhead(case: Case) -> str:
+def _not_overhead(case: JudgedCase) -> str:
     overhead = case.shares.overhead
     return f" and {of_one(overhead)} {WORDS['overhead']}" if overhead is not None else ""
 
 
-def _again(case: Case) -> str:
+def _again(case: JudgedCase) -> str:
     return f"autobrrr diagnose {case.measured.pid} --for 60s"
 
 
-def _missing(case: Case, missing: list[Reading]) -> str:
+def _missing(case: JudgedCase, missing: list[Reading]) -> str:
     probe_off = case.measured.probe is None and case.measured.probing == "off"
     refused = case.measured.probe is not None and case.measured.probe.status == "abstained"
     asks_probe = any(reading.signal == "batch_probe" for reading in missing)

@@ -18,7 +18,7 @@ _MAX_PROPOSALS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class InputShape:
     """One tensor input as the proposals see it."""
 
     sizes: tuple[int, ...]
@@ -37,7 +37,7 @@ class Slicing:
     bags: tuple[tuple[int, int], ...] = ()  # (position of offsets, position of their indices)
 
 
-def proposals(shapes: Sequence[Shape]) -> Iterator[Slicing]:
+def proposals(shapes: Sequence[InputShape]) -> Iterator[Slicing]:
     """Slicings worth trying, the likeliest first; at most 16.
 
     The likeliest size stands first in most inputs. Inputs of one kind and shape are treated
@@ -70,13 +70,13 @@ def proposals(shapes: Sequence[Shape]) -> Iterator[Slicing]:
                 return
 
 
-def _group(at: int, shape: Shape) -> tuple[object, ...]:
+def _group(at: int, shape: InputShape) -> tuple[object, ...]:
     """Inputs of one group are treated alike; a square one that may be a mask stands alone."""
     may_be_mask = shape.kind != "int" and len(shape.sizes) == 2 and shape.sizes[0] == shape.sizes[1]
     return (shape.kind, shape.sizes, at if may_be_mask else None)
 
 
-def _sizes(shapes: Sequence[Shape], divided: set[int]) -> list[int]:
+def _sizes(shapes: Sequence[InputShape], divided: set[int]) -> list[int]:
     """Candidate batch sizes: found in most inputs, then furthest to the front, first met."""
     holders: dict[int, list[int]] = {}
     for at, shape in enumerate(shapes):
@@ -135,7 +135,7 @@ def resized(torch: ModuleType, tensors: Sequence[Tensor], slicing: Slicing, want
     return result
 
 
-def describe(torch: ModuleType, tensors: Sequence[Tensor], stays: Sequence[bool]) -> list[Shape]:
+def describe(torch: ModuleType, tensors: Sequence[Tensor], stays: Sequence[bool]) -> list[InputShape]:
     """The inputs of a call as shapes; finds offsets of embedding bags."""
     kinds = [_kind(torch, tensor) for tensor in tensors]
     flat = [
@@ -145,7 +145,9 @@ def describe(torch: ModuleType, tensors: Sequence[Tensor], stays: Sequence[bool]
     ]
     bags = _bags(tensors, flat)
     return [
-        Shape(sizes=tuple(tensor.shape), kind=kind, stays=kept, is_offsets=at in bags, indices=bags.get(at))
+        InputShape(
+            sizes=tuple(tensor.shape), kind=kind, stays=kept, is_offsets=at in bags, indices=bags.get(at)
+        )
         for at, (tensor, kind, kept) in enumerate(zip(tensors, kinds, stays, strict=True))
     ]
 

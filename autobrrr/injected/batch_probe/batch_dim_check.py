@@ -10,8 +10,8 @@ from collections.abc import Callable, Generator
 from types import ModuleType
 from typing import cast
 
-from ..job_state.autocast_state import Switch
-from ..job_state.state_guard import Guard, Guarded, refuse_changes
+from ..job_state.autocast_state import AutocastSwitch
+from ..job_state.state_guard import Guarded, StateGuard, refuse_changes
 from ..live_torch.pytrees import Ref, leaves, map_tree, refs
 from ..live_torch.torch_types import Abstain, Module, Tensor, is_tensor
 from ..loop.handler_errors import raised_by_handler
@@ -40,9 +40,9 @@ class Forwards:
         torch = self._torch
         module = cast(Module, node.target)
         args, kwargs = fill(node, tensors)
-        switch = Switch(torch)
+        switch = AutocastSwitch(torch)
         quiet = quiet_random(torch)
-        guard = Guard(torch, self._guarded, trial=id(module) not in self._tried)
+        guard = StateGuard(torch, self._guarded, trial=id(module) not in self._tried)
         self._tried.add(id(module))
         try:
             with guard:

@@ -13,7 +13,7 @@ from math import ceil, log2
 from ..live_torch.torch_types import Abstain
 from .batch_dim import Slicing
 from .batch_dim_check import inputs_of
-from .resize_plan import GUESSES, Guess, Plan, build
+from .resize_plan import GUESSES, Guess, ResizePlan, build
 from .step_tape import Tape
 
 _LARGEST = 64  # times the batch: further no sweep goes
@@ -33,7 +33,7 @@ class Axis:
     power: int = 1
     guesses: tuple[Guess, ...] = GUESSES
 
-    def plan(self, tape: Tape, slicings: Mapping[int, Slicing], guess: Guess) -> Plan:
+    def plan(self, tape: Tape, slicings: Mapping[int, Slicing], guess: Guess) -> ResizePlan:
         """What to run and feed.
 
         Raises:

@@ -18,7 +18,7 @@ from ..loop.handler_errors import raised_by_handler
 from . import replay_schedule
 from .batch_dim import Slicing
 from .probe_axes import BATCH, Axis
-from .resize_plan import Plan
+from .resize_plan import ResizePlan
 from .step_replay import Census, Player, Timing
 from .step_tape import Tape
 
@@ -66,7 +66,7 @@ class Measurement:
         self._root = root
         self._guess = 0
         self._axis = axis
-        self._plan: Plan = axis.plan(tape, slicings, axis.guesses[0])
+        self._plan: ResizePlan = axis.plan(tape, slicings, axis.guesses[0])
         self._sizes = replay_schedule.batches(self._plan.batch, factors or axis.factors)
         self._queue: list[tuple[int, bool]] = []
         self._timings: dict[int, list[Timing]] = {}

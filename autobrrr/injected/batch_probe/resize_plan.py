@@ -40,7 +40,7 @@ GUESSES = (Guess(multiples=False), Guess(multiples=True), Guess(multiples=False,
 
 
 @dataclass(slots=True)
-class Plan:
+class ResizePlan:
     """What to run and what to feed, for a batch of `batch`."""
 
     batch: int
@@ -50,7 +50,7 @@ class Plan:
     joint: list[tuple[list[int], Slicing]] = field(default_factory=list)  # embedding bags, cut together
 
 
-def build(tape: Tape, slicings: dict[int, Slicing], guess: Guess, size: int | None = None) -> Plan:
+def build(tape: Tape, slicings: dict[int, Slicing], guess: Guess, size: int | None = None) -> ResizePlan:
     """The plan of a tape.
 
     Args:
@@ -63,7 +63,7 @@ def build(tape: Tape, slicings: dict[int, Slicing], guess: Guess, size: int | No
         Abstain: two calls want one tensor sliced along different dimensions.
     """
     batch = size or min(slicing.size for slicing in slicings.values())
-    plan = Plan(batch, [], {}, guess)
+    plan = ResizePlan(batch, [], {}, guess)
     proven = _proven(tape, slicings, plan)
     wanted: set[int] = set()
     pending: list[int] = []
@@ -89,7 +89,7 @@ def build(tape: Tape, slicings: dict[int, Slicing], guess: Guess, size: int | No
     return plan
 
 
-def _proven(tape: Tape, slicings: dict[int, Slicing], plan: Plan) -> dict[int, int | None]:
+def _proven(tape: Tape, slicings: dict[int, Slicing], plan: ResizePlan) -> dict[int, int | None]:
     proven: dict[int, int | None] = {}
     for index, slicing in slicings.items():
         node = tape.nodes[index]
@@ -116,7 +116,7 @@ def _can_feed(producer: Node, value: Value, proven: bool, dims: tuple[int, ...])
 
 
 def _proven_or_guessed(
-    value: Value, number: int, proven: dict[int, int | None], plan: Plan
+    value: Value, number: int, proven: dict[int, int | None], plan: ResizePlan
 ) -> tuple[int, ...]:
     """Batch dimensions of a value that is fed in; none for parameters, buffers and constants."""
     if value.stays:
@@ -135,7 +135,7 @@ def _proven_or_guessed(
     return ()
 
 
-def feed(torch: ModuleType, tape: Tape, plan: Plan, wanted: int) -> dict[int, Tensor]:
+def feed(torch: ModuleType, tape: Tape, plan: ResizePlan, wanted: int) -> dict[int, Tensor]:
     """Private copies of all inputs at a batch of `wanted`; parameters and buffers as they are."""
     env: dict[int, Tensor] = {}
     for numbers, slicing in plan.joint:
@@ -164,7 +164,7 @@ def _resized(torch: ModuleType, value: Value, dims: tuple[int, ...], batch: int,
 
 
 def arguments(
-    node: Node, env: dict[int, Tensor], plan: Plan, wanted: int
+    node: Node, env: dict[int, Tensor], plan: ResizePlan, wanted: int
 ) -> tuple[tuple[object, ...], dict[str, object]]:
     """A node's arguments at a batch of `wanted`: tensors filled in, sizes that mean the batch scaled."""
 

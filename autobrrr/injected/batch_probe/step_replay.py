@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import TypeVar, cast
 
-from ..job_state.autocast_state import Switch
-from ..job_state.state_guard import Guard, Guarded, refuse_changes
+from ..job_state.autocast_state import AutocastSwitch
+from ..job_state.state_guard import Guarded, StateGuard, refuse_changes
 from ..live_torch import op_flops as flops
 from ..live_torch.dispatch_modes import Operator, dispatch_mode
 from ..live_torch.pytrees import leaves
 from ..live_torch.torch_types import Abstain, Module, Tensor, is_tensor, tensor_bytes
-from .resize_plan import Plan, arguments, feed
+from .resize_plan import ResizePlan, arguments, feed
 from .step_recorder import Node
 from .step_tape import Tape
 
@@ -62,16 +62,16 @@ class Player:
         self._clock = clock
         self._tried = False
 
-    def time(self, plan: Plan, wanted: int, replays: int) -> list[Timing]:
+    def time(self, plan: ResizePlan, wanted: int, replays: int) -> list[Timing]:
         """Replay some times in a row at a batch of `wanted`, under one guard."""
         return self._guard(lambda: [self._timed(plan, wanted) for _ in range(replays)])
 
-    def census(self, plan: Plan, wanted: int) -> Census:
+    def census(self, plan: ResizePlan, wanted: int) -> Census:
         """Replay once and count operators, floating-point operations and bytes kept."""
         return self._guard(lambda: self._counted(plan, wanted))
 
     def _guard(self, body: Callable[[], _T]) -> _T:
-        guard = Guard(self._torch, self._guarded, trial=not self._tried)
+        guard = StateGuard(self._torch, self._guarded, trial=not self._tried)
         self._tried = True
         try:
             with guard:
@@ -79,7 +79,7 @@ class Player:
         finally:
             refuse_changes(guard)
 
-    def _timed(self, plan: Plan, wanted: int) -> Timing:
+    def _timed(self, plan: ResizePlan, wanted: int) -> Timing:
         env = feed(self._torch, self._tape, plan, wanted)
         self._synchronise()
         faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -94,7 +94,7 @@ class Player:
             interrupted=resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw > switches,
         )
 
-    def _counted(self, plan: Plan, wanted: int) -> Census:
+    def _counted(self, plan: ResizePlan, wanted: int) -> Census:
         torch = self._torch
         env = feed(torch, self._tape, plan, wanted)
         operations = 0
@@ -125,10 +125,10 @@ class Player:
             saved_bytes=sum(size for pointer, size in kept.items() if pointer not in owned),
         )
 
-    def _play(self, plan: Plan, wanted: int, env: dict[int, Tensor]) -> None:
+    def _play(self, plan: ResizePlan, wanted: int, env: dict[int, Tensor]) -> None:
         torch = self._torch
         set_grad, grad_now = torch._C._set_grad_enabled, torch.is_grad_enabled()
-        switch = Switch(torch)
+        switch = AutocastSwitch(torch)
         parameters = [parameter for parameter in self._guarded.parameters if parameter.requires_grad]
         try:
             for index in plan.order:

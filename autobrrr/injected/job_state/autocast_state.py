@@ -27,7 +27,7 @@ def state(torch: ModuleType) -> State:
     return tuple(old)
 
 
-class Switch:
+class AutocastSwitch:
     """Enters the recorded states one after the other; `close` leaves the last.
 
     Where the loop itself sits inside autocast, its cache of weight casts is neither read nor

@@ -40,7 +40,7 @@ _MAX_FUNCTIONS = 2_000
 
 
 @dataclass(slots=True)
-class Findings:
+class ScanFindings:
     """What the scan found."""
 
     refusals: list[Refusal] = field(default_factory=list)
@@ -57,7 +57,7 @@ class CodeScan:
     """One scan over the modules of a tape."""
 
     def __init__(self, torch: ModuleType) -> None:
-        self.findings = Findings()
+        self.findings = ScanFindings()
         self._torch = torch
         self._seen: set[object] = set()
         self._queue: list[tuple[FunctionType, object | None]] = []

@@ -59,7 +59,7 @@ class Guarded:
             held.clear()
 
 
-class Guard:
+class StateGuard:
     """One replay's guard: a context manager; `changes` names module state that had changed.
 
     Args:
@@ -77,7 +77,7 @@ class Guard:
         self._guarded = guarded
         self._undo = ExitStack()
 
-    def __enter__(self) -> Guard:
+    def __enter__(self) -> StateGuard:
         with ExitStack() as undo:  # undone here, if keeping fails half-way
             self._keep(undo)
             self._undo = undo.pop_all()
@@ -223,7 +223,7 @@ def _hush_warnings(undo: ExitStack) -> None:
     warnings._showwarnmsg = quiet  # type: ignore[attr-defined]
 
 
-def refuse_changes(guard: Guard) -> None:
+def refuse_changes(guard: StateGuard) -> None:
     """Raises Abstain if the replay changed module state (which has been put back)."""
     if guard.changes:
         raise Abstain(

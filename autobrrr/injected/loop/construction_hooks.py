@@ -19,7 +19,7 @@ from ..live_torch.patches import Patch, patched, take_off_all
 AnyCall = Callable[..., object]
 
 
-class Occasions:
+class ConstructionHooks:
     """Both of them, for one plan."""
 
     def __init__(self, torch: ModuleType, job: Job, look: Callable[[], None]) -> None:

@@ -26,7 +26,7 @@ AnyCall = Callable[..., object]
 Event = Callable[[str, int], None]
 
 
-class Scouts:
+class FallbackMarks:
     """The fallback marks of one job."""
 
     def __init__(

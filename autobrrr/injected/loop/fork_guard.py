@@ -17,7 +17,7 @@ from collections.abc import Callable
 _FALLBACK = "_autobrrr_at_fork"
 
 
-class Guard:
+class ForkGuard:
     """Calls `disarm` in every forked child until it is released."""
 
     __slots__ = ("__weakref__", "_disarm")
@@ -39,23 +39,23 @@ class Guard:
         _guards().discard(self)
 
 
-def guard(disarm: Callable[[], None]) -> Guard:
+def guard(disarm: Callable[[], None]) -> ForkGuard:
     """Call `disarm` in forked children from now on."""
-    made = Guard(disarm)
+    made = ForkGuard(disarm)
     _guards().add(made)
     return made
 
 
-def _all(kept: weakref.WeakSet[Guard]) -> None:
+def _all(kept: weakref.WeakSet[ForkGuard]) -> None:
     for one in list(kept):
         one._at_fork_reinit()
 
 
-def _guards() -> weakref.WeakSet[Guard]:
-    found: weakref.WeakSet[Guard] | None = getattr(logging, "_at_fork_reinit_lock_weakset", None)
+def _guards() -> weakref.WeakSet[ForkGuard]:
+    found: weakref.WeakSet[ForkGuard] | None = getattr(logging, "_at_fork_reinit_lock_weakset", None)
     if found is not None:
         return found
-    kept: weakref.WeakSet[Guard] | None = getattr(os, _FALLBACK, None)
+    kept: weakref.WeakSet[ForkGuard] | None = getattr(os, _FALLBACK, None)
     if kept is None:
         kept = weakref.WeakSet()
         setattr(os, _FALLBACK, kept)

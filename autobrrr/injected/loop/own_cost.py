@@ -17,7 +17,7 @@ from ..phases.loader_watch import LoaderWatch, make_next
 from ..phases.phase_clock import PhaseClock
 from .step_hook import Hot, make_tap
 from .task_runner import NEVER
-from .train_loop import Loop
+from .train_loop import TrainLoop
 
 # Calibrated warm. Between two steps nothing of ours is in a cache: there the hooks take about three
 # times as long (0.4 us against 1.3 us on a step of 1.2 ms).
@@ -95,7 +95,7 @@ def _no_door() -> None:
     return None
 
 
-def cost_of(loop: Loop, hook_ns: int | None, sampled_hooks_ns: int | None) -> dict[str, object]:
+def cost_of(loop: TrainLoop, hook_ns: int | None, sampled_hooks_ns: int | None) -> dict[str, object]:
     """The payload of `cost`."""
     steps = loop.hot.steps
     boundary = max(0, loop.boundary_ns - loop.measuring.spent_ns) / steps if steps else None

@@ -130,7 +130,7 @@ def make_hook(compiler: object, called: Callable[[object], None]) -> AnyCall:
     return hook
 
 
-class Roots:
+class RootModules:
     """When to search: once the loop is known, and again where a sampled step shows no forward."""
 
     def __init__(self, job: Job, fail: Callable[[BaseException], None]) -> None:

@@ -61,7 +61,7 @@ def _closing(fires: Sequence[int], cycle: Sequence[int]) -> Pattern:
     return Pattern(anchor=anchor, every=counts[anchor], cycle=len(cycle))
 
 
-class Steps:
+class StepPattern:
     """Learns the pattern, then says which event closes a step."""
 
     def __init__(self) -> None:

@@ -22,17 +22,17 @@ from ..phases.phase_clock import PhaseClock
 from ..phases.phase_hooks import PhaseHooks
 from ..phases.sampled_step import Sampling
 from ..phases.sampling_schedule import Bursts
-from ..remedies.active_remedies import Applied, Levers, Lost
+from ..remedies.active_remedies import ActiveRemedies, AppliedRemedy, NotUndone
 from ..wire import ring_layout
-from ..wire.ring_writer import Pages
+from ..wire.ring_writer import StepRing
 from . import fork_guard
 from .boundary_task import Boundary, Task
-from .fallback_marks import Scouts
+from .fallback_marks import FallbackMarks
 from .handler_errors import raised_by_handler
-from .root_modules import Roots
+from .root_modules import RootModules
 from .skipped_steps import Marks
 from .step_hook import Hot, make_tap
-from .step_pattern import Steps, Usual
+from .step_pattern import StepPattern, Usual
 from .task_runner import Measuring
 
 MOST_NOTES = 128  # plain steps between two looks
@@ -43,14 +43,14 @@ BRISK_FOR_NS = 2_000_000_000  # after a change of levers
 Emit = Callable[[dict[str, object]], None]
 
 
-class Loop:
+class TrainLoop:
     """Everything that the agent has in the training loop."""
 
     def __init__(
         self,
         torch: ModuleType,
-        pages: Pages,
-        levers: Levers,
+        pages: StepRing,
+        levers: ActiveRemedies,
         emit: Emit,
         *,
         clock: Callable[[], int] = perf_counter_ns,
@@ -58,7 +58,7 @@ class Loop:
         self.torch = torch
         self.job = Job(torch)
         self.levers = levers
-        self.steps = Steps()
+        self.steps = StepPattern()
         self.phases = PhaseClock()
         self.loader = LoaderWatch(self.job)
         self.bursts = Bursts()
@@ -78,14 +78,14 @@ class Loop:
         self.last_backwards = 0  # in the last sampled step
         self.step_ns = 0  # mean of the last stretch
         self.measuring = Measuring(emit, clock)
-        self.roots = Roots(self.job, self.fail)
+        self.roots = RootModules(self.job, self.fail)
         self._emit = emit
         self._clock = clock
         self._pages = pages
         self._sampling = Sampling(torch, self.phases)
         self.hooks = PhaseHooks(self.job, self.phases, self.loader, self.fail)
         self._marks = Marks(torch, self.hot, self.skipped, self.fail)
-        self._scouts = Scouts(torch, self.job, self.event, self.fail)
+        self._scouts = FallbackMarks(torch, self.job, self.event, self.fail)
         self._patches: list[Patch] = []
         self._inbox: deque[Callable[[], None]] = deque()
         self._sampled = False
@@ -96,7 +96,7 @@ class Loop:
         self._brisk_until_ns = 0
         self._looked_at_seq = 0
         self._looked_at_ns = self.hot.start
-        self._fork_guard: fork_guard.Guard | None = None
+        self._fork_guard: fork_guard.ForkGuard | None = None
 
     def put_on(self, at_fork: Callable[[], None]) -> None:
         """Put the always-on hooks on. Each is one atomic store."""
@@ -220,7 +220,7 @@ class Loop:
             self.left += self.hooks.take_off(at_boundary=True)
         self.left += self.hooks.take_off_wrappers()
 
-    def check_again(self, lever: Applied) -> None:
+    def check_again(self, lever: AppliedRemedy) -> None:
         """A lever has been undone: what it compiled does not make the job a compiled one."""
         if not self.compiled_by_user and "module.code" in lever.remedy.targets:
             self.check.forget_ours()
@@ -235,7 +235,7 @@ class Loop:
             self.hooks_off()
             loss = self.levers.undo(lever)
             self.check_again(lever)
-            self._report([loss or Lost(token=lever.token, remedy=lever.remedy.name, why=why)])
+            self._report([loss or NotUndone(token=lever.token, remedy=lever.remedy.name, why=why)])
 
     def task_ends(self) -> None:
         """Posted work need not wait for the measuring task any more."""
@@ -333,7 +333,7 @@ class Loop:
         take_off_all(self._patches)
         at_fork()
 
-    def _report(self, losses: list[Lost]) -> None:
+    def _report(self, losses: list[NotUndone]) -> None:
         for loss in losses:
             self._emit({"event": "lever_lost", "token": loss.token, "remedy": loss.remedy, "why": loss.why})
 

@@ -26,7 +26,7 @@ IN_PLACE = frozenset({"add_", "sub_", "mul_", "addcdiv_", "addcmul_", "lerp_", "
 PRODUCTS = frozenset({"matmul", "bmm", "baddbmm", "einsum"})
 
 
-class Loop(NamedTuple):
+class BytecodeLoop(NamedTuple):
     """Offsets of a loop's first and last instruction."""
 
     first: int
@@ -48,7 +48,7 @@ class Code:
             target = _target(one)
             if target is not None and target < one.offset:
                 ends[target] = max(one.offset, ends.get(target, 0))
-        self.loops = [Loop(first, last) for first, last in ends.items()]
+        self.loops = [BytecodeLoop(first, last) for first, last in ends.items()]
 
     def line(self, offset: int) -> int:
         """The source line of an instruction."""
@@ -59,13 +59,13 @@ class Code:
         """`train.py:31 main`, as sampled frames name a place."""
         return f"{os.path.basename(self.code.co_filename)}:{self.line(offset)} {self.code.co_name}"
 
-    def around(self, offset: int) -> Loop | None:
+    def around(self, offset: int) -> BytecodeLoop | None:
         """The innermost loop around an instruction."""
         return min(
             (one for one in self.loops if one.holds(offset)), key=lambda one: one[1] - one[0], default=None
         )
 
-    def conditional(self, offset: int, region: Loop) -> bool:
+    def conditional(self, offset: int, region: BytecodeLoop) -> bool:
         """Whether a condition inside the region may jump over this instruction."""
         for one in self.instructions:
             if region.first <= one.offset < offset and one.opname != "FOR_ITER":
@@ -74,7 +74,7 @@ class Code:
                     return True
         return False
 
-    def attributes(self, region: Loop) -> Iterator[tuple[int, str]]:
+    def attributes(self, region: BytecodeLoop) -> Iterator[tuple[int, str]]:
         """Attributes and methods taken in a region: (offset, name)."""
         for one in self.instructions:
             if region.holds(one.offset) and one.opname in ("LOAD_ATTR", "LOAD_METHOD"):
@@ -92,8 +92,8 @@ class Code:
         return found
 
     @property
-    def whole(self) -> Loop:
-        return Loop(0, self.instructions[-1].offset if self.instructions else 0)
+    def whole(self) -> BytecodeLoop:
+        return BytecodeLoop(0, self.instructions[-1].offset if self.instructions else 0)
 
 
 def user_stack(frame: FrameType | None, foreign: tuple[str, ...]) -> list[tuple[CodeType, int]]:
@@ -156,7 +156,7 @@ def _sites(read: Code, offset: int) -> Iterator[tuple[str, str, bool]]:
         yield "attention", attention, True
 
 
-def _accumulates(read: Code, region: Loop) -> bool:
+def _accumulates(read: Code, region: BytecodeLoop) -> bool:
     """Several backwards before one update: the update waits for a condition, or stands after the loop."""
     taken = list(read.attributes(region))
     backwards = [at for at, name in taken if name == "backward"]

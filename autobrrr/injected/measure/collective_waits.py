@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Protocol, cast
 
 from ..loop.boundary_task import Boundary
-from ..loop.train_loop import Loop
+from ..loop.train_loop import TrainLoop
 from ..phases.phase_clock import NAMES
 from ..wire import ring_layout
 from .collective_calls import Called, CollectiveCalls
@@ -29,7 +29,7 @@ class _Parallel(Protocol):
     def _set_ddp_runtime_logging_sample_rate(self, rate: int) -> None: ...
 
 
-class Abstained(Exception):
+class CollectivesAbstained(Exception):
     """Why nothing is timed here."""
 
 
@@ -39,7 +39,7 @@ class CollectiveTask:
     name = "collective waits"
     pending = False
 
-    def __init__(self, loop: Loop, steps: int, emit: Callable[[dict[str, object]], None]) -> None:
+    def __init__(self, loop: TrainLoop, steps: int, emit: Callable[[dict[str, object]], None]) -> None:
         self._loop = loop
         self._wanted = steps
         self._emit = emit
@@ -58,7 +58,7 @@ class CollectiveTask:
         why = "the clock of DistributedDataParallel"
         try:
             return self._go_on(boundary)
-        except Abstained as reason:
+        except CollectivesAbstained as reason:
             why = str(reason)
         except Exception as error:  # noqa: BLE001  torch's clock is no promise of torch's
             why = f"{why}: {type(error).__name__}: {error}"
@@ -86,7 +86,7 @@ class CollectiveTask:
         self._boundaries += 1
         if self._boundaries > MOST_WAITED * self._wanted:
             reduced = " in which gradients were reduced" if self._parallel is not None else ""
-            raise Abstained(f"no ordinary steps{reduced}")
+            raise CollectivesAbstained(f"no ordinary steps{reduced}")
         boundary.sample = True  # a call is booked on the phase that it is made in
         self._last = (time.thread_time_ns(), run_delay_ns(self._loop.train_tid))
         return 1
@@ -94,10 +94,12 @@ class CollectiveTask:
     def _begin(self, boundary: Boundary) -> None:
         found = [root for root in boundary.job.roots if hasattr(root, "_get_ddp_logging_data")]
         if len(found) > 1:
-            raise Abstained(f"{len(found)} of the root modules are DistributedDataParallel")
+            raise CollectivesAbstained(f"{len(found)} of the root modules are DistributedDataParallel")
         device = other_device(boundary.job)
         if device is not None:
-            raise Abstained(f"the parameters are on {device}: the host does not wait for collectives there")
+            raise CollectivesAbstained(
+                f"the parameters are on {device}: the host does not wait for collectives there"
+            )
         if found:
             self._parallel = cast(_Parallel, found[0])
             self._parallel._set_ddp_runtime_logging_sample_rate(1)
@@ -133,7 +135,7 @@ class CollectiveTask:
     def _finish(self) -> None:
         steps, calls = len(self._called), sum(one.calls for one in self._called)
         if self._parallel is None and not any(one.spent_ns for one in self._called):
-            raise Abstained(
+            raise CollectivesAbstained(
                 f"none of the root modules is DistributedDataParallel, and in {steps} steps "
                 "the training thread called no collective"
             )

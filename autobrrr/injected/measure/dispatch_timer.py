@@ -18,7 +18,7 @@ from typing import Protocol
 
 from ..phases.phase_clock import NAMES, PhaseClock
 from . import op_work as work
-from .op_floors import Floors, Meter
+from .op_floors import FloorMeter, Floors
 from .op_work_table import work_table
 
 TOP_OPS = 40
@@ -99,7 +99,7 @@ def enter(torch: ModuleType, phases: PhaseClock | None) -> TimingMode:
 
 def counter() -> Count:
     """Reads what each operator has to do, after it ran; None where it can't, or once it took too long."""
-    reader = work.Reader()
+    reader = work.OpWorkReader()
     left_ns = COUNTING_NS
 
     def count(
@@ -246,7 +246,7 @@ def op_name(op: object) -> str:
     return str(op)
 
 
-def floor_meter(torch: ModuleType) -> Meter:
+def floor_meter(torch: ModuleType) -> FloorMeter:
     """Measures the floors of the common operators under the mode."""
 
     def timed(program: Callable[[], None]) -> list[tuple[object, int]]:
@@ -258,7 +258,7 @@ def floor_meter(torch: ModuleType) -> Meter:
             leave(torch, mode)
         return list(zip(mode.ops, mode.spent, strict=True))
 
-    return Meter(torch, timed)
+    return FloorMeter(torch, timed)
 
 
 def op_cost_ns(torch: ModuleType) -> int | None:

@@ -33,7 +33,7 @@ class Floors:
 Timed = Callable[[Callable[[], None]], list[tuple[object, int]]]
 
 
-class Meter:
+class FloorMeter:
     """Times the common operators on 8 elements, a group of them in each slice.
 
     Args:

@@ -35,7 +35,7 @@ class Work(NamedTuple):
 NOTHING = Work(0, 0, "", "")
 
 
-class Reader:
+class OpWorkReader:
     """Reads calls; remembers what it has learnt about each operator."""
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ TOP = 96
 Key = tuple[object, int, str, str]
 
 
-class Step(Protocol):
+class StepReadings(Protocol):
     """A traced step's readings, one for each operator."""
 
     ops: list[object]
@@ -29,8 +29,8 @@ class Step(Protocol):
 
 
 def work_table(
-    counted: Step,
-    timed: Sequence[Step],
+    counted: StepReadings,
+    timed: Sequence[StepReadings],
     floor: Callable[[object], int],
     kernel_ns: Mapping[object, float],
 ) -> list[dict[str, object]]:
@@ -71,7 +71,10 @@ def work_table(
 
 
 def _own_ns(
-    counted: Step, timed: Sequence[Step], floor: Callable[[object], int], kernel_ns: Mapping[object, float]
+    counted: StepReadings,
+    timed: Sequence[StepReadings],
+    floor: Callable[[object], int],
+    kernel_ns: Mapping[object, float],
 ) -> list[float]:
     """Kernel time of each call of the counted step."""
     same = [step for step in timed if step.ops == counted.ops]

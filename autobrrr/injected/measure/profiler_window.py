@@ -21,7 +21,7 @@ from types import ModuleType
 
 from ..live_torch.patches import Patch, patched, take_off_all
 from ..loop.boundary_task import Boundary
-from ..loop.train_loop import Loop
+from ..loop.train_loop import TrainLoop
 from ..wire import ring_layout
 
 MOST_BYTES = 256 << 20
@@ -47,7 +47,7 @@ class WindowTask:
 
     name = "profiler window"
 
-    def __init__(self, loop: Loop, steps: int, shapes: bool, emit: Emit) -> None:
+    def __init__(self, loop: TrainLoop, steps: int, shapes: bool, emit: Emit) -> None:
         self._loop = loop
         self._profiler: ModuleType = sys.modules["torch.autograd.profiler"]
         self._autograd: ModuleType = sys.modules["torch.autograd"]

@@ -37,7 +37,7 @@ def sample(
     stacks: Stacks = Counter()
     looked = empty = 0
     end = time.monotonic() + for_s
-    interval = Interval()
+    interval = SwitchInterval()
     interval.shorten()
     try:
         while time.monotonic() < end:
@@ -79,7 +79,7 @@ def look(ident: int, foreign: tuple[str, ...], stacks: Stacks | None = None) -> 
     return place_of(frame, foreign)
 
 
-class Interval:
+class SwitchInterval:
     """How long a thread that runs Python may keep the interpreter once another one asks for it.
 
     By default 5 ms, which a thread that calls torch never needs: it lets go in every operator. Samples
@@ -109,7 +109,7 @@ class Interval:
             SHORTENED.remove(self)
 
 
-SHORTENED: list[Interval] = []
+SHORTENED: list[SwitchInterval] = []
 
 
 def restore_intervals() -> None:

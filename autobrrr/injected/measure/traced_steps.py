@@ -17,11 +17,11 @@ from types import ModuleType
 
 from ..live_torch.live_job import Job
 from ..loop.boundary_task import Boundary
-from ..loop.train_loop import Loop
+from ..loop.train_loop import TrainLoop
 from ..wire import ring_layout
 from . import dispatch_timer
 from .cpu_contention import ForeignLoad
-from .op_floors import Meter
+from .op_floors import FloorMeter
 
 SLOW_STEP_NS = 50_000_000  # from here on a plain step's phase hooks weigh nothing
 LONG_STEP_NS = 200_000_000  # from here on neither does what the mode does for the first time
@@ -40,7 +40,7 @@ UNUSABLE = (
 )
 
 
-class Abstained(Exception):
+class TracingAbstained(Exception):
     """Why no steps are traced here."""
 
 
@@ -49,7 +49,7 @@ class TraceTask:
 
     name = "traced steps"
 
-    def __init__(self, loop: Loop, steps: int, emit: Callable[[dict[str, object]], None]) -> None:
+    def __init__(self, loop: TrainLoop, steps: int, emit: Callable[[dict[str, object]], None]) -> None:
         self._loop = loop
         self._torch: ModuleType = loop.torch
         self._steps = steps
@@ -61,7 +61,7 @@ class TraceTask:
         self._tries = 0
         self._count_tries = 0
         self._results = dispatch_timer.Results()
-        self._meter: Meter | None = None
+        self._meter: FloorMeter | None = None
         self._delay_ns = 0
         self._began_ns = 0
         self._foreign: ForeignLoad | None = None
@@ -75,7 +75,7 @@ class TraceTask:
         """Ends what the last step was, begins what the next one is."""
         try:
             return self._go_on(boundary)
-        except Abstained as why:
+        except TracingAbstained as why:
             self.cancel()
             self._emit({"event": "traced", "traced": {"status": "abstained", "why": str(why)}})
             return None
@@ -110,7 +110,9 @@ class TraceTask:
             self._finish()
             return None
         if not done and self._tries > MOST_TRIES * 3 * self._wanted:
-            raise Abstained("too few ordinary steps: evaluations, skipped updates or changes in between")
+            raise TracingAbstained(
+                "too few ordinary steps: evaluations, skipped updates or changes in between"
+            )
         self._begin_step(boundary, last=done)
         return 1
 
@@ -170,12 +172,14 @@ class TraceTask:
                 return
             if not dispatch_timer.leave(self._torch, mode):
                 self._stuck = mode
-                raise Abstained("another dispatch mode was entered within a step and not left")
+                raise TracingAbstained("another dispatch mode was entered within a step and not left")
         if boundary.last_flags & UNUSABLE:
             return
         if mode is not None:
             if mode.foreign_device is not None:
-                raise Abstained(f"operators run on {mode.foreign_device}: their time is not the kernels'")
+                raise TracingAbstained(
+                    f"operators run on {mode.foreign_device}: their time is not the kernels'"
+                )
             if kind == "counted":
                 self._results.counted = mode
             else:
@@ -198,18 +202,18 @@ class TraceTask:
     def _check(self, job: Job) -> None:
         loop = self._loop
         if loop.check.compiled(job.roots):
-            raise Abstained("the job runs compiled code: a profiler window is the way there")
+            raise TracingAbstained("the job runs compiled code: a profiler window is the way there")
         if loop.roots.scripted:
-            raise Abstained("the job runs TorchScript modules")
+            raise TracingAbstained("the job runs TorchScript modules")
         device = other_device(job)
         if device is not None:
-            raise Abstained(f"the parameters are on {device}: operators are asynchronous there")
+            raise TracingAbstained(f"the parameters are on {device}: operators are asynchronous there")
         profiling = getattr(self._torch.autograd, "_profiler_enabled", None)
         if callable(profiling) and profiling():
-            raise Abstained("the job is being profiled")
+            raise TracingAbstained("the job is being profiled")
         depth = dispatch_timer.modes_on_stack(self._torch)
         if depth:
-            raise Abstained("the job has a dispatch mode of its own")
+            raise TracingAbstained("the job has a dispatch mode of its own")
 
     def _finish(self) -> None:
         self.cancel()

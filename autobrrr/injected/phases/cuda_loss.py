@@ -15,7 +15,7 @@ from .loss_value import UNKNOWN, loss_finite
 KINDS = ("torch.float32", "torch.float64", "torch.float16", "torch.bfloat16")
 
 
-class Event(Protocol):
+class CudaEvent(Protocol):
     """What is used of a CUDA event."""
 
     def record(self) -> None: ...
@@ -39,7 +39,7 @@ class DeviceLoss:
 
     def __init__(self, torch: ModuleType) -> None:
         self._torch = torch
-        self._event: Event | None = None
+        self._event: CudaEvent | None = None
         self._on_its_way: Scalar | None = None
         self._memory: dict[str, Scalar] = {}
         self.broken = False  # it raised once: not tried again

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ..job_facts import rank_of
 from ..live_torch.live_job import Job
-from .registry import Option, Refused, Remedy, Watched
+from .registry import Option, Refused, Remedy, WatchedUndo
 
 Undo = Callable[[], None]
 
@@ -25,7 +25,7 @@ BATCH_SIZE = "loader.batch_size"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Applied:
+class AppliedRemedy:
     """One lever that is on."""
 
     token: int
@@ -37,7 +37,7 @@ class Applied:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lost:
+class NotUndone:
     """A lever that could not be undone."""
 
     token: int
@@ -45,24 +45,24 @@ class Lost:
     why: str
 
 
-class Levers:
+class ActiveRemedies:
     """The levers that are on."""
 
     def __init__(self, registry: Mapping[str, Remedy]) -> None:
         self._registry = registry
-        self._applied: list[Applied] = []
+        self._applied: list[AppliedRemedy] = []
         self._next = 1
         self._releases: dict[str, Undo] = {}  # by remedy: what it keeps between an undo and the next apply
         self._more: dict[int, list[Undo]] = {}  # by token: for optimizers that came later
         self.arm = 0
 
     @property
-    def applied(self) -> list[Applied]:
+    def applied(self) -> list[AppliedRemedy]:
         """Those that are on, the oldest first."""
         return list(self._applied)
 
     @property
-    def ours(self) -> list[Applied]:
+    def ours(self) -> list[AppliedRemedy]:
         """Those that go with the session: not those of the recipe the job was started with."""
         return [lever for lever in self._applied if not lever.planned]
 
@@ -74,13 +74,13 @@ class Levers:
     @property
     def watched(self) -> bool:
         """A lever that is on may turn out badly by itself."""
-        return any(isinstance(lever.undo, Watched) for lever in self._applied)
+        return any(isinstance(lever.undo, WatchedUndo) for lever in self._applied)
 
-    def troubles(self) -> list[tuple[Applied, str]]:
+    def troubles(self) -> list[tuple[AppliedRemedy, str]]:
         """Levers that must be undone after all, each with its reason."""
         found = []
         for lever in self._applied:
-            why = lever.undo.trouble() if isinstance(lever.undo, Watched) else None
+            why = lever.undo.trouble() if isinstance(lever.undo, WatchedUndo) else None
             if why is not None:
                 found.append((lever, why))
         return found
@@ -93,7 +93,7 @@ class Levers:
         *,
         planned: bool = False,
         allowed: Sequence[str] | None = None,
-    ) -> Applied:
+    ) -> AppliedRemedy:
         """Apply a remedy now.
 
         Raises:
@@ -128,8 +128,8 @@ class Levers:
         release = remedy.release
         if release is not None:
             self._releases[name] = lambda: release(job.torch)
-        widened = undo.cls if isinstance(undo, Watched) else None
-        lever = Applied(
+        widened = undo.cls if isinstance(undo, WatchedUndo) else None
+        lever = AppliedRemedy(
             token=self._next,
             remedy=remedy,
             options=dict(options),
@@ -158,14 +158,14 @@ class Levers:
                 except Exception:  # noqa: BLE001
                     continue  # it does not fit this one, which updates as the script says
 
-    def find(self, token: object) -> Applied:
+    def find(self, token: object) -> AppliedRemedy:
         """The lever of a token; raises Refused."""
         for lever in self._applied:
             if lever.token == token:
                 return lever
         raise Refused(gone(token))
 
-    def may_go(self, job: Job, lever: Applied) -> None:
+    def may_go(self, job: Job, lever: AppliedRemedy) -> None:
         """Raises Refused where this rank without the lever would drift from the others, which have it on."""
         ranks = _ranks(job)
         if ranks > 1 and lever.planned and not _only_feeds(lever.remedy) and lever.cls != "bitwise":
@@ -174,7 +174,7 @@ class Levers:
                 "does not keep the bits, so without it these weights would drift from the others'"
             )
 
-    def undo(self, lever: Applied) -> Lost | None:
+    def undo(self, lever: AppliedRemedy) -> NotUndone | None:
         """Undo one; the loss, where that failed (it then counts as gone)."""
         self._applied.remove(lever)
         self.arm += 1
@@ -184,10 +184,10 @@ class Levers:
             lever.undo()
         except Exception as error:  # noqa: BLE001
             why = f"{type(error).__name__}: {error}"
-            return Lost(token=lever.token, remedy=lever.remedy.name, why=why)
+            return NotUndone(token=lever.token, remedy=lever.remedy.name, why=why)
         return None
 
-    def undo_all(self) -> list[Lost]:
+    def undo_all(self) -> list[NotUndone]:
         """Undo every lever of the session, the youngest first, and let go of what they kept."""
         losses = [self.undo(lever) for lever in reversed(self.ours)]
         on = {lever.remedy.release for lever in self._applied}
@@ -196,7 +196,7 @@ class Levers:
                 self._releases.pop(name)()
         return [loss for loss in losses if loss is not None]
 
-    def undo_anywhere(self) -> list[Lost]:
+    def undo_anywhere(self) -> list[NotUndone]:
         """Undo those that are safe to undo while the training thread is in the middle of a step."""
         losses = [
             self.undo(lever)

@@ -41,7 +41,7 @@ class Refused(Exception):
         self.code = code
 
 
-class Watched:
+class WatchedUndo:
     """An undo that goes on looking at what was applied.
 
     Args:

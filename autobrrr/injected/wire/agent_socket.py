@@ -1,7 +1,7 @@
 """The agent's end of the socket, and its bell.
 
 The agent's thread waits here, for a frame of the sidecar or for the bell that another thread
-rings. Sending never blocks training: only the agent's thread sends. Raises `Lost` once the other
+rings. Sending never blocks training: only the agent's thread sends. Raises `LinkLost` once the other
 side is gone or talks nonsense.
 """
 
@@ -20,7 +20,7 @@ SEND_TIMEOUT_S = 5.0
 LONGEST_PATH = 100  # sun_path holds 108 bytes
 
 
-class Lost(Exception):
+class LinkLost(Exception):
     """The other side is gone, or what it sends is no frame; `errno` of the call that said so, if any."""
 
     def __init__(self, why: str, errno: int | None = None) -> None:
@@ -111,7 +111,7 @@ class _short:
             os.close(self._fd)
 
 
-class Link:
+class AgentSocket:
     """Frames to and from the sidecar, and the bell."""
 
     def __init__(self, link: socket.socket) -> None:
@@ -148,7 +148,7 @@ class Link:
         try:
             return framing.receive(self._link)
         except (framing.Closed, framing.BadFrame, OSError) as error:
-            raise Lost(str(error)) from None
+            raise LinkLost(str(error)) from None
 
     def send(self, message: dict[str, object], fd: int | None = None) -> None:
         """One frame, with a file descriptor where given; raises Lost."""
@@ -160,7 +160,7 @@ class Link:
             sent = socket.send_fds(self._link, [frame], [fd])
             self._link.sendall(frame[sent:])
         except (OSError, framing.BadFrame) as error:
-            raise Lost(str(error), getattr(error, "errno", None)) from None
+            raise LinkLost(str(error), getattr(error, "errno", None)) from None
 
     def close(self) -> None:
         """Close socket and bell; may be called twice."""

@@ -19,7 +19,7 @@ _ALLOW_SEALING, _ADD_SEALS = 0x2, 1033
 _SEAL_SEAL, _SEAL_SHRINK, _SEAL_GROW = 0x1, 0x2, 0x4
 
 
-class Pages:
+class StepRing:
     """One ring."""
 
     def __init__(self, capacity: int = ring_layout.CAPACITY) -> None:

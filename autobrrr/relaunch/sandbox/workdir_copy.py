@@ -22,7 +22,7 @@ class TooLarge(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class CopyPlan:
     """What is copied of a folder. `read_only` are folders below it, as relative paths."""
 
     folder: str
@@ -38,7 +38,7 @@ class _Weight:
     below: dict[str, _Weight] = field(default_factory=dict)
 
 
-def plan(folder: str, limit_bytes: int, most_files: int = MOST_FILES, *, apart: str = "") -> Plan:
+def plan(folder: str, limit_bytes: int, most_files: int = MOST_FILES, *, apart: str = "") -> CopyPlan:
     """Choose what is copied: all but version control and other mounts, then all but the largest folders.
 
     Args:
@@ -77,10 +77,10 @@ def plan(folder: str, limit_bytes: int, most_files: int = MOST_FILES, *, apart: 
             f"{folder} is too large for a copy: {top.files} files, {top.bytes >> 20} MiB beside its folders"
         )
     kept = [path for path in fixed if path.split(os.sep)[0] not in shut]
-    return Plan(folder=folder, read_only=tuple(sorted([*kept, *shut])), files=total[0], bytes=total[1])
+    return CopyPlan(folder=folder, read_only=tuple(sorted([*kept, *shut])), files=total[0], bytes=total[1])
 
 
-def copy(chosen: Plan, place: str) -> Mapping[str, tuple[int, int]]:
+def copy(chosen: CopyPlan, place: str) -> Mapping[str, tuple[int, int]]:
     """Copy into an empty folder; what is shown read-only gets an empty folder to be mounted on.
 
     Returns:
@@ -116,7 +116,7 @@ def remove(place: str) -> None:
     shutil.rmtree(place, ignore_errors=True)
 
 
-def told(chosen: Plan) -> str:
+def told(chosen: CopyPlan) -> str:
     """One line for people."""
     shown = f"; {', '.join(each + '/' for each in chosen.read_only)} read-only" if chosen.read_only else ""
     return f"a copy of {chosen.folder} ({chosen.files} files, {chosen.bytes / (1 << 20):.1f} MiB{shown})"
@@ -129,7 +129,7 @@ def _total(top: _Weight, names: list[str], limit_bytes: int, most_files: int) ->
     return (files, size) if files <= most_files and size <= limit_bytes else None
 
 
-def _files(chosen: Plan) -> Iterator[tuple[str, str]]:
+def _files(chosen: CopyPlan) -> Iterator[tuple[str, str]]:
     """Everything below the folder with its relative path, each folder before what it holds."""
     for here, folders, files in os.walk(chosen.folder):
         inside = os.path.relpath(here, chosen.folder)

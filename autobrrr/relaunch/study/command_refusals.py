@@ -7,7 +7,7 @@ from pathlib import Path
 
 from autobrrr.errors import EXIT_FAILED, EXIT_USAGE, AutobrrrError, UsageError
 from autobrrr.recipe import script_of
-from autobrrr.relaunch.trial.trial_endings import Ending, Kind
+from autobrrr.relaunch.trial.trial_endings import Kind, TrialEnding
 
 ROOM = 1.25  # times what the baseline takes must be left for a candidate
 USAGE_ENDINGS = ("refused_flag", "asks", "no_start")
@@ -30,7 +30,7 @@ INSIDE = (
 class Unmeasurable(AutobrrrError):
     """The command as given can't be measured. `lines` are the last that it printed."""
 
-    def __init__(self, ending: Ending) -> None:
+    def __init__(self, ending: TrialEnding) -> None:
         super().__init__(
             f"the command can't be measured: {ending.why}",
             HINTS.get(ending.kind, "run it by itself first"),

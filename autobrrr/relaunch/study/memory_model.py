@@ -20,7 +20,7 @@ WORDS = {"memory": "memory", "gpu": "memory of the GPU", "addresses": "addresses
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class MemoryLine:
     """bytes = fixed + each * batch; no trial so far took `miss` more than it says."""
 
     fixed: float
@@ -102,7 +102,7 @@ class MemoryModel:
         return min((each for each in levels if isinstance(each, int) and each > batch), default=batch)
 
 
-def line(seen: list[tuple[int, int]]) -> Line | None:
+def line(seen: list[tuple[int, int]]) -> MemoryLine | None:
     """The line through what was seen; None for fewer than two batch sizes. It never falls."""
     batches, counts = np.array(seen, dtype=np.float64).reshape(-1, 2).T
     if len(set(batches)) < 2:
@@ -111,7 +111,7 @@ def line(seen: list[tuple[int, int]]) -> Line | None:
     if each < 0:
         each, fixed = 0.0, counts.mean()
     miss = float(np.max(counts - (fixed + each * batches), initial=0.0))
-    return Line(fixed=float(fixed), each=float(each), miss=miss)
+    return MemoryLine(fixed=float(fixed), each=float(each), miss=miss)
 
 
 def size(count: float) -> str:

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from autobrrr.relaunch.study.work_per_step import Yardstick, by_long_steps, by_steps
-from autobrrr.relaunch.trial.live_trial import Running
+from autobrrr.relaunch.trial.live_trial import LiveTrial
 from autobrrr.tuner.ab_blocks import pair_orders
 from autobrrr.tuner.confidence_sequence import Interval, mean_interval
-from autobrrr.tuner.token_adjustment import Block
+from autobrrr.tuner.token_adjustment import TokenBlock
 
 BLOCK_NS = 120_000_000
 FEWEST_STEPS, MOST_STEPS = 4, 400
@@ -68,8 +68,8 @@ class Duel:
 
 
 def duel(
-    base: Running,
-    candidate: Running,
+    base: LiveTrial,
+    candidate: LiveTrial,
     rule: Rule,
     *,
     yardstick: Yardstick = by_steps,
@@ -77,7 +77,7 @@ def duel(
     on_pair: Callable[[Interval | None, int], None] = lambda interval, pairs: None,
 ) -> Duel:
     """Run blocks until the rule is met or one of the two ends; both stand still afterwards."""
-    pairs: list[tuple[Block, Block]] = []
+    pairs: list[tuple[TokenBlock, TokenBlock]] = []
     values: list[float] = []
     pruned = False
     interval: Interval | None = None
@@ -118,7 +118,7 @@ def is_telling(interval: Interval) -> bool:
     return (interval.high - interval.low) / 2 <= max(VAGUE, abs(interval.mean) / 2)
 
 
-def block(trial: Running) -> Block | None:
+def block(trial: LiveTrial) -> TokenBlock | None:
     """Let a trial run for one block; None where it ended meanwhile."""
     typical = typical_ns(trial)
     wanted, settle = plan(trial)
@@ -138,7 +138,7 @@ def block(trial: Running) -> Block | None:
     return None
 
 
-def plan(trial: Running) -> tuple[int, int]:
+def plan(trial: LiveTrial) -> tuple[int, int]:
     """Steps of a block that count, and those before them that don't."""
     typical = typical_ns(trial)
     if typical > SLOW_NS:
@@ -146,6 +146,6 @@ def plan(trial: Running) -> tuple[int, int]:
     return min(MOST_STEPS, max(FEWEST_STEPS, math.ceil(BLOCK_NS / max(typical, 1.0)))), SETTLE_STEPS
 
 
-def typical_ns(trial: Running) -> float:
+def typical_ns(trial: LiveTrial) -> float:
     """Median of the recent steps."""
     return float(np.median(trial.steps.recent[-64:])) if len(trial.steps.recent) else 0.0

@@ -17,7 +17,7 @@ from autobrrr.relaunch.search.argparse_flags import Declared, given_value
 from autobrrr.relaunch.search.param_specs import flag_parameter, parse_parameter, remedy_parameter
 from autobrrr.relaunch.search.search_space import BATCH, WORKERS, Parameter, accumulation
 from autobrrr.relaunch.search.seed_points import Hints
-from autobrrr.relaunch.trial.live_trial import Running
+from autobrrr.relaunch.trial.live_trial import LiveTrial
 from autobrrr.sidecar.process.session_options import SessionOptions
 
 DIAGNOSIS_S = 15.0
@@ -30,12 +30,12 @@ THREADS = "OMP_NUM_THREADS"
 class Observed:
     """The command as given, which runs, and what its diagnosis says."""
 
-    base: Running
+    base: LiveTrial
     hints: Hints
     reason: str = ""
 
 
-def observed(base: Running, *, cores: int, for_s: float = DIAGNOSIS_S) -> Observed:
+def observed(base: LiveTrial, *, cores: int, for_s: float = DIAGNOSIS_S) -> Observed:
     """Look at a trial for a while; without a verdict there are no hints."""
     found = diagnosis_of(base, for_s)
     if found is None:
@@ -87,7 +87,7 @@ def doubled(most: int) -> list[int]:
     return list(dict.fromkeys([*(1 << i for i in range(most.bit_length()) if 1 << i < most), most]))
 
 
-def diagnosis_of(base: Running, for_s: float = DIAGNOSIS_S) -> Diagnosis | None:
+def diagnosis_of(base: LiveTrial, for_s: float = DIAGNOSIS_S) -> Diagnosis | None:
     """What a session says of the baseline that runs; None where none could be had."""
     pid = base.witnesses.pid
     if pid is None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from autobrrr.relaunch.trial.live_trial import LOOK_S, Running
+from autobrrr.relaunch.trial.live_trial import LOOK_S, LiveTrial
 
 
 def settle_in_turn(
-    trials: Sequence[Running],
-    settle: Callable[[Running], bool],
+    trials: Sequence[LiveTrial],
+    settle: Callable[[LiveTrial], bool],
     on_look: Callable[[], None] = lambda: None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> bool:

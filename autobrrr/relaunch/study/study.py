@@ -23,13 +23,13 @@ from autobrrr.relaunch.study.confirmation import closing
 from autobrrr.relaunch.study.memory_model import MemoryModel
 from autobrrr.relaunch.study.paired_comparison import Duel, Rule, duel
 from autobrrr.relaunch.study.settle_together import settle_in_turn
-from autobrrr.relaunch.study.study_budget import CLOSING_STARTS, Budget
-from autobrrr.relaunch.study.study_findings import Baseline, Ledger, judged
+from autobrrr.relaunch.study.study_budget import CLOSING_STARTS, StudyBudget
+from autobrrr.relaunch.study.study_findings import Baseline, StudyLedger, judged
 from autobrrr.relaunch.study.work_per_step import Counting
 from autobrrr.relaunch.trial import live_trial, trial_factory
-from autobrrr.relaunch.trial.live_trial import Running
+from autobrrr.relaunch.trial.live_trial import LiveTrial
 from autobrrr.relaunch.trial.memory_use import Bytes, Free, available_bytes
-from autobrrr.relaunch.trial.trial_endings import Ending
+from autobrrr.relaunch.trial.trial_endings import TrialEnding
 from autobrrr.tuner.confidence_sequence import Interval
 from autobrrr.tuner.stop_rules import percent
 
@@ -50,7 +50,7 @@ class Listener:
 
 
 @dataclass(slots=True, kw_only=True)
-class Course:
+class Study:
     """One study.
 
     Args:
@@ -60,14 +60,14 @@ class Course:
         keep_output: Where the files of the winner's last trial go.
     """
 
-    stable: trial_factory.Stable
+    stable: trial_factory.TrialFactory
     space: Space
     search: Search
     budget_ns: int = BUDGET_NS
     keep_output: Path | None = None
     listener: Listener = field(default_factory=Listener)
-    _ledger: Ledger = field(default_factory=Ledger)
-    _base: Running | None = None
+    _ledger: StudyLedger = field(default_factory=StudyLedger)
+    _base: LiveTrial | None = None
     _base_ns: float | None = None
     _samples: int | None = None
     _facts: JobFacts | None = None
@@ -75,19 +75,19 @@ class Course:
     _notes: list[str] = field(default_factory=list)
     _heard: set[Point] = field(default_factory=set)
     _tokens: float | None = None
-    _budget: Budget = field(init=False)
+    _budget: StudyBudget = field(init=False)
     _counting: Counting = field(init=False)
     _free: Free = field(init=False)
     _memory: MemoryModel = field(init=False)
 
     def __post_init__(self) -> None:
-        self._budget = Budget(whole_ns=self.budget_ns)
+        self._budget = StudyBudget(whole_ns=self.budget_ns)
         self._counting = Counting(self.space)
         self._free = Free(environment=self.stable.environment)
         self._memory = MemoryModel(self.space, self._free.now)
         self.search.too_large = lambda point: self._memory.problem(point) is not None
 
-    def run(self, base: Running | None = None) -> tuple[Tuning, Recipe | None]:
+    def run(self, base: LiveTrial | None = None) -> tuple[Tuning, Recipe | None]:
         """The whole study; returns what it found, and the recipe if something was proven.
 
         Args:
@@ -110,7 +110,7 @@ class Course:
             self._close_base()
             self.search.close()
 
-    def _baseline(self) -> Running:
+    def _baseline(self) -> LiveTrial:
         """The command as given, settled and standing still; started again where it has ended."""
         base = self._base
         if base is None or base.ending is not None:
@@ -141,7 +141,7 @@ class Course:
             self._base.close()
             self._base = None
 
-    def _warm(self, trial: Running, what: str, stage: str = "trial") -> bool:
+    def _warm(self, trial: LiveTrial, what: str, stage: str = "trial") -> bool:
         def look() -> None:
             self._say(stage, f"{what}: {trial.steps.count} steps, waiting for step times to settle")
 
@@ -149,7 +149,7 @@ class Course:
         self._counting.attend(trial)
         return settled
 
-    def _warm_both(self, base: Running, candidate: Running, what: str, stage: str) -> bool:
+    def _warm_both(self, base: LiveTrial, candidate: LiveTrial, what: str, stage: str) -> bool:
         """Two that were just started, until both stand there settled."""
         return settle_in_turn(
             (base, candidate),
@@ -201,7 +201,7 @@ class Course:
                 taken = {"gpu" if on_gpu else "memory": result.memory_bytes}
                 self._memory.learn(result.point, Bytes(**taken))
 
-    def _meet(self, point: Point, rule: Rule) -> tuple[Duel | None, Ending | None, Bytes]:
+    def _meet(self, point: Point, rule: Rule) -> tuple[Duel | None, TrialEnding | None, Bytes]:
         """One candidate against the baseline that stands by; also what memory it took."""
         label = self.space.label(point)
         candidate = self.stable.start(point)
@@ -209,7 +209,7 @@ class Course:
             if not self._warm(candidate, label):
                 return None, candidate.ending, Bytes()
             if (why := self._too_wide(candidate, point)) is not None:
-                return None, Ending(kind="not_applied", why=why), Bytes()
+                return None, TrialEnding(kind="not_applied", why=why), Bytes()
             candidate.pause()
             base = self._baseline()
             found = self._fight(base, candidate, point, rule, label)
@@ -222,7 +222,14 @@ class Course:
             candidate.close()
 
     def _fight(
-        self, base: Running, candidate: Running, point: Point, rule: Rule, label: str, *, stage: str = "trial"
+        self,
+        base: LiveTrial,
+        candidate: LiveTrial,
+        point: Point,
+        rule: Rule,
+        label: str,
+        *,
+        stage: str = "trial",
     ) -> Duel:
         def on_pair(interval: Interval | None, pairs: int) -> None:
             text = (
@@ -283,7 +290,7 @@ class Course:
             return False
         return one.low > 2 * (its.value or 0.0) - its.low
 
-    def _apart(self, part: Running, whole: Running, peeled: Point, winner: Point) -> Duel:
+    def _apart(self, part: LiveTrial, whole: LiveTrial, peeled: Point, winner: Point) -> Duel:
         yardstick = self._counting.yardstick(part, whole, peeled, winner)
         return duel(part, whole, CANDIDATE, yardstick=yardstick)
 
@@ -315,7 +322,7 @@ class Course:
                         self._notes.append(_said_of_output(candidate, self.keep_output))
         return closing(starts) if len(starts) > 1 else None
 
-    def _too_wide(self, trial: Running, point: Point) -> str | None:
+    def _too_wide(self, trial: LiveTrial, point: Point) -> str | None:
         """Why the class that it turns out to have on this job is not allowed."""
         self._ledger.classes.hear(point, trial.told.remedies)
         return self._ledger.classes.problem(self.space, point)
@@ -366,7 +373,7 @@ class Course:
         return self._ledger.conclude(self.space, measured, winner, found, notes)
 
 
-def _said_of_output(trial: live_trial.Running, folder: Path) -> str:
+def _said_of_output(trial: live_trial.LiveTrial, folder: Path) -> str:
     if trial.kept.problem is not None:
         return f"the output was not kept: {trial.kept.problem}"
     return f"{trial.kept.files} files of the winner's last trial are in {folder}"

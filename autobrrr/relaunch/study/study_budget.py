@@ -15,7 +15,7 @@ CLOSING_STARTS = 3
 
 
 @dataclass(slots=True, kw_only=True)
-class Budget:
+class StudyBudget:
     """The time of one study, from its making."""
 
     whole_ns: int

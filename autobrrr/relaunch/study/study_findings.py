@@ -19,7 +19,7 @@ from autobrrr.relaunch.search.point_search import Result
 from autobrrr.relaunch.search.search_space import Point, Space
 from autobrrr.relaunch.study.exactness import Classes
 from autobrrr.relaunch.study.paired_comparison import Duel
-from autobrrr.relaunch.trial.trial_endings import Ending
+from autobrrr.relaunch.trial.trial_endings import TrialEnding
 from autobrrr.tuner.confidence_sequence import Interval
 from autobrrr.tuner.stop_rules import percent
 
@@ -57,7 +57,7 @@ class Baseline:
         return self.step_ns / speedup
 
 
-def judged(point: Point, met: Duel | None, ending: Ending | None, reserved: int | None) -> Result:
+def judged(point: Point, met: Duel | None, ending: TrialEnding | None, reserved: int | None) -> Result:
     """What a candidate's trial came to.
 
     Args:
@@ -84,7 +84,7 @@ def judged(point: Point, met: Duel | None, ending: Ending | None, reserved: int 
 
 
 @dataclass(slots=True)
-class Ledger:
+class StudyLedger:
     """Trials by point, in the order in which they ended; what class their points turned out to have."""
 
     classes: Classes = field(default_factory=Classes)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from autobrrr.relaunch.search.search_space import Point, Space, agreed_ratio
-from autobrrr.relaunch.trial.live_trial import Running
+from autobrrr.relaunch.trial.live_trial import LiveTrial
 from autobrrr.relaunch.trial.trial_agents import CLOSE, USUAL
 from autobrrr.tuner.ab_blocks import log_speed_ratio
 from autobrrr.tuner.token_adjustment import (
@@ -106,7 +106,7 @@ class Counting:
     varies: bool = False
     notes: list[str] = field(default_factory=list)
 
-    def look(self, base: Running) -> None:
+    def look(self, base: LiveTrial) -> None:
         """See what the steps of the command as given hold."""
         self.varies = self.varies or base.steps.vary_in_length
         by_flag = self.space.lengths
@@ -116,11 +116,11 @@ class Counting:
         why = f"{', '.join(by_flag)} may set how long a sample is" if by_flag else "samples differ in length"
         self.notes.append(f"{why}: tokens are counted, as the shapes of batches show them")
 
-    def attend(self, trial: Running) -> None:
+    def attend(self, trial: LiveTrial) -> None:
         """Have a trial seen as closely as it must be, once it has settled."""
         trial.witnesses.watch(CLOSE if self.varies and self.tokens else USUAL)
 
-    def yardstick(self, base: Running, candidate: Running, its_point: Point, point: Point) -> Yardstick:
+    def yardstick(self, base: LiveTrial, candidate: LiveTrial, its_point: Point, point: Point) -> Yardstick:
         """For a candidate with this point against a trial with its own."""
 
         def samples() -> float:
@@ -140,7 +140,7 @@ class Counting:
             return lambda pairs: by_steps(pairs, (candidate.tokens or 1.0) / (base.tokens or 1.0))
         return lambda pairs: by_steps(pairs, samples())
 
-    def _samples(self, base: Running, candidate: Running, its_point: Point, point: Point) -> float:
+    def _samples(self, base: LiveTrial, candidate: LiveTrial, its_point: Point, point: Point) -> float:
         """Samples of a step against the other's: as flags say and agents saw; the smaller gain counts."""
         seen = candidate.samples / base.samples if candidate.samples and base.samples else None
         told = self.space.told_ratio(point, its_point)

@@ -30,9 +30,9 @@ from autobrrr.relaunch.trial import memory_use
 from autobrrr.relaunch.trial.memory_use import Bytes
 from autobrrr.relaunch.trial.remedy_warm_up import ComingOn
 from autobrrr.relaunch.trial.trial_agents import Witnesses
-from autobrrr.relaunch.trial.trial_endings import Ending, Tail, ending_of
-from autobrrr.relaunch.trial.trial_launch import Copy, Kept, Launch, Limits, Walls
-from autobrrr.relaunch.trial.trial_steps import Steps, is_settled
+from autobrrr.relaunch.trial.trial_endings import Tail, TrialEnding, ending_of
+from autobrrr.relaunch.trial.trial_launch import Copy, Kept, Limits, TrialLaunch, Walls
+from autobrrr.relaunch.trial.trial_steps import TrialSteps, is_settled
 
 LOOK_S = 0.004
 ANSWER_S = 20.0
@@ -49,7 +49,7 @@ class NoSandbox(Exception):
 
 
 @dataclass(slots=True)
-class Running:
+class LiveTrial:
     """A trial that has been started.
 
     Attributes:
@@ -57,7 +57,7 @@ class Running:
         start_ns: From the start of its process to its first step.
     """
 
-    launch: Launch
+    launch: TrialLaunch
     folder: Path
     limits: Limits
     witnesses: Witnesses
@@ -65,11 +65,11 @@ class Running:
     link: socket.socket
     token: str
     prepared: preloaded_agent.Prepared
-    told: preload_outcome.Outcome
+    told: preload_outcome.PreloadOutcome
     scratch: Path | None = None  # where its copy of the working folder lies
     copied: str | None = None  # what that is, for people
     began_ns: int = field(default_factory=time.perf_counter_ns)
-    ending: Ending | None = None
+    ending: TrialEnding | None = None
     settled: bool = False
     paused: bool = False
     kept: Kept = field(default_factory=Kept)
@@ -87,7 +87,7 @@ class Running:
         self._coming_on = ComingOn(self.told, self.launch.remedies)
 
     @property
-    def steps(self) -> Steps:
+    def steps(self) -> TrialSteps:
         return self.witnesses.steps
 
     @property
@@ -236,12 +236,12 @@ class Running:
             elif "kept" in line:
                 self.kept = Kept(files=int(str(line["kept"])), bytes=int(str(line["bytes"])))
 
-    def _silence_ns(self, steps: Steps, least_s: float) -> float:
+    def _silence_ns(self, steps: TrialSteps, least_s: float) -> float:
         typical = float(max(steps.recent[-64:], default=0.0))
         return max(self.limits.silence_s * 1e9, least_s * 1e9, self.limits.silence_steps * typical)
 
-    def _given_up(self, kind: str, why: str) -> Ending:
-        return Ending(kind=kind, why=why, lines=self.lines)  # type: ignore[arg-type]
+    def _given_up(self, kind: str, why: str) -> TrialEnding:
+        return TrialEnding(kind=kind, why=why, lines=self.lines)  # type: ignore[arg-type]
 
     def _refused_remedy(self) -> None:
         """A remedy that is to be measured must be on."""
@@ -320,7 +320,7 @@ class Running:
                 self._tail.feed(data)
 
 
-def _fence(walls: Walls | Copy | None, folder: Path, launch: Launch) -> dict[str, object] | None:
+def _fence(walls: Walls | Copy | None, folder: Path, launch: TrialLaunch) -> dict[str, object] | None:
     """The walls as the keeper takes them."""
     if walls is None:
         return None
@@ -341,7 +341,9 @@ def _bundle() -> tuple[code_bundle.Entry, ...]:
     return code_bundle.entries()
 
 
-def start(launch: Launch, folder: Path, limits: Limits, walls: Walls | Copy | None, cache: Path) -> Running:
+def start(
+    launch: TrialLaunch, folder: Path, limits: Limits, walls: Walls | Copy | None, cache: Path
+) -> LiveTrial:
     """Start a trial.
 
     Args:
@@ -376,7 +378,7 @@ def start(launch: Launch, folder: Path, limits: Limits, walls: Walls | Copy | No
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
         raise AutobrrrError(f"a trial can't be started: {error.strerror} ({error.filename})") from None
-    running = Running(
+    running = LiveTrial(
         launch=launch,
         folder=folder,
         limits=limits,
@@ -385,7 +387,7 @@ def start(launch: Launch, folder: Path, limits: Limits, walls: Walls | Copy | No
         link=ours,
         token=token,
         prepared=prepared,
-        told=preload_outcome.Outcome(prepared.folder, 0, launch.remedies),
+        told=preload_outcome.PreloadOutcome(prepared.folder, 0, launch.remedies),
         scratch=walls.place if isinstance(walls, Copy) else None,
     )
     order = {

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from autobrrr.machine.nvml_calls import Calls, load_nvml
+from autobrrr.machine.nvml_calls import NvmlCalls, load_nvml
 from autobrrr.records import JobFacts
 
 CONTEXT_BYTES = 600 << 20  # of a GPU, that the driver holds for a process beside the allocator
@@ -39,13 +39,13 @@ class Free:
     environment: Mapping[str, str]
     root: Path = Path("/")
     facts: JobFacts | None = None
-    _calls: Calls | None = None
+    _calls: NvmlCalls | None = None
 
     def now(self) -> Bytes:
         gpu = None
         if self.facts is not None and self.facts.cuda:
             if self._calls is None and (module := load_nvml()) is not None:
-                self._calls = Calls(module)
+                self._calls = NvmlCalls(module)
             if self._calls is not None:
                 gpu = gpu_free_bytes(self._calls, self.environment, self.facts.world_size or 1)
         addresses = _address_limit(self.root / "proc/self/limits")
@@ -81,7 +81,7 @@ def available_bytes(root: Path = Path("/")) -> int | None:
     return min(known, default=None)
 
 
-def gpu_free_bytes(calls: Calls, env: Mapping[str, str], ranks: int = 1) -> int | None:
+def gpu_free_bytes(calls: NvmlCalls, env: Mapping[str, str], ranks: int = 1) -> int | None:
     """What the fullest of the GPUs has left that these ranks would use; None where it can't be told."""
     visible = env.get("CUDA_VISIBLE_DEVICES")
     names = [str(i) for i in range(ranks)] if not visible else visible.split(",")[:ranks]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from autobrrr.attach.preload.preload_outcome import Outcome
+from autobrrr.attach.preload.preload_outcome import PreloadOutcome
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.registry import Remedy
 
@@ -19,7 +19,7 @@ PATIENCE = 10.0  # times what it usually takes
 class ComingOn:
     """Remedies of one trial, and from which step on they were."""
 
-    told: Outcome
+    told: PreloadOutcome
     names: tuple[str, ...]
     _since: int | None = field(default=None, init=False)
 

@@ -18,7 +18,7 @@ import msgspec
 from autobrrr.errors import AutobrrrError
 from autobrrr.injected.phases.sampling_schedule import EVERY_STEP
 from autobrrr.records import JobFacts
-from autobrrr.relaunch.trial.trial_steps import Steps
+from autobrrr.relaunch.trial.trial_steps import TrialSteps
 from autobrrr.sidecar.session.ring_reader import RingReader
 from autobrrr.sidecar.sockets.agent_link import AgentLink
 
@@ -30,7 +30,7 @@ CLOSE: Mapping[str, int] = EVERY_STEP
 CREDENTIALS = struct.Struct("3i")  # process, user, group
 
 
-class Witness:
+class TrialAgents:
     """One agent. `pid` is its process as seen from here; 0 where it can't be seen."""
 
     def __init__(self, link: socket.socket) -> None:
@@ -38,7 +38,7 @@ class Witness:
         self.pid: int = CREDENTIALS.unpack(told)[0]
         self.link = AgentLink(link)
         self.facts: JobFacts | None = None
-        self.steps = Steps()
+        self.steps = TrialSteps()
         self.cadence = CLOSE
         self._ring: RingReader | None = None
 
@@ -83,7 +83,7 @@ class Witnesses:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._by_name: dict[str, Witness] = {}
+        self._by_name: dict[str, TrialAgents] = {}
         self._resting = False
         self._cadence = CLOSE
 
@@ -92,20 +92,20 @@ class Witnesses:
             return
         for file in self._folder.glob("agent-*.sock"):
             if file.name not in self._by_name and (link := _connect(self._folder, file.name)) is not None:
-                self._by_name[file.name] = Witness(link)
+                self._by_name[file.name] = TrialAgents(link)
                 self._by_name[file.name].cadence = self._cadence
         for witness in self._by_name.values():
             witness.look()
 
     @property
-    def chief(self) -> Witness | None:
+    def chief(self) -> TrialAgents | None:
         """Of those that train the lowest rank; else any that is there."""
         known = [each for each in self._by_name.values() if each.facts is not None]
         return min(known, key=lambda each: (not each.steps.count, _rank(each)), default=None)
 
     @property
-    def steps(self) -> Steps:
-        return Steps() if self.chief is None else self.chief.steps
+    def steps(self) -> TrialSteps:
+        return TrialSteps() if self.chief is None else self.chief.steps
 
     @property
     def facts(self) -> JobFacts | None:
@@ -146,7 +146,7 @@ class Witnesses:
         self._resting = False
 
 
-def _rank(witness: Witness) -> int:
+def _rank(witness: TrialAgents) -> int:
     rank = None if witness.facts is None else witness.facts.rank
     return 0 if rank is None else rank
 

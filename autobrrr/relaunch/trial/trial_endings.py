@@ -1,6 +1,6 @@
 """How a trial ended, and why, told from its exit code and the last lines that it printed.
 
-In: what the study saw. Out: an `Ending` with one clear reason. An ending is a result of the study, not
+In: what the study saw. Out: an `TrialEnding` with one clear reason. An ending is a result of the study, not
 its failure.
 """
 
@@ -53,7 +53,7 @@ _REFUSED_FLAG = re.compile(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class TrialEnding:
     """How a trial ended. `lines` are the last that it printed; None of `code`: it was stopped by us."""
 
     kind: Kind
@@ -71,7 +71,7 @@ class Ending:
         return self.kind != "oom"
 
 
-def ending_of(code: int, lines: tuple[str, ...], *, steps: int, left: int) -> Ending:
+def ending_of(code: int, lines: tuple[str, ...], *, steps: int, left: int) -> TrialEnding:
     """The ending of a script that has ended by itself.
 
     Args:
@@ -81,7 +81,7 @@ def ending_of(code: int, lines: tuple[str, ...], *, steps: int, left: int) -> En
         left: Processes of it that went on.
     """
     kind, why = _reason(code, lines, steps, left)
-    return Ending(kind=kind, why=why, code=code, lines=lines)
+    return TrialEnding(kind=kind, why=why, code=code, lines=lines)
 
 
 def _reason(code: int, lines: tuple[str, ...], steps: int, left: int) -> tuple[Kind, str]:

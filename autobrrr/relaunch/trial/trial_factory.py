@@ -19,8 +19,8 @@ from autobrrr.records import JobFacts
 from autobrrr.relaunch.sandbox import orphans, workdir_copy
 from autobrrr.relaunch.search.search_space import Point, Space
 from autobrrr.relaunch.trial import live_trial, trial_environment
-from autobrrr.relaunch.trial.live_trial import NoSandbox, Running
-from autobrrr.relaunch.trial.trial_launch import Copy, Launch, Limits, Walls
+from autobrrr.relaunch.trial.live_trial import LiveTrial, NoSandbox
+from autobrrr.relaunch.trial.trial_launch import Copy, Limits, TrialLaunch, Walls
 from autobrrr.relaunch.trial.trial_ports import with_own_port
 
 MOST_KEPT_BYTES = 8 << 30
@@ -30,7 +30,7 @@ INDUCTOR_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 
 
 @dataclass(slots=True, kw_only=True)
-class Stable:
+class TrialFactory:
     """Where trials come from. Use it as a context: at its end its folder is taken away.
 
     Args:
@@ -53,7 +53,7 @@ class Stable:
     tell: Callable[[str], None] = lambda line: None
     limits: Limits = field(default_factory=Limits)
     _number: int = 0
-    _live: list[Running] = field(default_factory=list)
+    _live: list[LiveTrial] = field(default_factory=list)
     _no_overlay: str | None = None
     _told: bool = False
     _with_temporary: bool = False
@@ -80,7 +80,7 @@ class Stable:
         script = recipe.script_of(self.command)
         return None if script is None else Path(script).name
 
-    def __enter__(self) -> Stable:
+    def __enter__(self) -> TrialFactory:
         make_private(self.runtime)
         orphans.sweep(self.runtime, self.copies.parent, self.temporary.parent)
         make_private(self.home)
@@ -95,7 +95,7 @@ class Stable:
         if self._with_temporary:
             workdir_copy.remove(str(self.temporary))
 
-    def start(self, point: Point | None = None) -> Running:
+    def start(self, point: Point | None = None) -> LiveTrial:
         """Start a trial of a point; of the command as given where it is None.
 
         Raises:
@@ -112,7 +112,7 @@ class Stable:
         plan = recipe.plan(found)
         plan["script"] = None
         words, env = with_own_port(recipe.with_flags(self.command, found.args), env)
-        launch = Launch(
+        launch = TrialLaunch(
             command=tuple(words),
             environment=env,
             folder=self.folder,
@@ -130,14 +130,14 @@ class Stable:
             self._no_overlay = str(problem)
         return self._in_a_copy(self._tidy(launch), fence)
 
-    def _tidy(self, launch: Launch) -> Launch:
+    def _tidy(self, launch: TrialLaunch) -> TrialLaunch:
         """With a folder of its own for temporary files: outside an overlay they would stay."""
         make_private(self.temporary)
         self._with_temporary = True
         own = self.temporary / f"t{self._number}"
         return replace(launch, environment={**launch.environment, "TMPDIR": str(own)}, temporary=own)
 
-    def _begin(self, launch: Launch, fence: Walls | Copy | None) -> Running:
+    def _begin(self, launch: TrialLaunch, fence: Walls | Copy | None) -> LiveTrial:
         trial = live_trial.start(launch, self.home / f"t{self._number}", self.limits, fence, self.cache)
         self._live = [each for each in self._live if not each.closed] + [trial]
         try:
@@ -147,7 +147,7 @@ class Stable:
             raise
         return trial
 
-    def _in_a_copy(self, launch: Launch, fence: Walls) -> Running:
+    def _in_a_copy(self, launch: TrialLaunch, fence: Walls) -> LiveTrial:
         """No overlay can be had: the trial works in a copy, and all else is read-only."""
         make_private(self.copies)
         inside = Copy(
@@ -174,7 +174,7 @@ class Stable:
             )
         return trial
 
-    def learn(self, base: Running) -> None:
+    def learn(self, base: LiveTrial) -> None:
         """Set limits by what the command as given took to its first step."""
         if base.start_ns is not None:
             least = max(FIRST_STEP_LEAST_S, FIRST_STEP_FACTOR * base.start_ns / 1e9)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
+class TrialLaunch:
     """What is started: words, all variables, what its agents apply.
 
     Attributes:

@@ -12,8 +12,8 @@ from autobrrr.injected.wire import ring_layout
 from autobrrr.sidecar.session.ring_reader import NO_RECORDS, Records, representative
 from autobrrr.tuner.token_adjustment import (
     FEWEST_TO_VARY,
-    Block,
     Durations,
+    TokenBlock,
     block_of,
     durations_ns,
     samples_of,
@@ -28,7 +28,7 @@ SETTLED = 0.06
 LOSSES = 3
 
 
-class Steps:
+class TrialSteps:
     """All steps of a trial so far."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Steps:
         """Durations of the representative steps that lie wholly between two moments, in nanoseconds."""
         return durations_ns(self._inside(start_ns, end_ns))
 
-    def block(self, start_ns: int, settle: int = 0) -> Block:
+    def block(self, start_ns: int, settle: int = 0) -> TokenBlock:
         """The representative steps since a moment, without the first few."""
         return block_of(self._inside(start_ns, 1 << 62)[settle:])
 

@@ -6,7 +6,7 @@ import html
 from collections.abc import Iterator
 from importlib import resources
 
-from autobrrr.report.html.roofline_svg import Line, chart, flame
+from autobrrr.report.html.roofline_svg import ChartLine, chart, flame
 from autobrrr.report.quantities import duration
 from autobrrr.report.roofline_figures import rate, rows, runs, sentences, spec_lines
 from autobrrr.roofline.roofline_records import Roofline
@@ -67,7 +67,7 @@ def _sweep(found: Roofline) -> Iterator[str]:
         ("Bandwidth against repeats", "B/s", lambda point: point.bytes_per_s),
     ):
         lines = [
-            Line(
+            ChartLine(
                 name=name,
                 colour=COLOURS[index % len(COLOURS)],
                 points=[(float(point.repeat), value(point)) for point in run.sweep],
@@ -81,7 +81,7 @@ def _sweep(found: Roofline) -> Iterator[str]:
 
 def _matmul(found: Roofline) -> Iterator[str]:
     lines = [
-        Line(
+        ChartLine(
             name=dtype,
             colour=COLOURS[index % len(COLOURS)],
             points=[(float(point.n), point.flops) for point in found.matmul if point.dtype == dtype],

@@ -17,7 +17,7 @@ LETTER = 6.4  # a letter's width in the flame
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class ChartLine:
     """A series; `colour` names a class of the style sheet."""
 
     name: str
@@ -25,7 +25,9 @@ class Line:
     points: Sequence[tuple[float, float]]
 
 
-def chart(lines: Sequence[Line], name_y: Callable[[float], str], upright: Sequence[tuple[float, str]]) -> str:
+def chart(
+    lines: Sequence[ChartLine], name_y: Callable[[float], str], upright: Sequence[tuple[float, str]]
+) -> str:
     """A chart with both axes logarithmic.
 
     Args:
@@ -53,7 +55,7 @@ def flame(root: FlameBox) -> str:
 
 
 def _axes(
-    lines: Sequence[Line], name_y: Callable[[float], str], across: LogScale, up: LogScale
+    lines: Sequence[ChartLine], name_y: Callable[[float], str], across: LogScale, up: LogScale
 ) -> Iterator[str]:
     for value in up.marks():
         y = _y(value, up)
@@ -76,14 +78,14 @@ def _uprights(upright: Sequence[tuple[float, str]], across: LogScale) -> Iterato
             yield f'<text class="ridge" x="{x + 4:.1f}" y="{foot - 6}">{_text(name)} {value:.0f}</text>'
 
 
-def _line(line: Line, across: LogScale, up: LogScale) -> str:
+def _line(line: ChartLine, across: LogScale, up: LogScale) -> str:
     places = [(_x(x, across), _y(y, up)) for x, y in line.points]
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     dots = "".join(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3"/>' for x, y in places)
     return f'<g class="{line.colour}"><polyline points="{path}"/>{dots}</g>'
 
 
-def _legend(lines: Sequence[Line]) -> Iterator[str]:
+def _legend(lines: Sequence[ChartLine]) -> Iterator[str]:
     x = LEFT
     for line in lines:
         yield f'<g class="{line.colour}"><circle cx="{x + 4:.0f}" cy="{HEIGHT - 12}" r="4"/></g>'

@@ -20,7 +20,7 @@ from autobrrr.roofline.experiments import (
     repeat_sweep,
     torch_ops,
 )
-from autobrrr.roofline.roofline_bench import Bench
+from autobrrr.roofline.roofline_bench import RooflineBench
 from autobrrr.roofline.roofline_records import Roofline
 
 
@@ -32,7 +32,7 @@ class Experiment:
     title: str
     fields: tuple[str, ...]  # of `Roofline`, that it fills
     expected_s: float  # with a warm compile cache, for the progress bar
-    measure: Callable[[Bench, Roofline], Roofline]
+    measure: Callable[[RooflineBench, Roofline], Roofline]
     on_request: bool = False
 
 

@@ -11,13 +11,13 @@ import msgspec
 import torch
 from torch.nn import functional
 
-from autobrrr.roofline.roofline_bench import Bench, NoCompiler, first_call
+from autobrrr.roofline.roofline_bench import NoCompiler, RooflineBench, first_call
 from autobrrr.roofline.roofline_records import Activations, Roofline
 
 Activation = Callable[[torch.Tensor], torch.Tensor]
 
 
-def measure(bench: Bench, so_far: Roofline) -> Roofline:
+def measure(bench: RooflineBench, so_far: Roofline) -> Roofline:
     x = torch.randn(bench.large_elements, device=bench.device)
     compiled = True
     try:
@@ -31,7 +31,7 @@ def measure(bench: Bench, so_far: Roofline) -> Roofline:
     )
 
 
-def _fused_ns(bench: Bench, activation: Activation, x: torch.Tensor) -> int:
+def _fused_ns(bench: RooflineBench, activation: Activation, x: torch.Tensor) -> int:
     def into(x: torch.Tensor, out: torch.Tensor) -> None:
         out.copy_(activation(x))
 
@@ -41,6 +41,6 @@ def _fused_ns(bench: Bench, activation: Activation, x: torch.Tensor) -> int:
     return bench.best_ns(lambda: fused(x, out))
 
 
-def _eager_ns(bench: Bench, activation: Activation, x: torch.Tensor) -> int:
+def _eager_ns(bench: RooflineBench, activation: Activation, x: torch.Tensor) -> int:
     with torch.no_grad():
         return bench.best_ns(lambda: activation(x))

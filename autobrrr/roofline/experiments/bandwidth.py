@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import torch
 
-from autobrrr.roofline.roofline_bench import Bench
+from autobrrr.roofline.roofline_bench import RooflineBench
 from autobrrr.roofline.roofline_records import Roofline
 
 
-def measure(bench: Bench, so_far: Roofline) -> Roofline:
+def measure(bench: RooflineBench, so_far: Roofline) -> Roofline:
     count = bench.large_elements
     a, b, c = (torch.ones(count, device=bench.device) for _ in range(3))
     copied = 2 * 4 * count / bench.best_ns(lambda: a.copy_(b)) * 1e9

@@ -11,13 +11,13 @@ from collections.abc import Callable
 import msgspec
 import torch
 
-from autobrrr.roofline.roofline_bench import Bench, first_call
+from autobrrr.roofline.roofline_bench import RooflineBench, first_call
 from autobrrr.roofline.roofline_records import Fusion, Roofline
 
 Pointwise = Callable[[torch.Tensor], torch.Tensor]
 
 
-def measure(bench: Bench, so_far: Roofline) -> Roofline:
+def measure(bench: RooflineBench, so_far: Roofline) -> Roofline:
     """Raises NoCompiler."""
     x = torch.rand(bench.large_elements, device=bench.device)
     single_ns, unfused_ns, fused_ns = _pair(bench, x, torch.cos, torch.cos)
@@ -34,7 +34,7 @@ def measure(bench: Bench, so_far: Roofline) -> Roofline:
     return msgspec.structs.replace(so_far, fusion=fusion)
 
 
-def _pair(bench: Bench, x: torch.Tensor, first: Pointwise, second: Pointwise) -> tuple[int, int, int]:
+def _pair(bench: RooflineBench, x: torch.Tensor, first: Pointwise, second: Pointwise) -> tuple[int, int, int]:
     """Nanoseconds of the first alone, of one after the other, and of both fused.
 
     All are compiled, so that only the fusion differs and not the code of the operations.

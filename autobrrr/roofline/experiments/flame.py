@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 import torch
 
-from autobrrr.roofline.roofline_bench import Bench
+from autobrrr.roofline.roofline_bench import RooflineBench
 from autobrrr.roofline.roofline_records import FlameBox, Roofline
 
 COUNT = 4_000
@@ -17,11 +17,11 @@ BATCH = 200  # tensors of one foreach call: its loop over them runs in C++
 LONG = 4_096  # elements: still in the first cache
 
 
-def measure(bench: Bench, so_far: Roofline) -> Roofline:
+def measure(bench: RooflineBench, so_far: Roofline) -> Roofline:
     return msgspec.structs.replace(so_far, flame=_cpu(bench) if bench.on_cpu else _device(bench))
 
 
-def _cpu(bench: Bench) -> FlameBox:
+def _cpu(bench: RooflineBench) -> FlameBox:
     recorded, plain, inference = _additions(bench)
     python = _python_ns(bench)
     allocating, in_place, empty = _below_python(bench)
@@ -56,7 +56,7 @@ def _cpu(bench: Bench) -> FlameBox:
     )
 
 
-def _device(bench: Bench) -> FlameBox:
+def _device(bench: RooflineBench) -> FlameBox:
     """The host's part only: the kernel runs beside it."""
     recorded, plain, inference = _additions(bench)
     python = _python_ns(bench)
@@ -73,7 +73,7 @@ def _device(bench: Bench) -> FlameBox:
     )
 
 
-def _additions(bench: Bench) -> tuple[float, float, float]:
+def _additions(bench: RooflineBench) -> tuple[float, float, float]:
     """a + b with a gradient recorded, without one, and between inference tensors."""
     plain = {name: torch.ones(1, device=bench.device) for name in "ab"}
     recorded = {**plain, "a": torch.ones(1, device=bench.device, requires_grad=True)}
@@ -86,12 +86,12 @@ def _additions(bench: Bench) -> tuple[float, float, float]:
     return with_graph, without, inference
 
 
-def _python_ns(bench: Bench) -> float:
+def _python_ns(bench: RooflineBench) -> float:
     empty = bench.statement_ns("pass", {}, COUNT)
     return max(bench.statement_ns("a + b", {"a": 1.5, "b": 2.5}, COUNT) - empty, 0.0)
 
 
-def _below_python(bench: Bench) -> tuple[float, float, float]:
+def _below_python(bench: RooflineBench) -> tuple[float, float, float]:
     """Each of many tensors in one foreach call: add, add in place, add in place of no element."""
     with torch.inference_mode():
         one = {name: [torch.ones(1) for _ in range(BATCH)] for name in "ab"}
@@ -107,7 +107,7 @@ def _below_python(bench: Bench) -> tuple[float, float, float]:
     return allocating, in_place, empty
 
 
-def _arithmetic_ns(bench: Bench) -> float:
+def _arithmetic_ns(bench: RooflineBench) -> float:
     """What one more element costs, where its data are at hand."""
     with torch.inference_mode():
         short = {"a": torch.ones(1), "b": torch.ones(1)}

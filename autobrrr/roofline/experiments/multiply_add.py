@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 import msgspec
 import torch
 
-from autobrrr.roofline.roofline_bench import Bench, first_call
+from autobrrr.roofline.roofline_bench import RooflineBench, first_call
 from autobrrr.roofline.roofline_records import MultiplyAdd, Roofline
 
 CHAINS = 8
@@ -22,7 +22,7 @@ ELEMENTS_GPU = 1 << 22
 CONTRACT = "cpp.enable_floating_point_contract_flag"
 
 
-def measure(bench: Bench, so_far: Roofline) -> Roofline:
+def measure(bench: RooflineBench, so_far: Roofline) -> Roofline:
     """Raises NoCompiler."""
     operations = CHAINS * STEPS
     return msgspec.structs.replace(
@@ -34,7 +34,7 @@ def measure(bench: Bench, so_far: Roofline) -> Roofline:
     )
 
 
-def _flops(bench: Bench, step: Callable[[torch.Tensor], torch.Tensor], operations: int) -> float:
+def _flops(bench: RooflineBench, step: Callable[[torch.Tensor], torch.Tensor], operations: int) -> float:
     def chains(x: torch.Tensor, out: torch.Tensor) -> None:
         total = x
         for chain in range(CHAINS):

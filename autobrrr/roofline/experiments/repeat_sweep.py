@@ -9,13 +9,13 @@ from __future__ import annotations
 import msgspec
 import torch
 
-from autobrrr.roofline.roofline_bench import Bench, first_call
+from autobrrr.roofline.roofline_bench import RooflineBench, first_call
 from autobrrr.roofline.roofline_records import Roofline, SweepPoint
 
 REPEATS = (1, 4, 8, 16, 32, 64, 256)
 
 
-def measure(bench: Bench, so_far: Roofline) -> Roofline:
+def measure(bench: RooflineBench, so_far: Roofline) -> Roofline:
     """Raises NoCompiler."""
     count = bench.large_elements
     x, out = torch.ones(count, device=bench.device), torch.zeros(count, device=bench.device)
@@ -23,7 +23,7 @@ def measure(bench: Bench, so_far: Roofline) -> Roofline:
     return msgspec.structs.replace(so_far, sweep=points)
 
 
-def _point(bench: Bench, repeat: int, x: torch.Tensor, out: torch.Tensor) -> SweepPoint:
+def _point(bench: RooflineBench, repeat: int, x: torch.Tensor, out: torch.Tensor) -> SweepPoint:
     def doubled(x: torch.Tensor, out: torch.Tensor) -> None:
         y = x
         for _ in range(repeat):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import msgspec
 import torch
 
-from autobrrr.roofline.roofline_bench import Bench
+from autobrrr.roofline.roofline_bench import RooflineBench
 from autobrrr.roofline.roofline_records import Roofline
 
 COUNT = 20_000
 
 
-def measure(bench: Bench, so_far: Roofline) -> Roofline:
+def measure(bench: RooflineBench, so_far: Roofline) -> Roofline:
     names = {name: torch.ones(1, device=bench.device) for name in "ab"}
     ns = bench.statement_ns("a + b", names, COUNT)
     return msgspec.structs.replace(so_far, torch_ops_per_s=1e9 / ns)

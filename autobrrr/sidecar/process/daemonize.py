@@ -18,7 +18,7 @@ from pathlib import Path
 from autobrrr import paths
 from autobrrr.errors import EXIT_FAILED, AutobrrrError
 from autobrrr.sidecar.process.session_options import add_arguments, from_arguments
-from autobrrr.sidecar.sockets.session_socket import AlreadyServed, Endpoint, find_target
+from autobrrr.sidecar.sockets.session_socket import AlreadyServed, SessionSocket, find_target
 
 MOST_LOG_BYTES = 1 << 20
 
@@ -85,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
         leave_terminal(log)
     try:
-        endpoint = Endpoint(find_target(args.pid))
+        endpoint = SessionSocket(find_target(args.pid))
         try:
             from autobrrr.sidecar.daemon import serve
 

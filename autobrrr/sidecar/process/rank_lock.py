@@ -27,7 +27,7 @@ class Turn(Protocol):
         """Let the next one have it."""
 
 
-class Alone:
+class NoRankLock:
     """The turn of a job of one rank."""
 
     def take(self) -> bool:
@@ -55,7 +55,7 @@ class Waiting:
         return now_ns - self._since_ns >= TURN_NS
 
 
-class RankTurn:
+class RankLock:
     """The turn of one rank of a job.
 
     Args:

@@ -15,11 +15,11 @@ from pathlib import Path
 
 from autobrrr.errors import AutobrrrError
 from autobrrr.sidecar.process.session_options import SessionOptions
-from autobrrr.sidecar.sockets.session_socket import Target
+from autobrrr.sidecar.sockets.session_socket import SessionTarget
 
 
 def start(
-    target: Target, options: SessionOptions, *, foreground: bool, on_wait: Callable[[str], None]
+    target: SessionTarget, options: SessionOptions, *, foreground: bool, on_wait: Callable[[str], None]
 ) -> bool:
     """Start a sidecar and wait until it is ready; false where another serves the job.
 

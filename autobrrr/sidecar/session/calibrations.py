@@ -11,7 +11,7 @@ from pathlib import Path
 
 from autobrrr.machine.page_fault_cost import fault_cost_ns
 from autobrrr.machine.proc_stat import PROC, multiplies_bf16
-from autobrrr.roofline.quick_peaks import Peaks, quick_peaks
+from autobrrr.roofline.quick_peaks import MeasuredPeaks, quick_peaks
 
 
 class Calibrations:
@@ -27,18 +27,18 @@ class Calibrations:
     def __init__(
         self,
         cache: Path,
-        peaks_of: Callable[[int, Path], Peaks | None] = lambda threads, cache: quick_peaks(
+        peaks_of: Callable[[int, Path], MeasuredPeaks | None] = lambda threads, cache: quick_peaks(
             threads, cache, measure=False
         ),
         fault_ns: Callable[[], float | None] = fault_cost_ns,
         proc: Path = PROC,
     ) -> None:
         self._cache, self._peaks_of = cache, peaks_of
-        self._peaks: Peaks | None = None
+        self._peaks: MeasuredPeaks | None = None
         self.fault_ns = fault_ns()
         self.bf16 = multiplies_bf16(proc)
 
-    def peaks(self, threads: int | None) -> Peaks | None:
+    def peaks(self, threads: int | None) -> MeasuredPeaks | None:
         """Peaks at so many threads, once the cache has them."""
         if threads is None or threads < 1:
             return None

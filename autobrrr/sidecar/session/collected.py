@@ -33,7 +33,7 @@ from autobrrr.sidecar.session.step_window import StepWindow
 HOST_NS = 10_000_000_000
 
 
-class Findings:
+class Collected:
     """Grows while the session watches; knows nothing of states."""
 
     def __init__(self, pid: int, options: SessionOptions, cores: int | None = None) -> None:

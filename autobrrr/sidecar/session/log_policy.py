@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from autobrrr.records import Diagnosis
-from autobrrr.sidecar.session.collected import Findings
+from autobrrr.sidecar.session.collected import Collected
 from autobrrr.sidecar.session.session_ports import Journal
 from autobrrr.sidecar.session.session_states import State
 
@@ -24,7 +24,7 @@ class Chronicle:
         self._state: State | None = None
         self._snapshot_ns = self._history_ns = now_ns
 
-    def look(self, now_ns: int, state: State, snapshot: Callable[[], Diagnosis], findings: Findings) -> None:
+    def look(self, now_ns: int, state: State, snapshot: Callable[[], Diagnosis], findings: Collected) -> None:
         """Write what is due."""
         if state is not self._state or now_ns - self._snapshot_ns >= SNAPSHOT_NS:
             self._state, self._snapshot_ns = state, now_ns
@@ -33,10 +33,10 @@ class Chronicle:
             self._history_ns = now_ns
             self._write_history(findings)
 
-    def close(self, snapshot: Callable[[], Diagnosis], findings: Findings) -> None:
+    def close(self, snapshot: Callable[[], Diagnosis], findings: Collected) -> None:
         """The session is over: how it stood at the end."""
         self._write_history(findings)
         self._journal.write("snapshot", snapshot())
 
-    def _write_history(self, findings: Findings) -> None:
+    def _write_history(self, findings: Collected) -> None:
         self._journal.write("history", findings.history.history(findings.window.step_ns))

@@ -17,11 +17,11 @@ from autobrrr.records import (
     ShadowProbe,
     TracedSteps,
 )
-from autobrrr.sidecar.process.rank_lock import Alone, Turn, Waiting
+from autobrrr.sidecar.process.rank_lock import NoRankLock, Turn, Waiting
 from autobrrr.sidecar.process.session_options import Probing, SessionOptions, Sweep
-from autobrrr.sidecar.session.collected import Findings
+from autobrrr.sidecar.session.collected import Collected
 from autobrrr.sidecar.session.session_states import AWAITS_TURN, State
-from autobrrr.sidecar.sockets.agent_link import Agent, Heard
+from autobrrr.sidecar.sockets.agent_link import AgentPort, Heard
 
 SECOND_NS = 1_000_000_000
 FEW_STEPS = 4  # before the first traced one
@@ -42,20 +42,20 @@ DRIFT = 0.4  # the median step has moved so far since it was traced
 DRIFT_NS = 60 * SECOND_NS
 
 
-class Course:
+class MeasurementSequence:
     """Drives one agent through the measurements.
 
     Args:
         turn: Of the ranks of one job; one of them is measured at a time.
     """
 
-    def __init__(self, findings: Findings, agent: Agent, now_ns: int, turn: Turn | None = None) -> None:
+    def __init__(self, findings: Collected, agent: AgentPort, now_ns: int, turn: Turn | None = None) -> None:
         self.state = State.WATCHING
         self.activity = "waiting for the first steps"
         self.finished = False  # everything that was to be measured once has been
         self._findings = findings
         self._agent = agent
-        self._turn = turn or Alone()
+        self._turn = turn or NoRankLock()
         self._waiting = Waiting()
         self._since_ns = now_ns
         self._first_step_ns: int | None = None

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.registry import RefusalCode
-from autobrrr.sidecar.sockets.agent_link import Agent, Heard, said
+from autobrrr.sidecar.sockets.agent_link import AgentPort, Heard, said
 
 MOST_LOST = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lever:
+class SwitchedRemedy:
     """One remedy that is on."""
 
     token: int
@@ -46,12 +46,12 @@ class Switched:
 OnSwitched = Callable[[Switched], None]
 
 
-class Levers:
+class RemedySwitch:
     """All levers of one session."""
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: AgentPort) -> None:
         self._agent = agent
-        self.on: dict[int, Lever] = {}
+        self.on: dict[int, SwitchedRemedy] = {}
         self.lost: dict[int, str] = {}  # taken off by the target's side: token -> why
 
     @property
@@ -66,7 +66,7 @@ class Levers:
             token, remedy, options = (lever.get(key) for key in ("token", "remedy", "options"))
             cls, reach = lever.get("class"), lever.get("reach")
             if isinstance(token, int) and isinstance(remedy, str):
-                self.on[token] = Lever(
+                self.on[token] = SwitchedRemedy(
                     token=token,
                     remedy=remedy,
                     options=options if isinstance(options, dict) else {},
@@ -89,7 +89,9 @@ class Levers:
             if switched.why is None and switched.token is not None:
                 token, cls = switched.token, switched.cls
                 reach = REGISTRY[remedy].reach if remedy in REGISTRY else "live"
-                self.on[token] = Lever(token=token, remedy=remedy, options=options, cls=cls, reach=reach)
+                self.on[token] = SwitchedRemedy(
+                    token=token, remedy=remedy, options=options, cls=cls, reach=reach
+                )
             on_done(switched)
 
         classes = {} if allowed is None else {"allowed": list(allowed)}

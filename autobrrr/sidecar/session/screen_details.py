@@ -14,7 +14,7 @@ from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.recipe.recipe_contents import Value
 from autobrrr.records import Diagnosis, ExactnessClass, JobFacts, Reach, TuneProgress, Tuning
 from autobrrr.records.wire_answers import Details, LeverOn, RecipeNow, RemedyLine
-from autobrrr.sidecar.session.remedy_switch import Lever
+from autobrrr.sidecar.session.remedy_switch import SwitchedRemedy
 from autobrrr.sidecar.session.session import Session
 from autobrrr.tuner.candidate_space import allowed_classes, candidates
 
@@ -47,7 +47,9 @@ def details(session: Session, tuned: Tuning | None, progress: TuneProgress | Non
     )
 
 
-def recipe_now(on: Iterable[Lever], tuned: Tuning | None, facts: JobFacts | None) -> RecipeNow | None:
+def recipe_now(
+    on: Iterable[SwitchedRemedy], tuned: Tuning | None, facts: JobFacts | None
+) -> RecipeNow | None:
     """What is on as a recipe; with the tuning's evidence where that is exactly what it kept."""
     levers = list(on)
     if not levers:
@@ -103,5 +105,5 @@ def _remedies(facts: JobFacts | None, cores: int | None, judged: Diagnosis) -> l
     ]
 
 
-def _values(lever: Lever) -> dict[str, Value]:
+def _values(lever: SwitchedRemedy) -> dict[str, Value]:
     return {key: value for key, value in lever.options.items() if isinstance(value, str | int | float | bool)}

@@ -17,22 +17,22 @@ import numpy as np
 from autobrrr.diagnosis.verdict.judge import Judgement, judge
 from autobrrr.injected.phases.sampling_schedule import EVERY_STEP
 from autobrrr.injected.remedies.registry import RefusalCode
-from autobrrr.machine.device_protocol import Device
+from autobrrr.machine.device_protocol import DeviceSource
 from autobrrr.readable import readable
 from autobrrr.records import Attach, Diagnosis, HostSample, JobFacts, ProfilerWindow, Record
-from autobrrr.records.wire_answers import Activity
-from autobrrr.sidecar.process.rank_lock import Alone, Turn, Waiting
+from autobrrr.records.wire_answers import ActivityLine
+from autobrrr.sidecar.process.rank_lock import NoRankLock, Turn, Waiting
 from autobrrr.sidecar.process.session_options import Probing, SessionOptions, Sweep
-from autobrrr.sidecar.session.collected import Findings
+from autobrrr.sidecar.session.collected import Collected
 from autobrrr.sidecar.session.log_policy import Chronicle
-from autobrrr.sidecar.session.measurement_sequence import Course
-from autobrrr.sidecar.session.remedy_switch import Levers, OnSwitched, Switched, code_of
+from autobrrr.sidecar.session.measurement_sequence import MeasurementSequence
+from autobrrr.sidecar.session.remedy_switch import OnSwitched, RemedySwitch, Switched, code_of
 from autobrrr.sidecar.session.ring_reader import NoRing, Records
 from autobrrr.sidecar.session.session_ports import Journal, Ring
-from autobrrr.sidecar.session.session_states import Ending, State
+from autobrrr.sidecar.session.session_states import SessionEnding, State
 from autobrrr.sidecar.session.snapshot import snapshot
 from autobrrr.sidecar.session.window_reader import Read, told_window
-from autobrrr.sidecar.sockets.agent_link import LINK_LOST, Agent, Heard, said
+from autobrrr.sidecar.sockets.agent_link import LINK_LOST, AgentPort, Heard, said
 
 SECOND_NS = 1_000_000_000
 JUDGE_EVERY_NS = 2 * SECOND_NS
@@ -42,7 +42,7 @@ DETACH_STEPS = 3
 LINK_GRACE_NS = SECOND_NS  # a job that ends closes its link a moment before it is gone
 
 
-OnDetached = Callable[[Ending], None]
+OnDetached = Callable[[SessionEnding], None]
 
 
 class Session:
@@ -65,26 +65,26 @@ class Session:
         pid: int,
         options: SessionOptions,
         *,
-        device: Device[HostSample],
+        device: DeviceSource[HostSample],
         journal: Journal,
         alive: Callable[[], bool],
         clock_ns: Callable[[], int] = time.monotonic_ns,
         cores: int | None = None,
     ) -> None:
-        self.findings = Findings(pid, options, cores)
-        self.ending: Ending | None = None
-        self.levers: Levers | None = None
+        self.findings = Collected(pid, options, cores)
+        self.ending: SessionEnding | None = None
+        self.levers: RemedySwitch | None = None
         self.ring: Ring | None = None
-        self.say: Callable[[Activity], None] = lambda line: None
+        self.say: Callable[[ActivityLine], None] = lambda line: None
         self.listen: Callable[[Records], None] = lambda records: None
         self.read_window: Read | None = None
         self.watch_thread: Callable[[int], object] = lambda tid: None
-        self.turn: Turn = Alone()
+        self.turn: Turn = NoRankLock()
         self._read: list[Records] = []  # since the last tick
         self._sees_each_step = False  # what it holds, while the tuner compares
         self._state: State | None = State.ATTACHING  # None: where the course stands
-        self._course: Course | None = None
-        self._agent: Agent | None = None
+        self._course: MeasurementSequence | None = None
+        self._agent: AgentPort | None = None
         self._device, self._journal, self._alive = device, journal, alive
         self._clock_ns = clock_ns
         self._began_ns = self._since_ns = clock_ns()
@@ -125,12 +125,12 @@ class Session:
 
     # What happens to it
 
-    def entered(self, agent: Agent, ring: Ring, facts: JobFacts, attach: Attach) -> None:
+    def entered(self, agent: AgentPort, ring: Ring, facts: JobFacts, attach: Attach) -> None:
         """The agent is in."""
-        self._agent, self.ring, self.levers = agent, ring, Levers(agent)
+        self._agent, self.ring, self.levers = agent, ring, RemedySwitch(agent)
         self.findings.facts, self.findings.attach = facts, attach
         self._journal.write("attached", {"facts": facts, "attach": attach})
-        self._course = Course(self.findings, agent, self._clock_ns(), self.turn)
+        self._course = MeasurementSequence(self.findings, agent, self._clock_ns(), self.turn)
         self._state = None
         agent.command("facts", self._took_facts)
 
@@ -188,7 +188,7 @@ class Session:
             if text is not None:
                 self._note(text)
         elif name == "removed":
-            self._end(Ending(kind="removed", why=f"the agent took itself out: {said(event, 'why')}"))
+            self._end(SessionEnding(kind="removed", why=f"the agent took itself out: {said(event, 'why')}"))
 
     def link_lost(self, why: str = LINK_LOST) -> None:
         """The agent's end of the link is gone, or was cut off."""
@@ -197,18 +197,18 @@ class Session:
 
     def job_ended(self) -> None:
         """The job's process is gone."""
-        self._end(Ending(kind="job ended", why=f"process {self.findings.pid} ended"))
+        self._end(SessionEnding(kind="job ended", why=f"process {self.findings.pid} ended"))
 
     def fail(self, error: Exception) -> None:
         """Nothing can be made of what was measured: the session ends, and what it was is said."""
         why = f"the session failed: {type(error).__name__}: {readable(str(error))}"
         try:
-            self._end(Ending(kind="failed", why=why))
+            self._end(SessionEnding(kind="failed", why=why))
         except Exception:  # noqa: BLE001 - its last look may fail for the same reason
             traceback.print_exc()
         waiting, self._on_detached = self._on_detached, []
         for on_done in waiting:
-            on_done(Ending(kind="failed", why=why))
+            on_done(SessionEnding(kind="failed", why=why))
 
     # What clients wish
 
@@ -293,7 +293,7 @@ class Session:
             return
         self._state, self._since_ns, self._activity = State.DETACHING, self._clock_ns(), "detaching"
         if self._agent is None:
-            self._end(Ending(kind="detached", why="nothing was in the job"))
+            self._end(SessionEnding(kind="detached", why="nothing was in the job"))
         else:
             self._agent.command("detach", self._took_detach, keep=keep)
 
@@ -321,16 +321,16 @@ class Session:
     def _detaching(self, now_ns: int) -> None:
         patience_ns = max(DETACH_NS, DETACH_STEPS * self.findings.window.longest_ns)
         if now_ns - self._since_ns > patience_ns:
-            self._end(Ending(kind="detached", why="the agent did not answer", left=("the agent",)))
+            self._end(SessionEnding(kind="detached", why="the agent did not answer", left=("the agent",)))
 
     def _settle_lost_link(self, now_ns: int) -> None:
         """A job that ends, an agent that leaves after a detach, or a link that broke."""
         if not self._alive():
             self.job_ended()
         elif self._state is State.DETACHING:
-            self._end(Ending(kind="detached", why="the agent left"))
+            self._end(SessionEnding(kind="detached", why="the agent left"))
         elif self._link_lost_ns is not None and now_ns - self._link_lost_ns > LINK_GRACE_NS:
-            self._end(Ending(kind="link lost", why=self._link_lost_why))
+            self._end(SessionEnding(kind="link lost", why=self._link_lost_why))
 
     def _took_facts(self, reply: Heard) -> None:
         if reply.get("ok") is not True or self.levers is None:
@@ -351,13 +351,13 @@ class Session:
             if self._link_lost_ns is None and code_of(reply) is RefusalCode.LINK_LOST:
                 self.link_lost()
                 return
-            self._end(Ending(kind="detached", why=said(reply, "why"), left=("the agent",)))
+            self._end(SessionEnding(kind="detached", why=said(reply, "why"), left=("the agent",)))
             return
         left = reply.get("left")
         names = tuple(name for name in left if isinstance(name, str)) if isinstance(left, list) else ()
-        self._end(Ending(kind="detached", why="detached", left=names))
+        self._end(SessionEnding(kind="detached", why="detached", left=names))
 
-    def _end(self, ending: Ending) -> None:
+    def _end(self, ending: SessionEnding) -> None:
         if self.ending is not None:
             return
         self._look(self._clock_ns())
@@ -398,7 +398,7 @@ class Session:
             records = self.ring.read_new()
         except NoRing as error:
             self.ring = None
-            self._end(Ending(kind="removed", why=error.message))
+            self._end(SessionEnding(kind="removed", why=error.message))
             return
         if len(records):
             self._read.append(records)
@@ -436,9 +436,9 @@ class Session:
         verdict = self._judgement.verdict
         if (verdict.regime, verdict.confidence) != (before.regime, before.confidence):
             self._journal.write("verdict", verdict)
-            self.say(Activity(text=f"regime: {verdict.regime} ({verdict.confidence}): {verdict.reason}"))
+            self.say(ActivityLine(text=f"regime: {verdict.regime} ({verdict.confidence}): {verdict.reason}"))
 
     def _note(self, text: str, about: Literal["switch"] | None = None) -> None:
-        line = Activity(text=text, about=about)
+        line = ActivityLine(text=text, about=about)
         self._journal.write("note", line)
         self.say(line)

@@ -27,7 +27,7 @@ class State(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class SessionEnding:
     """Why a session is over."""
 
     kind: Literal["detached", "job ended", "link lost", "removed", "failed"]

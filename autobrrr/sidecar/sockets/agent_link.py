@@ -25,7 +25,7 @@ LINK_LOST = "the link to the agent is lost"
 BURST_BYTES, STEADY_BYTES_PER_S = 16 << 20, 1 << 20  # an agent says some kilobytes a second
 
 
-class Agent(Protocol):
+class AgentPort(Protocol):
     """What a session needs of an agent."""
 
     def command(self, do: str, on_reply: OnReply, **fields: object) -> None:

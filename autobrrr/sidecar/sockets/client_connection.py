@@ -15,7 +15,7 @@ Fields = dict[str, object]
 
 
 @dataclass(eq=False, slots=True)
-class Seat:
+class ClientConnection:
     """One connected client."""
 
     wire: Wire
@@ -43,7 +43,7 @@ class Seat:
 class Reply:
     """Where the answer to one request goes."""
 
-    seat: Seat
+    seat: ClientConnection
     number: int | None
 
     def done(self, **fields: object) -> None:

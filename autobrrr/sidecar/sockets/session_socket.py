@@ -26,7 +26,7 @@ _SOCKET = re.compile(r"(?:agent-)?(?P<pid>\d+)-(?P<ticks>\d+)\.sock")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class SessionTarget:
     """A process that a session is about."""
 
     pid: int
@@ -39,7 +39,7 @@ class Target:
         return paths.session_socket(self.pid, self.start_ticks, Path()).name
 
 
-def find_target(pid: int, proc: Path = procfs.PROC) -> Target:
+def find_target(pid: int, proc: Path = procfs.PROC) -> SessionTarget:
     """Look a process up.
 
     Raises:
@@ -48,10 +48,10 @@ def find_target(pid: int, proc: Path = procfs.PROC) -> Target:
     found, uid = procfs.stat(pid, proc), procfs.owner(pid, proc)
     if found is None or uid is None or found.state in "ZX":
         raise TargetGone(f"there is no process {pid}", "autobrrr ls lists the training jobs")
-    return Target(pid=pid, start_ticks=found.start_ticks, uid=uid)
+    return SessionTarget(pid=pid, start_ticks=found.start_ticks, uid=uid)
 
 
-def is_alive(target: Target, proc: Path = procfs.PROC) -> bool:
+def is_alive(target: SessionTarget, proc: Path = procfs.PROC) -> bool:
     """Whether the same process is still there."""
     found = procfs.stat(target.pid, proc)
     return found is not None and found.start_ticks == target.start_ticks and found.state not in "ZX"
@@ -64,7 +64,7 @@ def runtimes_of(uid: int, env: Mapping[str, str] = os.environ) -> list[Path]:
     return paths.runtime_dirs({"XDG_RUNTIME_DIR": f"/run/user/{uid}"}, uid)
 
 
-def folders(target: Target, env: Mapping[str, str] = os.environ) -> dict[Path, int]:
+def folders(target: SessionTarget, env: Mapping[str, str] = os.environ) -> dict[Path, int]:
     """Where a session of this job may lie, and whose the folder must be: the job's user's, or the asker's."""
     found = dict.fromkeys(runtimes_of(target.uid, env), target.uid)
     for own in paths.runtime_dirs(env):
@@ -77,14 +77,14 @@ def trusted_for(uid: int) -> tuple[int, ...]:
     return (uid, os.geteuid(), 0)
 
 
-def passed_over(target: Target, env: Mapping[str, str] = os.environ) -> list[str]:
+def passed_over(target: SessionTarget, env: Mapping[str, str] = os.environ) -> list[str]:
     """What lies where a session of this job could, and can't be trusted: one sentence each."""
     trusted = trusted_for(target.uid)
     whys = [objection_to(each, trusted) for each in folders(target, env)]
     return [f"{why}; it was passed over" for why in whys if why is not None]
 
 
-def _existing(target: Target, env: Mapping[str, str]) -> Iterator[Folder]:
+def _existing(target: SessionTarget, env: Mapping[str, str]) -> Iterator[Folder]:
     """The folders that are there and trusted; open as long as one is looked at."""
     for path, uid in folders(target, env).items():
         with contextlib.suppress(AutobrrrError):
@@ -94,7 +94,7 @@ def _existing(target: Target, env: Mapping[str, str]) -> Iterator[Folder]:
                     yield folder
 
 
-def connect(target: Target, env: Mapping[str, str] = os.environ) -> socket.socket | None:
+def connect(target: SessionTarget, env: Mapping[str, str] = os.environ) -> socket.socket | None:
     """A connection to the session of a job; None where there is no session."""
     for folder in _existing(target, env):
         with contextlib.suppress(OSError):
@@ -102,7 +102,7 @@ def connect(target: Target, env: Mapping[str, str] = os.environ) -> socket.socke
     return None
 
 
-class Endpoint:
+class SessionSocket:
     """The one session of a job: its lock, held for life, and its listening socket.
 
     It lies in the first of `folders` that can be used.
@@ -112,7 +112,7 @@ class Endpoint:
         AutobrrrError: none can: what is wrong with the first.
     """
 
-    def __init__(self, target: Target, env: Mapping[str, str] = os.environ) -> None:
+    def __init__(self, target: SessionTarget, env: Mapping[str, str] = os.environ) -> None:
         self.target = target
         self.folder = _usable(target, env)
         self._listener: socket.socket | None = None
@@ -164,7 +164,7 @@ class AlreadyServed(CannotAttach):
     """Another sidecar serves this job, or is just being started."""
 
 
-def _usable(target: Target, env: Mapping[str, str]) -> Folder:
+def _usable(target: SessionTarget, env: Mapping[str, str]) -> Folder:
     errors: list[AutobrrrError] = []
     for path, uid in folders(target, env).items():
         try:
@@ -174,7 +174,7 @@ def _usable(target: Target, env: Mapping[str, str]) -> Folder:
     raise errors[0]
 
 
-def served(target: Target, env: Mapping[str, str] = os.environ, proc: Path = procfs.PROC) -> list[int]:
+def served(target: SessionTarget, env: Mapping[str, str] = os.environ, proc: Path = procfs.PROC) -> list[int]:
     """Processes that have a session where one of this job could lie; ascending, dead ones left out."""
     found = set()
     for folder in _existing(target, env):
@@ -224,5 +224,5 @@ def _is_there(named: re.Match[str], proc: Path) -> bool:
     return seen is not None and seen.start_ticks == int(named["ticks"])
 
 
-def _lock_name(target: Target) -> str:
+def _lock_name(target: SessionTarget) -> str:
     return f"{target.name}.lock"

@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from autobrrr.machine import proc_stat as procfs
-from autobrrr.sidecar.sockets.session_socket import Target, folders
+from autobrrr.sidecar.sockets.session_socket import SessionTarget, folders
 
 
-def is_under_way(target: Target, env: Mapping[str, str] = os.environ, proc: Path = procfs.PROC) -> bool:
+def is_under_way(
+    target: SessionTarget, env: Mapping[str, str] = os.environ, proc: Path = procfs.PROC
+) -> bool:
     """Whether a process that can be seen from here holds the lock of a job's session."""
     files = {name for folder in folders(target, env) if (name := _file(folder / f"{target.name}.lock"))}
     try:

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, get_args
 
 from autobrrr.records import Diagnosis, ExactnessClass, Reverted, Trial, TuneProgress, Tuning
-from autobrrr.sidecar.session.remedy_switch import Lever
+from autobrrr.sidecar.session.remedy_switch import SwitchedRemedy
 from autobrrr.sidecar.tuning.live_bench import LiveBench
 from autobrrr.sidecar.tuning.tuning_thread import TuneRequest
 
 if TYPE_CHECKING:
-    from autobrrr.tuner.arm_switch import Lever as KeptLever
+    from autobrrr.tuner.arm_switch import ArmRemedy as KeptLever
     from autobrrr.tuner.tune_settings import TuneSettings
 
 
@@ -41,11 +41,11 @@ def tune(
 
 def check(bench: LiveBench, baseline_ns: float, best_ns: float) -> list[Reverted]:
     """Whether what is on still pays; see `tuner.guard.Guard.check`."""
-    from autobrrr.tuner.arm_switch import Switchboard
-    from autobrrr.tuner.gain_guard import Guard
+    from autobrrr.tuner.arm_switch import ArmSwitch
+    from autobrrr.tuner.gain_guard import GainGuard
 
-    board = Switchboard(bench, get_args(ExactnessClass), [_kept(lever) for lever in bench.levers()])
-    return Guard(bench, board, baseline_ns=baseline_ns, best_ns=best_ns).check()
+    board = ArmSwitch(bench, get_args(ExactnessClass), [_kept(lever) for lever in bench.levers()])
+    return GainGuard(bench, board, baseline_ns=baseline_ns, best_ns=best_ns).check()
 
 
 def _settings(request: TuneRequest) -> TuneSettings:
@@ -61,8 +61,8 @@ def _settings(request: TuneRequest) -> TuneSettings:
     )
 
 
-def _kept(lever: Lever) -> KeptLever:
-    from autobrrr.tuner.arm_switch import Lever as KeptLever
+def _kept(lever: SwitchedRemedy) -> KeptLever:
+    from autobrrr.tuner.arm_switch import ArmRemedy as KeptLever
     from autobrrr.tuner.candidate_space import Choice
 
     choice = Choice(remedy=lever.remedy, options=tuple(sorted(lever.options.items())))

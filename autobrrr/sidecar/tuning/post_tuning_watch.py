@@ -24,7 +24,7 @@ PATIENCE = 2.0  # each comparison that changed nothing makes the next wait so mu
 
 
 @dataclass(slots=True)
-class Watchman:
+class PostTuningWatch:
     """Watches over one tuning's result.
 
     Attributes:
@@ -48,7 +48,7 @@ class Watchman:
             return False
         return float(np.median(step_ns[-RECENT_STEPS:])) > math.sqrt(self.baseline_ns * self.best_ns)
 
-    def looked(self, undid: Sequence[Reverted], step_ns: Durations, now_ns: int) -> Watchman | None:
+    def looked(self, undid: Sequence[Reverted], step_ns: Durations, now_ns: int) -> PostTuningWatch | None:
         """The watch that goes on after a comparison; None where nothing is left to watch over.
 
         What still pays in a job that became slower by itself is measured against its new pace.
@@ -57,7 +57,7 @@ class Watchman:
             return None
         now = float(np.median(step_ns[-RECENT_STEPS:])) if len(step_ns) else self.best_ns
         slower = now / self.best_ns
-        return Watchman(
+        return PostTuningWatch(
             baseline_ns=self.baseline_ns * slower,
             best_ns=self.best_ns * slower,
             since_ns=now_ns,
@@ -66,11 +66,11 @@ class Watchman:
         )
 
 
-def watch_over(result: Tuning, now_ns: int, *, loss_lost: bool) -> Watchman | None:
+def watch_over(result: Tuning, now_ns: int, *, loss_lost: bool) -> PostTuningWatch | None:
     """A watch over what a tuning has kept; None where it kept nothing that was measured."""
     if not result.kept or not result.baseline or not result.best or result.speedup <= 1:
         return None
-    return Watchman(
+    return PostTuningWatch(
         baseline_ns=result.baseline,
         best_ns=result.best,
         since_ns=now_ns,

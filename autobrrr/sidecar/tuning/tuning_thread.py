@@ -17,12 +17,12 @@ import msgspec
 from autobrrr.errors import AutobrrrError, UsageError
 from autobrrr.records import Diagnosis, Record, Reverted, Trial, TuneProgress
 from autobrrr.records import Tuning as TuningResult
-from autobrrr.records.wire_answers import Activity
-from autobrrr.sidecar.session.remedy_switch import Levers
+from autobrrr.records.wire_answers import ActivityLine
+from autobrrr.sidecar.session.remedy_switch import RemedySwitch
 from autobrrr.sidecar.session.session import Session
-from autobrrr.sidecar.sockets.client_connection import Fields, Seat, as_fields, error_fields
+from autobrrr.sidecar.sockets.client_connection import ClientConnection, Fields, as_fields, error_fields
 from autobrrr.sidecar.tuning.live_bench import Call, LiveBench
-from autobrrr.sidecar.tuning.post_tuning_watch import Watchman, watch_over
+from autobrrr.sidecar.tuning.post_tuning_watch import PostTuningWatch, watch_over
 
 
 class TuneRequest(Record, frozen=True, kw_only=True):
@@ -48,7 +48,7 @@ class Tuner(Protocol):
     ) -> TuningResult: ...
 
 
-class Check(Protocol):
+class GainCheck(Protocol):
     """Compares all that was kept with all off, for some seconds; returns what it undid."""
 
     def __call__(self, bench: LiveBench, baseline_ns: float, best_ns: float) -> list[Reverted]: ...
@@ -57,10 +57,10 @@ class Check(Protocol):
 class Push(Protocol):
     """Sends an event to subscribers, and to the seats in `also`."""
 
-    def __call__(self, event: Fields, also: Iterable[Seat] = ()) -> None: ...
+    def __call__(self, event: Fields, also: Iterable[ClientConnection] = ()) -> None: ...
 
 
-class Tuning:
+class TuningThread:
     """At most one tuner at work. Belongs to the event loop's thread."""
 
     def __init__(
@@ -68,20 +68,20 @@ class Tuning:
         session: Session,
         call: Call,
         tuner: Tuner,
-        check: Check,
+        check: GainCheck,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._session, self._call, self._tuner, self._check = session, call, tuner, check
         self._clock_ns = clock_ns
-        self._watchman: Watchman | None = None
+        self._watchman: PostTuningWatch | None = None
         self._bench: LiveBench | None = None
         self._thread: threading.Thread | None = None
         self._once_through: list[Callable[[], None]] = []
-        self.asked_by: Seat | None = None
+        self.asked_by: ClientConnection | None = None
         self.tuned: TuningResult | None = None  # the latest result
         self.progress: TuneProgress | None = None  # of the tuning that runs
 
-    def begin(self, asked_by: Seat, message: Fields, push: Push) -> None:
+    def begin(self, asked_by: ClientConnection, message: Fields, push: Push) -> None:
         """Start; events follow.
 
         Raises:
@@ -154,7 +154,7 @@ class Tuning:
         self._thread = threading.Thread(target=self._compare, args=arguments, name="guard", daemon=True)
         self._thread.start()
 
-    def _undo_for_loss(self, levers: Levers, push: Push) -> None:
+    def _undo_for_loss(self, levers: RemedySwitch, push: Push) -> None:
         """At once, and whatever made it: what does not keep the bits goes off."""
         self._watchman = None
         why = "the loss is no longer finite"
@@ -166,11 +166,11 @@ class Tuning:
     def _tell(self, undid: list[Reverted], push: Push) -> None:
         for each in undid:
             self._session.record("guard", each)
-            self._session.say(Activity(text=f"the guard undid {each.remedy}: {each.why}"))
+            self._session.say(ActivityLine(text=f"the guard undid {each.remedy}: {each.why}"))
         if undid:
             push({"event": "guard", "undid": [as_fields(each) for each in undid]})
 
-    def _compare(self, bench: LiveBench, watchman: Watchman, push: Push) -> None:
+    def _compare(self, bench: LiveBench, watchman: PostTuningWatch, push: Push) -> None:
         undid: list[Reverted] = []
         try:
             undid = self._check(bench, watchman.baseline_ns, watchman.best_ns)
@@ -182,7 +182,7 @@ class Tuning:
             self._call(lambda: self._looked(watchman, undid, push))
             self._call(self._through)
 
-    def _looked(self, watchman: Watchman, undid: list[Reverted], push: Push) -> None:
+    def _looked(self, watchman: PostTuningWatch, undid: list[Reverted], push: Push) -> None:
         window = self._session.findings.window
         self._watchman = watchman.looked(undid, window.step_ns, self._clock_ns())
         self._tell(undid, push)

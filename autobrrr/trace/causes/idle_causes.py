@@ -39,7 +39,7 @@ from autobrrr.trace.reading.trace_columns import (
 from autobrrr.trace.timeline.idle_gaps import Gaps
 from autobrrr.trace.timeline.intervals import joined, union
 from autobrrr.trace.timeline.launches import NO_LAUNCH, is_launch
-from autobrrr.trace.timeline.thread_timeline import Indices, Line, Nesting, nest
+from autobrrr.trace.timeline.thread_timeline import Indices, Nesting, ThreadLine, nest
 
 Marks = NDArray[np.int8]
 
@@ -77,9 +77,9 @@ class HostTimeline:
         self._by_thread = np.argsort(host.thread, kind="stable")
         self._edges = np.searchsorted(host.thread[self._by_thread], np.arange(len(trace.threads) + 1))
         self._nestings: dict[int, Nesting] = {}
-        self._lines: dict[int, Line] = {}
-        self._marked: dict[int, Line] = {}
-        self._complete: dict[int, Line] = {}
+        self._lines: dict[int, ThreadLine] = {}
+        self._marked: dict[int, ThreadLine] = {}
+        self._complete: dict[int, ThreadLine] = {}
         self._overhead = self._overheads()
         self._main = _main_threads(trace)
         self.has_stacks = bool((host.kind == PYTHON).any())
@@ -94,7 +94,7 @@ class HostTimeline:
             self._nestings[thread] = nest(rows, host.start[rows], host.end[rows])
         return self._nestings[thread]
 
-    def owners(self, thread: int) -> Line:
+    def owners(self, thread: int) -> ThreadLine:
         """The innermost event of a thread at every moment, an index into its nesting."""
         if thread not in self._lines:
             self._lines[thread] = self.nesting(thread).owners()
@@ -104,13 +104,13 @@ class HostTimeline:
         """The thread that runs the training loop in the process of this one."""
         return self._main.get(self._trace.threads[thread].pid, thread)
 
-    def causes(self, thread: int) -> Line:
+    def causes(self, thread: int) -> ThreadLine:
         """The cause on a launching thread at every moment."""
         if thread not in self._complete:
             self._complete[thread] = self._complete_line(thread)
         return self._complete[thread]
 
-    def _complete_line(self, thread: int) -> Line:
+    def _complete_line(self, thread: int) -> ThreadLine:
         own = self._causes_of(thread)
         main = self.main_thread(thread)
         other = own if main == thread else self._causes_of(main)
@@ -126,7 +126,7 @@ class HostTimeline:
         value = np.where(
             (overhead > 0) & (value != DATA_LOADER) & (value != SYNCHRONISATION), overhead, value
         )
-        return Line(times, self._with_long(thread, times, value))
+        return ThreadLine(times, self._with_long(thread, times, value))
 
     def _with_long(self, thread: int, times: Nanoseconds, value: NDArray[np.int64]) -> NDArray[np.int64]:
         """Marks single operators, and runs of Python, that last longer than dispatch ever does."""
@@ -174,28 +174,28 @@ class HostTimeline:
     def _rows(self, thread: int) -> Indices:
         return self._by_thread[self._edges[thread] : self._edges[thread + 1]]
 
-    def _causes_of(self, thread: int) -> Line:
+    def _causes_of(self, thread: int) -> ThreadLine:
         """The cause that a thread's own events give; 0 where there are none."""
         if thread not in self._marked:
             nesting = self.nesting(thread)
             line = self.owners(thread)
             marks = _causes_in(nesting, self._own[nesting.row], self._trace.host.kind[nesting.row])
             value = np.where(line.value >= 0, marks[line.value], 0) if len(marks) else line.value
-            self._marked[thread] = Line(line.time, value)
+            self._marked[thread] = ThreadLine(line.time, value)
         return self._marked[thread]
 
-    def _overheads(self) -> Line:
+    def _overheads(self) -> ThreadLine:
         """The profiler's own overhead. It can't be told whose it is where a file holds several processes."""
         host = self._trace.host
         rows = np.flatnonzero(host.kind == OVERHEAD)
         busy = {self._trace.threads[each].pid for each in used(host.thread[host.kind == CALL])}
         if len(rows) == 0 or len(busy) > 1:
-            return Line(np.empty(0, np.int64), np.empty(0, np.int64))
+            return ThreadLine(np.empty(0, np.int64), np.empty(0, np.int64))
         nesting = nest(rows, host.start[rows], host.end[rows])
         line = nesting.owners()
         causes = self._own[nesting.row].astype(np.int64)
         value = np.where(line.value >= 0, causes[line.value], 0) if len(nesting) else line.value
-        return Line(line.time, value)
+        return ThreadLine(line.time, value)
 
     def _unknown(self, thread: int) -> int:
         """What a launching thread did where nothing at all was recorded."""
@@ -258,7 +258,7 @@ def _main_threads(trace: Trace) -> dict[str, int]:
     return {pid: thread for pid, (_, thread) in best.items()}
 
 
-def _divide(line: Line, start: Nanoseconds, end: Nanoseconds) -> NDArray[np.int64]:
+def _divide(line: ThreadLine, start: Nanoseconds, end: Nanoseconds) -> NDArray[np.int64]:
     """How long each cause holds in each window [start, end); shape [windows, MARKS]."""
     out = np.zeros((len(start), host_causes.MARKS), np.int64)
     if len(line.time) == 0:

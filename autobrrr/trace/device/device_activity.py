@@ -15,7 +15,7 @@ from msgspec import Struct
 from autobrrr.trace.causes import host_causes
 from autobrrr.trace.causes.idle_causes import LateCauses
 from autobrrr.trace.kernels.kernel_classes import CLASSES, COMMUNICATION, is_collective
-from autobrrr.trace.kernels.kernel_table import KernelWork, contraction
+from autobrrr.trace.kernels.kernel_table import KernelTable, contraction
 from autobrrr.trace.reading.trace_columns import KERNEL, MEMCPY, MEMSET, Flags, GpuColumns, Trace, used
 from autobrrr.trace.timeline.idle_gaps import Gaps
 from autobrrr.trace.timeline.intervals import Union, joined, overlap_ns, union
@@ -33,7 +33,7 @@ _NO_REGIME = [
 ]
 
 
-class Activity(Struct, frozen=True, kw_only=True):
+class DeviceActivity(Struct, frozen=True, kw_only=True):
     """Unions over one device's operations."""
 
     compute: Union  # kernels but those of communication libraries
@@ -55,7 +55,7 @@ class Activity(Struct, frozen=True, kw_only=True):
         return joined(self.compute, self.communication).length_ns()
 
 
-def activity(trace: Trace, gpu: GpuColumns) -> Activity:
+def activity(trace: Trace, gpu: GpuColumns) -> DeviceActivity:
     """The unions."""
     kernel = gpu.kind == KERNEL
     collective = kernel & _named(trace, gpu, is_collective)
@@ -64,7 +64,7 @@ def activity(trace: Trace, gpu: GpuColumns) -> Activity:
     def over(chosen: Flags) -> Union:
         return union(gpu.start[chosen], gpu.end[chosen])
 
-    return Activity(
+    return DeviceActivity(
         compute=over(kernel & ~collective),
         communication=over(collective),
         memcpy=over(gpu.kind == MEMCPY),
@@ -74,7 +74,7 @@ def activity(trace: Trace, gpu: GpuColumns) -> Activity:
 
 
 def partition_ns(
-    gpu: GpuColumns, work: KernelWork, seen: Activity, *, gaps: Gaps, late: LateCauses, blocked_ns: int
+    gpu: GpuColumns, work: KernelTable, seen: DeviceActivity, *, gaps: Gaps, late: LateCauses, blocked_ns: int
 ) -> dict[str, int]:
     """Every moment of the span, by regime; `other` holds what no regime claims.
 

@@ -8,14 +8,14 @@ from msgspec import Struct
 from autobrrr.trace.causes.idle_causes import HostTimeline, LateCauses
 from autobrrr.trace.causes.launched_by import LaunchedBy, launched_by
 from autobrrr.trace.causes.sync_waits import Waits, find_waits
-from autobrrr.trace.device.device_activity import Activity, activity
-from autobrrr.trace.kernels.device_peaks import Peaks, peaks_of
-from autobrrr.trace.kernels.kernel_table import KernelWork, kernel_work
+from autobrrr.trace.device.device_activity import DeviceActivity, activity
+from autobrrr.trace.kernels.device_peaks import SpecPeaks, peaks_of
+from autobrrr.trace.kernels.kernel_table import KernelTable, kernel_work
 from autobrrr.trace.reading.trace_columns import GpuColumns, Trace, used
 from autobrrr.trace.reading.trace_metadata import DeviceProperties
 from autobrrr.trace.timeline.clock_skew import Clock, compare_clocks
 from autobrrr.trace.timeline.idle_gaps import Gaps, find_gaps
-from autobrrr.trace.timeline.launches import NO_LAUNCH, Calls, Rows, count_launches
+from autobrrr.trace.timeline.launches import NO_LAUNCH, LaunchCalls, Rows, count_launches
 
 
 class DeviceWork(Struct, frozen=True, kw_only=True):
@@ -29,18 +29,18 @@ class DeviceWork(Struct, frozen=True, kw_only=True):
     by: LaunchedBy
     gaps: Gaps
     late: LateCauses
-    work: KernelWork
-    activity: Activity
+    work: KernelTable
+    activity: DeviceActivity
     clock: Clock
     waits: Waits
     properties: DeviceProperties | None
-    peaks: Peaks | None
+    peaks: SpecPeaks | None
     launches: int
     threads: list[int]  # that launch for it
     corrected: tuple[Gaps, LateCauses] | None  # with the device's clock moved
 
 
-def device_work(trace: Trace, timeline: HostTimeline, calls: Calls, code: int) -> DeviceWork:
+def device_work(trace: Trace, timeline: HostTimeline, calls: LaunchCalls, code: int) -> DeviceWork:
     """Work out one device.
 
     Args:

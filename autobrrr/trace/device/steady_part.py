@@ -12,7 +12,7 @@ from autobrrr.trace.causes.host_causes import DATA_LOADER, LONG_OPERATOR, LONG_P
 from autobrrr.trace.causes.idle_causes import LateCauses
 from autobrrr.trace.device.device_activity import activity, partition_ns
 from autobrrr.trace.device.device_work import DeviceWork
-from autobrrr.trace.kernels.kernel_table import KernelWork
+from autobrrr.trace.kernels.kernel_table import KernelTable
 from autobrrr.trace.reading.trace_columns import among
 from autobrrr.trace.timeline.idle_gaps import Gaps
 from autobrrr.trace.timeline.launches import Rows
@@ -105,5 +105,5 @@ def _some_late(late: LateCauses, rows: Rows) -> LateCauses:
     return LateCauses(by_gap_ns=late.by_gap_ns[rows], after_synchronisation=late.after_synchronisation[rows])
 
 
-def _some_work(work: KernelWork, rows: Rows) -> KernelWork:
-    return KernelWork(**{name: getattr(work, name)[rows] for name in work.__struct_fields__})
+def _some_work(work: KernelTable, rows: Rows) -> KernelTable:
+    return KernelTable(**{name: getattr(work, name)[rows] for name in work.__struct_fields__})

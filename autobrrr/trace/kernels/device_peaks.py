@@ -11,21 +11,21 @@ import re
 from msgspec import Struct
 
 
-class Peaks(Struct, frozen=True, kw_only=True):
+class SpecPeaks(Struct, frozen=True, kw_only=True):
     half_flops: float
     tf32_flops: float
     fp32_flops: float
     bytes_per_s: float
 
 
-def _peaks(half: float, tf32: float, fp32: float, tb_per_s: float) -> Peaks:
-    return Peaks(
+def _peaks(half: float, tf32: float, fp32: float, tb_per_s: float) -> SpecPeaks:
+    return SpecPeaks(
         half_flops=half * 1e12, tf32_flops=tf32 * 1e12, fp32_flops=fp32 * 1e12, bytes_per_s=tb_per_s * 1e12
     )
 
 
 # In order: the first pattern that fits decides.
-_TABLE: tuple[tuple[str, Peaks], ...] = (
+_TABLE: tuple[tuple[str, SpecPeaks], ...] = (
     (r"B300", _peaks(2500, 1250, 77, 8.0)),
     (r"B200|GB200", _peaks(2250, 1125, 75, 8.0)),
     (r"B100", _peaks(1750, 875, 60, 8.0)),
@@ -66,7 +66,7 @@ _TABLE: tuple[tuple[str, Peaks], ...] = (
 )
 
 
-def peaks_of(name: str | None) -> Peaks | None:
+def peaks_of(name: str | None) -> SpecPeaks | None:
     """The peaks of a device; None where it is not in the table."""
     if not name:
         return None

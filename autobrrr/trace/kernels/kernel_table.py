@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from autobrrr.trace.causes.launched_by import NOT_FOUND, LaunchedBy
 from autobrrr.trace.kernels import kernel_classes
-from autobrrr.trace.kernels.device_peaks import Peaks
+from autobrrr.trace.kernels.device_peaks import SpecPeaks
 from autobrrr.trace.kernels.kernel_classes import CLASSES, CONTRACTIONS
 from autobrrr.trace.kernels.operator_flops import is_fp8, matmul_inputs_are_fp32, operator_flops
 from autobrrr.trace.reading.trace_columns import KERNEL, Flags, GpuColumns, Trace, coded, used
@@ -31,7 +31,7 @@ _ITEM_BYTES = (
 )  # fmt: skip
 
 
-class KernelWork(Struct, frozen=True, kw_only=True):
+class KernelTable(Struct, frozen=True, kw_only=True):
     """Beside the operations of one device; shape [operations] each.
 
     Attributes:
@@ -56,8 +56,12 @@ class KernelWork(Struct, frozen=True, kw_only=True):
 
 
 def kernel_work(
-    trace: Trace, gpu: GpuColumns, by: LaunchedBy, properties: DeviceProperties | None, peaks: Peaks | None
-) -> KernelWork:
+    trace: Trace,
+    gpu: GpuColumns,
+    by: LaunchedBy,
+    properties: DeviceProperties | None,
+    peaks: SpecPeaks | None,
+) -> KernelTable:
     """The work of one device's kernels."""
     kernel = gpu.kind == KERNEL
     class_of_name = np.full(len(trace.names) or 1, -1, np.int8)
@@ -70,7 +74,7 @@ def kernel_work(
     small = (length < LATENCY_NS) | ((blocks > 0) & (blocks < _half_of(properties)))
     streamed = _streamed(trace, gpu, blocks, threads)
     flops, counted, ideal = _counted(trace, gpu, by, class_, length=length, peaks=peaks)
-    return KernelWork(
+    return KernelTable(
         class_=class_,
         underfilled=kernel & ~communicates & small,
         flops=flops,
@@ -115,7 +119,7 @@ def _counted(
     class_: NDArray[np.int8],
     *,
     length: NDArray[np.int64],
-    peaks: Peaks | None,
+    peaks: SpecPeaks | None,
 ) -> tuple[NDArray[np.float64], Flags, NDArray[np.float64]]:
     flops = np.zeros(len(gpu))
     ideal = np.zeros(len(gpu))
@@ -149,7 +153,7 @@ def _counted(
     return flops, counted, ideal
 
 
-def _peak(name: str, trace: Trace, shape: int, peaks: Peaks) -> float:
+def _peak(name: str, trace: Trace, shape: int, peaks: SpecPeaks) -> float:
     tensor_cores = kernel_classes.uses_tensor_cores(name)
     if is_fp8(trace.shapes[shape]):
         return 2 * peaks.half_flops

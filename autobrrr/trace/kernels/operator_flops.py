@@ -10,12 +10,12 @@ from math import prod
 
 import msgspec
 
-from autobrrr.trace.reading.trace_columns import Shape
+from autobrrr.trace.reading.trace_columns import OperatorShape
 
 Dims = list[int]
 
 
-def operator_flops(name: str, shape: Shape) -> int | None:
+def operator_flops(name: str, shape: OperatorShape) -> int | None:
     """Floating-point operations of one call."""
     dims = _dims(shape.dims)
     if dims is None:
@@ -28,14 +28,14 @@ def operator_flops(name: str, shape: Shape) -> int | None:
     return found if found is not None and found > 0 else None
 
 
-def matmul_inputs_are_fp32(shape: Shape) -> bool:
+def matmul_inputs_are_fp32(shape: OperatorShape) -> bool:
     """Whether a contraction's first two typed arguments are 32-bit floats."""
     types = _texts(shape.types)
     floats = [each for each in types if each in ("float", "double", "c10::Half", "c10::BFloat16")]
     return len(floats) >= 2 and floats[0] == floats[1] == "float"
 
 
-def _flops(stem: str, dims: list[Dims], shape: Shape) -> int | None:
+def _flops(stem: str, dims: list[Dims], shape: OperatorShape) -> int | None:
     if stem in ("mm", "scaled_mm", "mv"):
         return _product(dims[0], dims[1])
     if stem in ("addmm", "addmv", "baddbmm", "addbmm"):
@@ -69,7 +69,7 @@ def _product(one: Dims, other: Dims) -> int | None:
     return 2 * batch * one[-2] * inner * columns
 
 
-def _convolution(stem: str, dims: list[Dims], shape: Shape) -> int | None:
+def _convolution(stem: str, dims: list[Dims], shape: OperatorShape) -> int | None:
     """Output positions come from input, stride, padding and dilation where those were recorded."""
     source, weight = dims[0], dims[1]
     if len(source) < 3 or len(weight) != len(source):
@@ -80,7 +80,7 @@ def _convolution(stem: str, dims: list[Dims], shape: Shape) -> int | None:
     return 2 * source[0] * prod(spatial) * prod(weight)
 
 
-def _convolution_backward(dims: list[Dims], shape: Shape) -> int | None:
+def _convolution_backward(dims: list[Dims], shape: OperatorShape) -> int | None:
     """Gradient, input, weight: each of the two gradients costs as much as the forward pass."""
     gradient, weight = dims[0], dims[2]
     if len(gradient) < 3 or len(weight) != len(gradient):
@@ -88,7 +88,7 @@ def _convolution_backward(dims: list[Dims], shape: Shape) -> int | None:
     return 2 * 2 * gradient[0] * prod(gradient[2:]) * prod(weight)
 
 
-def _output(stem: str, source: Dims, kernel: Dims, shape: Shape) -> Dims | None:
+def _output(stem: str, source: Dims, kernel: Dims, shape: OperatorShape) -> Dims | None:
     lists = _concrete_lists(shape)
     if lists is None or len(lists) < 3:
         return None
@@ -101,7 +101,7 @@ def _output(stem: str, source: Dims, kernel: Dims, shape: Shape) -> Dims | None:
     ]
 
 
-def _concrete_lists(shape: Shape) -> list[Dims] | None:
+def _concrete_lists(shape: OperatorShape) -> list[Dims] | None:
     """Stride, padding, dilation: the first lists of integers among the recorded values."""
     found = []
     for text in _texts(shape.concrete):
@@ -121,7 +121,7 @@ _CAUSAL_AT = (  # which argument says that the upper half of the weights is mask
 )
 
 
-def _attention(stem: str, dims: list[Dims], shape: Shape) -> int | None:
+def _attention(stem: str, dims: list[Dims], shape: OperatorShape) -> int | None:
     """Two products, of queries with keys and of weights with values; half of them where causal.
 
     Only where the operator says whether it is: a mask in other forms would be counted as work.
@@ -139,7 +139,7 @@ def _attention(stem: str, dims: list[Dims], shape: Shape) -> int | None:
     return 2 * 2 * batch * rows * columns * size // (2 if values[place] == "True" else 1)
 
 
-def is_fp8(shape: Shape) -> bool:
+def is_fp8(shape: OperatorShape) -> bool:
     """Whether a contraction's inputs have 8 bits."""
     return any("Float8" in each for each in _texts(shape.types)[:2])
 

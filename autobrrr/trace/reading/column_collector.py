@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from autobrrr.readable import readable
 from autobrrr.trace.reading import json_values, nanoseconds
 from autobrrr.trace.reading.event_splitting import Batch, Splitter
-from autobrrr.trace.reading.interning import STREAM_BITS, Kinds, Places
+from autobrrr.trace.reading.interning import STREAM_BITS, InternTables, Kinds
 from autobrrr.trace.reading.nanoseconds import MISSING, Nanoseconds
 from autobrrr.trace.reading.tally import Tally
 from autobrrr.trace.reading.trace_columns import (
@@ -30,12 +30,12 @@ from autobrrr.trace.reading.trace_columns import (
     Flags,
     GpuColumns,
     HostColumns,
-    Shape,
+    OperatorShape,
     Table,
     Thread,
     Trace,
 )
-from autobrrr.trace.reading.trace_events import EXACT_EVENTS, Args, Event, ExactEvent, Label
+from autobrrr.trace.reading.trace_events import EXACT_EVENTS, Args, ExactEvent, Label, TraceEvent
 from autobrrr.trace.reading.trace_metadata import read_metadata
 
 COUNTED_OPERATORS = re.compile(
@@ -53,7 +53,7 @@ T = TypeVar("T")
 class _Batch(Struct, frozen=True, kw_only=True):
     """Events of one batch with what all of them have; shape [events] each."""
 
-    events: Sequence[Event | ExactEvent]
+    events: Sequence[TraceEvent | ExactEvent]
     start: Nanoseconds
     end: Nanoseconds
     kind: NDArray[np.int8]
@@ -86,9 +86,9 @@ class Collector:
         self.kinds: Table[str | None] = Kinds()
         self.names: Table[str | None] = Table()
         self.threads: Table[tuple[Label, Label]] = Table()
-        self.places = Places()
+        self.places = InternTables()
         self.grids: Table[bytes] = Table()
-        self.shapes: Table[Shape] = Table()
+        self.shapes: Table[OperatorShape] = Table()
         self.counted: NDArray[np.bool_] = np.empty(0, np.bool_)
         self.gpu: list[GpuColumns] = []
         self.host: list[HostColumns] = []
@@ -133,10 +133,12 @@ class Collector:
         self._add_host(found.chosen(~on_gpu))
 
     def _known(
-        self, events: list[object], kind_of_event: type[Event] | type[ExactEvent]
-    ) -> tuple[Sequence[Event | ExactEvent], NDArray[np.int8]]:
+        self, events: list[object], kind_of_event: type[TraceEvent] | type[ExactEvent]
+    ) -> tuple[Sequence[TraceEvent | ExactEvent], NDArray[np.int8]]:
         """Complete events of a known kind."""
-        complete = cast("list[Event | ExactEvent]", [each for each in events if type(each) is kind_of_event])
+        complete = cast(
+            "list[TraceEvent | ExactEvent]", [each for each in events if type(each) is kind_of_event]
+        )
         self.complete += len(complete)
         kind = _coded(self.kinds, map(_CATEGORY, complete), len(complete)).astype(np.int8)
         unknown = np.flatnonzero(kind == 0)
@@ -150,7 +152,9 @@ class Collector:
         known = np.flatnonzero(kind)
         return [complete[place] for place in known.tolist()], kind[known]
 
-    def _pass_over(self, batch: Batch, events: list[object], untimed: Sequence[Event | ExactEvent]) -> None:
+    def _pass_over(
+        self, batch: Batch, events: list[object], untimed: Sequence[TraceEvent | ExactEvent]
+    ) -> None:
         """Count events whose start can't be read, and say where the first of all stands."""
         if self.without_time.count == 0:
             index = next(place for place, each in enumerate(events) if each is untimed[0])
@@ -158,7 +162,7 @@ class Collector:
         self.without_time.count += len(untimed)
 
     def _times(
-        self, picked: Sequence[Event | ExactEvent], kind: type[Event] | type[ExactEvent]
+        self, picked: Sequence[TraceEvent | ExactEvent], kind: type[TraceEvent] | type[ExactEvent]
     ) -> tuple[Nanoseconds, Nanoseconds] | None:
         """Starts and durations; None where the digits of the starts are needed."""
         length = nanoseconds.from_numbers([event.dur for event in picked])
@@ -166,7 +170,7 @@ class Collector:
             length = np.array([json_values.duration_ns(event.dur) for event in picked], np.int64)
         if kind is ExactEvent:
             return nanoseconds.from_texts([event.ts for event in cast(Sequence[ExactEvent], picked)]), length
-        start = nanoseconds.from_numbers([event.ts for event in cast(Sequence[Event], picked)])
+        start = nanoseconds.from_numbers([event.ts for event in cast(Sequence[TraceEvent], picked)])
         return None if start is None else (start, length)
 
     def _add_gpu(self, batch: _Batch) -> None:
@@ -215,7 +219,7 @@ class Collector:
             args = events[row].args or _NO_ARGS
             dims = args.dims or args.dims_old
             if dims:
-                shape[row] = self.shapes[Shape(bytes(dims), bytes(args.types), bytes(args.concrete))]
+                shape[row] = self.shapes[OperatorShape(bytes(dims), bytes(args.types), bytes(args.concrete))]
         self.host.append(
             HostColumns(
                 start=batch.start,

@@ -17,10 +17,10 @@ from msgspec import Struct
 
 from autobrrr.errors import UsageError
 from autobrrr.trace.reading import trace_events as events
-from autobrrr.trace.reading.loose_events import NOT_UTF8, Due, Place, list_ends, walk
+from autobrrr.trace.reading.loose_events import NOT_UTF8, Due, ListPosition, list_ends, walk
 from autobrrr.trace.reading.other_formats import what_it_is
 from autobrrr.trace.reading.tally import Tally
-from autobrrr.trace.reading.trace_events import Event, ExactEvent
+from autobrrr.trace.reading.trace_events import ExactEvent, TraceEvent
 
 _START = re.compile(rb'"traceEvents"[ \t\r\n]*:[ \t\r\n]*\[')
 _LONGEST_START = 1 << 10  # bytes of a start that may stand across two blocks
@@ -47,7 +47,7 @@ class Batch(Struct, frozen=True, kw_only=True):
     batch is asked for.
     """
 
-    kind: type[Event] | type[ExactEvent]
+    kind: type[TraceEvent] | type[ExactEvent]
     events: list[object]
     piece: memoryview = memoryview(b"")
     offset: int = 0
@@ -57,7 +57,7 @@ class Batch(Struct, frozen=True, kw_only=True):
         """The byte of the document at which an event begins."""
         if self.places:
             return self.places[index]
-        anew = Place(bare=True, passed_over=Tally(), mended=Tally())
+        anew = ListPosition(bare=True, passed_over=Tally(), mended=Tally())
         return walk(bytes(self.piece[1:]), self.offset + 1, anew, final=True).places[index]
 
 
@@ -157,8 +157,8 @@ class Splitter:
         self._offset += start
         return bytes(text[start:])
 
-    def _new_place(self, *, bare: bool) -> Place:
-        return Place(bare=bare, passed_over=self.passed_over, mended=self.mended)
+    def _new_place(self, *, bare: bool) -> ListPosition:
+        return ListPosition(bare=bare, passed_over=self.passed_over, mended=self.mended)
 
     def _closes(self, closed: bytes) -> bool:
         """Whether the last brace closes the text, or would but for damage: else the list stands deeper."""
@@ -267,7 +267,7 @@ class Splitter:
                 kind=ExactEvent, events=events.EXACT_EVENTS.decode(piece), piece=piece, offset=offset
             )
         else:
-            batch = Batch(kind=Event, events=events.EVENTS.decode(piece), piece=piece, offset=offset)
+            batch = Batch(kind=TraceEvent, events=events.EVENTS.decode(piece), piece=piece, offset=offset)
         if not cast(bytearray, piece.obj).isascii():
             self._mind_encoding(piece, offset)
         return batch
@@ -313,7 +313,7 @@ class Splitter:
             self.mended.add(at, "the document does not end" if cut else "what stands around the events")
 
 
-def _ends(rest: bytes, place: Place, source: _Blocks) -> bool:
+def _ends(rest: bytes, place: ListPosition, source: _Blocks) -> bool:
     text = rest.decode("utf-8", "replace")
     return bool(list_ends(text, 0, bare=place.bare, final=source.ended))
 

@@ -17,7 +17,7 @@ class Kinds(Table["str | None"]):
         return kind
 
 
-class Places(Table[tuple[Label, Label, Label, Label, Label]]):
+class InternTables(Table[tuple[Label, Label, Label, Label, Label]]):
     """Device and stream of an operation, from its arguments, or from the lane on which it is drawn."""
 
     def __init__(self) -> None:

@@ -45,7 +45,7 @@ class Due(enum.Enum):
     ENTRY = enum.auto()
 
 
-class Place:
+class ListPosition:
     """Where reading stands in the list of events, and what of it was odd.
 
     Args:
@@ -89,7 +89,7 @@ class _Unreadable(Exception):
     """This value is no event; says what it is."""
 
 
-def walk(data: bytes, offset: int, place: Place, *, final: bool, patient: bool = True) -> Walked:
+def walk(data: bytes, offset: int, place: ListPosition, *, final: bool, patient: bool = True) -> Walked:
     """Read entries as far as they are complete, up to the end of the list.
 
     Args:
@@ -113,7 +113,7 @@ def list_ends(text: str, at: int, *, bare: bool, final: bool) -> bool | None:
 
 
 class _Walk:
-    def __init__(self, data: bytes, offset: int, place: Place, final: bool, patient: bool) -> None:
+    def __init__(self, data: bytes, offset: int, place: ListPosition, final: bool, patient: bool) -> None:
         self.text = data.decode("utf-8", "surrogateescape")
         self.plain = len(self.text) == len(data)
         self.base = offset

@@ -162,7 +162,7 @@ class HostColumns(Struct, frozen=True, kw_only=True):
         )
 
 
-class Shape(Struct, frozen=True):
+class OperatorShape(Struct, frozen=True):
     """Arguments of an operator, as JSON text."""
 
     dims: bytes
@@ -187,7 +187,7 @@ class Trace(Struct, frozen=True, kw_only=True):
     threads: list[Thread]
     devices: list[str]
     grids: list[bytes]
-    shapes: list[Shape]
+    shapes: list[OperatorShape]
     ranks_of_devices: dict[str, int]  # where the events themselves carry a rank
     metadata: Metadata
     damage: str | None  # why reading ended early

@@ -31,7 +31,7 @@ class Args(msgspec.Struct, gc=False):
     rank: Label = None
 
 
-class Event(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
+class TraceEvent(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
     """A complete event with its times as numbers; ints where the text has neither point nor exponent."""
 
     cat: str | None = ""
@@ -65,7 +65,7 @@ _OTHER_PHASES = "sftiIMCBEbenPNODSTpFRVvc(),="
 PHASES = frozenset(_OTHER_PHASES + "X")
 _OTHERS = tuple(_passed_over(phase) for phase in _OTHER_PHASES)
 
-EVENTS: msgspec.json.Decoder[list[object]] = msgspec.json.Decoder(list[Union[(Event, *_OTHERS)]])  # type: ignore[valid-type]
+EVENTS: msgspec.json.Decoder[list[object]] = msgspec.json.Decoder(list[Union[(TraceEvent, *_OTHERS)]])  # type: ignore[valid-type]
 EXACT_EVENTS: msgspec.json.Decoder[list[object]] = msgspec.json.Decoder(list[Union[(ExactEvent, *_OTHERS)]])  # type: ignore[valid-type]
 EXACT_EVENT: msgspec.json.Decoder[ExactEvent] = msgspec.json.Decoder(ExactEvent)
 OTHER = _OTHERS[0]()

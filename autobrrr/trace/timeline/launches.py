@@ -15,7 +15,7 @@ Rows = NDArray[np.int64]
 NO_LAUNCH = -1
 
 
-class Calls(Struct, frozen=True, kw_only=True):
+class LaunchCalls(Struct, frozen=True, kw_only=True):
     """The calls on the host that carry an id, one row for each id."""
 
     correlation: NDArray[np.int64]  # sorted, unique
@@ -33,7 +33,7 @@ class Calls(Struct, frozen=True, kw_only=True):
         return np.where(known, self.row[place], NO_LAUNCH)
 
 
-def find_calls(trace: Trace) -> Calls:
+def find_calls(trace: Trace) -> LaunchCalls:
     """All calls of a trace, by id."""
     host = trace.host
     with_id = np.flatnonzero((host.kind == CALL) & (host.correlation > 0))
@@ -43,10 +43,12 @@ def find_calls(trace: Trace) -> Calls:
     first = np.concatenate(([True], ids[1:] != ids[:-1])) if len(ids) else np.empty(0, np.bool_)
     named = np.array([is_launch(name) for name in trace.names], np.bool_)
     launching = (host.kind == CALL) & named[host.name] if len(host) else np.empty(0, np.bool_)
-    return Calls(correlation=ids[first], row=rows[first], launching=launching, shared=int((~first).sum()))
+    return LaunchCalls(
+        correlation=ids[first], row=rows[first], launching=launching, shared=int((~first).sum())
+    )
 
 
-def count_launches(gpu: GpuColumns, calls: Calls, correlation: NDArray[np.int64]) -> int:
+def count_launches(gpu: GpuColumns, calls: LaunchCalls, correlation: NDArray[np.int64]) -> int:
     """Launch calls that share an id with one of these operations. `correlation`: of all host events."""
     mine = distinct(gpu.correlation[gpu.correlation > 0])
     if len(mine) == 0:

@@ -43,11 +43,11 @@ class Nesting(Struct, frozen=True, kw_only=True):
             marks[plain] = np.where(outer >= 0, marks[outer], 0)
         return marks
 
-    def owners(self) -> Line:
+    def owners(self) -> ThreadLine:
         """The innermost event at every moment."""
         count = len(self)
         if count == 0:
-            return Line(np.empty(0, np.int64), np.empty(0, np.int64))
+            return ThreadLine(np.empty(0, np.int64), np.empty(0, np.int64))
         times = np.concatenate((self.start, self.end))
         owner = np.concatenate((np.arange(count), self.parent))
         # At one moment ends come before starts; of ends the outermost counts, of starts the innermost.
@@ -57,7 +57,7 @@ class Nesting(Struct, frozen=True, kw_only=True):
         last = np.concatenate((times[1:] != times[:-1], [True]))
         times, owner = times[last], owner[last]
         gone = (owner >= 0) & (self.end[owner] <= times)
-        return Line(times, np.where(gone, NOBODY, owner))
+        return ThreadLine(times, np.where(gone, NOBODY, owner))
 
     def _levels(self) -> list[Indices]:
         by_depth = np.argsort(self.depth, kind="stable")
@@ -65,7 +65,7 @@ class Nesting(Struct, frozen=True, kw_only=True):
         return np.split(by_depth, edges)[1:]  # the outermost have nothing to inherit
 
 
-class Line(Struct, frozen=True):
+class ThreadLine(Struct, frozen=True):
     """A value from each time on, until the next; before the first time there is none."""
 
     time: Nanoseconds

@@ -18,7 +18,7 @@ from autobrrr.trace.column_stats import median, quantile
 from autobrrr.trace.reading.trace_columns import KERNEL, GpuColumns, Trace, coded
 from autobrrr.trace.timeline.idle_gaps import Gaps
 from autobrrr.trace.timeline.intervals import Union
-from autobrrr.trace.trace_records import IdleParts, Step, StepDevice
+from autobrrr.trace.trace_records import IdleParts, StepDevice, TraceStep
 
 _PROFILER_STEP = re.compile(r"^ProfilerStep")
 _OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#")
@@ -72,12 +72,12 @@ def step_stats(marks: list[StepMark]) -> StepStats:
     )
 
 
-def described(marks: list[StepMark], origin: int, devices: list[OnDevice]) -> list[Step]:
+def described(marks: list[StepMark], origin: int, devices: list[OnDevice]) -> list[TraceStep]:
     """Steps with what each device did meanwhile."""
     pids = {mark.pid for mark in marks}
     figures = [_on_device(marks, device) for device in devices]
     return [
-        Step(
+        TraceStep(
             name=mark.name,
             start_ns=mark.start - origin,
             duration_ns=mark.end - mark.start,

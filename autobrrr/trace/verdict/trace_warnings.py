@@ -8,13 +8,13 @@ from __future__ import annotations
 import numpy as np
 
 from autobrrr.trace.reading.trace_columns import OPERATOR, Trace, among
-from autobrrr.trace.timeline.launches import Calls
+from autobrrr.trace.timeline.launches import LaunchCalls
 from autobrrr.trace.timeline.trace_steps import StepMark
 from autobrrr.trace.trace_records import DeviceAnalysis
 
 
 def trace_warnings(
-    trace: Trace, calls: Calls, devices: list[DeviceAnalysis], marks: list[StepMark]
+    trace: Trace, calls: LaunchCalls, devices: list[DeviceAnalysis], marks: list[StepMark]
 ) -> list[str]:
     """All warnings of one trace."""
     found: list[str] = []
@@ -53,7 +53,7 @@ def trace_warnings(
     return found
 
 
-def _no_gpu(trace: Trace, calls: Calls) -> str:
+def _no_gpu(trace: Trace, calls: LaunchCalls) -> str:
     launches = int(calls.launching.sum())
     named = trace.metadata.devices[0].name if trace.metadata.devices else None
     text = "no GPU operation in the trace"
@@ -64,7 +64,7 @@ def _no_gpu(trace: Trace, calls: Calls) -> str:
     return f"{text} (profile with ProfilerActivity.CUDA)"
 
 
-def _dropped(trace: Trace, calls: Calls, devices: list[DeviceAnalysis]) -> list[str]:
+def _dropped(trace: Trace, calls: LaunchCalls, devices: list[DeviceAnalysis]) -> list[str]:
     launching = np.flatnonzero(calls.launching)
     if len(launching) == 0:
         return []

@@ -19,7 +19,7 @@ from autobrrr_tui.text_rows import (
     row,
     wrapped,
 )
-from autobrrr_tui.view_state import Standing, View
+from autobrrr_tui.view_state import ScreenStanding, View
 
 PHASES = (
     ("data_wait", "data", "░", "phase1"),
@@ -218,7 +218,7 @@ def _doing(view: View, found: Diagnosis, room: int) -> list[Row]:
         rows.append(labelled("cure", piece(clipped(f"{best.remedy}{gain}", room - 14), "accent"), *hint))
     if view.failed:
         rows.append(labelled("tuning", piece(clipped(view.failed, room), "bad")))
-    tone = "warn" if view.standing is not Standing.LIVE or view.silent_s >= 5 else "plain"
+    tone = "warn" if view.standing is not ScreenStanding.LIVE or view.silent_s >= 5 else "plain"
     rows += [
         labelled("now" if i == 0 else "", piece(line, tone))
         for i, line in enumerate(wrapped(activity(view), room, 2))

@@ -9,12 +9,12 @@ from rich.cells import cell_len
 from autobrrr.records import Diagnosis
 from autobrrr_tui.shown_figures import clock, duration, share
 from autobrrr_tui.text_rows import Piece, Row, clipped, piece, row
-from autobrrr_tui.view_state import Standing, View
+from autobrrr_tui.view_state import ScreenStanding, View
 
 GONE = {
-    Standing.LOST: "waiting for a new session",
-    Standing.ENDED: "the session is over",
-    Standing.REFUSED: "not attached",
+    ScreenStanding.LOST: "waiting for a new session",
+    ScreenStanding.ENDED: "the session is over",
+    ScreenStanding.REFUSED: "not attached",
 }
 
 
@@ -65,9 +65,9 @@ def _wordings(found: Diagnosis) -> Iterator[list[str]]:
 
 def banner(view: View, width: int) -> list[Row]:
     """What is wrong, if anything: one or two rows that no mode hides."""
-    if view.standing is Standing.OPENING:
+    if view.standing is ScreenStanding.OPENING:
         return [row(piece(clipped(f"  {view.why or 'attaching'} ...", width), "warn"))]
-    if view.standing is Standing.RECORDED:
+    if view.standing is ScreenStanding.RECORDED:
         return [row(piece(clipped(f"  a recorded session: {view.why}", width), "dim"))]
     if view.standing not in GONE:
         return []
@@ -102,6 +102,6 @@ def activity(view: View) -> str:
         return f"{now.text} [{now.elapsed_ns / 1e9:.0f} of {now.budget_ns / 1e9:.0f} s]"
     if found is None:
         return view.why
-    if view.silent_s >= 5 and view.standing is Standing.LIVE and found.state != "ended":
+    if view.silent_s >= 5 and view.standing is ScreenStanding.LIVE and found.state != "ended":
         return f"no step has ended for {view.silent_s:.0f} s ({found.activity})"
     return found.activity or ""

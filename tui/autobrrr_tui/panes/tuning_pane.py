@@ -27,7 +27,7 @@ STAGES = {"trial": "trying", "ablation": "trying", "final": "closing", "guard": 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class RemedyRow:
     """One remedy with all that is known of it."""
 
     key: str
@@ -45,9 +45,9 @@ class Line:
     token: int | None = None
 
 
-def lines(view: View) -> list[Line]:
+def lines(view: View) -> list[RemedyRow]:
     """Remedies in the order in which they are, or were, tried; those that need a new start last."""
-    found: dict[str, Line] = {}
+    found: dict[str, RemedyRow] = {}
     details = view.details
     for trial in view.trials:
         found[key_of(trial)] = _tried(trial)
@@ -104,7 +104,7 @@ def page(view: View, width: int, height: int) -> Page:
     return Page(rows=rows, picks=picks)
 
 
-def note(line: Line, width: int) -> list[Row]:
+def note(line: RemedyRow, width: int) -> list[Row]:
     """What stands under the list about the remedy that is chosen."""
     return [
         row(piece(f"  {part}", "dim"))
@@ -118,7 +118,7 @@ def _keys(view: View) -> str:
     return "t tries them in turn and keeps what is proven; a applies one; u undoes it"
 
 
-def _row(line: Line, names: int, width: int) -> Row:
+def _row(line: RemedyRow, names: int, width: int) -> Row:
     tone = TONES.get(line.state, "plain")
     first = f"  {padded(middled(line.key, names), names)} "
     rest = (
@@ -135,8 +135,8 @@ def _row(line: Line, names: int, width: int) -> Row:
     return (*made, piece(clipped(" " * gap + line.why, width - used - 2), "dim"))
 
 
-def _tried(trial: Trial) -> Line:
-    return Line(
+def _tried(trial: Trial) -> RemedyRow:
+    return RemedyRow(
         key=key_of(trial),
         remedy=trial.remedy,
         options=trial.options,
@@ -152,12 +152,12 @@ def _tried(trial: Trial) -> Line:
     )
 
 
-def _waiting(remedy: RemedyLine, key: str) -> Line:
+def _waiting(remedy: RemedyLine, key: str) -> RemedyRow:
     if remedy.reach != "live":
         state = "relaunch" if remedy.reach == "relaunch" else "next epoch"
     else:
         state = "waiting" if remedy.default else "by hand"
-    return Line(
+    return RemedyRow(
         key=key,
         remedy=remedy.remedy,
         options=remedy.options,
@@ -174,14 +174,14 @@ def _waiting(remedy: RemedyLine, key: str) -> Line:
 
 
 def _with(
-    line: Line,
+    line: RemedyRow,
     *,
     state: str,
     token: int | None = None,
     achieved: float | None = None,
     interval: list[float] | None = None,
-) -> Line:
-    return Line(
+) -> RemedyRow:
+    return RemedyRow(
         key=line.key,
         remedy=line.remedy,
         options=line.options,

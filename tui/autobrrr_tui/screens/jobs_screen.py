@@ -21,7 +21,7 @@ from autobrrr_tui.sources.view_source import Source
 from autobrrr_tui.text_rows import BLANK, Page, Row, clipped, padded, piece, row
 from autobrrr_tui.theme import styles
 from autobrrr_tui.view_messages import Listed
-from autobrrr_tui.view_state import Standing, View
+from autobrrr_tui.view_state import ScreenStanding, View
 from autobrrr_tui.widgets.row_widget import Lines
 
 EVERY_S = 2.0
@@ -109,7 +109,7 @@ class TopScreen(Screen[None]):
                 if client is None:
                     continue
                 clients[pid] = client
-                views[pid] = replace(View(standing=Standing.LIVE), pid=pid, snapshot=client.snapshot())
+                views[pid] = replace(View(standing=ScreenStanding.LIVE), pid=pid, snapshot=client.snapshot())
             except AutobrrrError:
                 if pid in clients:
                     clients.pop(pid).close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autobrrr_tui.text_rows import Piece, Row, piece
-from autobrrr_tui.view_state import Standing, View
+from autobrrr_tui.view_state import ScreenStanding, View
 
 MODES = ("glance", "steps", "diagnosis", "tuning", "gaps", "recipe", "log")
 SHORT = ("glance", "steps", "diag", "tune", "gaps", "recipe", "log")
@@ -40,7 +40,7 @@ def keys_line(view: View, width: int) -> Row:
         ("?", "help", "help"),
         ("q", "quit", "quit"),
     ]
-    if view.standing is Standing.RECORDED:
+    if view.standing is ScreenStanding.RECORDED:
         words = [word for word in words if word[2] not in TOUCHING]
     spare = ("probe", "window", "export", "apply")
     for name in ("", *spare):

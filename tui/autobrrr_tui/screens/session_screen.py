@@ -24,12 +24,12 @@ from autobrrr_tui.panes.job_header import banner, brief, job_line
 from autobrrr_tui.screens.key_bar import MODES, TOUCHING, keys_line, modes_line
 from autobrrr_tui.screens.question_screen import Ask
 from autobrrr_tui.screens.text_screen import help_page, meaning_page
-from autobrrr_tui.sources.view_source import Do, Source, Wish
+from autobrrr_tui.sources.view_source import Do, Source, ViewRequest
 from autobrrr_tui.text_rows import Page, Row, clipped, piece, row
 from autobrrr_tui.theme import styles
 from autobrrr_tui.view_messages import Meaning, Told, Updated
 from autobrrr_tui.view_reducer import label
-from autobrrr_tui.view_state import Standing, View
+from autobrrr_tui.view_state import ScreenStanding, View
 from autobrrr_tui.widgets.row_widget import Lines
 
 PANES: dict[str, Callable[[View, int, int], Page]] = {
@@ -115,7 +115,7 @@ class SessionScreen(Screen[None]):
 
     def on_updated(self, message: Updated) -> None:
         self.view = message.view
-        if self.view.standing is Standing.REFUSED and self._leave_when_refused:
+        if self.view.standing is ScreenStanding.REFUSED and self._leave_when_refused:
             self.app.exit()
         self._draw()
 
@@ -176,11 +176,11 @@ class SessionScreen(Screen[None]):
             self._confirm(
                 "Stop the tuning? The trial that runs is undone, what was kept stays on.",
                 "stop it",
-                Wish(do=Do.CANCEL),
+                ViewRequest(do=Do.CANCEL),
             )
             return
         self.action_mode("tuning")
-        self._wish(Wish(do=Do.TUNE), "tuning begins")
+        self._wish(ViewRequest(do=Do.TUNE), "tuning begins")
 
     def action_pause(self) -> None:
         if self._refused("pause"):
@@ -188,9 +188,9 @@ class SessionScreen(Screen[None]):
         if not self.view.tuning:
             self.tell("nothing is being tuned; t starts it")
         elif self.view.paused:
-            self._wish(Wish(do=Do.RESUME), "the tuner goes on")
+            self._wish(ViewRequest(do=Do.RESUME), "the tuner goes on")
         else:
-            self._wish(Wish(do=Do.PAUSE), "the tuner rests after this pair of blocks")
+            self._wish(ViewRequest(do=Do.PAUSE), "the tuner rests after this pair of blocks")
 
     def action_apply(self) -> None:
         if self._refused("apply"):
@@ -204,7 +204,7 @@ class SessionScreen(Screen[None]):
         elif line.reach != "live":
             self.tell(f"{line.key} can not go on in a running job ({line.reach}): autobrrr run --recipe FILE")
         else:
-            wish = Wish(do=Do.APPLY, remedy=line.remedy, options=line.options)
+            wish = ViewRequest(do=Do.APPLY, remedy=line.remedy, options=line.options)
             if line.class_ in DARING:
                 changes = (
                     "changes the training"
@@ -223,11 +223,11 @@ class SessionScreen(Screen[None]):
         line = self._line()
         on = self.view.details.levers if self.view.details is not None else []
         if line is not None and line.token is not None:
-            self._wish(Wish(do=Do.UNDO, remedy=line.remedy, token=line.token), f"{line.key} goes off")
+            self._wish(ViewRequest(do=Do.UNDO, remedy=line.remedy, token=line.token), f"{line.key} goes off")
         elif on:
             last = on[-1]
             self._wish(
-                Wish(do=Do.UNDO, remedy=last.remedy, token=last.token),
+                ViewRequest(do=Do.UNDO, remedy=last.remedy, token=last.token),
                 f"{label(last.remedy, last.options)} goes off",
             )
         else:
@@ -235,17 +235,17 @@ class SessionScreen(Screen[None]):
 
     def action_probe(self) -> None:
         if not self._refused("probe"):
-            self._wish(Wish(do=Do.PROBE), "measuring again")
+            self._wish(ViewRequest(do=Do.PROBE), "measuring again")
 
     def action_window(self) -> None:
         if not self._refused("window"):
-            self._wish(Wish(do=Do.WINDOW), "asked for a window")
+            self._wish(ViewRequest(do=Do.WINDOW), "asked for a window")
 
     def action_detach(self) -> None:
         if self._refused("detach"):
             return
         on = self.view.details.levers if self.view.details is not None else []
-        wish = Wish(do=Do.DETACH)
+        wish = ViewRequest(do=Do.DETACH)
         if on or self.view.tuning:
             what = ", ".join(each.remedy for each in on) or "the trial that runs"
             self._confirm(f"Detach? This undoes {what} and ends the session.", "detach", wish)
@@ -271,7 +271,7 @@ class SessionScreen(Screen[None]):
     def _body(self) -> Lines:
         return self.query_one("#body", Lines)
 
-    def _line(self) -> tuning_pane.Line | None:
+    def _line(self) -> tuning_pane.RemedyRow | None:
         """The remedy that is chosen, where mode 3 is open."""
         if self.mode != "tuning":
             return None
@@ -283,15 +283,15 @@ class SessionScreen(Screen[None]):
             return False
         if self.view.readonly:
             self.tell(f"read-only: {action} would touch the job")
-        elif self.view.standing is Standing.RECORDED:
+        elif self.view.standing is ScreenStanding.RECORDED:
             self.tell(f"this is a recorded session: there is no job to {action}")
-        elif self.view.standing is Standing.OPENING:
+        elif self.view.standing is ScreenStanding.OPENING:
             self.tell("not attached yet")
         else:
             self.tell(f"the session is not there: {self.view.why}")
         return True
 
-    def _confirm(self, question: str, yes: str, wish: Wish) -> None:
+    def _confirm(self, question: str, yes: str, wish: ViewRequest) -> None:
         def answered(sure: bool | None) -> None:
             if sure:
                 self._wish(wish, f"{yes} ...")
@@ -300,7 +300,7 @@ class SessionScreen(Screen[None]):
 
         self.app.push_screen(Ask(question, yes), answered)
 
-    def _wish(self, wish: Wish, said: str) -> None:
+    def _wish(self, wish: ViewRequest, said: str) -> None:
         self.tell(said)
         self.source.wish(wish, self._post_told)
 

@@ -27,7 +27,7 @@ KEYS = (
 )
 
 
-class Reading(ModalScreen[None]):
+class TextScreen(ModalScreen[None]):
     """Closes on Escape, Enter, q or ?."""
 
     BINDINGS = [
@@ -68,13 +68,13 @@ class Reading(ModalScreen[None]):
         self.query_one("#page", Lines).show(Page(rows=rows))
 
 
-def help_page() -> Reading:
-    return Reading("Keys", list(KEYS))
+def help_page() -> TextScreen:
+    return TextScreen("Keys", list(KEYS))
 
 
-def meaning_page(found: Explained | str) -> Reading:
+def meaning_page(found: Explained | str) -> TextScreen:
     if isinstance(found, str):
-        return Reading("Not known here", [("", found)])
+        return TextScreen("Not known here", [("", found)])
     guards = [("guards" if i == 0 else "", guard) for i, guard in enumerate(found.guards)]
     name = f"{found.name} ({found.kind})"
-    return Reading(name, [("means", found.meaning), ("from", found.source), *guards])
+    return TextScreen(name, [("means", found.meaning), ("from", found.source), *guards])

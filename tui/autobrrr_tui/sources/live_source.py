@@ -17,12 +17,12 @@ import msgspec
 
 from autobrrr.client.session_client import Client, join
 from autobrrr.errors import AutobrrrError, TargetGone
-from autobrrr.records.wire_answers import Activity, Ended
+from autobrrr.records.wire_answers import ActivityLine, Ended
 from autobrrr_tui.sources.rank_sources import Siblings
-from autobrrr_tui.sources.recorded_view import Reader
-from autobrrr_tui.sources.view_source import Do, Publish, Tell, TellMeaning, Wish
+from autobrrr_tui.sources.recorded_view import ViewReader
+from autobrrr_tui.sources.view_source import Do, Publish, Tell, TellMeaning, ViewRequest
 from autobrrr_tui.view_reducer import said, take
-from autobrrr_tui.view_state import Standing, View
+from autobrrr_tui.view_state import ScreenStanding, View
 
 OnText = Callable[[str], None]
 Open = Callable[[OnText], Client]
@@ -68,7 +68,7 @@ class LiveSource:
         for work in (self._listen, self._serve):
             threading.Thread(target=work, name=work.__name__.strip("_"), daemon=True).start()
 
-    def wish(self, wish: Wish, tell: Tell) -> None:
+    def wish(self, wish: ViewRequest, tell: Tell) -> None:
         def do(client: Client) -> None:
             tell(_grant(client, wish))
 
@@ -97,7 +97,9 @@ class LiveSource:
             client = self._open(self._wait_line)
         except AutobrrrError as error:
             self.error = error
-            self._show(replace(self._view, standing=Standing.REFUSED, why=error.message, hint=error.hint))
+            self._show(
+                replace(self._view, standing=ScreenStanding.REFUSED, why=error.message, hint=error.hint)
+            )
             return
         while not self._left.is_set():
             try:
@@ -106,13 +108,15 @@ class LiveSource:
                     self.ending = client.ending
                     if client.ending is not None:
                         self._view = _over(self._view)
-                        self._show(replace(self._view, standing=Standing.ENDED, why=client.ending.why))
+                        self._show(replace(self._view, standing=ScreenStanding.ENDED, why=client.ending.why))
                 return
             except TargetGone as error:
-                self._show(replace(self._view, standing=Standing.ENDED, why=error.message))
+                self._show(replace(self._view, standing=ScreenStanding.ENDED, why=error.message))
                 return
             except AutobrrrError as error:
-                self._show(replace(self._view, standing=Standing.LOST, why=error.message, hint=error.hint))
+                self._show(
+                    replace(self._view, standing=ScreenStanding.LOST, why=error.message, hint=error.hint)
+                )
             found = self._look_for_another()
             if found is None:
                 return
@@ -123,7 +127,7 @@ class LiveSource:
         facts = client.facts
         view = replace(
             self._view,
-            standing=Standing.LIVE,
+            standing=ScreenStanding.LIVE,
             why="",
             hint="",
             pid=facts.pid,
@@ -148,7 +152,7 @@ class LiveSource:
     def _remembered(self, client: Client, view: View) -> View:
         """What the session has logged before this screen came: trials, results, notes."""
         lines = client.log(LOG_LINES)
-        reader = Reader()
+        reader = ViewReader()
         reader.feed(lines.lines)
         old = reader.view
         return replace(view, trials=old.trials, tuned=old.tuned, log=old.log, log_path=lines.path)
@@ -167,7 +171,7 @@ class LiveSource:
             try:
                 client = self._rejoin(self._pid)
             except TargetGone as error:
-                self._show(replace(self._view, standing=Standing.ENDED, why=error.message, hint=""))
+                self._show(replace(self._view, standing=ScreenStanding.ENDED, why=error.message, hint=""))
                 return None
             except AutobrrrError:
                 continue
@@ -177,7 +181,7 @@ class LiveSource:
         return None
 
     def _wait_line(self, text: str) -> None:
-        self._show(replace(take(self._view, Activity(text=text)), why=text))
+        self._show(replace(take(self._view, ActivityLine(text=text)), why=text))
 
     def _show(self, view: View) -> None:
         self._view = view
@@ -221,7 +225,7 @@ def _over(view: View) -> View:
     return replace(view, details=details, progress=None)
 
 
-def _grant(client: Client, wish: Wish) -> str:
+def _grant(client: Client, wish: ViewRequest) -> str:
     """Do one wish; returns what became of it."""
     if wish.do is Do.APPLY:
         outcome = client.apply([(wish.remedy, wish.options)])[0]

@@ -14,19 +14,19 @@ import msgspec
 from autobrrr.errors import UsageError
 from autobrrr.records import Diagnosis, Record, Trial, TuneProgress, Tuning
 from autobrrr.records.log_lines import LogLines, lines_of
-from autobrrr.records.wire_answers import Activity, Details, RecipeNow, StepHistory, TuneFailed
+from autobrrr.records.wire_answers import ActivityLine, Details, RecipeNow, StepHistory, TuneFailed
 from autobrrr_tui.view_reducer import heard, said, take
 from autobrrr_tui.view_state import RankCell, View
 
-KINDS: dict[str, type[Diagnosis | Details | Activity | TuneProgress | Trial | Tuning | TuneFailed]] = {
+KINDS: dict[str, type[Diagnosis | Details | ActivityLine | TuneProgress | Trial | Tuning | TuneFailed]] = {
     "snapshot": Diagnosis,
     "details": Details,
     "progress": TuneProgress,
     "trial": Trial,
     "tuned": Tuning,
     "tune_failed": TuneFailed,
-    "activity": Activity,
-    "note": Activity,
+    "activity": ActivityLine,
+    "note": ActivityLine,
 }
 
 
@@ -40,7 +40,7 @@ class Entry:
     line: int = 0  # of the file, from 1
 
 
-class Reader:
+class ViewReader:
     """Grows a view from entries."""
 
     def __init__(self) -> None:
@@ -65,8 +65,8 @@ class Reader:
             self._began_s = entry.at_s
         t_ns = int((entry.at_s - self._began_s) * 1e9)
         kind = KINDS.get(entry.kind)
-        if kind is Activity:
-            self.view = heard(self.view, msgspec.convert(entry.body, Activity), t_ns)
+        if kind is ActivityLine:
+            self.view = heard(self.view, msgspec.convert(entry.body, ActivityLine), t_ns)
         elif kind is not None:
             self.view = take(self.view, msgspec.convert(entry.body, kind))
         elif entry.kind == "history":
@@ -122,7 +122,7 @@ def read(path: Path) -> list[Entry]:
         path.open("rb").close()
     except OSError as error:
         raise UsageError(f"{path} can't be read: {error}", "autobrrr report SESSION") from None
-    lines, sound, trial = LogLines(lines_of(path)), [], Reader()
+    lines, sound, trial = LogLines(lines_of(path)), [], ViewReader()
     for entry in _entries(lines):
         if trial.take(entry):
             sound.append(entry)

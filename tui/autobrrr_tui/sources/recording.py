@@ -19,12 +19,12 @@ import msgspec
 from autobrrr.client.session_client import Client, Event, join
 from autobrrr.errors import TargetGone
 from autobrrr.records import Diagnosis, Trial, TuneProgress, Tuning
-from autobrrr.records.wire_answers import Activity, Details, TuneFailed
+from autobrrr.records.wire_answers import ActivityLine, Details, TuneFailed
 
 KINDS: dict[type, str] = {
     Diagnosis: "snapshot",
     Details: "details",
-    Activity: "activity",
+    ActivityLine: "activity",
     TuneProgress: "progress",
     Trial: "trial",
     Tuning: "tuned",

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from autobrrr.errors import AutobrrrError
 from autobrrr.records.wire_answers import Explained
-from autobrrr_tui.sources.recorded_view import Entry, Reader
-from autobrrr_tui.sources.view_source import Publish, Tell, TellMeaning, Wish
-from autobrrr_tui.view_state import Standing, View
+from autobrrr_tui.sources.recorded_view import Entry, ViewReader
+from autobrrr_tui.sources.view_source import Publish, Tell, TellMeaning, ViewRequest
+from autobrrr_tui.view_state import ScreenStanding, View
 
 LONGEST_S = 5.0  # a gap in a recording is not waited for longer than this
 OFTEN_S = 0.1  # entries that lie closer together come as one view
@@ -44,7 +44,7 @@ class ReplaySource:
     def start(self, publish: Publish) -> None:
         threading.Thread(target=self._play, args=(publish,), name="replay", daemon=True).start()
 
-    def wish(self, wish: Wish, tell: Tell) -> None:
+    def wish(self, wish: ViewRequest, tell: Tell) -> None:
         tell("this is a recorded session: there is no job")
 
     def explain(self, name: str, tell: TellMeaning) -> None:
@@ -64,7 +64,7 @@ class ReplaySource:
         self._left.set()
 
     def _play(self, publish: Publish) -> None:
-        reader = Reader()
+        reader = ViewReader()
         shown_s = self._entries[0].at_s if self._entries else 0.0
         for entry in self._entries:
             gap_s = entry.at_s - shown_s
@@ -77,4 +77,4 @@ class ReplaySource:
         publish(self._seen(reader.view, reader.ended or "not ended"))
 
     def _seen(self, view: View, what: str) -> View:
-        return replace(view, standing=Standing.RECORDED, why=f"{self.title}, {what}")
+        return replace(view, standing=ScreenStanding.RECORDED, why=f"{self.title}, {what}")

@@ -33,7 +33,7 @@ class Do(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class ViewRequest:
     """One thing to do."""
 
     do: Do
@@ -52,7 +52,7 @@ class Source(Protocol):
     def start(self, publish: Publish) -> None:
         """Begin to publish views, from a thread of its own."""
 
-    def wish(self, wish: Wish, tell: Tell) -> None:
+    def wish(self, wish: ViewRequest, tell: Tell) -> None:
         """Do something to the job, on a thread of its own; `tell` gets one sentence, also for a refusal."""
 
     def explain(self, name: str, tell: TellMeaning) -> None:

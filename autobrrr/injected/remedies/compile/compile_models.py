@@ -25,7 +25,7 @@ from ...live_torch.pytrees import map_tree
 from ..model_calls.backward_watch import ENOUGH, Backwards
 from ..model_calls.call_layers import (
     Call,
-    Module,
+    CallableModule,
     Rank,
     device_types,
     lead_through,
@@ -38,7 +38,7 @@ from ..model_calls.dynamo_footprint import Footprint, leftovers, module_class, u
 from ..model_calls.rehearsal import Rehearsal, settings_in_force
 from ..model_calls.repeated_blocks import repeated_blocks
 from ..optimizer.optimizer_flags import undo_all
-from ..registry import Option, Refused, Undo, Watched, remedy
+from ..registry import Option, Refused, Undo, WatchedUndo, remedy
 from .job_sources import says
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ BUDGET = Option(
     high=1.0,
     doc="Share of the activations that may be kept for backward; the rest is computed again.",
 )
-_KEPT: MutableMapping[Module, dict[object, CompiledCall]] = weakref.WeakKeyDictionary()
+_KEPT: MutableMapping[CallableModule, dict[object, CompiledCall]] = weakref.WeakKeyDictionary()
 _ENTRIES: MutableMapping[type, Call] = weakref.WeakKeyDictionary()
 _TO_PUT_BACK: list[Undo] = []  # once nothing compiled is kept any more
 
@@ -159,7 +159,7 @@ def max_autotune(job: Job, options: Mapping[str, object]) -> Undo:
     return _compile(job, trained_roots(job), options, "max-autotune-no-cudagraphs")
 
 
-def _compile(job: Job, modules: list[Module], options: Mapping[str, object], mode: str) -> Undo:
+def _compile(job: Job, modules: list[CallableModule], options: Mapping[str, object], mode: str) -> Undo:
     torch = job.torch
     dynamic, fast = options.get("dynamic") is True, options.get("random", "same") == "fast"
     budget = options.get("memory_budget", 1.0)
@@ -205,10 +205,12 @@ def _compile(job: Job, modules: list[Module], options: Mapping[str, object], mod
     for place in settings_in_force([("torch._dynamo.config", "suppress_errors", True), *settings[1:]]):
         place.__enter__()
         undos.append(lambda place=place: place.__exit__(None, None, None))  # type: ignore[misc]
-    return Watched(undo_all(undos), StormWatch(calls).trouble, "stream" if fast and _draws(modules) else None)
+    return WatchedUndo(
+        undo_all(undos), StormWatch(calls).trouble, "stream" if fast and _draws(modules) else None
+    )
 
 
-def _compiled(torch: ModuleType, module: Module, mode: str, *, dynamic: bool, fast: bool) -> Call:
+def _compiled(torch: ModuleType, module: CallableModule, mode: str, *, dynamic: bool, fast: bool) -> Call:
     """The module's call under `torch.compile`; nothing is compiled before it is called."""
     import torch._inductor as inductor  # the job's own: it is in sys.modules
 
@@ -234,7 +236,7 @@ def _entry(kind: type) -> Call:
     return _ENTRIES[kind]
 
 
-def _call_module(module: Module, *args: object, **kwargs: object) -> object:
+def _call_module(module: CallableModule, *args: object, **kwargs: object) -> object:
     return module._call_impl(*args, **kwargs)
 
 
@@ -249,7 +251,7 @@ def _own_memory(torch: ModuleType, below: Call) -> Call:
     return call
 
 
-def _draws(modules: list[Module]) -> bool:
+def _draws(modules: list[CallableModule]) -> bool:
     """Whether a module says that it draws random numbers."""
     for module in modules:
         for part in module.modules():

@@ -18,7 +18,7 @@ from ...live_torch.pytrees import leaves, map_tree
 from ...live_torch.torch_types import Tensor
 from ..model_calls.call_layers import (
     Call,
-    Module,
+    CallableModule,
     Rank,
     autocast_states,
     lead_through,
@@ -28,7 +28,7 @@ from ..model_calls.call_layers import (
 from ..model_calls.compiled_call import CompiledCall
 from ..model_calls.rehearsal import Rehearsal, Wording
 from ..optimizer.optimizer_flags import undo_all
-from ..registry import Refused, Undo, Watched, remedy
+from ..registry import Refused, Undo, WatchedUndo, remedy
 
 if TYPE_CHECKING:
     from autobrrr.injected.live_torch.live_job import Job
@@ -62,7 +62,7 @@ def graph_calls(job: Job, capture: Capture) -> Undo:
         Refused: several models, a wrapped one, hooks, autocast, or a forward that can't run twice.
     """
     torch, roots = job.torch, trained_roots(job)
-    if len(roots) != 1 or any(cast(Module, each) is not roots[0] for each in job.roots):
+    if len(roots) != 1 or any(cast(CallableModule, each) is not roots[0] for each in job.roots):
         raise Refused("it records one model, and a wrapped one from the start of a run only")
     (root,) = roots
     if compiled_graphs():
@@ -73,7 +73,7 @@ def graph_calls(job: Job, capture: Capture) -> Undo:
         raise Refused("a buffer is trained")
     replays = Replays(torch, root, capture)
     call = CompiledCall(
-        Alone(
+        LoneRehearsal(
             Rehearsal(torch, root, own_stream=False, wording=Wording("it can't be recorded: ", "recorded, ")),
             replays,
         ),
@@ -86,10 +86,10 @@ def graph_calls(job: Job, capture: Capture) -> Undo:
     except Refused:
         undo_all(undos)()
         raise
-    return Watched(undo_all(undos), lambda: call.broken)
+    return WatchedUndo(undo_all(undos), lambda: call.broken)
 
 
-class Alone:
+class LoneRehearsal:
     """A rehearsal that leaves no forward of its own waiting for a backward."""
 
     def __init__(self, rehearsal: Rehearsal, replays: Replays) -> None:
@@ -113,7 +113,7 @@ class Token:
 class Replays:
     """The recorded calls of one module, by the shapes that they were recorded for."""
 
-    def __init__(self, torch: ModuleType, module: Module, capture: Capture) -> None:
+    def __init__(self, torch: ModuleType, module: CallableModule, capture: Capture) -> None:
         self._torch, self._capture = torch, capture
         self._module = weakref.ref(module)
         self._recorded: dict[object, tuple[Call, tuple[int, ...]]] = {}
@@ -143,7 +143,7 @@ class Replays:
                 for each in cast("tuple[Tensor]", args)
             )
             recorded = self._capture(
-                _around(torch, cast(Module, self._module())), given, allow_unused_input=True
+                _around(torch, cast(CallableModule, self._module())), given, allow_unused_input=True
             )
             self._recorded[kind] = recorded, self._places()
         results = self._recorded[kind][0](*args)
@@ -155,7 +155,7 @@ class Replays:
 
     def hold_gradients(self) -> Callable[[], None]:
         """Copy gradients out of the memory that the next replay of the backward writes to."""
-        live = cast(Module, self._module())
+        live = cast(CallableModule, self._module())
         held = [
             (weakref.ref(each), each.register_hook(_copied))  # type: ignore[attr-defined]
             for each in live.parameters()
@@ -179,7 +179,7 @@ class Replays:
 
     def _places(self) -> tuple[int, ...]:
         """Where the parameters lie: a graph goes on reading from there."""
-        return tuple(each.data_ptr() for each in cast(Module, self._module()).parameters())
+        return tuple(each.data_ptr() for each in cast(CallableModule, self._module()).parameters())
 
 
 def _layer(call: CompiledCall, replays: Replays) -> Callable[[Call], Call]:
@@ -201,7 +201,7 @@ def _copied(gradient: Tensor) -> Tensor:
     return gradient.clone()
 
 
-def _around(torch: ModuleType, module: Module) -> object:
+def _around(torch: ModuleType, module: CallableModule) -> object:
     """A module of ours around the job's: what is recorded is changed, and the job's must not be."""
 
     class Around(torch.nn.Module):  # type: ignore[name-defined,misc]

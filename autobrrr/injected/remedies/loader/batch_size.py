@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ...live_torch.available_memory import available_bytes
 from ..registry import Option, Refused, Undo, remedy
 from .loader_switch import switch_loaders
-from .loader_view import View
+from .loader_view import LoaderView
 
 if TYPE_CHECKING:
     from autobrrr.injected.live_torch.live_job import Job
@@ -36,7 +36,7 @@ def larger(job: Job, options: Mapping[str, object]) -> Undo:
     if free is not None and needed is not None and needed > free:
         raise Refused(f"{factor} times the batch may need {needed >> 20} MiB more, {free >> 20} MiB are free")
 
-    def settle(view: View) -> Mapping[str, object]:
+    def settle(view: LoaderView) -> Mapping[str, object]:
         if type(view.indices) is not plain:
             raise Refused("its batches are made by a sampler of the job's own")
         if view.began_persistent:

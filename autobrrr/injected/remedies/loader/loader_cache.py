@@ -16,7 +16,7 @@ from ...live_torch.available_memory import available_bytes
 from ..registry import Option, Refused, Undo, remedy
 from .loader_items import Items, read_items, same, size_bytes
 from .loader_switch import switch_loaders
-from .loader_view import View
+from .loader_view import LoaderView
 
 if TYPE_CHECKING:
     from autobrrr.injected.live_torch.live_job import Job
@@ -82,7 +82,7 @@ def cache(job: Job, options: Mapping[str, object]) -> Undo:
     caches: list[tuple[weakref.ref[object], Cached]] = []
     replaced: list[weakref.ref[object]] = []
 
-    def settle(view: View) -> Mapping[str, object]:
+    def settle(view: LoaderView) -> Mapping[str, object]:
         _check(view, lambda: read_items(job, view.dataset), most_bytes, available_bytes(job.torch, Path("/")))
         return {}
 
@@ -122,7 +122,7 @@ def _fits(job: Job, iterator: object, most_bytes: int) -> bool:
     return True
 
 
-def _check(view: View, read: Callable[[], Items], most_bytes: int, free_bytes: int | None) -> None:
+def _check(view: LoaderView, read: Callable[[], Items], most_bytes: int, free_bytes: int | None) -> None:
     if isinstance(view.dataset, Cached):
         raise Refused("its items are kept already")
     if not view.map_style:

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 
 from ...live_torch.patches import Patch
 from ..registry import Refused, Undo
-from .loader_view import View, of_loader, views
+from .loader_view import LoaderView, of_loader, views
 
 if TYPE_CHECKING:
     from autobrrr.injected.live_torch.live_job import Job
 
-Settle = Callable[[View], Mapping[str, object]]
+Settle = Callable[[LoaderView], Mapping[str, object]]
 """What to set on a loader, by the names of its attributes; raises Refused where that does not fit."""
 OnEpoch = Callable[[object], None]
 
@@ -35,7 +35,7 @@ FIELDS = {
 _ABSENT = object()
 
 
-class Switch:
+class LoaderSwitch:
     """One remedy's settings on all loaders that they fit."""
 
     def __init__(
@@ -48,7 +48,7 @@ class Switch:
         self._changed: list[tuple[weakref.ref[object], dict[str, object], dict[str, object]]] = []
         self._met: list[weakref.ref[object]] = []
 
-    def foresee(self, view: View) -> View:
+    def foresee(self, view: LoaderView) -> LoaderView:
         """The loader as it will be with these settings; unchanged where they don't fit."""
         try:
             settings = self._settle(view)
@@ -104,19 +104,19 @@ class Desk:
     """All switches of this process, and the one replacement of `DataLoader.__iter__`."""
 
     def __init__(self) -> None:
-        self._switches: list[Switch] = []
+        self._switches: list[LoaderSwitch] = []
         self._patch: Patch | None = None
         self._pid = os.getpid()
         self._inside = False
 
-    def put_on(self, torch: ModuleType, switch: Switch) -> None:
+    def put_on(self, torch: ModuleType, switch: LoaderSwitch) -> None:
         """Loaders meet this switch from now on."""
         self._switches.append(switch)
         if self._patch is None:
             self._patch = Patch(torch.utils.data.DataLoader, "__iter__", self._wrapped)
             self._patch.put_on()
 
-    def take_off(self, switch: Switch) -> None:
+    def take_off(self, switch: LoaderSwitch) -> None:
         """The switch's settings are undone."""
         if switch in self._switches:
             self._switches.remove(switch)
@@ -129,7 +129,7 @@ class Desk:
         """Whether the remedy of this name is on."""
         return any(switch.name == name for switch in self._switches)
 
-    def foresee(self, view: View) -> View:
+    def foresee(self, view: LoaderView) -> LoaderView:
         """A loader as it will be at its next epoch."""
         for switch in self._switches:
             view = switch.foresee(view)
@@ -202,7 +202,7 @@ def switch_loaders(
             reasons.append(str(refused))
     if not fits:
         raise Refused("; ".join(dict.fromkeys(reasons)))
-    switch = Switch(name, settle, before, after)
+    switch = LoaderSwitch(name, settle, before, after)
     DESK.put_on(job.torch, switch)
     for loader in job.loaders:
         switch.meet(loader)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class LoaderView:
     """One loader, as it is set."""
 
     dataset: object
@@ -33,11 +33,11 @@ class View:
         return found if type(found) is int else None
 
 
-def of_loader(loader: object) -> View:
+def of_loader(loader: object) -> LoaderView:
     """A DataLoader."""
     state = vars(loader)
     persistent = state.get("persistent_workers") is True
-    return View(
+    return LoaderView(
         dataset=state["dataset"],
         indices=loader._index_sampler,  # type: ignore[attr-defined]
         map_style=state["_dataset_kind"] == 0,
@@ -51,11 +51,11 @@ def of_loader(loader: object) -> View:
     )
 
 
-def of_iterator(iterator: object) -> View:
+def of_iterator(iterator: object) -> LoaderView:
     """The iterator of an epoch that has begun."""
     state = vars(iterator)
     persistent = bool(state.get("_persistent_workers"))
-    return View(
+    return LoaderView(
         dataset=state["_dataset"],
         indices=state["_index_sampler"],
         map_style=state["_dataset_kind"] == 0,
@@ -69,7 +69,7 @@ def of_iterator(iterator: object) -> View:
     )
 
 
-def views(job: Job) -> list[View]:
+def views(job: Job) -> list[LoaderView]:
     """The loaders of the job, as far as they are known: themselves, else the running iterator.
 
     Raises:

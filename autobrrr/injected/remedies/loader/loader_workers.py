@@ -15,7 +15,7 @@ from ..registry import Option, Refused, Undo, remedy
 from .dataset_walk import held_by
 from .loader_items import read_items
 from .loader_switch import switch_loaders
-from .loader_view import View, views
+from .loader_view import LoaderView, views
 
 if TYPE_CHECKING:
     from autobrrr.injected.live_torch.live_job import Job
@@ -65,7 +65,7 @@ def workers(job: Job, options: Mapping[str, object]) -> Undo:
     given = options.get("workers")
     wanted = given if type(given) is int else default_workers(len(os.sched_getaffinity(0)), os.environ)
 
-    def settle(view: View) -> Mapping[str, object]:
+    def settle(view: LoaderView) -> Mapping[str, object]:
         if view.workers == wanted:
             raise Refused(f"the loader has {wanted} {'worker' if wanted == 1 else 'workers'} already")
         _refuse_unusual(view)
@@ -99,7 +99,7 @@ def default_workers(cpus: int, env: Mapping[str, str]) -> int:
 def prefetch_factor(job: Job, options: Mapping[str, object]) -> Undo:
     wanted = int(str(options.get("batches", 4)))
 
-    def settle(view: View) -> Mapping[str, object]:
+    def settle(view: LoaderView) -> Mapping[str, object]:
         if not view.workers:
             raise Refused("the loader has no workers to load ahead")
         if view.prefetch == wanted:
@@ -123,7 +123,7 @@ def prefetch_factor(job: Job, options: Mapping[str, object]) -> Undo:
 def persistent_workers(job: Job, options: Mapping[str, object]) -> Undo:
     torch = job.torch
 
-    def settle(view: View) -> Mapping[str, object]:
+    def settle(view: LoaderView) -> Mapping[str, object]:
         if view.persistent:
             raise Refused("its workers are persistent already")
         if not view.workers:
@@ -154,7 +154,7 @@ def pin_memory(job: Job, options: Mapping[str, object]) -> Undo:
     if not job.torch.cuda.is_available():
         raise Refused("there is no CUDA device here")
 
-    def settle(view: View) -> Mapping[str, object]:
+    def settle(view: LoaderView) -> Mapping[str, object]:
         if view.pinned:
             raise Refused("its batches are pinned already")
         if view.began_persistent:
@@ -164,7 +164,7 @@ def pin_memory(job: Job, options: Mapping[str, object]) -> Undo:
     return switch_loaders(job, "loader.pin_memory", settle)
 
 
-def _refuse_unusual(view: View) -> None:
+def _refuse_unusual(view: LoaderView) -> None:
     if not view.map_style:
         raise Refused("an iterable dataset divides its data by its workers")
     if view.began_persistent:
@@ -180,14 +180,14 @@ def _refuse_processes(
         raise Refused(f"workers would be started by {start_method()}, which not every dataset survives")
 
 
-def _refuse_handles(view: View) -> None:
+def _refuse_handles(view: LoaderView) -> None:
     """Forked workers share an open file together with its position."""
     handles = held_by(view.dataset).handles
     if handles:
         raise Refused(f"the dataset holds an open {handles[0]}, which workers would share")
 
 
-def _refuse_large(job: Job, view: View, batches: int) -> None:
+def _refuse_large(job: Job, view: LoaderView, batches: int) -> None:
     """Batches on their way lie in shared memory, which is small in many containers."""
     items = read_items(job, view.dataset)
     if not items.on_cpu:

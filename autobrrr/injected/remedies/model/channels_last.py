@@ -15,22 +15,22 @@ from collections.abc import Callable, Mapping, MutableMapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Protocol, cast
 
-from ..model_calls.call_layers import Module, Rank, lead_through, refuse_odd, trained_roots
+from ..model_calls.call_layers import CallableModule, Rank, lead_through, refuse_odd, trained_roots
 from ..model_calls.rehearsal import Rehearsal, Wording
 from ..optimizer.optimizer_flags import Optimizer, base_class, parameters, undo_all
 from ..optimizer.optimizer_foreach import CLASSES
-from ..registry import Refused, Undo, Watched, remedy
+from ..registry import Refused, Undo, WatchedUndo, remedy
 from .layout_call import LaidOut, Tried, Weight
 
 if TYPE_CHECKING:
     from autobrrr.injected.live_torch.live_job import Job
 
 
-class Tensor(Protocol):
+class LaidOutTensor(Protocol):
     """What is used of a torch tensor."""
 
-    data: Tensor
-    grad: Tensor | None
+    data: LaidOutTensor
+    grad: LaidOutTensor | None
     shape: tuple[int, ...]
     dtype: object
     device: object
@@ -40,12 +40,12 @@ class Tensor(Protocol):
     def element_size(self) -> int: ...
     def is_contiguous(self, *, memory_format: object = ...) -> bool: ...
     def storage_offset(self) -> int: ...
-    def untyped_storage(self) -> Tensor: ...
+    def untyped_storage(self) -> LaidOutTensor: ...
     def nbytes(self) -> int: ...
-    def copy_(self, other: Tensor) -> Tensor: ...
+    def copy_(self, other: LaidOutTensor) -> LaidOutTensor: ...
 
 
-_TRIED: MutableMapping[Module, Tried] = weakref.WeakKeyDictionary()
+_TRIED: MutableMapping[CallableModule, Tried] = weakref.WeakKeyDictionary()
 
 
 def _release(torch: ModuleType) -> None:
@@ -104,12 +104,12 @@ def channels_last(job: Job, options: Mapping[str, object]) -> Undo:
     except BaseException:
         undo_all(undos)()
         raise
-    return Watched(
+    return WatchedUndo(
         undo_all(undos), lambda: next((each.tried.broken for each in calls if each.tried.broken), None)
     )
 
 
-def _refuse_flat_updates(torch: ModuleType, weights: list[Tensor], optimizers: list[object]) -> None:
+def _refuse_flat_updates(torch: ModuleType, weights: list[LaidOutTensor], optimizers: list[object]) -> None:
     """Refuse an optimizer that may read a weight or its gradient as flat memory.
 
     Raises:
@@ -122,7 +122,7 @@ def _refuse_flat_updates(torch: ModuleType, weights: list[Tensor], optimizers: l
             raise Refused(f"{type(each).__name__} may read weights or gradients as flat memory")
 
 
-def _relay_all(job: Job, weight: Tensor) -> Undo:
+def _relay_all(job: Job, weight: LaidOutTensor) -> Undo:
     """Lay a weight out anew with all that goes through updates beside it; the undo finds what came since."""
     torch, before, remembered = job.torch, weight.stride(), weakref.ref(weight)
     for each in (weight, *_companions(torch, weight, job.optimizers)):
@@ -141,14 +141,14 @@ def _relay_all(job: Job, weight: Tensor) -> Undo:
     return undo
 
 
-def _weights(torch: ModuleType, roots: list[Module]) -> list[Tensor]:
+def _weights(torch: ModuleType, roots: list[CallableModule]) -> list[LaidOutTensor]:
     """Weights of 2-D convolutions that are not channels_last.
 
     Raises:
         Refused: there is none, all are already, or one shares its memory.
     """
     kinds = (torch.nn.Conv2d, torch.nn.ConvTranspose2d)
-    found: dict[int, Tensor] = {}
+    found: dict[int, LaidOutTensor] = {}
     for root in roots:
         for part in root.modules():
             if isinstance(part, kinds) and isinstance(part._parameters.get("weight"), torch.nn.Parameter):
@@ -168,28 +168,28 @@ def _weights(torch: ModuleType, roots: list[Module]) -> list[Tensor]:
     return weights
 
 
-def _companions(torch: ModuleType, weight: Tensor, optimizers: list[object]) -> list[Tensor]:
+def _companions(torch: ModuleType, weight: LaidOutTensor, optimizers: list[object]) -> list[LaidOutTensor]:
     """Tensors of the weight's shape that go through the optimizer's update with it: state and gradient."""
     found = [] if weight.grad is None else [weight.grad]
     for each in optimizers:
         state = cast(Optimizer, each).state.get(weight, {})
         found += [
-            cast(Tensor, value)
+            cast(LaidOutTensor, value)
             for value in state.values()
             if isinstance(value, torch.Tensor) and value.shape == weight.shape
         ]
     return found
 
 
-def _relay(torch: ModuleType, tensor: Tensor, strides: tuple[int, ...] | None) -> None:
+def _relay(torch: ModuleType, tensor: LaidOutTensor, strides: tuple[int, ...] | None) -> None:
     """Move a tensor's values to these strides, or to channels_last, under the same object."""
     tensor.data = _copy(torch, tensor.data, strides)
 
 
-def _copy(torch: ModuleType, old: Tensor, strides: tuple[int, ...] | None) -> Tensor:
+def _copy(torch: ModuleType, old: LaidOutTensor, strides: tuple[int, ...] | None) -> LaidOutTensor:
     with torch.no_grad():
         if strides is None:
             new = torch.empty_like(old, memory_format=torch.channels_last)
         else:
             new = torch.empty_strided(tuple(old.shape), strides, dtype=old.dtype, device=old.device)
-        return cast(Tensor, new.copy_(old))
+        return cast(LaidOutTensor, new.copy_(old))

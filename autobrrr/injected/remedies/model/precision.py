@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ...live_torch.pytrees import map_tree
 from ..model_calls.call_layers import (
     Call,
-    Module,
+    CallableModule,
     Rank,
     autocast_states,
     device_types,
@@ -24,7 +24,7 @@ from ..model_calls.compiled_call import CompiledCall
 from ..model_calls.rehearsal import Rehearsal, Wording
 from ..optimizer.optimizer_flags import undo_all
 from ..process.process_value import switch
-from ..registry import Option, Refused, Undo, Watched, remedy
+from ..registry import Option, Refused, Undo, WatchedUndo, remedy
 
 if TYPE_CHECKING:
     from autobrrr.injected.live_torch.live_job import Job
@@ -131,7 +131,7 @@ def autocast_bf16(job: Job, options: Mapping[str, object]) -> Undo:
     except Refused:
         undo_all(undos)()
         raise
-    return Watched(undo_all(undos), lambda: next((call.broken for call in calls if call.broken), None))
+    return WatchedUndo(undo_all(undos), lambda: next((call.broken for call in calls if call.broken), None))
 
 
 class InBfloat16:
@@ -150,7 +150,7 @@ class InBfloat16:
 
 
 def _autocast(
-    torch: ModuleType, module: Module, device: str, calls: list[CompiledCall]
+    torch: ModuleType, module: CallableModule, device: str, calls: list[CompiledCall]
 ) -> Callable[[Call], Call]:
     """The layer: bfloat16 in training once that was rehearsed, float32 again outside, where losses are made.
 

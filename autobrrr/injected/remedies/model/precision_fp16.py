@@ -17,7 +17,7 @@ from ...batch_probe.probe_refusals import derived_attributes
 from ...live_torch.pytrees import map_tree
 from ..model_calls.call_layers import (
     Call,
-    Module,
+    CallableModule,
     Rank,
     autocast_states,
     lead_through,
@@ -26,8 +26,8 @@ from ..model_calls.call_layers import (
 )
 from ..model_calls.compiled_call import CompiledCall
 from ..model_calls.rehearsal import Rehearsal, Wording
-from ..optimizer.optimizer_flags import Optimizer, Tensor, parameters, undo_all
-from ..registry import Refused, Undo, Watched, remedy
+from ..optimizer.optimizer_flags import OptimizedTensor, Optimizer, parameters, undo_all
+from ..registry import Refused, Undo, WatchedUndo, remedy
 
 if TYPE_CHECKING:
     from autobrrr.injected.live_torch.live_job import Job
@@ -51,7 +51,9 @@ class LossScale:
         self._good = 0
         self.why: str | None = None  # it must go
 
-    def unscaled(self, gradients: Sequence[Tensor | None], scale: float) -> list[Tensor | None]:
+    def unscaled(
+        self, gradients: Sequence[OptimizedTensor | None], scale: float
+    ) -> list[OptimizedTensor | None]:
         """Gradients of parameters, divided; notes an overflow without waiting for the device."""
         present = [each for each in gradients if each is not None]
         if not present:
@@ -142,7 +144,7 @@ def scaled_autocast(job: Job, device: str) -> Undo:
     if len(roots) != 1 or len(optimizers) != 1:
         raise Refused(f"it understands one model with one optimizer, not {len(roots)} with {len(optimizers)}")
     (root,), (optimizer,) = roots, optimizers
-    if any(cast(Module, each) is not root for each in job.roots):
+    if any(cast(CallableModule, each) is not root for each in job.roots):
         raise Refused("the model is wrapped, and gradients are exchanged before they are checked")
     if any(str(each.dtype) in ("torch.float16", "torch.bfloat16") for each in root.parameters()):
         raise Refused("parameters are in half precision already")
@@ -161,7 +163,7 @@ def scaled_autocast(job: Job, device: str) -> Undo:
     undos: list[Callable[[], None]] = [lead_through(root, Rank.PRECISION, _layer(torch, scale, call))]
     handle = optimizer.register_step_pre_hook(scale.before_step)
     undos.append(handle.remove)
-    return Watched(undo_all(undos), lambda: call.broken or scale.why)
+    return WatchedUndo(undo_all(undos), lambda: call.broken or scale.why)
 
 
 def _layer(torch: ModuleType, scale: LossScale, scaled: CompiledCall) -> Callable[[Call], Call]:
@@ -180,7 +182,7 @@ def _layer(torch: ModuleType, scale: LossScale, scaled: CompiledCall) -> Callabl
     return layer
 
 
-def _scaled(torch: ModuleType, module: Module, scale: LossScale, device: str) -> Call:
+def _scaled(torch: ModuleType, module: CallableModule, scale: LossScale, device: str) -> Call:
     """The module's call in float16, between the two functions that scale and unscale."""
     enter, leave = _functions(torch, scale)
     remembered = weakref.ref(module)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ...batch_probe.probe_refusals import user_hook
 from ...job_state.side_effect_scan import CodeScan
-from ..model_calls.call_layers import Call, Module, Rank, lead_through, refuse_odd, trained_roots
+from ..model_calls.call_layers import Call, CallableModule, Rank, lead_through, refuse_odd, trained_roots
 from ..model_calls.repeated_blocks import repeated_blocks
 from ..optimizer.optimizer_flags import undo_all
 from ..registry import Refused, Undo, remedy
@@ -58,7 +58,7 @@ def checkpoint(job: Job, options: Mapping[str, object]) -> Undo:
     return undo_all(undos)
 
 
-def _refuse_what_counts(job: Job, blocks: list[Module]) -> None:
+def _refuse_what_counts(job: Job, blocks: list[CallableModule]) -> None:
     """Refuse blocks whose second forward would be noticed.
 
     Raises:

@@ -26,13 +26,13 @@ Call = module_call_slot.Call
 Layer = Callable[[Call], Call]
 
 
-class Module(Protocol):
+class CallableModule(Protocol):
     """What is used of a torch module."""
 
     training: bool
 
-    def modules(self) -> Iterator[Module]: ...
-    def children(self) -> Iterator[Module]: ...
+    def modules(self) -> Iterator[CallableModule]: ...
+    def children(self) -> Iterator[CallableModule]: ...
     def parameters(self) -> Iterator[Tensor]: ...
     def buffers(self) -> Iterator[Tensor]: ...
     def _call_impl(self, *args: object, **kwargs: object) -> object: ...
@@ -46,10 +46,10 @@ class Rank(IntEnum):
     CODE = 1
 
 
-_LAYERS: MutableMapping[Module, dict[Rank, Layer]] = weakref.WeakKeyDictionary()
+_LAYERS: MutableMapping[CallableModule, dict[Rank, Layer]] = weakref.WeakKeyDictionary()
 
 
-def lead_through(module: Module, rank: Rank, layer: Layer) -> Undo:
+def lead_through(module: CallableModule, rank: Rank, layer: Layer) -> Undo:
     """Add a layer to a module's call; the undo takes it out, and leaves no trace after the last.
 
     Raises:
@@ -76,12 +76,12 @@ def lead_through(module: Module, rank: Rank, layer: Layer) -> Undo:
     return undo
 
 
-def is_taken(module: Module) -> bool:
+def is_taken(module: CallableModule) -> bool:
     """True where the slot holds what is none of ours."""
     return module_call_slot.beneath(module) is not None and not _LAYERS.get(module)
 
 
-def _rebuild(module: Module) -> None:
+def _rebuild(module: CallableModule) -> None:
     layers = _LAYERS[module]
     if not layers:
         del _LAYERS[module]
@@ -93,26 +93,26 @@ def _rebuild(module: Module) -> None:
     module_call_slot.put_beneath(module, call)
 
 
-def plain_call(module: Module) -> Call:
+def plain_call(module: CallableModule) -> Call:
     """The module's call as torch makes it, without keeping the module alive."""
     remembered = weakref.ref(module)
 
     def call(*args: object, **kwargs: object) -> object:
-        return cast(Module, remembered())._call_impl(*args, **kwargs)
+        return cast(CallableModule, remembered())._call_impl(*args, **kwargs)
 
     return call
 
 
-def trained_roots(job: Job) -> list[Module]:
+def trained_roots(job: Job) -> list[CallableModule]:
     """Root modules with parameters that are trained; of a DistributedDataParallel what it wraps.
 
     Raises:
         Refused: there is none yet, or one is of a kind that none of our layers can stand around.
     """
     parallel = getattr(job.torch.nn.parallel, "DistributedDataParallel", ())
-    found: list[Module] = []
+    found: list[CallableModule] = []
     for root in job.roots:
-        inner = cast(Module, root.module if parallel and isinstance(root, parallel) else root)
+        inner = cast(CallableModule, root.module if parallel and isinstance(root, parallel) else root)
         if any(each.requires_grad for each in inner.parameters()) and inner not in found:
             found.append(inner)
     if not found:
@@ -121,7 +121,7 @@ def trained_roots(job: Job) -> list[Module]:
     return found
 
 
-def refuse_odd(torch: ModuleType, modules: Iterable[Module]) -> None:
+def refuse_odd(torch: ModuleType, modules: Iterable[CallableModule]) -> None:
     """Refuse what calls collectives, is sharded, scripted, or replays a graph.
 
     Raises:
@@ -136,7 +136,7 @@ def refuse_odd(torch: ModuleType, modules: Iterable[Module]) -> None:
             raise Refused(str(reason)) from None
 
 
-def device_types(modules: Iterable[Module]) -> set[str]:
+def device_types(modules: Iterable[CallableModule]) -> set[str]:
     """Kinds of devices on which the parameters lie."""
     return {str(each.device).partition(":")[0] for module in modules for each in module.parameters()}
 

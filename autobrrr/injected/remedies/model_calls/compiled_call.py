@@ -15,7 +15,7 @@ from typing import Protocol
 from ...live_torch.compiled_code import compiled_graphs
 from ...live_torch.pytrees import leaves
 from .backward_watch import Backwards
-from .call_layers import Call, Module, autocast_states
+from .call_layers import Call, CallableModule, autocast_states
 
 FEWEST_CALLS = 3  # of another kind of arguments, before it is compiled too
 MOST_KINDS = 4
@@ -31,7 +31,7 @@ class Rehearses(Protocol):
     @property
     def torch(self) -> ModuleType: ...
     @property
-    def module(self) -> Module: ...
+    def module(self) -> CallableModule: ...
     def why_not(
         self, eager: Call, compiled: Call, args: Sequence[object], kwargs: Mapping[str, object]
     ) -> str | None: ...

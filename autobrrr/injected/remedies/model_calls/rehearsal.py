@@ -15,11 +15,11 @@ from typing import cast
 
 from ...batch_probe.probe_refusals import derived_attributes, user_hook
 from ...job_state.side_effect_scan import CodeScan
-from ...job_state.state_guard import Guard, Guarded
+from ...job_state.state_guard import Guarded, StateGuard
 from ...live_torch.pytrees import leaves, map_tree
 from ...live_torch.torch_types import Tensor
 from ..registry import Refused
-from .call_layers import Call, Module
+from .call_layers import Call, CallableModule
 from .dynamo_footprint import Footprint, unmark, unmarked
 
 CLOSE = 1e-3  # norm of the difference against the norm, in full precision
@@ -53,7 +53,7 @@ class Rehearsal:
     """
 
     torch: ModuleType
-    module: Module
+    module: CallableModule
     own_stream: bool
     settings: Sequence[tuple[str, str, object]] = ()
     wording: Wording = Wording()
@@ -105,7 +105,7 @@ class Rehearsal:
     def forward_fails(self, call: Call, args: Sequence[object], kwargs: Mapping[str, object]) -> str | None:
         """What a forward alone, on copies and under the guard, ends in; None where it returns."""
         try:
-            with Guard(self.torch, self._guarded):
+            with StateGuard(self.torch, self._guarded):
                 given = cast("list[object]", map_tree(list(args), self._copy))
                 call(*given, **cast("dict[str, object]", map_tree(dict(kwargs), self._copy)))
         except Exception as error:  # noqa: BLE001
@@ -115,7 +115,7 @@ class Rehearsal:
     def _guarded_pass(
         self, call: Call, args: Sequence[object], kwargs: Mapping[str, object]
     ) -> tuple[Pass, list[str]]:
-        with Guard(self.torch, self._guarded) as guard:
+        with StateGuard(self.torch, self._guarded) as guard:
             done = self._pass(call, args, kwargs)
         return done, guard.changes
 

@@ -27,22 +27,22 @@ class Optimizer(Protocol):
     defaults: dict[str, object]
 
 
-class Device(Protocol):
+class TorchDevice(Protocol):
     """What is used of a torch device."""
 
     @property
     def type(self) -> str: ...
 
 
-class Tensor(Protocol):
+class OptimizedTensor(Protocol):
     """What is used of a torch tensor."""
 
     @property
     def dtype(self) -> object: ...
     @property
-    def device(self) -> Device: ...
+    def device(self) -> TorchDevice: ...
     @property
-    def grad(self) -> Tensor | None: ...
+    def grad(self) -> OptimizedTensor | None: ...
     @property
     def is_sparse(self) -> bool: ...
     @property
@@ -51,8 +51,8 @@ class Tensor(Protocol):
     @property
     def _version(self) -> int: ...
     def is_floating_point(self) -> bool: ...
-    def to(self, *, device: object, dtype: object) -> Tensor: ...
-    def copy_(self, other: Tensor) -> Tensor: ...
+    def to(self, *, device: object, dtype: object) -> OptimizedTensor: ...
+    def copy_(self, other: OptimizedTensor) -> OptimizedTensor: ...
 
 
 def base_class(torch: ModuleType, optimizer: object, names: Iterable[str]) -> str | None:
@@ -82,7 +82,7 @@ def unwrapped(function: object) -> object:
     return function
 
 
-def parameters(optimizer: Optimizer) -> Iterator[Tensor]:
+def parameters(optimizer: Optimizer) -> Iterator[OptimizedTensor]:
     """All parameters, over all groups."""
     for group in optimizer.param_groups:
         yield from group["params"]  # type: ignore[misc]
@@ -122,12 +122,12 @@ def refuse_sparse_modules(roots: Iterable[object]) -> None:
                 raise Refused(f"{type(module).__name__} makes sparse gradients")
 
 
-def in_same_order(parameter: Tensor, other: Tensor) -> bool:
+def in_same_order(parameter: OptimizedTensor, other: OptimizedTensor) -> bool:
     """Whether element `n` in memory is the same one in both, as far as they are of one shape."""
     return other.shape != parameter.shape or order(other) == order(parameter)
 
 
-def order(tensor: Tensor) -> list[tuple[int, int]]:
+def order(tensor: OptimizedTensor) -> list[tuple[int, int]]:
     """Size and stride of each dimension that has more than one element."""
     return [(size, stride) for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size != 1]
 

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
-from ..registry import Refused, Undo, Watched, remedy
+from ..registry import Refused, Undo, WatchedUndo, remedy
 from .optimizer_flags import (
     IMPLEMENTATION,
     IN_ANOTHER_ORDER,
+    OptimizedTensor,
     Optimizer,
-    Tensor,
     base_class,
     fitting_optimizers,
     in_same_order,
@@ -49,7 +49,7 @@ def fused(job: Job, options: Mapping[str, object]) -> Undo:
     chosen = [
         choose(job.torch, optimizer, flags, exact_order=True) for optimizer in fitting_optimizers(job, _check)
     ]
-    return Watched(
+    return WatchedUndo(
         undo_all([each.undo for each in chosen]),
         lambda: next(filter(None, (each.trouble() for each in chosen)), None),
     )
@@ -73,7 +73,7 @@ def _check(torch: ModuleType, optimizer: Optimizer) -> None:
     _rehearse(torch, optimizer)
 
 
-def _refuse_other_orders(torch: ModuleType, parameter: Tensor, beside: Iterable[object]) -> None:
+def _refuse_other_orders(torch: ModuleType, parameter: OptimizedTensor, beside: Iterable[object]) -> None:
     """Refuse where element `n` in memory is not the same one in all that an update reads.
 
     Raises:
@@ -87,7 +87,7 @@ def _refuse_other_orders(torch: ModuleType, parameter: Tensor, beside: Iterable[
             raise Refused("a parameter has gaps in memory, or overlaps with itself")
         span *= size
     for each in beside:
-        if isinstance(each, torch.Tensor) and not in_same_order(parameter, cast(Tensor, each)):
+        if isinstance(each, torch.Tensor) and not in_same_order(parameter, cast(OptimizedTensor, each)):
             raise Refused(IN_ANOTHER_ORDER)
 
 
@@ -100,7 +100,7 @@ def _rehearse(torch: ModuleType, optimizer: Optimizer) -> None:
     while hasattr(plain_step, "__wrapped__") and hasattr(plain_step, "hooked"):
         plain_step = plain_step.__wrapped__  # no step hooks: the scratch step is none of the job's
     for group in optimizer.param_groups:
-        kinds = {(each.dtype, each.device) for each in cast("list[Tensor]", group["params"])}
+        kinds = {(each.dtype, each.device) for each in cast("list[OptimizedTensor]", group["params"])}
         settings = {
             name: value
             for name, value in group.items()
