@@ -188,7 +188,7 @@ class AgentSession:
         try:
             reply = do(command) if do is not None else {"ok": False, "why": f"unknown command {name!r}"}
         except Refused as refused:
-            reply = {"ok": False, "why": f"refused: {refused}", "code": refused.code.value}
+            reply = {"ok": False, "why": str(refused), "code": refused.code.value}
         except (TypeError, ValueError, KeyError) as error:
             reply = {"ok": False, "why": f"bad field in {name!r}: {error}"}
         if reply is not None:
@@ -272,7 +272,7 @@ class AgentSession:
                 self._loop.hooks_off()
                 lever = self._levers.apply(self._loop.job, name, options, allowed=allowed)
             except Refused as refused:
-                why, code = f"refused: {refused}", refused.code.value
+                why, code = str(refused), refused.code.value
                 self._emit({"reply": number, "ok": False, "why": why, "code": code})
                 return
             self._emit({"reply": number, "ok": True, **self._changed(lever)})
@@ -294,7 +294,7 @@ class AgentSession:
 
         def undo() -> None:
             if lever not in self._levers.applied:  # another undo of this step, or it undid itself
-                self._emit({"reply": number, "ok": False, "why": f"refused: {gone(lever.token)}"})
+                self._emit({"reply": number, "ok": False, "why": gone(lever.token)})
                 return
             self._loop.hooks_off()
             loss = self._levers.undo(lever)

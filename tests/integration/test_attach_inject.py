@@ -86,7 +86,7 @@ def test_beside_a_main_thread_that_sleeps_a_thread_runs_the_code_and_is_gone(
             eventually(lambda taken=taken: not has_mapped(target.pid, taken.page))
             pages.append(len(process_maps.read(target.pid)))
         assert target.alive()
-        assert pages[3] == pages[2]
+        assert pages[3] - pages[0] <= 2  # glibc keeps the stack of one thread that has ended, with its guard
 
 
 def test_a_wait_with_an_end_ends_when_it_should_with_threads_started_from_it() -> None:

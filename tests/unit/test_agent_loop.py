@@ -83,7 +83,7 @@ def test_a_second_undo_of_a_lever_within_one_step_is_refused_and_the_session_goe
         agent._pages.close_fd()
         agent._pages.release()
     replies = [(each["reply"], each["ok"], each.get("why")) for each in link.sent if "reply" in each]
-    assert replies == [(1, True, None), (2, False, "refused: no lever has the token 1")]
+    assert replies == [(1, True, None), (2, False, "no lever has the token 1")]
     assert undone == ["a"]
 
 

@@ -28,7 +28,7 @@ def refused(kernel: str) -> Trial:
         remedy="attention.sdpa",
         options={"kernel": kernel},
         outcome="refused",
-        why=f"refused: no module calls it with {kernel}",
+        why=f"no module calls it with {kernel}",
     )
 
 

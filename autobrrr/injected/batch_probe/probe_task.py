@@ -18,6 +18,7 @@ from ..job_state.side_effect_scan import CodeScan
 from ..job_state.state_guard import Guarded
 from ..live_torch import available_memory
 from ..live_torch.live_job import Job
+from ..live_torch.module_checks import derived_attributes, user_hooks
 from ..live_torch.torch_types import Abstain, Tensor, is_tensor, tensor_bytes
 from ..loop.boundary_task import Boundary
 from ..loop.handler_errors import raised_by_handler
@@ -26,12 +27,7 @@ from . import replay_schedule
 from .batch_dim import Slicing
 from .batch_dim_check import Forwards, checks
 from .probe_axes import BATCH, SWEEPS
-from .probe_refusals import (
-    before_recording,
-    before_replay,
-    derived_attributes,
-    user_hooks,
-)
+from .probe_refusals import before_recording, before_replay
 from .replay_sequence import Measurement, one_line
 from .step_recorder import Recorder, function_modes
 from .step_replay import Player

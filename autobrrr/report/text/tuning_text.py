@@ -47,7 +47,7 @@ def _refusals(refused: list[Trial]) -> list[str]:
     """One line for each remedy that does not fit the job, however many of its options were tried."""
     reasons: dict[str, str] = {}
     for trial in refused:
-        reasons.setdefault(trial.remedy, trial.why.removeprefix("refused: "))
+        reasons.setdefault(trial.remedy, trial.why)
     return (
         ["", *(f"does not fit here: {remedy}: {why}" for remedy, why in reasons.items())] if reasons else []
     )

@@ -36,10 +36,7 @@ def page(view: View, width: int, height: int) -> Page:
     found = view.snapshot
     if found is None:
         return Page(rows=[row(piece("  nothing is known yet", "dim"))])
-    rows: list[Row] = [
-        row(piece(f"  {line}"))
-        for line in wrapped(found.reason.removeprefix(f"{found.regime}: "), width - 4, 4)
-    ]
+    rows: list[Row] = [row(piece(f"  {line}")) for line in wrapped(found.reason, width - 4, 4)]
     rows += [BLANK, *_shares(found, width), BLANK]
     picks: dict[int, str] = {}
     rows += [heading("evidence (Enter explains a signal)"), *_header()]

@@ -93,7 +93,7 @@ def _regime(view: View, width: int) -> list[Row]:
     found = view.snapshot
     if found is None:
         return rows
-    reason = found.reason.removeprefix(f"{found.regime}: ")
+    reason = found.reason
     if view.regime in ("measuring", "unknown"):
         tone = "dim" if view.regime == "measuring" else "plain"
     else:

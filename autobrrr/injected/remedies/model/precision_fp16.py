@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
-from ...batch_probe.probe_refusals import derived_attributes
+from ...live_torch.module_checks import derived_attributes
 from ...live_torch.pytrees import map_tree
 from ..model_calls.call_layers import (
     Call,

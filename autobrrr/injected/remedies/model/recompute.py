@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from ...batch_probe.probe_refusals import user_hook
 from ...job_state.side_effect_scan import CodeScan
+from ...live_torch.module_checks import user_hook
 from ..model_calls.call_layers import Call, CallableModule, Rank, lead_through, refuse_odd, trained_roots
 from ..model_calls.repeated_blocks import repeated_blocks
 from ..optimizer.optimizer_flags import undo_all

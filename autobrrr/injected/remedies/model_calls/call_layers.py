@@ -13,8 +13,8 @@ from enum import IntEnum
 from types import ModuleType
 from typing import TYPE_CHECKING, Protocol, cast
 
-from ...batch_probe.probe_refusals import refuse_kinds
 from ...live_torch import module_call_slot
+from ...live_torch.module_checks import refuse_kinds
 from ...live_torch.torch_types import Abstain, Tensor
 from ..registry import RefusalCode, Refused, Undo
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import cast
 
-from ...batch_probe.probe_refusals import derived_attributes, user_hook
 from ...job_state.side_effect_scan import CodeScan
 from ...job_state.state_guard import Guarded, StateGuard
+from ...live_torch.module_checks import derived_attributes, user_hook
 from ...live_torch.pytrees import leaves, map_tree
 from ...live_torch.torch_types import Tensor
 from ..registry import Refused

@@ -1,0 +1,81 @@
+"""What modules are that can't be called again on a copy, and the hooks that they bear."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from types import ModuleType
+
+from .torch_types import Abstain, Module, Tensor
+
+_OWN = __name__.partition(".")[0]
+_HOOK_DICTS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+_SHARDED = ("FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine", "DataParallel", "PipelineStage")
+
+
+def derived_attributes(modules: Iterable[Module]) -> set[str]:
+    """Attributes that torch's own forward hooks set anew in each call (weight_norm, spectral_norm)."""
+    names: set[str] = set()
+    for root in modules:
+        for part in root.modules():
+            for hook in getattr(part, "_forward_pre_hooks", {}).values():
+                if str(getattr(type(hook), "__module__", "")).startswith("torch.nn.utils"):
+                    names.add(str(getattr(hook, "name", "weight")))
+    return names
+
+
+def refuse_kinds(torch: ModuleType, root: Module) -> None:
+    """Raises Abstain for a module tree of which one rank, or one call more, can't be run by itself."""
+    for part in root.modules():
+        for kind in type(part).__mro__:
+            if kind.__name__ in _SHARDED:
+                raise Abstain(f"{kind.__name__} calls collectives in its forward")
+            if kind.__name__ == "SyncBatchNorm":
+                raise Abstain("SyncBatchNorm waits for the other ranks")
+        if isinstance(part, torch.jit.ScriptModule):
+            raise Abstain(f"{type(part).__name__} is TorchScript, which would specialise on other shapes")
+        forward = vars(part).get("forward")
+        if "graphed" in getattr(forward, "__qualname__", ""):
+            raise Abstain(f"{type(part).__name__} replays a CUDA graph")
+    for tensor in (*root.parameters(), *root.buffers()):
+        _refuse_tensor(torch, tensor)
+
+
+def _refuse_tensor(torch: ModuleType, tensor: Tensor) -> None:
+    kind = type(tensor)
+    if kind is not torch.Tensor and kind is not torch.nn.Parameter and hasattr(kind, "__torch_dispatch__"):
+        inherited = kind.__torch_dispatch__ is torch._C._disabled_torch_dispatch_impl
+        if not inherited:
+            raise Abstain(f"the parameters are of the kind {kind.__name__}")
+    device = str(tensor.device).partition(":")[0]
+    if device not in ("cpu", "cuda"):
+        raise Abstain(f"the parameters are on a device of the kind {device}")
+    if device == "cpu" and tensor.is_shared():
+        raise Abstain("the parameters lie in memory that other processes write")
+
+
+def user_hook(modules: Iterable[Module]) -> str | None:
+    """A name for the first hook that is neither ours nor torch's own."""
+    return next((name for name, _ in user_hooks(modules)), None)
+
+
+def user_hooks(modules: Iterable[Module]) -> Iterator[tuple[str, object]]:
+    """All hooks that are neither ours nor torch's own, each with a name for it."""
+    place = sys.modules["torch.nn.modules.module"]
+    for name in _HOOK_DICTS:
+        for hook in _foreign(getattr(place, f"_global{name}", {})):
+            yield "a global module hook of the job's own", hook
+    for root in modules:
+        for part in root.modules():
+            for name in _HOOK_DICTS:
+                for hook in _foreign(getattr(part, name, None) or {}):
+                    spoken = name.strip("_").removesuffix("s").replace("_", " ")
+                    yield f"a {spoken} on {type(part).__name__}", hook
+
+
+def _foreign(hooks: Mapping[object, object]) -> Iterator[object]:
+    for hook in hooks.values():
+        home = str(getattr(hook, "__module__", None) or getattr(type(hook), "__module__", ""))
+        top = home.partition(".")[0]
+        if top not in ("torch", _OWN):
+            yield hook
