@@ -26,7 +26,7 @@ import socket
 import stat
 import struct
 import threading
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -50,48 +50,67 @@ _NO_MAGIC_LINKS, _IN_ROOT = 0x02, 0x10
 _NOT_THERE = {errno.ENOSYS, errno.EPERM, errno.EINVAL, errno.E2BIG}
 
 
-def as_user(uid: int, gid: int, do: Callable[[], T]) -> T:
+class MayNotAct(PermissionError):
+    """We have not the right to act as another user."""
+
+
+def as_user(
+    uid: int,
+    gid: int,
+    do: Callable[[], T],
+    *,
+    groups: Sequence[int] = (),
+    answer_s: float = ANSWER_S,
+) -> T:
     """Run a function with the rights that a user has on file systems, and none of root's.
 
     It runs on a thread of its own, which stays that user until it ends: there is nothing to take back.
-    Where we are that user already it just runs.
+    Where we are that user already it just runs. A descriptor that comes too late is closed.
 
     Raises:
-        OSError: `do` did, we may not act for others, or nothing came within `ANSWER_S`.
+        MayNotAct: we may not act for others.
+        OSError: `do` did, or nothing came within `answer_s` (TimeoutError).
     """
     if uid == os.geteuid():
         return do()
     results: list[T] = []
     errors: list[BaseException] = []
+    given_up = threading.Event()
 
     def work() -> None:
         try:
-            _become(uid, gid)
-            results.append(do())
+            _become(uid, gid, groups)
+            result = do()
         except BaseException as error:  # noqa: BLE001 - raised again below, on the thread that asked
             errors.append(error)
+            return
+        results.append(result)
+        if given_up.is_set() and isinstance(result, int):
+            os.close(result)
 
     thread = threading.Thread(target=work, name="as-user", daemon=True)
     thread.start()
-    thread.join(ANSWER_S)
+    thread.join(answer_s)
     if errors:
         raise errors[0]
     if not results:
+        given_up.set()
         raise TimeoutError(errno.ETIMEDOUT, f"the file system of uid {uid} does not answer")
     return results[0]
 
 
-def _become(uid: int, gid: int) -> None:
+def _become(uid: int, gid: int, groups: Sequence[int]) -> None:
     number = _SETGROUPS.get(platform.machine())
     libc = ctypes.CDLL(None, use_errno=True)
     if number is None:
         raise OSError(errno.ENOSYS, "files of other users are out of reach on this architecture")
-    if libc.syscall(ctypes.c_long(number), ctypes.c_long(0), None) != 0:
-        raise PermissionError(ctypes.get_errno(), f"may not act for uid {uid}")
+    given = (ctypes.c_uint32 * len(groups))(*groups)
+    if libc.syscall(ctypes.c_long(number), ctypes.c_long(len(groups)), given) != 0:
+        raise MayNotAct(ctypes.get_errno(), f"may not act for uid {uid}")
     for change, wanted in ((libc.setfsgid, gid), (libc.setfsuid, uid)):
         change(ctypes.c_uint(wanted))
         if change(ctypes.c_uint(0xFFFFFFFF)) != wanted:  # tells what holds now, and changes nothing
-            raise PermissionError(errno.EPERM, f"may not act for uid {uid}")
+            raise MayNotAct(errno.EPERM, f"may not act for uid {uid}")
 
 
 def group_of(uid: int) -> int:

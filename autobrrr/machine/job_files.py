@@ -7,24 +7,21 @@ nothing that it could not read itself. Standard library only, since the injector
 
 from __future__ import annotations
 
-import ctypes
 import os
-import platform
 import stat
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from autobrrr.folders import MayNotAct, as_user
 from autobrrr.machine import kernel_text
 
 T = TypeVar("T")
 
 LOOK_S = 2.0  # a file of a network that does not answer holds nobody up for longer
 MOST_PARTS, MOST_LINKS = 128, 40
-_SETGROUPS = {"x86_64": 116, "aarch64": 159}
 
 
 class Unreadable(OSError):
@@ -170,47 +167,14 @@ def _parts(path: str) -> list[str]:
 def _as_user_of(pid: int, proc: Path, look: Callable[[], T]) -> T:
     """Look with the rights of a process's user where we are root.
 
-    On a thread of its own: the kernel keeps rights by thread, and this one ends with what it has given up.
     Its user's own file systems (FUSE) stay shut, since we go on as root in all but the looking.
     """
     user = user_of(pid, proc)
-    if os.geteuid() != 0 or user.uid == 0:
+    if os.geteuid() != 0:
         return look()
-    outcome: list[T | BaseException] = []
-    given_up = threading.Event()
-
-    def work() -> None:
-        try:
-            _give_up(user)
-            found = look()
-        except BaseException as error:  # noqa: BLE001 - it is raised on the caller's thread
-            outcome.append(error)
-            return
-        outcome.append(found)
-        if given_up.is_set() and isinstance(found, int):
-            os.close(found)
-
-    thread = threading.Thread(target=work, name="look", daemon=True)
-    thread.start()
-    thread.join(LOOK_S)
-    if thread.is_alive() and not outcome:
-        given_up.set()
-        raise Unreadable("it does not answer")
-    (found,) = outcome
-    if isinstance(found, BaseException):
-        raise found
-    return found
-
-
-def _give_up(user: User) -> None:
-    """Root's rights over files, of this thread alone (the C library's own calls would be for all threads)."""
-    system = ctypes.CDLL(None, use_errno=True)
-    number = _SETGROUPS.get(platform.machine())
-    groups = (ctypes.c_uint32 * len(user.groups))(*user.groups)
-    if number is not None and system.syscall(number, len(user.groups), groups) != 0:
-        raise Unreadable(f"groups can't be given up: {os.strerror(ctypes.get_errno())}")
-    for change, wanted in ((system.setfsgid, user.gid), (system.setfsuid, user.uid)):
-        change.argtypes = [ctypes.c_uint32]
-        change(wanted)
-        if change(0xFFFFFFFF) & 0xFFFFFFFF != wanted:
-            raise Unreadable("root's rights over files can't be given up")
+    try:
+        return as_user(user.uid, user.gid, look, groups=user.groups, answer_s=LOOK_S)
+    except TimeoutError:
+        raise Unreadable("it does not answer") from None
+    except MayNotAct as error:
+        raise Unreadable(f"root's rights over files can't be given up: {error.strerror}") from None
