@@ -11,8 +11,9 @@ import pytest
 from autobrrr.cli import main
 from autobrrr.client import session_client
 from autobrrr.errors import AutobrrrError, TargetGone
+from autobrrr.sidecar.process import spawn
 from autobrrr.sidecar.process.session_options import SessionOptions
-from autobrrr.sidecar.sockets.session_socket import SessionSocket, find_target
+from autobrrr.sidecar.sockets.session_socket import AlreadyServed, SessionSocket, find_target
 from autobrrr.sidecar.sockets.starting_session import is_under_way
 
 
@@ -34,7 +35,7 @@ def test_a_lock_that_is_held_shows_and_is_not_touched() -> None:
 def test_a_lock_left_behind_by_a_dead_session_is_none() -> None:
     me = find_target(os.getpid())
     endpoint = SessionSocket(me)
-    lock = Path(f"/proc/self/fd/{endpoint._lock}").resolve()
+    lock = Path(f"/proc/self/fd/{endpoint.lock_fd}").resolve()
     endpoint.close()
     lock.touch()
     assert not is_under_way(me)
@@ -107,3 +108,29 @@ def test_the_command_whose_session_was_ended_does_not_start_another(
         session_client.join_or_start(os.getpid(), SessionOptions())
     assert caught.value.exit_code == 1
     assert starts == [1]
+
+
+def test_a_session_is_on_its_way_before_its_process_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    me, seen = find_target(os.getpid()), []
+
+    def no_process(command: list[str], **options: object) -> None:
+        seen.append(is_under_way(me))
+        raise OSError("no process can be started")
+
+    monkeypatch.setattr(spawn.subprocess, "Popen", no_process)
+    with pytest.raises(OSError, match="no process"):
+        spawn.start(me, SessionOptions(), foreground=False, on_wait=lambda line: None)
+    assert seen == [True]
+    assert not is_under_way(me)
+
+
+def test_the_lock_stays_held_by_whom_it_was_handed_to() -> None:
+    me = find_target(os.getpid())
+    claim = SessionSocket(me)
+    sidecar = SessionSocket(me, lock=os.dup(claim.lock_fd))
+    claim.hand_over()
+    assert is_under_way(me)
+    with pytest.raises(AlreadyServed):
+        SessionSocket(me)
+    sidecar.close()
+    assert not is_under_way(me)

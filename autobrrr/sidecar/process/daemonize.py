@@ -75,6 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m autobrrr.sidecar", description=__doc__)
     parser.add_argument("pid", type=int)
     parser.add_argument("--ready-fd", type=int, default=None)
+    parser.add_argument("--lock-fd", type=int, default=None)
     parser.add_argument("--foreground", action="store_true", help="stay a child of the starter")
     add_arguments(parser)
     args = parser.parse_args(argv)
@@ -85,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
         leave_terminal(log)
     try:
-        endpoint = SessionSocket(find_target(args.pid))
+        endpoint = SessionSocket(find_target(args.pid), lock=args.lock_fd)
         try:
             from autobrrr.sidecar.daemon import serve
 

@@ -1,6 +1,6 @@
 """Starts the sidecar of a job as a process of its own, and waits until it says how that went.
 
-The other end of the pipe is `birth.Announcement`.
+The other end of the pipe is `daemonize.Announcement`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from autobrrr.errors import AutobrrrError
 from autobrrr.sidecar.process.session_options import SessionOptions
-from autobrrr.sidecar.sockets.session_socket import SessionTarget
+from autobrrr.sidecar.sockets.session_socket import AlreadyServed, SessionSocket, SessionTarget
 
 
 def start(
@@ -26,7 +26,11 @@ def start(
     Raises:
         AutobrrrError: what kept the sidecar from entering the job.
     """
-    with _starting(target.pid, options, foreground) as announcements:
+    try:
+        claim = SessionSocket(target)
+    except AlreadyServed:
+        return False
+    with _starting(claim, options, foreground) as announcements:
         for line in announcements:
             said = json.loads(line)
             if "wait" in said:
@@ -42,15 +46,17 @@ def start(
 
 
 @contextmanager
-def _starting(pid: int, options: SessionOptions, foreground: bool) -> Iterator[Iterator[str]]:
+def _starting(claim: SessionSocket, options: SessionOptions, foreground: bool) -> Iterator[Iterator[str]]:
     reader, writer = os.pipe()
     command = [
         sys.executable,
         "-m",
         "autobrrr.sidecar",
-        str(pid),
+        str(claim.target.pid),
         "--ready-fd",
         str(writer),
+        "--lock-fd",
+        str(claim.lock_fd),
         *options.words(),
     ]
     if foreground:
@@ -64,11 +70,15 @@ def _starting(pid: int, options: SessionOptions, foreground: bool) -> Iterator[I
                 stderr=None if foreground else subprocess.DEVNULL,
                 cwd="/",
                 env=environment(),
-                pass_fds=(writer,),
+                pass_fds=(writer, claim.lock_fd),
                 start_new_session=True,  # Ctrl-C is for this command, not for the session
             )
+        except OSError:
+            claim.close()
+            raise
         finally:
             os.close(writer)
+        claim.hand_over()
         try:
             yield iter(lines.readline, "")
         finally:

@@ -105,17 +105,27 @@ def connect(target: SessionTarget, env: Mapping[str, str] = os.environ) -> socke
 class SessionSocket:
     """The one session of a job: its lock, held for life, and its listening socket.
 
-    It lies in the first of `folders` that can be used.
+    It lies in the first of `folders` that can be used. Whoever starts the sidecar takes the lock and hands it
+    over, so that a session which is on its way is one from its first moment.
+
+    Args:
+        lock: A descriptor of the lock, as the starter took it.
 
     Raises:
         AlreadyServed: another process holds the lock.
         AutobrrrError: none can: what is wrong with the first.
     """
 
-    def __init__(self, target: SessionTarget, env: Mapping[str, str] = os.environ) -> None:
+    def __init__(
+        self, target: SessionTarget, env: Mapping[str, str] = os.environ, lock: int | None = None
+    ) -> None:
         self.target = target
         self.folder = _usable(target, env)
         self._listener: socket.socket | None = None
+        if lock is not None:
+            os.set_inheritable(lock, False)
+            self.lock_fd = lock
+            return
         try:
             lock = self.folder.lock(_lock_name(target))
             if lock is None:
@@ -123,7 +133,7 @@ class SessionSocket:
         except BaseException:
             self.folder.close()
             raise
-        self._lock = lock
+        self.lock_fd = lock
 
     def listen(self) -> socket.socket:
         """Bind the socket, 0600 and the folder's owner's; one left behind by a dead session is removed."""
@@ -153,10 +163,15 @@ class SessionSocket:
             with contextlib.suppress(OSError):
                 self.folder.remove(self.target.name)
 
+    def hand_over(self) -> None:
+        """Forget the lock, which another process holds as well."""
+        os.close(self.lock_fd)
+        self.folder.close()
+
     def close(self) -> None:
         """Remove socket and lock."""
         self.deafen()
-        self.folder.unlock(_lock_name(self.target), self._lock)
+        self.folder.unlock(_lock_name(self.target), self.lock_fd)
         self.folder.close()
 
 
