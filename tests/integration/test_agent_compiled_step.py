@@ -18,7 +18,7 @@ STEPS = 40
 def test_a_session_goes_on_over_a_train_step_that_is_compiled_whole() -> None:
     start = bundle_loader.load("_autobrrr_0", "source", code_bundle.entries()[1:], lambda seconds: None)
     main = start.__globals__
-    agent = main["Agent"].__init__.__globals__
+    agent = main["AgentSession"].__init__.__globals__
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
     optimizer = torch.optim.AdamW(model.parameters())
 
@@ -28,9 +28,9 @@ def test_a_session_goes_on_over_a_train_step_that_is_compiled_whole() -> None:
         model(x).square().mean().backward()
         optimizer.step()
 
-    pages = agent["Pages"]()
+    pages = agent["StepRing"]()
     pages.close_fd()
-    loop = agent["Loop"](torch, pages, main["Levers"]({}), lambda event: None)
+    loop = agent["TrainLoop"](torch, pages, main["ActiveRemedies"]({}), lambda event: None)
     loop.bursts.ask(4, 2, 0)
     loop.put_on(lambda: None)
     try:
