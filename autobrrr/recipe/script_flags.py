@@ -6,13 +6,19 @@ In: the words of a command, the flags of a recipe. Out: the command with them. T
 from __future__ import annotations
 
 import ast
+import os
+import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 MOST_BYTES = 1 << 20
-SCRIPTS = (".py", ".sh")
-RUNS_NEXT = ("-m", "-c", "--module")
+# They run what their last words say, with flags of their own before it.
+LAUNCHERS = frozenset(
+    ("torchrun", "accelerate", "deepspeed", "torch.distributed.run", "torch.distributed.launch")
+) | {"accelerate.commands.launch", "accelerate.commands.accelerate_cli"}
+_PYTHON = re.compile(r"python(\d+(\.\d+)?)?t?")
+_RUNS_NEXT = re.compile(r"-[A-Za-z]*[mc]$|--module(=|$)")
 NO_PLACE = "where the script's own flags begin can't be told from this command"
 # What takes flags from elsewhere than the calls of `add_argument` in the script's own text.
 OTHER_SOURCES = {
@@ -33,26 +39,77 @@ def own_words(command: Sequence[str]) -> int | None:
     """Where the words begin that the program which trains reads itself; None where that can't be told.
 
     What stands before them is read by an interpreter or a launcher, whose flags name modules, code and files.
-    They follow the first script, else the last `-m MODULE` or `-c CODE`, else a command that is a script.
+    They follow Python's own script, module or code; under a launcher or a wrapper the Python file, under a
+    known launcher also its module. A command that could run something else behind them has no such place.
     """
     words = list(command)
-    script = next((i for i, word in enumerate(words) if word.endswith(SCRIPTS)), None)
-    if script is not None:
-        return script + 1
-    for i in reversed(range(1, len(words))):
-        name, equals, _ = words[i].partition("=")
-        if name in RUNS_NEXT:
-            return min(i + (1 if equals else 2), len(words))
-        if words[i][:2] in RUNS_NEXT:
-            return i + 1
-    return 1 if words and _is_script(words[0]) else None
+    if not words or not _PYTHON.fullmatch(os.path.basename(words[0])):
+        if words and os.path.basename(words[0]) not in LAUNCHERS and _is_python_script(words[0]):
+            return None if _runs_another(words[1:]) else 1
+        return _after_launcher(words, 0)
+    after = _after_python(words)
+    if after is None:
+        return None
+    begins, target = after
+    if target in LAUNCHERS or os.path.basename(target) in LAUNCHERS:
+        return _after_launcher(words, begins)
+    return None if _runs_another(words[begins:]) else begins
 
 
-def _is_script(command: str) -> bool:
+def _after_python(words: Sequence[str]) -> tuple[int, str] | None:
+    """Behind what a Python command line runs, and what that is; None where it runs nothing."""
+    at = 1
+    while at < len(words):
+        word = words[at]
+        if not word.startswith("-") or word == "-":
+            return at + 1, word
+        if word.startswith("--"):
+            at += 2 if word == "--check-hash-based-pycs" else 1
+            continue
+        value = re.search("[mcWX]", word)
+        if value is None:
+            at += 1
+            continue
+        joined = word[value.end() :]
+        if value.group() in "mc":
+            found = joined or (words[at + 1] if at + 1 < len(words) else "")
+            return min(at + (1 if joined else 2), len(words)), found
+        at += 1 if joined else 2
+    return None
+
+
+def _after_launcher(words: Sequence[str], begins: int) -> int | None:
+    files = [at for at in range(begins, len(words)) if words[at].endswith(".py")]
+    sure = [at for at in files if at == 0 or not words[at - 1].startswith("-") or "=" in words[at - 1]]
+    if files:
+        own = (sure or files)[0] + 1
+        return None if _runs_another(words[own:]) or _runs_next(words[begins : own - 1]) else own
+    known = begins > 0 or (bool(words) and os.path.basename(words[0]) in LAUNCHERS)
+    modules = [at for at in range(begins, len(words)) if words[at].partition("=")[0] in ("-m", "--module")]
+    if not known or len(modules) != 1:
+        return None
+    own = modules[0] + (1 if "=" in words[modules[0]] else 2)
+    return None if own > len(words) or _runs_another(words[own:]) else own
+
+
+def _runs_next(words: Sequence[str]) -> bool:
+    """Whether one of them names a module or code to run."""
+    return any(_RUNS_NEXT.match(word) for word in words)
+
+
+def _runs_another(words: Sequence[str]) -> bool:
+    """Whether one of them could be another program, or name what one runs."""
+    return _runs_next(words) or any(
+        _PYTHON.fullmatch(os.path.basename(word)) or os.path.basename(word) in LAUNCHERS for word in words
+    )
+
+
+def _is_python_script(command: str) -> bool:
+    """Whether a command is a file that Python runs, by its first line."""
     file = shutil.which(command)
     try:
         with open(file or command, "rb") as opened:
-            return opened.read(2) == b"#!"
+            return re.match(rb"#![^\n]*python", opened.read(256)) is not None
     except (OSError, ValueError):
         return False
 

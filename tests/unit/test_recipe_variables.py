@@ -214,6 +214,30 @@ def test_flags_of_a_recipe_reach_the_script_alone_never_what_starts_it(
     assert recipe.with_flags(command, flags)[: len(kept)] == kept
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "./wrap.sh python -u train.py 1",
+        "./wrap.sh python -m mypkg.train",
+        "./wrap.sh python -O traindir",
+        "./wrap.sh -m mypkg.train",
+        "python3 -O traindir",
+        "python3 -um mypkg.train",
+        "accelerate launch --config_file c.py -m mypkg.train",
+        "accelerate launch --config_file c.py train.py",
+        "python /usr/bin/torchrun -m mypkg.train",
+        "env A=1 python -u train.py",
+        "python launch.py python -u other.py",
+    ],
+)
+def test_no_flag_of_a_recipe_becomes_an_interpreter_s_whatever_stands_around_it(command: str) -> None:
+    words = command.split()
+    flags = {"-u": "-cevil", "-m": "evil", "-O": "evil", "-um": "evil", "-s": "evil", "-c": "evil"}
+    found = recipe.with_flags(words, flags)
+    assert found[: len(words)] == words  # what stands there stays as it is
+    assert found == words or recipe.own_words(words) == len(words) or words[-1] == "1"
+
+
 def test_without_a_place_for_flags_the_command_stays_as_it_is_and_a_line_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
