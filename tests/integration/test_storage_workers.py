@@ -276,7 +276,7 @@ def test_who_is_not_let_in_gets_one_line_without_the_password(
     assert found == told[0]
     assert told[1] in said
     assert password not in said
-    assert said.count("\n") == 1
+    assert [line.partition(":")[0] for line in said.rstrip("\n").split("\n")[1:]] in ([], ["hint"])
 
 
 def test_without_a_server_it_is_one_line_and_nobody_s_mistake(server: postgres.Server, tune: Tune) -> None:
@@ -286,4 +286,5 @@ def test_without_a_server_it_is_one_line_and_nobody_s_mistake(server: postgres.S
     finally:
         server.start()
     assert found == 1
-    assert said == f"autobrrr: postgresql://127.0.0.1:{server.port}/db1 can't be used: Connection refused\n"
+    address = f"postgresql://127.0.0.1:{server.port}/db1"
+    assert said == f"autobrrr: error: {address} can't be used: Connection refused\n"

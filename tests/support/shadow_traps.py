@@ -435,6 +435,86 @@ class HookThatCounts(GlobalNumber):
         return result * (1 + 0.01 * (NUMBER % 3))
 
 
+class Counted:
+    n: ClassVar[int] = 0
+
+
+class Made:
+    def __new__(cls) -> Made:
+        Counted.n += 1
+        return object.__new__(cls)
+
+
+@dataclass
+class PostInit:
+    value: int = 1
+
+    def __post_init__(self) -> None:
+        Counted.n += 1
+
+
+class Meta(type):
+    def __instancecheck__(cls, instance: object) -> bool:
+        Counted.n += 1
+        return False
+
+
+class Asked(metaclass=Meta):
+    pass
+
+
+class Temporary:
+    def __del__(self) -> None:
+        Counted.n += 1
+
+
+class Subscripted:
+    def __class_getitem__(cls, item: object) -> int:
+        Counted.n += 1
+        return 1
+
+
+class Counts(Trap):
+    """A counter on a class, advanced by a special method that no code names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        Counted.n = 0
+
+    def told(self) -> object:
+        return Counted.n
+
+
+class CountsInNew(Counts):
+    def turn(self) -> int:
+        Made()
+        return Counted.n
+
+
+class CountsInPostInit(Counts):
+    def turn(self) -> int:
+        PostInit()
+        return Counted.n
+
+
+class CountsInInstanceCheck(Counts):
+    def turn(self) -> int:
+        isinstance(1, Asked)
+        return Counted.n
+
+
+class CountsInDel(Counts):
+    def turn(self) -> int:
+        Temporary()
+        return Counted.n
+
+
+class CountsInClassGetItem(Counts):
+    def turn(self) -> int:
+        Subscripted[int]  # type: ignore[misc]
+        return Counted.n
+
+
 RANDOM_ONLY = (RandomSource,)  # put back: may be probed
 TRAPS: tuple[type[Trap], ...] = (
     GlobalNumber,
@@ -461,6 +541,11 @@ TRAPS: tuple[type[Trap], ...] = (
     PartialOfABuiltin,
     Countdown,
     HookThatCounts,
+    CountsInNew,
+    CountsInPostInit,
+    CountsInInstanceCheck,
+    CountsInDel,
+    CountsInClassGetItem,
 )
 
 

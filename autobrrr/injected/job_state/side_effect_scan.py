@@ -53,6 +53,9 @@ class ScanFindings:
         return found[0].what if found else None
 
 
+_CALLED_BY_TORCH = frozenset(("forward", "backward", "setup_context"))
+
+
 class CodeScan:
     """One scan over the modules of a tape."""
 
@@ -234,8 +237,13 @@ class CodeScan:
             self._judge_module(kind.__module__, where)
             return
         self._kept(kind.__name__, kind)
-        for name in ("__init__", "__call__", "forward", "backward", "setup_context", "__enter__", "__exit__"):
-            self._enter(vars(kind).get(name), None)
+        # Making one, taking it apart and asking about it run special methods that no code names.
+        parents: list[type] = [*kind.__mro__, *type.mro(type(kind))]
+        for each in parents:
+            if not is_library(each.__module__):
+                for name, found in vars(each).items():
+                    if name in _CALLED_BY_TORCH or (name.startswith("__") and name.endswith("__")):
+                        self._enter(found, None)
 
     def _judge_callable(self, thing: object, spoken: str, where: str, code: CodeType | None) -> None:
         home = getattr(thing, "__module__", None) or ""
