@@ -515,6 +515,25 @@ class CountsInClassGetItem(Counts):
         return Counted.n
 
 
+class Descriptor:
+    def __get__(self, instance: object, owner: type | None = None) -> int:
+        Counted.n += 1
+        return Counted.n
+
+
+class HasDescriptor:
+    value = Descriptor()
+
+
+class CountsInDescriptor(Counts):
+    def __init__(self) -> None:
+        super().__init__()
+        self.holder = HasDescriptor()
+
+    def turn(self) -> int:
+        return self.holder.value
+
+
 RANDOM_ONLY = (RandomSource,)  # put back: may be probed
 TRAPS: tuple[type[Trap], ...] = (
     GlobalNumber,
@@ -541,6 +560,7 @@ TRAPS: tuple[type[Trap], ...] = (
     PartialOfABuiltin,
     Countdown,
     HookThatCounts,
+    CountsInDescriptor,
     CountsInNew,
     CountsInPostInit,
     CountsInInstanceCheck,

@@ -92,3 +92,6 @@ class Reach:
                     self._methods.setdefault(name, []).append((method, held))
                     if special or name in self._used:
                         self._called.append((method, held))
+                elif not is_library(type(method).__module__):  # a descriptor of the user's own
+                    for reads in ("__get__", "__set__", "__delete__"):
+                        self._called.append((getattr(type(method), reads, None), method))
