@@ -534,6 +534,22 @@ class CountsInDescriptor(Counts):
         return self.holder.value
 
 
+KEPT_ERROR = ValueError(0)
+
+
+class ArgumentsOfAnError(Trap):
+    def __init__(self) -> None:
+        super().__init__()
+        KEPT_ERROR.args = (0,)
+
+    def turn(self) -> int:
+        KEPT_ERROR.args = (KEPT_ERROR.args[0] + 1,)
+        return int(KEPT_ERROR.args[0])
+
+    def told(self) -> object:
+        return KEPT_ERROR.args
+
+
 RANDOM_ONLY = (RandomSource,)  # put back: may be probed
 TRAPS: tuple[type[Trap], ...] = (
     GlobalNumber,
@@ -560,6 +576,7 @@ TRAPS: tuple[type[Trap], ...] = (
     PartialOfABuiltin,
     Countdown,
     HookThatCounts,
+    ArgumentsOfAnError,
     CountsInDescriptor,
     CountsInNew,
     CountsInPostInit,

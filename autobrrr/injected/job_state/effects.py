@@ -84,7 +84,6 @@ _PLAIN_TYPES: tuple[type, ...] = (
     types.UnionType,
     type(Ellipsis),
     type(NotImplemented),
-    BaseException,
     enum.Enum,
     datetime.date,
     datetime.time,
