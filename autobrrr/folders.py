@@ -61,11 +61,15 @@ def as_user(
     *,
     groups: Sequence[int] = (),
     answer_s: float = ANSWER_S,
+    late: Callable[[T], object] = lambda result: None,
 ) -> T:
     """Run a function with the rights that a user has on file systems, and none of root's.
 
     It runs on a thread of its own, which stays that user until it ends: there is nothing to take back.
-    Where we are that user already it just runs. A descriptor that comes too late is closed.
+    Where we are that user already it just runs.
+
+    Args:
+        late: Gets a result that comes after it was given up on, such as a descriptor to close.
 
     Raises:
         MayNotAct: we may not act for others.
@@ -85,8 +89,8 @@ def as_user(
             errors.append(error)
             return
         results.append(result)
-        if given_up.is_set() and isinstance(result, int):
-            os.close(result)
+        if given_up.is_set():
+            late(result)
 
     thread = threading.Thread(target=work, name="as-user", daemon=True)
     thread.start()
@@ -215,7 +219,7 @@ class Folder:
         """
         gid = os.getegid() if uid == os.geteuid() else group_of(uid)
         try:
-            fd = as_user(uid, gid, lambda: os.open(path, _FOLDER))
+            fd = as_user(uid, gid, lambda: os.open(path, _FOLDER), late=os.close)
         except OSError:
             why = objection_to(path, trusted)
             if why is not None:

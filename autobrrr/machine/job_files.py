@@ -164,8 +164,8 @@ def _parts(path: str) -> list[str]:
     return parts[::-1]
 
 
-def _as_user_of(pid: int, proc: Path, look: Callable[[], T]) -> T:
-    """Look with the rights of a process's user where we are root.
+def _as_user_of(pid: int, proc: Path, look: Callable[[], int]) -> int:
+    """Look for a descriptor with the rights of a process's user where we are root.
 
     Its user's own file systems (FUSE) stay shut, since we go on as root in all but the looking.
     """
@@ -173,7 +173,7 @@ def _as_user_of(pid: int, proc: Path, look: Callable[[], T]) -> T:
     if os.geteuid() != 0:
         return look()
     try:
-        return as_user(user.uid, user.gid, look, groups=user.groups, answer_s=LOOK_S)
+        return as_user(user.uid, user.gid, look, groups=user.groups, answer_s=LOOK_S, late=os.close)
     except TimeoutError:
         raise Unreadable("it does not answer") from None
     except MayNotAct as error:

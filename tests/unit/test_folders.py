@@ -84,12 +84,20 @@ def test_root_s_groups_are_left_behind_too(public: Path) -> None:
 
 
 @needs_root
-def test_a_file_system_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    never = threading.Event()
-    monkeypatch.setattr(folders, "ANSWER_S", 0.05)
+def test_what_a_file_system_answers_too_late_is_taken_care_of() -> None:
+    answers, came = threading.Event(), threading.Event()
+    late: list[int] = []
+
+    def look() -> int:
+        answers.wait()
+        return 7
+
     with pytest.raises(TimeoutError, match=f"uid {THEM} does not answer"):
-        as_user(THEM, THEM, never.wait)
-    never.set()
+        as_user(THEM, THEM, look, answer_s=0.05, late=lambda fd: (late.append(fd), came.set()))
+    assert late == []
+    answers.set()
+    assert came.wait(10)
+    assert late == [7]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may")
