@@ -22,7 +22,7 @@ from torch.nn import functional
 
 from autobrrr.injected.batch_probe import resize_plan
 from autobrrr.injected.batch_probe.step_recorder import Node
-from autobrrr.injected.job_state import library_code
+from autobrrr.injected.job_state import installed_code
 from autobrrr.injected.job_state.module_state import ModuleState
 from autobrrr.injected.job_state.side_effect_scan import CodeScan
 from autobrrr.injected.job_state.state_guard import Guarded, StateGuard
@@ -518,7 +518,7 @@ def test_a_module_without_a_file_is_its_packages(monkeypatch: pytest.MonkeyPatch
     """Whether torch's own compiled modules stand in `sys.modules` depends on what was imported."""
     monkeypatch.setitem(sys.modules, "torch._C._nn", types.ModuleType("torch._C._nn"))
     monkeypatch.setitem(sys.modules, "made_up", types.ModuleType("made_up"))
-    library_code.is_library.cache_clear()
-    assert library_code.is_library("torch._C._nn")
-    assert not library_code.is_library("made_up")
-    library_code.is_library.cache_clear()
+    installed_code.is_library.cache_clear()
+    assert installed_code.is_library("torch._C._nn")
+    assert not installed_code.is_library("made_up")
+    installed_code.is_library.cache_clear()

@@ -22,7 +22,7 @@ from typing import Protocol, cast
 
 from ..live_torch.torch_types import Abstain, Module, Tensor, is_module, is_tensor
 from .effects import is_opaque
-from .library_code import is_library
+from .installed_code import is_library
 from .rng_state import is_generator
 
 _ATOMS = frozenset((int, float, complex, bool, str, bytes, type(None)))

@@ -11,7 +11,7 @@ from itertools import islice
 from types import FunctionType, MethodType, ModuleType
 
 from ..live_torch.torch_types import is_module, is_tensor
-from .library_code import is_library
+from .installed_code import is_library
 
 _MAX_OBJECTS = 20_000
 _MAX_PARTS = 10_000  # looked at in one container

@@ -21,7 +21,7 @@ from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, Metho
 from ..live_torch.torch_types import Module, is_module, is_tensor
 from .bytecode_names import chains, codes, only_writes, rebound
 from .effects import BACK_DOORS, BUILTINS, Effect, Refusal, module_effect, object_effect, setting_effect
-from .library_code import is_library
+from .installed_code import is_library
 from .reachable_code import Reach
 
 _HOOK_SETTERS = frozenset(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import cast
 
-from ...job_state.library_code import is_library
+from ...job_state.installed_code import is_library
 from ..registry import Refused
 
 MOST_OBJECTS = 20_000
