@@ -66,6 +66,13 @@ def test_fifty_injections_into_one_process_leave_it_whole(version: str, tmp_path
         assert target.alive()
 
 
+def imports_nothing_more(pid: int) -> bool:
+    """Whether a target that has just started has mapped what it will."""
+    before = len(process_maps.read(pid))
+    time.sleep(0.5)
+    return len(process_maps.read(pid)) == before
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("state", SLEEPS)
 def test_beside_a_main_thread_that_sleeps_a_thread_runs_the_code_and_is_gone(
@@ -74,6 +81,7 @@ def test_beside_a_main_thread_that_sleeps_a_thread_runs_the_code_and_is_gone(
     with child(state, python(version), source=TRAINS + SLEEPS[state]) as target:
         threads = 2
         eventually(lambda: target.threads() == threads)
+        eventually(lambda: imports_nothing_more(target.pid))
         pages = []
         for turn in range(4):
             answer = tmp_path / f"answer-{turn}"
