@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from autobrrr.attach import agent_wait
+from autobrrr.attach.bundle import code_bundle
 from autobrrr.attach.enter import AgentConnection, enter
 from autobrrr.attach.way_in import WayIn
 from autobrrr.errors import CannotAttach, TargetGone
@@ -83,6 +84,25 @@ def test_the_shipped_agent_comes_up_in_real_torch_and_goes(kind: str, job: Start
         eventually(lambda: "memfd" not in " ".join(open_files(trains.pid)))
     trained = trains.finish()
     assert trained == job(kind, "--steps", str(trained.steps)).finish(120)
+
+
+IMPORTS = """
+import importlib, sys, torch, torch.utils.data
+before = set(sys.modules)
+for name in sys.argv[1:]:
+    importlib.import_module("autobrrr." + name)
+print(*sorted(name for name in set(sys.modules) - before if name.partition(".")[0] != "autobrrr"))
+"""
+
+
+def test_the_agent_imports_next_to_nothing_that_torch_has_not() -> None:
+    """While it imports a module, a job's thread that looks into `sys.modules` finds one half made."""
+    names = [name for name, *_ in code_bundle.entries() if name.startswith("injected")]
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTS, *names], capture_output=True, text=True, check=True, timeout=120
+    )
+    few = {"statistics", "_statistics", "fractions", "decimal", "_decimal", "resource", "sysconfig"}
+    assert set(done.stdout.split()) <= few
 
 
 @pytest.mark.parametrize("release", VERSIONS)

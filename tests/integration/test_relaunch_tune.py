@@ -137,7 +137,7 @@ time.sleep(1000)
 def test_a_script_that_a_daemon_starts_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
     file = relaunch.script(tmp_path / "user")
     (tmp_path / "hand_over").write_text(HAND_OVER)
-    words = ["--param", "--num-workers=int:0..1", "--allow-writes", "--"]
+    words = ["--param", "gc.freeze", "--allow-writes", "--"]
     with subprocess.Popen([sys.executable, "-c", DAEMON], stdout=subprocess.PIPE, text=True) as daemon:
         assert daemon.stdout is not None
         door = daemon.stdout.readline().strip()

@@ -3,9 +3,14 @@
 Optimizers fire the same global hooks as the real ones; a file called libtorch_python.so is mapped.
 """
 
-import ctypes  # noqa: F401  as the real one; libffi keeps its own file open from then on
+# What the real one imports too, and the agent needs: a module that is half imported by one thread is seen by
+# others that look into `sys.modules`, as `dataclasses` does for `typing`. libffi keeps its own file open.
+import ctypes  # noqa: F401
+import dataclasses  # noqa: F401
+import inspect  # noqa: F401
 import mmap
 import os
+import typing  # noqa: F401
 
 from .version import __version__
 
