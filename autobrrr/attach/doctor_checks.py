@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from autobrrr import paths
-from autobrrr.attach import remote_exec, triage
+from autobrrr.attach import own_place, remote_exec, triage
 from autobrrr.attach.bundle import code_bundle
 from autobrrr.attach.preload import preloaded_agent
 from autobrrr.attach.ptrace import borrowed_thread
@@ -27,7 +27,17 @@ from autobrrr.machine import procfs
 from autobrrr.records import DoctorCheck
 
 # After one of these has objected the later checks would look at nothing.
-_DECISIVE = {"process", "program", "alive", "owner", "permission", "architecture", "python"}
+_DECISIVE = {
+    "proc",
+    "process",
+    "program",
+    "alive",
+    "owner",
+    "seccomp",
+    "permission",
+    "architecture",
+    "python",
+}
 _ANSWER_S = 5.0
 _REOPEN = {
     remote_exec.Obstacle.BY_VARIABLE: f"start it without {remote_exec.OFF_VARIABLE}",
@@ -128,8 +138,8 @@ def _architecture() -> DoctorCheck:
 
 
 def _scope() -> DoctorCheck:
-    scope = triage.yama_scope(procfs.PROC)
-    if scope in (None, 0) or triage.own_capabilities() & triage.CAP_SYS_PTRACE:
+    scope = own_place.yama_scope(procfs.PROC)
+    if scope in (None, 0) or own_place.look().may_trace_others:
         shown = "not set" if scope is None else str(scope)
         return DoctorCheck(
             name="ptrace_scope", status="ok", detail=f"{shown}; processes of our own may be traced", fix=""

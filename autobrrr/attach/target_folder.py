@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
+from autobrrr.attach import own_place
 from autobrrr.errors import CannotAttach, TargetGone
 from autobrrr.folders import Folder, as_user, open_beneath, remove_unheld
 
@@ -67,7 +68,7 @@ class TargetFolder:
             raise TargetGone(f"process {pid} ended")
         raise CannotAttach(
             f"process {pid} sees no folder that can be written ({'; '.join(refusals)})",
-            "mount a tmpfs on /tmp in its container, or start training with `autobrrr run -- ...`",
+            f"{own_place.GIVE_TMP}, or start training with `autobrrr run -- ...`",
         )
 
     def write(self, name: str, data: bytes) -> None:

@@ -14,17 +14,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from autobrrr.attach import job_limits, job_roles
+from autobrrr.attach import job_limits, job_roles, own_place
+from autobrrr.attach.own_place import OwnPlace
 from autobrrr.attach.ptrace import borrowed_thread, elf_symbols, mapped_python
 from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
-from autobrrr.machine import control_groups, kernel_text, procfs
+from autobrrr.machine import control_groups, procfs
 from autobrrr.machine.kernel_text import number
 
 WAITING_LOOKS, WAITING_PAUSE_S = 10, 0.05
 MOST_NAMED = 64
 OLDEST, NEWEST = (3, 10), (3, 14)
 RUN_HINT = "start training with `autobrrr run -- ...`"
-CAP_SYS_PTRACE = 1 << 19
 _MACHINES = {elf_symbols.EM_X86_64: "x86_64", elf_symbols.EM_AARCH64: "aarch64"}
 
 
@@ -35,11 +35,6 @@ class Finding:
     detail: str
     fix: str
     error: type[AutobrrrError] = CannotAttach
-
-
-def own_capabilities() -> int:
-    """The mask of the capabilities that are in effect here."""
-    return number(procfs.status(os.getpid()).get("CapEff"), 16) or 0
 
 
 def _opens_memory(pid: int) -> bool:
@@ -59,7 +54,7 @@ class TriageCase:
     proc: Path = procfs.PROC
     groups: Path = control_groups.GROUPS
     uid: int = field(default_factory=os.geteuid)
-    capabilities: int = field(default_factory=own_capabilities)
+    here: OwnPlace = field(default_factory=own_place.look)
     machine: str = field(default_factory=platform.machine)
     may_trace: Callable[[int], bool] = field(default=_opens_memory)
     ranks_below: Callable[[int, Path], list[int]] = field(default=job_roles.ranks_below)
@@ -102,11 +97,22 @@ class AttachTarget:
 
 
 def _is_there(case: TriageCase) -> Finding | None:
-    if case.stat is None:
+    if not case.here.sees_itself:
         return Finding(
-            detail=f"there is no process {case.pid}", fix="autobrrr ls lists training jobs", error=TargetGone
+            detail="/proc here is not that of this PID namespace: the pids in it are other processes",
+            fix="mount -t proc proc /proc, or enter the PID namespace that /proc shows",
         )
-    return None
+    if case.stat is not None:
+        return None
+    if case.here.in_pid_namespace:
+        return Finding(
+            detail=f"there is no process {case.pid} in this container",
+            fix=f"autobrrr ls lists training jobs; for one of another container, {own_place.SHARE_PIDS}",
+            error=TargetGone,
+        )
+    return Finding(
+        detail=f"there is no process {case.pid}", fix="autobrrr ls lists training jobs", error=TargetGone
+    )
 
 
 def _is_no_zombie(case: TriageCase) -> Finding | None:
@@ -162,9 +168,10 @@ def _is_ours(case: TriageCase) -> Finding | None:
     owner = procfs.owner(case.pid, case.proc)
     if owner is None or case.uid in (0, owner[0]):
         return None
-    return Finding(
-        detail=f"process {case.pid} belongs to {_user(owner[0])}", fix="run autobrrr as that user or as root"
-    )
+    fix = "run autobrrr as that user or as root"
+    if case.here.in_pid_namespace:
+        fix += f" (docker exec -u {owner[0]}; Kubernetes: securityContext.runAsUser: {owner[0]})"
+    return Finding(detail=f"process {case.pid} belongs to {_user(owner[0])}", fix=fix)
 
 
 def _is_not_traced(case: TriageCase) -> Finding | None:
@@ -191,28 +198,46 @@ def _is_no_uninterruptible_wait(case: TriageCase) -> Finding | None:
     )
 
 
+def _is_not_filtered(case: TriageCase) -> Finding | None:
+    if not case.here.ptrace_filtered:
+        return None
+    return Finding(
+        detail="a seccomp filter refuses ptrace to autobrrr itself",
+        fix=f"{own_place.LET_PTRACE_THROUGH}, or {RUN_HINT}",
+    )
+
+
 def _may_be_traced(case: TriageCase) -> Finding | None:
     if case.may_trace(case.pid):
         return None
-    scope = yama_scope(case.proc)
-    capable = bool(case.capabilities & CAP_SYS_PTRACE)
+    scope = own_place.yama_scope(case.proc)
+    here = case.here
     if scope == 3:
         return Finding(detail="attaching is switched off until reboot (ptrace_scope=3)", fix=RUN_HINT)
-    if scope == 2 and not capable:
+    if scope == 2 and not here.may_trace_others:
         return Finding(
             detail="attaching needs CAP_SYS_PTRACE on this machine (ptrace_scope=2)",
             fix=f"run autobrrr as root, or {RUN_HINT}",
         )
-    if scope == 1 and not capable:
+    if scope == 1 and not here.may_trace_others:
         return Finding(
             detail="attaching is blocked by ptrace_scope=1",
             fix=f"run as root, or `sysctl kernel.yama.ptrace_scope=0`, or {RUN_HINT}",
         )
-    if not capable:
-        where = "its container" if len(case.status.get("NSpid", "").split()) > 1 else "this container"
+    if here.in_user_namespace and here.may_trace_others:
         return Finding(
-            detail=f"attaching to process {case.pid} needs CAP_SYS_PTRACE, which is missing here",
-            fix=f"start {where} with --cap-add SYS_PTRACE, or {RUN_HINT}",
+            detail=f"autobrrr is root in its user namespace only, and process {case.pid} is of another",
+            fix=f"run autobrrr outside it, or where the job was started (podman unshare), or {RUN_HINT}",
+        )
+    if not here.may_trace_others and here.in_pid_namespace:
+        return Finding(
+            detail=f"attaching to process {case.pid} needs CAP_SYS_PTRACE, which this container lacks",
+            fix=f"{own_place.ADD_SYS_PTRACE}, or {RUN_HINT}",
+        )
+    if not here.may_trace_others:
+        return Finding(
+            detail=f"only root may attach to process {case.pid} (CAP_SYS_PTRACE)",
+            fix=f"run autobrrr as root, or {RUN_HINT}",
         )
     return Finding(
         detail=f"the kernel lets nobody trace process {case.pid} (a security policy)", fix=RUN_HINT
@@ -345,6 +370,7 @@ CHECKS = (
     TriageCheck(name="owner", fine="it is ours", examine=_is_ours),
     TriageCheck(name="tracer", fine="nobody traces it", examine=_is_not_traced),
     TriageCheck(name="waiting", fine="it is in no uninterruptible wait", examine=_is_no_uninterruptible_wait),
+    TriageCheck(name="seccomp", fine="no filter refuses ptrace to us", examine=_is_not_filtered),
     TriageCheck(name="permission", fine="the kernel lets us trace it", examine=_may_be_traced),
     TriageCheck(name="architecture", fine="its code is this machine's", examine=_is_this_machine),
     TriageCheck(name="python", fine="it runs CPython with a C API", examine=_is_python),
@@ -417,7 +443,3 @@ def _user(uid: int) -> str:
         return f"{pwd.getpwuid(uid).pw_name} (uid {uid})"
     except KeyError:
         return f"uid {uid}"
-
-
-def yama_scope(proc: Path) -> int | None:
-    return number(kernel_text.text(proc / "sys" / "kernel" / "yama" / "ptrace_scope", 64))

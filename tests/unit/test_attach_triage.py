@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from autobrrr.attach import triage
+from autobrrr.attach import own_place, triage
 from autobrrr.attach.ptrace import elf_symbols, mapped_python
 from autobrrr.errors import EXIT_CANNOT_ATTACH, EXIT_GONE, CannotAttach, TargetGone
 from support.fake_proc import FakeProc
@@ -30,7 +31,7 @@ def case(proc: FakeProc, **changes: object) -> triage.TriageCase:
         "pid": PID,
         "proc": proc.root,
         "uid": US,
-        "capabilities": 0,
+        "here": own_place.OwnPlace(),
         "machine": "x86_64",
         "may_trace": lambda pid: True,
         "ranks_below": lambda pid, root: [],
@@ -60,8 +61,12 @@ def test_a_pid_that_is_not_there_exits_with_four(proc: FakeProc) -> None:
     with pytest.raises(TargetGone, match="there is no process 4242") as caught:
         triage.require(case(proc))
     assert caught.value.exit_code == EXIT_GONE
+    with pytest.raises(TargetGone, match="in this container") as inside:
+        triage.require(case(proc, here=CONTAINED))
+    assert "kubectl debug --target" in inside.value.hint
 
 
+CONTAINED = own_place.OwnPlace(in_pid_namespace=True)
 Setup = Callable[[FakeProc], triage.TriageCase]
 
 
@@ -73,11 +78,18 @@ def of(words: dict[str, object], changes: dict[str, object] | None = None) -> Se
     return make
 
 
-def refused_by_yama(scope: int, capabilities: int = 0) -> Setup:
+CAPABLE = own_place.OwnPlace(capabilities=own_place.CAP_SYS_PTRACE)
+
+
+def untraceable(here: own_place.OwnPlace) -> Setup:
+    return of({}, {"may_trace": lambda pid: False, "here": here})
+
+
+def refused_by_yama(scope: int, here: own_place.OwnPlace = CONTAINED) -> Setup:
     def make(proc: FakeProc) -> triage.TriageCase:
         proc.scope(scope)
         proc.add(PID, uid=US, torch=True)
-        return case(proc, may_trace=lambda pid: False, capabilities=capabilities)
+        return case(proc, may_trace=lambda pid: False, here=here)
 
     return make
 
@@ -143,13 +155,26 @@ REFUSALS: dict[str, tuple[Setup, str, str]] = {
     "tracer": (traced_by_gdb, "already being traced by gdb .pid 99.; nothing was changed", "end gdb"),
     "yama 1": (refused_by_yama(1), "ptrace_scope=1", "sysctl kernel.yama.ptrace_scope=0"),
     "yama 2": (refused_by_yama(2), "ptrace_scope=2", "root"),
-    "yama 3": (refused_by_yama(3, triage.CAP_SYS_PTRACE), "until reboot", "autobrrr run"),
-    "capability": (of({}, {"may_trace": lambda pid: False}), "CAP_SYS_PTRACE", "--cap-add SYS_PTRACE"),
-    "policy": (
-        of({}, {"may_trace": lambda pid: False, "capabilities": triage.CAP_SYS_PTRACE}),
-        "security policy",
-        "autobrrr run",
+    "yama 3": (refused_by_yama(3, CAPABLE), "until reboot", "autobrrr run"),
+    "capability": (untraceable(own_place.OwnPlace()), "CAP_SYS_PTRACE", "run autobrrr as root"),
+    "container": (untraceable(CONTAINED), "CAP_SYS_PTRACE", "--cap-add SYS_PTRACE"),
+    "filter": (
+        of({}, {"here": own_place.OwnPlace(ptrace_filtered=True)}),
+        "seccomp filter refuses ptrace",
+        "--security-opt seccomp=unconfined",
     ),
+    "proc": (of({}, {"here": own_place.OwnPlace(sees_itself=False)}), "/proc here", "mount -t proc"),
+    "rootless": (
+        untraceable(dataclasses.replace(CAPABLE, in_user_namespace=True)),
+        "root in its user namespace only",
+        "podman unshare",
+    ),
+    "owner inside": (
+        of({"uid": 2**31 - 9}, {"uid": 1000, "here": CONTAINED}),
+        "belongs to uid 2147483639",
+        "runAsUser: 2147483639",
+    ),
+    "policy": (untraceable(CAPABLE), "security policy", "autobrrr run"),
     "32 bit": (of({}, {"found": python(machine=3)}), "another architecture", "autobrrr run"),
     "arm": (of({}, {"machine": "aarch64"}), "x86_64 program on aarch64", "autobrrr run"),
     "frozen": (of({}, {"found": NO_API}), "not CPython, or exports no C API", "autobrrr ls"),
@@ -214,7 +239,7 @@ def test_the_sentences_all_differ(tmp_path: Path) -> None:
         found = triage.refusal(make(FakeProc(tmp_path / str(number))))
         assert found is not None
         said.append(found[1].detail)
-    twice = 2  # a worker and a thread of the kernel: each is told in two ways
+    twice = 3  # an owner, a worker, a thread of the kernel: each is told in two ways
     assert len(set(said)) == len(said) - twice
 
 

@@ -20,6 +20,7 @@ ADD, RUN = "Py_AddPendingCall", "PyRun_SimpleString"
 API = {ADD, RUN}
 _FREE_THREADED_SYMBOL = "_Py_MergeZeroLocalRefcount"
 _VERSION_IN_NAME = re.compile(r"python3\.([0-9]{1,3})(t?)")
+_PROGRAM = re.compile(r"python3(\.[0-9]+)?t?")
 _VERSION_IN_FOLDER = re.compile(r"/python3\.([0-9]{1,3})/lib-dynload/")
 MOST_CANDIDATES = 4  # a process maps one interpreter
 
@@ -109,11 +110,16 @@ def symbols(
 def files(
     pid: int, mapped: list[process_maps.Mapping], proc: Path = Path("/proc")
 ) -> list[process_maps.Mapping]:
-    """First mappings of the files that may hold the interpreter: libpython, then the program."""
+    """First mappings of the files that may hold the interpreter: libpython, then the program.
+
+    Where a linker was told to start the program, that has a file of its own, known by its name.
+    """
     program = os.readlink(proc / str(pid) / "exe").removesuffix(process_maps.DELETED)
     first = [mapping for mapping in mapped if mapping.offset == 0 and mapping.path.startswith("/")]
     libraries = [mapping for mapping in first if mapping.name.startswith("libpython")]
-    return libraries[:MOST_CANDIDATES] + [mapping for mapping in first if mapping.path == program][:1]
+    programs = [mapping for mapping in first if mapping.path == program]
+    named = [mapping for mapping in first if _PROGRAM.fullmatch(mapping.name) and mapping not in programs]
+    return libraries[:MOST_CANDIDATES] + programs[:1] + named[:1]
 
 
 @contextlib.contextmanager

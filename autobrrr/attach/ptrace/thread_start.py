@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import re
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +23,10 @@ from autobrrr.attach.ptrace.borrowed_thread import InjectedCall, InjectionSite
 from autobrrr.errors import CannotAttach
 from autobrrr.machine import process_maps
 
-_LIBC = re.compile(r"(libc|libpthread|ld-musl-[^/]*|libc\.musl-[^/]*)([-.].*)?\.so(\..*)?")
+_GLIBC = re.compile(r"(libc|libpthread)(-[0-9.]+)?\.so(\..*)?")
+_MUSL = re.compile(r"(ld-musl-[^/]*|libc(\.musl-[^/]*)?)\.so(\..*)?")
+_AUXV = struct.Struct("<QQ")
+_AT_BASE = 7  # of elf.h: where the dynamic linker lies
 _CREATE = "pthread_create"
 _OF_PYTHON = ("PyGILState_Ensure", mapped_python.RUN, "PyGILState_Release")
 _OF_LIBC = (_CREATE, "pthread_self", "pthread_detach", "munmap")
@@ -100,13 +104,12 @@ def way_to(target: InjectionSite, code: bytes, proc: Path = Path("/proc")) -> Ne
     """
     mapped = process_maps.read(target.pid, proc)
     found = mapped_python.symbols(target.pid, mapped, _OF_PYTHON, proc)
-    for mapping in mapped:
-        if mapping.offset == 0 and mapping.path.startswith("/") and _LIBC.fullmatch(mapping.name):
-            with mapped_python.opened(target.pid, mapping, proc) as file:
-                seen = file.symbols(_OF_LIBC) if file is not None else {}
-                bias = mapping.start - file.first_page if file is not None else 0
-                for name, symbol in seen.items():
-                    found.setdefault(name, (bias + symbol.value, symbol.size_bytes))
+    for mapping in _libc(mapped, _linker(target.pid, proc)):
+        with mapped_python.opened(target.pid, mapping, proc) as file:
+            seen = file.symbols(_OF_LIBC) if file is not None else {}
+            bias = mapping.start - file.first_page if file is not None else 0
+            for name, symbol in seen.items():
+                found.setdefault(name, (bias + symbol.value, symbol.size_bytes))
     missing = [name for name in (*_OF_LIBC, *_OF_PYTHON) if name not in found]
     if missing:
         raise CannotAttach(
@@ -118,6 +121,23 @@ def way_to(target: InjectionSite, code: bytes, proc: Path = Path("/proc")) -> Ne
         create=found[_CREATE][0],
         functions=tuple(found[name][0] for name in BODY_CALLS),
     )
+
+
+def _libc(mapped: Sequence[process_maps.Mapping], linker: int | None) -> list[process_maps.Mapping]:
+    """The program's own C library; wheels may bring another kind, and a second copy may be loaded later.
+
+    The linker's name says which kind it is. What was loaded first lies highest.
+    """
+    files = [each for each in mapped if each.offset == 0 and each.path.startswith("/")]
+    is_musl = any(each.start == linker and _MUSL.fullmatch(each.name) for each in files)
+    own = _MUSL if is_musl else _GLIBC
+    return [each for each in reversed(files) if own.fullmatch(each.name)]
+
+
+def _linker(pid: int, proc: Path) -> int | None:
+    """Where the dynamic linker of a process lies; None for a static program."""
+    words = dict(_AUXV.iter_unpack((proc / str(pid) / "auxv").read_bytes()))
+    return words.get(_AT_BASE) or None
 
 
 def main() -> int:
