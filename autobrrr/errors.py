@@ -54,9 +54,3 @@ class TargetGone(AutobrrrError):
 
     exit_code = EXIT_GONE
     usual_hint = "autobrrr ls lists the training jobs that run"
-
-
-class GuardUndid(AutobrrrError):
-    """A guard undid something that had been kept."""
-
-    exit_code = EXIT_GUARD_UNDID

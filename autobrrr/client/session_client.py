@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import select
 import socket
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -20,14 +19,16 @@ from autobrrr.errors import AutobrrrError, TargetGone
 from autobrrr.injected.wire.framing import BadFrame, Closed
 from autobrrr.readable import fields, readable_lines
 from autobrrr.records import Diagnosis, Trial, TuneProgress, Tuning
+from autobrrr.records.events import Event, GuardUndid, SessionOver, Told, from_event
+from autobrrr.records.record_base import as_record
 from autobrrr.records.wire_answers import (
     ActivityLine,
     Details,
     Ended,
     Explained,
-    Left,
     LogTail,
     RemedyOutcome,
+    SessionEnding,
     SessionFacts,
     TuneFailed,
 )
@@ -39,10 +40,7 @@ from autobrrr.sidecar.sockets.starting_session import is_under_way
 
 OnText = Callable[[str], None]
 Fields = dict[str, object]
-Event = Diagnosis | ActivityLine | TuneProgress | Trial | Tuning | TuneFailed
 T = TypeVar("T")
-# msgspec learns a type when it first meets it; two threads that teach it one at once crash the process.
-_CONVERTING = threading.Lock()
 
 ANSWER_S = 15.0
 APPLY_S = 120.0
@@ -85,7 +83,7 @@ class Client:
             elif isinstance(event, Diagnosis):
                 yield event
 
-    def events(self, *, for_s: float | None = None, every_s: float = 0.5) -> Iterator[Event]:
+    def events(self, *, for_s: float | None = None, every_s: float = 0.5) -> Iterator[Told]:
         """Everything that a subscriber is sent, until the session ends or the time is up."""
         end_s = None if for_s is None else time.monotonic() + for_s
         if self._every_s != every_s and self.ending is None:
@@ -99,9 +97,10 @@ class Client:
             left_s = None if end_s is None else end_s - time.monotonic()
             if left_s is not None and left_s <= 0:
                 return
-            message = self._next_event(left_s)
-            event = None if message is None else _event(message)
-            if event is not None:
+            event = self._next_event(left_s)
+            if isinstance(event, SessionOver):
+                yield event.snapshot
+            elif event is not None and not isinstance(event, GuardUndid):
                 yield event
 
     def diagnose(self, probing: Probing | None = None) -> None:
@@ -179,18 +178,15 @@ class Client:
         )
         while True:
             event = self._next_event(None)
-            name = None if event is None else event.get("event")
-            if event is None:
-                continue
-            if name == "progress":
-                on_progress(_typed(event.get("progress"), TuneProgress))
-            elif name == "trial":
-                on_trial(_typed(event.get("trial"), Trial))
-            elif name == "tuned":
-                return _typed(event.get("tuning"), Tuning)
-            elif name == "tune_failed":
-                raise error_from(event.get("error"))
-            elif name == "ended":
+            if isinstance(event, TuneProgress):
+                on_progress(event)
+            elif isinstance(event, Trial):
+                on_trial(event)
+            elif isinstance(event, Tuning):
+                return event
+            elif isinstance(event, TuneFailed):
+                raise AutobrrrError(event.message, event.hint, exit_code=event.exit_code)
+            elif isinstance(event, SessionOver):
                 raise TargetGone(f"the session ended while tuning: {self._why()}")
 
     def cancel(self) -> None:
@@ -205,9 +201,9 @@ class Client:
         """The end of the session's log."""
         return _typed(self._ask("log", lines=lines), LogTail)
 
-    def detach(self, keep: bool = False) -> Left:
+    def detach(self, keep: bool = False) -> SessionEnding:
         """End the session; returns when it is over, with what could not be taken off."""
-        left = _typed(self._ask("detach", DETACH_S, keep=keep), Left)
+        left = _typed(self._ask("detach", DETACH_S, keep=keep), SessionEnding)
         deadline_s = time.monotonic() + 5
         try:
             while time.monotonic() < deadline_s:
@@ -251,13 +247,13 @@ class Client:
             elif message["ok"] is False and message.get("id") in (number, None):
                 raise error_from(message.get("error"))
 
-    def _next_event(self, timeout_s: float | None) -> Fields | None:
-        """The next thing that came unasked; None where nothing came in time."""
+    def _next_event(self, timeout_s: float | None) -> Event | None:
+        """The next thing that came unasked; None where nothing came in time, or nothing that is known."""
         if not self._events:
             message = self._next_message(timeout_s)
             if message is not None:
                 self._keep(message)
-        return self._events.popleft() if self._events else None
+        return _read(lambda: from_event(self._events.popleft())) if self._events else None
 
     def _next_message(self, timeout_s: float | None) -> Fields | None:
         """The next frame of any kind; None where none is complete in time."""
@@ -424,26 +420,13 @@ def _over(pid: int) -> AutobrrrError:
     )
 
 
-def _event(message: Fields) -> Event | None:
-    """What came unasked, as a record; None for what this version does not know."""
-    name = message.get("event")
-    if name in ("snapshot", "ended"):
-        return _typed(message.get("snapshot"), Diagnosis)
-    if name == "progress":
-        return _typed(message.get("progress"), TuneProgress)
-    if name == "trial":
-        return _typed(message.get("trial"), Trial)
-    if name == "tuned":
-        return _typed(message.get("tuning"), Tuning)
-    if name == "tune_failed":
-        return _typed(message.get("error"), TuneFailed)
-    return _typed(message, ActivityLine) if name == "activity" else None
-
-
 def _typed(raw: object, kind: type[T]) -> T:
+    return _read(lambda: as_record(raw, kind))
+
+
+def _read(read: Callable[[], T]) -> T:
     try:
-        with _CONVERTING:
-            return msgspec.convert(raw, kind)
+        return read()
     except msgspec.ValidationError as error:
         raise AutobrrrError(
             f"the session's answer can't be read: {error}", "detach with the version that attached"

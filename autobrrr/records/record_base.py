@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import threading
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -26,8 +27,19 @@ Reach = Literal["live", "next_epoch", "relaunch", "edit"]  # edit: of the script
 AttachMethod = Literal["preload", "remote_exec", "ptrace", "outside"]
 
 
+T = TypeVar("T")
+# msgspec learns a type when it first meets it; two threads that teach it one at once crash the process.
+_CONVERTING = threading.Lock()
+
+
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """Base of all records; unknown fields on decoding are ignored."""
+
+
+def as_record(raw: object, kind: type[T]) -> T:
+    """Plain values as a record; raises msgspec.ValidationError. For any thread."""
+    with _CONVERTING:
+        return msgspec.convert(raw, kind)
 
 
 def to_json(record: Record) -> str:

@@ -41,12 +41,12 @@ class RemedyOutcome(Record, frozen=True, kw_only=True):
     token: int | None = None
 
 
-class Left(Record, frozen=True, kw_only=True):
-    """What a detach left behind: nothing, unless something went wrong."""
+class SessionEnding(Record, frozen=True, kw_only=True):
+    """Why a session is over; `left` is what could not be taken off the target."""
 
-    kind: str
+    kind: Literal["detached", "job ended", "link lost", "removed", "failed"]
     why: str
-    left: list[str]
+    left: tuple[str, ...] = ()
 
 
 class LogTail(Record, frozen=True, kw_only=True):
@@ -78,6 +78,7 @@ class TuneFailed(Record, frozen=True, kw_only=True):
 
     message: str
     hint: str = ""
+    exit_code: int | None = None
 
 
 class SlowStep(Record, frozen=True, kw_only=True):

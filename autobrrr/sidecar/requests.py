@@ -17,13 +17,14 @@ import msgspec
 from autobrrr import __version__
 from autobrrr.errors import AutobrrrError, UsageError
 from autobrrr.injected.wire.framing import MAX_FRAME_BYTES, BadFrame, Closed
-from autobrrr.records.wire_answers import ActivityLine
+from autobrrr.records.events import Event, SessionOver, event_of
+from autobrrr.records.wire_answers import ActivityLine, Ended, SessionEnding
 from autobrrr.sidecar.process.session_options import Probing, Sweep
 from autobrrr.sidecar.session.remedy_switch import Switched
 from autobrrr.sidecar.session.screen_details import details
 from autobrrr.sidecar.session.session import Session
 from autobrrr.sidecar.session.session_log import SessionLog, tail
-from autobrrr.sidecar.session.session_states import SessionEnding, State
+from autobrrr.sidecar.session.session_states import State
 from autobrrr.sidecar.sockets.client_connection import ClientConnection, Fields, Reply, as_fields, failure
 from autobrrr.sidecar.sockets.socket_frames import Wire
 from autobrrr.sidecar.tuning.tuning_thread import TuningThread
@@ -114,7 +115,7 @@ class Service:
             self._mind_unread(seat, now_ns)
             due = seat.every_ns is not None and now_ns - seat.pushed_ns >= seat.every_ns
             if due and not seat.leaving and seat.wire.waiting_bytes < CROWDED_BYTES:
-                snapshot = snapshot or self._snapshot_event("snapshot")
+                snapshot = snapshot or event_of(self._session.snapshot())
                 seat.pushed_ns = now_ns
                 seat.send(snapshot)
         return self.free()
@@ -141,26 +142,23 @@ class Service:
 
     def say(self, line: ActivityLine) -> None:
         """A line of narration for everybody who listens."""
-        self.push({"event": "activity", **msgspec.to_builtins(line)})
+        self.push(line)
 
-    def push(self, event: Fields, also: Iterable[ClientConnection] = ()) -> None:
+    def push(self, told: Event, also: Iterable[ClientConnection] = ()) -> None:
         """An event for all subscribers."""
+        event = event_of(told)
         for seat in {*(seat for seat in self.seats if seat.every_ns is not None), *also}:
             seat.send(event)
 
     def end(self) -> None:
         """The session is over: a last snapshot for everybody who listens, then goodbye."""
-        last = self._snapshot_event("ended")
-        ending = self._session.ending
-        if ending is not None:
-            last["ending"] = {"kind": ending.kind, "why": ending.why, "decided": self._session.decided}
+        session, ending = self._session, self._session.ending
+        ended = None if ending is None else Ended(kind=ending.kind, why=ending.why, decided=session.decided)
+        last = event_of(SessionOver(snapshot=session.snapshot(), ending=ended))
         for seat in self.seats:
             if seat.every_ns is not None or seat is self._tuning.asked_by:
                 seat.send(last)
             seat.leaving = True
-
-    def _snapshot_event(self, name: str) -> Fields:
-        return {"event": name, "snapshot": as_fields(self._session.snapshot())}
 
     def _throw_out(self, seat: ClientConnection, error: AutobrrrError) -> None:
         seat.send(failure(error))
@@ -313,7 +311,7 @@ class Service:
             raise UsageError(f"keep is {keep!r}; true or false is needed")
 
         def ended(ending: SessionEnding) -> None:
-            reply.done(kind=ending.kind, why=ending.why, left=list(ending.left))
+            reply.done(**as_fields(ending))
 
         if keep:  # what is being tried is not proven: it goes off first
             self._tuning.stop(lambda: self._session.detach(True, ended))

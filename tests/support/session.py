@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
 from autobrrr.machine.device_protocol import ReplayedDevice
 from autobrrr.records import Attach, HostSample, JobFacts, ProfilerWindow
+from autobrrr.records.log_lines import LogLines, lines_of
 from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.sidecar.session.ring_reader import RingReader
 from autobrrr.sidecar.session.session import Session
-from autobrrr.sidecar.session.session_log import SessionLog, read_log
+from autobrrr.sidecar.session.session_log import SessionLog
 from autobrrr.sidecar.session.session_states import State
 from support.sidecar import RingWriter, ScriptedAgent, StepModel, anatomy, facts, probed, traced
 
@@ -80,6 +82,12 @@ class Stage:
         self.event("probed", probed(self.model))
         assert self.run(24) is State.JUDGED
         return self
+
+
+def read_log(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
+    """Kind and body of every whole line; lines that are cut or no JSON object are left out."""
+    for line in LogLines(lines_of(path)):
+        yield line.kind, line.body
 
 
 def sample(number: int) -> HostSample:

@@ -211,7 +211,7 @@ def test_detach_returns_what_was_left_when_the_session_is_over(session: Session)
     session.snapshot("ended", ending={"kind": "detached", "why": "x"})
     client = Client(session.theirs)
     session.link.shutdown(socket.SHUT_WR)
-    assert client.detach(keep=True).left == ["the agent"]
+    assert client.detach(keep=True).left == ("the agent",)
     assert client.ending is not None
     session.asked()
     assert session.asked()["keep"] is True

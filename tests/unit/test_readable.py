@@ -25,12 +25,13 @@ from autobrrr.report.html.session_html import page
 from autobrrr.report.text.live_line import live_line
 from autobrrr.report.text.session_text import past_session
 from autobrrr.report.text.verdict_text import verdict_text
-from autobrrr.sidecar.session.session_log import SessionLog, read_log
+from autobrrr.sidecar.session.session_log import SessionLog
 from autobrrr.sidecar.sockets.agent_link import AgentLink, spoken
 from autobrrr_tui.app import AutobrrrApp
 from autobrrr_tui.screens.jobs_screen import TopScreen
 from autobrrr_tui.text_rows import plain, row, wrapped
 from support import tui
+from support.session import read_log
 
 CONTROLS = "\x1b[2J\x1b]0;title\x07\x9b31m\r\n\t\x00\x7f\x85\x1c"
 UNSEEN = "\u202e\u2066\u200b\u200d\ufeff\u2028\u2029\udc9b\U000e0041\u3164"

@@ -29,7 +29,7 @@ def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (folder / f"{name}.jsonl").write_bytes(
             _line("snapshot", tui.snapshot())
             + _line("tuned", tui.tuned())
-            + _line("ended", {"why": f"end of {name}"})
+            + _line("ended", {"kind": "job ended", "why": f"end of {name}"})
         )
     return folder
 
@@ -204,7 +204,7 @@ def test_what_of_a_log_can_t_be_read_is_counted_and_said(tmp_path: Path) -> None
         + _line("tuned", tui.tuned())
         + _line("trial", {"schema": 9})
         + b"17\n"
-        + _line("ended", {"why": "the job ended"})[:-5]
+        + _line("ended", {"kind": "job ended", "why": "the job ended"})[:-5]
     )
     found = past_session(path)
     assert found.tuned is not None  # the line behind the zeros is whole

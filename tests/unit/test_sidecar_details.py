@@ -17,10 +17,10 @@ from autobrrr.records import Anatomy, TuneProgress
 from autobrrr.records.wire_answers import Details, Explained
 from autobrrr.sidecar.session.remedy_switch import SwitchedRemedy
 from autobrrr.sidecar.session.screen_details import recipe_now
-from autobrrr.sidecar.session.session_log import read_log
 from autobrrr.sidecar.session.session_states import State
 from autobrrr.sidecar.tuning import live_bench
 from autobrrr.sidecar.tuning.live_bench import LiveBench
+from support.session import read_log
 from support.sidecar import StepModel, anatomy, traced
 
 FUSED = SwitchedRemedy(token=1, remedy="optimizer.fused", cls="rounding")

@@ -13,12 +13,13 @@ from autobrrr.injected.phases.sampling_schedule import EVERY_STEP
 from autobrrr.injected.wire import ring_layout
 from autobrrr.machine.device_protocol import AbsentDevice
 from autobrrr.records import Attach, ProfilerWindow
+from autobrrr.records.wire_answers import SessionEnding
 from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.sidecar.session.remedy_switch import Switched
 from autobrrr.sidecar.session.ring_reader import RECORD
 from autobrrr.sidecar.session.session import Session
 from autobrrr.sidecar.session.session_log import SessionLog
-from autobrrr.sidecar.session.session_states import SessionEnding, State
+from autobrrr.sidecar.session.session_states import State
 from support.session import SECOND_NS, Stage
 from support.sidecar import StepModel, anatomy, cost, probed, traced
 

@@ -8,7 +8,8 @@ import signal
 from pathlib import Path
 
 from autobrrr.records import Attach
-from autobrrr.sidecar.session.session_log import SessionLog, log_path, read_log, tail
+from autobrrr.sidecar.session.session_log import SessionLog, log_path, tail
+from support.session import read_log
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:

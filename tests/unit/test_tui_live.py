@@ -16,9 +16,9 @@ from autobrrr.records.wire_answers import (
     Details,
     Ended,
     Explained,
-    Left,
     LogTail,
     RemedyOutcome,
+    SessionEnding,
     SessionFacts,
 )
 from autobrrr_tui.sources import live_source
@@ -86,9 +86,9 @@ class FakeClient:
     def begin_tuning(self, **asked: object) -> None:
         self._note("tune", asked["only"])
 
-    def detach(self) -> Left:
+    def detach(self) -> SessionEnding:
         self._note("detach", None)
-        return Left(kind="detached", why="detached", left=[])
+        return SessionEnding(kind="detached", why="detached")
 
     def diagnose(self, probing: str) -> None:
         self._note("diagnose", probing)

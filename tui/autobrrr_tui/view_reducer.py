@@ -5,17 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autobrrr.records import Diagnosis, Trial, TuneProgress, Tuning
-from autobrrr.records.wire_answers import ActivityLine, Details, TuneFailed
+from autobrrr.records.events import Told
+from autobrrr.records.wire_answers import ActivityLine, Details
 from autobrrr_tui.shown_figures import gain
 from autobrrr_tui.view_state import Said, View
 
 LOG_LINES = 500
 LOG_TEXT = 2000  # characters of one line
 
-Word = Diagnosis | Details | ActivityLine | TuneProgress | Trial | Tuning | TuneFailed
 
-
-def take(view: View, word: Word) -> View:
+def take(view: View, word: Told) -> View:
     """The view after one more word."""
     if isinstance(word, Diagnosis):
         return _snapshot(view, word)

@@ -11,7 +11,9 @@ import msgspec
 from autobrrr.errors import UsageError
 from autobrrr.readable import readable
 from autobrrr.records import Diagnosis, Trial, Tuning
+from autobrrr.records.events import from_entry
 from autobrrr.records.log_lines import LogLines, lines_of
+from autobrrr.records.wire_answers import SessionEnding
 from autobrrr.report.text.sweep_text import sweep_text
 from autobrrr.report.text.tuning_text import trial_line, tuning_table
 from autobrrr.report.text.verdict_text import verdict_text
@@ -42,16 +44,18 @@ def past_session(path: Path) -> PastSession:
     lines = LogLines(_opened(path))
     for line in lines:
         try:
-            if line.kind == "snapshot":
-                last = msgspec.convert(line.body, Diagnosis)
-            elif line.kind == "tuned":
-                tuned, trials = msgspec.convert(line.body, Tuning), []
-            elif line.kind == "trial":
-                trials.append(msgspec.convert(line.body, Trial))
-            elif line.kind == "ended":
-                ended = str(line.body.get("why", ""))
+            found = from_entry(line.kind, line.body)
         except msgspec.ValidationError as error:
             lines.pass_over(line.number, f"a {line.kind} of another version ({error})")
+            continue
+        if isinstance(found, Diagnosis):
+            last = found
+        elif isinstance(found, Tuning):
+            tuned, trials = found, []
+        elif isinstance(found, Trial):
+            trials.append(found)
+        elif isinstance(found, SessionEnding):
+            ended = found.why
     if last is None:
         raise UsageError(
             f"{path} holds no snapshot of a session{_clause(lines.said)}", "a session writes one when it ends"

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 
-import msgspec
-
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.machine.device_poller import Poller
 from autobrrr.records import (
@@ -25,6 +23,8 @@ from autobrrr.records import (
     ShadowProbe,
     TracedSteps,
 )
+from autobrrr.records.events import MEASURED
+from autobrrr.records.record_base import as_record
 from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.sidecar.session.calibrations import Calibrations
 from autobrrr.sidecar.session.step_history import Buckets
@@ -67,25 +67,13 @@ class Collected:
         Raises:
             msgspec.ValidationError: the payload is not what the event promises.
         """
-        body = payload.get(event)
-        if event == "anatomy":
-            self.anatomy = msgspec.convert(body, Anatomy)
-        elif event == "traced":
-            self.traced = msgspec.convert(body, TracedSteps)
-        elif event == "probed":
-            probed = msgspec.convert(body, ShadowProbe)
-            if probed.sweep is None:
-                self.probe = probed
-            else:
-                self.sweep = probed
-        elif event == "collectives":
-            self.collectives = msgspec.convert(body, CollectiveWaits)
-        elif event == "frames":
-            self.frames = msgspec.convert(body, FrameSamples)
-        elif event == "cost":
-            self.cost = msgspec.convert(body, AgentCost)
-        else:
+        kind = MEASURED.get(event)
+        if kind is None:
             return False
+        found = as_record(payload.get(event), kind)
+        if isinstance(found, ShadowProbe):
+            event = "probe" if found.sweep is None else "sweep"
+        setattr(self, event, found)
         return True
 
     @property

@@ -19,8 +19,9 @@ from autobrrr.injected.phases.sampling_schedule import EVERY_STEP
 from autobrrr.injected.remedies.registry import RefusalCode
 from autobrrr.machine.device_protocol import DeviceSource
 from autobrrr.readable import readable
-from autobrrr.records import Attach, Diagnosis, HostSample, JobFacts, ProfilerWindow, Record
-from autobrrr.records.wire_answers import ActivityLine
+from autobrrr.records import Attach, Diagnosis, HostSample, JobFacts, ProfilerWindow, Reverted, Trial, Tuning
+from autobrrr.records.events import entry_of
+from autobrrr.records.wire_answers import ActivityLine, SessionEnding
 from autobrrr.sidecar.process.rank_lock import NoRankLock, Turn, Waiting
 from autobrrr.sidecar.process.session_options import Probing, SessionOptions, Sweep
 from autobrrr.sidecar.session.collected import Collected
@@ -29,7 +30,7 @@ from autobrrr.sidecar.session.measurement_sequence import MeasurementSequence
 from autobrrr.sidecar.session.remedy_switch import OnSwitched, RemedySwitch, Switched, code_of
 from autobrrr.sidecar.session.ring_reader import NoRing, Records
 from autobrrr.sidecar.session.session_ports import Journal, Ring
-from autobrrr.sidecar.session.session_states import SessionEnding, State
+from autobrrr.sidecar.session.session_states import State
 from autobrrr.sidecar.session.snapshot import snapshot
 from autobrrr.sidecar.session.window_reader import Read, told_window
 from autobrrr.sidecar.sockets.agent_link import LINK_LOST, AgentPort, Heard, said
@@ -270,9 +271,9 @@ class Session:
         """The tuner says what it is doing."""
         self._activity = text
 
-    def record(self, kind: str, body: Record) -> None:
+    def record(self, result: Trial | Tuning | Reverted) -> None:
         """The tuner has a result."""
-        self._journal.write(kind, body)
+        self._journal.write(entry_of(result), result)
 
     def end_tuning(self) -> None:
         """The tuner is through: look at the job as it is now."""
@@ -366,7 +367,7 @@ class Session:
         self.ending, self._state = ending, State.ENDED
         self.turn.give()
         self._activity = ending.kind
-        self._journal.write("ended", {"kind": ending.kind, "why": ending.why, "left": list(ending.left)})
+        self._journal.write("ended", ending)
         self._chronicle.close(self.snapshot, self.findings)
         waiting, self._on_detached = self._on_detached, []
         for on_done in waiting:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -16,7 +16,6 @@ import msgspec
 from autobrrr import paths
 from autobrrr.readable import readable
 from autobrrr.records import Record
-from autobrrr.records.log_lines import LogLines, lines_of
 
 TAIL_BYTES = 1 << 18
 MOST_BYTES = 1 << 28  # of one session: weeks of it
@@ -80,12 +79,6 @@ def log_path(pid: int, state: Path, now_s: float) -> Path:
     """Where the log of a session that begins now lies."""
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(now_s))
     return state / "sessions" / f"{stamp}-{pid}.jsonl"
-
-
-def read_log(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
-    """Kind and body of every whole line; lines that are cut or no JSON object are left out."""
-    for line in LogLines(lines_of(path)):
-        yield line.kind, line.body
 
 
 def tail(path: Path, lines: int) -> list[str]:

@@ -1,10 +1,8 @@
-"""The states of a session and how one ends."""
+"""The states of a session."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
-from typing import Literal
 
 AWAITS_TURN = "waiting until another rank of the job is measured"
 
@@ -24,12 +22,3 @@ class State(Enum):
     TUNING = "tuning"
     DETACHING = "detaching"
     ENDED = "ended"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionEnding:
-    """Why a session is over."""
-
-    kind: Literal["detached", "job ended", "link lost", "removed", "failed"]
-    why: str
-    left: tuple[str, ...] = ()  # what could not be taken off the target

@@ -17,10 +17,11 @@ import msgspec
 from autobrrr.errors import AutobrrrError, UsageError
 from autobrrr.records import Diagnosis, Record, Reverted, Trial, TuneProgress
 from autobrrr.records import Tuning as TuningResult
-from autobrrr.records.wire_answers import ActivityLine
+from autobrrr.records.events import Event, GuardUndid
+from autobrrr.records.wire_answers import ActivityLine, TuneFailed
 from autobrrr.sidecar.session.remedy_switch import RemedySwitch
 from autobrrr.sidecar.session.session import Session
-from autobrrr.sidecar.sockets.client_connection import ClientConnection, Fields, as_fields, error_fields
+from autobrrr.sidecar.sockets.client_connection import ClientConnection, Fields
 from autobrrr.sidecar.tuning.live_bench import Call, LiveBench
 from autobrrr.sidecar.tuning.post_tuning_watch import PostTuningWatch, watch_over
 
@@ -57,7 +58,7 @@ class GainCheck(Protocol):
 class Push(Protocol):
     """Sends an event to subscribers, and to the seats in `also`."""
 
-    def __call__(self, event: Fields, also: Iterable[ClientConnection] = ()) -> None: ...
+    def __call__(self, told: Event, also: Iterable[ClientConnection] = ()) -> None: ...
 
 
 class TuningThread:
@@ -165,10 +166,10 @@ class TuningThread:
 
     def _tell(self, undid: list[Reverted], push: Push) -> None:
         for each in undid:
-            self._session.record("guard", each)
+            self._session.record(each)
             self._session.say(ActivityLine(text=f"the guard undid {each.remedy}: {each.why}"))
         if undid:
-            push({"event": "guard", "undid": [as_fields(each) for each in undid]})
+            push(GuardUndid(undid=undid))
 
     def _compare(self, bench: LiveBench, watchman: PostTuningWatch, push: Push) -> None:
         undid: list[Reverted] = []
@@ -195,29 +196,29 @@ class TuningThread:
     def _work(self, bench: LiveBench, request: TuneRequest, judged: Diagnosis, push: Push) -> None:
         asked_by = self.asked_by
 
-        def send(event: Fields) -> None:
+        def send(event: Event) -> None:
             self._call(lambda: push(event, also=(asked_by,) if asked_by is not None else ()))
 
         def progress(now: TuneProgress) -> None:
             self._call(lambda: self._note(now))
-            send({"event": "progress", "progress": as_fields(now)})
+            send(now)
             if bench.paused:
                 self._call(lambda: self._session.narrate(f"paused: {now.text}"))
 
         def tried(trial: Trial) -> None:
-            self._call(lambda: self._session.record("trial", trial))
-            send({"event": "trial", "trial": as_fields(trial)})
+            self._call(lambda: self._session.record(trial))
+            send(trial)
 
         try:
             result = self._tuner(bench, request, judged, progress, tried)
             self._call(lambda: self._keep(result))
-            last: Fields = {"event": "tuned", "tuning": as_fields(result)}
+            last: Event = result
         except AutobrrrError as error:
-            last = {"event": "tune_failed", "error": error_fields(error)}
+            last = _failed(error)
         except Exception as error:  # noqa: BLE001 - the session must outlive a fault of the tuner
             traceback.print_exc()
             failed = AutobrrrError(f"the tuner failed: {type(error).__name__}: {error}")
-            last = {"event": "tune_failed", "error": error_fields(failed)}
+            last = _failed(failed)
         self._call(self._through)  # first: whoever hears of the end may ask for another tuning at once
         send(last)
 
@@ -229,7 +230,7 @@ class TuningThread:
         self.tuned = result
         lost = self._session.findings.window.loss_lost
         self._watchman = watch_over(result, self._clock_ns(), loss_lost=lost)
-        self._session.record("tuned", result)
+        self._session.record(result)
 
     def _through(self) -> None:
         if self._bench is not None:
@@ -241,6 +242,10 @@ class TuningThread:
         waiting, self._once_through = self._once_through, []
         for then in waiting:
             then()
+
+
+def _failed(error: AutobrrrError) -> TuneFailed:
+    return TuneFailed(message=error.message, hint=error.hint, exit_code=error.exit_code)
 
 
 _FRAME = ("v", "do", "id")

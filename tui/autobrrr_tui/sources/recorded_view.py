@@ -12,22 +12,11 @@ from pathlib import Path
 import msgspec
 
 from autobrrr.errors import UsageError
-from autobrrr.records import Diagnosis, Record, Trial, TuneProgress, Tuning
+from autobrrr.records.events import Told, VerdictLine, from_entry
 from autobrrr.records.log_lines import LogLines, lines_of
-from autobrrr.records.wire_answers import ActivityLine, Details, RecipeNow, StepHistory, TuneFailed
+from autobrrr.records.wire_answers import ActivityLine, Details, SessionEnding, StepHistory
 from autobrrr_tui.view_reducer import heard, said, take
-from autobrrr_tui.view_state import RankCell, View
-
-KINDS: dict[str, type[Diagnosis | Details | ActivityLine | TuneProgress | Trial | Tuning | TuneFailed]] = {
-    "snapshot": Diagnosis,
-    "details": Details,
-    "progress": TuneProgress,
-    "trial": Trial,
-    "tuned": Tuning,
-    "tune_failed": TuneFailed,
-    "activity": ActivityLine,
-    "note": ActivityLine,
-}
+from autobrrr_tui.view_state import View
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,39 +53,20 @@ class ViewReader:
         if self._began_s is None:
             self._began_s = entry.at_s
         t_ns = int((entry.at_s - self._began_s) * 1e9)
-        kind = KINDS.get(entry.kind)
-        if kind is ActivityLine:
-            self.view = heard(self.view, msgspec.convert(entry.body, ActivityLine), t_ns)
-        elif kind is not None:
-            self.view = take(self.view, msgspec.convert(entry.body, kind))
-        elif entry.kind == "history":
-            history = msgspec.convert(entry.body, StepHistory)
-            known = self.view.details or Details(history=history)
-            self.view = replace(self.view, details=msgspec.structs.replace(known, history=history))
-        elif entry.kind == "recipe" and self.view.details is not None:
-            recipe = msgspec.convert(entry.body, RecipeNow)
-            self.view = replace(self.view, details=msgspec.structs.replace(self.view.details, recipe=recipe))
-        elif entry.kind == "verdict":
-            regime, sure = entry.body.get("regime"), entry.body.get("confidence")
-            self.view = said(self.view, f"regime: {regime} ({sure}): {entry.body.get('reason')}", t_ns)
-        elif entry.kind == "ranks":
-            found = msgspec.convert(entry.body.get("ranks"), list[_Rank])
-            cells = tuple(
-                RankCell(rank=r.rank, pid=r.pid, step_ns=r.step_ns, regime=r.regime, slowest=r.slowest)
-                for r in found
-            )
-            self.view = replace(self.view, ranks=cells)
-        elif entry.kind == "ended":
-            self.ended = str(entry.body.get("why", ""))
+        found = from_entry(entry.kind, entry.body)
+        if isinstance(found, ActivityLine):
+            self.view = heard(self.view, found, t_ns)
+        elif isinstance(found, VerdictLine):
+            text = f"regime: {found.regime} ({found.confidence}): {found.reason}"
+            self.view = said(self.view, text, t_ns)
+        elif isinstance(found, StepHistory):
+            known = self.view.details or Details(history=found)
+            self.view = replace(self.view, details=msgspec.structs.replace(known, history=found))
+        elif isinstance(found, SessionEnding):
+            self.ended = found.why
             self.view = said(self.view, f"ended: {self.ended}", t_ns)
-
-
-class _Rank(Record, frozen=True, kw_only=True):
-    rank: int
-    pid: int
-    step_ns: int | None = None
-    regime: str | None = None
-    slowest: bool = False
+        elif isinstance(found, Told):
+            self.view = take(self.view, found)
 
 
 def entries(lines: Iterable[str | bytes]) -> Iterator[Entry]:

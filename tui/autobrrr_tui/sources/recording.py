@@ -16,20 +16,12 @@ from pathlib import Path
 
 import msgspec
 
-from autobrrr.client.session_client import Client, Event, join
+from autobrrr.client.session_client import Client, join
 from autobrrr.errors import TargetGone
-from autobrrr.records import Diagnosis, Trial, TuneProgress, Tuning
-from autobrrr.records.wire_answers import ActivityLine, Details, TuneFailed
+from autobrrr.records import Diagnosis, Tuning
+from autobrrr.records.events import Told, entry_of
+from autobrrr.records.wire_answers import TuneFailed
 
-KINDS: dict[type, str] = {
-    Diagnosis: "snapshot",
-    Details: "details",
-    ActivityLine: "activity",
-    TuneProgress: "progress",
-    Trial: "trial",
-    Tuning: "tuned",
-    TuneFailed: "tune_failed",
-}
 EVERY_S = 1.0
 REST_S = 6.0  # recorded after the last thing has happened
 
@@ -48,13 +40,11 @@ def main() -> None:
     only = args.only.split(",") if args.only else None
     with client, gzip.open(args.file, "wb") as out:
         for event in session(client, args.verdict_within, args.tune_for, only):
-            entry = {"at": round(time.time(), 3), "kind": KINDS[type(event)], "body": event}
+            entry = {"at": round(time.time(), 3), "kind": entry_of(event), "body": event}
             out.write(msgspec.json.encode(entry) + b"\n")
 
 
-def session(
-    client: Client, verdict_s: float, tune_s: float, only: list[str] | None
-) -> Iterator[Event | Details]:
+def session(client: Client, verdict_s: float, tune_s: float, only: list[str] | None) -> Iterator[Told]:
     """What a screen is sent: up to a verdict, through a tuning, and a moment longer."""
     end_s = time.monotonic() + verdict_s
     yield from _until(
@@ -68,8 +58,8 @@ def session(
 
 
 def _until(
-    client: Client, end_s: float, over: Callable[[Event], bool] = lambda event: False
-) -> Iterator[Event | Details]:
+    client: Client, end_s: float, over: Callable[[Told], bool] = lambda event: False
+) -> Iterator[Told]:
     """What comes until the time is up, or that which was waited for has come."""
     details_s = 0.0
     while time.monotonic() < end_s:
