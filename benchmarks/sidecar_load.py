@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from autobrrr.client import session_client  # noqa: E402
-from autobrrr.machine.proc_stat import stat  # noqa: E402
+from autobrrr.machine.procfs import stat  # noqa: E402
 from autobrrr.sidecar.process.session_options import SessionOptions  # noqa: E402
 from support.training import environment  # noqa: E402
 
@@ -87,9 +87,9 @@ def load(pid: int, sidecar: int, listeners: int, for_s: float) -> tuple[float, i
         ear.join()
     assert began is not None
     assert ended is not None
-    ticks = ended.cpu_ticks - began.cpu_ticks
-    share = 100 * ticks / os.sysconf("SC_CLK_TCK") / (ended_s - began_s)
-    return share, ended.rss_pages * os.sysconf("SC_PAGE_SIZE")
+    spent_ns = ended.cpu_ns - began.cpu_ns
+    share = spent_ns / 1e7 / (ended_s - began_s)
+    return share, ended.rss_bytes
 
 
 def listen(pid: int, done: threading.Event) -> None:

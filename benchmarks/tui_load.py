@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tui")]
 
 from autobrrr.client import session_client  # noqa: E402
-from autobrrr.machine.proc_stat import stat  # noqa: E402
+from autobrrr.machine.procfs import stat  # noqa: E402
 from autobrrr.sidecar.process.session_options import SessionOptions  # noqa: E402
 from support.training import environment  # noqa: E402
 from support.tui_terminal import Terminal  # noqa: E402
@@ -149,9 +149,9 @@ def load(screen: Terminal, for_s: float) -> tuple[float, int]:
     ended, ended_s = stat(screen.process.pid), time.monotonic()
     assert began is not None
     assert ended is not None
-    ticks = ended.cpu_ticks - began.cpu_ticks
-    share = 100 * ticks / os.sysconf("SC_CLK_TCK") / (ended_s - began_s)
-    return share, ended.rss_pages * os.sysconf("SC_PAGE_SIZE")
+    spent_ns = ended.cpu_ns - began.cpu_ns
+    share = spent_ns / 1e7 / (ended_s - began_s)
+    return share, ended.rss_bytes
 
 
 def wait_for_verdict(session: session_client.Client) -> None:

@@ -13,7 +13,7 @@ from autobrrr import paths
 from autobrrr.cli.verb_arguments import narrate
 from autobrrr.machine import procfs
 from autobrrr.machine.kernel_text import number
-from autobrrr.machine.proc_stat import usable_cpus
+from autobrrr.machine.processors import usable_cpus
 
 VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 PROC = Path("/proc")

@@ -1,4 +1,4 @@
-"""The control groups of a process, v1 and v2: is it frozen, and what room do its limits leave?
+"""The control groups of a process, v1 and v2: is it frozen, what room is left, does a limit stop it?
 
 In go a pid, the root of proc and the folder of the groups. All groups from the process's own up to the root
 have limits that hold; what can't be read is no limit.
@@ -63,6 +63,27 @@ def spare_tasks(pid: int, proc: Path = PROC, root: Path = GROUPS) -> tuple[int, 
         if most is not None and taken is not None:
             spare.append((max(0, most - taken), most))
     return min(spare, default=None)
+
+
+def cpu_quota(pid: int, proc: Path = PROC, root: Path = GROUPS) -> float | None:
+    """CPUs' worth of time that its group (v2) or one above it grants; None without a limit."""
+    limits = []
+    for folder in _folders(pid, "", proc, root):
+        quota, _, period = _word(folder / "cpu.max").partition(" ")
+        granted, every = number(quota), number(period)
+        if granted is not None and every:
+            limits.append(granted / every)
+    return min(limits, default=None)
+
+
+def throttled_ns(pid: int, proc: Path = PROC, root: Path = GROUPS) -> int | None:
+    """How long the CPU limit of its group (v2) has stopped a process; None without a limit."""
+    for folder in _folders(pid, "", proc, root)[:1]:
+        pairs = (line.partition(" ") for line in _lines(folder / "cpu.stat"))
+        figures = {name: number(value) for name, _, value in pairs}
+        stopped_us = figures.get("throttled_usec")
+        return None if stopped_us is None or figures.get("nr_periods") == 0 else 1_000 * stopped_us
+    return None
 
 
 def _holding(pid: int, controller: str, proc: Path, root: Path) -> list[Path]:

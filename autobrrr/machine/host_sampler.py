@@ -5,15 +5,12 @@ Works without any code in the target. Shares are of wall time; of one core where
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
-from autobrrr.machine import proc_stat as procfs
+from autobrrr.machine import control_groups, processors, procfs
 from autobrrr.records import HostSample
 
 CHILDREN_EVERY_NS = 2_000_000_000
@@ -22,10 +19,10 @@ CHILDREN_EVERY_NS = 2_000_000_000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reading:
     t_ns: int
-    cpu_ticks: int
+    cpu_ns: int
     run_delay_ns: int | None
     machine: tuple[int, int] | None
-    busy_ticks: int | None
+    busy_ns: int | None
     throttled_ns: int | None
 
 
@@ -48,19 +45,15 @@ class HostDevice:
         train_tid: int | None = None,
         proc: Path = procfs.PROC,
         clock_ns: Callable[[], int] = time.monotonic_ns,
-        *,
-        tick_hz: int | None = None,
-        cgroups: Path = procfs.CGROUPS,
+        cgroups: Path = control_groups.GROUPS,
     ) -> None:
         self._pid = pid
         self._tid = train_tid or pid
         self._proc = proc
         self._cgroups = cgroups
         self._clock_ns = clock_ns
-        self._tick_ns = 1_000_000_000 // (tick_hz or os.sysconf("SC_CLK_TCK"))
-        self._page_bytes = os.sysconf("SC_PAGE_SIZE")
         self._last: _Reading | None = None
-        self._children: dict[int, int] | None = None  # CPU ticks at the last look
+        self._children: dict[int, int] | None = None  # CPU time at the last look
         self._children_at_ns = 0
         self._children_share: float | None = None
 
@@ -73,13 +66,14 @@ class HostDevice:
         stat = procfs.stat(self._pid, self._proc)
         if stat is None or stat.state in "ZX":
             return None
+        busy_ticks = processors.busy_ticks(self._pid, self._proc)
         now = _Reading(
             t_ns=self._clock_ns(),
-            cpu_ticks=stat.cpu_ticks,
+            cpu_ns=stat.cpu_ns,
             run_delay_ns=procfs.run_delay_ns(self._pid, self._tid, self._proc),
-            machine=procfs.machine_ticks(self._proc),
-            busy_ticks=procfs.busy_ticks(self._pid, self._proc),
-            throttled_ns=procfs.throttled_ns(self._pid, self._proc, self._cgroups),
+            machine=processors.machine_ticks(self._proc),
+            busy_ns=None if busy_ticks is None else busy_ticks * procfs.TICK_NS,
+            throttled_ns=control_groups.throttled_ns(self._pid, self._proc, self._cgroups),
         )
         before, self._last = self._last, now
         self._look_at_children(now.t_ns)
@@ -87,8 +81,8 @@ class HostDevice:
         compared = before if wall_ns > 0 else None
         return HostSample(
             t_ns=now.t_ns,
-            cpu_share=(now.cpu_ticks - compared.cpu_ticks) * self._tick_ns / wall_ns if compared else None,
-            rss_bytes=stat.rss_pages * self._page_bytes,
+            cpu_share=(now.cpu_ns - compared.cpu_ns) / wall_ns if compared else None,
+            rss_bytes=stat.rss_bytes,
             threads=stat.threads,
             run_delay_share=_run_delay_share(compared, now, wall_ns),
             steal_share=_steal_share(compared, now),
@@ -98,31 +92,22 @@ class HostDevice:
         )
 
     def _foreign_cores(self, before: _Reading | None, now: _Reading, wall_ns: int) -> float | None:
-        if before is None or before.busy_ticks is None or now.busy_ticks is None:
+        if before is None or before.busy_ns is None or now.busy_ns is None:
             return None
-        others = now.busy_ticks - before.busy_ticks - (now.cpu_ticks - before.cpu_ticks)
-        return max(0.0, others * self._tick_ns / wall_ns)
+        others_ns = now.busy_ns - before.busy_ns - (now.cpu_ns - before.cpu_ns)
+        return max(0.0, others_ns / wall_ns)
 
     def _look_at_children(self, now_ns: int) -> None:
         """Only now and then: it walks all threads of the job."""
         wall_ns = now_ns - self._children_at_ns
         if self._children is not None and wall_ns < CHILDREN_EVERY_NS:
             return
-        found = {
-            pid: each.cpu_ticks for pid in self._children_pids() if (each := procfs.stat(pid, self._proc))
-        }
+        below = procfs.descendants(self._pid, self._proc)
+        found = {pid: each.cpu_ns for pid in below if (each := procfs.stat(pid, self._proc))}
         if self._children is not None:
-            ticks = sum(cpu - self._children[pid] for pid, cpu in found.items() if pid in self._children)
-            self._children_share = ticks * self._tick_ns / wall_ns
+            spent_ns = sum(cpu - self._children[pid] for pid, cpu in found.items() if pid in self._children)
+            self._children_share = spent_ns / wall_ns
         self._children, self._children_at_ns = found, now_ns
-
-    def _children_pids(self) -> list[int]:
-        if (self._proc / str(self._pid) / "task" / str(self._pid) / "children").exists():
-            return procfs.children(self._pid, self._proc)
-        try:
-            return [child.pid for child in psutil.Process(self._pid).children(recursive=True)]
-        except psutil.Error:
-            return []
 
 
 def _run_delay_share(before: _Reading | None, now: _Reading, wall_ns: int) -> float | None:

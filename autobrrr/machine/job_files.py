@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from autobrrr.folders import MayNotAct, as_user
-from autobrrr.machine import kernel_text
+from autobrrr.machine import kernel_text, procfs
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ def user_of(pid: int, proc: Path = Path("/proc")) -> User:
     Raises:
         Unreadable: it is gone, or runs with two users' rights at once, as no training job does.
     """
-    found = kernel_text.status(proc / str(pid))
+    found = procfs.status(pid, proc)
     names = ("Uid", "Gid", "Groups")
     words = (found.get(name, "").split() for name in names)
     uids, gids, groups = ([kernel_text.number(word) for word in row] for row in words)

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 MOST_BYTES = 1 << 20
-FIGURES = 21  # of a stat line that are used: from the parent to the resident memory
 _DIGITS = {10: re.compile(r"-?[0-9]{1,20}", re.ASCII), 16: re.compile(r"[0-9a-fA-F]{1,16}", re.ASCII)}
 _PIECE_BYTES = 1 << 16
 
@@ -68,37 +66,3 @@ def lines(path: Path | str, most_bytes: int = MOST_BYTES) -> list[str]:
     """The lines as the kernel ends them; `splitlines` would also end them where a process wishes it."""
     found = text(path, most_bytes)
     return found.split("\n") if found else []
-
-
-@dataclass(frozen=True, slots=True)
-class StatLine:
-    """A `stat` file: the name as its process chose it, the state as one letter, and the figures."""
-
-    name: str
-    state: str
-    figures: tuple[int, ...]
-
-    def figure(self, place: int) -> int:
-        """One figure, by its place in the line as proc(5) counts: 4 is the parent."""
-        return self.figures[place - 4]
-
-
-def stat(folder: Path) -> StatLine | None:
-    """The `stat` file of a process or a thread; None where it is gone."""
-    found = text(folder / "stat", 4096)
-    # The name stands in parentheses and may hold anything, also parentheses and blanks.
-    head, _, tail = (found or "").rpartition(")")
-    state, *words = tail.strip(" \n").split(" ")[: 1 + FIGURES]
-    figures = tuple(figure for word in words if (figure := number(word)) is not None)
-    if len(figures) < FIGURES:
-        return None
-    return StatLine(name=head.partition("(")[2], state=state, figures=figures)
-
-
-def status(folder: Path) -> dict[str, str]:
-    """A `status` file as a mapping; empty where it can't be read.
-
-    Of two lines of one name the later counts: a process's own name, which may look like a line, comes first.
-    """
-    parted = (line.partition(":") for line in lines(folder / "status"))
-    return {name: value.strip(" \t") for name, colon, value in parted if colon}

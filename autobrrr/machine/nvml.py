@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from autobrrr.machine import proc_stat as procfs
+from autobrrr.machine import procfs
 from autobrrr.machine.gpm import Gpm
 from autobrrr.machine.nvml_calls import NvmlCalls, load_nvml
 from autobrrr.records import GpuSample
@@ -172,7 +172,7 @@ class NvmlDevice:
         users = _processes(calls, handle) if self._host_pids else None
         if users is None or self._pid not in users:
             return _Users()
-        own = {self._pid, *procfs.children(self._pid, self._proc)} & users.keys()
+        own = {self._pid, *procfs.descendants(self._pid, self._proc)} & users.keys()
         spent = [users[pid] for pid in own]
         return _Users(
             others=len(users) - len(own),

@@ -19,7 +19,8 @@ from autobrrr.readable import Foreign
 
 PROC = Path("/proc")
 MOST_COMMAND_BYTES = 1 << 17
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,27 +32,40 @@ class Stat:
     ppid: int
     cpu_ns: int  # user and system time of the process, or of the thread
     kernel_ns: int  # the part of it that the kernel spent for it
+    threads: int
     start_ticks: int  # since boot: with the pid it names a process for good
+    rss_bytes: int
 
 
 def stat(pid: int, proc: Path = PROC, tid: int | None = None) -> Stat | None:
     """State, parent, CPU time and start time of a process or of one of its threads."""
-    found = kernel_text.stat(_folder(pid, proc, tid))
-    if found is None:
+    found = kernel_text.text(_folder(pid, proc, tid) / "stat", 4096)
+    # The name stands in parentheses and may hold anything, also parentheses and blanks.
+    head, _, tail = (found or "").rpartition(")")
+    state, *words = tail.strip(" \n").split(" ")[:22]
+    figures = [figure for word in words if (figure := number(word)) is not None]
+    if len(figures) < 21:
         return None
+    of = dict(enumerate(figures, 4))  # by their place in the line, as proc(5) counts
     return Stat(
-        comm=Foreign(found.name),
-        state=found.state,
-        ppid=found.figure(4),
-        cpu_ns=(found.figure(14) + found.figure(15)) * 1_000_000_000 // _TICKS_PER_S,
-        kernel_ns=found.figure(15) * 1_000_000_000 // _TICKS_PER_S,
-        start_ticks=found.figure(22),
+        comm=Foreign(head.partition("(")[2]),
+        state=state,
+        ppid=of[4],
+        cpu_ns=(of[14] + of[15]) * TICK_NS,
+        kernel_ns=of[15] * TICK_NS,
+        threads=of[20],
+        start_ticks=of[22],
+        rss_bytes=of[24] * _PAGE_BYTES,
     )
 
 
 def status(pid: int, proc: Path = PROC, tid: int | None = None) -> dict[str, str]:
-    """`/proc/PID/status` as a mapping; empty where it can't be read."""
-    return kernel_text.status(_folder(pid, proc, tid))
+    """`/proc/PID/status` as a mapping; empty where it can't be read.
+
+    Of two lines of one name the later counts: a process's own name, which may look like a line, comes first.
+    """
+    parted = (line.partition(":") for line in kernel_text.lines(_folder(pid, proc, tid) / "status"))
+    return {name: value.strip(" \t") for name, colon, value in parted if colon}
 
 
 def _folder(pid: int, proc: Path, tid: int | None) -> Path:
@@ -114,13 +128,35 @@ def descendants(pid: int, proc: Path = PROC, known: Mapping[int, list[int]] | No
     """Children, grandchildren and so on, parents before their children.
 
     Args:
-        known: What `children` said a moment ago.
+        known: What `children` said a moment ago. Without it the kernel's lists are asked where it keeps some.
     """
-    family = children(proc) if known is None else known
-    order = list(family.get(pid, []))
+    if known is None and not (proc / str(pid) / "task" / str(pid) / "children").exists():
+        known = children(proc)
+    order = [pid]
     for each in order:
-        order.extend(family.get(each, []))
-    return order
+        order.extend(_born_of(each, proc) if known is None else known.get(each, []))
+    return order[1:]
+
+
+def _born_of(pid: int, proc: Path) -> list[int]:
+    """Children of all threads of a process."""
+    lists = (kernel_text.text(_folder(pid, proc, tid) / "children") for tid in threads(pid, proc))
+    return [child for words in lists for word in (words or "").split() if (child := number(word)) is not None]
+
+
+def run_delay_ns(pid: int, tid: int, proc: Path = PROC) -> int | None:
+    """How long a thread has been ready to run but had no CPU, since it began."""
+    fields = (kernel_text.text(_folder(pid, proc, tid) / "schedstat") or "").split()
+    return number(fields[1]) if len(fields) >= 2 else None
+
+
+def tid_outside(pid: int, tid_inside: int, proc: Path = PROC) -> int | None:
+    """The thread that calls itself `tid_inside` in its own pid namespace, as it is known here."""
+    for tid in threads(pid, proc):
+        known = status(pid, proc, tid).get("NSpid", "").split()
+        if known and number(known[-1]) == tid_inside:
+            return tid
+    return None
 
 
 def owner(pid: int, proc: Path = PROC) -> tuple[int, int] | None:

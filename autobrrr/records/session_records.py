@@ -31,7 +31,7 @@ class Phases(Record, frozen=True, kw_only=True):
 
 
 class HostSample(Record, frozen=True, kw_only=True):
-    """The job as psutil and /proc show it from outside, over the last interval."""
+    """The job as /proc shows it from outside, over the last interval."""
 
     t_ns: int
     cpu_share: float | None  # of one core; 2.0 = two cores busy

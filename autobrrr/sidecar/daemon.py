@@ -19,7 +19,8 @@ from autobrrr.errors import AutobrrrError
 from autobrrr.machine.device_poller import Poller
 from autobrrr.machine.host_sampler import HostDevice
 from autobrrr.machine.nvml import NvmlDevice
-from autobrrr.machine.proc_stat import tid_outside, usable_cpus
+from autobrrr.machine.processors import usable_cpus
+from autobrrr.machine.procfs import tid_outside
 from autobrrr.records import Attach
 from autobrrr.sidecar.event_loop import SIGNALS, EventLoop, LoopCalls, open_pidfd
 from autobrrr.sidecar.process.daemonize import Announcement

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from autobrrr import paths
 from autobrrr.injected.wire import ring_layout
 from autobrrr.injected.wire.ring_writer import sealed_memory
-from autobrrr.machine.proc_stat import stat
+from autobrrr.machine.procfs import stat
 
 STEER = "\x1b]0;TAKEN\x07\x1b[2J\x1b[31mRED\u202e\x9b31m\r\n"
 PID = os.getpid()

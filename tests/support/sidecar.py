@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from autobrrr import paths
 from autobrrr.injected.wire import framing, ring_layout
 from autobrrr.injected.wire.ring_writer import sealed_memory
-from autobrrr.machine.proc_stat import stat
+from autobrrr.machine.procfs import stat
 
 MS = 1_000_000
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.machine import proc_stat as procfs
+from autobrrr.machine import control_groups, processors, procfs
 from autobrrr.machine.device_protocol import AbsentDevice, DeviceSource, ReplayedDevice
 from autobrrr.machine.host_sampler import HostDevice
 from autobrrr.machine.page_fault_cost import fault_cost_ns
@@ -47,11 +47,12 @@ class FakeProc:
 
     def device(self, pid: int, tid: int | None = None) -> HostDevice:
         groups = self.root / "groups"
-        return HostDevice(pid, tid, self.root, lambda: self.now_ns, tick_hz=100, cgroups=groups)
+        return HostDevice(pid, tid, self.root, lambda: self.now_ns, cgroups=groups)
 
     def throttled(self, pid: int, periods: int, microseconds: int) -> None:
         folder = self.root / "groups" / "job.slice"
         folder.mkdir(parents=True, exist_ok=True)
+        (self.root / "groups" / "cgroup.controllers").touch()
         (self.root / str(pid) / "cgroup").write_text("0::/job.slice\n")
         (folder / "cpu.stat").write_text(
             f"usage_usec 12\nnr_periods {periods}\nnr_throttled 3\nthrottled_usec {microseconds}\n"
@@ -154,7 +155,12 @@ def test_a_name_with_blanks_and_parentheses_does_not_shift_the_fields(proc: Fake
     proc.process(10, 100, name="a) R 1 (b")
     found = procfs.stat(10, proc.root)
     assert found is not None
-    assert (found.state, found.parent, found.cpu_ticks, found.start_ticks) == ("R", 1, 100, 12345)
+    assert (found.state, found.ppid, found.cpu_ns, found.start_ticks) == (
+        "R",
+        1,
+        100 * procfs.TICK_NS,
+        12345,
+    )
 
 
 def test_a_thread_of_another_pid_namespace_is_found_by_its_number_inside(proc: FakeProc) -> None:
@@ -170,7 +176,7 @@ def test_the_real_proc_of_this_process_is_read() -> None:
     assert sample is not None
     assert sample.rss_bytes is not None
     assert sample.rss_bytes > 1 << 20
-    assert procfs.owner(os.getpid()) == os.geteuid()
+    assert procfs.owner(os.getpid()) == (os.geteuid(), os.getegid())
 
 
 def test_absent_and_replayed_devices_speak_the_same_protocol(proc: FakeProc) -> None:
@@ -196,8 +202,8 @@ def test_time_stopped_by_a_cpu_limit_is_a_share_of_wall_time(proc: FakeProc) -> 
 
 def test_a_group_without_a_limit_has_no_throttling_to_measure(proc: FakeProc) -> None:
     proc.throttled(10, periods=0, microseconds=0)
-    assert procfs.throttled_ns(10, proc.root, proc.root / "groups") is None
-    assert procfs.throttled_ns(11, proc.root, proc.root / "groups") is None
+    assert control_groups.throttled_ns(10, proc.root, proc.root / "groups") is None
+    assert control_groups.throttled_ns(11, proc.root, proc.root / "groups") is None
 
 
 @pytest.mark.parametrize(
@@ -208,7 +214,7 @@ def test_a_processor_that_multiplies_bfloat16_says_so(
     proc: FakeProc, cpuinfo: str, expected: bool | None
 ) -> None:
     (proc.root / "cpuinfo").write_text(cpuinfo)
-    assert procfs.multiplies_bf16(proc.root) is expected
+    assert processors.multiplies_bf16(proc.root) is expected
 
 
 def test_a_page_fault_costs_what_a_first_touch_takes_longer_than_a_second() -> None:
@@ -251,14 +257,14 @@ def test_others_are_not_known_where_a_cpu_is_not_listed(proc: FakeProc) -> None:
 def test_a_group_s_quota_bounds_the_cpus_that_are_of_use(proc: FakeProc) -> None:
     groups = proc.root / "groups"
     proc.throttled(10, 0, 0)
-    assert procfs.cpu_quota(10, proc.root, groups) is None
+    assert control_groups.cpu_quota(10, proc.root, groups) is None
     (groups / "job.slice" / "cpu.max").write_text("max 100000\n")
     (groups / "cpu.max").write_text("150000 100000\n")
-    assert procfs.cpu_quota(10, proc.root, groups) == pytest.approx(1.5)
+    assert control_groups.cpu_quota(10, proc.root, groups) == pytest.approx(1.5)
     (groups / "job.slice" / "cpu.max").write_text("50000 100000\n")
-    assert procfs.cpu_quota(10, proc.root, groups) == pytest.approx(0.5)
+    assert control_groups.cpu_quota(10, proc.root, groups) == pytest.approx(0.5)
 
 
 def test_cpus_are_read_as_the_kernel_lists_them() -> None:
-    assert procfs.cpu_list("0-2,8\n") == {0, 1, 2, 8}
-    assert procfs.cpu_list("\n") == frozenset()
+    assert processors.cpu_list("0-2,8\n") == {0, 1, 2, 8}
+    assert processors.cpu_list("\n") == frozenset()

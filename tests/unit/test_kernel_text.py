@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from autobrrr.attach import job_listing, job_roles, triage
 from autobrrr.attach.ptrace import elf_symbols
-from autobrrr.machine import kernel_text, process_maps, procfs
-from autobrrr.machine import proc_stat as device_proc
+from autobrrr.machine import control_groups, kernel_text, process_maps, processors, procfs
 from support.fake_proc import FakeProc
 
 TORCH = "7f00-7f01 r--p 00000000 08:01 9 /site/torch/lib/libtorch_python.so"
@@ -49,7 +48,6 @@ def test_any_text_is_a_number_in_ascii_or_none(text: str) -> None:
 def test_a_name_adds_no_line(end: str, proc: FakeProc) -> None:
     proc.add(10, comm=f"a{end}Uid:\t0\t0\t0\t0{end}Cpus_allowed_list:\t0", uid=7)
     assert procfs.owner(10, proc.root) == (7, 0)
-    assert device_proc.owner(10, proc.root) == 7
     line = TORCH.replace("/site", f"/site{end}7f02-7f03 r-xp 00000000 08:01 9 /x")
     assert [mapping.path for mapping in process_maps.parse(f"{line}\n")] == [line.split(" ", 5)[5]]
 
@@ -74,8 +72,8 @@ def test_any_bytes_in_proc_give_an_answer(tmp_path_factory: pytest.TempPathFacto
     job_roles.rank_of(10, fake.root)
     job_roles.job_of(10, fake.root)
     triage.refusal(triage.TriageCase(pid=10, proc=fake.root, sleep=lambda seconds: None))
-    device_proc.busy_ticks(10, fake.root)
-    device_proc.throttled_ns(10, fake.root, fake.root)
+    processors.busy_ticks(10, fake.root)
+    control_groups.throttled_ns(10, fake.root, fake.root)
 
 
 def test_a_process_that_can_t_be_looked_at_says_so_in_its_row(

@@ -28,7 +28,7 @@ from typing import Protocol
 from autobrrr.attach import load_failure
 from autobrrr.attach.ptrace import cpu_priority, mapped_python, ptrace_calls, x86_64
 from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
-from autobrrr.machine import kernel_text, process_maps, procfs
+from autobrrr.machine import process_maps, procfs
 
 ARCHITECTURES: dict[str, ModuleType] = {"x86_64": x86_64}
 
@@ -147,12 +147,8 @@ class Way(Protocol):
 
 def sleeping_beside(pid: int, proc: Path) -> list[int]:
     """Threads other than the main one that sleep, ascending."""
-    found = []
-    for tid in sorted(int(entry) for entry in os.listdir(proc / str(pid) / "task")):
-        seen = kernel_text.stat(proc / str(pid) / "task" / str(tid)) if tid != pid else None
-        if seen is not None and seen.state == "S":
-            found.append(tid)
-    return found
+    seen = ((tid, procfs.stat(pid, proc, tid)) for tid in procfs.threads(pid, proc) if tid != pid)
+    return [tid for tid, found in seen if found is not None and found.state == "S"]
 
 
 def pages_for(count: int) -> int:

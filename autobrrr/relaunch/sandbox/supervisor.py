@@ -20,8 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
-from autobrrr.machine import kernel_text
-from autobrrr.machine.kernel_text import number
+from autobrrr.machine import procfs
 from autobrrr.relaunch.sandbox import overlay_mounts, workdir_copy
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
@@ -244,13 +243,8 @@ class Keeper:
 
 def processes(proc: Path = Path("/proc")) -> dict[int, tuple[int, str]]:
     """Parent and state of every process."""
-    found = {}
-    for entry in os.scandir(proc):
-        pid = number(entry.name)
-        seen = None if pid is None else kernel_text.stat(proc / entry.name)
-        if pid is not None and seen is not None:
-            found[pid] = seen.figure(4), seen.state
-    return found
+    seen = ((pid, procfs.stat(pid, proc)) for pid in procfs.pids(proc))
+    return {pid: (found.ppid, found.state) for pid, found in seen if found is not None}
 
 
 def main() -> None:

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from autobrrr.machine.page_fault_cost import fault_cost_ns
-from autobrrr.machine.proc_stat import PROC, multiplies_bf16
+from autobrrr.machine.processors import multiplies_bf16
+from autobrrr.machine.procfs import PROC
 from autobrrr.roofline.quick_peaks import MeasuredPeaks, quick_peaks
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from autobrrr import paths
 from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
 from autobrrr.folders import Folder, objection_to, peer_uid
-from autobrrr.machine import proc_stat as procfs
+from autobrrr.machine import procfs
 
 BACKLOG = 16
 _LOCK = re.compile(r"(?:ranks-[0-9a-z]+|(?P<pid>\d+)-(?P<ticks>\d+)\.sock)\.lock")
@@ -45,16 +45,15 @@ def find_target(pid: int, proc: Path = procfs.PROC) -> SessionTarget:
     Raises:
         TargetGone: there is none with this pid, or it has ended.
     """
-    found, uid = procfs.stat(pid, proc), procfs.owner(pid, proc)
-    if found is None or uid is None or found.state in "ZX":
+    found, owner = procfs.stat(pid, proc), procfs.owner(pid, proc)
+    if found is None or owner is None or found.state in "ZX":
         raise TargetGone(f"there is no process {pid}", "autobrrr ls lists the training jobs")
-    return SessionTarget(pid=pid, start_ticks=found.start_ticks, uid=uid)
+    return SessionTarget(pid=pid, start_ticks=found.start_ticks, uid=owner[0])
 
 
 def is_alive(target: SessionTarget, proc: Path = procfs.PROC) -> bool:
     """Whether the same process is still there."""
-    found = procfs.stat(target.pid, proc)
-    return found is not None and found.start_ticks == target.start_ticks and found.state not in "ZX"
+    return procfs.is_alive(target.pid, target.start_ticks, proc)
 
 
 def runtimes_of(uid: int, env: Mapping[str, str] = os.environ) -> list[Path]:
@@ -235,8 +234,7 @@ def _sweep_lock(folder: Folder, name: str) -> bool:
 
 
 def _is_there(named: re.Match[str], proc: Path) -> bool:
-    seen = procfs.stat(int(named["pid"]), proc)
-    return seen is not None and seen.start_ticks == int(named["ticks"])
+    return procfs.start_ticks(int(named["pid"]), proc) == int(named["ticks"])
 
 
 def _lock_name(target: SessionTarget) -> str:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from autobrrr.machine import proc_stat as procfs
+from autobrrr.machine import procfs
 from autobrrr.sidecar.sockets.session_socket import SessionTarget, folders
 
 

@@ -1,0 +1,58 @@
+"""The processors of the machine, and those that one process may use; None where the kernel does not tell."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+from autobrrr.injected.measure import cpu_contention
+from autobrrr.machine import kernel_text
+from autobrrr.machine.control_groups import GROUPS, cpu_quota
+from autobrrr.machine.kernel_text import number
+from autobrrr.machine.procfs import PROC, status
+
+MOST_CPUS = 1 << 16
+
+
+def machine_ticks(proc: Path = PROC) -> tuple[int, int] | None:
+    """All CPU time of the machine and the part of it that was stolen, in ticks."""
+    first = (kernel_text.lines(proc / "stat") or [""])[0]
+    fields = [ticks for field in first.split()[1:9] if (ticks := number(field)) is not None]
+    return (sum(fields), fields[7]) if len(fields) == 8 else None
+
+
+def busy_ticks(pid: int, proc: Path = PROC) -> int | None:
+    """Ticks in which the CPUs that a process may use ran anything; None where one of them is not listed."""
+    allowed = status(pid, proc).get("Cpus_allowed_list")
+    lines = kernel_text.lines(proc / "stat")
+    return None if allowed is None or not lines else cpu_contention.busy_ticks(lines, cpu_list(allowed))
+
+
+def usable_cpus(pid: int, proc: Path = PROC, groups: Path = GROUPS) -> int | None:
+    """CPUs that a process may run on, or have the time of; None where it is gone."""
+    try:
+        allowed = len(os.sched_getaffinity(pid))
+    except OSError:
+        return None
+    quota = cpu_quota(pid, proc, groups)
+    return allowed if quota is None else max(1, min(allowed, math.ceil(quota)))
+
+
+def cpu_list(text: str) -> frozenset[int]:
+    """The CPUs in the kernel's notation: "0-2,8"."""
+    found: set[int] = set()
+    for part in text.strip().split(","):
+        first, _, end = part.partition("-")
+        low, high = number(first), number(end or first)
+        if low is not None and high is not None and high < MOST_CPUS:
+            found.update(range(low, high + 1))
+    return frozenset(found)
+
+
+def multiplies_bf16(proc: Path = PROC) -> bool | None:
+    """Whether the processor has instructions for products of bfloat16; None where it can't be told."""
+    for line in kernel_text.lines(proc / "cpuinfo"):
+        if line.startswith(("flags", "Features")):
+            return not {"amx_bf16", "avx512_bf16", "bf16"}.isdisjoint(line.split())
+    return None
