@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
+DEMO_STAMP := $(VENV)/.demo
+PIP := $(BIN)/python -m pip install -c $(VENV)/constraints.txt
 
 .PHONY: setup demo check test format bench planted gpu clean
 
@@ -12,18 +14,21 @@ setup: $(STAMP)
 # A torch >= 2.1 that $(PYTHON) already has is kept: the environment then sees it through
 # --system-site-packages, and torch is left out of the constraints. pip's own configuration
 # (indexes, wheels, certificates) is used as it stands.
-$(STAMP): pyproject.toml constraints.txt
+$(DEMO_STAMP): pyproject.toml constraints.txt
 	@if $(PYTHON) -c "import torch, sys; sys.exit(tuple(map(int, torch.__version__.split('.')[:2])) < (2, 1))" 2>/dev/null; then \
 	  echo "setup: keeping the torch of $(PYTHON)"; \
 	  $(PYTHON) -m venv --system-site-packages $(VENV) && grep -v '^torch==' constraints.txt > $(VENV)/constraints.txt; \
 	else \
-	  $(PYTHON) -m venv $(VENV) && cp constraints.txt $(VENV)/constraints.txt && \
-	  ($(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/python -m pip install -c $(VENV)/constraints.txt torch); \
+	  $(PYTHON) -m venv $(VENV) && cp constraints.txt $(VENV)/constraints.txt; \
 	fi
-	$(BIN)/python -m pip install -c $(VENV)/constraints.txt -e '.[dev]'
+	$(PIP) -e '.[torch]'
+	@touch $(DEMO_STAMP)
+
+$(STAMP): $(DEMO_STAMP)
+	$(PIP) -e '.[dev]'
 	@touch $(STAMP)
 
-demo: setup
+demo: $(DEMO_STAMP)
 	$(BIN)/python -m autobrrr demo
 
 check: setup
@@ -60,4 +65,4 @@ gpu:
 	PYTHONPATH=$(GPU_SITE):$$PYTHONPATH $(PYTHON) -m benchmarks.planted run --table cuda
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache

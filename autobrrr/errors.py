@@ -6,6 +6,9 @@ the command-line contract. Nothing else may end a command with a non-zero status
 
 from __future__ import annotations
 
+import shlex
+import sys
+
 EXIT_DONE = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -54,3 +57,26 @@ class TargetGone(AutobrrrError):
 
     exit_code = EXIT_GONE
     usual_hint = "autobrrr ls lists the training jobs that run"
+
+
+class NotInstalled(AutobrrrError):
+    """A verb needs a package that only an extra of ours brings.
+
+    Args:
+        package: What is missing.
+        verb: What needs it.
+        extra: The extra that brings it.
+    """
+
+    def __init__(self, package: str, verb: str, extra: str) -> None:
+        super().__init__(f"{verb} needs {package}, which is not installed here", install_line(extra))
+
+
+def install_line(extra: str, prefix: str = sys.prefix, python: str = sys.executable) -> str:
+    """The command that adds an extra to this very installation."""
+    wanted = f"'autobrrr[{extra}]'"
+    if "/uv/tools/" in prefix:
+        return f"uv pip install --python {shlex.quote(python)} {wanted}"
+    if "/pipx/" in prefix:
+        return f"pipx runpip autobrrr install {wanted}"
+    return f"{shlex.quote(python)} -m pip install {wanted}"

@@ -21,7 +21,7 @@ from autobrrr.attach.preload import preloaded_agent
 from autobrrr.attach.ptrace import borrowed_thread
 from autobrrr.attach.ptrace.injector import inject
 from autobrrr.attach.target_folder import TargetFolder
-from autobrrr.errors import EXIT_CANNOT_ATTACH, EXIT_DONE, AutobrrrError
+from autobrrr.errors import EXIT_CANNOT_ATTACH, EXIT_DONE, AutobrrrError, install_line
 from autobrrr.folders import objection_to
 from autobrrr.machine import procfs
 from autobrrr.records import DoctorCheck
@@ -206,9 +206,8 @@ def _torch() -> DoctorCheck:
     try:
         version = importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError:
-        return DoctorCheck(
-            name="torch", status="warn", detail="not installed here: no roofline", fix="pip install torch"
-        )
+        detail = "not installed here; only roofline and demo need it, a job brings its own"
+        return DoctorCheck(name="torch", status="ok", detail=detail, fix=install_line("torch"))
     return DoctorCheck(name="torch", status="ok", detail=version, fix="")
 
 

@@ -15,7 +15,7 @@ from socket import create_server
 from typing import TYPE_CHECKING
 
 from autobrrr.client.session_client import Client
-from autobrrr.errors import EXIT_DONE, UsageError
+from autobrrr.errors import EXIT_DONE, NotInstalled, UsageError
 from autobrrr.records.wire_answers import Ended, Explained
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def serve(words: Sequence[str], port: int) -> int:
         UsageError: the library that serves is not installed, or the port is none.
     """
     if importlib.util.find_spec("textual_serve") is None:
-        raise UsageError("--web needs textual-serve", "pip install 'autobrrr[web]'")
+        raise NotInstalled("textual-serve", "--web", "web")
     if not 0 < port < 65536:
         raise UsageError(f"--web {port}: no such port", "a number from 1 to 65535")
     from autobrrr_tui.browser_serving import HOST, LocalServer

@@ -7,6 +7,7 @@ The script is never edited; its files are as they were afterwards, unless `--all
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import re
 import shlex
@@ -18,7 +19,7 @@ import msgspec
 
 from autobrrr import paths
 from autobrrr.cli.verb_arguments import narrate
-from autobrrr.errors import EXIT_DONE, AutobrrrError, UsageError
+from autobrrr.errors import EXIT_DONE, AutobrrrError, NotInstalled, UsageError
 from autobrrr.records import ExactnessClass, Trial, TuneProgress, Tuning, to_json
 
 if TYPE_CHECKING:
@@ -76,6 +77,8 @@ def run(args: argparse.Namespace, words: list[str]) -> int:
     from autobrrr.relaunch.study.command_refusals import Unmeasurable
 
     _refuse(args)
+    if importlib.util.find_spec("scipy") is None:
+        raise NotInstalled("scipy", "tune -- CMD", "relaunch")
     try:
         return _study(args, words)
     except Unmeasurable as refusal:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
 
-from autobrrr.client.session_client import Client
 from autobrrr.errors import CannotAttach, UsageError
 from autobrrr.readable import readable
 from autobrrr.sidecar.process.session_options import Probing, SessionOptions
@@ -63,41 +61,6 @@ def wanted_probing(args: argparse.Namespace) -> Probing:
     if args.no_probe:
         return "off"
     return "overridden" if args.probe else "on"
-
-
-def tell_about_joined(
-    client: Client, options: SessionOptions, say: Callable[[str], None] | None = None
-) -> None:
-    """A session that was there keeps its own options: say where they differ.
-
-    Raises:
-        CannotAttach: it does more to the job than was asked for.
-    """
-    facts = client.facts
-    stricter = [
-        flag
-        for flag, asked, there in (
-            ("--outside", options.outside, facts.outside),
-            ("--readonly", options.readonly, facts.readonly or facts.outside),
-            (
-                "--no-probe",
-                options.probing == "off",
-                facts.probing == "off" or facts.readonly or facts.outside,
-            ),
-        )
-        if asked and not there
-    ]
-    if stricter:
-        raise CannotAttach(
-            f"process {facts.pid} has a session already that is not {stricter[0]}",
-            f"autobrrr detach {facts.pid}, then attach anew",
-        )
-    say = say or narrate
-    say(f"joined the session that process {facts.pid} has already")
-    if facts.outside and not options.outside:
-        say(f"it watches from outside only; autobrrr detach {facts.pid} ends it")
-    elif facts.readonly and not options.readonly:
-        say(f"it is read-only; autobrrr detach {facts.pid} ends it")
 
 
 def narrate(text: str) -> None:

@@ -43,7 +43,7 @@ def known(file: Path, kind: type[R], sound: Callable[[R], bool], say: Callable[[
         found = msgspec.json.decode(file.read_bytes(), type=kind)
         if sound(found):
             return found
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         pass

@@ -1,7 +1,8 @@
 """Measures one matmul size and one triad, in a process of its own; prints one line of JSON.
 
 A script for any interpreter that has torch >= 2.1: it uses the standard library and torch only and
-may not import anything of autobrrr. One argument: JSON with threads, n, triad_elements, budget_s.
+may not import anything of autobrrr. One argument: JSON with threads, n, triad_elements, budget_s and,
+where torch lies outside of its path, site.
 """
 
 from __future__ import annotations
@@ -67,6 +68,8 @@ def waited_ns() -> int | None:
 
 def main(words: list[str]) -> int:
     asked = json.loads(words[1])
+    if asked.get("site"):
+        sys.path.insert(0, asked["site"])
     import torch
 
     threads = int(asked["threads"])

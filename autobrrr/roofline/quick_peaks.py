@@ -73,6 +73,8 @@ def quick_peaks(
     python: str = sys.executable,
     measure: bool = True,
     *,
+    version: str | None = None,
+    site: str | None = None,
     machine: Machine | None = None,
     now_s: Callable[[], float] = time.time,
     say: Callable[[str], None] = lambda line: None,
@@ -88,11 +90,13 @@ def quick_peaks(
         cache: `paths.cache_dir()`.
         python: The interpreter whose torch is measured.
         measure: Without it, only the cache is asked.
+        version: That interpreter's torch, where it is known.
+        site: The folder in which it finds torch, where its own path does not lead there.
         machine: This machine unless given.
         now_s: The time of day.
         say: Gets a line where the cache holds what can't be used.
     """
-    torch = torch_version(python)
+    torch = version or torch_version(python)
     if torch is None or threads < 1:
         return None
     machine = machine or read_machine()
@@ -102,7 +106,7 @@ def quick_peaks(
     file = cached_file(cache, "quick", device=machine.title, torch=torch, threads=threads)
     known = read_cached(file, MeasuredPeaks, lambda found: _is_sound(found) and found.threads == threads, say)
     if measure and (known is None or _may_be_too_low(known, now_s())):
-        found = _measure(threads, python, machine, now_s())
+        found = _measure(threads, python, site, machine, now_s())
         if found is not None:
             known = _better(known, found)
             keep(file, known)
@@ -149,7 +153,9 @@ def _better(known: MeasuredPeaks | None, found: MeasuredPeaks) -> MeasuredPeaks:
     )
 
 
-def _measure(threads: int, python: str, machine: Machine, now_s: float) -> MeasuredPeaks | None:
+def _measure(
+    threads: int, python: str, site: str | None, machine: Machine, now_s: float
+) -> MeasuredPeaks | None:
     size = _matmul_n(threads)
     triad_bytes = 4 * (machine.last_cache_bytes or ASSUMED_CACHE_BYTES)
     asked = {
@@ -157,8 +163,10 @@ def _measure(threads: int, python: str, machine: Machine, now_s: float) -> Measu
         "n": size,
         "triad_elements": min(max(triad_bytes, LEAST_TRIAD_BYTES), MOST_TRIAD_BYTES) // (3 * 4),
         "budget_s": BUDGET_S,
+        "site": site,
     }
-    line = run_child([python, str(CHILD), json.dumps(asked)], threads, PATIENCE_S)
+    isolated = [] if site is None else ["-I"]  # our own PYTHON… variables are not that interpreter's
+    line = run_child([python, *isolated, str(CHILD), json.dumps(asked)], threads, PATIENCE_S)
     try:
         found = msgspec.json.decode(line, type=_Measured)
     except msgspec.MsgspecError:

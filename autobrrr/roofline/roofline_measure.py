@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from autobrrr.errors import AutobrrrError, UsageError
+from autobrrr.errors import AutobrrrError, NotInstalled, UsageError
 from autobrrr.roofline.calibration_cache import keep, known_roofline
 from autobrrr.roofline.machine_identity import (
     ASSUMED_CACHE_BYTES,
@@ -65,7 +65,7 @@ def roofline(
     """
     torch = torch_version()
     if torch is None:
-        raise AutobrrrError("there is no torch in this environment", "pip install torch")
+        raise NotInstalled("torch", "roofline", "torch")
     counts = sorted({1, wish.threads}) if wish.device == "cpu" else [wish.threads]
     name = machine.title if wish.device == "cpu" else "|".join([wish.device, *accelerators(root)])
     found: list[Roofline] = []

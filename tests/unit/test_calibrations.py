@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from autobrrr.cli import job_peaks
-from autobrrr.cli.job_peaks import likely_threads, make_sure_of_peaks
-from autobrrr.roofline import quick_peaks
+from autobrrr.client import job_peaks
+from autobrrr.client.job_peaks import MeasuringPython, likely_threads, make_sure_of_peaks, measuring_python
+from autobrrr.roofline import machine_identity, quick_peaks
 from autobrrr.roofline.quick_peaks import MeasuredPeaks
 from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.sidecar.session.calibrations import Calibrations
@@ -21,18 +24,19 @@ def test_the_cache_is_asked_until_it_has_the_jobs_own_number_of_threads(tmp_path
     asked: list[int] = []
     cached: dict[int, MeasuredPeaks] = {}
 
-    def peaks_of(threads: int, cache: Path) -> MeasuredPeaks | None:
+    def peaks_of(threads: int, torch: str | None, cache: Path) -> MeasuredPeaks | None:
+        assert torch == "2.9.1"
         asked.append(threads)
         return cached.get(threads)
 
     looked_up = Calibrations(tmp_path, peaks_of, lambda: 800.0, proc=tmp_path)
-    assert looked_up.peaks(2) is None
+    assert looked_up.peaks(2, "2.9.1") is None
     cached[2] = diagnosis.peaks_of_machine(threads=2)
-    assert looked_up.peaks(2) is cached[2]
-    assert looked_up.peaks(2) is cached[2]
+    assert looked_up.peaks(2, "2.9.1") is cached[2]
+    assert looked_up.peaks(2, "2.9.1") is cached[2]
     assert asked == [2, 2]
-    assert looked_up.peaks(4) is None
-    assert looked_up.peaks(None) is None
+    assert looked_up.peaks(4, "2.9.1") is None
+    assert looked_up.peaks(None, "2.9.1") is None
 
 
 def test_the_judge_is_handed_what_was_looked_up(tmp_path: Path) -> None:
@@ -41,7 +45,7 @@ def test_the_judge_is_handed_what_was_looked_up(tmp_path: Path) -> None:
     assert findings.measurements(0).peaks is None
     findings.facts = diagnosis.facts(threads=3)
     findings.calibrations = Calibrations(
-        tmp_path, lambda threads, _: diagnosis.peaks_of_machine(threads), lambda: 800.0, proc=tmp_path
+        tmp_path, lambda threads, *_: diagnosis.peaks_of_machine(threads), lambda: 800.0, proc=tmp_path
     )
     measured = findings.measurements(0)
     assert measured.peaks is not None
@@ -68,38 +72,70 @@ def test_nothing_is_guessed_of_a_process_that_cannot_be_read(tmp_path: Path) -> 
     assert likely_threads(7, tmp_path) is None
 
 
-def test_peaks_are_measured_once_and_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.fixture
+def children(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str | None]]:
+    """Interpreters that were asked to measure, each with the folder of its torch; an old one fails."""
+    started: list[tuple[str, str | None]] = []
+
+    def run_child(words: Sequence[str], threads: int, patience_s: float) -> bytes:
+        asked = json.loads(words[-1])
+        started.append((words[0], asked["site"]))
+        if "old" in words[0]:
+            return b""
+        found = {"torch": "2.9.1", "threads": threads, "matmul_flops": 9e9, "triad_bytes_per_s": 9e9}
+        return json.dumps({**found, "waited_share": 0.0}).encode()
+
+    monkeypatch.setattr(quick_peaks, "run_child", run_child)
+    return started
+
+
+JOB = MeasuringPython(program="/job/python", version="2.9.1", site="/job/site-packages")
+
+
+def test_peaks_are_measured_once_with_the_jobs_own_torch_and_said(
+    tmp_path: Path, children: list[tuple[str, str | None]]
 ) -> None:
-    calls: list[bool] = []
+    said: list[str] = []
+    make_sure_of_peaks(2, JOB, said.append, tmp_path)
+    make_sure_of_peaks(2, JOB, said.append, tmp_path)
+    make_sure_of_peaks(None, JOB, said.append, tmp_path)
+    assert children == [("/job/python", "/job/site-packages")]
+    assert said == ["measuring this machine's peaks with 2 threads, once"]
+    assert quick_peaks.quick_peaks(2, tmp_path, measure=False, version="2.9.1") is not None
 
-    def fake(
-        threads: int, cache: Path, measure: bool = True, say: Callable[[str], None] | None = None
-    ) -> MeasuredPeaks | None:
-        calls.append(measure)
-        return diagnosis.peaks_of_machine(threads) if True in calls else None
 
-    monkeypatch.setattr(quick_peaks, "quick_peaks", fake)
-    make_sure_of_peaks(2, tmp_path)
-    make_sure_of_peaks(2, tmp_path)
-    make_sure_of_peaks(None, tmp_path)
-    assert calls == [False, True, False]
-    assert capsys.readouterr().err.count("with 2 threads, once") == 1
+def test_our_own_torch_stands_in_where_the_jobs_cannot_measure(
+    tmp_path: Path, children: list[tuple[str, str | None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (quick_peaks, machine_identity):
+        monkeypatch.setattr(module, "torch_version", lambda python=sys.executable: "2.8.0")
+    make_sure_of_peaks(2, replace(JOB, program="/old/python"), lambda line: None, tmp_path)
+    assert children == [("/old/python", JOB.site), (sys.executable, None)]
+    kept = Calibrations(tmp_path, fault_ns=lambda: 1.0, proc=tmp_path)
+    assert kept.peaks(2, "2.9.1") is not None
+
+
+def test_without_any_torch_nothing_is_measured_and_nothing_said(
+    tmp_path: Path, children: list[tuple[str, str | None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (quick_peaks, machine_identity):
+        monkeypatch.setattr(module, "torch_version", lambda python=sys.executable: None)
+    said: list[str] = []
+    make_sure_of_peaks(2, None, said.append, tmp_path)
+    assert (children, said) == ([], [])
+
+
+def test_a_process_that_is_not_ours_to_run_gives_no_interpreter(tmp_path: Path) -> None:
+    assert measuring_python(7, tmp_path) is None
     assert Path("/proc") == job_peaks.PROC
 
 
 def test_peaks_that_could_not_be_kept_are_not_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, children: list[tuple[str, str | None]]
 ) -> None:
-    def fake(
-        threads: int, cache: Path, measure: bool = True, say: Callable[[str], None] | None = None
-    ) -> MeasuredPeaks | None:
-        assert not measure
-        return None
-
-    monkeypatch.setattr(quick_peaks, "quick_peaks", fake)
     (tmp_path / "file").write_text("")
-    make_sure_of_peaks(2, tmp_path / "file")
-    said = capsys.readouterr().err
-    assert "is not measured, since it can't be kept" in said
-    assert "XDG_CACHE_HOME" in said
+    said: list[str] = []
+    make_sure_of_peaks(2, JOB, said.append, tmp_path / "file")
+    assert children == []
+    assert "are not measured, since they can't be kept" in said[0]
+    assert "XDG_CACHE_HOME" in said[0]

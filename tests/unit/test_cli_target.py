@@ -7,8 +7,8 @@ from typing import Literal, cast
 
 import pytest
 
-from autobrrr.cli.verb_arguments import tell_about_joined
 from autobrrr.cli.verbs import attach
+from autobrrr.client.joined_session import tell_about_joined
 from autobrrr.client.session_client import Client
 from autobrrr.errors import CannotAttach
 from autobrrr.records.wire_answers import RemedyOutcome
@@ -30,7 +30,7 @@ def session(**given: object) -> Client:
 )
 def test_a_session_that_does_more_than_was_asked_for_is_not_joined(asked: SessionOptions, flag: str) -> None:
     with pytest.raises(CannotAttach, match=flag) as caught:
-        tell_about_joined(session(), asked)
+        tell_about_joined(session(), asked, print)
     assert "autobrrr detach 7" in caught.value.hint
 
 
@@ -46,13 +46,13 @@ def test_a_session_that_does_more_than_was_asked_for_is_not_joined(asked: Sessio
 def test_a_session_that_does_as_much_or_less_is_joined(
     there: dict[str, object], asked: SessionOptions, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tell_about_joined(session(**there), asked)
-    assert "joined the session" in capsys.readouterr().err
+    tell_about_joined(session(**there), asked, print)
+    assert "joined the existing session" in capsys.readouterr().out
 
 
 def test_where_it_does_less_the_way_out_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    tell_about_joined(session(outside=True), SessionOptions())
-    assert "autobrrr detach 7 ends it" in capsys.readouterr().err
+    tell_about_joined(session(outside=True), SessionOptions(), print)
+    assert "autobrrr detach 7 ends it" in capsys.readouterr().out
 
 
 def test_a_remedy_of_a_recipe_is_asked_for_again_only_where_its_object_was_not_met_so_far(

@@ -14,6 +14,7 @@ from autobrrr.cli import main
 from autobrrr.cli.durations import duration_s
 from autobrrr.cli.verb_arguments import one_pid, session_options
 from autobrrr.cli.verbs import attach, detach, diagnose
+from autobrrr.client import diagnosing
 from autobrrr.errors import CannotAttach, UsageError
 from autobrrr.records import SizeSweep
 from autobrrr.sidecar.process.session_options import SessionOptions, add_arguments, from_arguments
@@ -123,14 +124,14 @@ class Clock:
 
 
 def test_a_high_verdict_ends_the_waiting_at_once() -> None:
-    patience = diagnose.Patience(clock_s=Clock())
+    patience = diagnosing.Patience(clock_s=Clock())
     assert not patience.is_over(diagnosis(steps=10))
     assert patience.is_over(diagnosis(steps=10, confidence="high"))
 
 
 def test_without_one_it_waits_fifteen_seconds_and_fifty_steps() -> None:
     clock = Clock()
-    patience = diagnose.Patience(clock_s=clock)
+    patience = diagnosing.Patience(clock_s=clock)
     clock.now_s += 14
     assert not patience.is_over(diagnosis(steps=49))
     clock.now_s += 2
@@ -140,7 +141,7 @@ def test_without_one_it_waits_fifteen_seconds_and_fifty_steps() -> None:
 
 def test_a_job_that_makes_no_steps_is_not_waited_for_without_end() -> None:
     clock = Clock()
-    patience = diagnose.Patience(clock_s=clock)
+    patience = diagnosing.Patience(clock_s=clock)
     for step in range(1, 5):
         clock.now_s += 50
         assert not patience.is_over(diagnosis(steps=step))
@@ -150,7 +151,7 @@ def test_a_job_that_makes_no_steps_is_not_waited_for_without_end() -> None:
 
 def test_a_sweep_that_was_asked_for_is_waited_for_unless_time_is_given() -> None:
     clock = Clock()
-    patience = diagnose.Patience(sweep="batch", clock_s=clock)
+    patience = diagnosing.Patience(sweep="batch", clock_s=clock)
     clock.now_s += 30
     assert not patience.is_over(diagnosis(steps=90, confidence="high"))
     of_another = SizeSweep(along="width", status="abstained", why="busy")
@@ -158,14 +159,14 @@ def test_a_sweep_that_was_asked_for_is_waited_for_unless_time_is_given() -> None
     swept = SizeSweep(along="batch", status="abstained", why="busy")
     assert patience.is_over(diagnosis(steps=95, confidence="high", sweep=swept))
     assert patience.is_over(diagnosis(steps=99, sweep=swept))
-    short = diagnose.Patience(for_s=20, sweep="batch", clock_s=clock)
+    short = diagnosing.Patience(for_s=20, sweep="batch", clock_s=clock)
     clock.now_s += 20
     assert short.is_over(diagnosis(steps=200))
 
 
 def test_a_given_time_is_the_whole_time() -> None:
     clock = Clock()
-    patience = diagnose.Patience(for_s=5, clock_s=clock)
+    patience = diagnosing.Patience(for_s=5, clock_s=clock)
     clock.now_s += 4.9
     assert not patience.is_over(diagnosis(steps=1000))
     clock.now_s += 0.1
@@ -174,7 +175,7 @@ def test_a_given_time_is_the_whole_time() -> None:
 
 def test_time_in_which_another_rank_is_measured_does_not_count() -> None:
     clock = Clock()
-    patience = diagnose.Patience(for_s=5, clock_s=clock)
+    patience = diagnosing.Patience(for_s=5, clock_s=clock)
     for _ in range(4):
         clock.now_s += 4
         assert not patience.is_over(diagnosis(steps=9, activity=AWAITS_TURN))
@@ -185,7 +186,7 @@ def test_time_in_which_another_rank_is_measured_does_not_count() -> None:
 
 
 def test_a_rank_is_watched_until_its_collectives_are_timed() -> None:
-    patience = diagnose.Patience(clock_s=Clock())
+    patience = diagnosing.Patience(clock_s=Clock())
     rank = diagnosis(steps=90, confidence="high", state="timing", job=tui.job(rank=0, world_size=2))
     assert not patience.is_over(rank)
     assert patience.is_over(msgspec.structs.replace(rank, state="sampling"))
@@ -193,4 +194,4 @@ def test_a_rank_is_watched_until_its_collectives_are_timed() -> None:
 
 
 def test_the_last_snapshot_of_a_session_ends_the_waiting() -> None:
-    assert diagnose.Patience(clock_s=Clock()).is_over(diagnosis(final=True))
+    assert diagnosing.Patience(clock_s=Clock()).is_over(diagnosis(final=True))

@@ -22,9 +22,9 @@ from autobrrr.cli.verb_arguments import (
     narrate,
     one_pid,
     session_options,
-    tell_about_joined,
 )
 from autobrrr.client.all_ranks import together
+from autobrrr.client.joined_session import tell_about_joined
 from autobrrr.client.session_client import Client, join_or_start
 from autobrrr.errors import EXIT_DONE, EXIT_INTERRUPTED, AutobrrrError, TargetGone, UsageError
 from autobrrr.records import Diagnosis, RankLine, to_json
@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
     with join_or_start(pid, options, foreground=args.foreground, on_wait=narrate) as client:
         try:
             if not client.started:
-                tell_about_joined(client, options)
+                tell_about_joined(client, options, narrate)
             if remedies:
                 _switch_on(client, remedies)
             watched = _watch(client, args.for_s, show, JSON_EVERY_S if args.json else LINE_EVERY_S)

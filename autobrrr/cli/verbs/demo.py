@@ -6,6 +6,7 @@ Every line that starts with `$` is run as a user would type it; nothing is simul
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import re
 import shlex
 import statistics
@@ -14,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from autobrrr.errors import AutobrrrError
+from autobrrr.errors import AutobrrrError, NotInstalled
 
 TRAIN = Path(__file__).resolve().parents[2] / "demo" / "train.py"
 SPEED = re.compile(r"trained \d+ steps: ([0-9.]+) steps/s")
@@ -26,6 +27,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if importlib.util.find_spec("torch") is None:
+        raise NotInstalled("torch", "demo", "torch")
     with tempfile.TemporaryDirectory(prefix="autobrrr-demo-") as folder:
         recipe = Path(folder) / "demo.toml"
         job = subprocess.Popen([sys.executable, str(TRAIN)], stdout=subprocess.DEVNULL)

@@ -16,8 +16,9 @@ import msgspec
 
 from autobrrr.cli import tune_script
 from autobrrr.cli.durations import duration_s
-from autobrrr.cli.verb_arguments import narrate, tell_about_joined
-from autobrrr.cli.verbs.diagnose import Patience
+from autobrrr.cli.verb_arguments import narrate
+from autobrrr.client.diagnosing import Patience
+from autobrrr.client.joined_session import tell_about_joined
 from autobrrr.client.session_client import Client, join_or_start
 from autobrrr.errors import EXIT_DONE, EXIT_GUARD_UNDID, AutobrrrError, CannotAttach, UsageError
 from autobrrr.records import Advice, Trial, TuneProgress, Tuning, to_json
@@ -82,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
         if client.started:
             _wait_for_verdict(client, min(VERDICT_S, VERDICT_SHARE * for_s))
         else:
-            tell_about_joined(client, options)
+            tell_about_joined(client, options, narrate)
         try:
             tuning = client.tune(
                 for_s=for_s,

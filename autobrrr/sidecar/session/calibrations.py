@@ -14,13 +14,21 @@ from autobrrr.machine.processors import multiplies_bf16
 from autobrrr.machine.procfs import PROC
 from autobrrr.roofline.quick_peaks import MeasuredPeaks, quick_peaks
 
+PeaksOf = Callable[[int, str | None, Path], MeasuredPeaks | None]
+
+
+def _kept(threads: int, torch: str | None, cache: Path) -> MeasuredPeaks | None:
+    """What was measured with the job's torch, else with our own."""
+    found = None if torch is None else quick_peaks(threads, cache, measure=False, version=torch)
+    return found or quick_peaks(threads, cache, measure=False)
+
 
 class Calibrations:
     """Looks things up once each.
 
     Args:
         cache: `paths.cache_dir()`.
-        peaks_of: Cached peaks at a number of threads.
+        peaks_of: Cached peaks at a number of threads, of a torch.
         fault_ns: Measures the cost of a page fault.
         proc: Where `/proc` lies.
     """
@@ -28,9 +36,7 @@ class Calibrations:
     def __init__(
         self,
         cache: Path,
-        peaks_of: Callable[[int, Path], MeasuredPeaks | None] = lambda threads, cache: quick_peaks(
-            threads, cache, measure=False
-        ),
+        peaks_of: PeaksOf = _kept,
         fault_ns: Callable[[], float | None] = fault_cost_ns,
         proc: Path = PROC,
     ) -> None:
@@ -39,11 +45,11 @@ class Calibrations:
         self.fault_ns = fault_ns()
         self.bf16 = multiplies_bf16(proc)
 
-    def peaks(self, threads: int | None) -> MeasuredPeaks | None:
-        """Peaks at so many threads, once the cache has them."""
+    def peaks(self, threads: int | None, torch: str | None) -> MeasuredPeaks | None:
+        """Peaks of the job's torch at so many threads, once the cache has them."""
         if threads is None or threads < 1:
             return None
         known = self._peaks
         if known is None or known.threads != threads:
-            known = self._peaks = self._peaks_of(threads, self._cache)
+            known = self._peaks = self._peaks_of(threads, torch, self._cache)
         return known

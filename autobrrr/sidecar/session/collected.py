@@ -90,6 +90,7 @@ class Collected:
     def measurements(self, elapsed_ns: int) -> Measurements:
         """What the judge reads."""
         calibrations = self.calibrations
+        torch = None if self.facts is None else self.facts.torch
         return Measurements(
             pid=self.pid,
             step_ns=self.window.step_ns,
@@ -110,7 +111,7 @@ class Collected:
             probing=self.options.probing,
             cores=self.cores,
             elapsed_ns=elapsed_ns,
-            peaks=calibrations.peaks(self._threads_at_once) if calibrations else None,
+            peaks=calibrations.peaks(self._threads_at_once, torch) if calibrations else None,
             fault_ns=calibrations.fault_ns if calibrations else None,
             bf16=calibrations.bf16 if calibrations else None,
         )

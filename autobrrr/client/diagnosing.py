@@ -1,0 +1,171 @@
+"""One diagnosis from beginning to end, as `autobrrr diagnose` and `autobrrr.diagnose` make it.
+
+In: a pid and what to do to it. The session is started or joined, waited for, and taken off where it was
+started here. Out: the verdict.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from autobrrr.client.job_peaks import (
+    MeasuringPython,
+    likely_threads,
+    make_sure_of_peaks,
+    measuring_python,
+    threads_at_once,
+)
+from autobrrr.client.joined_session import tell_about_joined
+from autobrrr.client.session_client import Client, join_or_start
+from autobrrr.errors import AutobrrrError, TargetGone
+from autobrrr.records import Diagnosis
+from autobrrr.sidecar.process.session_options import Probing, SessionOptions, Sweep
+from autobrrr.sidecar.session.session_states import AWAITS_TURN
+
+DEFAULT_S = 15.0
+DEFAULT_STEPS = 50
+STILL_S = 60.0  # without a single step, nothing more will be known
+EVERY_S = 0.25
+BEFORE_TIMED = ("attaching", "watching", "tracing", "timing")  # states in which collectives are not timed yet
+
+Say = Callable[[str], None]
+Opened = Callable[[int, SessionOptions, Say], Client]
+_MEASURING_PEAKS = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiagnosisOptions:
+    """What to do to the job, and how long to wait."""
+
+    session: SessionOptions = field(default_factory=SessionOptions)
+    for_s: float | None = None  # None: 15 s or 50 steps, whichever is later
+    window: bool = False  # a profiler window too
+    sweep: Sweep | None = None
+    probe_again: Probing | None = None  # of a session that is there already
+
+
+def opened_session(pid: int, options: SessionOptions, say: Say) -> Client:
+    """The session of a job, joined or started."""
+    return join_or_start(pid, options, on_wait=say)
+
+
+def diagnosed(pid: int, options: DiagnosisOptions, say: Say, opened: Opened = opened_session) -> Diagnosis:
+    """Attach to one process, wait for its verdict, take off what was put on.
+
+    Raises:
+        AutobrrrError: it can't be attached, or has ended before anything could be said.
+    """
+    session = options.session
+    measuring = None if session.readonly or session.outside else measuring_python(pid)
+    if not (session.readonly or session.outside):
+        _peaks(threads_at_once(pid, likely_threads(pid)), measuring, say)
+    with opened(pid, session, say) as client:
+        try:
+            if client.started:
+                client.own()
+            else:
+                tell_about_joined(client, session, say)
+                client.diagnose(options.probe_again)
+            if options.window:
+                client.window()
+            if options.sweep:
+                client.sweep(options.sweep)
+            patience = Patience(for_s=options.for_s, window=options.window, sweep=options.sweep)
+            found = _wait_for_verdict(client, patience, measuring, say)
+            if not patience.has_swept(found):
+                say(f"the sweep of the {options.sweep} did not finish")
+        finally:
+            if client.started and client.ending is None:
+                left = client.detach().left
+                if left:
+                    say(f"could not be removed from the job: {', '.join(left)}")
+    _refuse_nothing(pid, client)
+    return msgspec.structs.replace(found, final=None)
+
+
+def of_several_ranks(found: Diagnosis) -> bool:
+    """Whether it is one of several ranks that train one model."""
+    return found.job is not None and found.job.has_other_ranks
+
+
+@dataclass(slots=True, kw_only=True)
+class Patience:
+    """When to stop waiting for a better verdict.
+
+    Without `--for`: 15 s or 50 steps, whichever is later; not for a job that makes no steps.
+    """
+
+    for_s: float | None = None
+    window: bool = False  # what was asked for is not there before a profiler window is
+    sweep: Sweep | None = None  # ... or a sweep along this
+    clock_s: Callable[[], float] = time.monotonic
+    began_s: float = field(init=False)
+    moved_s: float = field(init=False)
+    steps: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self.began_s = self.moved_s = self.clock_s()
+
+    def is_over(self, snapshot: Diagnosis) -> bool:
+        """Whether this snapshot is what the user gets."""
+        now_s = self.clock_s()
+        if (snapshot.steps or 0) > self.steps:
+            self.steps, self.moved_s = snapshot.steps or 0, now_s
+        if snapshot.activity == AWAITS_TURN:
+            self.began_s = now_s  # its time has not begun
+        swept = self.has_swept(snapshot)
+        windowed = not self.window or snapshot.window is not None
+        asked_for = swept and windowed and _timed(snapshot)
+        if (snapshot.confidence == "high" and asked_for) or snapshot.final:
+            return True
+        spent_s = now_s - self.began_s
+        if self.for_s is not None:
+            return spent_s >= self.for_s
+        stuck = now_s - self.moved_s > STILL_S
+        return stuck or (swept and spent_s >= DEFAULT_S and self.steps >= DEFAULT_STEPS)
+
+    def has_swept(self, snapshot: Diagnosis) -> bool:
+        """Whether the sweep that was asked for is there, or none was; another client may sweep too."""
+        return self.sweep is None or (snapshot.sweep is not None and snapshot.sweep.along == self.sweep)
+
+
+def _peaks(threads: int | None, measuring: MeasuringPython | None, say: Say) -> None:
+    with _MEASURING_PEAKS:
+        make_sure_of_peaks(threads, measuring, say)
+
+
+def _timed(snapshot: Diagnosis) -> bool:
+    """Whether its collectives have been timed, where it has other ranks to wait for."""
+    return not of_several_ranks(snapshot) or snapshot.state not in BEFORE_TIMED
+
+
+def _wait_for_verdict(
+    client: Client, patience: Patience, measuring: MeasuringPython | None, say: Say
+) -> Diagnosis:
+    told = None
+    threads_known = False
+    for snapshot in client.snapshots(every_s=EVERY_S):
+        if not threads_known and snapshot.job is not None and snapshot.job.threads:
+            threads_known = True
+            _peaks(threads_at_once(snapshot.pid, snapshot.job.threads), measuring, say)
+        if patience.is_over(snapshot):
+            return snapshot
+        if snapshot.activity != told:
+            told = snapshot.activity
+            say(f"{told}")
+    raise TargetGone("the session ended without a verdict")
+
+
+def _refuse_nothing(pid: int, client: Client) -> None:
+    """A session that ended by itself: fine where there is something to say."""
+    ending = client.ending
+    if ending is None or ending.kind == "detached" or ending.decided:
+        return
+    if ending.kind == "job ended":
+        raise TargetGone(f"process {pid} ended before anything could be said about it")
+    raise AutobrrrError(f"the agent has left process {pid}: {ending.why}", "autobrrr diagnose again")

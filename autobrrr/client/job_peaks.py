@@ -1,0 +1,95 @@
+"""Peaks of this machine for a job's verdict: asked of the cache, measured once where it has none.
+
+They are measured with the job's own interpreter and torch, in a process of its own: ours may have no torch.
+
+A measurement takes a second or two of as many cores as the job has threads (no more than it has CPUs), so
+it runs before attaching; a job that sets its threads in its code shows them only afterwards.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from autobrrr import paths
+from autobrrr.attach import job_roles
+from autobrrr.machine import procfs
+from autobrrr.machine.kernel_text import number
+from autobrrr.machine.processors import usable_cpus
+
+VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+PROC = Path("/proc")
+MOST_THREADS = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuringPython:
+    """An interpreter to measure with, its torch, and the folder that it finds it in; ours unless given."""
+
+    program: str = sys.executable
+    version: str | None = None
+    site: str | None = None
+
+
+def likely_threads(pid: int, proc: Path = PROC) -> int | None:
+    """Threads that a process's torch starts with: its environment's, else the cores that it may use."""
+    if not os.access(proc / str(pid) / "environ", os.R_OK):
+        return None
+    given = procfs.environ(pid, VARIABLES, proc)
+    for name in VARIABLES:
+        threads = (number(given[name].raw) or 0) if name in given else 0
+        if 0 < threads <= MOST_THREADS:
+            return threads
+    return usable_cpus(pid)
+
+
+def threads_at_once(pid: int, threads: int | None) -> int | None:
+    """Of so many threads of a process, those that have a CPU each."""
+    cpus = usable_cpus(pid)
+    return threads if threads is None or cpus is None else min(threads, cpus)
+
+
+def measuring_python(pid: int, proc: Path = PROC) -> MeasuringPython | None:
+    """The job's own interpreter and torch; None where they are not ours to run, or not in our file system."""
+    owner, torch = procfs.owner(pid, proc), job_roles.torch_of(pid, proc)
+    if owner is None or owner[0] != os.geteuid() or torch is None or torch.version is None:
+        return None
+    try:
+        if os.readlink(proc / str(pid) / "ns/mnt") != os.readlink(proc / "self/ns/mnt"):
+            return None
+        program = os.readlink(proc / str(pid) / "exe")
+    except OSError:
+        return None
+    return MeasuringPython(program=program, version=torch.version.raw, site=os.path.dirname(torch.folder.raw))
+
+
+def make_sure_of_peaks(
+    threads: int | None, job: MeasuringPython | None, say: Callable[[str], None], cache: Path | None = None
+) -> None:
+    """Measure the peaks at so many threads, with the job's torch or else our own, unless they are cached."""
+    from autobrrr.roofline.machine_identity import torch_version
+    from autobrrr.roofline.quick_peaks import quick_peaks  # not for --help: it brings msgspec records
+
+    folder = cache or paths.cache_dir()
+    if threads is None:
+        return
+    ways = [job, MeasuringPython()] if job is not None else [MeasuringPython()]
+    if any(
+        quick_peaks(threads, folder, way.program, False, version=way.version, say=say) is not None
+        for way in ways
+    ):
+        return
+    why = paths.why_unwritable(folder)
+    if why is not None:
+        say(f"this machine's peaks are not measured, since they can't be kept ({why}): set XDG_CACHE_HOME")
+        return
+    ways = [way for way in ways if way.version is not None or torch_version() is not None]
+    if not ways:
+        return
+    say(f"measuring this machine's peaks with {threads} thread{'s' if threads > 1 else ''}, once")
+    for way in ways:
+        if quick_peaks(threads, folder, way.program, version=way.version, site=way.site) is not None:
+            return

@@ -1,0 +1,41 @@
+"""A session that was there already keeps its own options: where they differ from the request, it is said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from autobrrr.client.session_client import Client
+from autobrrr.errors import CannotAttach
+from autobrrr.sidecar.process.session_options import SessionOptions
+
+
+def tell_about_joined(client: Client, options: SessionOptions, say: Callable[[str], None]) -> None:
+    """A session that was there keeps its own options: say where they differ.
+
+    Raises:
+        CannotAttach: it does more to the job than was asked for.
+    """
+    facts = client.facts
+    stricter = [
+        flag
+        for flag, asked, there in (
+            ("--outside", options.outside, facts.outside),
+            ("--readonly", options.readonly, facts.readonly or facts.outside),
+            (
+                "--no-probe",
+                options.probing == "off",
+                facts.probing == "off" or facts.readonly or facts.outside,
+            ),
+        )
+        if asked and not there
+    ]
+    if stricter:
+        raise CannotAttach(
+            f"process {facts.pid} already has a session, which was started without {stricter[0]}",
+            f"autobrrr detach {facts.pid}, then attach again",
+        )
+    say(f"joined the existing session of process {facts.pid}")
+    if facts.outside and not options.outside:
+        say(f"it only watches from outside; autobrrr detach {facts.pid} ends it")
+    elif facts.readonly and not options.readonly:
+        say(f"it is read-only; autobrrr detach {facts.pid} ends it")

@@ -1,0 +1,97 @@
+"""What is installed only with an extra: the verbs that need it say so, with the command that adds it."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autobrrr import cli
+from autobrrr.errors import install_line
+from autobrrr.roofline import roofline_measure
+
+ROOT = Path(__file__).resolve().parents[2]
+CORE = ("torch", "scipy")  # what the core does without
+
+
+@pytest.mark.parametrize(
+    ("words", "package", "extra"),
+    [
+        (["demo"], "torch", "torch"),
+        (["roofline"], "torch", "torch"),
+        (["tune", "--param", "--x=int:0..1", "--", "python", "train.py"], "scipy", "relaunch"),
+        (["attach", "1", "--web"], "textual-serve", "web"),
+    ],
+)
+def test_a_verb_whose_package_is_missing_says_how_to_install_it(
+    words: list[str],
+    package: str,
+    extra: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(roofline_measure, "torch_version", lambda: None)
+    assert cli.main(words) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    first, second = said.err.splitlines()
+    assert first.startswith("autobrrr: error: ")
+    assert f"needs {package}, which is not installed here" in first
+    assert second == f"hint: {install_line(extra)}"
+
+
+@pytest.mark.parametrize(
+    ("prefix", "line"),
+    [
+        ("/home/me/.venv", "/x/python -m pip install 'autobrrr[torch]'"),
+        ("/home/me/.local/share/uv/tools/autobrrr", "uv pip install --python /x/python 'autobrrr[torch]'"),
+        ("/home/me/.local/pipx/venvs/autobrrr", "pipx runpip autobrrr install 'autobrrr[torch]'"),
+    ],
+)
+def test_the_line_fits_how_the_program_was_installed(prefix: str, line: str) -> None:
+    assert install_line("torch", prefix, "/x/python") == line
+
+
+def test_every_extra_that_is_named_is_there() -> None:
+    project = (ROOT / "pyproject.toml").read_text()
+    extras = set(re.findall(r"^(\w+) = \[", project.split("[project.optional-dependencies]")[1], re.M))
+    told = {
+        extra
+        for file in ROOT.glob("autobrrr/**/*.py")
+        for extra in re.findall(r"autobrrr\[(\w+)\]|NotInstalled\([^)]*\"(\w+)\"\)", file.read_text())
+        for extra in extra
+        if extra
+    }
+    assert {"torch", "relaunch", "web", "postgres"} <= told
+    assert told <= extras
+
+
+def test_the_core_runs_where_no_extra_is_installed(tmp_path: Path) -> None:
+    """What attach, diagnose, tune, the screen and recipes load, with torch and scipy forbidden."""
+    code = f"""
+import sys
+for name in {CORE!r}:
+    sys.modules[name] = None
+import importlib
+for name in ("sidecar.daemon", "sidecar.tuning.tuning_thread", "tuner.live_search", "tuner.tuning_study",
+             "client.diagnosing", "recipe", "report.html.session_html", "trace.trace_analysis",
+             "cli.recipe_actions", "cli.verbs.attach", "cli.verbs.tune", "cli.verbs.run", "cli.verbs.top"):
+    importlib.import_module("autobrrr." + name)
+import autobrrr_tui.app
+from autobrrr.cli import main
+for words in (["recipe", "ls"], ["recipe", "schema"], ["explain"], ["report", "demo"], ["ls"]):
+    assert main(words) == 0, words
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+    )
+    assert done.returncode == 0, done.stderr
