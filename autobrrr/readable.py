@@ -8,7 +8,7 @@ which what would steer a terminal, turn its direction, break a line or not be en
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 MOST_CHARACTERS = 1 << 13  # of one text; the name of a kernel may be that long
@@ -101,3 +101,11 @@ def _shown(character: str) -> str:
     if 0xDC80 <= code <= 0xDCFF:  # a byte that was no UTF-8
         code -= 0xDC00
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def nearest(word: str, names: Iterable[str]) -> str | None:
+    """The name that was probably meant by a word that is none of them."""
+    import difflib  # only where something is wrong
+
+    near = difflib.get_close_matches(word[:100], list(names), n=1, cutoff=0.5)
+    return near[0] if near else None

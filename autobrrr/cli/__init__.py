@@ -7,34 +7,44 @@ error: a line with what happened and one with what to do; one line of JSON where
 from __future__ import annotations
 
 import argparse
-import importlib
 import io
 import json
 import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from typing import NoReturn
 
-from autobrrr import __version__
-from autobrrr.errors import EXIT_FAILED, EXIT_INTERRUPTED, AutobrrrError, UsageError
-from autobrrr.readable import readable
+from autobrrr.cli import argument_parser
+from autobrrr.errors import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, AutobrrrError, UsageError
+from autobrrr.readable import nearest, readable
 
 VERBS = {
-    "attach": "go into a running job, show its state and its regime live",
-    "diagnose": "attach, name the bottleneck, leave",
-    "tune": "try the matching cures on the running job; keep what is proven",
-    "run": "start a script unedited, with the agent preloaded and a recipe applied",
-    "detach": "end a session: undo, take everything off",
-    "ls": "list training jobs on this machine",
-    "top": "all jobs on one screen; go into one of them",
-    "doctor": "can I attach and measure here? what mends it?",
-    "explain": "what a figure or signal means",
-    "analyze": "explain the CPU-GPU gaps in torch.profiler traces",
-    "roofline": "what this machine could do, from first principles",
-    "recipe": "list, show and check recipes",
-    "report": "what a session of the past has found",
-    "demo": "watch the whole loop on a small job of our own",
+    "attach": "attach to a running job; show its state and its regime live",
+    "diagnose": "attach, name what limits the step, detach",
+    "tune": "try the matching remedies and keep what is proven faster",
+    "run": "start an unedited script with the agent preloaded and a recipe applied",
+    "detach": "end a session: revert its remedies and remove everything from the job",
+    "ls": "list the training jobs of this machine",
+    "top": "show all jobs on one screen; Enter opens one",
+    "doctor": "check what is in the way of attaching and measuring, and how to fix it",
+    "explain": "say what a signal, a regime, a remedy or any other word on a screen means",
+    "analyze": "explain where the GPU time of torch.profiler traces went",
+    "roofline": "measure what this machine can do at best",
+    "recipe": "list, show, copy, check and compare recipes",
+    "report": "show what an earlier session found",
+    "demo": "run the whole loop on a small training job",
+}
+GROUPS = {
+    "a running job": ("attach", "diagnose", "tune", "detach", "ls", "top", "doctor"),
+    "a script": ("run", "tune", "recipe"),
+    "traces, the machine, earlier sessions": ("analyze", "roofline", "report"),
+    "to learn": ("explain", "demo"),
+}
+EXAMPLES = {
+    "autobrrr diagnose 4242": "what limits the job with pid 4242?",
+    "autobrrr tune 4242 --recipe fast.toml": "try remedies on it; write down what is proven",
+    "autobrrr run --recipe fast.toml -- python train.py": "start the next run with them",
+    "autobrrr tune -- python train.py": "find faster flags for a script",
 }
 
 
@@ -63,31 +73,51 @@ def main(argv: Sequence[str] | None = None, ready: Callable[[], object] = lambda
         return complain(AutobrrrError(f"the system refused: {error}", exit_code=EXIT_FAILED), as_json)
 
 
-class Parser(argparse.ArgumentParser):
-    """Wrong words are an error like any other: said in two lines, or in one of JSON."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(message, f"{self.prog} --help shows what it takes")
-
-
 def _run(words: Sequence[str], ready: Callable[[], object]) -> int:
-    parser = Parser(
+    first = words[0] if words else "--help"
+    if first in VERBS:
+        parser = argument_parser.Parser(prog=f"autobrrr {first}", description=f"{_sentence(VERBS[first])}.")
+        module = argument_parser.fill(parser, first)
+        args = parser.parse_args(words[1:])
+        ready()
+        return int(module.run(args))
+    if not first.startswith("-"):
+        near = nearest(first, VERBS)
+        hint = f"did you mean autobrrr {near}?" if near else "autobrrr --help lists the verbs"
+        raise UsageError(f"there is no verb {first!r}", hint)
+    return _frame(words)
+
+
+def _frame(words: Sequence[str]) -> int:
+    """What is asked of the program itself, not of a verb."""
+    parser = argument_parser.Parser(
         prog="autobrrr",
-        description="Finds out why a running PyTorch job is slow, and cures it while it runs.",
-        epilog="\n".join(f"  {verb:<10}{what}" for verb, what in VERBS.items()),
+        usage="autobrrr VERB …",
+        description="Find out why a running PyTorch job is slow, and make it faster while it runs.",
+        epilog=_verbs_text(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"autobrrr {__version__}")
-    parser.add_argument("verb", choices=list(VERBS), metavar="VERB", help="one of the verbs below")
-    parser.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    args = parser.parse_args(words[:1] or ["--help"])
+    argument_parser.add_frame(parser)
+    args = parser.parse_args(words or ["--help"])
+    if args.version:
+        from autobrrr.cli.version_text import version_text
 
-    module = importlib.import_module(f"autobrrr.cli.verbs.{args.verb}")
-    verb_parser = Parser(prog=f"autobrrr {args.verb}", description=VERBS[args.verb])
-    module.prepare_parser(verb_parser)
-    args = verb_parser.parse_args(words[1:])
-    ready()
-    return int(module.run(args))
+        print(version_text())
+    elif args.print_completion is not None:
+        print(argument_parser.completion(args.print_completion, VERBS))
+    return EXIT_DONE
+
+
+def _verbs_text() -> str:
+    lines = []
+    for title, verbs in GROUPS.items():
+        lines += [f"{title}:", *(f"  {verb:<10}{VERBS[verb]}" for verb in verbs), ""]
+    lines += ["examples:", *(f"  {command:<52}{what}" for command, what in EXAMPLES.items()), ""]
+    return "\n".join([*lines, "autobrrr VERB --help shows the flags of a verb."])
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def complain(error: AutobrrrError, as_json: bool) -> int:

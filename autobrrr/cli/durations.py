@@ -18,5 +18,5 @@ def duration_s(text: str) -> float:
     found = _WRITTEN.fullmatch(text.strip())
     seconds = float(found.group(1)) * _SECONDS[found.group(2)] if found else 0.0
     if seconds <= 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no duration; write 300ms, 10s, 5m or 2h")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration; write 300ms, 10s, 5m or 2h")
     return seconds

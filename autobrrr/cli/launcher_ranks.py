@@ -1,4 +1,4 @@
-"""A launcher given in place of a job: its ranks, and one piece of work done to each of them at once.
+"""The ranks of a launcher, and one piece of work done to all of them at once.
 
 `attach`, `diagnose` and `detach` take all ranks of a launcher on this machine; each has its own session. If
 one fails the others stand, and it is said.

@@ -15,6 +15,6 @@ def check_place(target: str) -> None:
     """
     path = Path(target).absolute()
     if not path.parent.is_dir():
-        raise UsageError(f"there is no folder for {target}", "create it first")
+        raise UsageError(f"the folder of {target} does not exist", "create it first")
     if path.is_dir():
         raise UsageError(f"{target} is a folder", "name a file in it")

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from autobrrr import recipe
+from autobrrr.cli import shown
 from autobrrr.errors import EXIT_DONE, UsageError
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.readable import readable, readable_lines
@@ -59,7 +60,7 @@ def _write_new(file: Path, text: str) -> None:
         with file.open("x") as opened:
             opened.write(text)
     except FileExistsError:
-        raise UsageError(f"{file} is there already", "give another name, or remove it") from None
+        raise UsageError(f"{file} already exists", "choose another name, or remove it") from None
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}") from None
     print(file)
@@ -81,9 +82,9 @@ def _validate(names: list[str]) -> None:
         count = len(found.remedies)
         print(readable(f"{name}: valid, {count} {'remedy' if count == 1 else 'remedies'}"))
         for line in recipe.misfits(found, recipe.here()):
-            print(readable(f"{name}: here: {line}"))
+            print(readable(f"{name}: on this machine: {line}"))
     for each in invalid[:-1]:
-        print(readable(f"autobrrr: {each.message}"), file=sys.stderr)
+        print(shown(each), file=sys.stderr)
     if invalid:
         raise invalid[-1]
 

@@ -90,8 +90,8 @@ def session_file(name: str) -> Path:
         if name in (log.name, log.stem, "last") or (name.isdigit() and log.stem.endswith(f"-{name}"))
     ]
     if not fitting:
-        latest = f"the latest is {logs[-1].stem}" if logs else f"none lies in {folder}"
-        raise UsageError(f"no session {name}", f"{latest}; give a file, its name, a pid, or last")
+        latest = f"the latest is {logs[-1].stem}" if logs else f"{folder} holds none"
+        raise UsageError(f"there is no session {name!r}", f"{latest}; autobrrr report lists them")
     return fitting[-1]
 
 
@@ -124,7 +124,7 @@ def serve(words: Sequence[str], port: int) -> int:
     if importlib.util.find_spec("textual_serve") is None:
         raise NotInstalled("textual-serve", "--web", "web")
     if not 0 < port < 65536:
-        raise UsageError(f"--web {port}: no such port", "a number from 1 to 65535")
+        raise UsageError(f"--web {port} is not a port", "a port is a number from 1 to 65535")
     from autobrrr_tui.browser_serving import HOST, LocalServer
 
     try:

@@ -1,5 +1,4 @@
-"""`autobrrr tune [--param SPEC]… -- CMD…`: start a script again and again, and write down what makes it
-faster.
+"""`autobrrr tune [--param SPEC]… -- CMD…`: start a script repeatedly, and write down what makes it faster.
 
 The script is never edited; its files are as they were afterwards, unless `--allow-writes` is given.
 """
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from autobrrr import paths
-from autobrrr.cli.verb_arguments import narrate
+from autobrrr.cli.verb_arguments import clear_line, narrate
 from autobrrr.errors import EXIT_DONE, AutobrrrError, NotInstalled, UsageError
 from autobrrr.records import ExactnessClass, Trial, TuneProgress, Tuning, to_json
 
@@ -35,35 +34,46 @@ NOT_HERE = {"horizon_s": "--horizon", "only": "--only"}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments that only a script takes."""
-    group = parser.add_argument_group("for a script that is started again and again")
+    group = parser.add_argument_group("only with -- CMD… (a script that is started repeatedly)")
     group.add_argument(
         "--param",
         action="append",
         metavar="SPEC",
         help="what to vary: --batch-size=int:8..512:log, env:OMP_NUM_THREADS=choice:1,2, or a remedy;"
-        " ranges are tried at up to 16 levels; without any a space is proposed",
+        " a range is tried at up to 16 values (default: autobrrr proposes a space)",
     )
-    group.add_argument("--trials", type=int, metavar="N", help="at most so many (default: all of up to 24)")
-    group.add_argument("-y", "--yes", action="store_true", help="take the space that is proposed")
-    group.add_argument("--allow-writes", action="store_true", help="let trials write where they want")
+    group.add_argument(
+        "--trials",
+        type=int,
+        metavar="N",
+        help="maximum number of trials (default: every point of up to 24, else a quarter, at most 40)",
+    )
+    group.add_argument("-y", "--yes", action="store_true", help="accept the proposed space")
+    group.add_argument(
+        "--allow-writes", action="store_true", help="run trials without the sandbox: they may write anywhere"
+    )
     group.add_argument(
         "--copy-limit",
         metavar="SIZE",
         default="2G",
-        help="where no overlay is possible, trials work in a copy of the folder, no larger than this (2G)",
+        help="where no overlay file system is possible: largest copy of the folder (default 2G)",
     )
-    group.add_argument("--keep-output", type=Path, metavar="DIR", help="files of the winner's last trial")
-    group.add_argument("--launcher", metavar="WORDS", help="what stands before the command: torchrun …")
-    group.add_argument("--html", type=Path, metavar="FILE", help="also write a report")
+    group.add_argument(
+        "--keep-output", type=Path, metavar="DIR", help="save the files that the winner's last trial wrote"
+    )
+    group.add_argument("--launcher", metavar="WORDS", help="put before the command: torchrun …")
+    group.add_argument("--html", type=Path, metavar="FILE", help="write a report page too")
     # argparse takes a word that begins with a dash for a value only where it looks like a negative number.
     parser._negative_number_matcher = SPEC
     group.add_argument(
         "--storage",
         metavar="URL",
-        help="share the study with workers on other machines, which run the same command:"
+        help="share the study with other machines that run the same command:"
         " postgresql://USER@HOST/DATABASE or sqlite:///FILE",
     )
-    group.add_argument("--study", metavar="NAME", help="the study in --storage (default: named by command)")
+    group.add_argument(
+        "--study", metavar="NAME", help="name of the study in --storage (default: made from the command)"
+    )
     parser.add_argument("command", nargs="*", help=argparse.SUPPRESS)
 
 
@@ -124,7 +134,7 @@ def _study(args: argparse.Namespace, words: list[str]) -> int:
 
         search = _own(args, command, space) if storage is None else _shared(args, command, space, storage)
         count = len(space.points())
-        narrate(f"{count} points beside the command as given, at most {search.most} trials")
+        narrate(f"{count} points besides the unmodified command, at most {search.most} trials")
         if not search.results and search.most < count and observed is None:
             observed = _observed(stable)
         if observed is not None:
@@ -141,8 +151,10 @@ def _study(args: argparse.Namespace, words: list[str]) -> int:
         try:
             tuning, found = course.run(None if observed is None else observed.base)
         except KeyboardInterrupt:
-            narrate("stopped, nothing of it runs on; the same command goes on where it was")
+            clear_line()
+            narrate("stopped; all trials have ended. Run the same command again to resume")
             raise
+    clear_line()
     return _tell(args, tuning, found)
 
 
@@ -163,14 +175,14 @@ def _own(args: argparse.Namespace, command: list[str], space: Space) -> Search:
         search = Search(space, trials=args.trials, journal=journal)
     except (Busy, OSError) as error:
         why = (
-            "the same command runs already and has the study"
+            "another run of this command uses the study"
             if isinstance(error, Busy)
-            else f"the study can't be kept in {paths.state_dir()}: {error.strerror}"
+            else f"the study can't be saved in {paths.state_dir()}: {error.strerror}"
         )
-        narrate(f"{why}; this one stays in memory")
+        narrate(f"{why}; this run keeps its own in memory")
         search = Search(space, trials=args.trials)
     if search.results:
-        narrate(f"goes on with a study that was cut off after {len(search.results)} trials")
+        narrate(f"resuming a study that has {len(search.results)} trials")
     return search
 
 
@@ -179,7 +191,7 @@ def _shared(args: argparse.Namespace, command: list[str], space: Space, storage:
 
     name = args.study or study_name(command, Path.cwd(), space)
     search = SharedSearch(space, storage, name=name, trials=args.trials)
-    counts = f"{len(search.results)} trials are done, {search.elsewhere} under way"
+    counts = f"{len(search.results)} trials done, {search.elsewhere} running elsewhere"
     narrate(f"study {name} in {storage.address.shown}: {counts}")
     return search
 
@@ -193,7 +205,7 @@ def _tell(args: argparse.Namespace, tuning: Tuning, found: object) -> int:
         _write(args.recipe, recipe.dump(found))
         tuning = msgspec.structs.replace(tuning, recipe=str(args.recipe))
     elif args.recipe is not None:
-        narrate("no recipe written: nothing was proven")
+        narrate("no recipe is written: nothing was proven faster")
     if args.html is not None:
         _write(args.html, relaunch_html(tuning))
     print(to_json(tuning) if args.json else relaunch_table(tuning), flush=True)
@@ -204,17 +216,19 @@ def _refuse(args: argparse.Namespace) -> None:
     """What does not go together, before minutes are spent."""
     for name, flag in NOT_HERE.items():
         if getattr(args, name) is not None:
-            raise UsageError(f"{flag} is for a job that runs, not for a script that is started again")
+            raise UsageError(f"{flag} works only with a PID, not with -- CMD")
     if args.study is not None and args.storage is None:
-        raise UsageError("--study names a study in a --storage, and none is given")
+        raise UsageError("--study needs --storage")
     _bytes(args.copy_limit)
     if args.trials is not None and args.trials < 1:
-        raise UsageError(f"--trials {args.trials}: at least 1")
+        raise UsageError(f"--trials {args.trials} is too few: write 1 or more")
     if args.keep_output is not None and args.allow_writes:
-        raise UsageError("--keep-output has nothing to keep where --allow-writes lets the script write")
+        raise UsageError("--keep-output saves files from the sandbox; --allow-writes runs without one")
     for file in (args.recipe, args.html):
         if file is not None and (file.is_dir() or not file.parent.is_dir()):
-            raise UsageError(f"{file}: {'a folder' if file.is_dir() else f'no folder {file.parent}'}")
+            raise UsageError(
+                f"{file}: {'it is a folder' if file.is_dir() else f'the folder {file.parent} does not exist'}"
+            )
 
 
 def _output_folder(folder: Path) -> Path:
@@ -233,7 +247,7 @@ def _output_folder(folder: Path) -> Path:
 def _bytes(text: str) -> int:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
     if found is None:
-        raise UsageError(f"--copy-limit {text}: no size", "write 500M or 2G; 0 for no copy")
+        raise UsageError(f"--copy-limit {text}: invalid size", "write 500M or 2G; 0 for no copy")
     return int(float(found.group(1)) * 1024 ** " KMGT".index(found.group(2).upper() or " "))
 
 
@@ -242,7 +256,7 @@ def _observed(stable: TrialFactory) -> Observed:
     from autobrrr.relaunch.study import propose_space
     from autobrrr.relaunch.study.command_refusals import Unmeasurable
 
-    narrate("looking at the command as it is")
+    narrate("measuring the unmodified command")
     base = stable.start()
     if not base.warm_up() and base.ending is not None:
         raise Unmeasurable(base.ending)
@@ -260,8 +274,10 @@ def _proposal(
 
     asks = sys.stdin.isatty() and sys.stderr.isatty()
     if not yes and not asks:
-        raise UsageError("no --param is given, and there is nobody to ask", "name what to vary, or give -y")
-    narrate("no --param is given: a space is proposed")
+        raise UsageError(
+            "no --param is given, and no terminal to ask on", "name what to vary with --param, or add -y"
+        )
+    narrate("no --param is given: proposing what to vary")
     observed = _observed(stable)
     facts = observed.base.witnesses.facts
     parameters = propose_space.proposed(
@@ -274,14 +290,14 @@ def _proposal(
         cuda=facts is not None and facts.cuda,
     )
     if not parameters:
-        raise AutobrrrError("nothing can be proposed for this script", "name what to vary with --param")
+        raise AutobrrrError("found nothing to vary for this script", "name what to vary with --param")
     for each in parameters:
         levels = ", ".join("as given" if level is None else str(level) for level in each.levels)
-        narrate(f"would vary {each.name}: {levels}")
+        narrate(f"proposed: {each.name}: {levels}")
     if not yes:
-        print("autobrrr: go on? [y/N] ", end="", file=sys.stderr, flush=True)
+        print("autobrrr: continue? [y/N] ", end="", file=sys.stderr, flush=True)
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-            raise UsageError("the proposed space was not taken", "name what to vary with --param")
+            raise UsageError("the proposed space was not accepted", "name what to vary with --param")
     return observed, parameters
 
 
@@ -293,7 +309,7 @@ def _write(file: Path, text: str) -> None:
 
 
 class _Lines:
-    """Progress: one line that is written over on a terminal; else one a trial and stage."""
+    """Progress: one line that is rewritten on a terminal; else one line for each trial and stage."""
 
     def __init__(self) -> None:
         self._stage = ""
@@ -308,6 +324,5 @@ class _Lines:
             narrate(line)
 
     def trial(self, trial: Trial) -> None:
-        if sys.stderr.isatty():
-            print("\r\033[K", end="", file=sys.stderr)
+        clear_line()
         narrate(f"{trial.remedy}: {trial.why}")

@@ -5,15 +5,32 @@ from __future__ import annotations
 import argparse
 import sys
 
-from autobrrr.errors import CannotAttach, UsageError
+from autobrrr.errors import CannotAttach, TargetGone, UsageError
 from autobrrr.readable import readable
 from autobrrr.sidecar.process.session_options import Probing, SessionOptions
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:
     """The job, and whether its batch size may be probed."""
-    parser.add_argument("pid", type=int, nargs="+", metavar="PID", help="the training process")
+    parser.add_argument(
+        "pid",
+        type=process_number,
+        nargs="*",
+        metavar="PID",
+        help="the training process (default: the only job)",
+    )
     add_probing(parser)
+
+
+def process_number(text: str) -> int:
+    """For `type=` of an argument.
+
+    Raises:
+        argparse.ArgumentTypeError: it is no number.
+    """
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a process number; autobrrr ls lists the jobs")
+    return int(text)
 
 
 def add_probing(parser: argparse.ArgumentParser) -> None:
@@ -22,22 +39,40 @@ def add_probing(parser: argparse.ArgumentParser) -> None:
     probe.add_argument(
         "--probe",
         action="store_true",
-        help="probe the batch size, also of a model whose code prints or writes",
+        help="run the batch probe even where the model's code prints or writes files",
     )
-    probe.add_argument("--no-probe", action="store_true", help="no batch probe")
+    probe.add_argument("--no-probe", action="store_true", help="do not run the batch probe")
 
 
 def one_pid(args: argparse.Namespace) -> int:
-    """The pid.
+    """The pid; of the only job where none is given.
 
     Raises:
         CannotAttach: several were given.
+        AutobrrrError: none was given, and there is no job, or more than one.
     """
     if len(args.pid) > 1:
         named = ", ".join(str(pid) for pid in args.pid)
-        raise CannotAttach(f"one job at a time can be attached, not {named}", "attach to one of them")
+        raise CannotAttach(f"autobrrr attaches to one job at a time, not to {named}", "name one of them")
+    if not args.pid:
+        args.pid = [_only_job()]
     pid: int = args.pid[0]
     return pid
+
+
+def _only_job() -> int:
+    from autobrrr.cli.verbs.ls import jobs
+
+    found = jobs()
+    if not found:
+        raise TargetGone(
+            "no PID is given, and no training job runs here", "start one, or see autobrrr doctor"
+        )
+    listed = [f"{each.pid} ({readable(each.script or '?')})" for each in found]
+    if len(found) > 1:
+        raise UsageError(f"no PID is given, and {len(found)} jobs run here: {', '.join(listed)}", "name one")
+    narrate(f"the only job here is {listed[0]}")
+    return found[0].pid
 
 
 def session_options(args: argparse.Namespace) -> SessionOptions:
@@ -51,7 +86,7 @@ def session_options(args: argparse.Namespace) -> SessionOptions:
     probing = wanted_probing(args)
     if probing == "overridden" and (readonly or outside):
         raise UsageError(
-            "--probe replays a step, which --readonly and --outside rule out", "give one of them"
+            "--probe replays a step; --readonly and --outside do not allow that", "drop one of the two flags"
         )
     return SessionOptions(readonly=readonly, outside=outside, probing=probing)
 
@@ -63,6 +98,12 @@ def wanted_probing(args: argparse.Namespace) -> Probing:
     return "overridden" if args.probe else "on"
 
 
+def clear_line() -> None:
+    """Ends a progress line that is rewritten on a terminal: what comes next begins at its left."""
+    if sys.stderr.isatty():
+        print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
 def narrate(text: str) -> None:
-    """A line that is no data: to standard error, and one line whatever it holds."""
+    """A line of narration: to standard error, and one line whatever it holds."""
     print(f"autobrrr: {readable(text)}", file=sys.stderr, flush=True)

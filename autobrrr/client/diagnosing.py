@@ -167,5 +167,5 @@ def _refuse_nothing(pid: int, client: Client) -> None:
     if ending is None or ending.kind == "detached" or ending.decided:
         return
     if ending.kind == "job ended":
-        raise TargetGone(f"process {pid} ended before anything could be said about it")
+        raise TargetGone(f"process {pid} ended before it could be diagnosed")
     raise AutobrrrError(f"the agent has left process {pid}: {ending.why}", "autobrrr diagnose again")

@@ -5,7 +5,6 @@ Every fault of a file ends as `FILE:LINE: cause`, exit code 2, before anything i
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 import sys
@@ -15,9 +14,10 @@ from typing import NoReturn, get_args
 
 from autobrrr.errors import UsageError
 from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.readable import nearest
 from autobrrr.recipe.recipe_contents import SCHEMA, Chosen, Match, Measured, Recipe, Value
 from autobrrr.recipe.recipe_fit import versions_problem
-from autobrrr.recipe.recipe_variables import VARIABLES, nearest
+from autobrrr.recipe.recipe_variables import VARIABLES, meant
 from autobrrr.recipe.shipped_recipes import shipped
 from autobrrr.recipe.toml_positions import KeyLines
 from autobrrr.records import ExactnessClass
@@ -192,7 +192,7 @@ class _Reader:
         for name, value in table.items():
             known = VARIABLES.get(name)
             if known is None:
-                self.fail(("env", name), f"no variable {_shown(name)} that a recipe may set{nearest(name)}")
+                self.fail(("env", name), f"no variable {_shown(name)} that a recipe may set{meant(name)}")
             text = str(value) if type(value) is int else value
             problem = known.problem_with(text) if isinstance(text, str) else f"must be {known.says}"
             if not isinstance(text, str) or problem is not None:
@@ -273,8 +273,8 @@ def _number(value: object) -> float | None:
 
 
 def _nearest(name: str, names: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name[:100], list(names), n=1, cutoff=0.5)
-    return f" (did you mean {near[0]}?)" if near else ""
+    near = nearest(name, names)
+    return f" (did you mean {near}?)" if near else ""
 
 
 def _shown(value: object) -> str:

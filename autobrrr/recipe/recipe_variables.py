@@ -6,10 +6,11 @@ a module, a host or a command; a value is a number in a range, one of a few word
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+
+from autobrrr.readable import nearest
 
 MOST_LETTERS = 200
 INSTEAD = {"LD_PRELOAD": "the remedy host.allocator starts a job with another allocator"}
@@ -40,12 +41,12 @@ class Variable:
         return None
 
 
-def nearest(name: str) -> str:
+def meant(name: str) -> str:
     """What may have been meant by a name that is not in the table, as the end of a message."""
     if name in INSTEAD:
         return f"; {INSTEAD[name]}"
-    near = difflib.get_close_matches(name[:100].upper(), VARIABLES, n=1, cutoff=0.5)
-    return f" (did you mean {near[0]}?)" if near else ""
+    near = nearest(name.upper(), VARIABLES)
+    return f" (did you mean {near}?)" if near else ""
 
 
 def _count(low: int, high: int, *words: str) -> Variable:

@@ -14,6 +14,7 @@ from typing import get_args
 from autobrrr.errors import UsageError
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.registry import CLASSES, Remedy
+from autobrrr.readable import nearest
 from autobrrr.records import Anatomy, Diagnosis, ExactnessClass, JobFacts, Verdict
 
 MOST_THREAD_COUNTS = 4
@@ -78,7 +79,9 @@ def check_names(only: Sequence[str], registry: Mapping[str, Remedy] = REGISTRY) 
     """
     for name in only:
         if name not in registry:
-            raise UsageError(f"--only {name}: no such remedy", f"one of {', '.join(registry)}")
+            near = nearest(name, registry)
+            hint = f"did you mean {near}?" if near else "autobrrr explain lists all remedies"
+            raise UsageError(f"--only {name}: no such remedy", hint)
         if registry[name].reach != "live":
             raise UsageError(f"--only {name}: not possible on a running job ({registry[name].reach})")
 

@@ -95,10 +95,10 @@ def test_the_recipe_of_a_variable_is_applied_by_run(tmp_path: Path) -> None:
         (["--param", "--nope=int:1..2"], (), 2, "the script has no such flag"),
         (["--param", "--mode=choice:fast"], (), 2, "may change what is trained"),
         (["--horizon", "5m"], (), 2, "--horizon"),
-        (["--param", "gc.freeze", "--copy-limit", "much"], (), 2, "--copy-limit much: no size"),
+        (["--param", "gc.freeze", "--copy-limit", "much"], (), 2, "--copy-limit much: invalid size"),
         (["--trials", "0"], (), 2, "--trials"),
-        (["--recipe", "/no/such/folder/r.toml"], (), 2, "no folder"),
-        ([], (), 2, "nobody to ask"),
+        (["--recipe", "/no/such/folder/r.toml"], (), 2, "does not exist"),
+        ([], (), 2, "no terminal to ask on"),
         (["--param", "gc.freeze", "--allow-writes"], ("--unknown",), 2, "unrecognized arguments"),
         (["--param", "gc.freeze", "--allow-writes"], ("--most", "1"), 1, "out of memory"),
         (["--param", "gc.freeze", "--allow-writes"], ("--steps", "0"), 1, "no training step was seen"),
@@ -228,7 +228,7 @@ def test_a_study_that_is_killed_leaves_nothing_and_goes_on_where_it_was(tmp_path
         timeout=120,
     )
     assert second.returncode == 0, second.stderr
-    assert "goes on with a study that was cut off after 1 trials" in second.stderr
+    assert "resuming a study that has 1 trials" in second.stderr
     assert json.loads(second.stdout)["kept"] == ["--num-workers=2"]
     assert not list((tmp_path / "run").glob("autobrrr/study-*"))
 

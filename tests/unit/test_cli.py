@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
 import sys
 
 import pytest
 
-from autobrrr import cli
+from autobrrr import __version__, cli
+from autobrrr.cli.verbs import ls
 from autobrrr.errors import CannotAttach
+from autobrrr.records import JobLine
 
 
 def test_every_verb_is_a_module_that_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
@@ -27,9 +30,92 @@ def test_no_words_at_all_show_the_help(capsys: pytest.CaptureFixture[str]) -> No
     assert "attach" in capsys.readouterr().out
 
 
-def test_an_unknown_verb_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["atach"]) == 2
-    assert "atach" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("words", "what", "hint"),
+    [
+        (["atach"], "there is no verb 'atach'", "did you mean autobrrr attach?"),
+        (["qqqq"], "there is no verb 'qqqq'", "autobrrr --help lists the verbs"),
+        (["diagnose", "7", "--windw"], "unknown argument: --windw", "did you mean --window?"),
+        (["run", "--strct", "--", "true"], "unknown argument: --strct", "did you mean --strict?"),
+        (["recipe", "shw"], "ACTION 'shw' does not exist", "did you mean show?"),
+        (["diagnose", "7", "--sweep", "bach"], "--sweep 'bach' does not exist", "did you mean batch?"),
+        (["tune", "7", "--only", "optimizer.fuse"], "--only optimizer.fuse", "did you mean optimizer.fused?"),
+        (["recipe", "show", "cpu-onyl"], "cpu-onyl", "did you mean cpu-only?"),
+        (["--print-completion", "bsh"], "no completion for 'bsh'", "shells that are known: bash"),
+    ],
+)
+def test_a_wrong_word_is_a_usage_error_that_names_the_nearest(
+    words: list[str], what: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(words) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert what in said.err
+    assert hint in said.err
+
+
+def test_the_help_has_every_verb_in_a_group(capsys: pytest.CaptureFixture[str]) -> None:
+    assert {verb for verbs in cli.GROUPS.values() for verb in verbs} == set(cli.VERBS)
+
+
+def test_the_version_has_what_a_bug_report_needs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--version"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"autobrrr {__version__} in ")
+    assert [line.split()[0] for line in lines[1:]] == ["python", "packages", "system", "machine"]
+    assert sys.executable in lines[1]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+def test_completion_knows_every_verb_and_flag(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--print-completion", shell]) == 0
+    script = capsys.readouterr().out
+    for word in (*cli.VERBS, "--readonly", "--storage"):
+        assert word.lstrip("-") in script
+
+
+def test_help_imports_nothing_that_takes_time() -> None:
+    heavy = {"numpy", "torch", "msgspec", "textual", "optuna", "shtab", "psutil", "importlib.metadata"}
+    code = f"""
+import sys
+from autobrrr.cli import main
+try: main(["--help"])
+except SystemExit: pass
+sys.exit(str(sorted(set(sys.modules) & {heavy!r})) if set(sys.modules) & {heavy!r} else 0)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def job(pid: int, script: str) -> JobLine:
+    return JobLine(pid=pid, script=script, rank=None, torch="2.9", attached=False, attachable=True, why=None)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "code", "said"),
+    [
+        ([], 4, "no PID is given, and no training job runs here"),
+        ([job(7, "a.py"), job(8, "b.py")], 2, "2 jobs run here: 7 (a.py), 8 (b.py)"),
+    ],
+)
+def test_diagnose_without_a_pid_says_what_there_is(
+    jobs: list[JobLine],
+    code: int,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(ls, "jobs", lambda: jobs)
+    assert cli.main(["diagnose"]) == code
+    assert said in capsys.readouterr().err
+
+
+def test_without_a_pid_the_only_job_is_taken_and_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(ls, "jobs", lambda: [job(4194304, "a.py")])
+    assert cli.main(["diagnose"]) == 4  # it is gone meanwhile
+    assert "the only job here is 4194304 (a.py)" in capsys.readouterr().err
 
 
 def test_wrong_words_are_an_error_like_any_other(capsys: pytest.CaptureFixture[str]) -> None:

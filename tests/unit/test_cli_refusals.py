@@ -22,7 +22,7 @@ def test_a_file_is_not_written_into_what_is_no_folder_nor_over_one(tmp_path: Pat
     check_place(str(tmp_path / "new.html"))
     with pytest.raises(UsageError, match="is a folder"):
         check_place(str(tmp_path))
-    with pytest.raises(UsageError, match="there is no folder"):
+    with pytest.raises(UsageError, match="does not exist"):
         check_place(str(tmp_path / "none" / "new.html"))
 
 
@@ -77,7 +77,10 @@ def test_a_command_that_runs_already_is_tuned_in_memory_and_that_is_said(
     first = _own(args, ["python", "train.py"], space)  # type: ignore[arg-type]
     assert capsys.readouterr().err == ""
     second = _own(args, ["python", "train.py"], space)  # type: ignore[arg-type]
-    assert "runs already and has the study; this one stays in memory" in capsys.readouterr().err
+    assert (
+        "another run of this command uses the study; this run keeps its own in memory"
+        in capsys.readouterr().err
+    )
     assert (first.ask(), second.ask()) == ((1,), (1,))
     first.tell(Result(point=(1,), value=0.1, kind="measured"))
     first.close()

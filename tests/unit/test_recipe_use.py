@@ -119,9 +119,9 @@ def test_what_needs_a_new_run_is_left_out_of_a_running_one_and_said() -> None:
 def test_new_and_cp_never_overwrite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = tmp_path / "mine.toml"
     assert cli.run(words("new", str(target))) == 0
-    with pytest.raises(UsageError, match="is there already"):
+    with pytest.raises(UsageError, match="already exists"):
         cli.run(words("new", str(target)))
-    with pytest.raises(UsageError, match="is there already"):
+    with pytest.raises(UsageError, match="already exists"):
         cli.run(words("cp", "cpu-only", str(target)))
     assert cli.run(words("cp", "cpu-only", str(tmp_path / "copy.toml"))) == 0
     assert recipe.load(tmp_path / "copy.toml") == recipe.load("cpu-only")

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from autobrrr.cli import main, terminal_screen
-from autobrrr.errors import UsageError
+from autobrrr.errors import NotInstalled, UsageError
 from autobrrr.records import SizeSweep
 from autobrrr.report.html.session_html import _marks, _scale, page
 from autobrrr.report.text.session_text import past_session, report_text
@@ -58,6 +58,34 @@ def test_a_session_that_is_not_there_names_the_latest(logs: Path, word: str) -> 
     with pytest.raises(UsageError) as caught:
         terminal_screen.session_file(word)
     assert "20260103-100000-42" in caught.value.hint
+
+
+def test_without_a_name_the_sessions_are_listed_the_newest_first(
+    logs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (logs / "20260104-100000-7.jsonl").write_text("torn")
+    assert main(["report"]) == 0
+    heads, *lines = capsys.readouterr().out.splitlines()
+    assert heads.split() == ["SESSION", "SCRIPT", "REGIME", "SPEED-UP", "ENDED"]
+    assert [line.split()[0] for line in lines[:4]] == [
+        "20260104-100000-7",
+        "20260103-100000-42",
+        "20260102-100000-8091",
+        "20260101-100000-8091",
+    ]
+    assert lines[0].endswith("can't be read")
+    assert "overhead (high)" in lines[1]
+    assert lines[1].endswith("end of 20260103-100000-42")
+    assert "report SESSION" in lines[-1]
+
+
+def test_without_any_session_the_recorded_one_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert main(["report"]) == 0
+    assert "report demo" in capsys.readouterr().out
+    assert main(["report", "--tui"]) == 2
 
 
 def test_without_any_session_the_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,13 +150,13 @@ def test_screens_need_a_terminal(
 @pytest.mark.parametrize("port", [0, 70000, -1])
 def test_a_port_that_is_none_is_refused_before_anything_is_served(port: int) -> None:
     pytest.importorskip("textual_serve")
-    with pytest.raises(UsageError, match="no such port"):
+    with pytest.raises(UsageError, match="is not a port"):
         terminal_screen.serve(["attach", "1"], port)
 
 
 def test_serving_without_its_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(terminal_screen.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(NotInstalled) as caught:
         terminal_screen.serve(["attach", "1"], 8000)
     assert "autobrrr[web]" in caught.value.hint
 

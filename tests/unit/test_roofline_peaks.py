@@ -199,7 +199,7 @@ def test_wrong_words_are_refused_before_anything_is_measured(cached: Path, words
 
 def test_without_torch_the_verb_says_so(cached: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(roofline_measure, "torch_version", lambda: None)
-    with pytest.raises(AutobrrrError, match="no torch"):
+    with pytest.raises(AutobrrrError, match="needs torch"):
         run("--device", "cpu")
 
 

@@ -24,12 +24,14 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         "traces",
         nargs="+",
         metavar="TRACE",
-        help="a torch.profiler trace (.json, .json.gz), a folder of them, or - for standard input",
+        help="a torch.profiler trace (.json or .json.gz), a folder of traces, or - for standard input",
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object on one line")
-    parser.add_argument("--html", metavar="FILE", help="write a report page, one file, no network")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--html", metavar="FILE", help="write a report page: one file, no network")
     parser.add_argument(
-        "--perfetto", metavar="FILE", help="write the trace with a lane of explained gaps (ui.perfetto.dev)"
+        "--perfetto",
+        metavar="FILE",
+        help="write the trace with a lane that explains each gap, for ui.perfetto.dev",
     )
 
 
@@ -41,10 +43,10 @@ def run(args: argparse.Namespace) -> int:
 
     sources = named_traces(args.traces)
     if args.perfetto and len(sources) > 1:
-        raise UsageError("--perfetto takes one trace", "name the rank that you want to look at")
+        raise UsageError("--perfetto takes one trace", "name the trace of one rank")
     if args.perfetto and sources[0].name == STANDARD_INPUT:
         raise UsageError(
-            "--perfetto reads its input twice, and standard input can't be wound back", "use a file"
+            "--perfetto reads its input twice; standard input can be read only once", "name a file"
         )
     for target in (args.html, args.perfetto):
         if target:

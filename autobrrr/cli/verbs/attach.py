@@ -40,21 +40,29 @@ WEB_PORT = 8000
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     add_target(parser)
-    parser.add_argument("--for", dest="for_s", type=duration_s, metavar="D", help="watch so long, then leave")
-    parser.add_argument("--readonly", action="store_true", help="no traced steps, no probe, no levers")
-    parser.add_argument("--outside", action="store_true", help="no code in the job: what the machine shows")
-    parser.add_argument("--recipe", metavar="F", help="switch the live remedies of a recipe on")
-    parser.add_argument("--foreground", action="store_true", help="the session ends with this command")
+    parser.add_argument(
+        "--for", dest="for_s", type=duration_s, metavar="D", help="watch for this long, then leave"
+    )
+    parser.add_argument(
+        "--readonly",
+        action="store_true",
+        help="change nothing in the job: no traced steps, no batch probe, no remedies",
+    )
+    parser.add_argument(
+        "--outside", action="store_true", help="put no code into the job: show only what the machine shows"
+    )
+    parser.add_argument("--recipe", metavar="FILE", help="apply the live remedies of a recipe")
+    parser.add_argument("--foreground", action="store_true", help="end the session with this command")
     shown = parser.add_mutually_exclusive_group()
-    shown.add_argument("--plain", action="store_true", help="live lines, also on a terminal")
-    shown.add_argument("--json", action="store_true", help="one snapshot a line")
+    shown.add_argument("--plain", action="store_true", help="print live lines, also on a terminal")
+    shown.add_argument("--json", action="store_true", help="print one JSON object per snapshot")
     shown.add_argument(
         "--web",
         nargs="?",
         type=int,
         const=WEB_PORT,
         metavar="PORT",
-        help=f"the screen in a browser, on localhost only (default port {WEB_PORT})",
+        help=f"show the screen in a browser, on localhost only (default port {WEB_PORT})",
     )
 
 
@@ -63,7 +71,8 @@ def run(args: argparse.Namespace) -> int:
     options = session_options(args)
     if args.recipe and (options.readonly or options.outside):
         raise UsageError(
-            "--recipe switches levers, which --readonly and --outside rule out", "give one of them"
+            "--recipe applies remedies; --readonly and --outside do not allow that",
+            "drop one of the two flags",
         )
     if args.web is not None:
         return serve(_words_of(args), args.web)
@@ -72,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
     launched = ranks_of(pid)
     if launched and args.recipe:
         raise UsageError(
-            "--recipe switches levers of one process, and a launcher has several",
+            "--recipe applies remedies to one process, and a launcher has several",
             f"attach to one of them, for example {launched[0]}",
         )
     if launched and not on_screen:
@@ -83,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
             client.close()  # the screen finds them among the sessions
         code = _on_screen(next(iter(outcome.done), pid), options, remedies, args.for_s)
         if launched:
-            narrate(f"the sessions of the other ranks go on too; autobrrr detach {pid} ends all")
+            narrate(f"the sessions of all ranks continue; autobrrr detach {pid} ends them")
         return outcome.exit_code(code)
     show: Callable[[Diagnosis], None] = _show_json if args.json else _show_line
     with join_or_start(pid, options, foreground=args.foreground, on_wait=narrate) as client:
@@ -135,9 +144,9 @@ def _all_ranks(args: argparse.Namespace, options: SessionOptions, pids: list[int
     endings = [client.ending for client in outcome.done.values()]
     over = [ending for ending in endings if ending is not None and ending.kind != "detached"]
     if len(over) == len(endings) and not any(ending.decided for ending in over):
-        raise TargetGone("the ranks ended before anything could be said about them")
+        raise TargetGone("the ranks ended before they could be diagnosed")
     if not args.foreground and None in endings:
-        narrate(f"the sessions go on; autobrrr detach {args.pid[0]} ends them")
+        narrate(f"the sessions continue; autobrrr detach {args.pid[0]} ends them")
     return outcome.exit_code(EXIT_INTERRUPTED if watched.interrupted else EXIT_DONE)
 
 
@@ -220,17 +229,17 @@ def _farewell(pid: int, ending: Ended | None, watched: WatchEnding, ended_with_u
     if ending is not None and not ended_with_us:
         narrate(f"the session ended: {ending.why}")
         if ending.kind == "job ended" and not ending.decided:
-            raise TargetGone(f"process {pid} ended before anything could be said about it")
+            raise TargetGone(f"process {pid} ended before it could be diagnosed")
         if ending.kind in ("link lost", "removed"):
             raise AutobrrrError(f"the agent has left process {pid}: {ending.why}", "autobrrr attach again")
         return EXIT_DONE
     if not ended_with_us:
-        narrate(f"the session goes on; autobrrr detach {pid} ends it")
+        narrate(f"the session continues; autobrrr detach {pid} ends it")
     return EXIT_INTERRUPTED if watched.interrupted else EXIT_DONE
 
 
 def live_remedies(path: str) -> list[tuple[str, dict[str, object]]]:
-    """What of a recipe can be switched on in a running job; the rest is said.
+    """The remedies of a recipe that a running job can take; the others are named.
 
     Raises:
         UsageError: the file is no valid recipe.
@@ -247,7 +256,7 @@ def live_remedies(path: str) -> list[tuple[str, dict[str, object]]]:
 def _switch_on(
     client: Client, remedies: list[tuple[str, dict[str, object]]], say: Callable[[str], None] = narrate
 ) -> None:
-    """Switch on what a recipe names; what has not been met yet in the job's loop is given some time."""
+    """Apply what a recipe names; a remedy whose object the loop has not shown yet is tried again."""
     waiting, until_s = remedies, time.monotonic() + MEETING_S
     while waiting:
         outcomes = client.apply(waiting)
@@ -255,7 +264,8 @@ def _switch_on(
         early = {each.remedy for each in outcomes if patient and each.code == "not_met"}
         for each in outcomes:
             if each.remedy not in early:
-                say(f"recipe: {each.remedy} {'is on' if each.why is None else f'is not on: {each.why}'}")
+                outcome = "applied" if each.why is None else f"not applied: {each.why}"
+                say(f"recipe: {each.remedy} is {outcome}")
         waiting = [each for each in waiting if each[0] in early]
         if waiting:
             time.sleep(MEETING_EVERY_S)

@@ -22,8 +22,12 @@ SPEED = re.compile(r"trained \d+ steps: ([0-9.]+) steps/s")
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--tune-for", default="40s", help="budget of the live tuning (default 40s)")
-    parser.add_argument("--steps", type=int, default=2000, help="steps of each run before and after")
+    parser.add_argument(
+        "--tune-for", default="40s", metavar="D", help="time for the live tuning (default 40s)"
+    )
+    parser.add_argument(
+        "--steps", type=int, default=2000, metavar="N", help="steps of each run (default 2000)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -41,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
             job.terminate()
             job.wait()
         if not recipe.exists():
-            _say("# nothing was worth keeping on this machine: no recipe, and no claim")
+            _say("# no remedy is proven faster on this machine: no recipe is written")
             return 0
         _say(f"\n$ cat {recipe.name}\n{recipe.read_text().rstrip()}")
         return _before_and_after(recipe, args.steps)

@@ -9,15 +9,15 @@ import argparse
 from collections.abc import Callable
 
 from autobrrr.cli.launcher_ranks import for_each, ranks_of, say_of
-from autobrrr.cli.verb_arguments import narrate
+from autobrrr.cli.verb_arguments import narrate, process_number
 from autobrrr.client.session_client import join, join_under_way, under_way
 from autobrrr.errors import EXIT_DONE, AutobrrrError
 from autobrrr.sidecar.sockets.session_socket import find_target, passed_over
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("pid", type=int, metavar="PID", help="the training process")
-    parser.add_argument("--keep", action="store_true", help="leave the remedies on that were kept")
+    parser.add_argument("pid", type=process_number, metavar="PID", help="the training process")
+    parser.add_argument("--keep", action="store_true", help="leave accepted remedies applied")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     attached = [pid for pid in launched if _has_session(pid)]
     if not attached:
         raise AutobrrrError(
-            f"none of the ranks that process {args.pid} launches has a session",
+            f"none of the ranks of process {args.pid} has a session",
             "autobrrr ls lists those that have one",
         )
     outcome = for_each(attached, lambda pid: _detach(pid, args.keep, say_of(pid)))
@@ -57,12 +57,12 @@ def _detach(pid: int, keep: bool, say: Callable[[str], None]) -> None:
     if left.left:
         names = ", ".join(left.left)
         raise AutobrrrError(
-            f"could not be taken off process {pid} yet: {names}",
-            f"{left.why}; it comes off at the job's next step (kill -CONT {pid} if it is stopped)",
+            f"could not be removed from process {pid} yet: {names}",
+            f"{left.why}; it goes at the job's next step (kill -CONT {pid} if the job is stopped)",
         )
     if left.kind == "job ended":
-        say(f"process {pid} has ended, and its session with it")
+        say(f"process {pid} has ended, and so has its session")
     elif levers:
-        say(f"detached; {'still on' if keep else 'undone'}: {', '.join(levers)}")
+        say(f"detached; {'still applied' if keep else 'reverted'}: {', '.join(levers)}")
     else:
-        say("detached; nothing was left on")
+        say("detached; no remedy was applied")

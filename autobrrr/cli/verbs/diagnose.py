@@ -31,16 +31,20 @@ from autobrrr.sidecar.process.session_options import Sweep
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     add_target(parser)
     parser.add_argument(
-        "--for", dest="for_s", type=duration_s, metavar="D", help="at most so long (default: 15s or 50 steps)"
+        "--for",
+        dest="for_s",
+        type=duration_s,
+        metavar="D",
+        help="longest time (default: 15s or 50 steps, whichever is later)",
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument(
-        "--window", action="store_true", help="profile a few steps too: training stalls for a moment"
+        "--window", action="store_true", help="profile a few steps too; training stalls for a moment"
     )
     parser.add_argument(
         "--sweep",
         choices=get_args(Sweep),
-        help="replay a step at other sizes of its data too: batch, length or width",
+        help="replay a step at other sizes of its data too",
     )
 
 

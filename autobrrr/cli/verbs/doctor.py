@@ -1,4 +1,4 @@
-"""`autobrrr doctor [PID]`: can I attach and measure here? Each check says why, and what mends it.
+"""`autobrrr doctor [PID]`: can I attach and measure here? Each check says why, and how to fix it.
 
 With a pid the exit code is that of attaching to it: 0, 3 or 4.
 """
@@ -13,6 +13,7 @@ import sys
 import msgspec
 
 from autobrrr.attach import doctor_checks
+from autobrrr.cli.verb_arguments import process_number
 from autobrrr.errors import EXIT_CANNOT_ATTACH, EXIT_DONE
 from autobrrr.readable import readable
 from autobrrr.records import SCHEMA, DoctorCheck
@@ -22,8 +23,8 @@ _COLOURS = {"ok": "32", "warn": "33", "fail": "31"}
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("pid", type=int, nargs="?", help="a process that you want to attach to")
-    parser.add_argument("--json", action="store_true", help="one JSON object on one line")
+    parser.add_argument("pid", type=process_number, nargs="?", metavar="PID", help="a process to attach to")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -40,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def table(checks: list[DoctorCheck], *, coloured: bool) -> str:
-    """The checks for people; the mending command stands under its check."""
+    """The checks for people; the command that fixes it stands under its check."""
     width = max(len(check.name) for check in checks)
     lines = []
     for check in checks:

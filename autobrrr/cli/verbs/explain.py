@@ -19,7 +19,7 @@ KINDS = ("signal", "regime", "figure")
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
-    parser.add_argument("signal", nargs="?", metavar="SIGNAL", help="a name; all names without one")
+    parser.add_argument("signal", nargs="?", metavar="WORD", help="a name (default: list all names)")
 
 
 def run(args: argparse.Namespace) -> int:

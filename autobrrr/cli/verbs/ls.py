@@ -17,7 +17,7 @@ from autobrrr.sidecar.sockets.session_socket import connect, find_target, passed
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="one JSON object on one line")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -45,7 +45,7 @@ def jobs() -> list[JobLine]:
 def table(lines: list[JobLine]) -> str:
     """The list for people."""
     if not lines:
-        return "no training job on this machine (processes with PyTorch that are ours to read)"
+        return "no training job runs on this machine, or none that you may read"
     rows = [("PID", "RANK", "TORCH", "STATE", "SCRIPT")]
     for line in lines:
         state = "attached" if line.attached else "ready" if line.attachable else f"no: {line.why}"

@@ -1,4 +1,4 @@
-"""`autobrrr roofline`: what this machine could do, from first principles; measured once, then cached."""
+"""`autobrrr roofline`: what this machine can do at best; measured once, then cached."""
 
 from __future__ import annotations
 
@@ -18,15 +18,18 @@ BAR = 20
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--device", metavar="D", help="cpu, cuda or cuda:1 (default: the GPU where there is one)"
+        "--device", metavar="D", help="cpu, cuda or cuda:1 (default: the GPU if there is one)"
     )
     parser.add_argument(
-        "--threads", type=int, metavar="N", help="the larger number of threads on a CPU (default: all cores)"
+        "--threads",
+        type=int,
+        metavar="N",
+        help="CPU threads of the second measurement; the first uses one (default: all cores)",
     )
-    parser.add_argument("--flame", action="store_true", help="take the time of one tiny addition apart")
-    parser.add_argument("--again", action="store_true", help="measure anew, whatever is cached")
-    parser.add_argument("--json", action="store_true", help="one JSON object on one line")
-    parser.add_argument("--html", metavar="FILE", help="write a page with plots, one file, no network")
+    parser.add_argument("--flame", action="store_true", help="show where the time of one tiny addition goes")
+    parser.add_argument("--again", action="store_true", help="measure again, even if results are cached")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--html", metavar="FILE", help="write a page with plots: one file, no network")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -39,16 +42,19 @@ def run(args: argparse.Namespace) -> int:
 
     device = args.device or default_device()
     if not DEVICE.fullmatch(device):
-        raise UsageError(f"no device is named {device}", "cpu, cuda or cuda:1")
+        raise UsageError(f"--device {device} is not a device", "write cpu, cuda or cuda:1")
     if args.threads is not None and args.threads < 1:
-        raise UsageError("--threads takes a number from 1 up", "leave it out for all cores")
+        raise UsageError(
+            f"--threads {args.threads} is too few", "write 1 or more; leave it out for all cores"
+        )
     if args.html:
         check_place(args.html)
     machine = read_machine()
     most = max(machine.cores, len(os.sched_getaffinity(0)))
     if args.threads is not None and args.threads > most:
         raise UsageError(
-            f"--threads {args.threads}: this machine gives us {most}", "leave it out for all cores"
+            f"--threads {args.threads} is more than the {most} cores of this machine",
+            "leave it out for all cores",
         )
     wish = RooflineOptions(
         device=device, threads=args.threads or machine.cores, flame=args.flame, again=args.again

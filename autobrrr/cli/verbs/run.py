@@ -32,16 +32,18 @@ _LOOK_S = 0.2
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--recipe", type=Path, help="what to apply (TOML)")
-    parser.add_argument("--strict", action="store_true", help="a remedy that can't be applied is an error")
-    parser.add_argument("--json", action="store_true", help="one JSON object at the end")
+    parser.add_argument("--recipe", type=Path, metavar="FILE", help="the recipe to apply")
+    parser.add_argument(
+        "--strict", action="store_true", help="end with an error if a remedy can't be applied"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- CMD", help="the command to start")
 
 
 def run(args: argparse.Namespace) -> int:
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
     if not command:
-        raise UsageError("no command given", "autobrrr run [--recipe FILE] -- python train.py")
+        raise UsageError("no command is given", "autobrrr run [--recipe FILE] -- python train.py")
     order = Order(plan=None, command=command, variables={})
     if args.recipe is not None:
         order = _with_recipe(args.recipe, command, strict=args.strict)
@@ -84,7 +86,7 @@ def _with_recipe(file: Path, command: list[str], *, strict: bool) -> Order:
     said = [*recipe.misfits(loaded, now), *(f"{flag} is left out: {why}" for flag in unknown)]
     for misfit in said:
         if strict:
-            raise UsageError(f"{file}: {misfit}", "leave out --strict to apply the rest")
+            raise UsageError(f"{file}: {misfit}", "drop --strict to apply the rest")
         print(readable(f"autobrrr: {file}: {misfit}"), file=sys.stderr)
     left_out = recipe.unavailable(loaded, now)
     flags = {flag: value for flag, value in loaded.args.items() if flag not in unknown}

@@ -12,8 +12,10 @@ from autobrrr.sidecar.process.session_options import SessionOptions
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--readonly", action="store_true", help="attach without touching the jobs")
-    parser.add_argument("--demo", action="store_true", help="play a recorded session, without a job")
+    parser.add_argument(
+        "--readonly", action="store_true", help="attach without changing anything in the jobs"
+    )
+    parser.add_argument("--demo", action="store_true", help="play a recorded session")
 
 
 def run(args: argparse.Namespace) -> int:

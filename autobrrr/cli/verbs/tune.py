@@ -1,8 +1,8 @@
 """`autobrrr tune PID`, and `autobrrr tune -- CMD…`, which `tune_script` does.
 
-`tune PID`: try the cures on the running job, keep what is proven, write a recipe.
+`tune PID`: try remedies on the running job, keep what is proven faster, write a recipe.
 
-The session stays, with what is kept switched on, until `autobrrr detach`. Ctrl-C undoes the trial
+The session stays, and kept remedies stay applied, until `autobrrr detach`. Ctrl-C reverts the trial
 that runs.
 """
 
@@ -16,7 +16,7 @@ import msgspec
 
 from autobrrr.cli import tune_script
 from autobrrr.cli.durations import duration_s
-from autobrrr.cli.verb_arguments import narrate
+from autobrrr.cli.verb_arguments import clear_line, narrate
 from autobrrr.client.diagnosing import Patience
 from autobrrr.client.joined_session import tell_about_joined
 from autobrrr.client.session_client import Client, join_or_start
@@ -43,26 +43,28 @@ OF_A_SCRIPT = (
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "target", nargs="*", metavar="PID", help="the training process; or -- CMD…: a script to start"
+        "target", nargs="*", metavar="PID", help="the training process; or -- CMD…: the script to start"
     )
     parser.add_argument(
-        "--for", dest="for_s", type=duration_s, metavar="D", help="budget (default 1m; of a script 10m)"
+        "--for", dest="for_s", type=duration_s, metavar="D", help="time budget (default 1m; for a script 10m)"
     )
     parser.add_argument(
         "--horizon",
         dest="horizon_s",
         type=duration_s,
         metavar="D",
-        help="time over which a gain counts against its price (default 30m)",
+        help="time over which a gain must pay for its trial (default 30m)",
     )
     parser.add_argument(
         "--allow",
         metavar="CLASS",
-        help="widest exactness class: bitwise, rounding (default), stream, changes-training",
+        help="widest exactness class to try: bitwise, rounding (default), stream, changes-training",
     )
-    parser.add_argument("--only", metavar="R,…", help="only these remedies")
-    parser.add_argument("--recipe", type=Path, metavar="FILE", help="write what is kept, with its evidence")
-    parser.add_argument("--json", action="store_true", help="one JSON object at the end")
+    parser.add_argument("--only", metavar="R,…", help="try only these remedies")
+    parser.add_argument(
+        "--recipe", type=Path, metavar="FILE", help="write the kept remedies and their evidence"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
     tune_script.add_arguments(parser)
 
 
@@ -93,9 +95,11 @@ def run(args: argparse.Namespace) -> int:
                 on_progress=_Lines().progress,
                 on_trial=_say_trial,
             )
+            clear_line()
         except KeyboardInterrupt:
-            narrate("stopping; the trial that runs is undone, what was kept before it stays on")
-            narrate(f"autobrrr detach {pid} undoes it; no recipe is written")
+            clear_line()
+            narrate("stopping; the current trial is reverted, remedies kept before it stay applied")
+            narrate(f"autobrrr detach {pid} reverts them; no recipe is written")
             raise
         advised = [] if only else _advice(client)
     tuning = _with_recipe(tuning, args.recipe)
@@ -103,9 +107,9 @@ def run(args: argparse.Namespace) -> int:
     for line in beyond(advised):
         narrate(line)
     if args.recipe is not None and not tuning.kept:
-        narrate("no recipe written: nothing was proven")
+        narrate("no recipe is written: no remedy was proven faster")
     if tuning.kept:
-        narrate(f"what is kept stays on; autobrrr detach {pid} undoes it")
+        narrate(f"kept remedies stay applied; autobrrr detach {pid} reverts them")
     return EXIT_GUARD_UNDID if tuning.guard_undid else EXIT_DONE
 
 
@@ -119,16 +123,16 @@ def _is_script(args: argparse.Namespace) -> bool:
     if words and not all(word.isdigit() for word in words):
         return True
     if any(getattr(args, name) for name in OF_A_SCRIPT):
-        raise UsageError("no command given", "autobrrr tune [--param SPEC] -- python train.py")
+        raise UsageError("no command is given", "autobrrr tune [--param SPEC] -- python train.py")
     return False
 
 
 def _pid(args: argparse.Namespace) -> int:
     words: list[str] = args.target
     if not words:
-        raise UsageError("no process given", "autobrrr tune PID; autobrrr ls names the jobs")
+        raise UsageError("no process is given", "autobrrr tune PID; autobrrr ls lists the jobs")
     if len(words) > 1:
-        raise CannotAttach(f"one job at a time can be tuned, not {', '.join(words)}", "tune one of them")
+        raise CannotAttach(f"autobrrr tunes one job at a time, not {', '.join(words)}", "name one of them")
     return int(words[0])
 
 
@@ -136,7 +140,9 @@ def _refuse_unwritable(file: Path) -> None:
     """Before minutes are spent."""
     folder = file.parent
     if file.is_dir() or not folder.is_dir():
-        raise UsageError(f"--recipe {file}: {'a folder' if file.is_dir() else f'no folder {folder}'}")
+        raise UsageError(
+            f"--recipe {file}: {'it is a folder' if file.is_dir() else f'the folder {folder} does not exist'}"
+        )
 
 
 def _wait_for_verdict(client: Client, for_s: float) -> None:
@@ -159,7 +165,7 @@ def _advice(client: Client) -> list[Advice]:
 
 
 class _Lines:
-    """Progress: one line that is written over on a terminal, else a line when the subject changes."""
+    """Progress: one line that is rewritten on a terminal, else a line when the subject changes."""
 
     def __init__(self) -> None:
         self._said: tuple[str, str | None, str] | None = None
@@ -175,8 +181,7 @@ class _Lines:
 
 
 def _say_trial(trial: Trial) -> None:
-    if sys.stderr.isatty():
-        print("\r\033[K", end="", file=sys.stderr)
+    clear_line()
     narrate(trial_line(trial))
 
 
@@ -189,6 +194,7 @@ def _with_recipe(tuning: Tuning, file: Path | None) -> Tuning:
         file.write_text(recipe.dump(recipe.from_tuning(tuning)))
     except OSError as error:
         raise AutobrrrError(
-            f"{file} could not be written: {error.strerror}", "the remedies stay on; tune again with another"
+            f"{file} could not be written: {error.strerror}",
+            "the remedies stay applied; tune again with another file",
         ) from None
     return msgspec.structs.replace(tuning, recipe=str(file))

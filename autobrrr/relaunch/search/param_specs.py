@@ -16,7 +16,7 @@ from autobrrr.errors import UsageError
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.registry import CLASSES
 from autobrrr.recipe.recipe_contents import Value
-from autobrrr.recipe.recipe_variables import VARIABLES, nearest
+from autobrrr.recipe.recipe_variables import VARIABLES, meant
 from autobrrr.recipe.script_flags import NO_PLACE, own_words, script_of, unknown_flags
 from autobrrr.records import ExactnessClass
 from autobrrr.relaunch.search.argparse_flags import Declared, given_value
@@ -95,7 +95,7 @@ def _variable(
     known = VARIABLES.get(variable)
     if known is None:
         raise UsageError(
-            f"--param {spec}: no variable {variable!r} that a recipe may set{nearest(variable)}",
+            f"--param {spec}: no variable {variable!r} that a recipe may set{meant(variable)}",
             "autobrrr recipe schema shows which; to vary another setting, make it a flag of the script",
         )
     texts = [str(level) for level in levels]

@@ -1,0 +1,55 @@
+"""The latest session logs of this user as a table. In: the state folder. Out: text, the newest first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from autobrrr.errors import UsageError
+from autobrrr.readable import readable
+from autobrrr.report.text.session_text import PastSession, past_session
+from autobrrr.report.text.tuning_text import factor
+
+MOST = 15  # each is read whole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedSession:
+    """One log; `found` is None where it can't be read."""
+
+    name: str
+    found: PastSession | None
+
+
+def latest_sessions(state: Path) -> list[ListedSession]:
+    """The newest logs below the state folder, the newest first."""
+    folder = state / "sessions"
+    logs = sorted(folder.glob("*.jsonl"), reverse=True)[:MOST] if folder.is_dir() else []
+    return [ListedSession(name=log.stem, found=_read(log)) for log in logs]
+
+
+def sessions_table(sessions: list[ListedSession]) -> str:
+    """A line for each session, and how to open one."""
+    if not sessions:
+        return "no session yet; autobrrr report demo shows a recorded one"
+    rows = [("SESSION", "SCRIPT", "REGIME", "SPEED-UP", "ENDED")]
+    rows += [(each.name, *_cells(each.found)) for each in sessions]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    return "\n".join([*lines, "", "autobrrr report SESSION shows one; last is the newest"])
+
+
+def _cells(found: PastSession | None) -> tuple[str, str, str, str]:
+    if found is None:
+        return "-", "-", "-", "can't be read"
+    script = "?" if found.last.job is None else Path(found.last.job.script).name
+    regime = f"{found.last.regime} ({found.last.confidence})"
+    gain = "-" if found.tuned is None or not found.tuned.kept else factor(found.tuned.speedup)
+    return readable(script), regime, gain, readable(found.ended) or "still running, or killed"
+
+
+def _read(log: Path) -> PastSession | None:
+    try:
+        return past_session(log)
+    except UsageError:
+        return None
