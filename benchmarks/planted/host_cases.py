@@ -158,6 +158,13 @@ INPUT: tuple[Case, ...] = (
         why="flips, rolls and normalises an image three times an item, with torch, in the loop's own process",
     ),
     Case(
+        name="module-transforms",
+        job="loader",
+        knobs={"modules": 3, "batch": 8},
+        truth="input",
+        why="the same by three transforms that are modules, which look like a model's forward",
+    ),
+    Case(
         name="heavy-augmentation-1-worker",
         job="loader",
         knobs={"augment": 3, "batch": 8, "workers": 1},

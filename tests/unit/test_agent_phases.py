@@ -58,6 +58,24 @@ def test_loading_between_forward_and_backward_is_not_forward(clock: PhaseClock) 
     assert spent(clock, 40) == {"data_wait": 15, "forward": 15, "backward": 10}
 
 
+def test_modules_called_while_a_batch_is_loaded_are_loading(clock: PhaseClock) -> None:
+    clock.root_enter(SECOND, 0, grad=True)
+    clock.root_exit(5, grad=True)
+    clock.load_enter(5)
+    for at in (6, 8):  # transforms of two samples
+        assert not clock.wants_tokens(ROOT, grad=True)
+        clock.root_enter(ROOT, at, grad=True)
+        clock.root_exit(at + 1, grad=True)
+    assert clock.loading
+    clock.load_exit(20)
+    clock.root_enter(SECOND, 20, grad=True)
+    clock.root_exit(30, grad=True)
+    clock.backward_enter(30)
+    clock.backward_exit(40)
+    assert spent(clock, 40) == {"data_wait": 15, "forward": 15, "backward": 10}
+    assert not clock.quiet_calls
+
+
 def test_two_towers_and_their_loss_are_one_forward(clock: PhaseClock) -> None:
     clock.root_enter(ROOT, 0, grad=True)
     clock.root_exit(10, grad=True)

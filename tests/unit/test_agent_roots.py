@@ -211,3 +211,26 @@ def test_a_model_is_found_though_another_was_evaluated_for_long_before(plan: Rec
         optimizer.step()
     assert plan._job.roots == [features, model]
     assert dict(HOOKS) == {}
+
+
+class Transformed(torch.utils.data.Dataset[torch.Tensor]):
+    """Samples that go through a module, as torchvision's transforms do."""
+
+    def __init__(self) -> None:
+        self.transform = nn.Flatten(0)
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        transformed: torch.Tensor = self.transform(torch.ones(1, 2))
+        return transformed
+
+
+def test_a_transform_that_is_a_module_is_no_root() -> None:
+    job, model = Job(torch), Net()
+    search = search_for(job)
+    for batch in torch.utils.data.DataLoader(Transformed(), batch_size=2):
+        model(batch)
+    search.take_off()
+    assert job.roots == [model]

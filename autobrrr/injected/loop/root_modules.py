@@ -1,7 +1,8 @@
 """Finds the modules that the training loop calls itself, with a global hook that lives for a step.
 
 In: every module call of one step. Out: `Job.saw_root` for those that no other module called. A
-call is a root if no frame of `Module._call_impl` lies below it on the stack. dynamo traces global
+call is a root if no frame of `Module._call_impl` lies below it on the stack, and none that loads a
+batch: the transforms of a dataset are no model. dynamo traces global
 hooks into what it compiles: the search ends where `torch.compile` is called, and under dynamo's eyes
 its hook is a plain function that returns at once.
 """
@@ -21,6 +22,8 @@ TRIES = 6  # steps without a root call until the search ends
 SEARCHES = 3  # the loop may come to call other modules
 # The file names of the other functions tell dynamo to leave them out.
 TRACED = "<autobrrr injected.loop.root_modules>"
+# Callers of modules that are no forward: activation checkpointing inside backward, a DataLoader's batch.
+OF_OTHERS = ("_engine_run_backward", "_next_data")
 AnyCall = Callable[..., object]
 
 
@@ -108,8 +111,8 @@ class RootSearch:
                 calls += 1
                 if calls > 1:
                     return False
-            elif code.co_name == "_engine_run_backward":
-                return False  # activation checkpointing, inside backward
+            elif code.co_name in OF_OTHERS:
+                return False
             frame = frame.f_back
         return True
 

@@ -5,7 +5,8 @@ phase; they and the rest sum to the step. `shown` is the phase of this moment, f
 mode. Pure: no torch, the clock comes in as arguments; one thread.
 
 Loss belongs to forward, zero_grad to the optimizer. Time after a root call is forward if a
-backward or another root follows, and other if the same root is called again (a rollout).
+backward or another root follows, and other if the same root is called again (a rollout). All that
+happens while a batch is being loaded is loading: transforms may be modules too.
 """
 
 from __future__ import annotations
@@ -70,6 +71,11 @@ class PhaseClock:
         return _SHOWN[self._now]
 
     @property
+    def loading(self) -> bool:
+        """A batch is being loaded at this moment."""
+        return bool(self._loads)
+
+    @property
     def tokens(self) -> int:
         """Of the step so far: what its model was called with, else what was loaded for it; -1: not known."""
         return self._tokens_of[1] or self._tokens_loaded or -1
@@ -81,7 +87,7 @@ class PhaseClock:
 
     def wants_tokens(self, root: int, *, grad: bool) -> bool:
         """Whether the tokens of a call that begins are to be counted: training, of one root, from outside."""
-        if not grad or self.backward_depth or self._depth:
+        if not grad or self.backward_depth or self._depth or self._loads:
             return False
         return self._tokens_of[0] in (0, root)
 
@@ -99,7 +105,7 @@ class PhaseClock:
 
     def root_enter(self, root: int, now: int, *, grad: bool) -> None:
         """A root module's forward is entered."""
-        if self.backward_depth:
+        if self.backward_depth or self._loads:
             return  # activation checkpointing computes forward again: that is backward
         self._depth += 1
         if self._depth > 1:
@@ -113,7 +119,7 @@ class PhaseClock:
 
     def root_exit(self, now: int, *, grad: bool) -> None:
         """A root module's forward is left."""
-        if self.backward_depth or not self._depth:
+        if self.backward_depth or self._loads or not self._depth:
             return
         self._depth -= 1
         if not self._depth:

@@ -224,7 +224,7 @@ def make_root(
             return
         try:
             door()
-            if phases.samples < 0:
+            if phases.samples < 0 and not phases.loading:
                 phases.samples = batch_shapes.batch_size(args, kwargs)
             grad = grad_enabled()
             if phases.wants_tokens(key, grad=grad):

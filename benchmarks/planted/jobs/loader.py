@@ -1,5 +1,6 @@
 """A DataLoader in front of a small net: slow items (asleep, or at work in Python), slow collate, heavy
-augmentation with torch, with and without workers. `--width` turns it into a job whose loader is quick.
+augmentation with torch, by functions or by modules, with and without workers. `--width` turns it
+into a job whose loader is quick.
 """
 
 from __future__ import annotations
@@ -16,10 +17,20 @@ from benchmarks.planted.loop import Loop, knobs
 Item = tuple[Tensor, Tensor]
 
 
+class Shifted(nn.Module):
+    """A transform as torchvision writes them."""
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Shape [channels, height, width], before and after."""
+        shifted = torch.roll(image.flip(-1), 1, dims=-1) * 0.99 + 0.01
+        return (shifted - shifted.mean(dim=(1, 2), keepdim=True)) / shifted.std(dim=(1, 2), keepdim=True)
+
+
 class Samples(Dataset[Item]):
     """Rows that take their time."""
 
-    def __init__(self, width: int, asleep_us: float, parse: int, augment: int) -> None:
+    def __init__(self, width: int, asleep_us: float, parse: int, augment: int, modules: int) -> None:
+        self.transforms = nn.Sequential(*(Shifted() for _ in range(modules)))
         self.width, self.asleep_s = width, asleep_us * 1e-6
         self.parse, self.augment = parse, augment
         self.row = torch.randn(width)
@@ -41,6 +52,8 @@ class Samples(Dataset[Item]):
                 image = torch.roll(image.flip(-1), turn, dims=-1) * 0.99 + 0.01
                 image = (image - image.mean(dim=(1, 2), keepdim=True)) / image.std(dim=(1, 2), keepdim=True)
             row = row + image.mean()
+        if len(self.transforms):
+            row = row + self.transforms(self.image).mean()
         return row, torch.tensor(index % 4)
 
 
@@ -58,7 +71,16 @@ class Collate:
 
 def main(argv: Sequence[str] | None = None) -> None:
     args = knobs(
-        argv, asleep_us=0.0, parse=0, augment=0, collate_us=0.0, workers=0, batch=16, width=32, depth=3
+        argv,
+        asleep_us=0.0,
+        parse=0,
+        augment=0,
+        modules=0,
+        collate_us=0.0,
+        workers=0,
+        batch=16,
+        width=32,
+        depth=3,
     )
     loop = Loop(args)
     width = loop.size(args.width, 2)
@@ -66,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     model = nn.Sequential(*layers, nn.Linear(width, 4)).to(loop.device)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     loader = DataLoader(
-        Samples(width, args.asleep_us, args.parse, args.augment),
+        Samples(width, args.asleep_us, args.parse, args.augment, args.modules),
         batch_size=loop.size(args.batch, 1) if args.width > 256 else args.batch,
         num_workers=args.workers,
         collate_fn=Collate(args.collate_us),
