@@ -29,6 +29,7 @@ from autobrrr.sidecar.session.session_states import AWAITS_TURN
 
 DEFAULT_S = 15.0
 DEFAULT_STEPS = 50
+MORE_STEPS = 20  # beyond them, where one replay more decides
 STILL_S = 60.0  # without a single step, nothing more will be known
 EVERY_S = 0.25
 BEFORE_TIMED = ("attaching", "watching", "tracing", "timing")  # states in which collectives are not timed yet
@@ -97,7 +98,8 @@ def of_several_ranks(found: Diagnosis) -> bool:
 class Patience:
     """When to stop waiting for a better verdict.
 
-    Without `--for`: 15 s or 50 steps, whichever is later; not for a job that makes no steps.
+    Without `--for`: 15 s or 50 steps, whichever is later, and one replay more where that decides; not for
+    a job that makes no steps.
     """
 
     for_s: float | None = None
@@ -127,7 +129,12 @@ class Patience:
         if self.for_s is not None:
             return spent_s >= self.for_s
         stuck = now_s - self.moved_s > STILL_S
-        return stuck or (swept and spent_s >= DEFAULT_S and self.steps >= DEFAULT_STEPS)
+        late = swept and spent_s >= DEFAULT_S and self.steps >= DEFAULT_STEPS
+        return stuck or (late and not self._one_more_decides(snapshot))
+
+    def _one_more_decides(self, snapshot: Diagnosis) -> bool:
+        """Whether the batch probe can decide after its next replay, and that is not too far away."""
+        return snapshot.batch_probe.decides_in == 1 and self.steps < DEFAULT_STEPS + MORE_STEPS
 
     def has_swept(self, snapshot: Diagnosis) -> bool:
         """Whether the sweep that was asked for is there, or none was; another client may sweep too."""

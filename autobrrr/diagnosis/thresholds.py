@@ -38,6 +38,8 @@ REPLAY_SPREAD = 0.25
 FAULT_NS = 1_000  # a minor fault costs at least this: kernel entry and zeroing 4 KiB
 FAULT_SHARE = 0.05  # of the 2B replay spent on faults that B does not explain
 PROBE_POINTS = 3
+LONG_STEP_NS = 100_000_000
+TWO_SIZES_ERROR = 0.10  # of the fixed share, by B and 2B alone: no third size checks their line
 
 ROOF_LOW = 0.30  # of the nearer roof: below it a kernel is underfilled
 KERNEL_NS = 20_000  # of one call: with less, what an operator takes is mostly getting there and back

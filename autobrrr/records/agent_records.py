@@ -146,13 +146,17 @@ class BatchMemory(Record, frozen=True, kw_only=True):
 class ShadowProbe(Record, frozen=True, kw_only=True):
     """The shadow-step batch probe (event `probed`); with `sweep`, one along that size, asked for.
 
-    Along a length or a width, these stand in place of every `batch`.
+    `partial` is what the replays made so far show, while it goes on (event `probing`). Along a
+    length or a width, these stand in place of every `batch`.
     """
 
-    status: Literal["ok", "abstained"]
+    status: Literal["ok", "abstained", "partial"]
     why: str | None = None
     batch: int | None = None
     points: list[ShadowPoint] = []
+    replays: int | None = None  # made so far
+    planned: int | None = None  # in all
+    decides_in: int | None = None  # replays until B and 2B can decide; 0: they can
     optimizer_ns: int | None = None  # median, from sampled real steps meanwhile
     step_ns: int | None = None  # median plain real step meanwhile
     operations: int | None = None

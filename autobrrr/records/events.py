@@ -74,6 +74,7 @@ ENTRIES: dict[str, type[Record]] = {
 MEASURED: dict[str, type[Record]] = {
     "anatomy": Anatomy,
     "traced": TracedSteps,
+    "probing": ShadowProbe,
     "probed": ShadowProbe,
     "collectives": CollectiveWaits,
     "frames": FrameSamples,

@@ -81,6 +81,9 @@ class BatchProbe(Record, frozen=True, kw_only=True):
     per_sample_ns: float | None = None
     ratio_2x_interval: list[float] | None = None
     memory: BatchMemory | None = None
+    replays: int | None = None  # made so far
+    planned: int | None = None  # in all, while the probe goes on
+    decides_in: int | None = None  # replays until it can decide, while it goes on
 
 
 class SizePoint(Record, frozen=True, kw_only=True):

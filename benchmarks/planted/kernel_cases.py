@@ -130,6 +130,13 @@ COMPUTE: tuple[Case, ...] = (
         why="a language model of width 384 on 256 tokens",
     ),
     Case(
+        name="long-steps-transformer",
+        job="transformer",
+        knobs={"width": 256, "length": 64, "batch": 24, "layers": 2},
+        truth="compute",
+        why="a language model of width 256 on 1,536 tokens: a step of a quarter of a second",
+    ),
+    Case(
         name="quick-loader-wide-mlp",
         job="loader",
         knobs={"width": 512, "depth": 3, "batch": 512, "workers": 1},

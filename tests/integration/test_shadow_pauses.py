@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from support.shadow_loop import train
+from support.shadow_loop import Outcome, train
 from support.shadow_refused import trap
 
 pytestmark = pytest.mark.integration
@@ -24,15 +24,14 @@ class Work:
         return self.now_ns
 
 
-@pytest.mark.parametrize("along", ["batch"])
-@pytest.mark.parametrize("first_time", [1.0, 4.0], ids=["as dear each time", "dear at first"])
-def test_no_slice_of_a_sweep_takes_more_than_a_pause_may(along: str, first_time: float) -> None:
-    """1 ms a step of 8 samples; a replay of a size that is new may take four times as long."""
-    clock = Work()
+def outcome_of(
+    step_ms: float, first_time: float, params: dict[str, object], clock: Work, steps: int = 200
+) -> Outcome:
+    """Probes a job of 8 samples; a replay of a size that is new may take several times as long."""
     met: set[int] = set()
 
     def work(samples: int) -> None:
-        clock.now_ns += int(samples * MS / 8 * (1 if samples in met else first_time))
+        clock.now_ns += int(step_ms * samples * MS / 8 * (1 if samples in met else first_time))
         met.add(samples)
 
     class Works(nn.Module):
@@ -48,8 +47,32 @@ def test_no_slice_of_a_sweep_takes_more_than_a_pause_may(along: str, first_time:
         space = {"__name__": "torch.work", "work": work}  # a library's: what it does is not looked into
         exec("def works(samples): work(samples)", space)
         patch.setattr(torch, "work", space["works"], raising=False)
-        params: dict[str, object] = {"sweep": along, "rounds": 2}
-        outcome = train(trap(Works), 200, probe=True, params=params, clock=clock)
+        return train(trap(Works), steps, probe=True, params=params, clock=clock)
+
+
+def test_replays_of_a_long_step_show_what_decides_first() -> None:
+    params: dict[str, object] = {"factors": [0.25, 0.5, 1, 2], "rounds": 5}
+    outcome = outcome_of(200, 1.2, params, Work())
+    assert outcome.probed is not None
+    assert outcome.probed["status"] == "ok", outcome.probed["why"]
+    assert [one["decides_in"] for one in outcome.so_far[:5]] == [3, 2, 1, 0, 0]
+    planned = outcome.so_far[0]["planned"]
+    assert [(one["replays"], one["planned"]) for one in outcome.so_far[:3]] == [
+        (2, planned),
+        (3, planned),
+        (4, planned),
+    ]
+    assert [point["batch"] for point in outcome.so_far[3]["points"]] == [8, 16]  # type: ignore[attr-defined]
+    durations = {point["batch"]: point["shadow_ns"] for point in outcome.probed["points"]}  # type: ignore[attr-defined]
+    assert sorted(durations) == [2, 4, 8, 16]
+    assert all(max(taken) < 1.1 * min(taken) for size, taken in durations.items() if size > 4)
+
+
+@pytest.mark.parametrize("along", ["batch"])
+@pytest.mark.parametrize("first_time", [1.0, 4.0], ids=["as dear each time", "dear at first"])
+def test_no_slice_of_a_sweep_takes_more_than_a_pause_may(along: str, first_time: float) -> None:
+    """1 ms a step of 8 samples; a replay of a size that is new may take four times as long."""
+    outcome = outcome_of(1, first_time, {"sweep": along, "rounds": 2}, Work())
     assert outcome.probed is not None
     assert outcome.probed["status"] == "ok", outcome.probed["why"]
     assert outcome.probed["longest_pause_ns"] <= 30 * MS  # type: ignore[operator]

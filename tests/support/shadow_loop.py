@@ -36,6 +36,7 @@ class Outcome:
     steps_of_probe: int
     longest_step_ns: int
     shown: list[object]
+    so_far: list[dict[str, object]] = field(default_factory=list)  # what each replay had shown by then
 
 
 def train(
@@ -98,6 +99,7 @@ def train(
         steps_of_probe=boundary.ended or boundary.seq,
         longest_step_ns=boundary.longest_ns,
         shown=kind.shown,
+        so_far=[event["probing"] for event in events if event["event"] == "probing"],  # type: ignore[misc]
     )
 
 

@@ -16,7 +16,7 @@ from autobrrr.cli.verb_arguments import one_pid, session_options
 from autobrrr.cli.verbs import attach, detach, diagnose
 from autobrrr.client import diagnosing
 from autobrrr.errors import CannotAttach, UsageError
-from autobrrr.records import SizeSweep
+from autobrrr.records import BatchProbe, SizeSweep
 from autobrrr.sidecar.process.session_options import SessionOptions, add_arguments, from_arguments
 from autobrrr.sidecar.session.session_states import AWAITS_TURN
 from support import tui
@@ -136,6 +136,20 @@ def test_without_one_it_waits_fifteen_seconds_and_fifty_steps() -> None:
     clock.now_s += 2
     assert not patience.is_over(diagnosis(steps=49))
     assert patience.is_over(diagnosis(steps=50))
+
+
+def test_it_waits_for_one_replay_more_that_decides_and_no_longer() -> None:
+    clock = Clock()
+    patience = diagnose.Patience(clock_s=clock)
+    clock.now_s += 20
+    probe = BatchProbe(status="abstained", why="3 of 12 replays", replays=3, planned=12)
+    next_decides = msgspec.structs.replace(probe, decides_in=1)
+    assert not patience.is_over(diagnosis(steps=60, batch_probe=next_decides))
+    assert patience.is_over(diagnosis(steps=60, batch_probe=msgspec.structs.replace(probe, decides_in=2)))
+    assert patience.is_over(diagnosis(steps=diagnose.DEFAULT_STEPS + 20, batch_probe=next_decides))
+    given = diagnose.Patience(for_s=5, clock_s=clock)
+    clock.now_s += 5
+    assert given.is_over(diagnosis(steps=9, batch_probe=next_decides))
 
 
 def test_a_job_that_makes_no_steps_is_not_waited_for_without_end() -> None:

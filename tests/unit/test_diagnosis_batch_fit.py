@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.models.batch_fit import BatchFit, fit_batch
 from autobrrr.records import BatchProbe, ShadowProbe
 from support.diagnosis import MS, probed
@@ -82,7 +83,44 @@ def test_noisy_replays_are_refused() -> None:
 
 
 def test_two_sizes_are_too_few_for_a_line() -> None:
-    assert "2 of 3 batch sizes" in refused(probed(factors=(1, 2)))
+    assert "2 of 3 batch sizes" in refused(probed(factors=(0.5, 1)))
+
+
+@pytest.mark.parametrize("fixed", [0.0, 0.14, 0.61, 0.95])
+def test_b_and_2b_alone_decide_what_is_far_from_every_limit(fixed: float) -> None:
+    found = fitted(probed(factors=(1, 2), fixed=fixed))
+    assert found.share == pytest.approx(fixed, abs=0.01)
+    assert found.error == thresholds.TWO_SIZES_ERROR
+    assert found.probe.ratio_2x == pytest.approx(2 - fixed, abs=0.01)
+
+
+@pytest.mark.parametrize("fixed", [0.16, 0.25, 0.5, 0.59])
+def test_b_and_2b_alone_decide_nothing_near_a_limit(fixed: float) -> None:
+    assert "too near a limit" in refused(probed(factors=(1, 2), fixed=fixed))
+
+
+def partial(probe: ShadowProbe, decides_in: int) -> ShadowProbe:
+    return replace(probe, status="partial", replays=4, planned=12, decides_in=decides_in)
+
+
+def test_a_probe_under_way_says_how_far_it_is_and_decides_as_soon_as_it_can() -> None:
+    early = fit_batch(partial(probed(factors=(1, 2)), decides_in=1))
+    assert isinstance(early, BatchProbe)
+    assert (early.why, early.replays, early.planned, early.decides_in) == ("4 of 12 replays", 4, 12, 1)
+    found = fitted(partial(probed(factors=(1, 2)), decides_in=0))
+    assert not found.complete
+    assert found.probe.planned == 12
+    refusal = refused(partial(probed(factors=(1, 2), fixed=0.5), decides_in=0))
+    assert refusal.startswith("4 of 12 replays: 50 % of the step is fixed")
+
+
+def test_of_a_long_step_two_replays_of_each_size_are_enough() -> None:
+    def twice(probe: ShadowProbe) -> ShadowProbe:
+        kept = [replace(point, shadow_ns=point.shadow_ns[:2]) for point in probe.points]
+        return replace(probe, points=kept)
+
+    assert not fitted(twice(probed())).enough
+    assert fitted(twice(probed(step_ns=200 * MS))).enough
 
 
 def test_without_the_jobs_own_batch_there_is_no_fit() -> None:
@@ -104,4 +142,4 @@ def test_page_faults_of_the_larger_batch_hide_the_prediction() -> None:
 
 def test_a_probe_that_abstained_keeps_its_reason() -> None:
     assert refused(ShadowProbe(status="abstained", why="no batch dimension")) == "no batch dimension"
-    assert "has not run" in refused(None)
+    assert "no replay made yet" in refused(None)

@@ -42,6 +42,13 @@ def test_long_replays_get_fewer_rounds_but_never_fewer_than_two() -> None:
     assert replay_schedule.rounds(8, 5000 * MS, 20_000 * MS, 16, sizes) == 2
 
 
+def test_replays_of_a_long_step_begin_with_what_decides() -> None:
+    assert replay_schedule.by_decision(16, [4, 8, 16, 32]) == [16, 32, 16, 32, 8, 8, 16, 32, 4, 4]
+    assert replay_schedule.by_decision(16, [4, 8, 16]) == [16, 8, 16, 8, 4, 4, 16, 8]
+    assert replay_schedule.by_decision(1, [1]) == [1, 1, 1]
+    assert replay_schedule.warm_ups(replay_schedule.LONG_STEP_NS) == 0
+
+
 def test_a_larger_batch_is_predicted_through_the_origin_from_the_nearest_smaller_one() -> None:
     measured = {4: [10 * MS], 8: [90 * MS, 16 * MS, 17 * MS]}
     assert replay_schedule.predicted_ns(8, measured, 1, 8) == 16 * MS

@@ -125,6 +125,26 @@ def test_a_refused_trace_becomes_an_abstention_with_its_reason(stage: Stage) -> 
     assert stage.session.snapshot().batch_probe.why == "collectives"
 
 
+def test_what_the_replays_show_so_far_is_in_the_snapshot_and_stays_if_the_probe_never_ends(
+    stage: Stage,
+) -> None:
+    stage.enter()
+    stage.event("anatomy", anatomy())
+    stage.run(12)
+    stage.agent.answer("trace")
+    stage.event("traced", traced(stage.model))
+    assert stage.run(12) is State.PROBING
+    so_far = {"status": "partial", "batch": 32, "replays": 4, "planned": 12, "decides_in": 1}
+    stage.event("probing", so_far)
+    stage.run(12)
+    found = stage.session.snapshot().batch_probe
+    assert (found.status, found.why) == ("abstained", "4 of 12 replays")
+    assert (found.replays, found.planned, found.decides_in) == (4, 12, 1)
+    assert not stage.journal("probing")
+    assert stage.run(12, seconds=121) is State.JUDGED
+    assert stage.session.snapshot().batch_probe.why == "4 of 12 replays"
+
+
 def test_an_answer_that_never_comes_holds_nothing_up(stage: Stage) -> None:
     stage.enter()
     stage.event("anatomy", anatomy())

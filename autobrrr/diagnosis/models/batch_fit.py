@@ -1,14 +1,16 @@
 """Step time against batch size, from the replays of a recorded step: t(B) = fixed + per_sample * B.
 
 t(B) is the replay's lower quartile, plus the optimizer, plus what the replay leaves of a real step.
-Guards: enough points, reconstruction, linearity, noise. The prediction for 2B is shown only where
+Guards: enough points, reconstruction, linearity, noise. Two sizes, B and 2B, are enough where what they
+show is far from every limit: nothing checks their line. The prediction for 2B is shown only where
 they pass, and where the page faults of the larger batch do not carry it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
 
 from autobrrr.diagnosis import thresholds
@@ -21,20 +23,49 @@ class BatchFit:
     """A fit that passed its guards. `share` is the fixed part of t(B)."""
 
     share: float
-    error: float  # largest relative distance of a point from the line
+    error: float  # largest relative distance of a point from the line; with two sizes what it may be
     replays: int  # of the point with fewest
     probe: BatchProbe
+    complete: bool = True  # no replay is still to come
+
+    @property
+    def enough(self) -> bool:
+        """Replays for a firm reading; of a long step two, since each is a mean over much time already."""
+        step_ns = max(point.step_ns for point in self.probe.points)
+        return self.replays >= (2 if step_ns >= thresholds.LONG_STEP_NS else 3)
 
 
 def fit_batch(probe: ShadowProbe | None) -> BatchFit | BatchProbe:
     """The fit, or the probe as it stands with the reason why there is none."""
     if probe is None:
-        return BatchProbe(status="abstained", why="the batch probe has not run")
-    if probe.status != "ok":
+        return BatchProbe(
+            status="abstained", why="no replay made yet: the batch probe comes after traced steps"
+        )
+    if probe.status == "abstained":
         return BatchProbe(
             status="abstained", why=probe.why or "the probe was not possible", batch=probe.batch
         )
-    times, why = step_times(probe)
+    found = _fit(probe)
+    if probe.status != "partial":
+        return found
+    made = f"{probe.replays} of {probe.planned} replays"
+    so_far = found.probe if isinstance(found, BatchFit) else found
+    if probe.decides_in or isinstance(found, BatchProbe):
+        why = made if probe.decides_in or not so_far.why else f"{made}: {so_far.why}"
+        return _under_way(probe, BatchProbe(status="abstained", why=why, batch=probe.batch))
+    return replace(found, complete=False, probe=_under_way(probe, so_far))
+
+
+def _under_way(probe: ShadowProbe, shown: BatchProbe) -> BatchProbe:
+    """With how far it is."""
+    return msgspec.structs.replace(
+        shown, replays=probe.replays, planned=probe.planned, decides_in=probe.decides_in
+    )
+
+
+def _fit(probe: ShadowProbe) -> BatchFit | BatchProbe:
+    two = probe.batch is not None and 2 * probe.batch in {point.batch for point in probe.points}
+    times, why = step_times(probe, 2 if two else thresholds.PROBE_POINTS)
     points = [BatchPoint(batch=batch, step_ns=int(ns)) for batch, ns in sorted(times.items())]
     if why is not None or probe.batch is None:
         return BatchProbe(
@@ -52,6 +83,11 @@ def fit_batch(probe: ShadowProbe | None) -> BatchFit | BatchProbe:
         )
         return BatchProbe(status="abstained", why=why, batch=probe.batch, points=points)
     share = min(1.0, max(0.0, fixed_ns / times[probe.batch]))
+    if len(times) < thresholds.PROBE_POINTS:
+        error = thresholds.TWO_SIZES_ERROR
+        if thresholds.EXCLUDED_AT - error < share < thresholds.NAMED_AT + error:
+            why = f"{of_one(share)} of the step is fixed by B and 2B alone: too near a limit for two sizes"
+            return BatchProbe(status="abstained", why=why, batch=probe.batch, points=points)
     ratio, interval = _doubled(probe, times)
     return BatchFit(
         share=share,
@@ -69,8 +105,10 @@ def fit_batch(probe: ShadowProbe | None) -> BatchFit | BatchProbe:
     )
 
 
-def step_times(probe: ShadowProbe) -> tuple[dict[int, float], str | None]:
-    """t(B) of every point, and the guard that fails."""
+def step_times(
+    probe: ShadowProbe, least: int = thresholds.PROBE_POINTS
+) -> tuple[dict[int, float], str | None]:
+    """t(B) of every point, and the guard that fails; `least`: as many sizes."""
     step_ns = positive(probe.step_ns)
     replays = _replays(probe)
     if step_ns is None or probe.batch is None or probe.batch not in replays:
@@ -92,8 +130,8 @@ def step_times(probe: ShadowProbe) -> tuple[dict[int, float], str | None]:
             f"replay and optimizer make up {of_one(reconstruction)} of the step "
             f"({of_one(low)} to {of_one(high)} needed)"
         )
-    if len(times) < thresholds.PROBE_POINTS:
-        return times, f"{len(times)} of {thresholds.PROBE_POINTS} batch sizes measured"
+    if len(times) < least:
+        return times, f"{len(times)} of {least} batch sizes measured"
     if min(times.values()) <= 0:
         return times, "replay and optimizer take longer than the step"
     return times, None

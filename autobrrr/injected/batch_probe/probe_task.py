@@ -302,6 +302,7 @@ class ShadowTask:
         if what is not None:
             self._progress(what)
             measurement.replay(step_ns, limit_ns)
+            self._emit_so_far(measurement)
         if measurement.upcoming(step_ns, limit_ns) is None:
             self._stage = Stage.DONE
         return 1
@@ -366,6 +367,20 @@ class ShadowTask:
     def _progress(self, what: str) -> None:
         self._emit({"event": "progress", "activity": what})
 
+    def _emit_so_far(self, measurement: Measurement) -> None:
+        """What the replays show before all of them are made."""
+        self._emit({"event": "probing", "probing": {"status": "partial", **self._shown(measurement)}})
+
+    def _shown(self, done: Measurement | None) -> dict[str, object]:
+        return {
+            "batch": done.batch if done is not None else None,
+            "points": done.points() if done is not None else [],
+            "optimizer_ns": int(median(self._optimizer)) if self._optimizer else None,
+            "step_ns": int(median(self._steps)) if self._steps else None,
+            "sweep": self._sweep,
+            **(done.progress() if done is not None else {}),
+        }
+
     def _finish(self, why: str | None) -> None:
         self._stage = Stage.DONE
         done = self._measurement
@@ -374,16 +389,12 @@ class ShadowTask:
         probed: dict[str, object] = {
             "status": "ok" if why is None else "abstained",
             "why": why,
-            "batch": done.batch if done is not None else None,
-            "points": done.points() if done is not None else [],
-            "optimizer_ns": int(median(self._optimizer)) if self._optimizer else None,
-            "step_ns": int(median(self._steps)) if self._steps else None,
+            **self._shown(done),
             "operations": done.operations if done is not None else None,
             "longest_pause_ns": self._longest_ns,
             "total_pause_ns": self._total_ns,
             "flops": done.flops if done is not None else None,
             "notes": done.notes if done is not None else [],
-            "sweep": self._sweep,
             "memory": done.memory() if done is not None and why is None else None,
         }
         self._release()

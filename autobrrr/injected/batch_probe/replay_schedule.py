@@ -1,7 +1,8 @@
 """When to replay which batch size, and what a pause may cost. Pure arithmetic.
 
 Sizes are interleaved so that drift of the machine meets all of them alike; the first two replays
-of each size are dropped.
+of each size are dropped. Where a step is long, B and 2B come first, since they decide, and no replay
+is made only to be dropped.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ SHARE = 0.2  # of training time that replays may add
 FLOOR_NS = 30_000_000
 _STEPS_PER_PAUSE = 3
 _STEEPER = 0.5  # by which the power of a size may grow with it
+LONG_STEP_NS = 100_000_000  # a replay takes so long that what comes first matters
+DECIDES = 2  # timed replays of B and of 2B
 _BUDGET_NS = 2_000_000_000
 _BUDGET_STEPS = 14  # planned for
 _LONG_BUDGET_STEPS = 20  # given up at
@@ -40,8 +43,21 @@ def steps_until_next(spent_ns: int, step_ns: int) -> int:
 
 
 def warm_ups(step_ns: int) -> int:
-    """Replays of each size that are dropped: fewer where each takes long."""
-    return 2 if step_ns < 100_000_000 else 1
+    """Replays of each size that are dropped: none where each takes long."""
+    return 2 if step_ns < LONG_STEP_NS else 0
+
+
+def decisive(batch: int, sizes: Sequence[int]) -> list[int]:
+    """The two sizes that decide: B and 2B, or what comes next below B where 2B is left out."""
+    below = [size for size in sizes if size < batch]
+    return [batch, 2 * batch] if 2 * batch in sizes else [batch, *below[-1:]]
+
+
+def by_decision(batch: int, sizes: Sequence[int]) -> list[int]:
+    """All replays of a probe whose step is long: what decides first, and what checks it later."""
+    first = decisive(batch, sizes)
+    others = sorted((size for size in sizes if size not in first), reverse=True)
+    return [*(DECIDES * first), *(2 * others[:1]), *first, *(size for size in others[1:] for _ in range(2))]
 
 
 def rounds(wanted: int, step_ns: int, replay_ns: int, batch: int, sizes: Sequence[int]) -> int:

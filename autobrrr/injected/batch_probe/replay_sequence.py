@@ -74,6 +74,7 @@ class Measurement:
         self._pauses: dict[int, list[int]] = {}
         self._guard_ns = 0
         self._replayed = 0
+        self._long = False  # steps are so long that few replays are made
         self._spent_ns = 0
         self._census: Census | None = None
         self._counted_at = 0
@@ -102,8 +103,9 @@ class Measurement:
         """Durations by batch size; of replays that nobody interrupted, where there are enough."""
         found: list[dict[str, object]] = []
         for size, timings in sorted(self._points.items()):
-            quiet = [timing for timing in timings if not timing.interrupted]
-            used = quiet if len(quiet) >= _ENOUGH_QUIET else timings
+            kept = timings[1:] if self._long and len(timings) > replay_schedule.DECIDES else timings
+            quiet = [timing for timing in kept if not timing.interrupted]
+            used = quiet if len(quiet) >= _ENOUGH_QUIET else kept
             found.append(
                 {
                     "batch": size,
@@ -112,6 +114,16 @@ class Measurement:
                 }
             )
         return found
+
+    def progress(self) -> dict[str, object]:
+        """How far the replays are: those made, all that are planned, and how many are needed to decide."""
+        decisive = replay_schedule.decisive(self.batch, self._sizes)
+        missing = (replay_schedule.DECIDES - len(self._points.get(size, ())) for size in decisive)
+        return {
+            "replays": self._replayed,
+            "planned": self._replayed + len(self._queue),
+            "decides_in": sum(max(0, one) for one in missing),
+        }
 
     def memory(self) -> dict[str, object] | None:
         """What a step keeps for its backward, by size, and the largest batch that would fit."""
@@ -184,10 +196,11 @@ class Measurement:
             return False
         batch = self.batch
         dearer = max(1.0, self._counting_ns / self._pause(self._smallest, step_ns))
+        self._long = self._axis is BATCH and step_ns >= replay_schedule.LONG_STEP_NS
         fitting = [
             size
             for size in self._sizes
-            if size <= batch and _MARGIN * dearer * self._pause(size, step_ns) <= limit_ns
+            if not self._long and size <= batch and _MARGIN * dearer * self._pause(size, step_ns) <= limit_ns
         ]
         if max(fitting, default=self._smallest) > self._smallest:
             self._counted_at = max(fitting)
@@ -197,6 +210,9 @@ class Measurement:
         replay_ns = self._expected(batch, step_ns) + self._guard_ns
         usual = [size for size in self._sizes if size <= 2 * batch]  # larger ones take what is left
         rounds = replay_schedule.rounds(rounds, step_ns, replay_ns, batch, usual)
+        if self._long:
+            self._queue = [(size, True) for size in replay_schedule.by_decision(batch, self._sizes)]
+            return True
         dropped = replay_schedule.warm_ups(step_ns)
         self._queue = [(size, False) for _ in range(dropped) for size in sorted(self._sizes)][1:]
         for number in range(rounds):

@@ -47,6 +47,7 @@ class Collected:
         self.anatomy: Anatomy | None = None
         self.traced: TracedSteps | None = None
         self.probe: ShadowProbe | None = None
+        self.probing: ShadowProbe | None = None  # what the probe under way shows so far
         self.sweep: ShadowProbe | None = None
         self.collectives: CollectiveWaits | None = None
         self.frames: FrameSamples | None = None
@@ -71,9 +72,14 @@ class Collected:
         if kind is None:
             return False
         found = as_record(payload.get(event), kind)
-        if isinstance(found, ShadowProbe):
-            event = "probe" if found.sweep is None else "sweep"
-        setattr(self, event, found)
+        if not isinstance(found, ShadowProbe):
+            setattr(self, event, found)
+        elif event == "probing":
+            self.probing = found if found.sweep is None else self.probing
+        elif found.sweep is None:
+            self.probe, self.probing = found, None
+        else:
+            self.sweep = found
         return True
 
     @property
@@ -98,7 +104,7 @@ class Collected:
             facts=self.facts,
             anatomy=self.anatomy,
             traced=self.traced,
-            probe=self.probe,
+            probe=self.probe or self.probing,
             sweep=self.sweep,
             collectives=self.collectives,
             frames=self.frames,

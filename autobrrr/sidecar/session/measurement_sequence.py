@@ -97,6 +97,7 @@ class MeasurementSequence:
             findings.options = SessionOptions(readonly=old.readonly, outside=old.outside, probing=probing)
         if self.state is State.JUDGED:
             findings.traced = findings.probe = findings.frames = findings.collectives = None
+            findings.probing = None
             self._retraces = 0
             self._enter(State.WATCHING, now_ns, "measuring anew")
 
@@ -263,7 +264,8 @@ class MeasurementSequence:
     def _probing(self, now_ns: int) -> None:
         # The probe spreads itself thin over many boundaries: it may take several times as long.
         if self._findings.probe is None and self._late(now_ns, patience=4):
-            self._findings.probe = ShadowProbe(status="abstained", why="the probe did not end in time")
+            late = ShadowProbe(status="abstained", why="the probe did not end in time")
+            self._findings.probe = self._findings.probing or late
         if self._findings.probe is not None:
             self._rest(now_ns)
 
