@@ -21,6 +21,13 @@ MEMORY: tuple[Case, ...] = (
         why="a pointwise chain on 16 MiB, on two threads",
     ),
     Case(
+        name="thousands-of-operators",
+        job="pointwise",
+        knobs={"kib": 512, "links": 300},
+        truth="memory",
+        why="a chain of 300 links on half a MiB: some 4,000 operators, whose shapes take long to read",
+    ),
+    Case(
         name="above-mmap-threshold",
         job="pointwise",
         knobs={"kib": 34816, "links": 1},
@@ -132,9 +139,9 @@ COMPUTE: tuple[Case, ...] = (
     Case(
         name="long-steps-transformer",
         job="transformer",
-        knobs={"width": 256, "length": 64, "batch": 24, "layers": 2},
+        knobs={"width": 384, "length": 64, "batch": 16, "layers": 2},
         truth="compute",
-        why="a language model of width 256 on 1,536 tokens: a step of a quarter of a second",
+        why="a language model of width 384 on 1,024 tokens: a step of a third of a second",
     ),
     Case(
         name="quick-loader-wide-mlp",

@@ -15,6 +15,7 @@ from autobrrr.injected.loop.boundary_task import Boundary
 from autobrrr.injected.loop.task_runner import Measuring
 from autobrrr.injected.loop.train_loop import TrainLoop
 from autobrrr.injected.measure import dispatch_timer, traced_steps
+from autobrrr.injected.measure.op_work import Work
 from autobrrr.injected.measure.traced_steps import TraceTask, TracingAbstained
 from autobrrr.injected.wire import ring_layout
 
@@ -70,3 +71,45 @@ def test_a_mode_under_another_that_was_not_left_is_told(task: TraceTask) -> None
     task.cancel()
     assert not task.pending
     assert dispatch_timer.modes_on_stack(torch) == 0
+
+
+def read(ops: str, work: list[int | None]) -> dispatch_timer.TimingMode:
+    """A counted step of these operators; None where shapes were not read."""
+    return cast(
+        dispatch_timer.TimingMode,
+        SimpleNamespace(
+            ops=list(ops), work=[None if one is None else Work(one, one, "2x2", "float32") for one in work]
+        ),
+    )
+
+
+def works(results: dispatch_timer.Results) -> list[int | None]:
+    assert results.counted is not None
+    return [None if one is None else one.flops for one in results.counted.work]
+
+
+def test_shapes_of_a_step_with_many_operators_are_read_over_several_steps() -> None:
+    results = dispatch_timer.Results()
+    results.add_counted(read("abcdef", [1, 2, None, None, None, None]))
+    assert (results.read_to, results.read_on) == (2, True)
+    results.add_counted(read("abcdef", [None, None, 3, None, 5, None]))
+    assert (works(results), results.read_to, results.read_on) == ([1, 2, 3, None, 5, None], 5, True)
+    results.add_counted(read("abcdef", [None] * 6))  # the last can't be read: no further step is spent
+    assert (results.read_to, results.read_on) == (5, False)
+
+
+def test_a_step_of_other_operators_counts_only_where_more_of_it_was_read() -> None:
+    results = dispatch_timer.Results()
+    results.add_counted(read("abcd", [1, 2, None, None]))
+    results.add_counted(read("xyz", [None, None, 3]))
+    assert works(results) == [1, 2, None, None]
+    assert not results.read_on
+    results.add_counted(read("xyz", [1, 2, 3]))
+    assert works(results) == [1, 2, 3]
+
+
+def test_a_reader_begins_where_the_last_one_ended() -> None:
+    tensor = torch.ones(2, 2)
+    count = dispatch_timer.counter(begin_at=1)
+    found = [count(torch.ops.aten.mm.default, (tensor, tensor), {}, tensor) for _ in range(2)]
+    assert [one is None for one in found] == [True, False]

@@ -61,6 +61,28 @@ def test_kernels_below_both_roofs_are_underfilled() -> None:
     assert found.shares.compute == 0.0
 
 
+def test_kernels_whose_shapes_were_not_read_are_no_regime_and_exclude_none() -> None:
+    def unread(job: Measurements, part: float) -> Measurements:
+        assert job.traced is not None
+        rest = worked("aten.mul.Tensor", part, STEP_NS)
+        work = [*job.traced.work, msgspec.structs.replace(rest, shapes="", flops=None, bytes=None)]
+        kernels = sum(one.kernel_ns for one in work)
+        scale = 0.95 * STEP_NS / kernels
+        scaled = [msgspec.structs.replace(one, kernel_ns=scale * one.kernel_ns) for one in work]
+        return kernel_bound(*scaled, probe=probed(STEP_NS, fixed=0.02))
+
+    little, much = unread(diagnosis.products_at_peak(), 0.05), unread(diagnosis.products_at_peak(), 0.6)
+    assert verdict(little).regime == "compute"
+    assert "memory" in reading(little, "kernel_time").against
+    found = verdict(much)
+    assert found.regime not in ("compute", "memory")
+    assert found.shares.memory == pytest.approx(0.0, abs=0.05)
+    assert (found.shares.other or 0.0) >= 0.35
+    told = reading(much, "kernel_time")
+    assert told.against == ()
+    assert "whose shapes were not read" in told.note
+
+
 def test_operators_of_a_few_microseconds_are_not_called_underfilled_kernels() -> None:
     def job(calls: int) -> Measurements:
         bag = worked("aten._embedding_bag.default", 0.85, STEP_NS, bandwidth=0.05, count=calls)

@@ -34,7 +34,7 @@ class RoofedOp:
     share: float
     flops_ns: float | None  # at the peak; None: no roof for it
     bytes_ns: float | None  # at the bandwidth
-    regime: Regime
+    regime: Regime | None  # None: its shapes were not read
 
     @property
     def roof_ns(self) -> float | None:
@@ -61,6 +61,11 @@ class Roofs:
     def share(self, regime: Regime) -> float:
         """Share of the step in kernels of one regime."""
         return self.kernels * sum(one.share for one in self.ops if one.regime == regime)
+
+    @property
+    def unread(self) -> float:
+        """Share of the step in kernels whose shapes were not read: they may be of any regime."""
+        return self.kernels * sum(one.share for one in self.ops if one.regime is None)
 
     def by_kind(self, regime: Regime | None = None) -> dict[str, float]:
         """Shares of the step by operator class, largest first."""
@@ -139,7 +144,8 @@ def shape_of_product(work: OpWork) -> tuple[int, int, int] | None:
 def _roofed(work: OpWork, share: float, peaks: MeasuredPeaks | None, crowded: bool) -> RoofedOp:
     kind = op_class(work.op, work.phase)
     flops_ns, bytes_ns = _flops_ns(work, peaks), _bytes_ns(work, peaks)
-    regime = _regime(work, kind, flops_ns, bytes_ns)
+    read = work.flops is not None or work.bytes is not None
+    regime = _regime(work, kind, flops_ns, bytes_ns) if read else None
     known = [ns for ns in (flops_ns, bytes_ns) if ns is not None]
     if crowded and known and max(known) < thresholds.ROOF_LOW * work.kernel_ns:
         regime = "overhead"

@@ -32,10 +32,11 @@ def kernel_time(measured: Measurements) -> Reading:
     leader = max(shares, key=lambda regime: shares[regime])
     share = min(1.0, shares[leader])
     rival = min(shares.values())
+    most = rival + found.unread  # of the other kind
     says: Regime | None = None
-    if share >= thresholds.NAMED_AT and share >= thresholds.TIMES_THE_OTHER * rival:
+    if share >= thresholds.NAMED_AT and share >= thresholds.TIMES_THE_OTHER * most:
         says = leader
-    against = tuple(one for one, part in shares.items() if part <= thresholds.EXCLUDED_AT)
+    against = tuple(one for one, part in shares.items() if part + found.unread <= thresholds.EXCLUDED_AT)
     return Reading(
         signal=NAME,
         value=share,
@@ -43,6 +44,7 @@ def kernel_time(measured: Measurements) -> Reading:
         note=(
             f"{of_one(share)} of a {duration(found.step_ns)} step is {_kinds(found, leader)}"
             + (f", {of_one(rival)} {WORDS[_other(leader)]}" if rival > thresholds.EXCLUDED_AT else "")
+            + (f", {of_one(found.unread)} kernels whose shapes were not read" if found.unread >= 0.01 else "")
         ),
         says=says,
         against=against,

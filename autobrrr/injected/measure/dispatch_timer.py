@@ -25,7 +25,8 @@ TOP_OPS = 40
 FEWEST_PLAIN = 3
 EVEN_STEPS, EVEN_KERNELS = 0.25, 0.15  # range of the middle half, over the median step
 LONG_STEP_NS = 2_000_000  # from here on the phase hooks are less than half a percent
-COUNTING_NS = 25_000_000  # own time in the counted step, from which on its operators go uncounted
+COUNTING_NS = 25_000_000  # own time in one counted step; what is left is read in the next one
+COUNTING_SHARE = 0.1  # of a long step, in its place
 
 
 Count = Callable[[object, tuple[object, ...], dict[str, object], object], "work.Work | None"]
@@ -97,15 +98,24 @@ def enter(torch: ModuleType, phases: PhaseClock | None) -> TimingMode:
     return mode
 
 
-def counter() -> Count:
-    """Reads what each operator has to do, after it ran; None where it can't, or once it took too long."""
+def counter(begin_at: int = 0, step_ns: int = 0) -> Count:
+    """Reads what each operator has to do, after it ran; None where it can't, or once it took too long.
+
+    Args:
+        begin_at: Operators of the step that are left out, since an earlier step has read them.
+        step_ns: Of a step: a long one has more time for it.
+    """
     reader = work.OpWorkReader()
-    left_ns = COUNTING_NS
+    left_ns = max(COUNTING_NS, int(COUNTING_SHARE * step_ns))
+    skipped = 0
 
     def count(
         func: object, args: tuple[object, ...], kwargs: dict[str, object], out: object
     ) -> work.Work | None:
-        nonlocal left_ns
+        nonlocal left_ns, skipped
+        if skipped < begin_at:
+            skipped += 1
+            return None
         if left_ns <= 0:
             return None
         began = perf_counter_ns()
@@ -142,6 +152,7 @@ class Results:
         self.op_cost_ns: int | None = None
         self.traced: list[tuple[TimingMode, int]] = []
         self.counted: TimingMode | None = None
+        self.read_on = False  # one more counted step would read more shapes
         self._kernels_ns: list[int] = []  # of the traced steps
         self.plain_ns: list[int] = []
         self.sampled_ns: list[int] = []
@@ -175,6 +186,22 @@ class Results:
         """A step under the mode."""
         self.traced.append((mode, step_ns))
         self._kernels_ns.append(self._kernel_ns(mode))
+
+    def add_counted(self, mode: TimingMode) -> None:
+        """A step in which shapes were read: the first of them, or the rest of the same operators."""
+        before, read_to = self.counted, self.read_to
+        if before is not None and before.ops == mode.ops:
+            both = zip(before.work, mode.work, strict=True)
+            before.work = [old if old is not None else new for old, new in both]
+        elif before is None or sum(map(bool, mode.work)) > sum(map(bool, before.work)):
+            self.counted = mode
+        self.read_on = read_to < self.read_to < len(mode.ops)
+
+    @property
+    def read_to(self) -> int:
+        """Operators, from the beginning of the step, whose shapes have been read."""
+        work = self.counted.work if self.counted is not None else []
+        return next((at + 1 for at in range(len(work) - 1, -1, -1) if work[at] is not None), 0)
 
     def add_plain(self, step_ns: int, phases: dict[str, int] | None) -> None:
         """A step between them, with its phases where they were sampled."""

@@ -27,6 +27,7 @@ SLOW_STEP_NS = 50_000_000  # from here on a plain step's phase hooks weigh nothi
 LONG_STEP_NS = 200_000_000  # from here on neither does what the mode does for the first time
 PAUSE_NS = 3_000_000  # of calibration, after which the next step comes first
 COUNT_TRIES = 3
+COUNT_STEPS = 8  # at most, over which reading the shapes is spread
 MOST_TRIES = 4  # as many times the steps asked for, then it abstains
 MOST_MORE = 6  # as many times the steps asked for, where they vary,
 MORE_NS = 4_000_000_000  # ... within this time,
@@ -106,7 +107,7 @@ class TraceTask:
         if done and self._worth_more():
             self._begin_step(boundary, last=False)
             return 1
-        if done and (self._results.counted is not None or self._count_tries >= COUNT_TRIES):
+        if done and self._counted:
             self._finish()
             return None
         if not done and self._tries > MOST_TRIES * 3 * self._wanted:
@@ -119,6 +120,13 @@ class TraceTask:
     @property
     def _wanted(self) -> int:
         return self._steps + self._results.dropped
+
+    @property
+    def _counted(self) -> bool:
+        """The shapes of a step are read, or can't be."""
+        if self._results.counted is None:
+            return self._count_tries >= COUNT_TRIES
+        return not self._results.read_on or self._count_tries >= COUNT_STEPS
 
     def _worth_more(self) -> bool:
         """Steps vary, and more of them would make their median surer."""
@@ -159,7 +167,7 @@ class TraceTask:
             boundary.mark |= ring_layout.TRACED
             self._mode = dispatch_timer.enter(self._torch, self._loop.phases)
             if last:
-                self._mode.count = dispatch_timer.counter()
+                self._mode.count = dispatch_timer.counter(self._results.read_to, boundary.last_step_ns)
             self._loop.hooks.overdue = self._overdue(self._mode, boundary)
 
     def _end_step(self, boundary: Boundary) -> None:
@@ -181,7 +189,7 @@ class TraceTask:
                     f"operators run on {mode.foreign_device}: their time is not the kernels'"
                 )
             if kind == "counted":
-                self._results.counted = mode
+                self._results.add_counted(mode)
             else:
                 self._results.add_traced(mode, boundary.last_step_ns)
         else:
