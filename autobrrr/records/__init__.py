@@ -22,6 +22,7 @@ from autobrrr.records.agent_records import (
     WindowGaps,
     WindowOp,
 )
+from autobrrr.records.limit_words import LIMIT_OF_REGIME, NAMES_NOBODY, limit_words
 from autobrrr.records.machine_records import DoctorCheck, JobLine
 from autobrrr.records.rank_records import RankLine, RankTimes, SlowestRank
 from autobrrr.records.record_base import (
@@ -29,6 +30,7 @@ from autobrrr.records.record_base import (
     AttachMethod,
     Confidence,
     ExactnessClass,
+    Limit,
     Reach,
     Record,
     Regime,
@@ -73,6 +75,10 @@ __all__ = [
     "HostSample",
     "JobFacts",
     "JobLine",
+    "LIMIT_OF_REGIME",
+    "Limit",
+    "NAMES_NOBODY",
+    "limit_words",
     "OpTime",
     "OpWork",
     "Phases",

@@ -21,6 +21,17 @@ Regime = Literal[
     "mixed",
     "unknown",
 ]
+Limit = Literal[
+    "host",
+    "input",
+    "sync",
+    "communication",
+    "kernels",
+    "startup",
+    "shared",
+    "mixed",
+    "unknown",
+]
 Confidence = Literal["high", "low"]
 ExactnessClass = Literal["bitwise", "rounding", "stream", "changes-training"]
 Reach = Literal["live", "next_epoch", "relaunch", "edit"]  # edit: of the script, by its author

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from autobrrr.records.record_base import Confidence, ExactnessClass, Reach, Record, Regime
+from autobrrr.records.record_base import Confidence, ExactnessClass, Limit, Reach, Record, Regime
 
 
 class Shares(Record, frozen=True, kw_only=True):
@@ -50,3 +50,6 @@ class Verdict(Record, frozen=True, kw_only=True):
     evidence: list[Evidence]
     advice: list[Advice] = []
     decide_with: str | None = None  # the command that would decide an undecided case
+    limit: Limit = "unknown"  # who limits the step; the regime says with what
+    limit_confidence: Confidence = "low"
+    limit_reason: str = ""  # one sentence with figures

@@ -32,6 +32,7 @@ from autobrrr.trace.trace_records import (
     TraceAnalysis,
 )
 from autobrrr.trace.verdict.trace_advice import advise, for_peers
+from autobrrr.trace.verdict.trace_limit import limit_of
 from autobrrr.trace.verdict.trace_verdict import judge
 from autobrrr.trace.verdict.trace_warnings import trace_warnings
 
@@ -114,6 +115,7 @@ def _work_out(trace: Trace, watch: Watcher | None) -> _Unjudged:
             marks, origin, [OnDevice(device=each.label, gpu=each.gpu, gaps=each.gaps) for each in works]
         ),
         step_ns=step_stats(marks) if marks else StepStats(count=0, mean=None, median=None, p99=None),
+        limit_reason="no GPU operation in the trace",
         regime="unknown",
         confidence="low",
         reason="no GPU operation in the trace",
@@ -144,9 +146,13 @@ def _judged(each: _Unjudged, comparison: RankComparison | None) -> TraceAnalysis
         who = blame(comparison, own) if comparison is not None and own is not None else ""
         verdict = judge(figures, steady, own, who)
         advice.append(for_peers(own_advice, own, who) if own is not None else own_advice)
+        limit = limit_of(figures, steady, verdict.regime, advice[-1], who)
         devices.append(
             msgspec.structs.replace(
                 figures,
+                limit=limit.limit,
+                limit_confidence=limit.confidence,
+                limit_reason=limit.reason,
                 regime=verdict.regime,
                 confidence=verdict.confidence,
                 reason=verdict.reason,
@@ -157,13 +163,16 @@ def _judged(each: _Unjudged, comparison: RankComparison | None) -> TraceAnalysis
         )
     slowest = max(range(len(devices)), key=lambda index: devices[index].span_ns)
     chosen = devices[slowest]
-    reason = f"device {chosen.device}, the slowest: {chosen.reason}" if len(devices) > 1 else chosen.reason
+    of_which = f"device {chosen.device}, the slowest: " if len(devices) > 1 else ""
     return msgspec.structs.replace(
         trace,
         devices=devices,
+        limit=chosen.limit,
+        limit_confidence=chosen.limit_confidence,
+        limit_reason=f"{of_which}{chosen.limit_reason}",
         regime=chosen.regime,
         confidence=chosen.confidence,
-        reason=reason,
+        reason=f"{of_which}{chosen.reason}",
         decide_with=chosen.decide_with,
         shares=chosen.shares,
         evidence=chosen.evidence,

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from autobrrr.records import SCHEMA, Confidence, Evidence, Record, Regime, Shares, StepStats
+from autobrrr.records import SCHEMA, Confidence, Evidence, Limit, Record, Regime, Shares, StepStats
 
 
 class IdleParts(Record, kw_only=True, frozen=True):
@@ -150,6 +150,9 @@ class DeviceAnalysis(Record, kw_only=True, frozen=True):
     host_code: list[HostCode]
     signals: DeviceSignals
     anomalies: dict[str, int]
+    limit: Limit = "unknown"
+    limit_confidence: Confidence = "low"
+    limit_reason: str = ""
     regime: Regime = "unknown"
     confidence: Confidence = "low"
     reason: str = ""
@@ -202,6 +205,9 @@ class TraceAnalysis(Record, kw_only=True, frozen=True):
     devices: list[DeviceAnalysis]
     steps: list[TraceStep]
     step_ns: StepStats
+    limit: Limit = "unknown"
+    limit_confidence: Confidence = "low"
+    limit_reason: str = ""
     regime: Regime
     confidence: Confidence
     reason: str

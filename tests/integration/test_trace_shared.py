@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from autobrrr.records import NAMES_NOBODY
 from autobrrr.trace.causes.host_causes import CAUSES
 from autobrrr.trace.reading.trace_source import TraceFile
 from autobrrr.trace.trace_analysis import analyse
@@ -22,6 +23,9 @@ REFERENCE = FOLDER / "reference.json"
 if not REFERENCE.exists():
     pytest.skip(f"the shared traces are not at {FOLDER}", allow_module_level=True)
 
+LIMITS: dict[str, dict[str, str]] = json.loads(
+    (Path(__file__).parents[1] / "golden" / "trace_limits.json").read_text()
+)
 Figures = Mapping[str, Mapping[str, object]]
 EXPECTED: dict[str, dict[str, object]] = json.loads(REFERENCE.read_text())
 TIMES = {
@@ -146,6 +150,19 @@ def test_two_late_ranks_of_eight_are_named() -> None:
     assert found.traces[4].regime == "communication"
     assert "rank 0" in found.traces[4].reason
     assert "rank 6" in found.traces[4].reason
+
+
+@pytest.mark.parametrize("name", sorted(LIMITS))
+def test_who_limits_is_what_an_expert_read_off_the_timeline_or_nobody(name: str) -> None:
+    found = analysed(f"{name}.json.gz")
+    assert found.limit in (LIMITS[name]["limit"], *NAMES_NOBODY), LIMITS[name]["why"]
+    assert found.limit_reason
+
+
+def test_who_limits_is_named_for_most_of_the_traces_where_an_expert_names_it() -> None:
+    assert {f"{name}.json.gz" for name in LIMITS} == set(EXPECTED)
+    named = [name for name in LIMITS if analysed(f"{name}.json.gz").limit not in NAMES_NOBODY]
+    assert len(named) >= 35, sorted(set(LIMITS) - set(named))
 
 
 def test_a_trace_without_gpu_operations_has_no_devices_and_says_so() -> None:

@@ -59,6 +59,7 @@ def test_json_is_one_object_on_one_line_with_the_promised_fields(
     assert found["schema"] == 1
     one = found["traces"][0]
     assert {"file", "devices", "steps", "regime", "reason", "warnings"} <= set(one)
+    assert (one["limit"], one["limit_confidence"], one["devices"][0]["limit"]) == ("host", "low", "host")
     device = one["devices"][0]
     assert {
         "device",

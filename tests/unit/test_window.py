@@ -15,7 +15,7 @@ from autobrrr.diagnosis.verdict.gpu_verdict import unprofiled
 from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.errors import UsageError
 from autobrrr.injected.wire.framing import encode
-from autobrrr.records import ProfilerWindow, Shares, Verdict
+from autobrrr.records import LIMIT_OF_REGIME, ProfilerWindow, Shares, Verdict
 from autobrrr.report.text.window_text import window_text
 from autobrrr.sidecar.session.window_reader import read_window
 from autobrrr.sidecar.sockets.agent_link import AgentLink
@@ -190,6 +190,9 @@ def device_window(longer: float, **shares: float) -> ProfilerWindow:
             reason="two signals agree",
             shares=Shares(**shares),
             evidence=[],
+            limit=LIMIT_OF_REGIME[largest],
+            limit_confidence="high",
+            limit_reason="by the timeline",
         ),
     )
 
@@ -213,3 +216,12 @@ def test_overhead_that_the_profiler_may_have_made_is_not_named() -> None:
     assert verdict.regime == "unknown"
     assert "1.50x as long" in verdict.reason
     assert verdict.decide_with == "autobrrr tune 7"
+    assert (verdict.limit, verdict.limit_confidence) == ("unknown", "low")
+    assert "1.50x as long" in verdict.limit_reason
+
+
+def test_who_limits_stays_where_the_profiler_can_t_have_made_it() -> None:
+    held = judge(Measurements(pid=7, profile=device_window(1.2, overhead=0.8, compute=0.2))).verdict
+    full = judge(Measurements(pid=7, profile=device_window(1.5, compute=0.7, overhead=0.3))).verdict
+    assert (held.limit, held.limit_confidence) == ("host", "high")
+    assert (full.limit, full.limit_confidence) == ("kernels", "high")

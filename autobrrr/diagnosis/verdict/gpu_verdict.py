@@ -11,9 +11,10 @@ import msgspec
 
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.models.shares import measured_shares
 from autobrrr.diagnosis.robust_stats import of_one
 from autobrrr.diagnosis.signals.profiler_window_signal import inflation
-from autobrrr.records import ProfilerWindow, Shares, Verdict
+from autobrrr.records import LIMIT_OF_REGIME, ProfilerWindow, Shares, Verdict
 
 HOST_MADE = ("overhead", "host", "input", "sync")  # what grows where the host is held up
 
@@ -23,13 +24,19 @@ def device_verdict(measured: Measurements) -> Verdict | None:
     window = measured.profile
     if window is None or window.verdict is None:
         return None
-    verdict = window.verdict
+    verdict, longer = window.verdict, inflation(window)
+    shares = unprofiled(window, longer)
+    if longer is None or not {verdict.regime, verdict.limit} & {*HOST_MADE}:
+        return verdict
+    return _limit_left(_regime_left(verdict, shares, longer, measured.pid), shares, longer)
+
+
+def _regime_left(verdict: Verdict, shares: Shares, longer: float, pid: int) -> Verdict:
+    """The regime, if a plain step would have it too."""
     if verdict.regime not in HOST_MADE:
         return verdict
-    longer = inflation(window)
-    shares = unprofiled(window, longer)
     left, seen = getattr(shares, verdict.regime), getattr(verdict.shares, verdict.regime)
-    if longer is None or left is None or left >= thresholds.NAMED_AT:
+    if left is None or left >= thresholds.NAMED_AT:
         return msgspec.structs.replace(verdict, shares=shares)
     return msgspec.structs.replace(
         verdict,
@@ -40,7 +47,27 @@ def device_verdict(measured: Measurements) -> Verdict | None:
             f"{verdict.regime} in the profiled steps, but the profiler made them {longer:.2f}x as long: "
             f"between {of_one(left)} and {of_one(seen or 0.0)} of a plain one"
         ),
-        decide_with=f"autobrrr tune {measured.pid}",
+        decide_with=f"autobrrr tune {pid}",
+    )
+
+
+def _limit_left(verdict: Verdict, shares: Shares, longer: float) -> Verdict:
+    """Who limits the step, if a plain step would be limited so too."""
+    if verdict.limit not in HOST_MADE:
+        return verdict
+    left = sum(
+        share for name, share in measured_shares(shares).items() if LIMIT_OF_REGIME.get(name) == verdict.limit
+    )
+    if left >= thresholds.NAMED_AT:
+        return verdict
+    return msgspec.structs.replace(
+        verdict,
+        limit="unknown",
+        limit_confidence="low",
+        limit_reason=(
+            f"limited by {verdict.limit} in the profiled steps, but the profiler made them {longer:.2f}x as "
+            f"long: {of_one(left)} of a plain one at least"
+        ),
     )
 
 

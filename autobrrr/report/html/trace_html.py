@@ -12,7 +12,7 @@ from importlib import resources
 
 import msgspec
 
-from autobrrr.records import Evidence
+from autobrrr.records import Evidence, limit_words
 from autobrrr.report.text.trace_flops import FOOTNOTE, fine_share, flops_rows, note
 from autobrrr.report.text.trace_text import CAUSE_WORDS, duration, plain
 from autobrrr.trace.step_view import StepView
@@ -52,7 +52,8 @@ def _body(analysis: Analysis, views: Mapping[str, Sequence[StepView]]) -> Iterat
             yield inner
         else:
             opened = " open" if index == 0 else ""
-            yield f"<details{opened}><summary>{_text(trace.file)}: {trace.regime}</summary>{inner}</details>"
+            head = f"{_text(trace.file)}: {trace.limit}, {trace.regime}"
+            yield f"<details{opened}><summary>{head}</summary>{inner}</details>"
     if analysis.skipped:
         yield f"<section><h2>Passed over</h2>{_list(analysis.skipped)}</section>"
 
@@ -62,7 +63,9 @@ def _trace(trace: TraceAnalysis, views: Sequence[StepView], index: int) -> Itera
     sure = "" if trace.regime in ("mixed", "unknown") else f"<small>{trace.confidence} confidence</small>"
     yield f'<h1>{_text(trace.file)}</h1><p class="muted">{_text(trace.gpu or "GPU unknown")}{rank}, '
     yield f"{trace.events} events, {trace.json_bytes / 1e6:.1f} MB</p>"
-    yield f'<section><h2>Regime</h2><p class="regime">{trace.regime}{sure}</p><p>{_text(trace.reason)}</p>'
+    head = limit_words(trace.limit, trace.limit_confidence)
+    yield f'<section><h2>Verdict</h2><p class="regime">{head}</p><p>{_text(trace.limit_reason)}</p>'
+    yield f'<p class="regime"><small>regime: {trace.regime}</small>{sure}</p><p>{_text(trace.reason)}</p>'
     if trace.decide_with:
         yield f'<p class="muted">What would decide: {_text(trace.decide_with)}</p>'
     if trace.devices:
@@ -71,8 +74,6 @@ def _trace(trace: TraceAnalysis, views: Sequence[StepView], index: int) -> Itera
     if len(trace.devices) == 1:
         yield f'<p class="muted">{_extent(trace.devices[0])}</p>'
     yield "</section>"
-    for number, view in enumerate(views):
-        yield _timeline(view, f"view-{index}-{number}")
     if trace.advice:
         rows = [
             f'<span class="gain">up to {each.gain:.2f}x</span> {_text(each.text)}'
@@ -81,6 +82,8 @@ def _trace(trace: TraceAnalysis, views: Sequence[StepView], index: int) -> Itera
         ]
         yield "<section><h2>Advice</h2><ul>" + "".join(f"<li>{row}</li>" for row in rows)
         yield '</ul><p class="muted">Each bound alone: the speed if all of that time were gone.</p></section>'
+    for number, view in enumerate(views):
+        yield _timeline(view, f"view-{index}-{number}")
     for device in trace.devices:
         yield from _device(device, len(trace.devices) > 1)
     if trace.steps:
@@ -104,8 +107,9 @@ def _timeline(view: StepView, name: str) -> str:
 
 def _device(device: DeviceAnalysis, several: bool) -> Iterator[str]:
     if several:
-        yield f"<section><h2>Device {device.device}</h2><p>{_extent(device)}, regime {device.regime}: "
-        yield f"{_text(device.reason)}</p></section>"
+        yield f"<section><h2>Device {device.device}</h2><p>{_extent(device)}, "
+        yield f"{limit_words(device.limit, device.limit_confidence)}: {_text(device.limit_reason)}; "
+        yield f"regime {device.regime}: {_text(device.reason)}</p></section>"
     yield "<div class='columns'>"
     yield "<section><h2>Why the device was idle</h2>" + _causes(device) + "</section>"
     yield "<section><h2>Kernels by class</h2>" + _kernels(device) + "</section></div>"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from autobrrr.readable import readable
+from autobrrr.records import limit_words
 from autobrrr.report.text.trace_flops import FOOTNOTE, FlopsRow, fine_share, flops_rows, note
 from autobrrr.trace.trace_records import (
     Analysis,
@@ -82,22 +83,24 @@ def _trace(trace: TraceAnalysis) -> Iterator[str]:
     gpu = readable(trace.gpu or "GPU unknown")
     yield f"{gpu}{rank}   {trace.events} events, {trace.json_bytes / 1e6:.1f} MB"
     yield ""
+    yield limit_words(trace.limit, trace.limit_confidence)
+    yield from wrapped(trace.limit_reason, "  ", "  ")
     sure = f" ({trace.confidence} confidence)" if trace.regime not in ("mixed", "unknown") else ""
     yield f"regime: {trace.regime}{sure}"
     yield from wrapped(trace.reason, "  ", "  ")
     if trace.decide_with:
         yield from wrapped(f"what would decide: {trace.decide_with}", "  ", "  ")
+    if trace.advice:
+        yield ""
+        yield "advice (each bound alone: the speed if all of that time were gone)"
+        for each in trace.advice:
+            yield from _advice(each)
     for device in trace.devices:
         yield ""
         yield from _device(device, len(trace.devices) > 1)
     if trace.steps:
         yield ""
         yield from _steps(trace)
-    if trace.advice:
-        yield ""
-        yield "advice (each bound alone: the speed if all of that time were gone)"
-        for each in trace.advice:
-            yield from _advice(each)
     if trace.warnings:
         yield ""
         yield "to know about this trace"
@@ -107,7 +110,9 @@ def _trace(trace: TraceAnalysis) -> Iterator[str]:
 
 def _device(device: DeviceAnalysis, several: bool) -> Iterator[str]:
     span = max(device.span_ns, 1)
-    verdict = f", regime {device.regime}" if several else ""
+    verdict = (
+        f", {limit_words(device.limit, device.limit_confidence)}, regime {device.regime}" if several else ""
+    )
     yield from wrapped(
         f"device {device.device}: {duration(device.span_ns)}, busy {device.busy_ns / span:.0%},"
         f" idle {device.idle_ns / span:.0%}{verdict}"

@@ -99,6 +99,9 @@ def read_window(told: ProfilerWindow, fd: int | None) -> ProfilerWindow:
             shares=analysis.shares,
             evidence=analysis.evidence,
             decide_with=analysis.decide_with,
+            limit=analysis.limit,
+            limit_confidence=analysis.limit_confidence,
+            limit_reason=analysis.limit_reason,
         )
     return msgspec.structs.replace(
         told,

@@ -39,6 +39,7 @@ CAUSES = (
 # and the Python around it come in microseconds, so what lasts is the work of the host itself.
 LONG_OPERATOR, LONG_PYTHON = 9, 10
 MARKS = 11
+DISPATCHING = [ALLOCATION, OPTIMIZER, OP_DISPATCH, PYTHON_CODE]  # ... of each operator anew
 SHOWN_AS = {LONG_OPERATOR: OP_DISPATCH, LONG_PYTHON: PYTHON_CODE}
 LONG_OPERATOR_NS = (
     500_000  # of one operator's own time: it computes on the CPU, or is used for the first time

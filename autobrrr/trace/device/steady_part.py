@@ -10,8 +10,11 @@ from msgspec import Struct
 
 from autobrrr.trace.causes.host_causes import DATA_LOADER, LONG_OPERATOR, LONG_PYTHON
 from autobrrr.trace.causes.idle_causes import LateCauses
-from autobrrr.trace.device.device_activity import activity, partition_ns
+from autobrrr.trace.causes.time_slices import time_sliced
+from autobrrr.trace.column_stats import median
+from autobrrr.trace.device.device_activity import activity
 from autobrrr.trace.device.device_work import DeviceWork
+from autobrrr.trace.device.time_parts import time_parts_ns
 from autobrrr.trace.kernels.kernel_table import KernelTable
 from autobrrr.trace.reading.trace_columns import among
 from autobrrr.trace.timeline.idle_gaps import Gaps
@@ -25,7 +28,7 @@ class Steady(Struct, frozen=True, kw_only=True):
     window_ns: int
     steps: int
     left_out: int  # early steps
-    by_regime_ns: dict[str, int]
+    parts_ns: dict[str, int]  # of `time_parts`; they sum to the time that is judged
     queued_ns: int  # idle long after the launch: waiting on the device's own order, or a graph
     unmatched_ns: int
     untraced_ns: int
@@ -34,6 +37,8 @@ class Steady(Struct, frozen=True, kw_only=True):
     long_operators_ns: int  # the host computes in operators on the CPU, or uses them for the first time
     long_python_gaps: int
     long_python_largest: float | None  # share of the largest of them
+    time_slices: int  # gaps in which another process has the device
+    slice_ns: int | None  # their median
 
 
 def steady_part(device: DeviceWork, marks: list[StepMark]) -> Steady:
@@ -53,8 +58,15 @@ def steady_part(device: DeviceWork, marks: list[StepMark]) -> Steady:
             gaps, late = _some_gaps(gaps, of_gaps), _some_late(late, of_gaps)
             gpu, work = gpu.chosen(kept), _some_work(work, kept)
             window = end - begin
-    parts = partition_ns(
-        gpu, work, activity(device.trace, gpu), gaps=gaps, late=late, blocked_ns=device.waits.blocked_ns
+    sliced = time_sliced(gaps, device.gpu)
+    parts = time_parts_ns(
+        gpu,
+        work,
+        activity(device.trace, gpu),
+        gaps=gaps,
+        late=late,
+        sliced=sliced,
+        blocked_ns=device.waits.blocked_ns,
     )
     causes = late.totals_ns()
     python = late.by_gap_ns[:, LONG_PYTHON]
@@ -64,7 +76,9 @@ def steady_part(device: DeviceWork, marks: list[StepMark]) -> Steady:
         window_ns=window,
         steps=len(lasting),
         left_out=len(early) if lasting else 0,
-        by_regime_ns=parts,
+        parts_ns=parts,
+        time_slices=int(sliced.sum()),
+        slice_ns=int(median(gaps.after_launch[sliced])) if sliced.any() else None,
         queued_ns=int(np.maximum(gaps.after_launch - 10_000, 0).sum()),
         unmatched_ns=int(gaps.unmatched.sum()),
         untraced_ns=causes["untraced"],

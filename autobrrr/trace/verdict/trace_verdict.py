@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from autobrrr.records import Confidence, Evidence, Regime, Shares
 from autobrrr.trace.device.steady_part import Steady
+from autobrrr.trace.device.time_parts import regime_ns
 from autobrrr.trace.trace_records import DeviceAnalysis, Straggler
 from autobrrr.trace.verdict.trace_signals import AGREEMENT, LEAD, NAMED_AT, read_signals
 
@@ -84,8 +85,9 @@ def judge(
 
 def shares_of(steady: Steady) -> dict[str, float]:
     """Shares of the device's time; they sum to one."""
-    total = sum(steady.by_regime_ns.values())
-    return {name: steady.by_regime_ns.get(name, 0) / total if total else 0.0 for name in REGIMES}
+    by_regime = regime_ns(steady.parts_ns)
+    total = sum(by_regime.values())
+    return {name: by_regime.get(name, 0) / total if total else 0.0 for name in REGIMES}
 
 
 def _decide(
@@ -166,7 +168,7 @@ def _unexplained(figures: DeviceAnalysis, steady: Steady, lead: float) -> str:
         (steady.long_operators_ns, "single operators that hold the host for long: they compute on the CPU"),
     )
     ns, what = max(parts)
-    total = sum(steady.by_regime_ns.values())
+    total = sum(steady.parts_ns.values())
     share = ns / total if total else 0.0
     left_out = f" ({steady.left_out} early steps are left out already)" if steady.left_out else ""
     return f"{lead:.0%} of the device's time belongs to no regime, {share:.0%} is {what}{left_out}"

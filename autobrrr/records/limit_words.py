@@ -1,0 +1,31 @@
+"""The first level of a verdict, in words: who limits the step, above the regime that says with what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from autobrrr.records.record_base import Confidence, Limit
+
+LIMIT_OF_REGIME: Final[Mapping[str, Limit]] = {
+    "overhead": "host",
+    "host": "host",
+    "input": "input",
+    "sync": "sync",
+    "communication": "communication",
+    "memory": "kernels",
+    "compute": "kernels",
+    "underfilled": "kernels",
+    "mixed": "mixed",
+    "unknown": "unknown",
+}
+NAMES_NOBODY: Final = ("mixed", "unknown")
+
+
+def limit_words(limit: Limit, confidence: Confidence) -> str:
+    """ "limited by kernels (high)": the head of every output."""
+    if limit == "unknown":
+        return "limit: unknown"
+    if limit == "mixed":
+        return "limited by several parts (mixed)"
+    return f"limited by {limit} ({confidence})"

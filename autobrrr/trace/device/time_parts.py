@@ -1,0 +1,157 @@
+"""A partition of a device's time, and what its parts are to a verdict.
+
+Every moment of the span belongs to exactly one part: contractions first, then other kernels,
+communication, copies; idle time by the cause of its gap. Two tables say which regime, and which
+limit of the step, a part counts for; a part that stands in neither counts for `other`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+
+from autobrrr.records import Limit, Regime
+from autobrrr.trace.causes import host_causes
+from autobrrr.trace.causes.idle_causes import LateCauses
+from autobrrr.trace.device.device_activity import LAUNCH_LATENCY_NS, DeviceActivity, first_use_ns
+from autobrrr.trace.kernels.kernel_classes import CLASSES, COMMUNICATION
+from autobrrr.trace.kernels.kernel_table import KernelTable, contraction
+from autobrrr.trace.reading.trace_columns import KERNEL, Flags, GpuColumns
+from autobrrr.trace.timeline.idle_gaps import Gaps
+from autobrrr.trace.timeline.intervals import Union, joined, union
+
+OTHER: Final = "other"
+REGIME_OF: Final[Mapping[str, Regime]] = {
+    "contractions": "compute",
+    "movers": "memory",
+    "small_kernels": "underfilled",
+    "collectives": "communication",
+    "copies_in": "input",
+    "copies_out": "memory",
+    "other_operations": "memory",
+    "dispatch": "overhead",
+    "launches": "overhead",
+    "waits": "sync",
+    "loader": "input",
+    "python": "host",
+}
+LIMIT_OF: Final[Mapping[str, Limit]] = {
+    "contractions": "kernels",
+    "movers": "kernels",
+    "small_kernels": "kernels",
+    "other_operations": "kernels",
+    "collectives": "communication",
+    "copies_in": "input",
+    "copies_out": "input",
+    "loader": "input",
+    "dispatch": "host",
+    "launches": "host",
+    "python": "host",
+    "operators_on_host": "host",
+    "untraced_host": "host",
+    "waits": "sync",
+    "first_use": "startup",
+    "time_slices": "shared",
+}
+RECURS_FROM = 5  # long stretches of the host: fewer, or one that is most of them, are no habit of the job
+LARGEST_OF_RECURRING = 0.5
+
+
+def time_parts_ns(
+    gpu: GpuColumns,
+    work: KernelTable,
+    seen: DeviceActivity,
+    *,
+    gaps: Gaps,
+    late: LateCauses,
+    sliced: Flags,
+    blocked_ns: int,
+) -> dict[str, int]:
+    """Every moment of the span, by part; they sum to it.
+
+    Host-late time after a wait for the device counts as `waits` as far as the waits themselves
+    lasted (`blocked_ns`): so much further ahead the host could have run.
+
+    Args:
+        sliced: Gaps in which another process has the device.
+    """
+    parts = _busy_ns(gpu, work, seen)
+    marks = late.by_gap_ns.sum(axis=0)
+    dispatch = int(marks[host_causes.DISPATCHING].sum())
+    after_waits = int(late.by_gap_ns[late.after_synchronisation][:, host_causes.DISPATCHING].sum())
+    moved = min(after_waits, blocked_ns)
+    first_use = first_use_ns(gaps)
+    latency = np.minimum(gaps.after_launch, LAUNCH_LATENCY_NS)
+    queued = gaps.after_launch - latency
+    parts |= {
+        "dispatch": dispatch - moved,
+        "waits": int(marks[host_causes.SYNCHRONISATION]) + moved,
+        "loader": int(marks[host_causes.DATA_LOADER]),
+        "launches": int(gaps.in_launch.sum()) - first_use + int(latency.sum()),
+        "first_use": first_use + int(marks[host_causes.INITIALISATION]),
+        "untraced_host": int(marks[host_causes.UNTRACED]),
+        "profiler": int(marks[host_causes.PROFILER]),
+        "time_slices": int(queued[sliced].sum()),
+        "queued": int(queued[~sliced].sum()),
+        "unmatched": int(gaps.unmatched.sum()),
+    }
+    for name, mark, once in (
+        ("python", host_causes.LONG_PYTHON, "python_once"),
+        ("operators_on_host", host_causes.LONG_OPERATOR, "operators_once"),
+    ):
+        parts[name if recurs(late.by_gap_ns[:, mark]) else once] = int(marks[mark])
+    return parts
+
+
+def regime_ns(parts: Mapping[str, int]) -> dict[str, int]:
+    """The same time by regime; Python that holds the host once is still Python, other signals weigh it."""
+    found: dict[str, int] = {}
+    for name, ns in parts.items():
+        regime = "host" if name == "python_once" else REGIME_OF.get(name, OTHER)
+        found[regime] = found.get(regime, 0) + ns
+    return found
+
+
+def limit_ns(parts: Mapping[str, int]) -> dict[str, int]:
+    """The same time by who limits the step."""
+    found: dict[str, int] = {}
+    for name, ns in parts.items():
+        limit = LIMIT_OF.get(name, OTHER)
+        found[limit] = found.get(limit, 0) + ns
+    return found
+
+
+def recurs(by_gap_ns: np.ndarray) -> bool:
+    """Whether stretches come back, none of them most of the whole."""
+    total = int(by_gap_ns.sum())
+    count = int((by_gap_ns > 0).sum())
+    return count >= RECURS_FROM and int(by_gap_ns.max()) <= LARGEST_OF_RECURRING * total
+
+
+def _busy_ns(gpu: GpuColumns, work: KernelTable, seen: DeviceActivity) -> dict[str, int]:
+    kernel = gpu.kind == KERNEL
+    communicates = work.class_ == CLASSES.index(COMMUNICATION)
+    wide = kernel & ~communicates & ~work.underfilled
+    layers: tuple[tuple[str, Union], ...] = (
+        ("contractions", _over(gpu, wide & contraction(work.class_))),
+        ("movers", _over(gpu, wide & ~contraction(work.class_))),
+        ("small_kernels", _over(gpu, kernel & ~communicates & work.underfilled)),
+        ("collectives", _over(gpu, communicates)),
+        ("copies_in", seen.host_to_device),
+        ("copies_out", seen.device_to_host),
+        ("other_operations", _over(gpu, ~kernel)),
+    )
+    found = {}
+    covered, so_far = Union(gpu.start[:0], gpu.end[:0]), 0
+    for name, layer in layers:
+        covered = joined(covered, layer)
+        length = covered.length_ns()
+        found[name] = length - so_far
+        so_far = length
+    return found
+
+
+def _over(gpu: GpuColumns, chosen: Flags) -> Union:
+    return union(gpu.start[chosen], gpu.end[chosen])

@@ -1,0 +1,117 @@
+"""Who limits the step by a trace: an identity of the timeline, named where one part clearly leads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from autobrrr.records import Limit
+from autobrrr.trace.verdict import trace_limit
+from support.trace import Scene, busy_scene
+from unit.test_trace_verdict import BLOCK, GRID, HEAD, MATMUL, STREAMING, back_to_back, loading, verdict
+
+NCCL = "ncclDevKernel_AllReduce_Sum_f16_RING_LL()"
+EARLY = -50_000_000  # launched so long before it runs
+
+
+def queued(*lengths: tuple[str, int], rounds: int = 100, gap: int = 100) -> Scene:
+    """Rounds of kernels that were all launched before the first one ran."""
+    scene = Scene(head=HEAD)
+    at = 0
+    for index in range(rounds):
+        for name, length in lengths:
+            called = EARLY + index * 10_000
+            scene.operator(called, 900, "aten::some")
+            scene.kernel(at, length, name, launch=(called + 100, 300), grid=GRID, block=BLOCK)
+            at += length + gap
+    return scene
+
+
+def shared_device(equal: bool = True, own_place: bool = False) -> Scene:
+    """A queue that never runs dry, and now and then the device runs nothing for 2.4 ms."""
+    scene = Scene(head=HEAD)
+    at = 0
+    for index in range(600):
+        called = EARLY + index * 10_000
+        scene.operator(called, 900, "aten::some")
+        name = (STREAMING, MATMUL, "void reduce_kernel<512>")[index % 3]
+        scene.kernel(at, 100_000, name, launch=(called + 100, 300), grid=GRID, block=BLOCK)
+        sliced = index % 24 == 23 if own_place else index % 23 == 22
+        if own_place:
+            sliced = name == MATMUL and index % 3 == 1
+        at += 100_100 + (2_430_000 + (0 if equal else index * 9_000) if sliced else 0)
+    return scene
+
+
+def stall() -> Scene:
+    """One launch call that loads a module, then a short loop."""
+    scene = Scene(head=HEAD)
+    scene.kernel(0, 1_000, STREAMING, launch=(-2_000, 1_000), grid=GRID, block=BLOCK)
+    scene.kernel(90_000_000, 1_000, MATMUL, launch=(10_000, 89_000_000), grid=GRID, block=BLOCK)
+    for index in range(100):
+        at = 90_100_000 + index * 10_000
+        scene.operator(at - 50_000, 900, "aten::some")
+        scene.kernel(at, 9_000, STREAMING, launch=(at - 50_000, 300), grid=GRID, block=BLOCK)
+    return scene
+
+
+def copying(direction: str) -> Scene:
+    scene = Scene(head=HEAD)
+    for index in range(60):
+        at = index * 200_000
+        scene.operator(at, 900, "aten::copy_")
+        scene.kernel(at + 1_000, 150_000, f"Memcpy {direction}", cat="gpu_memcpy", launch=(at, 300))
+        scene.kernel(at + 151_000, 40_000, STREAMING, launch=(at + 500, 300), grid=GRID, block=BLOCK)
+    return scene
+
+
+@pytest.mark.parametrize(
+    ("scene", "limit"),
+    [
+        (lambda: busy_scene(4, 40), "host"),
+        (lambda: loading(copy_ends_the_gap=True), "input"),
+        (lambda: copying("HtoD (Pageable -> Device)"), "input"),
+        (lambda: copying("DtoH (Device -> Pageable)"), "input"),
+        (lambda: queued((STREAMING, 50_000), (MATMUL, 50_000)), "kernels"),
+        (lambda: queued((NCCL, 90_000), (MATMUL, 20_000)), "communication"),
+        (stall, "startup"),
+        (shared_device, "shared"),
+    ],
+)  # fmt: skip
+def test_each_limit_has_a_timeline_of_its_own(scene: Callable[[], Scene], limit: Limit) -> None:
+    found = verdict(scene())
+    assert found.limit == limit, found.limit_reason
+    assert found.devices[0].limit == limit
+
+
+def test_a_limit_is_high_over_a_mixed_regime_and_says_what_pays() -> None:
+    found = verdict(queued((STREAMING, 50_000), (STREAMING, 40_000), (MATMUL, 90_000)))
+    assert (found.regime, found.limit, found.limit_confidence) == ("mixed", "kernels", "high")
+    assert "50% moving tensors" in found.limit_reason
+    assert "50% products" in found.limit_reason
+    assert "tensor cores and fusion both pay" in found.limit_reason
+
+
+def test_kernels_beside_a_rival_of_half_their_size_limit_nothing_alone() -> None:
+    scene = queued((MATMUL, 60_000), (NCCL, 35_000))
+    found = verdict(scene)
+    assert (found.limit, found.limit_confidence) == ("mixed", "low")
+    assert "kernels" in found.limit_reason
+    assert "collectives" in found.limit_reason
+
+
+def test_long_waits_after_a_launch_that_nobody_can_explain_stay_unknown() -> None:
+    found = verdict(shared_device(equal=False))
+    assert found.limit == "unknown"
+
+
+def test_equal_gaps_at_one_place_of_the_program_are_no_shared_device() -> None:
+    found = verdict(shared_device(own_place=True))
+    assert found.limit == "unknown"
+
+
+def test_a_limit_is_low_where_few_kernels_were_seen() -> None:
+    found = verdict(back_to_back(MATMUL, 100_000, count=trace_limit.FEW_KERNELS - 1))
+    assert (found.limit, found.limit_confidence) == ("kernels", "low")
+    assert verdict(back_to_back(MATMUL, 100_000, count=trace_limit.FEW_KERNELS)).limit_confidence == "high"
