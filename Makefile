@@ -7,7 +7,7 @@ STAMP := $(VENV)/.ready
 DEMO_STAMP := $(VENV)/.demo
 PIP := $(BIN)/python -m pip install -c $(VENV)/constraints.txt
 
-.PHONY: setup demo check test format bench planted gpu clean
+.PHONY: setup demo check test format bench planted gpu emulated clean
 
 setup: $(STAMP)
 
@@ -64,5 +64,23 @@ gpu:
 	PYTHONPATH=$(GPU_SITE):$$PYTHONPATH $(PYTHON) -m benchmarks.planted confirm --table cuda
 	PYTHONPATH=$(GPU_SITE):$$PYTHONPATH $(PYTHON) -m benchmarks.planted run --table cuda
 
+# The tool on torch's CUDA build without a GPU: the device is emulated, see tests/emulated/README.md. Its environment
+# is one of its own, without NVIDIA's libraries, so torch's dependencies are named here.
+CUDA_VENV := .venv-cuda
+CUDA_BIN := $(CUDA_VENV)/bin
+CUDA_STAMP := $(CUDA_VENV)/.ready
+EMULATED := build/emulated
+OF_TORCH := filelock typing_extensions setuptools sympy networkx jinja2 fsspec
+emulated: $(CUDA_STAMP)
+	$(CUDA_BIN)/python tests/emulated/device/build.py $(EMULATED)
+	$(EMULATED)/emurun $(CUDA_BIN)/python -m pytest tests/emulated
+
+$(CUDA_STAMP): constraints.txt tests/emulated/requirements.txt
+	$(PYTHON) -m venv $(CUDA_VENV)
+	$(CUDA_BIN)/python -m pip install -q --no-deps -r tests/emulated/requirements.txt
+	grep -v '^torch==' constraints.txt > $(CUDA_VENV)/constraints.txt
+	$(CUDA_BIN)/python -m pip install -q -c $(CUDA_VENV)/constraints.txt $(OF_TORCH) pytest pytest-timeout -e '.[relaunch]'
+	@touch $(CUDA_STAMP)
+
 clean:
-	rm -rf $(VENV) build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(CUDA_VENV) build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache
