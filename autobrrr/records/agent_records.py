@@ -222,9 +222,11 @@ class ProfilerWindow(Record, frozen=True, kw_only=True):
     why: str | None = None
     plain_step_ns: list[int] = []  # just before, without the profiler
     profiled_step_ns: list[int] = []
-    stall_ns: int | None = None  # training stood still: profiler on and off
-    write_ns: int | None = None  # of the trace, on another thread
+    stall_ns: int | None = None  # training stood still: profiler on and off, and while the trace was written
+    write_ns: int | None = None  # of the trace, part of it: torch holds the interpreter meanwhile
     shapes: bool = False
+    device: bool = False  # the job uses a CUDA device: its kernels must be in the trace
+    cupti: Literal["finalized", "attached"] | None = None  # "attached": launches stay slower
     operators: float | None = None  # called by the step itself, not by other operators; per step
     inside_share: float | None = None  # of the profiled step: the training thread inside operators
     compiled_share: float | None = None  # the same inside compiled graphs

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import socket
 from pathlib import Path
 
 import pytest
 
-from autobrrr.injected.wire import framing
-from autobrrr.records import ProfilerWindow
-from autobrrr.sidecar.session.window_reader import read_window, told_window
-from support.agent import AgentJob, Peer
+from autobrrr.sidecar.session.window_reader import read_window
+from support.agent import AgentJob
+from support.agent_windows import next_window
 
 pytestmark = pytest.mark.integration
 
@@ -59,24 +57,6 @@ print("as before")
 """
 
 
-def next_window(peer: Peer) -> tuple[ProfilerWindow, int | None]:
-    """The event `window` with its file; frames are small enough to come whole."""
-    while True:
-        for event in peer.events:
-            if event.get("event") == "window":
-                return told_window(event), None
-        raw, fds, _, _ = socket.recv_fds(peer.link, 1 << 16, 4)
-        while len(raw) < 4 or len(raw) < 4 + int.from_bytes(raw[:4], "big"):
-            raw += peer.link.recv(1 << 16)
-        while raw:
-            length = 4 + int.from_bytes(raw[:4], "big")
-            event = framing.decode(raw[4:length])
-            raw = raw[length:]
-            if event.get("event") == "window":
-                return told_window(event), fds[0] if fds else None
-            peer.events.append(event)
-
-
 def test_a_window_comes_with_its_trace_and_leaves_nothing(tmp_path: Path) -> None:
     with AgentJob(JOB + END, tmp_path) as job:
         peer = job.peer()
@@ -98,6 +78,35 @@ def test_a_window_comes_with_its_trace_and_leaves_nothing(tmp_path: Path) -> Non
         again = read_window(*next_window(peer))
         assert again.status == "ok"
         assert peer.ask("detach", keep=False)["left"] == []
+        assert "as before" in job.output()
+
+
+MANY = """
+class Chain(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(8, 8)
+    def forward(self, x):
+        for _ in range(700): x = x + 1
+        return self.inner(x).sum()
+model = Chain(); optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+before = agent_job.snapshot(torch, model, optimizer)
+def step():
+    optimizer.zero_grad()
+    model(torch.randn(4, 8, requires_grad=True)).backward()
+    optimizer.step()
+ended = agent_job.begin()
+"""
+
+
+def test_steps_of_many_operators_are_profiled_in_fewer(tmp_path: Path) -> None:
+    with AgentJob(BARE + MANY + END, tmp_path) as job:
+        peer = job.peer()
+        peer.wait_steps(4)
+        assert peer.ask("window", steps=4)["ok"]
+        window = read_window(*next_window(peer))
+        assert (window.status, len(window.profiled_step_ns)) == ("ok", 2)
+        peer.ask("detach", keep=False)
         assert "as before" in job.output()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from pathlib import Path
 
 import msgspec
@@ -14,10 +15,11 @@ from autobrrr.diagnosis.signals.profiler_window_signal import profiler_window
 from autobrrr.diagnosis.verdict.gpu_verdict import unprofiled
 from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.errors import UsageError
+from autobrrr.injected.measure.profiler_window import _written
 from autobrrr.injected.wire.framing import encode
 from autobrrr.records import LIMIT_OF_REGIME, ProfilerWindow, Shares, Verdict
 from autobrrr.report.text.window_text import window_text
-from autobrrr.sidecar.session.window_reader import read_window
+from autobrrr.sidecar.session.window_reader import read_window, told_window
 from autobrrr.sidecar.sockets.agent_link import AgentLink
 from autobrrr.trace.causes.host_thread_time import host_time
 from support import diagnosis
@@ -89,6 +91,36 @@ def test_a_gpu_window_brings_idle_time_by_cause_and_a_verdict(tmp_path: Path) ->
     assert window.verdict is not None
     assert window.verdict.regime == "overhead"
     assert "device 0: busy" in window_text(window)
+
+
+def test_a_device_whose_kernels_are_not_in_the_trace_is_no_window_and_is_named(tmp_path: Path) -> None:
+    """A second profiler in one process may record none: the host's rules must not speak for the device."""
+    on_device = msgspec.structs.replace(TOLD, device=True)
+    found = read_window(on_device, opened(cpu_scene().write(tmp_path)))
+    assert found.status == "abstained"
+    assert "no kernel of the device" in (found.why or "")
+    assert read_window(on_device, opened(busy_scene().write(tmp_path))).status == "ok"
+
+
+def test_writing_the_trace_counts_as_a_stall_since_torch_holds_the_interpreter() -> None:
+    class Slow:
+        def save(self, path: str) -> None:
+            time.sleep(0.01)
+            Path(path).write_text("{}")
+
+    event, fd = _written(Slow(), {"status": "ok", "stall_ns": 7})
+    assert fd is not None
+    os.close(fd)
+    told = told_window(event)
+    assert told.write_ns is not None
+    assert told.write_ns >= 10 * MS
+    assert told.stall_ns == 7 + told.write_ns
+
+
+def test_cupti_that_stays_in_the_job_is_said(tmp_path: Path) -> None:
+    window = read_window(TOLD, opened(busy_scene().write(tmp_path)))
+    assert "CUPTI" not in window_text(window)
+    assert "CUPTI stays" in window_text(msgspec.structs.replace(window, cupti="attached"))
 
 
 def test_a_window_that_was_refused_keeps_its_reason() -> None:

@@ -3,7 +3,8 @@
 In: step boundaries. Out: the event `window` with the trace's open file. The profiler is switched
 on and off on the training thread; the trace is written by the agent's. torch's own parsing of the
 events, which takes most of the usual stall, is left out. Where the job profiles itself, before or
-meanwhile, the window gives way and says so.
+meanwhile, the window gives way and says so. On a CUDA device CUPTI is let go of at the end: what is left of
+it makes every later launch slower.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ import shutil
 import sys
 import tempfile
 from _thread import get_ident
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import perf_counter_ns
 from types import ModuleType
+from typing import cast
 
 from ..live_torch.patches import Patch, patched, take_off_all
 from ..loop.boundary_task import Boundary
@@ -28,6 +30,12 @@ MOST_BYTES = 256 << 20
 SLOW_STEP_NS = 2_000_000_000  # from here on one step is enough
 MOST_WAITED = 20
 OVERDUE_STEPS = 20
+# Steps get fewer where they have many operators: switching off and saving take tens of microseconds for
+# each, and both hold the job up. Differentiable operators are counted; about five more belong to each.
+MANY_CALLS, TOO_MANY_CALLS = 600, 6000
+FEW_STEPS = 2
+TEARDOWN = "TEARDOWN_CUPTI"  # read by torch when the profiler is switched off
+TEARDOWN_FROM = (12, 6)  # CUDA before it can't start CUPTI a second time beside graphs
 OVERDUE_NS = 5_000_000_000
 UNUSABLE = ring_layout.SKIPPED | ring_layout.EVALUATION | ring_layout.LEVER
 OTHERS = "the job switched a profiler of its own on or off meanwhile"
@@ -59,6 +67,8 @@ class WindowTask:
         self._on = False
         self._ended: str | None = None  # why the window is over before its time
         self._witnesses: list[Patch] = []
+        self._calls: int | None = None  # autograd's count at the last boundary
+        self._cupti: str | None = None
 
     @property
     def pending(self) -> bool:
@@ -85,12 +95,19 @@ class WindowTask:
         self._witnesses.clear()
 
     def _go_on(self, boundary: Boundary) -> int | None:
+        if self._capturing():
+            # Nothing may wait for the device now, and what is captured does not run.
+            if self._on and self._ended is None:
+                self._ended = "the job captured a CUDA graph in it"
+            self._waited += 1
+            return 1
         if self._ended is not None:
             raise GivesWay(self._ended)
         if not self._on:
             self._waited += 1
             if boundary.last_step_ns > SLOW_STEP_NS:
                 self._steps = 1
+            self._count_calls()
             if boundary.last_flags in (0, ring_layout.PHASES):
                 self._plain_ns.append(boundary.last_step_ns)
             elif self._waited > MOST_WAITED * self._steps:
@@ -109,6 +126,18 @@ class WindowTask:
             return 1
         self._finish()
         return None
+
+    def _count_calls(self) -> None:
+        """Fewer steps, where the last one had many operators."""
+        counted = getattr(self._autograd, "_get_sequence_nr", None)
+        if counted is None:
+            return
+        before, self._calls = self._calls, int(counted())
+        if before is not None and self._calls - before > MANY_CALLS:
+            self._steps = min(self._steps, 1 if self._calls - before > TOO_MANY_CALLS else FEW_STEPS)
+
+    def _capturing(self) -> bool:
+        return self._cuda and bool(self._loop.torch.cuda.is_current_stream_capturing())
 
     def _switch_on(self, boundary: Boundary) -> None:
         began = perf_counter_ns()
@@ -166,13 +195,33 @@ class WindowTask:
         was_on, self._on = self._on, False
         if not was_on or not self._autograd._profiler_enabled():
             return None
-        if self._cuda:
+        if self._cuda and not self._capturing():
             self._loop.torch.cuda.synchronize()
-        result: object = self._profiler._disable_profiler()
+        with self._teardown():
+            result: object = self._profiler._disable_profiler()
         stopped = getattr(self._profiler, "_run_on_profiler_stop", None)
         if stopped is not None:
             stopped()
         return result
+
+    @contextlib.contextmanager
+    def _teardown(self) -> Iterator[None]:
+        """Have torch finalise CUPTI when the profiler is switched off now."""
+        torch = self._loop.torch
+        if not self._cuda or getattr(torch.version, "cuda", None) is None:
+            yield
+            return
+        own = os.environ.get(TEARDOWN)
+        if own is not None or _numbers(torch.version.cuda) < TEARDOWN_FROM:
+            self._cupti = "finalized" if own == "1" else "attached"
+            yield
+            return
+        self._cupti = "finalized"
+        os.environ[TEARDOWN] = "1"
+        try:
+            yield
+        finally:
+            os.environ.pop(TEARDOWN, None)
 
     def _finish(self) -> None:
         began = perf_counter_ns()
@@ -187,6 +236,8 @@ class WindowTask:
             "profiled_step_ns": self._profiled_ns[1:],
             "stall_ns": self._stall_ns,
             "shapes": self._shapes,
+            "device": self._cuda,
+            "cupti": self._cupti,
         }
         # Writing is the agent's thread's work.
         self._emit({"finish": lambda: _written(result, told)})
@@ -206,7 +257,14 @@ def _written(result: object, told: dict[str, object]) -> tuple[dict[str, object]
         return _abstained(f"its trace can't be written: {error}"), None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return {"event": "window", "fd": True, "window": {**told, "write_ns": perf_counter_ns() - began}}, fd
+    wrote = perf_counter_ns() - began
+    # torch holds the interpreter while it writes: the training thread stands still too.
+    stall = cast(int, told["stall_ns"]) + wrote
+    return {"event": "window", "fd": True, "window": {**told, "stall_ns": stall, "write_ns": wrote}}, fd
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
 
 
 def _has_schedule(profiler: ModuleType) -> bool:

@@ -24,6 +24,10 @@ def window_text(window: ProfilerWindow) -> str:
     if window.stall_ns is not None:
         head += f"; training stood still {duration(window.stall_ns)}"
     lines = [head]
+    if window.cupti == "attached":
+        lines.append(
+            "    CUPTI stays in the job: this CUDA can't let go of it, and launches are slower from here on"
+        )
     if window.inside_share is not None:
         compiled = f" (compiled graphs {share(window.compiled_share)})" if window.compiled_share else ""
         lines.append(f"    host: {share(window.inside_share)} inside operators{compiled}")

@@ -88,6 +88,8 @@ def read_window(told: ProfilerWindow, fd: int | None) -> ProfilerWindow:
     finally:
         _close(fd)
     analysis = analyse_trace(trace)
+    if told.device and not analysis.devices:
+        return _abstained("the profiler recorded no kernel of the device that the job uses")
     seen = host_time(trace)
     steps = len(told.profiled_step_ns) + 1  # one to settle
     verdict = None

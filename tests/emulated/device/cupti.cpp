@@ -13,7 +13,8 @@ namespace emu {
 bool profiling = false;
 }
 static bool on[CUPTI_ACTIVITY_KIND_COUNT];
-// From the first use to cuptiFinalize every call costs more, as it does under the real one (EMU_CUPTI_NS).
+// From the first activity that is enabled to cuptiFinalize every call costs more (EMU_CUPTI_NS), as it is told of
+// the real one. Kineto subscribes again after it has finalised; that alone costs nothing here.
 static std::atomic<bool> attached{false};
 static std::atomic<int> finalized{0};
 static std::atomic<CUpti_CallbackFunc> subscriber{nullptr};
@@ -298,7 +299,6 @@ EXPORT CUptiResult cuptiActivityEnableDriverApi(uint32_t, uint8_t) { return CUPT
 EXPORT CUptiResult cuptiActivityEnableCudaEventDeviceTimestamps(uint8_t) { return CUPTI_SUCCESS; }
 EXPORT CUptiResult cuptiSubscribe(CUpti_SubscriberHandle* s, CUpti_CallbackFunc f, void* data) {
   if (subscriber) return CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
-  attached = true;
   subscriber_data = data;
   subscriber = f;
   *s = reinterpret_cast<CUpti_SubscriberHandle>(8);
