@@ -32,6 +32,7 @@ class Tensor:
     """A scalar on the device; `Tensor` by name, as torch's own."""
 
     is_cuda = True
+    device = "cuda:1"  # not the current one
 
     def __init__(self, value: float, kind: torch.dtype = torch.float32, count: int = 1) -> None:
         self.value, self.dtype, self._count = value, kind, count
@@ -56,7 +57,8 @@ def on(queue: Queue, *, capturing: bool = False, modes: int = 0) -> ModuleType:
         def __init__(self) -> None:
             self.after = 0
 
-        def record(self) -> None:
+        def record(self, stream: object) -> None:
+            assert stream == "stream of cuda:1"
             self.after = queue.done + len(queue.waiting)
 
         def query(self) -> bool:
@@ -72,6 +74,9 @@ def on(queue: Queue, *, capturing: bool = False, modes: int = 0) -> ModuleType:
         def __getattr__(self, name: str) -> object:
             return getattr(self.real, name)
 
+        def zero_(self) -> None:
+            self.real.zero_()
+
         def copy_(self, other: Tensor, *, non_blocking: bool) -> None:
             assert non_blocking
             queue.waiting.append(lambda: self.real.fill_(other.value))
@@ -83,7 +88,12 @@ def on(queue: Queue, *, capturing: bool = False, modes: int = 0) -> ModuleType:
         assert pin_memory
         return Pinned(dtype)
 
-    cuda = SimpleNamespace(Event=Event, is_current_stream_capturing=lambda: capturing)
+    def current_stream(device: str) -> str:
+        return f"stream of {device}"
+
+    cuda = SimpleNamespace(
+        Event=Event, current_stream=current_stream, is_current_stream_capturing=lambda: capturing
+    )
     inside = SimpleNamespace(_len_torch_dispatch_stack=lambda: modes)
     return cast(ModuleType, SimpleNamespace(empty=empty, cuda=cuda, _C=inside))
 

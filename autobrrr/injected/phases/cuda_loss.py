@@ -1,8 +1,8 @@
 """Whether a loss on a CUDA device is finite, found out one sampled step later and without waiting.
 
 In: the loss of each sampled step. It is copied into page-locked memory behind the work that is queued
-already, with an event after it. Out: what the last copy showed, once its event has passed; the host asks,
-and never waits for it.
+already on its device, with an event after it. Out: what the last copy showed, once its event has passed;
+the host asks, and never waits for it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ KINDS = ("torch.float32", "torch.float64", "torch.float16", "torch.bfloat16")
 class CudaEvent(Protocol):
     """What is used of a CUDA event."""
 
-    def record(self) -> None: ...
+    def record(self, stream: object) -> None: ...
     def query(self) -> bool: ...
 
 
@@ -27,11 +27,13 @@ class Scalar(Protocol):
 
     is_cuda: bool
     dtype: object
+    device: object
 
     def numel(self) -> int: ...
     def detach(self) -> Scalar: ...
     def reshape(self, shape: tuple[int, ...]) -> Scalar: ...
     def copy_(self, other: Scalar, non_blocking: bool) -> object: ...
+    def zero_(self) -> object: ...
 
 
 class DeviceLoss:
@@ -40,6 +42,7 @@ class DeviceLoss:
     def __init__(self, torch: ModuleType) -> None:
         self._torch = torch
         self._event: CudaEvent | None = None
+        self._events: dict[str, CudaEvent] = {}  # an event belongs to one device
         self._on_its_way: Scalar | None = None
         self._memory: dict[str, Scalar] = {}
         self.broken = False  # it raised once: not tried again
@@ -74,11 +77,15 @@ class DeviceLoss:
         memory = self._memory.get(kind)
         if memory is None:
             memory = self._memory[kind] = torch.empty((), dtype=loss.dtype, pin_memory=True)
-        if self._event is None:
-            self._event = torch.cuda.Event()
+        device = loss.device
+        event = self._events.get(str(device))
+        if event is None:
+            event = self._events[str(device)] = torch.cuda.Event()
+        memory.zero_()  # whatever becomes of the copy, no number is made up
         memory.copy_(loss.detach().reshape(()), non_blocking=True)
-        self._event.record()
-        self._on_its_way = memory
+        # The copy went to the loss's device; an event on the current one could pass before it.
+        event.record(torch.cuda.current_stream(device))
+        self._event, self._on_its_way = event, memory
 
     def _watched(self) -> bool:
         """A mode of the job would see our copy, or a graph that is captured would hold it."""

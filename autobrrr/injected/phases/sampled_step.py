@@ -13,6 +13,8 @@ from .cuda_loss import DeviceLoss
 from .gc_clock import GarbageClock
 from .phase_clock import NAMES, PhaseClock
 
+MEMORY_EVERY_NS = 100_000_000  # the allocator's figures are slow to read, and change slowly
+
 
 class Sampling:
     """Reads what a sampled step needs at its two ends."""
@@ -22,6 +24,7 @@ class Sampling:
         self._faults = 0
         self._garbage = GarbageClock()
         self._loss = DeviceLoss(torch)
+        self._read_memory_ns: int | None = None
         self.by_name: dict[str, int] = {}
 
     def begin(self, now: int) -> None:
@@ -41,7 +44,7 @@ class Sampling:
         self.by_name = {name: ns for name, ns in zip(NAMES, spent, strict=True) if measured.get(name, True)}
         _other, data_wait, forward, backward, optimizer = spent
         faults = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - self._faults
-        allocated, reserved = accelerator_bytes()
+        allocated, reserved = self._memory(now)
         loss, phases.loss = phases.loss, None
         return (
             data_wait,
@@ -60,6 +63,14 @@ class Sampling:
             phases.tokens,
         )
 
+    def _memory(self, now: int) -> tuple[int, int]:
+        """The allocator's figures, once a burst at most; -1 in between."""
+        last = self._read_memory_ns
+        if last is not None and now - last < MEMORY_EVERY_NS:
+            return -1, -1
+        self._read_memory_ns = now
+        return accelerator_bytes()
+
     def take_off(self) -> None:
         """The step is given up."""
         self._phases.loss = None
@@ -67,11 +78,19 @@ class Sampling:
 
 
 def accelerator_bytes() -> tuple[int, int]:
-    """Allocated and reserved memory of the current CUDA device; -1 where CUDA is not in use."""
+    """Allocated and reserved memory of the current CUDA device; -1 where CUDA is not in use.
+
+    Both out of one call: `memory_stats`, of which torch makes two for them, flattens hundreds of figures.
+    """
     cuda = sys.modules.get("torch.cuda")
     if cuda is None or not cuda_in_use():
         return -1, -1
-    return int(cuda.memory_allocated()), int(cuda.memory_reserved())
+    nested = getattr(sys.modules["torch"]._C, "_cuda_memoryStats", None)
+    if nested is None:
+        return int(cuda.memory_allocated()), int(cuda.memory_reserved())
+    stats = nested(cuda.current_device())
+    allocated, reserved = stats["allocated_bytes"], stats["reserved_bytes"]
+    return int(allocated["all"]["current"]), int(reserved["all"]["current"])
 
 
 def cuda_in_use() -> bool:
