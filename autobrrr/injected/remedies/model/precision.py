@@ -23,8 +23,8 @@ from ..model_calls.call_layers import (
 from ..model_calls.compiled_call import CompiledCall
 from ..model_calls.rehearsal import Rehearsal, Wording
 from ..optimizer.optimizer_flags import undo_all
-from ..process.process_value import switch
 from ..registry import Option, Refused, Undo, WatchedUndo, remedy
+from .float32_settings import Float32Settings
 
 if TYPE_CHECKING:
     from autobrrr.injected.live_torch.live_job import Job
@@ -48,13 +48,10 @@ def tf32(job: Job, options: Mapping[str, object]) -> Undo:
     torch = job.torch
     if torch.cuda.get_device_capability()[0] < 8:
         raise Refused("the GPU has no TF32: it came with compute capability 8.0")
-    if torch.get_float32_matmul_precision() != "highest" and torch.backends.cudnn.allow_tf32:
+    settings = Float32Settings(torch)
+    if settings.multiplies_in_tf32() and settings.convolutions() is not False:
         raise Refused("the job allows TF32 already")
-    undos = [_set_precision(torch, "high")]
-    cudnn = torch.backends.cudnn
-    if not cudnn.allow_tf32:
-        undos.append(switch(lambda: cudnn.allow_tf32, lambda on: setattr(cudnn, "allow_tf32", on), True))
-    return undo_all(undos)
+    return settings.allow_tf32()
 
 
 @remedy(
@@ -76,22 +73,19 @@ def tf32(job: Job, options: Mapping[str, object]) -> Undo:
 )
 def float32_matmul_precision(job: Job, options: Mapping[str, object]) -> Undo:
     torch, wanted = job.torch, str(options.get("precision", "medium"))
-    if torch.get_float32_matmul_precision() == wanted:
+    settings = Float32Settings(torch)
+    if settings.matmul() == wanted:
         raise Refused(f"the job sets it to {wanted} already")
     devices = device_types(trained_roots(job))
-    undo = _set_precision(torch, "highest")
+    undo = settings.set_matmul("highest")
     exact = [_product(torch, device) for device in sorted(devices)]
     undo()
-    undo = _set_precision(torch, wanted)
+    undo = settings.set_matmul(wanted)
     rough = [_product(torch, device) for device in sorted(devices)]
     if all(map(torch.equal, exact, rough)):
         undo()
         raise Refused(f"{wanted} changes no float32 product on this {'/'.join(sorted(devices))}")
     return undo
-
-
-def _set_precision(torch: ModuleType, wanted: str) -> Undo:
-    return switch(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, wanted)
 
 
 def _product(torch: ModuleType, device: str) -> object:
