@@ -49,7 +49,7 @@ from autobrrr.records.session_records import (
     SizeSweep,
     StepStats,
 )
-from autobrrr.records.tuning_records import Reverted, Trial, TuneProgress, Tuning
+from autobrrr.records.tuning_records import NoClaim, Reverted, Trial, TuneProgress, Tuning
 from autobrrr.records.verdict_records import Advice, Evidence, Shares, Verdict
 
 __all__ = [
@@ -79,6 +79,7 @@ __all__ = [
     "Limit",
     "NAMES_NOBODY",
     "limit_words",
+    "NoClaim",
     "OpTime",
     "OpWork",
     "Phases",

@@ -20,12 +20,23 @@ class JobFacts(Record, frozen=True, kw_only=True):
     argv: list[str]
     train_tid: Annotated[int, Meta(ge=0)]
     threads: Annotated[int, Meta(ge=1, le=1 << 20)] | None  # torch intra-op threads
-    cuda: bool = False
+    cuda: bool = False  # torch.cuda is in use, for whatever
+    device: str | None = None  # type of the parameters' device, "cuda"; None: none has been seen yet
     compiled: bool = False
     rank: Annotated[int, Meta(ge=0, lt=1 << 31)] | None = None
     world_size: Annotated[int, Meta(ge=1, le=1 << 31)] | None = None
     bundle: Literal["code", "source"] = "source"
     method: AttachMethod = "ptrace"
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """Its parameters, any of them, are on a device that works on while the host goes ahead."""
+        return self.cuda if self.device is None else self.device != "cpu"
+
+    @property
+    def on_cuda(self) -> bool:
+        """That device is one of CUDA's, or ROCm's, which torch calls the same."""
+        return self.cuda if self.device is None else self.device == "cuda"
 
     @property
     def has_other_ranks(self) -> bool:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import enum
 from typing import Literal
 
 import msgspec
 
 from autobrrr.records.agent_records import JobFacts
 from autobrrr.records.record_base import SCHEMA, ExactnessClass, Record
+
+
+class NoClaim(str, enum.Enum):
+    """Why a tuning can say nothing of speed."""
+
+    NO_DEVICE_STAMPS = "no_device_stamps"  # on a device that works asynchronously, whose clock is not seen
 
 
 class Trial(Record, frozen=True, kw_only=True):
@@ -50,6 +57,8 @@ class Tuning(Record, frozen=True, kw_only=True):
     note: str | None = None
     guard_undid: list[Reverted] = []  # kept, then undone by the guard: exit code 5
     job: JobFacts | None = None
+    clock: Literal["host", "device"] = "host"  # by which its figures were taken
+    no_claim: NoClaim | None = None
 
 
 class TuneProgress(Record, frozen=True, kw_only=True):

@@ -26,6 +26,7 @@ LONGEST_BLOCK_NS = 4_000_000_000
 FEWEST_STEPS = 8
 FEWEST_SLOW_STEPS = 2
 PAIRS_IN_SLOT = 16
+DRAINED = 0.003  # of the time of the steps that count, the lead may have become smaller
 UNREPRESENTATIVE = (
     ring_layout.TRACED
     | ring_layout.SKIPPED
@@ -94,6 +95,29 @@ def settled(steps: Steps, settle: int, arm_seq: int) -> Steps:
     """
     late = steps["seq"] >= np.uint64(arm_seq + settle)
     counted: Steps = steps[late & (steps["flags"] & UNREPRESENTATIVE == 0)]
+    return counted
+
+
+def in_balance(steps: Steps) -> Steps:
+    """The latest steps during which the host has not used up a lead that it had over the device.
+
+    Launches are queued: when the arms change, the device still works on what the other arm has queued, and
+    while a queue drains, the device is busy whatever the host does: a step that is limited by its host looks
+    as short as its kernels. So steps count from where the host was ahead by no more than it is at the end:
+    the queue has filled since, or stayed as it was, and device time is then what a step takes.
+
+    Args:
+        steps: Of one block, in order, as many as there are.
+    """
+    unstamped = np.flatnonzero(steps["device_ns"] <= 0)
+    since: Steps = steps[unstamped[-1] + 1 :] if len(unstamped) else steps
+    if len(since) == 0:
+        return since
+    by_device = since["device_ns"].astype(np.float64)
+    lead = np.concatenate([[0.0], np.cumsum(by_device - (since["end_ns"] - since["start_ns"]))])
+    left_ns = by_device.sum() - np.concatenate([[0.0], np.cumsum(by_device)])
+    fits = lead - lead[-1] <= DRAINED * left_ns
+    counted: Steps = since[int(fits.argmax()) :]
     return counted
 
 

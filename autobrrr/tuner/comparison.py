@@ -16,8 +16,10 @@ from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.wire import ring_layout
 from autobrrr.tuner.ab_blocks import (
     FEWEST_STEPS,
+    LONGEST_BLOCK_NS,
     BlockPlan,
     Side,
+    in_balance,
     log_speed_ratio,
     pair_orders,
     plan_block,
@@ -25,7 +27,7 @@ from autobrrr.tuner.ab_blocks import (
 )
 from autobrrr.tuner.arm_switch import Arm, ArmSwitch
 from autobrrr.tuner.confidence_sequence import Interval, mean_interval
-from autobrrr.tuner.job_under_test import JobUnderTest, LeverLost, Steps
+from autobrrr.tuner.job_under_test import JobUnderTest, LeverLost, Steps, durations_ns, timed
 from autobrrr.tuner.stop_rules import Decision, PairStanding, StopRule
 from autobrrr.tuner.token_adjustment import ByLength, TokenBlock, block_of
 
@@ -39,6 +41,10 @@ SLOWER = 4.0
 PROMISING_ERRORS = 1.5
 PROMISING_GAIN = 0.01
 WARM_UP_PATIENCE = 8.0  # times the usual price
+PATIENCE_BLOCKS = 4  # longest blocks, until the queue of a device must be in balance
+UNSTAMPED = (
+    "the job computes on a device that works asynchronously, and its steps came without the device's time"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +138,7 @@ class _Run:
             waited_ns = self.bench.now_ns() - self.began_ns
             if waited_ns > patience_ns + count * SLOWER * self.step_ns:
                 raise _Over("harmful", f"not running after {waited_ns / 1e9:.0f} s")
-        took_ns = (found["end_ns"] - found["start_ns"])[:count].astype(np.float64)
+        took_ns = durations_ns(found)[:count]
         self.price_ns = int(np.maximum(took_ns - self.step_ns, 0).sum())
         self.board.go(self.asked.with_it)
         self.board.warm.update(self.asked.with_it)
@@ -197,14 +203,30 @@ class _Run:
         seq, switched = self.board.go(self.asked.without if side == "A" else self.asked.with_it)
         first = seq if switched else max(seq, self.next_seq)
         settle = self.settle(side) if switched else 0
-        found = self.wait(side, first, self.plan.steps + settle)
+        found, counted = self.steps_of(side, first, settle)
         self.next_seq = first if len(found) == 0 else int(found["seq"][-1]) + 1
         self.mind_loss(side, found)
         if side == "A":
             self.note_pause(found[found["flags"] & ring_layout.LEVER == 0])
         changes = found[found["flags"] & ring_layout.LEVER != 0]
         self.pause_ns = max(self.pause_ns, int(changes["own_ns"].max(initial=0)))
-        return block_of(settled(found, settle, first))
+        return block_of(counted)
+
+    def steps_of(self, side: Side, first: int, settle: int) -> tuple[Steps, Steps]:
+        """All steps of a block, and those of them that count: on a device, since its queue is in balance."""
+        began_ns, wanted = self.bench.now_ns(), self.plan.steps
+        found = self.wait(side, first, wanted + settle)
+        if self.bench.clock == "host":
+            return found, settled(found, settle, first)
+        while True:
+            if not len(timed(found, "device")):
+                raise _Over("unmeasured", UNSTAMPED)
+            late = in_balance(found[found["seq"] >= np.uint64(first + settle)])
+            missing = wanted - len(late)
+            took_ns = self.bench.now_ns() - began_ns
+            if missing <= 0 or took_ns > PATIENCE_BLOCKS * max(LONGEST_BLOCK_NS, wanted * self.step_ns):
+                return found, settled(late, settle, first)
+            found = self.wait(side, first, len(found) + missing)
 
     def wait(self, side: Side, first: int, count: int) -> Steps:
         """The steps of one block. Ends the comparison where the job crawls or stands with it."""
@@ -242,8 +264,8 @@ class _Run:
         self.lost_without = self.lost_without or bool(lost)
 
     def protect(self, first: int, found: Steps, waited_ns: int) -> None:
-        if len(found) >= 3:
-            took_ns = float(np.median(found["end_ns"] - found["start_ns"]))
+        if len(timed(found, self.bench.clock)) >= 3:
+            took_ns = float(np.median(durations_ns(timed(found, self.bench.clock))))
             if took_ns > SLOWER * self.step_ns:
                 raise _Over("harmful", f"{took_ns / self.step_ns:.0f} times slower")
         elif waited_ns > max(SILENCE_NS, SILENCE_STEPS * self.step_ns, SILENCE_PAUSES * self.pause_of_job_ns):

@@ -16,7 +16,7 @@ from autobrrr.tuner.ab_blocks import UNREPRESENTATIVE
 from autobrrr.tuner.arm_switch import Arm, ArmSwitch
 from autobrrr.tuner.comparison import Comparing, compare
 from autobrrr.tuner.confidence_sequence import Interval
-from autobrrr.tuner.job_under_test import JobUnderTest, NotApplied, Steps
+from autobrrr.tuner.job_under_test import JobUnderTest, NotApplied, Steps, durations_ns, timed
 from autobrrr.tuner.stop_rules import Decision, PairStanding, percent
 
 SUSPICIOUS_STEPS = 32
@@ -41,10 +41,10 @@ class GainGuard:
 
     def suspects(self, steps: Steps) -> bool:
         """True where the recent steps have lost more than half of the gain."""
-        recent = steps[steps["flags"] & UNREPRESENTATIVE == 0][-256:]
+        recent = timed(steps[steps["flags"] & UNREPRESENTATIVE == 0], self.bench.clock)[-256:]
         if len(recent) < SUSPICIOUS_STEPS:
             return False
-        took_ns = float(np.median(recent["end_ns"] - recent["start_ns"]))
+        took_ns = float(np.median(durations_ns(recent)))
         return took_ns > math.sqrt(self.baseline_ns * self.best_ns)
 
     def check(self, budget_ns: int = CHECK_NS) -> list[Reverted]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ STEP = np.dtype(
         ("start_ns", np.int64),
         ("end_ns", np.int64),
         ("own_ns", np.int64),
+        ("device_ns", np.int64),
         ("arm", np.uint32),
         ("flags", np.uint32),
         ("seq", np.uint64),
@@ -30,6 +31,20 @@ STEP = np.dtype(
 """One record of the ring; `STEP.itemsize == ring.RECORD_BYTES`."""
 
 Steps = NDArray[np.void]
+StepClock = Literal["host", "device"]
+"""By what steps are timed: on a device that works asynchronously the host's ends say when work was queued."""
+
+
+def timed(steps: Steps, clock: StepClock) -> Steps:
+    """Those of the steps whose duration is known by this clock."""
+    known: Steps = steps if clock == "host" else steps[steps["device_ns"] > 0]
+    return known
+
+
+def durations_ns(steps: Steps) -> NDArray[np.float64]:
+    """Nanoseconds of each step, shape [steps]: by the device's clock where that stamped its ends."""
+    by_device, by_host = steps["device_ns"], steps["end_ns"] - steps["start_ns"]
+    return np.where(by_device > 0, by_device, by_host).astype(np.float64)
 
 
 class NotApplied(Exception):
@@ -59,6 +74,10 @@ class JobUnderTest(Protocol):
     @property
     def anatomy(self) -> Anatomy | None:
         """How the loop is built; None while it is not known."""
+
+    @property
+    def clock(self) -> StepClock:
+        """By what its steps are to be timed."""
 
     @property
     def cores(self) -> int | None:

@@ -15,7 +15,16 @@ import numpy as np
 
 from autobrrr.errors import AutobrrrError
 from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.records import Diagnosis, ExactnessClass, Reverted, Trial, TuneProgress, Tuning, Verdict
+from autobrrr.records import (
+    Diagnosis,
+    ExactnessClass,
+    NoClaim,
+    Reverted,
+    Trial,
+    TuneProgress,
+    Tuning,
+    Verdict,
+)
 from autobrrr.tuner.ab_blocks import shortest_pairs_ns
 from autobrrr.tuner.arm_switch import Arm, ArmRemedy, ArmSwitch
 from autobrrr.tuner.candidate_space import (
@@ -27,10 +36,10 @@ from autobrrr.tuner.candidate_space import (
     unasked,
     widest,
 )
-from autobrrr.tuner.comparison import Comparing, Comparison, compare
+from autobrrr.tuner.comparison import UNSTAMPED, Comparing, Comparison, compare
 from autobrrr.tuner.confidence_sequence import Interval
 from autobrrr.tuner.gain_guard import GainGuard
-from autobrrr.tuner.job_under_test import JobUnderTest, LeverLost, NotApplied
+from autobrrr.tuner.job_under_test import JobUnderTest, LeverLost, NotApplied, durations_ns, timed
 from autobrrr.tuner.retry_undone import Undone, worth_again
 from autobrrr.tuner.stop_rules import FEWEST_PAIRS, PairStanding, percent, precision, proof
 from autobrrr.tuner.trial_ledger import Outcome, TrialLedger
@@ -50,6 +59,11 @@ SWITCH_ATTEMPTS = 3
 GUARD_STEPS = 128
 GUARD_NS = 3_000_000_000
 SAID_NS = 500_000_000
+UNSTAMPED_STEPS = 64
+
+
+class _Unmeasured(Exception):
+    """The job computes on a device, and its steps come without the device's time."""
 
 
 def tune(
@@ -115,13 +129,17 @@ class _LiveTuning:
         self.step_ns = 0.0
         self.comparisons = 0
         self.note: str | None = None
+        self.no_claim: NoClaim | None = None
         self.time_for_all = ""
         self.undone: list[Undone] = []
         self.untried: list[Candidate] = []  # for want of time
         self.guard_undid: list[Reverted] = []
 
     def go(self, study: TuningStudy) -> Tuning:
-        self.step_ns = self.first_steps()
+        try:
+            self.step_ns = self.first_steps()
+        except _Unmeasured:
+            return self.claims_nothing(study)
         closing = None
         try:
             self.search(study)
@@ -142,16 +160,30 @@ class _LiveTuning:
             self.note = f"there was no time for {len(self.untried)} of them: {self.time_for_all} would do"
         return self.result(closing)
 
+    def claims_nothing(self, study: TuningStudy) -> Tuning:
+        """Nothing is tried on a device whose time is not seen."""
+        while (asked := study.ask()) is not None:
+            self.end(study, asked, None, "skipped", UNSTAMPED)
+        self.note, self.no_claim = f"nothing can be claimed: {UNSTAMPED}", NoClaim.NO_DEVICE_STAMPS
+        return self.result(None)
+
     def first_steps(self) -> float:
         """A typical step, to size the blocks by: of very few the shortest, for one may hold an evaluation."""
         first, deadline_ns = self.bench.next_seq(), self.budget.deadline(1.0)
+        count = FIRST_STEPS
         while True:
-            found = self.bench.steps(first, FIRST_STEPS, SLICE_NS)
+            ended = self.bench.steps(first, count, SLICE_NS)
+            found = timed(ended, self.bench.clock)
+            count = len(ended) + FIRST_STEPS - len(found)
+            if len(ended) >= UNSTAMPED_STEPS and not len(found):
+                raise _Unmeasured
             waited_ns = self.budget.elapsed_ns
             if len(found) >= FIRST_STEPS or (len(found) >= 2 and waited_ns > FIRST_WAIT_NS):
-                took_ns = found["end_ns"] - found["start_ns"]
+                took_ns = durations_ns(found)
                 return float(np.median(took_ns) if len(found) >= FEWEST_FOR_MEDIAN else took_ns.min())
             if self.bench.cancelled() or self.bench.now_ns() > deadline_ns:
+                if len(ended) > len(found):
+                    raise _Unmeasured
                 raise AutobrrrError(
                     f"only {len(found)} steps ended within {waited_ns / 1e9:.0f} s",
                     "give more time with --for",
@@ -229,6 +261,8 @@ class _LiveTuning:
                     Undone(candidate=asked.candidate, beside=self.kept, high=found.interval.high)
                 )
             self.settle()
+            if found.decision == "unmeasured":
+                self.no_claim = NoClaim.NO_DEVICE_STAMPS
             self.end(study, asked, found, "undone", found.why + _priced(found))
 
     def against(self, asked: AskedCandidate, replaced: Sequence[Choice]) -> AskedCandidate:
@@ -445,8 +479,8 @@ class _LiveTuning:
             baseline = self.step_ns * (speedup if closing is None else 1.0)
         return Tuning(
             objective="step_ns",
-            baseline=round(baseline, 1),
-            best=round(baseline / speedup, 1),
+            baseline=round(baseline, 1) or None,
+            best=round(baseline / speedup, 1) or None,
             speedup=round(speedup, 4),
             interval=None if interval is None else [round(bound, 4) for bound in interval.speed()],
             class_=widest(found),
@@ -455,6 +489,8 @@ class _LiveTuning:
             trials=self.ledger.trials,
             recipe=None,
             note=self.note,
+            clock=self.bench.clock,
+            no_claim=self.no_claim,
             guard_undid=self.guard_undid,
             job=self.bench.facts,
         )

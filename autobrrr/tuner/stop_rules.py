@@ -9,8 +9,9 @@ from typing import Literal
 
 from autobrrr.tuner.confidence_sequence import Interval
 
-Decision = Literal["better", "hopeless", "harmful", "undecided", "failed", "cancelled"]
-"""`harmful`: the job crawled, stood, or lost its loss with it; `failed`: it could not be held."""
+Decision = Literal["better", "hopeless", "harmful", "undecided", "failed", "cancelled", "unmeasured"]
+"""`harmful`: the job crawled, stood, or lost its loss with it; `failed`: it could not be held;
+`unmeasured`: it computes on a device whose clock was not seen, so that nothing can be claimed."""
 
 FEWEST_PAIRS = 6
 MOST_PAIRS = 600

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autobrrr.injected.wire import ring_layout
-from autobrrr.tuner.job_under_test import Steps
+from autobrrr.tuner.job_under_test import Steps, durations_ns
 
 VARIES = 0.05  # of tokens, from the 5th to the 95th percentile, against their median
 FEWEST_TO_VARY = 4
@@ -69,11 +69,6 @@ def block_of(records: Steps) -> TokenBlock:
     counted = records[(records["flags"] & ring_layout.PHASES != 0) & (records["tokens"] > 0)]
     tokens = np.asarray(counted["tokens"], dtype=np.float64)
     return TokenBlock(steps=durations_ns(records), counted=durations_ns(counted), tokens=tokens)
-
-
-def durations_ns(records: Steps) -> Durations:
-    """Nanoseconds of each step, shape [steps]."""
-    return np.asarray(records["end_ns"] - records["start_ns"], dtype=np.float64)
 
 
 def tokens_a_sample(records: Steps) -> NDArray[np.float64]:

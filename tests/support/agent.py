@@ -28,6 +28,7 @@ class Step:
     start_ns: int
     end_ns: int
     own_ns: int
+    device_ns: int
     arm: int
     flags: int
     sampled: dict[str, int]

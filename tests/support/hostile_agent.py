@@ -98,7 +98,7 @@ class Agent:
             t_ns += 3_000_000
             fields = [self.random.randrange(10**6) for _ in ring_layout.SAMPLED_FIELDS]
             body = ring_layout.SAMPLED.pack(*fields) + ring_layout.TAIL.pack(
-                t_ns, t_ns + 2_900_000, 600, 0, seq % 2, seq
+                t_ns, t_ns + 2_900_000, 600, 0, 0, seq % 2, seq
             )
             os.pwrite(
                 self.ring, body, ring_layout.offset_bytes(seq % ring_layout.CAPACITY, ring_layout.CAPACITY)

@@ -65,7 +65,16 @@ class RingWriter:
         self.seq = 0
         self.now_ns = 1_000_000_000
 
-    def step(self, step_ns: int, *, flags: int = 0, arm: int = 0, own_ns: int = 600, **sampled: int) -> int:
+    def step(
+        self,
+        step_ns: int,
+        *,
+        flags: int = 0,
+        arm: int = 0,
+        own_ns: int = 600,
+        device_ns: int = ring_layout.UNSTAMPED,
+        **sampled: int,
+    ) -> int:
         """One more step, right after the one before; returns its number."""
         at = ring_layout.offset_bytes(self.seq, self.capacity)
         if sampled:
@@ -75,9 +84,15 @@ class RingWriter:
         start_ns = self.now_ns + own_ns
         self.now_ns = start_ns + step_ns
         tail = at + ring_layout.SAMPLED.size
-        ring_layout.TAIL.pack_into(self._map, tail, start_ns, self.now_ns, own_ns, arm, flags, self.seq)
+        fields = (start_ns, self.now_ns, own_ns, device_ns, arm, flags, self.seq)
+        ring_layout.TAIL.pack_into(self._map, tail, *fields)
         self.seq += 1
         return self.seq - 1
+
+    def stamp(self, seq: int, device_ns: int) -> None:
+        """The device has come to the end of a step."""
+        at = ring_layout.offset_bytes(seq, self.capacity) + ring_layout.DEVICE_OFFSET
+        ring_layout.DEVICE.pack_into(self._map, at, device_ns)
 
     def model_step(self, model: StepModel, *, flags: int = 0, arm: int = 0, speed: float = 1.0) -> int:
         """One step as the model has it, its phases sampled now and then."""

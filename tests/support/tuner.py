@@ -13,7 +13,7 @@ from scipy.signal import lfilter
 from autobrrr.errors import TargetGone
 from autobrrr.injected.wire import ring_layout
 from autobrrr.records import Anatomy, ExactnessClass, JobFacts
-from autobrrr.tuner.job_under_test import STEP, ActiveRemedy, LeverLost, NotApplied, Steps
+from autobrrr.tuner.job_under_test import STEP, ActiveRemedy, LeverLost, NotApplied, StepClock, Steps
 
 CHUNK = 4096
 CLASSES: tuple[ExactnessClass, ...] = get_args(ExactnessClass)
@@ -62,6 +62,7 @@ class SimulatedJob:
     anatomy: Anatomy | None = None
     lengths: float = 0.0  # standard deviation of log(tokens); most of a step's time goes by them
     lengths_seen: bool = True
+    clock: StepClock = "host"
 
     def __post_init__(self) -> None:
         self.facts = JobFacts(

@@ -32,6 +32,23 @@ def test_a_record_of_numpy_is_laid_out_as_the_agent_writes_it() -> None:
     assert (record["data_wait_ns"], record["samples"], record["optimizer_ns"]) == (11, 32, -1)
 
 
+def test_a_step_is_read_once_its_time_on_the_device_is_known_and_those_after_it_wait() -> None:
+    writer = RingWriter(8)
+    reader = RingReader(writer.fd)
+    writer.step(MS, device_ns=7 * MS)
+    writer.step(MS, device_ns=ring_layout.AWAITED)
+    writer.step(MS, device_ns=ring_layout.AWAITED)
+    writer.step(MS)
+    assert reader.read_new()["device_ns"].tolist() == [7 * MS]
+    assert len(reader.read_new()) == 0
+    writer.stamp(1, 5 * MS)
+    assert reader.read_new()["device_ns"].tolist() == [5 * MS]
+    assert reader.steps == 2
+    writer.stamp(2, ring_layout.UNSTAMPED)  # the agent gave it up
+    assert reader.read_new()["device_ns"].tolist() == [0, 0]
+    assert reader.lost == 0
+
+
 def test_an_empty_ring_has_nothing_new() -> None:
     reader = RingReader(RingWriter(8).fd)
     assert len(reader.read_new()) == 0
@@ -189,7 +206,7 @@ def test_what_a_hostile_job_hands_over_is_refused_with_a_sentence(kind: str, tmp
 
 def test_the_ring_that_the_agent_hands_over_can_no_more_be_cut_off() -> None:
     pages = StepRing(8)
-    pages.write_tail((1, 2, 0, 0, 0, 0))
+    pages.write_tail((1, 2, 0, 0, 0, 0, 0))
     reader = RingReader(pages.fd)
     for size in (0, 1 << 20):
         with pytest.raises(PermissionError):

@@ -416,7 +416,7 @@ def test_a_link_that_ends_during_the_detach_is_the_agent_leaving(stage: Stage) -
 def test_a_ring_that_the_job_made_something_else_of_ends_the_session_with_a_sentence(stage: Stage) -> None:
     stage.measured()
     at = ring_layout.offset_bytes(stage.writer.seq, stage.writer.capacity)
-    tail = ring_layout.TAIL.pack(1, 2, 0, 0, 0, 2**64 - 1)
+    tail = ring_layout.TAIL.pack(1, 2, 0, 0, 0, 0, 2**64 - 1)
     os.pwrite(stage.writer.fd, tail, at + ring_layout.SAMPLED.size)
     stage.session.tick()
     assert stage.session.state is State.ENDED

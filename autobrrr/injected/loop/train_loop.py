@@ -370,7 +370,7 @@ class TrainLoop:
         phased = self._sampled
         if phased:
             flags |= self._finish_sample(now, extra)
-        self._pages.write_tail((hot.start, now, hot.own, hot.arm, flags, seq))
+        self._pages.write_tail((hot.start, now, hot.own, ring_layout.UNSTAMPED, hot.arm, flags, seq))
         self._marks_closed(flags)
         last_ns = now - hot.start
         if flags & (ring_layout.TRACED | ring_layout.AFTER_SHADOW):

@@ -3,7 +3,8 @@
 The training thread packs one record per step and never waits. A plain step writes only the tail
 (when, which arm, flags, sequence number); a sampled step writes its phases first. The sequence
 number is the last field of a record: a reader that finds another number than it expects has
-been overtaken. Standard library only.
+been overtaken. A step's time on a device is known only once the device has come to its end: until then the
+record says so, and counts as not yet written. Standard library only.
 
 Layout: a header of `HEADER_BYTES`, then `capacity` records of `RECORD_BYTES`, native byte order.
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 import struct
 
 MAGIC = b"ABRRRING"
-LAYOUT_VERSION = 3
+LAYOUT_VERSION = 4
 HEADER_BYTES = 4096
 HEADER = struct.Struct("@8sIIII")  # magic, layout version, record bytes, capacity, pid
 CAPACITY = 8192
@@ -38,13 +39,19 @@ TAIL_FIELDS = (
     "start_ns",  # time.perf_counter_ns when the agent handed the thread back to training
     "end_ns",  # when the anchor optimizer's post hook was entered
     "own_ns",  # the agent's own work at the boundary before start_ns
+    "device_ns",  # from start to end on the device's clock; UNSTAMPED, AWAITED
     "arm",  # which set of levers was on: raised by one at every change
     "flags",
     "seq",  # 0, 1, 2 …
 )
 SAMPLED = struct.Struct(f"@{len(SAMPLED_FIELDS)}q")
-TAIL = struct.Struct("@qqqIIQ")
+TAIL = struct.Struct("@qqqqIIQ")
 RECORD_BYTES = SAMPLED.size + TAIL.size
+DEVICE = struct.Struct("@q")
+DEVICE_OFFSET = SAMPLED.size + struct.calcsize("@qqq")  # of device_ns in a record
+
+UNSTAMPED = 0  # the step's ends were not stamped by a device: on a CPU, or nobody asked for it
+AWAITED = -1  # stamped, and the device has not come to the end yet: it is filled in later
 
 PHASES = 1  # the sampled fields are valid
 TRACED = 2  # ran under the timing dispatch mode: slower, never part of step figures

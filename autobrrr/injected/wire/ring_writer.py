@@ -52,28 +52,40 @@ class StepRing:
         """The phases of a step. The tail, written after it, makes the record valid."""
         ring_layout.SAMPLED.pack_into(self.memory, ring_layout.offset_bytes(seq, self.capacity), *fields)
 
-    def write_plain(self, ends_ns: Sequence[int], first: tuple[int, int, int, int], own_ns: int) -> int:
+    def write_plain(
+        self,
+        ends_ns: Sequence[int],
+        first: tuple[int, int, int, int],
+        own_ns: int,
+        device_ns: int = ring_layout.UNSTAMPED,
+    ) -> int:
         """Records of plain steps, one after another; returns when the last one's hook had ended.
 
         Args:
             ends_ns: When each step ended.
             first: Start, own time, arm and sequence number of the first.
             own_ns: Own time between any two of them.
+            device_ns: Of each: `UNSTAMPED` or `AWAITED`.
         """
         pack, memory, capacity = ring_layout.TAIL.pack_into, self.memory, self.capacity
         base, width = ring_layout.HEADER_BYTES + ring_layout.SAMPLED.size, ring_layout.RECORD_BYTES
         start, own, arm, seq = first
         for end in ends_ns:
-            pack(memory, base + seq % capacity * width, start, end, own, arm, 0, seq)
+            pack(memory, base + seq % capacity * width, start, end, own, device_ns, arm, 0, seq)
             seq += 1
             own = own_ns
             start = end + own
         return start
 
-    def write_tail(self, fields: tuple[int, int, int, int, int, int]) -> None:
+    def write_tail(self, fields: tuple[int, int, int, int, int, int, int]) -> None:
         """The rest of the record, in the ring's order."""
         at = ring_layout.offset_bytes(fields[-1], self.capacity) + ring_layout.SAMPLED.size
         ring_layout.TAIL.pack_into(self.memory, at, *fields)
+
+    def write_device(self, seq: int, device_ns: int) -> None:
+        """What a device took for a step whose record awaits it."""
+        at = ring_layout.offset_bytes(seq, self.capacity) + ring_layout.DEVICE_OFFSET
+        ring_layout.DEVICE.pack_into(self.memory, at, device_ns)
 
 
 def sealed_memory(size: int) -> int:

@@ -10,12 +10,12 @@ import numpy as np
 
 from autobrrr.injected.wire import ring_layout
 from autobrrr.sidecar.session.ring_reader import NO_RECORDS, Records, representative
+from autobrrr.tuner.job_under_test import durations_ns
 from autobrrr.tuner.token_adjustment import (
     FEWEST_TO_VARY,
     Durations,
     TokenBlock,
     block_of,
-    durations_ns,
     samples_of,
     tokens_a_sample,
     vary,

@@ -62,6 +62,11 @@ class Collected:
         """The job runs compiled code, as far as is known."""
         return bool((self.facts and self.facts.compiled) or (self.anatomy and self.anatomy.compiled))
 
+    @property
+    def is_asynchronous(self) -> bool:
+        """The host's clock does not show how long steps take."""
+        return self.facts is not None and self.facts.is_asynchronous
+
     def take(self, event: str, payload: Mapping[str, object]) -> bool:
         """Take in one event of the agent; false where it is none that carries a measurement.
 

@@ -1,7 +1,8 @@
 """Reads the agent's ring of step records without ever stopping the agent.
 
 In: the ring's file descriptor. Out: numpy structured arrays of the records that are new. A reader
-that was overtaken says how many records it has lost.
+that was overtaken says how many records it has lost. A step whose time on a device is not known yet is not
+read, and nothing after it: whoever gets a record gets it whole.
 
 The file comes out of the job, which may be hostile: it must be memory that can't shrink, and it is read,
 never mapped, so that nothing which is done to it can end this process.
@@ -21,7 +22,8 @@ from autobrrr.injected.wire import ring_layout
 
 RECORD = np.dtype(
     [(name, "i8") for name in ring_layout.SAMPLED_FIELDS]
-    + [("start_ns", "i8"), ("end_ns", "i8"), ("own_ns", "i8"), ("arm", "u4"), ("flags", "u4"), ("seq", "u8")]
+    + [(name, "i8") for name in ("start_ns", "end_ns", "own_ns", "device_ns")]
+    + [("arm", "u4"), ("flags", "u4"), ("seq", "u8")]
 )
 Records = NDArray[np.void]  # of RECORD, one dimension, by sequence number
 NO_RECORDS: Records = np.empty(0, dtype=RECORD)
@@ -113,6 +115,8 @@ class RingReader:
         seq = int(record["seq"])
         if int(record["end_ns"]) == 0 or seq < self._next:
             return NO_RECORDS
+        if seq == self._next and int(record["device_ns"]) == ring_layout.AWAITED:
+            return NO_RECORDS
         if seq > self._next:
             self._catch_up()
         batch = self._copy_run()
@@ -150,7 +154,7 @@ class RingReader:
     def _copy(self, begin: int, end: int) -> Records:
         """The records of slots that were written before."""
         records = self._look(begin, end)
-        for name in ("start_ns", "end_ns", "own_ns"):
+        for name in ("start_ns", "end_ns", "own_ns", "device_ns"):
             if len(records) and not bool(((records[name] > -MOST_NS) & (records[name] < MOST_NS)).all()):
                 raise NoRing("holds times that no clock shows")
         return records
@@ -185,7 +189,8 @@ class RingReader:
                 upto = min(end, at + 512)
                 seen = self._look(at, upto)
                 numbers = expected + np.arange(upto - at, dtype=np.uint64)
-                fits = (seen["seq"] == numbers) & (seen["end_ns"] != 0)
+                known = seen["device_ns"] != ring_layout.AWAITED
+                fits = (seen["seq"] == numbers) & (seen["end_ns"] != 0) & known
                 count = len(fits) if fits.all() else int(fits.argmin())
                 parts.append(self._copy(at, at + count))
                 expected += count

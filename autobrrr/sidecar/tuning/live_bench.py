@@ -22,7 +22,7 @@ from autobrrr.records import Anatomy, ExactnessClass, JobFacts
 from autobrrr.sidecar.session.remedy_switch import Switched, SwitchedRemedy
 from autobrrr.sidecar.session.ring_reader import NO_RECORDS, Records
 from autobrrr.sidecar.session.session import Session
-from autobrrr.tuner.job_under_test import ActiveRemedy, LeverLost, NotApplied
+from autobrrr.tuner.job_under_test import ActiveRemedy, LeverLost, NotApplied, StepClock, durations_ns
 
 Call = Callable[[Callable[[], None]], None]
 T = TypeVar("T")
@@ -79,7 +79,7 @@ class StepTape:
         """Median of the steps that came last; no end in sight where there are none."""
         with self._changed:
             newest = self._parts[-1] if self._parts else None
-        return float("inf") if newest is None else float(np.median(newest["end_ns"] - newest["start_ns"]))
+        return float("inf") if newest is None else float(np.median(durations_ns(newest)))
 
     def _from(self, first_seq: int) -> Records:
         recent = itertools.takewhile(lambda part: int(part["seq"][-1]) >= first_seq, reversed(self._parts))
@@ -115,6 +115,10 @@ class LiveBench:
     @property
     def anatomy(self) -> Anatomy | None:
         return self._session.findings.anatomy
+
+    @property
+    def clock(self) -> StepClock:
+        return "device" if self._session.findings.is_asynchronous else "host"
 
     @property
     def cores(self) -> int | None:
