@@ -10,6 +10,8 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from types import FrameType
 
 from autobrrr import paths
@@ -34,7 +36,7 @@ from autobrrr.sidecar.session.session_log import SessionLog, log_path
 from autobrrr.sidecar.session.session_states import State
 from autobrrr.sidecar.session.window_reader import WindowReader
 from autobrrr.sidecar.sockets.agent_link import AgentLink
-from autobrrr.sidecar.sockets.session_socket import SessionSocket, is_alive, sweep
+from autobrrr.sidecar.sockets.session_socket import SessionSocket, SessionTarget, is_alive, sweep
 from autobrrr.sidecar.tuning.live_tuner import check, tune
 from autobrrr.sidecar.tuning.tuning_thread import TuningThread
 
@@ -63,7 +65,7 @@ def serve(endpoint: SessionSocket, options: SessionOptions, announcement: Announ
         alive=lambda: is_alive(target),
         cores=usable_cpus(target.pid),
     )
-    tuning = TuningThread(session, calls, tune, check)
+    tuning = TuningThread(session, calls, partial(tune, journal=_study_file(target)), check)
     session.read_window = WindowReader(calls)
     job = job_roles.job_of(target.pid)
     if job is not None:
@@ -141,6 +143,11 @@ def _enter(
     watch_thread(entered.facts.train_tid)
     session.entered(agent, ring, entered.facts, entered.attach)
     return agent
+
+
+def _study_file(target: SessionTarget) -> Path:
+    """Where the study of a job's tunings is kept: a later sidecar of the same process goes on from it."""
+    return paths.state_dir() / "studies" / f"live-{target.pid}-{target.start_ticks}.journal"
 
 
 def _uses_gpu(session: Session) -> bool:

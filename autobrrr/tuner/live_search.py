@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -45,7 +45,9 @@ from autobrrr.tuner.stop_rules import FEWEST_PAIRS, PairStanding, percent, preci
 from autobrrr.tuner.trial_ledger import Outcome, TrialLedger
 from autobrrr.tuner.tune_settings import ABLATION_SHARE, CLOSING_SHARE, SEARCH_SHARE, TuneSettings
 from autobrrr.tuner.tuning_budget import TuningBudget
-from autobrrr.tuner.tuning_study import AskedCandidate, TuningStudy
+
+if TYPE_CHECKING:
+    from autobrrr.tuner.tuning_study import AskedCandidate, TuningStudy
 
 OnProgress = Callable[[TuneProgress], None]
 OnTrial = Callable[[Trial], None]
@@ -92,6 +94,8 @@ def tune(
         AutobrrrError: no step ends, or a lever can't be undone.
         TargetGone: the job ended.
     """
+    from autobrrr.tuner.tuning_study import TuningStudy
+
     run = _LiveTuning(bench, settings or TuneSettings(), on_progress, on_trial, already)
     run.standing = tuple(standing)
     listed = candidates(
@@ -108,7 +112,7 @@ def tune(
         run.ledger.enter_kept(lever)
     on = [lever.choice for lever in (*already, *standing)]
     listed = [each for each in listed if each.choice not in on]
-    return run.go(TuningStudy(listed, run.settings.journal))
+    return run.go(TuningStudy(listed, run.settings.journal, on))
 
 
 class _LiveTuning:
@@ -201,7 +205,7 @@ class _LiveTuning:
             self.try_all(study)
 
     def try_all(self, study: TuningStudy) -> None:
-        while (asked := study.ask()) is not None:
+        while (asked := study.ask(self.gains())) is not None:
             choice = asked.candidate.choice
             odd = misfit(choice, self.bench.anatomy) or self.stands_against(choice)
             if odd is not None:
@@ -217,6 +221,11 @@ class _LiveTuning:
             # The price of switching on is added where it turns out what it is.
             shortest_ns = shortest_pairs_ns(self.step_ns, FEWEST_PAIRS)
             self.trial(study, asked, max(self.search_left_ns() / (study.waiting + 1), shortest_ns))
+
+    def gains(self) -> dict[Choice, float]:
+        """What is on between trials, with the factor that each has brought, as far as it was measured."""
+        on = (*self.kept, *(lever.choice for lever in self.standing))
+        return {choice: self.ledger.achieved(choice) for choice in on}
 
     def stands_against(self, choice: Choice) -> str | None:
         """Why a choice can't come on beside what stays on; None where it can."""

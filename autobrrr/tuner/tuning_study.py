@@ -1,25 +1,33 @@
 """The study behind a tuning, held by Optuna through ask and tell: one trial, one comparison.
 
-Candidates are few, so that the study is a queue, the most promising first; nothing is drawn while
-blocks run. A journal file keeps it readable for Optuna's own tools. Optuna is imported when a
-study begins.
+A parameter is a remedy, its levels are `off` and the options to try; a trial is an arm: what is kept, and the
+candidate. Its value is the log of the arm's speed-up over the job as it was. What has ended is kept in a
+journal that Optuna's own tools read, and that a later tuning of the same job goes on from. Imports Optuna, so
+that it is imported itself when a study begins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-from autobrrr.tuner.candidate_space import Candidate
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.samplers import BaseSampler
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import FrozenTrial, TrialState
+
+from autobrrr import paths
+from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.tuner.candidate_space import TRIAL_S, USUAL_GAIN, Candidate, Choice
 from autobrrr.tuner.comparison import Comparison
 
-if TYPE_CHECKING:
-    from optuna import Study as OptunaStudy
-    from optuna.trial import Trial as OptunaTrial
-
-CANDIDATE = "candidate"
+OFF = "off"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,64 +38,147 @@ class AskedCandidate:
     candidate: Candidate
 
 
+class PromiseSampler(BaseSampler):  # type: ignore[misc]
+    """Proposes what promises most for its price, on top of what is kept; draws nothing at random.
+
+    Args:
+        candidates: To be tried; of equals the earlier one comes first.
+        on: What may be among the kept beside them.
+
+    Attributes:
+        waiting: Candidates whose turn has not come.
+        measured: Log of the gain by the label of a choice; takes the place of the prediction.
+        kept: What is on already, with the factor on speed that each has brought.
+        proposed: The candidate of the latest trial, once there is one.
+    """
+
+    proposed: Candidate
+
+    def __init__(self, candidates: Sequence[Candidate], on: Sequence[Choice]) -> None:
+        choices = [*(each.choice for each in candidates), *on]
+        self.space: dict[str, BaseDistribution] = {
+            remedy: CategoricalDistribution(
+                (OFF, *sorted({_level(each) for each in choices if each.remedy == remedy}))
+            )
+            for remedy in sorted({each.remedy for each in choices})
+        }
+        self.waiting = list(candidates)
+        self.measured: dict[str, float] = {}
+        self.kept: Mapping[Choice, float] = {}
+
+    def infer_relative_search_space(
+        self, study: optuna.Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        return self.space
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        self.proposed = next_one = max(self.waiting, key=self._promise)
+        self.waiting.remove(next_one)
+        arm = [*(each for each in self.kept if not next_one.choice.conflicts(each)), next_one.choice]
+        return {**dict.fromkeys(self.space, OFF), **{each.remedy: _level(each) for each in arm}}
+
+    def sample_independent(
+        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        return OFF
+
+    def _promise(self, candidate: Candidate) -> float:
+        """Log of the gain, for a second of trying it."""
+        remedy = REGISTRY[candidate.choice.remedy]
+        price_s = 0.0 if candidate.predicted is None else remedy.price_s
+        expected = math.log(candidate.predicted or USUAL_GAIN)
+        return self.measured.get(candidate.choice.label, expected) / (TRIAL_S + price_s)
+
+
 class TuningStudy:
     """Candidates in, results out.
 
     Args:
-        candidates: In the order in which they are to be tried.
-        journal: File of the study; None keeps it in memory.
+        candidates: To be tried; of equals the earlier one comes first.
+        journal: File of the study; None keeps it in memory. One that can't be read is set aside, and one that
+            can't be written ends there: a full disk stops no tuning.
+        on: What may be among the kept beside them.
     """
 
-    def __init__(self, candidates: Sequence[Candidate], journal: Path | None = None) -> None:
-        self._by_label = {candidate.choice.label: candidate for candidate in candidates}
-        self._waiting = len(self._by_label)
-        self._open: dict[int, OptunaTrial] = {}
-        self._study = _make(journal)
-        for label in self._by_label:
-            self._study.enqueue_trial({CANDIDATE: label})
+    def __init__(
+        self, candidates: Sequence[Candidate], journal: Path | None = None, on: Sequence[Choice] = ()
+    ) -> None:
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self._open: dict[int, tuple[optuna.Trial, float]] = {}  # with the log speed-up of what was kept
+        self._sampler = PromiseSampler(candidates, on)
+        space = hashlib.sha256(str(self._sampler.space).encode()).hexdigest()[:8]
+        self._journal = None if journal is None else _journal(journal, f"tune-{space}")
+        self._study = optuna.create_study(sampler=self._sampler, direction="maximize")
+        if self._journal is not None:
+            self._study.add_trials(self._journal.trials)
+        told = (trial.user_attrs for trial in self._study.trials)
+        self._sampler.measured = {each["candidate"]: each["gain"] for each in told if "gain" in each}
 
     @property
     def waiting(self) -> int:
         """Candidates whose turn has not come."""
-        return self._waiting
+        return len(self._sampler.waiting)
 
-    def ask(self) -> AskedCandidate | None:
-        """The next candidate; None after the last."""
-        from optuna.distributions import CategoricalDistribution
+    def ask(self, kept: Mapping[Choice, float] | None = None) -> AskedCandidate | None:
+        """The candidate that promises most; None after the last.
 
-        if not self._waiting:
+        Args:
+            kept: What is on already, with the factor on speed that each has brought.
+        """
+        if not self.waiting:
             return None
-        self._waiting -= 1
-        trial = self._study.ask({CANDIDATE: CategoricalDistribution(tuple(self._by_label))})
-        self._open[trial.number] = trial
-        return AskedCandidate(number=trial.number, candidate=self._by_label[trial.params[CANDIDATE]])
+        self._sampler.kept = kept or {}
+        trial = self._study.ask(self._sampler.space)
+        candidate = self._sampler.proposed
+        trial.set_user_attr("candidate", candidate.choice.label)
+        trial.set_user_attr("predicted", candidate.predicted)
+        trial.set_user_attr("price_s", REGISTRY[candidate.choice.remedy].price_s)
+        self._open[trial.number] = trial, math.log(math.prod(self._sampler.kept.values()))
+        return AskedCandidate(number=trial.number, candidate=candidate)
 
     def again(self, candidate: Candidate) -> None:
-        """One more turn for a candidate, after the others."""
-        self._waiting += 1
-        self._study.enqueue_trial({CANDIDATE: candidate.choice.label})
+        """One more turn for a candidate."""
+        self._sampler.waiting.append(candidate)
 
     def tell(self, asked: AskedCandidate, result: Comparison | None, outcome: str, why: str) -> None:
-        """Enter what became of a candidate. The value is the log of the speed-up."""
-        from optuna.trial import TrialState
-
-        trial = self._open.pop(asked.number)
+        """Enter what became of a candidate."""
+        trial, before = self._open.pop(asked.number)
         trial.set_user_attr("outcome", outcome)
         trial.set_user_attr("why", why)
         if result is None or result.interval is None:
-            self._study.tell(trial, state=TrialState.FAIL)
+            self._keep(self._study.tell(trial, state=TrialState.FAIL))
             return
+        trial.set_user_attr("gain", result.interval.mean)
         trial.set_user_attr("interval", [result.interval.low, result.interval.high])
         trial.set_user_attr("pairs", result.pairs)
         trial.set_user_attr("steps", result.steps)
-        self._study.tell(trial, result.interval.mean)
+        self._keep(self._study.tell(trial, before + result.interval.mean))
+
+    def _keep(self, ended: FrozenTrial) -> None:
+        try:
+            if self._journal is not None:
+                self._journal.add_trial(ended)
+        except OSError:
+            self._journal = None
 
 
-def _make(journal: Path | None) -> OptunaStudy:
-    import optuna
-    from optuna.storages import InMemoryStorage, JournalStorage
-    from optuna.storages.journal import JournalFileBackend
+def _journal(file: Path, name: str) -> optuna.Study | None:
+    """The study in a file; None where it can't be kept there."""
+    for _ in range(2):
+        try:
+            paths.make_closed(file.parent)
+            storage = JournalStorage(JournalFileBackend(str(file)))
+            return optuna.create_study(
+                storage=storage, study_name=name, direction="maximize", load_if_exists=True
+            )
+        except OSError:
+            return None
+        except Exception:  # noqa: BLE001 - cut by a crash, or no journal: Optuna asserts what it should ask
+            file.rename(file.with_suffix(".unread"))
+    return None
 
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    storage = InMemoryStorage() if journal is None else JournalStorage(JournalFileBackend(str(journal)))
-    return optuna.create_study(storage=storage, study_name="tune", direction="maximize", load_if_exists=False)
+
+def _level(choice: Choice) -> str:
+    return ", ".join(f"{name}={value}" for name, value in choice.options) or "on"

@@ -149,7 +149,7 @@ def test_live_lines_show_the_regime_and_the_session_goes_on(
     found = autobrrr(tmp_path, "attach", str(job.pid), "--for", "3s", "--plain")
     assert found.code == 0, found.stderr
     assert "regime: " in found.stdout.splitlines()[0]
-    assert start(job).detach().left == []
+    assert start(job).detach().left == ()
 
 
 def test_two_commands_that_race_share_one_sidecar(fake: Callable[..., FakeJob], tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_a_killed_sidecar_is_a_lost_link_and_the_next_attach_starts_anew(
     first.close()
     second = start(job)
     assert second.started
-    assert second.detach().left == []
+    assert second.detach().left == ()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
@@ -404,7 +404,7 @@ def test_a_session_with_the_tuner_at_work_can_be_ended(fake: Callable[..., FakeJ
         worker.start()
         eventually(lambda: other.snapshot().state == "tuning")
         time.sleep(1)
-        assert other.detach().left == []
+        assert other.detach().left == ()
         worker.join(20)
         # The tuner may have come to its end before the session did, or not.
         assert told

@@ -6,6 +6,7 @@ Its libraries are heavy, so they are imported when somebody tunes.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from autobrrr.records import Diagnosis, ExactnessClass, Reverted, Trial, TuneProgress, Tuning
@@ -24,14 +25,16 @@ def tune(
     judged: Diagnosis,
     on_progress: Callable[[TuneProgress], None],
     on_trial: Callable[[Trial], None],
+    *,
+    journal: Path | None = None,
 ) -> Tuning:
-    """Tune the job; see `tuner.live.tune` for what it raises."""
+    """Tune the job; see `live_search.tune` for what it raises, `TuningStudy` for the journal."""
     from autobrrr.tuner import live_search
 
     return live_search.tune(
         bench,
         verdict=judged,
-        settings=_settings(request),
+        settings=_settings(request, journal),
         on_progress=on_progress,
         on_trial=on_trial,
         already=[_kept(lever) for lever in bench.levers()],
@@ -48,7 +51,7 @@ def check(bench: LiveBench, baseline_ns: float, best_ns: float) -> list[Reverted
     return GainGuard(bench, board, baseline_ns=baseline_ns, best_ns=best_ns).check()
 
 
-def _settings(request: TuneRequest) -> TuneSettings:
+def _settings(request: TuneRequest, journal: Path | None) -> TuneSettings:
     from autobrrr.tuner.candidate_space import allowed_classes
     from autobrrr.tuner.tune_settings import TuneSettings
 
@@ -58,6 +61,7 @@ def _settings(request: TuneRequest) -> TuneSettings:
         horizon_ns=usual.horizon_ns if request.horizon_ns is None else request.horizon_ns,
         allowed=allowed_classes(request.allow),
         only=tuple(request.only or ()),
+        journal=journal,
     )
 
 
