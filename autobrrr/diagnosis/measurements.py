@@ -6,9 +6,10 @@ nothing here changes afterwards. `None` is "not measured (yet)".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,8 @@ from autobrrr.records import (
 )
 from autobrrr.roofline.quick_peaks import MeasuredPeaks
 
+T = TypeVar("T")
+R = TypeVar("R")
 Durations = NDArray[np.int64]
 Probing = Literal["on", "off", "overridden"]  # off: `--no-probe`; overridden: `--probe`
 
@@ -80,6 +83,25 @@ class Measurements:
     peaks: MeasuredPeaks | None = None  # of this machine, at the job's number of threads
     bf16: bool | None = None  # the processor multiplies bfloat16 by itself
     fault_ns: float | None = None  # what one minor page fault costs on this machine
+
+
+def once(derive: Callable[[T], R]) -> Callable[[T], R]:
+    """What is derived of one thing is kept until it is asked of another: a judgement derives it once.
+
+    Nothing that is measured changes afterwards, so that being the same thing is enough.
+    """
+    kept: list[tuple[T, R]] = []
+
+    @functools.wraps(derive)
+    def derived(of: T) -> R:
+        for known, found in kept[-1:]:
+            if known is of:
+                return found
+        result = derive(of)
+        kept[:] = [(of, result)]
+        return result
+
+    return derived
 
 
 def phase_figures(step_ns: Durations, columns: Mapping[str, Durations]) -> PhaseFigures | None:

@@ -147,7 +147,7 @@ def test_attaching_changes_no_bit(seen: Seen) -> None:
     assert watched["losses"] == never["losses"]
     assert watched["digest"] == never["digest"]
     assert len(set(seen.second)) == min(1, len(seen.second))
-    assert seen.left == ()
+    assert seen.left == []
 
 
 def test_steps_were_traced_and_their_kernels_lie_in_their_phases(seen: Seen) -> None:

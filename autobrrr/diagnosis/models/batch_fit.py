@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from autobrrr.diagnosis import thresholds
+from autobrrr.diagnosis.measurements import once
 from autobrrr.diagnosis.robust_stats import interquartile, of_one, positive, quantile, spread
 from autobrrr.records import BatchPoint, BatchProbe, ShadowPoint, ShadowProbe
 
@@ -35,6 +36,7 @@ class BatchFit:
         return self.replays >= (2 if step_ns >= thresholds.LONG_STEP_NS else 3)
 
 
+@once
 def fit_batch(probe: ShadowProbe | None) -> BatchFit | BatchProbe:
     """The fit, or the probe as it stands with the reason why there is none."""
     if probe is None:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autobrrr.diagnosis import thresholds
-from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.measurements import Measurements, once
 from autobrrr.diagnosis.models.op_classes import MATMUL, op_class
 from autobrrr.diagnosis.models.traced_kernels import KernelWork, kernel_work
 from autobrrr.diagnosis.robust_stats import positive, unit_share
@@ -76,6 +76,7 @@ class Roofs:
         return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
+@once
 def roofs(measured: Measurements) -> Roofs | str:
     """The step's kernels under their roofs, or why they can't be held against them."""
     trusted, traced = kernel_work(measured.traced), measured.traced

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import msgspec
 
 from autobrrr.diagnosis import thresholds
-from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.measurements import Measurements, once
 from autobrrr.diagnosis.models.own_code_share import own_code_at_least
 from autobrrr.diagnosis.models.roofs import Roofs, by_regime, roofs
 from autobrrr.diagnosis.models.traced_kernels import KernelWork, kernel_work
@@ -42,6 +42,7 @@ class StepParts:
         return max(0.0, self.phase[phase] - self.kernels.get(phase, 0.0))
 
 
+@once
 def step_parts(measured: Measurements) -> StepParts | None:
     """The step, divided by phase and kernel work; None where phases were not measured."""
     work = kernel_work(measured.traced)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autobrrr.diagnosis import thresholds
+from autobrrr.diagnosis.measurements import once
 from autobrrr.diagnosis.robust_stats import (
     interquartile,
     mean,
@@ -67,6 +68,7 @@ class KernelWork:
     at_least: bool = False
 
 
+@once
 def kernel_work(traced: TracedSteps | None) -> KernelWork | str:
     """The traced steps' kernel work, or why there is none."""
     if traced is None:

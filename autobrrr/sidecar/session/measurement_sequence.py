@@ -1,4 +1,4 @@
-"""The course of measurement: trace or profile, sample, probe, then watch; one method a state.
+"""The course of measurement: trace or profile, sample, probe, then watch; one row a measurement.
 
 In: the findings so far and the clock. Out: commands to the agent, one at a time. A refusal, or an
 answer that does not come, becomes an abstention with its reason, and the course goes on.
@@ -7,6 +7,7 @@ answer that does not come, becomes an abstention with its reason, and the course
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 from autobrrr.records import (
@@ -14,6 +15,7 @@ from autobrrr.records import (
     Confidence,
     FrameSamples,
     ProfilerWindow,
+    Record,
     ShadowProbe,
     TracedSteps,
 )
@@ -59,30 +61,24 @@ class MeasurementSequence:
         self._waiting = Waiting()
         self._since_ns = now_ns
         self._first_step_ns: int | None = None
-        self._traced_before: TracedSteps | None = None
+        self._before: Record | None = None  # what was known of it when the measurement began
         self._retraces = 0
         self._traced_median_ns: float | None = None
         self._window_wanted = False
         self._sweeps_wanted: list[Sweep] = []
-        self._sweep_before: ShadowProbe | None = None
         self._sweep_along: Sweep = "batch"
-        self._method = {
-            State.WATCHING: self._watching,
-            State.TRACING: self._tracing,
-            State.TIMING: self._timing,
-            State.PROFILING: self._profiling,
-            State.SAMPLING: self._sampling,
-            State.PROBING: self._probing,
-            State.SWEEPING: self._sweeping,
-            State.JUDGED: self._judged,
-        }
 
     def step(self, now_ns: int, confidence: Confidence) -> None:
         """One look; `confidence` is that of the verdict as it stands."""
         self._confidence = confidence
         if self._first_step_ns is None and self._findings.window.seen:
             self._first_step_ns = now_ns
-        self._method[self.state](now_ns)
+        if self.state is State.WATCHING:
+            self._watching(now_ns)
+        elif self.state is State.JUDGED:
+            self._judged(now_ns)
+        else:
+            self._measuring(now_ns, MEASUREMENTS[self.state])
 
     def progress(self, activity: str) -> None:
         """The agent says how far it is."""
@@ -123,6 +119,42 @@ class MeasurementSequence:
     def _enter(self, state: State, now_ns: int, activity: str) -> None:
         self.state, self._since_ns, self.activity = state, now_ns, activity
 
+    def _begin(self, state: State, now_ns: int, activity: str, **fields: object) -> None:
+        """Have the agent measure."""
+        one = MEASUREMENTS[state]
+        self._before = getattr(self._findings, one.field)
+        self._enter(state, now_ns, activity)
+        self._agent.command(one.command, partial(self._replied, one), **fields)
+
+    def _replied(self, one: AgentMeasurement, reply: Heard) -> None:
+        if MEASUREMENTS.get(self.state) is one and reply.get("ok") is not True:
+            self._abstain(one, str(reply.get("why", "refused without a reason")))
+
+    def _abstain(self, one: AgentMeasurement, why: str) -> None:
+        setattr(self._findings, one.field, one.abstained(why, self._sweep_along))
+
+    def _measuring(self, now_ns: int, one: AgentMeasurement) -> None:
+        """Wait for what the agent was asked for, as long as that may take."""
+        late = now_ns - self._since_ns > one.patience * max(
+            STAGE_NS, STAGE_STEPS * self._findings.window.longest_ns
+        )
+        if late and not self._has_come(one):
+            so_far = getattr(self._findings, one.so_far) if one.so_far else None
+            if so_far is None:
+                self._abstain(one, one.late)
+            else:
+                setattr(self._findings, one.field, so_far)
+        if self._has_come(one):
+            one.then(self, now_ns)
+
+    def _has_come(self, one: AgentMeasurement) -> bool:
+        found = getattr(self._findings, one.field)
+        return found is not None and found is not self._before
+
+    def _traced(self, now_ns: int) -> None:
+        self._traced_median_ns = self._findings.window.median_ns
+        self._time(now_ns)
+
     def _watching(self, now_ns: int) -> None:
         window = self._findings.window
         if self._first_step_ns is None:
@@ -160,44 +192,17 @@ class MeasurementSequence:
                 self._window_wanted = self._window_wanted or findings.profile is None
             self._profile(now_ns)
             return
-        self._traced_before = findings.traced
         long = findings.window.last_ns > LONG_STEP_NS and not self._retraces
         steps = TRACED_LONG_STEPS if long else TRACED_STEPS
-        self._enter(State.TRACING, now_ns, f"tracing {steps} steps")
-        self._agent.command("trace", self._trace_replied, steps=steps)
-
-    def _trace_replied(self, reply: Heard) -> None:
-        if self.state is State.TRACING and reply.get("ok") is not True:
-            self._findings.traced = TracedSteps(status="abstained", why=_why(reply))
-
-    def _tracing(self, now_ns: int) -> None:
-        findings = self._findings
-        if findings.traced is self._traced_before and self._late(now_ns):
-            findings.traced = TracedSteps(status="abstained", why="the traced steps did not come in time")
-        if findings.traced is not self._traced_before:
-            self._traced_median_ns = findings.window.median_ns
-            self._time(now_ns)
+        self._begin(State.TRACING, now_ns, f"tracing {steps} steps", steps=steps)
 
     def _time(self, now_ns: int) -> None:
         """In a job of several ranks: how long this one waits for the others."""
         if not self._several or self._findings.collectives is not None:
             self._profile(now_ns)
             return
-        self._enter(State.TIMING, now_ns, "timing collectives")
         steps = TIMED_LONG_STEPS if self._findings.window.last_ns > LONG_STEP_NS else TIMED_STEPS
-        self._agent.command("collectives", self._time_replied, steps=steps)
-
-    def _time_replied(self, reply: Heard) -> None:
-        if self.state is State.TIMING and reply.get("ok") is not True:
-            self._findings.collectives = CollectiveWaits(status="abstained", why=_why(reply))
-
-    def _timing(self, now_ns: int) -> None:
-        if self._findings.collectives is None and self._late(now_ns):
-            self._findings.collectives = CollectiveWaits(
-                status="abstained", why="the timed steps did not come in time"
-            )
-        if self._findings.collectives is not None:
-            self._profile(now_ns)
+        self._begin(State.TIMING, now_ns, "timing collectives", steps=steps)
 
     def _profile(self, now_ns: int) -> None:
         """Where it was asked for, or the only way to see kernels: on a GPU, in compiled code."""
@@ -212,18 +217,8 @@ class MeasurementSequence:
         stall = (
             "training will stall for up to a few seconds" if on_gpu else "training will stall for a moment"
         )
-        self._enter(State.PROFILING, now_ns, f"profiling {WINDOW_STEPS} steps: {stall}")
-        self._agent.command("window", self._profile_replied, steps=WINDOW_STEPS, shapes=on_gpu)
-
-    def _profile_replied(self, reply: Heard) -> None:
-        if self.state is State.PROFILING and reply.get("ok") is not True:
-            self._findings.profile = ProfilerWindow(status="abstained", why=_why(reply))
-
-    def _profiling(self, now_ns: int) -> None:
-        if self._findings.profile is None and self._late(now_ns):
-            self._findings.profile = ProfilerWindow(status="abstained", why="the window did not come in time")
-        if self._findings.profile is not None:
-            self._sample(now_ns)
+        activity = f"profiling {WINDOW_STEPS} steps: {stall}"
+        self._begin(State.PROFILING, now_ns, activity, steps=WINDOW_STEPS, shapes=on_gpu)
 
     def _sample(self, now_ns: int) -> None:
         if self._findings.frames is not None or not self._noticeable():
@@ -231,18 +226,8 @@ class MeasurementSequence:
             return
         mean_ns = self._findings.window.stats.mean or 0
         for_ms = max(FRAMES_MS, min(6_000, 4 * mean_ns // 1_000_000))
-        self._enter(State.SAMPLING, now_ns, "sampling where the training thread stands")
-        self._agent.command("frames", self._frames_replied, for_ms=for_ms, every_ms=FRAMES_EVERY_MS)
-
-    def _frames_replied(self, reply: Heard) -> None:
-        if self.state is State.SAMPLING and reply.get("ok") is not True:
-            self._findings.frames = FrameSamples(samples=0, places=[])
-
-    def _sampling(self, now_ns: int) -> None:
-        if self._findings.frames is None and self._late(now_ns):
-            self._findings.frames = FrameSamples(samples=0, places=[])
-        if self._findings.frames is not None:
-            self._probe(now_ns)
+        activity = "sampling where the training thread stands"
+        self._begin(State.SAMPLING, now_ns, activity, for_ms=for_ms, every_ms=FRAMES_EVERY_MS)
 
     def _probe(self, now_ns: int) -> None:
         findings = self._findings
@@ -253,53 +238,21 @@ class MeasurementSequence:
         if not wanted or findings.probe is not None:
             self._rest(now_ns)
             return
-        self._enter(State.PROBING, now_ns, "probing other batch sizes")
         override = findings.options.probing == "overridden"
-        self._agent.command("probe", self._probe_replied, override=override)
-
-    def _probe_replied(self, reply: Heard) -> None:
-        if self.state is State.PROBING and reply.get("ok") is not True:
-            self._findings.probe = ShadowProbe(status="abstained", why=_why(reply))
-
-    def _probing(self, now_ns: int) -> None:
-        # The probe spreads itself thin over many boundaries: it may take several times as long.
-        if self._findings.probe is None and self._late(now_ns, patience=4):
-            late = ShadowProbe(status="abstained", why="the probe did not end in time")
-            self._findings.probe = self._findings.probing or late
-        if self._findings.probe is not None:
-            self._rest(now_ns)
+        self._begin(State.PROBING, now_ns, "probing other batch sizes", override=override)
 
     def _begin_sweep(self, now_ns: int, along: Sweep) -> None:
         findings = self._findings
         self._sweeps_wanted.remove(along)
-        self._sweep_before = findings.sweep
         why_not = self._untraceable()
         if why_not is not None:
             findings.sweep = ShadowProbe(status="abstained", why=why_not, sweep=along)
             self._turn.give()
             return
         self._sweep_along = along
-        self._enter(State.SWEEPING, now_ns, f"replaying a step at other sizes of its {along}")
         override = findings.options.probing == "overridden"
-        self._agent.command("probe", self._sweep_replied, override=override, sweep=along)
-
-    def _sweep_replied(self, reply: Heard) -> None:
-        if self.state is State.SWEEPING and reply.get("ok") is not True:
-            self._findings.sweep = ShadowProbe(status="abstained", why=_why(reply), sweep=self._sweep_along)
-
-    def _sweeping(self, now_ns: int) -> None:
-        findings = self._findings
-        if not self._swept and self._late(now_ns, patience=4):
-            findings.sweep = ShadowProbe(
-                status="abstained", why="the sweep did not end in time", sweep=self._sweep_along
-            )
-        if self._swept:
-            self._rest(now_ns)
-
-    @property
-    def _swept(self) -> bool:
-        """Whether the sweep under way has come to its end; one before it may still be shown."""
-        return self._findings.sweep is not None and self._findings.sweep is not self._sweep_before
+        activity = f"replaying a step at other sizes of its {along}"
+        self._begin(State.SWEEPING, now_ns, activity, override=override, sweep=along)
 
     def _rest(self, now_ns: int) -> None:
         self.finished = True
@@ -360,10 +313,65 @@ class MeasurementSequence:
             return "operators run asynchronously on a GPU"
         return None
 
-    def _late(self, now_ns: int, patience: int = 1) -> bool:
-        step_ns = self._findings.window.longest_ns
-        return now_ns - self._since_ns > patience * max(STAGE_NS, STAGE_STEPS * step_ns)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentMeasurement:
+    """What the agent is asked for in one state, and what stands for it where it does not come."""
+
+    command: str
+    field: str  # of the findings
+    late: str
+    abstained: Callable[[str, Sweep], Record]
+    then: Callable[[MeasurementSequence, int], None]
+    patience: int = 1  # times as long as usual
+    so_far: str = ""  # field of the findings with the part that has come
 
 
-def _why(reply: Heard) -> str:
-    return str(reply.get("why", "refused without a reason"))
+MEASUREMENTS = {
+    State.TRACING: AgentMeasurement(
+        command="trace",
+        field="traced",
+        late="the traced steps did not come in time",
+        abstained=lambda why, along: TracedSteps(status="abstained", why=why),
+        then=MeasurementSequence._traced,
+    ),
+    State.TIMING: AgentMeasurement(
+        command="collectives",
+        field="collectives",
+        late="the timed steps did not come in time",
+        abstained=lambda why, along: CollectiveWaits(status="abstained", why=why),
+        then=MeasurementSequence._profile,
+    ),
+    State.PROFILING: AgentMeasurement(
+        command="window",
+        field="profile",
+        late="the window did not come in time",
+        abstained=lambda why, along: ProfilerWindow(status="abstained", why=why),
+        then=MeasurementSequence._sample,
+    ),
+    State.SAMPLING: AgentMeasurement(
+        command="frames",
+        field="frames",
+        late="",
+        abstained=lambda why, along: FrameSamples(samples=0, places=[]),
+        then=MeasurementSequence._probe,
+    ),
+    # The probe spreads itself thin over many boundaries: it may take several times as long.
+    State.PROBING: AgentMeasurement(
+        command="probe",
+        field="probe",
+        late="the probe did not end in time",
+        abstained=lambda why, along: ShadowProbe(status="abstained", why=why),
+        then=MeasurementSequence._rest,
+        patience=4,
+        so_far="probing",
+    ),
+    State.SWEEPING: AgentMeasurement(
+        command="probe",
+        field="sweep",
+        late="the sweep did not end in time",
+        abstained=lambda why, along: ShadowProbe(status="abstained", why=why, sweep=along),
+        then=MeasurementSequence._rest,
+        patience=4,
+    ),
+}
