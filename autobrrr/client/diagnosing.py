@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 import msgspec
 
 from autobrrr.client.job_peaks import (
-    MeasuringPython,
     likely_threads,
     make_sure_of_peaks,
     measuring_python,
@@ -32,6 +31,8 @@ DEFAULT_STEPS = 50
 MORE_STEPS = 20  # beyond them, where one replay more decides
 STILL_S = 60.0  # without a single step, nothing more will be known
 EVERY_S = 0.25
+VERDICT_SHARE = 0.25  # of a tuning's budget: how long to wait for a verdict, which orders the trials
+VERDICT_S = 15.0
 BEFORE_TIMED = ("attaching", "watching", "tracing", "timing")  # states in which collectives are not timed yet
 
 Say = Callable[[str], None]
@@ -62,9 +63,8 @@ def diagnosed(pid: int, options: DiagnosisOptions, say: Say, opened: Opened = op
         AutobrrrError: it can't be attached, or has ended before anything could be said.
     """
     session = options.session
-    measuring = None if session.readonly or session.outside else measuring_python(pid)
-    if not (session.readonly or session.outside):
-        _peaks(threads_at_once(pid, likely_threads(pid)), measuring, say)
+    peaks = _PeaksOfJob(pid, say, wanted=not (session.readonly or session.outside))
+    peaks.measure(likely_threads(pid))
     with opened(pid, session, say) as client:
         try:
             if client.started:
@@ -77,7 +77,7 @@ def diagnosed(pid: int, options: DiagnosisOptions, say: Say, opened: Opened = op
             if options.sweep:
                 client.sweep(options.sweep)
             patience = Patience(for_s=options.for_s, window=options.window, sweep=options.sweep)
-            found = _wait_for_verdict(client, patience, measuring, say)
+            found = await_verdict(client, patience, say, peaks.look)
             if not patience.has_swept(found):
                 say(f"the sweep of the {options.sweep} did not finish")
         finally:
@@ -141,9 +141,22 @@ class Patience:
         return self.sweep is None or (snapshot.sweep is not None and snapshot.sweep.along == self.sweep)
 
 
-def _peaks(threads: int | None, measuring: MeasuringPython | None, say: Say) -> None:
-    with _MEASURING_PEAKS:
-        make_sure_of_peaks(threads, measuring, say)
+class _PeaksOfJob:
+    """Measures this machine's peaks at the threads that a job starts with, and at those that it sets."""
+
+    def __init__(self, pid: int, say: Say, *, wanted: bool) -> None:
+        self._pid, self._say, self._open = pid, say, wanted
+        self._python = measuring_python(pid) if wanted else None
+
+    def look(self, snapshot: Diagnosis) -> None:
+        if self._open and snapshot.job is not None and snapshot.job.threads:
+            self.measure(snapshot.job.threads)
+            self._open = False
+
+    def measure(self, threads: int | None) -> None:
+        if self._open:
+            with _MEASURING_PEAKS:
+                make_sure_of_peaks(threads_at_once(self._pid, threads), self._python, self._say)
 
 
 def _timed(snapshot: Diagnosis) -> bool:
@@ -151,21 +164,31 @@ def _timed(snapshot: Diagnosis) -> bool:
     return not of_several_ranks(snapshot) or snapshot.state not in BEFORE_TIMED
 
 
-def _wait_for_verdict(
-    client: Client, patience: Patience, measuring: MeasuringPython | None, say: Say
+def await_verdict(
+    client: Client, patience: Patience, say: Say, look: Callable[[Diagnosis], object] = lambda snapshot: None
 ) -> Diagnosis:
+    """Wait for a session's verdict as long as patience lasts.
+
+    Args:
+        look: Sees every snapshot.
+
+    Raises:
+        TargetGone: the session ended without one.
+    """
     told = None
-    threads_known = False
     for snapshot in client.snapshots(every_s=EVERY_S):
-        if not threads_known and snapshot.job is not None and snapshot.job.threads:
-            threads_known = True
-            _peaks(threads_at_once(snapshot.pid, snapshot.job.threads), measuring, say)
+        look(snapshot)
         if patience.is_over(snapshot):
             return snapshot
         if snapshot.activity != told:
             told = snapshot.activity
             say(f"{told}")
     raise TargetGone("the session ended without a verdict")
+
+
+def before_tuning(for_s: float) -> Patience:
+    """How long a tuning of so many seconds waits for the verdict that orders its trials."""
+    return Patience(for_s=min(VERDICT_S, VERDICT_SHARE * for_s))
 
 
 def _refuse_nothing(pid: int, client: Client) -> None:

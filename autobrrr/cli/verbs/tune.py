@@ -17,7 +17,7 @@ import msgspec
 from autobrrr.cli import tune_script
 from autobrrr.cli.durations import duration_s
 from autobrrr.cli.verb_arguments import clear_line, narrate
-from autobrrr.client.diagnosing import Patience
+from autobrrr.client.diagnosing import await_verdict, before_tuning
 from autobrrr.client.joined_session import tell_about_joined
 from autobrrr.client.session_client import Client, join_or_start
 from autobrrr.errors import EXIT_DONE, EXIT_GUARD_UNDID, AutobrrrError, CannotAttach, UsageError
@@ -26,8 +26,6 @@ from autobrrr.report.text.tuning_text import beyond, progress_line, trial_line, 
 from autobrrr.sidecar.process.session_options import SessionOptions
 
 DEFAULT_S = 60.0
-VERDICT_SHARE = 0.25  # of --for: how long to wait for a verdict, which orders the trials
-VERDICT_S = 15.0
 OF_A_SCRIPT = (
     "param",
     "trials",
@@ -83,7 +81,8 @@ def run(args: argparse.Namespace) -> int:
     options = SessionOptions()
     with join_or_start(pid, options, on_wait=narrate) as client:
         if client.started:
-            _wait_for_verdict(client, min(VERDICT_S, VERDICT_SHARE * for_s))
+            found = await_verdict(client, before_tuning(for_s), narrate)
+            narrate(f"regime: {found.regime} ({found.confidence}); {found.reason}")
         else:
             tell_about_joined(client, options, narrate)
         try:
@@ -143,17 +142,6 @@ def _refuse_unwritable(file: Path) -> None:
         raise UsageError(
             f"--recipe {file}: {'it is a folder' if file.is_dir() else f'the folder {folder} does not exist'}"
         )
-
-
-def _wait_for_verdict(client: Client, for_s: float) -> None:
-    patience, told = Patience(for_s=for_s), None
-    for snapshot in client.snapshots():
-        if patience.is_over(snapshot):
-            narrate(f"regime: {snapshot.regime} ({snapshot.confidence}); {snapshot.reason}")
-            return
-        if snapshot.activity != told:
-            told = snapshot.activity
-            narrate(f"{told}")
 
 
 def _advice(client: Client) -> list[Advice]:

@@ -1,0 +1,58 @@
+"""The Python API on a real job: diagnose, tune, leave; the weights are those of a run never touched."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import autobrrr
+from autobrrr.client.session_client import join
+from support.training import TrainingJob, environment
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(autouse=True)
+def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process, as a client, looks where the sidecars of the test are."""
+    for name, value in environment(tmp_path).items():
+        monkeypatch.setenv(name, value)
+
+
+def test_a_session_diagnoses_tunes_and_leaves_nothing(job: Callable[..., TrainingJob]) -> None:
+    attached = job("plain")
+    said: list[str] = []
+    with autobrrr.attach(attached.pid, say=said.append) as session:
+        assert session.started
+        found = session.diagnose(for_s=5, say=said.append)
+        assert found.pid == attached.pid
+        assert found.step_ns.count > 0
+        tuning = session.tune(for_s=8, only=["gc.freeze"], say=said.append)
+        assert [trial.remedy for trial in tuning.trials] == ["gc.freeze"]
+        assert "gc.freeze" in session._repr_html_()
+    assert any("gc.freeze" in line for line in said)
+    assert join(attached.pid) is None
+    trained = attached.finish()
+    assert trained == job("plain", "--steps", str(trained.steps)).finish(120)
+
+
+def test_one_call_diagnoses_and_leaves(job: Callable[..., TrainingJob]) -> None:
+    attached = job("plain")
+    assert autobrrr.diagnose(attached.pid, for_s=4, probe=False).final is None
+    assert join(attached.pid) is None
+    attached.finish()
+
+
+def test_a_session_that_is_forgotten_ends_with_its_program(job: Callable[..., TrainingJob]) -> None:
+    attached = job("plain")
+    session = autobrrr.attach(attached.pid, probe=False)
+    session.close()
+    end_s = time.monotonic() + 20
+    while (left := join(attached.pid)) is not None and time.monotonic() < end_s:
+        left.close()
+        time.sleep(0.1)
+    assert left is None
+    attached.finish()

@@ -1,0 +1,105 @@
+"""`import autobrrr`: four names, nothing imported before one is used; a session that cleans up."""
+
+from __future__ import annotations
+
+import html
+import inspect
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+import autobrrr
+import autobrrr.attach.triage
+from autobrrr import api
+from autobrrr.client.session_client import Client
+from autobrrr.errors import TargetGone, UsageError
+from autobrrr.records.wire_answers import Left
+from support import tui
+
+
+class FakeClient:
+    """A session as far as the API asks it."""
+
+    def __init__(self, *, started: bool = True) -> None:
+        self.started, self.ending = started, None
+        self.facts = SimpleNamespace(pid=7, outside=False, readonly=False, probing="on")
+        self.done: list[str] = []
+
+    def own(self) -> None:
+        self.done.append("own")
+
+    def snapshot(self) -> object:
+        if "detach" in self.done:
+            raise TargetGone("the session is over")
+        return tui.snapshot()
+
+    def detach(self, keep: bool = False) -> Left:
+        self.done.append("keep" if keep else "detach")
+        return Left(kind="detached", why="", left=[])
+
+    def close(self) -> None:
+        self.done.append("close")
+
+
+@pytest.fixture
+def joined(monkeypatch: pytest.MonkeyPatch) -> FakeClient:
+    client = FakeClient()
+    monkeypatch.setattr(api, "join_or_start", lambda pid, options, on_wait: cast(Client, client))
+    return client
+
+
+def test_every_name_is_there_and_says_what_it_does() -> None:
+    assert set(autobrrr.__all__) - {"__version__"} == {"Session", "attach", "diagnose", "tune"}
+    for name in set(autobrrr.__all__) - {"__version__"}:
+        found = getattr(api, name)
+        assert inspect.getdoc(found), name
+        assert name in dir(autobrrr)
+    with pytest.raises(AttributeError, match="atach"):
+        _ = autobrrr.atach  # type: ignore[attr-defined]
+
+
+def test_importing_the_package_imports_nothing_of_it() -> None:
+    code = "import sys, autobrrr; print([name for name in sys.modules if name.startswith('autobrrr.')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_attach_is_a_room_and_a_function(joined: FakeClient) -> None:
+    assert autobrrr.attach.triage.CHECKS  # type: ignore[attr-defined]
+    assert isinstance(autobrrr.attach(7), autobrrr.Session)
+
+
+def test_a_session_that_was_started_here_is_taken_off_at_the_end(joined: FakeClient) -> None:
+    with api.attach(7) as session:
+        assert session.started
+        assert session.snapshot().regime == "overhead"
+        assert "regime overhead (high)" in repr(session)
+    assert joined.done == ["own", "detach", "close"]
+
+
+def test_a_session_that_was_there_already_stays(joined: FakeClient) -> None:
+    joined.started = False
+    said: list[str] = []
+    with api.attach(7, say=said.append):
+        pass
+    assert joined.done == ["close"]
+    assert said == ["joined the existing session of process 7"]
+
+
+def test_a_session_shows_itself_as_a_page_and_still_does_when_it_is_over(joined: FakeClient) -> None:
+    session = api.attach(7)
+    shown = session._repr_html_()
+    assert shown.startswith("<iframe srcdoc=")
+    assert shown.count("<") == 2  # the page itself is escaped
+    assert "overhead" in html.unescape(shown)
+    session.detach()
+    assert session._repr_html_() == shown
+
+
+def test_names_that_do_not_exist_are_refused_before_anything_is_tried(joined: FakeClient) -> None:
+    with pytest.raises(UsageError, match=r"optimizer\.fuse"):
+        api.attach(7).tune(only=["optimizer.fuse"])
+    assert joined.done == ["own"]
