@@ -35,7 +35,7 @@ def _quiet(text: str) -> None:
 
 def attach(
     pid: int, *, readonly: bool = False, outside: bool = False, probe: bool = True, say: Say = _quiet
-) -> Session:
+) -> JobSession:
     """Start the session of a running job, or join the one that it has.
 
     Args:
@@ -59,7 +59,7 @@ def attach(
     except BaseException:
         client.close()
         raise
-    return Session(pid, client)
+    return JobSession(pid, client)
 
 
 def diagnose(
@@ -119,12 +119,12 @@ def tune(
     try:
         if not client.started:
             tell_about_joined(client, SessionOptions(), say)
-        return Session(pid, client).tune(for_s=for_s, horizon_s=horizon_s, allow=allow, only=only, say=say)
+        return JobSession(pid, client).tune(for_s=for_s, horizon_s=horizon_s, allow=allow, only=only, say=say)
     finally:
         client.close()
 
 
-class Session:
+class JobSession:
     """The session of one job.
 
     As a context manager it detaches at the end if `attach` has started it; a session that was there already
@@ -199,7 +199,7 @@ class Session:
         """Let go of the session without waiting; one that `attach` has started ends by itself."""
         self._client.close()
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> JobSession:
         return self
 
     def __exit__(self, *problem: object) -> None:
@@ -227,3 +227,6 @@ class Session:
         ended = "" if self._client.ending is None else self._client.ending.why
         shown = PastSession(path=Path(), last=found, tuned=self.tuning, trials=[], ended=ended, unread=None)
         return FRAME.format(page=html.escape(page(shown)), height=FRAME_HEIGHT)
+
+
+Session = JobSession  # what users call it; the house has another `Session`, on the other side of the socket

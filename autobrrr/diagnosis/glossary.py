@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from autobrrr.diagnosis import thresholds
+from autobrrr.diagnosis.glossary_words import Explanation, words
 from autobrrr.diagnosis.robust_stats import of_one
 from autobrrr.diagnosis.signals import uneven_steps
 from autobrrr.diagnosis.verdict.agreement import AGREEMENT
 
 NAMED, EXCLUDED = of_one(thresholds.NAMED_AT), of_one(thresholds.EXCLUDED_AT)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
-    """One entry: `kind` is "signal", "regime" or "figure"."""
-
-    name: str
-    kind: str
-    meaning: str
-    source: str
-    guards: tuple[str, ...] = ()
 
 
 def _signal(name: str, meaning: str, source: str, *guards: str) -> Explanation:
@@ -297,4 +285,4 @@ ENTRIES: tuple[Explanation, ...] = (
     ),
 )
 
-EXPLANATIONS: dict[str, Explanation] = {entry.name: entry for entry in ENTRIES}
+EXPLANATIONS: dict[str, Explanation] = {entry.name: entry for entry in (*words(), *ENTRIES)}

@@ -5,16 +5,20 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-from typing import get_args
+from typing import get_args, get_type_hints
 
 import pytest
 
 from autobrrr.cli import main
 from autobrrr.cli.verbs import explain as verb
 from autobrrr.diagnosis.glossary import EXPLANATIONS
+from autobrrr.diagnosis.glossary_words import LIMITS
 from autobrrr.diagnosis.signals.signal_table import SIGNALS
 from autobrrr.errors import UsageError
-from autobrrr.records import Regime
+from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.records import ExactnessClass, Phases, Reach, Regime, Trial
+from autobrrr.report.text.tuning_text import HEADINGS
+from autobrrr.sidecar.session.session_states import State
 
 
 def explained(name: str | None) -> int:
@@ -25,6 +29,29 @@ def test_every_signal_and_every_regime_is_explained() -> None:
     kinds = {name: entry.kind for name, entry in EXPLANATIONS.items()}
     assert {name for name, kind in kinds.items() if kind == "signal"} == set(SIGNALS)
     assert {name for name, kind in kinds.items() if kind == "regime"} == set(get_args(Regime))
+
+
+def test_every_word_of_a_screen_is_explained() -> None:
+    outcomes = get_args(get_type_hints(Trial)["outcome"])
+    words = {
+        *REGISTRY,
+        *(name.replace("-", "_") for name in get_args(ExactnessClass)),
+        *get_args(Reach),
+        *outcomes,
+        *(state.value for state in State),
+        *(name for name in HEADINGS if name not in ("remedy", "why")),
+        *Phases.__struct_fields__,
+        *LIMITS,
+    }
+    assert words - set(EXPLANATIONS) == set()
+
+
+def test_a_remedy_is_explained_from_its_own_entry() -> None:
+    found = EXPLANATIONS["threads.intra_op"]
+    assert found.meaning == REGISTRY["threads.intra_op"].doc
+    assert "overhead or compute or memory" in found.source
+    assert "option threads: 1 to 4096" in found.guards
+    assert "never run on a GPU yet" in EXPLANATIONS["precision.tf32"].guards[-1]
 
 
 @pytest.mark.parametrize("name", sorted(EXPLANATIONS))

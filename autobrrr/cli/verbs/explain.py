@@ -1,20 +1,20 @@
-"""`autobrrr explain`: what a signal, regime or figure means, where it comes from, its guards."""
+"""`autobrrr explain`: what a word of a screen means, where it comes from, its guards."""
 
 from __future__ import annotations
 
 import argparse
-import difflib
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from autobrrr.errors import EXIT_DONE, UsageError
+from autobrrr.readable import nearest
 
 if TYPE_CHECKING:
-    from autobrrr.diagnosis.glossary import Explanation
+    from autobrrr.diagnosis.glossary_words import Explanation
 
 WIDTH = 79
-KINDS = ("signal", "regime", "figure")
+PLURALS = {"remedy": "remedies", "class": "classes", "reach": "reaches"}
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -29,24 +29,25 @@ def run(args: argparse.Namespace) -> int:
         UsageError: there is no such name.
     """
     from autobrrr.diagnosis.glossary import EXPLANATIONS  # not for --help: it brings numpy
+    from autobrrr.diagnosis.glossary_words import KINDS
 
     if args.signal is None:
-        print(listing(EXPLANATIONS))
+        print(listing(EXPLANATIONS, KINDS))
         return EXIT_DONE
-    name = str(args.signal).strip().lower().replace("-", "_")
+    name = str(args.signal).strip().lower().replace("-", "_").replace(" ", "_")
     if name not in EXPLANATIONS:
-        near = difflib.get_close_matches(name, EXPLANATIONS, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]}?" if near else "`autobrrr explain` lists all"
-        raise UsageError(f"explain: nothing is called {args.signal!r}", hint)
+        near = nearest(name, EXPLANATIONS)
+        hint = f"did you mean {near}?" if near else "`autobrrr explain` lists all words"
+        raise UsageError(f"nothing is called {args.signal!r}", hint)
     print(text(EXPLANATIONS[name]))
     return EXIT_DONE
 
 
-def listing(explanations: Mapping[str, Explanation]) -> str:
+def listing(explanations: Mapping[str, Explanation], kinds: Sequence[str]) -> str:
     """All names with the first sentence of each."""
     lines = []
-    for kind in KINDS:
-        lines.append(f"{kind}s")
+    for kind in kinds:
+        lines.append(PLURALS.get(kind, f"{kind}s"))
         for entry in explanations.values():
             if entry.kind == kind:
                 first = entry.meaning.split(". ")[0].rstrip(".")
