@@ -111,6 +111,15 @@ ENTRIES: tuple[Explanation, ...] = (
         f"at least {thresholds.FRAME_SAMPLES} samples",
     ),
     _signal(
+        "phase_frames",
+        "How often the training thread was found in one function of the user's inside forward, backward or "
+        "optimizer, where operators explain less than half of the time in which no kernel works: Python "
+        "that works or sleeps there, which compiling does not cure.",
+        "Stacks of the training thread, sampled by the agent's thread; operators of the traced steps, times "
+        "what dispatching one costs.",
+        f"at least {thresholds.FRAME_SAMPLES} samples",
+    ),
+    _signal(
         "collective_wait",
         "What collectives of gradients take beyond the backward that hides them, and those that the loop "
         "calls by itself: this rank waits for the others, or for the network. "

@@ -251,6 +251,7 @@ class AgentSession:
             self._loop.loader,
             for_s=min(for_ms, 10_000) / 1000,
             every_s=max(every_ms, 1) / 1000,
+            tid=self._loop.train_tid,
         )
         self._link.send({"event": "frames", "frames": sampled})
         return None

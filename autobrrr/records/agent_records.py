@@ -187,6 +187,8 @@ class FrameCount(Record, frozen=True, kw_only=True):
     in_loader: bool
     samples: int
     in_collective: bool = False
+    stayed: int = 0  # of them, those that found the thread where the look before had
+    asleep: int = 0  # of these, those in between which it neither ran nor waited for a CPU
 
 
 class CodeSite(Record, frozen=True, kw_only=True):

@@ -19,6 +19,20 @@ OVERHEAD: tuple[Case, ...] = (
         why="plain Python arithmetic inside the module's forward, with tiny operators between",
     ),
     Case(
+        name="asleep-in-backward",
+        job="held_backward",
+        knobs={"asleep_ms": 50.0},
+        truth="overhead",
+        why="a custom backward sleeps 50 ms; a dozen tiny operators beside it",
+    ),
+    Case(
+        name="python-in-backward",
+        job="held_backward",
+        knobs={"turns": 100_000},
+        truth="overhead",
+        why="a custom backward counts in plain Python; a dozen tiny operators beside it",
+    ),
+    Case(
         name="deep-tiny-mlp",
         job="mlp",
         knobs={"depth": 40, "width": 16, "batch": 4},

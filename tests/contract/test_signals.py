@@ -22,6 +22,7 @@ KINDS = (
     diagnosis.optimizer_bound,
     diagnosis.lstm,
     diagnosis.python_heavy,
+    diagnosis.held,
     diagnosis.starved_without_workers,
     diagnosis.starved_with_workers,
     diagnosis.metrics_loop,

@@ -306,6 +306,30 @@ def python_heavy() -> Measurements:
     )
 
 
+def held_stacks(asleep: int = 20, elsewhere: int = 10) -> FrameSamples:
+    """120 looks into one function, at two of its lines, and some into forward."""
+    places = [
+        FrameCount(where=where, phase="backward", in_loader=False, samples=count, stayed=20, asleep=asleep)
+        for where, count in (("train.py:31 backward", 90), ("train.py:33 backward", 30))
+    ]
+    forward = FrameCount(where="train.py:9 forward", phase="forward", in_loader=False, samples=elsewhere)
+    return FrameSamples(samples=120 + elsewhere, places=[*places, forward])
+
+
+def held(operations: int = 60, stacks: FrameSamples | None = None) -> Measurements:
+    """A custom backward holds the step; the batch probe refuses it."""
+    shares = {"data_wait": 0.0, "forward": 0.02, "backward": 0.97, "optimizer": 0.01, "other": 0.0}
+    trace = traced(53.0 * MS, shares, kernels=0.01, operations=operations)
+    by_phase = {"backward": 0.6 * operations, "forward": 20.0}
+    return measured(
+        53.0 * MS,
+        shares,
+        trace=msgspec.structs.replace(trace, operations_by_phase=by_phase),
+        probe=ShadowProbe(status="abstained", why="an autograd function of the job's own"),
+        stacks=stacks or held_stacks(),
+    )
+
+
 STARVED = {"data_wait": 0.7, "forward": 0.12, "backward": 0.12, "optimizer": 0.05, "other": 0.01}
 HOSTED = {"data_wait": 0.02, "forward": 0.12, "backward": 0.12, "optimizer": 0.05, "other": 0.69}
 BLENDED = {"data_wait": 0.02, "forward": 0.36, "backward": 0.4, "optimizer": 0.2, "other": 0.02}

@@ -1,7 +1,8 @@
 """What compiling the model would leave of the step: an estimate from the traced steps.
 
 In: the operators of forward and backward with their kernel time. Out: a factor on speed. Dispatch: every
-operator but matrix products is gone, and one call of a graph comes in. Kernels: those that are no
+operator but matrix products is gone, and one call of a graph comes in; what operators don't explain of
+the time without kernels is code of the job's own, and stays. Kernels: those that are no
 matrix products are fused, and move their data a few times less often.
 """
 
@@ -17,6 +18,7 @@ from autobrrr.diagnosis.robust_stats import positive
 PHASES = ("forward", "backward")
 GRAPH_CALL = 60.0  # operators' worth of dispatch: guards, the autograd node, the wrapper around it
 EACH_PRODUCT = 1.0  # a product is called from the compiled code as from Python
+DISPATCH_MOST = 2.0  # an operator's calibrated cost, with the Python of its module around it
 FUSED_LEFT = 0.45  # of the kernel time of everything else; measured in benchmarks/predicted_gain.py
 
 
@@ -48,5 +50,7 @@ def compiled_gain(measured: Measurements, parts: StepParts) -> CompiledGain | No
     kernels = sum(parts.kernels.get(phase, 0.0) for phase in PHASES)
     fused = kernels * other_ns / kernel_ns if kernel_ns > 0 else 0.0
     left = (GRAPH_CALL + EACH_PRODUCT * products) * op_cost_ns / parts.step_ns
-    dispatch = sum(each for each in idle if each is not None)
+    operators = sum(traced.operations_by_phase.get(phase) or 0.0 for phase in PHASES)
+    explained = DISPATCH_MOST * operators * op_cost_ns / parts.step_ns if operators else 1.0
+    dispatch = min(explained, sum(each for each in idle if each is not None))
     return CompiledGain(dispatch=max(0.0, dispatch - left), traffic=(1 - FUSED_LEFT) * fused)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from autobrrr.diagnosis.advice.compiled_gain import compiled_gain
 from autobrrr.diagnosis.advice.predicted_gains import garbage_share, implementation
 from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.models.held_phase import held_phase
 from autobrrr.diagnosis.models.shares import step_parts
 from autobrrr.diagnosis.models.traced_kernels import KernelWork, kernel_work
 from autobrrr.diagnosis.robust_stats import duration, of_one, positive
@@ -23,12 +24,15 @@ from autobrrr.injected.remedies.optimizer import optimizer_foreach, optimizer_fu
 UNDERSTOOD = {"optimizer.fused": optimizer_fused.CLASSES, "optimizer.foreach": optimizer_foreach.CLASSES}
 SMALL_KERNEL_NS = 50_000  # mean kernel below which waking a second thread costs more than it brings
 NOTICEABLE = 0.03  # share of the step from which page faults or collections are worth a remedy
+DISPATCH_CURES = ("compile.", "cuda.graph")  # what they remove is dispatch, and no code of the user's own
 
 Why = Callable[[str, Measurements], str | None]
 
 
 def why(name: str, measured: Measurements) -> str | None:
     """The reason, from this job's figures; None where the remedy has nothing to do here."""
+    if name.startswith(DISPATCH_CURES) and held_phase(measured) is not None:
+        return None
     row = ROWS.get(name)
     return REGISTRY[name].doc if row is None else row(name, measured)
 

@@ -52,6 +52,12 @@ AGREEMENT: tuple[Pair, ...] = (
     ),
     Pair(
         regime="overhead",
+        first="traced_steps",
+        second="phase_frames",
+        independent="time inside operators; stacks sampled by another thread",
+    ),
+    Pair(
+        regime="overhead",
         first="roofline",
         second="oversubscription",
         independent="work of the shapes under roofs measured apart; the scheduler's queue for the CPUs",

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.batch_fit import BatchFit, fit_batch
+from autobrrr.diagnosis.models.held_phase import held_phase
 from autobrrr.diagnosis.models.roofs import Roofs, roofs
 from autobrrr.diagnosis.models.sampled_frames import (
     busiest_in_collective,
@@ -30,6 +31,9 @@ def named_reason(
     lead = f"{of_one(share)} of {each_step(measured, parts)}"
     if regime == "overhead" and is_oversubscribed(measured):
         return f"{lead} is dispatch and kernels that wait for threads; {readings['oversubscription'].note}"
+    held = held_phase(measured) if regime == "overhead" else None
+    if held is not None:
+        return f"{lead} is {held.told()}"
     if regime == "overhead":
         return f"{lead} is Python and dispatch{_operators(measured)}{_doubling(measured)}"
     if regime == "input":

@@ -1,7 +1,8 @@
 """Where the training thread stands, looked at from the agent's thread every few milliseconds.
 
 In: `sys._current_frames`, the loader's queue. Out: the payload of the event `frames`
-(`records.FrameSamples`): the innermost frame of the user's own code, counted by place and phase.
+(`records.FrameSamples`): the innermost frame of the user's own code, counted by place and phase, and
+whether the thread slept between two looks that found it at the same place, by the scheduler's clock.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import sys
 import sysconfig
 import time
 from collections import Counter
+from collections.abc import Callable
 from types import FrameType, ModuleType
 
 from ..phases.loader_watch import LoaderWatch
@@ -28,13 +30,56 @@ def main_ident() -> int:
     return int(thread().ident or 0) if thread is not None else 0
 
 
+class SchedulerClock:
+    """How long one thread has run or waited for a CPU, in nanoseconds; None where the kernel does not say."""
+
+    def __init__(self, tid: int | None) -> None:
+        self._path = f"/proc/self/task/{tid}/schedstat" if tid else None
+
+    def __call__(self) -> int | None:
+        if self._path is None:
+            return None
+        try:
+            with open(self._path, encoding="ascii") as file:
+                ran, waited = file.read().split()[:2]
+        except (OSError, ValueError):
+            return None
+        return int(ran) + int(waited)
+
+
+class Sleeps:
+    """Counts, by place, looks that found the thread where it was before, and those that found it asleep."""
+
+    def __init__(self, clock: Callable[[], int | None]) -> None:
+        self._clock = clock
+        self._before: tuple[Place, int, int] | None = None
+        self.stayed: Counter[Place] = Counter()
+        self.asleep: Counter[Place] = Counter()
+
+    def see(self, place: Place, now_ns: int) -> None:
+        """The thread stands here now."""
+        busy_ns, before = self._clock(), self._before
+        self._before = None if busy_ns is None else (place, now_ns, busy_ns)
+        if busy_ns is None or before is None or before[0] != place:
+            return
+        self.stayed[place] += 1
+        self.asleep[place] += 2 * (busy_ns - before[2]) < now_ns - before[1]
+
+
 def sample(
-    torch: ModuleType, ident: int, loader: LoaderWatch, *, for_s: float, every_s: float
+    torch: ModuleType,
+    ident: int,
+    loader: LoaderWatch,
+    *,
+    for_s: float,
+    every_s: float,
+    tid: int | None = None,
 ) -> dict[str, object]:
-    """Sample one thread's stack for a while."""
+    """Sample one thread's stack for a while; `tid` is its number in the kernel, where that is known."""
     foreign = foreign_folders(torch)
     places: Counter[Place] = Counter()
     stacks: Stacks = Counter()
+    sleeps = Sleeps(SchedulerClock(tid))
     looked = empty = 0
     end = time.monotonic() + for_s
     interval = SwitchInterval()
@@ -45,6 +90,7 @@ def sample(
             if place is None:
                 break
             places[place] += 1
+            sleeps.see(place, time.perf_counter_ns())
             is_empty = loader.queue_empty()
             if is_empty is not None:
                 looked += 1
@@ -61,8 +107,11 @@ def sample(
                 "in_loader": in_loader,
                 "in_collective": in_collective,
                 "samples": count,
+                "stayed": sleeps.stayed[place],
+                "asleep": sleeps.asleep[place],
             }
-            for (where, phase, in_loader, in_collective), count in places.most_common(50)
+            for place, count in places.most_common(50)
+            for where, phase, in_loader, in_collective in (place,)
         ],
         "queue_empty_share": empty / looked if looked else None,
         "code": sites_on(stacks, foreign),

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from autobrrr.diagnosis.models.held_phase import held_phase
 from autobrrr.records import (
     CollectiveWaits,
     Confidence,
@@ -304,7 +305,9 @@ class MeasurementSequence:
         if (facts is not None and facts.cuda) or (phases.backwards or 0) > 1:
             return True
         parts = (phases.mean.data_wait, phases.mean.other)
-        return any(part is not None and part / phases.step_ns >= NOTICEABLE for part in parts)
+        if any(part is not None and part / phases.step_ns >= NOTICEABLE for part in parts):
+            return True
+        return held_phase(self._findings.measurements(0)) is not None
 
     def _untraceable(self) -> str | None:
         if self._findings.compiled:

@@ -1,0 +1,66 @@
+"""Python inside a phase that operators don't explain: named by its line, and not called dispatch."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from autobrrr.diagnosis.models.held_phase import held_phase
+from autobrrr.diagnosis.verdict.judge import judge
+from autobrrr.injected.measure.stack_sampler import SchedulerClock, Sleeps
+from support import diagnosis
+from support.diagnosis import MS, held, held_stacks, replaced
+
+
+def test_a_backward_that_sleeps_is_named_by_its_line_and_not_called_dispatch() -> None:
+    found = judge(held()).verdict
+    assert found.regime == "overhead"
+    assert "Python inside backward, not dispatch" in found.reason
+    assert "most at train.py:31 backward, where the thread sleeps" in found.reason
+    assert "to dispatch one" not in found.reason
+
+
+def test_one_that_works_runs_and_one_that_nobody_could_watch_is_neither() -> None:
+    assert "where it runs" in judge(held(stacks=held_stacks(asleep=2))).verdict.reason
+    unwatched = [msgspec.structs.replace(one, stayed=0) for one in held_stacks(0).places]
+    found = judge(held(stacks=msgspec.structs.replace(held_stacks(0), places=unwatched))).verdict
+    assert found.reason.endswith("train.py:31 backward")
+
+
+def test_neither_compiling_nor_a_hundredfold_gain_is_advised_for_it() -> None:
+    assert not [one.remedy for one in judge(held()).verdict.advice if one.remedy.startswith("compile.")]
+
+
+def test_where_operators_explain_half_of_it_it_is_dispatch() -> None:
+    tiny = diagnosis.tiny_mlp()
+    assert held_phase(tiny) is None
+    reason = judge(tiny).verdict.reason
+    assert "Python and dispatch" in reason
+    cost_ns = tiny.traced.op_cost_ns if tiny.traced else None
+    assert cost_ns
+    assert held_phase(held(operations=int(0.6 * 53.0 * MS / cost_ns / 0.6))) is None
+
+
+def test_stacks_that_stand_in_no_one_function_carry_nothing() -> None:
+    scattered = judge(held(stacks=held_stacks(20, elsewhere=200))).verdict
+    assert scattered.regime == "unknown"
+    assert judge(replaced(held(), frames=None)).verdict.regime == "unknown"
+
+
+@pytest.mark.parametrize(("busy_ns", "asleep"), [(1_000_000, 1), (9_000_000, 0)])
+def test_a_thread_that_stays_and_hardly_runs_is_asleep(busy_ns: int, asleep: int) -> None:
+    clock = iter([0, busy_ns, 2 * busy_ns])
+    sleeps = Sleeps(lambda: next(clock))
+    here, there = ("a.py:1 f", "backward", False, False), ("a.py:9 g", "backward", False, False)
+    sleeps.see(here, 0)
+    sleeps.see(here, 10_000_000)
+    sleeps.see(there, 20_000_000)
+    assert (sleeps.stayed[here], sleeps.asleep[here], sleeps.stayed[there]) == (1, asleep, 0)
+
+
+def test_a_thread_whose_clock_cannot_be_read_is_neither_awake_nor_asleep() -> None:
+    sleeps = Sleeps(SchedulerClock(None))
+    place = ("a.py:1 f", "forward", False, False)
+    sleeps.see(place, 0)
+    sleeps.see(place, 10)
+    assert not sleeps.stayed
