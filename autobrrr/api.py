@@ -19,7 +19,7 @@ from autobrrr.records import Diagnosis, Trial, TuneProgress, Tuning
 from autobrrr.sidecar.process.session_options import SessionOptions, Sweep
 
 if TYPE_CHECKING:
-    from autobrrr.records.wire_answers import Left
+    from autobrrr.records.wire_answers import SessionEnding
 
 Say = Callable[[str], None]
 TUNE_S = 60.0
@@ -187,7 +187,7 @@ class JobSession:
         )
         return self.tuning
 
-    def detach(self, *, keep: bool = False) -> Left:
+    def detach(self, *, keep: bool = False) -> SessionEnding:
         """End the session: revert its remedies (or `keep` them) and remove everything from the job.
 
         Returns:

@@ -120,6 +120,7 @@ def _line(found: Diagnosis) -> RankLine:
     return RankLine(
         rank=job_roles.rank_of(found.pid) if found.job is None else found.job.rank,
         pid=found.pid,
+        limit=found.limit,
         regime=found.regime,
         confidence=found.confidence,
         step_ns=found.step_ns.median,

@@ -7,6 +7,8 @@ from autobrrr.diagnosis.glossary_words import Explanation, words
 from autobrrr.diagnosis.robust_stats import of_one
 from autobrrr.diagnosis.signals import uneven_steps
 from autobrrr.diagnosis.verdict.agreement import AGREEMENT
+from autobrrr.trace.causes import time_slices
+from autobrrr.trace.verdict.trace_limit import KERNELS_NAMED_AT
 
 NAMED, EXCLUDED = of_one(thresholds.NAMED_AT), of_one(thresholds.EXCLUDED_AT)
 
@@ -25,6 +27,10 @@ def _regime(name: str, meaning: str) -> Explanation:
         source = "not named yet: the second signal that it takes is not measured in this version"
     guards = (f"takes {NAMED} of the step", f"leads by {100 * thresholds.LEAD:.0f} points") if pairs else ()
     return Explanation(name=name, kind="regime", meaning=meaning, source=source, guards=guards)
+
+
+def _limit(name: str, meaning: str, source: str, *guards: str) -> Explanation:
+    return Explanation(name=name, kind="limit", meaning=meaning, source=source, guards=guards)
 
 
 def _figure(name: str, meaning: str, source: str, *guards: str) -> Explanation:
@@ -226,16 +232,65 @@ ENTRIES: tuple[Explanation, ...] = (
         "The run-queue delay in /proc/PID/task/TID/schedstat, time stolen by other guests, and time in which "
         "a container's CPU limit stopped the job.",
     ),
+    _limit(
+        "kernels",
+        "As a limit: the kernels of the device, or the CPU, whatever they do: compute, memory and "
+        "underfilled together. Only less work, other kernels or a faster device make the step shorter.",
+        "Their part of the step, by traced steps; on a GPU and in a trace by the union of kernels in time.",
+        f"takes {of_one(thresholds.LIMIT_AT)} of the step ({of_one(KERNELS_NAMED_AT)} of a trace)",
+        f"{thresholds.OVERHEAD_TIMES} times what the host takes",
+    ),
+    _limit(
+        "startup",
+        "As a limit: first launches, loading of modules and compilation. It passes by itself: look at later "
+        "steps. In traces only.",
+        "Launch calls of 1 ms or more while the device idles, and calls that load, compile or tune.",
+        "early steps are left out where steps are marked",
+    ),
+    _limit(
+        "shared",
+        "As a limit: another process has the device in turn. In traces only.",
+        "Equal gaps long after the launch in which nothing runs, between operations that elsewhere follow "
+        "each other at once.",
+        f"at least {time_slices.LEAST_GAPS} gaps of {time_slices.LEAST_NS / 1e6:g} ms or more",
+    ),
     _regime("overhead", "The step is spent in Python, the dispatcher and launches, not in kernels."),
-    _regime("input", "The step is spent waiting for data."),
-    _regime("host", "The step is spent in the user's own code between loading, model and optimizer."),
-    _regime("sync", "On a GPU: the host waits for the device by choice (.item(), prints)."),
-    _regime("communication", "Collectives that no computation hides."),
+    _regime(
+        "input",
+        "The step is spent waiting for data. As a limit also: copies between host and device with no kernel "
+        "beside them.",
+    ),
+    _regime(
+        "host",
+        "The step is spent in the user's own code between loading, model and optimizer. As a limit: that and "
+        "overhead together, all that the host does while nothing else works.",
+    ),
+    _regime(
+        "sync", "On a GPU: the host waits for the device by choice (.item(), prints). As a limit the same."
+    ),
+    _regime("communication", "Collectives that no computation hides. As a limit the same."),
     _regime("memory", "Moving tensors: pointwise operators, norms, optimizer traffic, embeddings."),
     _regime("compute", "Matrix products near the peak of the device."),
     _regime("underfilled", "Kernels back to back, each far below both roofs."),
-    _regime("mixed", "The step is measured and no single part leads, or two signals contradict."),
-    _regime("unknown", "Not measured, not trusted, or no two signals that agree."),
+    _regime(
+        "mixed",
+        "The step is measured and no single part leads, or two signals contradict. As a limit: nobody holds "
+        "most of the step by a clear lead.",
+    ),
+    _regime(
+        "unknown",
+        "Not measured, not trusted, or no two signals that agree. As a limit: too much is not explained.",
+    ),
+    _figure(
+        "limit",
+        "Who limits the step: host, input, sync, communication, kernels, startup or shared; above the "
+        "regime, which says with what. It can be sure over a mixture: 55 % products and 31 % moving tensors "
+        "are kernels.",
+        "The parts of the step, by its own clock, summed by who they belong to.",
+        f"takes {of_one(thresholds.LIMIT_AT)} of the step and leads by {100 * thresholds.LEAD:.0f} points",
+        f"`high` from {of_one(thresholds.LIMIT_FIRM_AT)} on, with a second signal, even steps and a quiet "
+        "machine",
+    ),
     _figure(
         "shares",
         "Parts of the whole step. Those that are measured sum to one with `other`, which is what no "

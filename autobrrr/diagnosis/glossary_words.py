@@ -1,4 +1,4 @@
-"""The words of screens beside signals, regimes and figures: limits, remedies, classes, columns, states.
+"""The words of screens beside signals, regimes, limits and figures: remedies, classes, columns, states.
 
 Out: an `Explanation` for each; remedies come from their own table.
 """
@@ -13,7 +13,7 @@ from autobrrr.injected.remedies.registry import Option, Remedy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """One entry: `kind` is "signal", "regime" or "figure"."""
+    """One entry: `kind` is one of `KINDS`."""
 
     name: str
     kind: str
@@ -90,17 +90,11 @@ STATES = {
     "queued": "It will be tried by the next tuning.",
     "manual": "It is tried only by name: `--only`, or `a` on the screen.",
 }
-LIMITS = {
-    "kernels": "The device computes without a break: what its kernels do limits the step.",
-    "startup": "The job has not reached its usual step yet: it loads, compiles or warms up.",
-    "shared": "Another program uses this job's device or CPUs.",
-}
 
 
 def words() -> tuple[Explanation, ...]:
     """Every word, remedies included."""
     tables = (
-        ("limit", LIMITS, "the timeline of the step: who waits for whom"),
         ("class", CLASSES, "the remedy's entry; the job may widen it, by dropout or randomness in a dataset"),
         ("reach", REACHES, "the remedy's entry"),
         ("column", COLUMNS, "tables and screens"),

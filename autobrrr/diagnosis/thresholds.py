@@ -16,6 +16,9 @@ RANK_LEAD = 0.10  # of the step: the slowest rank waits so much less than any ot
 RANK_ERRORS = 3.0  # ... and so many standard errors less
 RANK_WAITS_LITTLE = 0.10  # of the step, for it to be the slowest of ranks of which not all were timed
 
+LIMIT_AT = 0.55  # of the step: who takes it limits it, whatever the regimes inside are
+LIMIT_FIRM_AT = 0.65
+
 BUSY_AT = 0.10  # training thread runnable but not running: confidence low, shares less the delay
 OWN_DELAY_SAMPLES = 5  # looks at the machine that make the delay of the job's own making firm
 WITHHELD_AT = 0.60  # the same: no verdict at all

@@ -50,7 +50,7 @@ from autobrrr.records.session_records import (
     StepStats,
 )
 from autobrrr.records.tuning_records import NoClaim, Reverted, Trial, TuneProgress, Tuning
-from autobrrr.records.verdict_records import Advice, Evidence, Shares, Verdict
+from autobrrr.records.verdict_records import Advice, Evidence, Shares, Verdict, VerdictLine, verdict_line
 
 __all__ = [
     "Advice",
@@ -80,6 +80,7 @@ __all__ = [
     "NAMES_NOBODY",
     "limit_words",
     "NoClaim",
+    "verdict_line",
     "OpTime",
     "OpWork",
     "Phases",
@@ -103,6 +104,7 @@ __all__ = [
     "TuneProgress",
     "Tuning",
     "Verdict",
+    "VerdictLine",
     "WindowGaps",
     "WindowOp",
     "to_json",

@@ -21,6 +21,7 @@ from autobrrr.records.agent_records import (
 from autobrrr.records.record_base import Record, as_record
 from autobrrr.records.session_records import Diagnosis
 from autobrrr.records.tuning_records import Reverted, Trial, TuneProgress, Tuning
+from autobrrr.records.verdict_records import VerdictLine
 from autobrrr.records.wire_answers import ActivityLine, Details, Ended, SessionEnding, StepHistory, TuneFailed
 
 Told = Diagnosis | Details | ActivityLine | TuneProgress | Trial | Tuning | TuneFailed
@@ -37,14 +38,6 @@ class GuardUndid(Record, frozen=True, kw_only=True):
     """Remedies that had been kept and no longer pay."""
 
     undid: list[Reverted]
-
-
-class VerdictLine(Record, frozen=True, kw_only=True):
-    """What is read again of a verdict in a log."""
-
-    regime: str
-    confidence: str
-    reason: str
 
 
 Event = Told | SessionOver | GuardUndid

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autobrrr.records.record_base import Confidence, Record, Regime
+from autobrrr.records.record_base import Confidence, Limit, Record, Regime
 
 
 class RankTimes(Record, frozen=True, kw_only=True):
@@ -22,6 +22,7 @@ class RankLine(Record, frozen=True, kw_only=True):
     pid: int
     regime: Regime | None = None
     confidence: Confidence | None = None
+    limit: Limit | None = None
     step_ns: int | None = None  # median
     collectives: RankTimes | None = None
     slowest: bool | None = None  # the others wait for it

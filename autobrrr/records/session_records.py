@@ -6,7 +6,7 @@ from typing import Literal
 
 from autobrrr.records.agent_records import Anatomy, BatchMemory, JobFacts, ProfilerWindow
 from autobrrr.records.rank_records import RankLine, RankTimes, SlowestRank
-from autobrrr.records.record_base import SCHEMA, AttachMethod, Confidence, Record, Regime
+from autobrrr.records.record_base import SCHEMA, AttachMethod, Confidence, Limit, Record, Regime
 from autobrrr.records.verdict_records import Advice, Evidence, Shares
 
 
@@ -134,6 +134,9 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     device: dict[str, object] | None
     advice: list[Advice]
     decide_with: str | None = None
+    limit: Limit = "unknown"  # who limits the step; the regime says with what
+    limit_confidence: Confidence = "low"
+    limit_reason: str = ""
     job: JobFacts | None = None
     anatomy: Anatomy | None = None
     host: HostSample | None = None

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
+from autobrrr.records.limit_words import limit_words
 from autobrrr.records.record_base import Confidence, ExactnessClass, Limit, Reach, Record, Regime
+
+if TYPE_CHECKING:
+    from autobrrr.records.session_records import Diagnosis
 
 
 class Shares(Record, frozen=True, kw_only=True):
@@ -53,3 +59,22 @@ class Verdict(Record, frozen=True, kw_only=True):
     limit: Limit = "unknown"  # who limits the step; the regime says with what
     limit_confidence: Confidence = "low"
     limit_reason: str = ""  # one sentence with figures
+
+
+class VerdictLine(Record, frozen=True, kw_only=True):
+    """What of a verdict its line in a log takes."""
+
+    regime: str = "unknown"
+    confidence: str = "low"
+    reason: str = ""
+    limit: Limit = "unknown"
+    limit_confidence: Confidence = "low"
+    limit_reason: str = ""
+
+
+def verdict_line(found: Verdict | VerdictLine | Diagnosis) -> str:
+    """A verdict in one line: who limits the step, where that is known, then the regime."""
+    regime = f"regime: {found.regime} ({found.confidence}): {found.reason}"
+    if found.limit == "unknown":
+        return regime
+    return f"{limit_words(found.limit, found.limit_confidence)}: {found.limit_reason}; {regime}"

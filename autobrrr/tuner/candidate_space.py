@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
+from autobrrr.diagnosis.advice.advice import treated_regimes
 from autobrrr.errors import UsageError
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.registry import CLASSES, Remedy
@@ -100,14 +101,14 @@ def candidates(
     only: Sequence[str] = (),
     registry: Mapping[str, Remedy] = REGISTRY,
 ) -> list[Candidate]:
-    """Live remedies that the user allows, ordered by predicted gain for the time it takes, then by regime.
+    """Live remedies that the user allows, ordered by predicted gain for its time, then by the verdict.
 
     Raises:
         UsageError: `only` names a remedy that does not exist or can't be tried on a running job.
     """
     check_names(only, registry)
     predicted = {} if verdict is None else {each.remedy: each.expected for each in verdict.advice}
-    regime = None if verdict is None else verdict.regime
+    treated: frozenset[str] = frozenset() if verdict is None else treated_regimes(verdict)
     found = [
         Candidate(
             choice=choice, predicted=predicted.get(remedy.name), rare=remedy.rare, cls=_class_of(remedy)
@@ -125,7 +126,7 @@ def candidates(
         usual = USUAL_ORDER.index(remedy.name) if remedy.name in USUAL_ORDER else len(USUAL_ORDER)
         if _adds_threads(candidate.choice, facts):
             usual = len(USUAL_ORDER) + 1
-        return (-gain, remedy.rare, remedy.price_s, regime not in remedy.treats, usual)
+        return (-gain, remedy.rare, remedy.price_s, treated.isdisjoint(remedy.treats), usual)
 
     return sorted(found, key=promise)
 

@@ -12,11 +12,10 @@ import pytest
 from autobrrr.cli import main
 from autobrrr.cli.verbs import explain as verb
 from autobrrr.diagnosis.glossary import EXPLANATIONS
-from autobrrr.diagnosis.glossary_words import LIMITS
 from autobrrr.diagnosis.signals.signal_table import SIGNALS
 from autobrrr.errors import UsageError
 from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.records import ExactnessClass, Phases, Reach, Regime, Trial
+from autobrrr.records import ExactnessClass, Limit, Phases, Reach, Regime, Trial
 from autobrrr.report.text.tuning_text import HEADINGS
 from autobrrr.sidecar.session.session_states import State
 
@@ -41,7 +40,7 @@ def test_every_word_of_a_screen_is_explained() -> None:
         *(state.value for state in State),
         *(name for name in HEADINGS if name not in ("remedy", "why")),
         *Phases.__struct_fields__,
-        *LIMITS,
+        *get_args(Limit),
     }
     assert words - set(EXPLANATIONS) == set()
 
@@ -52,6 +51,11 @@ def test_a_remedy_is_explained_from_its_own_entry() -> None:
     assert "overhead or compute or memory" in found.source
     assert "option threads: 1 to 4096" in found.guards
     assert "never run on a GPU yet" in EXPLANATIONS["precision.tf32"].guards[-1]
+
+
+def test_every_word_of_a_limit_is_explained_as_one() -> None:
+    for word in get_args(Limit):
+        assert "As a limit" in EXPLANATIONS[word].meaning
 
 
 @pytest.mark.parametrize("name", sorted(EXPLANATIONS))

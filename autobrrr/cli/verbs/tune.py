@@ -21,7 +21,7 @@ from autobrrr.client.diagnosing import await_verdict, before_tuning
 from autobrrr.client.joined_session import tell_about_joined
 from autobrrr.client.session_client import Client, join_or_start
 from autobrrr.errors import EXIT_DONE, EXIT_GUARD_UNDID, AutobrrrError, CannotAttach, UsageError
-from autobrrr.records import Advice, Trial, TuneProgress, Tuning, to_json
+from autobrrr.records import Advice, Trial, TuneProgress, Tuning, to_json, verdict_line
 from autobrrr.report.text.tuning_text import beyond, progress_line, trial_line, tuning_table
 from autobrrr.sidecar.process.session_options import SessionOptions
 
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
     with join_or_start(pid, options, on_wait=narrate) as client:
         if client.started:
             found = await_verdict(client, before_tuning(for_s), narrate)
-            narrate(f"regime: {found.regime} ({found.confidence}); {found.reason}")
+            narrate(verdict_line(found))
         else:
             tell_about_joined(client, options, narrate)
         try:

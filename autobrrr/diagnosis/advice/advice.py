@@ -8,27 +8,31 @@ from __future__ import annotations
 
 from typing import cast
 
+import msgspec
+
+from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.advice import remedy_fit
 from autobrrr.diagnosis.advice.predicted_gains import predicted_gain
 from autobrrr.diagnosis.advice.script_edits import needed_edits
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.records import Advice, ExactnessClass, Reach, Verdict
+from autobrrr.records import LIMIT_OF_REGIME, NAMES_NOBODY, Advice, Diagnosis, ExactnessClass, Reach, Verdict
 
 WORTH_SAYING = 1.03
 
 
 def advise(measured: Measurements, verdict: Verdict) -> list[Advice]:
-    """Cures of the named regime; without one, those alone whose gain the measured step shows.
+    """Remedies of what the verdict names, on both of its levels, and those whose gain the step shows.
 
     None while the step is still being measured: what comes then may go again.
     """
     gains = {} if _measuring(measured, verdict) else predicted_gain(measured)
+    treated = treated_regimes(verdict)
     found = []
     for name, remedy in REGISTRY.items():
         expected = gains.get(name)
         worth = expected is not None and expected >= WORTH_SAYING
-        fits = verdict.regime in remedy.treats and (expected is None or worth)
+        fits = not treated.isdisjoint(remedy.treats) and (expected is None or worth)
         # A larger batch changes the training: only a verdict that asks for it brings it up.
         shown = worth and remedy.cls != "changes-training"
         why = remedy_fit.why(name, measured) if fits or shown else None
@@ -47,6 +51,19 @@ def advise(measured: Measurements, verdict: Verdict) -> list[Advice]:
         for edit, why in needed_edits(measured)
     ]
     return sorted(found, key=lambda one: -(one.expected or 1.0)) + edits
+
+
+def treated_regimes(verdict: Verdict | Diagnosis) -> frozenset[str]:
+    """The regimes that a remedy has to treat: the named one, and those that weigh in the limit."""
+    parts = msgspec.structs.asdict(verdict.shares).items()
+    weighing = {
+        name
+        for name, share in parts
+        if verdict.limit not in NAMES_NOBODY
+        and LIMIT_OF_REGIME.get(name) == verdict.limit
+        and (share or 0.0) >= thresholds.EXCLUDED_AT
+    }
+    return frozenset(weighing | {verdict.regime})
 
 
 def _measuring(measured: Measurements, verdict: Verdict) -> bool:

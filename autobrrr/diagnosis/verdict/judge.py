@@ -22,6 +22,7 @@ from autobrrr.diagnosis.signals.signal_table import read_all
 from autobrrr.diagnosis.verdict.agreement import Carried, carried
 from autobrrr.diagnosis.verdict.gpu_verdict import device_verdict
 from autobrrr.diagnosis.verdict.named_reason import named_reason
+from autobrrr.diagnosis.verdict.step_limit import limit_sentence, step_limit
 from autobrrr.diagnosis.verdict.undecided_reason import JudgedCase, undecided, why_foreign
 from autobrrr.records import BatchProbe, Confidence, Phases, StepStats, Verdict
 
@@ -49,6 +50,7 @@ def judge(measured: Measurements) -> Judgement:
         confidence = _confidence(carrier, measured, readings)
     else:
         regime, reason, decide_with = undecided(case)
+    limited = step_limit(case, regime, confidence)
     verdict = Verdict(
         regime=regime,
         confidence=confidence,
@@ -56,13 +58,17 @@ def judge(measured: Measurements) -> Judgement:
         shares=shares,
         evidence=[reading.evidence() for reading in readings.values()],
         decide_with=decide_with,
+        limit=limited.limit,
+        limit_confidence=limited.confidence,
     )
     on_device = device_verdict(measured)
     if on_device is not None:
         verdict = msgspec.structs.replace(on_device, evidence=[*on_device.evidence, *verdict.evidence])
+    advice = advise(measured, verdict)
+    sentence = verdict.limit_reason or limit_sentence(limited, case, advice, undecided=reason)
     fit = fit_batch(measured.probe)
     return Judgement(
-        verdict=msgspec.structs.replace(verdict, advice=advise(measured, verdict)),
+        verdict=msgspec.structs.replace(verdict, advice=advice, limit_reason=sentence),
         batch_probe=msgspec.structs.replace(
             fit.probe if isinstance(fit, BatchFit) else fit,
             memory=measured.probe.memory if measured.probe is not None else None,

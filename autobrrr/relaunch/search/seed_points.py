@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autobrrr.records import Advice, Regime
+from autobrrr.records import Advice, Limit, Regime
 from autobrrr.relaunch.search.search_space import BATCH, WORKERS, Parameter, Point, Space
 
 THREADS = ("env:OMP_NUM_THREADS", "env:MKL_NUM_THREADS")
@@ -22,6 +22,7 @@ class Hints:
     """What is known of the command as given before the search begins."""
 
     regime: Regime = "unknown"
+    limit: Limit = "unknown"
     advice: tuple[Advice, ...] = ()
     cores: int = 1
 
@@ -50,7 +51,7 @@ def _level(parameter: Parameter, hints: Hints) -> int | None:
         advised = any(each.remedy == parameter.remedy for each in hints.advice)
         return 1 if advised and len(parameter.levels) > 1 else None
     if WORKERS.match(parameter.name) and "worker" in parameter.name:
-        wanted = hints.regime == "input" or hints.names("loader.workers")
+        wanted = "input" in (hints.regime, hints.limit) or hints.names("loader.workers")
         return _at_most(parameter, hints.cores) if wanted else None
     if BATCH.match(parameter.name):
         given = parameter.levels[parameter.given]

@@ -40,7 +40,7 @@ def observed(base: LiveTrial, *, cores: int, for_s: float = DIAGNOSIS_S) -> Obse
     found = diagnosis_of(base, for_s)
     if found is None:
         return Observed(base=base, hints=Hints(cores=cores))
-    hints = Hints(regime=found.regime, advice=tuple(found.advice), cores=cores)
+    hints = Hints(regime=found.regime, limit=found.limit, advice=tuple(found.advice), cores=cores)
     return Observed(base=base, hints=hints, reason=found.reason)
 
 

@@ -10,7 +10,7 @@ import html
 from collections.abc import Collection, Iterator, Sequence
 from importlib import resources
 
-from autobrrr.records import Advice, Diagnosis, Trial, Tuning
+from autobrrr.records import Advice, Diagnosis, Trial, Tuning, limit_words
 from autobrrr.report.log_scale import LogScale
 from autobrrr.report.quantities import duration, parts, share
 from autobrrr.report.text.session_text import PastSession
@@ -55,7 +55,11 @@ def _body(session: PastSession, title: str) -> Iterator[str]:
 
 def _verdict(found: Diagnosis) -> Iterator[str]:
     confidence = "" if found.regime == "unknown" else f", confidence {found.confidence}"
-    yield f"<section><h2>Regime</h2><p class='regime'>{found.regime}<span>{confidence}</span></p>"
+    yield "<section><h2>Verdict</h2>"
+    if found.limit != "unknown":
+        head = limit_words(found.limit, found.limit_confidence)
+        yield f"<p class='regime'>{head}</p><p>{_text(found.limit_reason)}</p>"
+    yield f"<p class='regime'>regime: {found.regime}<span>{confidence}</span></p>"
     yield f"<p>{_text(found.reason)}</p>"
     spent = parts(found.shares, 0.005) or []
     if spent:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autobrrr.records import Diagnosis
+from autobrrr.records import Diagnosis, limit_words
 from autobrrr.report.quantities import duration, phase_shares, share
 
 MEASURING = ("attaching", "watching", "tracing", "timing", "profiling", "sampling", "probing")
@@ -22,9 +22,18 @@ def regime_words(snapshot: Diagnosis) -> str:
     return f"regime: {snapshot.regime} ({snapshot.confidence})"
 
 
+def verdict_words(snapshot: Diagnosis) -> list[str]:
+    """Who limits the step, where that is known, and the regime."""
+    known = snapshot.limit != "unknown"
+    return [
+        *([limit_words(snapshot.limit, snapshot.limit_confidence)] if known else []),
+        regime_words(snapshot),
+    ]
+
+
 def live_line(snapshot: Diagnosis) -> str:
     """The state of a session in one line; what is not measured is left out."""
-    words = [f"{(snapshot.t_ns or 0) / 1e9:6.1f} s", regime_words(snapshot)]
+    words = [f"{(snapshot.t_ns or 0) / 1e9:6.1f} s", *verdict_words(snapshot)]
     if snapshot.step_ns.median is not None:
         words.append(f"{duration(snapshot.step_ns.median)}/step, p99 {duration(snapshot.step_ns.p99)}")
     phases = [f"{SHORT.get(name, name)} {share(part)}" for name, part in phase_shares(snapshot.phases_ns)]

@@ -1,9 +1,9 @@
-"""The verdict in at most ten lines: regime, the figures that carry it, the cure, what would decide."""
+"""The verdict in at most ten lines: who limits, the regime, its figures, the remedies, what would decide."""
 
 from __future__ import annotations
 
 from autobrrr.readable import readable
-from autobrrr.records import Diagnosis, Evidence
+from autobrrr.records import Diagnosis, Evidence, limit_words
 from autobrrr.report.quantities import duration, parts, phase_shares, share
 from autobrrr.report.text.rank_text import slowest_words
 
@@ -15,7 +15,10 @@ MOST_CURES = 2
 def verdict_text(found: Diagnosis) -> str:
     """What a person wants to know after `diagnose`."""
     steps = found.step_ns
-    lines = [_headline(found), f"  {found.reason}"]
+    lines = [_headline(found)]
+    if found.limit_reason not in ("", found.reason):
+        lines.append(f"  {found.limit_reason}")
+    lines.append(f"  {found.reason}")
     if steps.median is not None:
         lines.append(
             _row(
@@ -63,9 +66,11 @@ def carrying(found: Diagnosis) -> list[Evidence]:
 
 def _headline(found: Diagnosis) -> str:
     job = f"{readable(found.job.script)} (pid {found.pid})" if found.job is not None else f"pid {found.pid}"
-    if found.regime == "unknown":
-        return f"{job}: regime: unknown"
-    return f"{job}: regime: {found.regime}, confidence {found.confidence}"
+    regime = f"regime: {found.regime}"
+    if found.regime != "unknown":
+        regime += f", confidence {found.confidence}"
+    head = "" if found.limit == "unknown" else f"{limit_words(found.limit, found.limit_confidence)}; "
+    return f"{job}: {head}{regime}"
 
 
 def _row(name: str, text: str) -> str:

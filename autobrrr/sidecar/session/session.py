@@ -19,7 +19,18 @@ from autobrrr.injected.phases.sampling_schedule import EVERY_STEP
 from autobrrr.injected.remedies.registry import RefusalCode
 from autobrrr.machine.device_protocol import DeviceSource
 from autobrrr.readable import readable
-from autobrrr.records import Attach, Diagnosis, HostSample, JobFacts, ProfilerWindow, Reverted, Trial, Tuning
+from autobrrr.records import (
+    Attach,
+    Diagnosis,
+    HostSample,
+    JobFacts,
+    ProfilerWindow,
+    Reverted,
+    Trial,
+    Tuning,
+    Verdict,
+    verdict_line,
+)
 from autobrrr.records.events import entry_of
 from autobrrr.records.wire_answers import ActivityLine, SessionEnding
 from autobrrr.sidecar.process.rank_lock import NoRankLock, Turn, Waiting
@@ -435,11 +446,16 @@ class Session:
             traceback.print_exc()
             self._note(f"the verdict stays as it is, judging failed: {type(error).__name__}: {error}")
         verdict = self._judgement.verdict
-        if (verdict.regime, verdict.confidence) != (before.regime, before.confidence):
+        if _said(verdict) != _said(before):
             self._journal.write("verdict", verdict)
-            self.say(ActivityLine(text=f"regime: {verdict.regime} ({verdict.confidence}): {verdict.reason}"))
+            self.say(ActivityLine(text=verdict_line(verdict)))
 
     def _note(self, text: str, about: Literal["switch"] | None = None) -> None:
         line = ActivityLine(text=text, about=about)
         self._journal.write("note", line)
         self.say(line)
+
+
+def _said(verdict: Verdict) -> tuple[str, ...]:
+    """What of a verdict is news where it changes."""
+    return verdict.regime, verdict.confidence, verdict.limit, verdict.limit_confidence

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autobrrr.records import Diagnosis, Phases
+from autobrrr.records import Diagnosis, Phases, limit_words
 from autobrrr_tui import text_bars
 from autobrrr_tui.panes.job_header import activity
 from autobrrr_tui.panes.rank_strip import strip
@@ -89,8 +89,9 @@ def _blocks(view: View, width: int) -> list[Block]:
 
 
 def _regime(view: View, width: int) -> list[Row]:
-    rows = [row(piece(f"  regime: {view.regime}", "regime"))]
     found = view.snapshot
+    rows = [] if found is None else _limit(found, width)
+    rows.append(row(piece(f"  regime: {view.regime}", "regime")))
     if found is None:
         return rows
     reason = found.reason
@@ -102,6 +103,15 @@ def _regime(view: View, width: int) -> list[Row]:
     if found.decide_with and view.regime != "measuring":
         rows.append(row(piece(clipped(f"  to decide: {found.decide_with}", width - 2), "accent")))
     return rows
+
+
+def _limit(found: Diagnosis, width: int) -> list[Row]:
+    """Who limits the step, with its sentence; nothing while that is not known."""
+    if found.limit == "unknown":
+        return []
+    lines = wrapped(found.limit_reason, width - 4, 2)
+    head = row(piece(f"  {limit_words(found.limit, found.limit_confidence)}", "regime"))
+    return [head, *(row(piece(f"  {line}", "plain")) for line in lines)]
 
 
 def _steps(view: View, found: Diagnosis, room: int) -> list[Row]:

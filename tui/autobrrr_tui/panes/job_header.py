@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rich.cells import cell_len
 
-from autobrrr.records import Diagnosis
+from autobrrr.records import Diagnosis, limit_words
 from autobrrr_tui.shown_figures import clock, duration, share
 from autobrrr_tui.text_rows import Piece, Row, clipped, piece, row
 from autobrrr_tui.view_state import ScreenStanding, View
@@ -79,8 +79,11 @@ def banner(view: View, width: int) -> list[Row]:
 
 def brief(view: View, width: int) -> Row:
     """Regime, step and what happens now in one line, above the modes that are not the glance."""
-    pieces: list[Piece] = [piece(f"  regime: {view.regime}", "regime")]
     found = view.snapshot
+    pieces: list[Piece] = [piece(f"  regime: {view.regime}", "regime")]
+    if found is not None and found.limit != "unknown":
+        head = limit_words(found.limit, found.limit_confidence)
+        pieces.insert(0, piece(f"  {head}", "regime"))
     if found is not None:
         if view.regime not in ("measuring", "unknown"):
             pieces.append(piece(f" ({found.confidence})", "dim"))

@@ -12,7 +12,8 @@ from pathlib import Path
 import msgspec
 
 from autobrrr.errors import UsageError
-from autobrrr.records.events import Told, VerdictLine, from_entry
+from autobrrr.records import VerdictLine, verdict_line
+from autobrrr.records.events import Told, from_entry
 from autobrrr.records.log_lines import LogLines, lines_of
 from autobrrr.records.wire_answers import ActivityLine, Details, SessionEnding, StepHistory
 from autobrrr_tui.view_reducer import heard, said, take
@@ -57,8 +58,7 @@ class ViewReader:
         if isinstance(found, ActivityLine):
             self.view = heard(self.view, found, t_ns)
         elif isinstance(found, VerdictLine):
-            text = f"regime: {found.regime} ({found.confidence}): {found.reason}"
-            self.view = said(self.view, text, t_ns)
+            self.view = said(self.view, verdict_line(found), t_ns)
         elif isinstance(found, StepHistory):
             known = self.view.details or Details(history=found)
             self.view = replace(self.view, details=msgspec.structs.replace(known, history=found))

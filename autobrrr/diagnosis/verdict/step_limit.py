@@ -1,0 +1,211 @@
+"""Who limits the step of a live job: the first level of its verdict, an identity of the step's own clock.
+
+The shares of the step are summed by who they belong to. One of them limits the step where it takes
+half of it, leads clearly, and what was not measured can't be its rival. That can be sure where the
+regime below it is a mixture: kernels of two kinds are kernels all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from autobrrr.diagnosis import thresholds
+from autobrrr.diagnosis.models.shares import measured_shares
+from autobrrr.diagnosis.part_names import WORDS
+from autobrrr.diagnosis.robust_stats import at_worst, of_one, spread
+from autobrrr.diagnosis.verdict.agreement import opposed, within
+from autobrrr.diagnosis.verdict.undecided_reason import JudgedCase, why_foreign
+from autobrrr.records import LIMIT_OF_REGIME, NAMES_NOBODY, Advice, Confidence, Limit, Regime
+
+WHO: Final[Mapping[str, str]] = {
+    "host": "the host's",
+    "input": "waiting for data",
+    "sync": "waits that the script asks for",
+    "communication": "waiting for other ranks",
+    "kernels": "kernels",
+    "other": "not measured",
+}
+CLOCK_OF: Final[Mapping[str, str]] = {  # whose guards a share has passed
+    "host": "traced_steps",
+    "kernels": "traced_steps",
+    "input": "loader_wait",
+    "communication": "collective_wait",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Second:
+    """A signal read off something else, which makes a limit sure: by what it says, or by its value."""
+
+    signal: str
+    says: tuple[Regime, ...] = ()
+    within: tuple[float, float] | None = None
+
+
+SECONDS: Final[Mapping[str, tuple[Second, ...]]] = {
+    "host": (
+        Second(signal="batch_probe", says=("overhead",)),
+        Second(signal="op_cost", says=("overhead",)),
+        Second(signal="host_frames", says=("host",)),
+    ),
+    "kernels": (
+        Second(signal="traffic", says=("memory",)),
+        Second(signal="matmul_rate", says=("compute",)),
+        Second(signal="batch_probe", within=(0.0, thresholds.PROBE_GROWS)),
+        Second(signal="op_cost", within=(0.0, thresholds.EXCLUDED_AT)),
+    ),
+    "input": (
+        Second(signal="loader_queue", says=("input",)),
+        Second(signal="loader_frames", says=("input",)),
+    ),
+    "communication": (Second(signal="blocked_thread", says=("communication",)),),
+}
+LEAST_SHOWN = 0.05
+WORTH_NAMING = 1.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepLimit:
+    """Who limits the step, and the shares of all who could."""
+
+    limit: Limit
+    confidence: Confidence
+    shares: Mapping[str, float]
+
+
+def step_limit(case: JudgedCase, regime: Regime, confidence: Confidence) -> StepLimit:
+    """Who limits the step; never against a regime that two signals carry.
+
+    Args:
+        regime: The second level, as judged.
+        confidence: Its own.
+    """
+    shares = limit_shares(case)
+    if regime not in NAMES_NOBODY:
+        limit = LIMIT_OF_REGIME[regime]
+        sure = confidence == "high" or (_leads(limit, shares) and _firm(case, limit, shares))
+        return StepLimit(limit=limit, confidence="high" if sure else "low", shares=shares)
+    named = _named(case, shares)
+    if named is None:
+        return StepLimit(limit="mixed" if regime == "mixed" else "unknown", confidence="low", shares=shares)
+    return StepLimit(limit=named, confidence="high" if _firm(case, named, shares) else "low", shares=shares)
+
+
+def limit_shares(case: JudgedCase) -> dict[str, float]:
+    """The step by who holds it up; empty where it was not divided."""
+    found: dict[str, float] = {}
+    for regime, share in measured_shares(case.shares).items():
+        limit = LIMIT_OF_REGIME.get(regime, "other")
+        found[limit] = found.get(limit, 0.0) + share
+    return found
+
+
+def limit_sentence(found: StepLimit, case: JudgedCase, advice: Sequence[Advice], undecided: str) -> str:
+    """The sentence beside the limit, with what would pay most.
+
+    Args:
+        undecided: Why nothing is named, for where that is so.
+    """
+    if found.limit == "unknown":
+        return undecided
+    parts = measured_shares(case.shares)
+    if found.limit == "mixed":
+        ranked = sorted(((share, name) for name, share in found.shares.items()), reverse=True)
+        listed = ", ".join(f"{of_one(share)} {WHO[name]}" for share, name in ranked if share >= LEAST_SHOWN)
+        return (
+            f"nobody holds most of {case.step} by a clear lead: {listed}{_pays(advice)}"
+            if listed
+            else undecided
+        )
+    inside = sorted(
+        (
+            (share, WORDS[name])
+            for name, share in parts.items()
+            if LIMIT_OF_REGIME.get(name) == found.limit and share >= LEAST_SHOWN
+        ),
+        reverse=True,
+    )
+    text = f"{of_one(min(1.0, found.shares.get(found.limit, 0.0)))} of {case.step} is {WHO[found.limit]}"
+    if len(inside) > 1 or found.limit in ("host", "kernels"):
+        text += ": " + ", ".join(f"{of_one(share)} {words}" for share, words in inside)
+    return text + _pays(advice)
+
+
+def _named(case: JudgedCase, shares: Mapping[str, float]) -> Limit | None:
+    """The one who limits, where no pair of signals carries a regime."""
+    if why_foreign(case.measured) is not None or case.busy >= thresholds.WITHHELD_AT or not shares:
+        return None
+    known: dict[str, Limit] = {
+        "host": "host",
+        "kernels": "kernels",
+        "input": "input",
+        "communication": "communication",
+    }
+    limit = known.get(max(shares, key=lambda name: shares[name]))
+    if limit is None or not _leads(limit, shares) or _doubted(case, limit):
+        return None
+    # On a busy machine the delay may lie in any part of the step; all the rest may be one rival.
+    least = at_worst(shares[limit], case.busy) if case.busy >= thresholds.BUSY_AT else 1.0
+    return limit if least - (1 - least) >= thresholds.LEAD else None
+
+
+def _leads(limit: Limit, shares: Mapping[str, float]) -> bool:
+    share = shares.get(limit, 0.0)
+    rivals = {name: other for name, other in shares.items() if name != limit}
+    rival = max(rivals.values(), default=0.0)
+    # Dispatch and kernels are told apart by an estimated cost: either must be well ahead of the other.
+    apart = {"host": "kernels", "kernels": "host"}.get(limit)
+    between = rivals.get(apart, 0.0) if apart is not None else 0.0
+    return (
+        share >= thresholds.LIMIT_AT
+        and share - rival >= thresholds.LEAD
+        and share >= thresholds.OVERHEAD_TIMES * between
+    )
+
+
+def _doubted(case: JudgedCase, limit: Limit) -> bool:
+    """Whether the clock behind a share abstains, or another signal contradicts it."""
+    readings = case.readings
+    if readings["oversubscription"].says is not None or readings[CLOCK_OF[limit]].abstained:
+        return True
+    if limit == "kernels":  # counted calls leave no room for so much time in kernels
+        return readings["op_cost"].says == "overhead"
+    if limit == "host":
+        return any(one.signal != CLOCK_OF[limit] for one in opposed(readings, "overhead")) and (
+            (case.shares.overhead or 0.0) >= (case.shares.host or 0.0)
+        )
+    return False
+
+
+def _firm(case: JudgedCase, limit: Limit, shares: Mapping[str, float]) -> bool:
+    busy = case.readings["busy_machine"]
+    if len(case.measured.step_ns) < thresholds.STEPS_FIRM or busy.abstained or not busy.firm:
+        return False
+    # Waits for data come in bursts by nature; everything else needs even steps.
+    steadiness = spread(case.measured.step_ns)
+    if limit != "input" and (steadiness is None or steadiness > thresholds.STEP_SPREAD):
+        return False
+    if limit not in CLOCK_OF or case.readings[CLOCK_OF[limit]].abstained:
+        return False
+    return shares.get(limit, 0.0) >= thresholds.LIMIT_FIRM_AT and any(
+        _agrees(case, one) for one in SECONDS[limit]
+    )
+
+
+def _agrees(case: JudgedCase, second: Second) -> bool:
+    reading = case.readings[second.signal]
+    if second.within is not None:
+        return within(reading, second.within)
+    return not reading.abstained and reading.says in second.says
+
+
+def _pays(advice: Sequence[Advice]) -> str:
+    """What is predicted to bring most, where anything is."""
+    worth = [one for one in advice if one.expected is not None and one.expected >= WORTH_NAMING][:2]
+    if not worth:
+        return ""
+    if len(worth) == 1:
+        return f"; {worth[0].remedy} would pay most"
+    return f"; {worth[0].remedy} and {worth[1].remedy} both pay"

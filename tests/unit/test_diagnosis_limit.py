@@ -1,0 +1,153 @@
+"""Who limits the step of a live job: sure over a mixture of regimes, silent where clocks disagree."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from autobrrr.diagnosis.advice.advice import treated_regimes
+from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.signals.signal_table import SIGNALS
+from autobrrr.diagnosis.verdict.judge import judge
+from autobrrr.diagnosis.verdict.step_limit import CLOCK_OF, SECONDS
+from autobrrr.records import Limit, Shares, Verdict
+from support import diagnosis
+from support.diagnosis import MS
+
+HALVES = {"data_wait": 0.02, "forward": 0.2, "backward": 0.2, "optimizer": 0.1, "other": 0.48}
+
+
+def verdict(measured: Measurements) -> Verdict:
+    return judge(measured).verdict
+
+
+def dispatch_and_own_code(stacks: bool = True) -> Measurements:
+    """Half of the step is Python inside the phases, half between them: no regime leads."""
+    kernels = dict.fromkeys(HALVES, 0.05)
+    return diagnosis.measured(
+        4 * MS,
+        HALVES,
+        trace=diagnosis.traced(4 * MS, HALVES, kernels=kernels, operations=900),
+        stacks=diagnosis.frames(host=80, model=70) if stacks else None,
+        probe=diagnosis.probed(4 * MS, fixed=0.95),
+    )
+
+
+def two_kinds_of_kernels() -> Measurements:
+    step_ns = 20.0 * MS
+    return diagnosis.kernel_bound(
+        diagnosis.worked("aten.mm.default", 0.45, step_ns, rate=0.8, bandwidth=0.1),
+        diagnosis.worked("aten.mul.Tensor", 0.45, step_ns, rate=0.01, bandwidth=0.9),
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "limit"),
+    [
+        (diagnosis.tiny_mlp, "host"),
+        (diagnosis.python_heavy, "host"),
+        (diagnosis.metrics_loop, "host"),
+        (diagnosis.compiled_rollout, "host"),
+        (diagnosis.starved_with_workers, "input"),
+        (diagnosis.starved_without_workers, "input"),
+        (diagnosis.waiting_rank, "communication"),
+        (diagnosis.products_at_peak, "kernels"),
+        (diagnosis.pointwise_chain, "kernels"),
+        (diagnosis.small_kernels, "kernels"),
+        (dispatch_and_own_code, "host"),
+        (two_kinds_of_kernels, "kernels"),
+    ],
+    ids=lambda each: getattr(each, "__name__", each),
+)
+def test_each_kind_of_job_is_limited_by_who_takes_its_step(kind, limit: Limit) -> None:
+    found = verdict(kind())
+    assert (found.limit, found.limit_confidence) == (limit, "high"), found.limit_reason
+
+
+@pytest.mark.parametrize("kind", [dispatch_and_own_code, two_kinds_of_kernels])
+def test_a_limit_is_high_over_a_mixture_and_lists_its_parts(kind) -> None:
+    found = verdict(kind())
+    assert found.regime in ("mixed", "unknown")
+    assert found.limit_confidence == "high"
+    assert found.limit_reason.count(" %") >= 3
+
+
+def test_kernels_that_no_second_signal_names_are_kernels_all_the_same() -> None:
+    found = verdict(diagnosis.big_matmul())
+    assert (found.regime, found.limit) == ("unknown", "kernels")
+
+
+def test_a_blend_has_no_limit_and_says_what_it_is_made_of() -> None:
+    found = verdict(diagnosis.blend())
+    assert (found.limit, found.limit_confidence) == ("mixed", "low")
+    assert "nobody holds most of each 2.6 ms step by a clear lead" in found.limit_reason
+    assert "optimizer.fused" in found.limit_reason
+
+
+def test_clocks_that_contradict_each_other_name_nobody() -> None:
+    dispatching = diagnosis.measured(trace=diagnosis.traced(kernels=0.1), probe=diagnosis.probed(fixed=0.1))
+    assert verdict(dispatching).limit == "mixed"
+    working = diagnosis.measured(
+        trace=diagnosis.traced(kernels=0.8, operations=800, op_cost_ns=2_000),
+        probe=diagnosis.probed(fixed=0.5),
+    )
+    assert verdict(working).limit not in ("host", "kernels")
+
+
+@pytest.mark.parametrize("delay", [0.65, 0.8, 0.95])
+def test_a_busy_machine_names_nobody(delay: float) -> None:
+    host = diagnosis.machine(delay)
+    for job in (two_kinds_of_kernels(), dispatch_and_own_code()):
+        found = verdict(dataclasses.replace(job, host=host))
+        assert found.limit in ("mixed", "unknown")
+
+
+def test_a_somewhat_busy_machine_makes_a_limit_low() -> None:
+    found = verdict(dataclasses.replace(two_kinds_of_kernels(), host=diagnosis.machine(0.15)))
+    assert (found.limit, found.limit_confidence) == ("kernels", "low")
+
+
+def test_few_or_uneven_steps_make_a_limit_low() -> None:
+    job = two_kinds_of_kernels()
+    assert verdict(dataclasses.replace(job, step_ns=job.step_ns[:10])).limit_confidence == "low"
+    uneven = dataclasses.replace(job, step_ns=job.step_ns * ([1, 3] * (len(job.step_ns) // 2)))
+    assert verdict(uneven).limit_confidence == "low"
+
+
+def test_one_clock_alone_is_no_high_limit() -> None:
+    assert verdict(diagnosis.kernel_bound()).limit_confidence == "low"
+
+
+def test_before_anything_is_measured_the_limit_is_unknown_and_says_why() -> None:
+    found = verdict(Measurements(pid=1))
+    assert (found.limit, found.limit_reason) == ("unknown", "no step has been measured yet")
+
+
+def test_remedies_of_what_weighs_in_a_named_limit_are_advised() -> None:
+    found = verdict(two_kinds_of_kernels())
+    assert treated_regimes(found) >= {"memory", "compute"}
+    assert "compile.default" in {one.remedy for one in found.advice}
+    expected = [one.expected or 1.0 for one in found.advice]
+    assert expected == sorted(expected, reverse=True)
+
+
+def test_a_limit_that_is_no_one_treats_nothing_more() -> None:
+    shares = Shares(overhead=0.5, memory=0.5)
+    for limit in ("mixed", "unknown"):
+        found = Verdict(
+            regime="mixed",
+            confidence="low",
+            reason="",
+            shares=shares,
+            evidence=[],
+            limit=limit,  # type: ignore[arg-type]
+        )
+        assert treated_regimes(found) == {"mixed"}
+
+
+def test_every_second_signal_exists_and_is_not_the_clock_of_its_limit() -> None:
+    for limit, seconds in SECONDS.items():
+        assert {one.signal for one in seconds} <= set(SIGNALS)
+        assert CLOCK_OF[limit] not in {one.signal for one in seconds}
+        assert all(bool(one.says) != (one.within is not None) for one in seconds)
