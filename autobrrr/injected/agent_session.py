@@ -14,6 +14,7 @@ from types import ModuleType
 
 from .batch_probe.probe_task import ShadowTask
 from .job_facts import job_facts
+from .live_torch.parameter_device import Device, parameter_device
 from .loop import own_cost
 from .loop.boundary_task import Task
 from .loop.train_loop import TrainLoop
@@ -54,6 +55,7 @@ class AgentSession:
         self._readonly = bool(boot.get("readonly"))
         self._news_told: tuple[int, int | None, bool] | None = None
         self._anatomy: dict[str, object] | None = None
+        self._facts_told: dict[str, object] = {}
         self._cost_told: dict[str, object] | None = None
         self._hook_ns: int | None = None
         self._sampled_hooks_ns: int | None = None
@@ -63,6 +65,7 @@ class AgentSession:
         self._detached = False
         self._commands: dict[str, Callable[[Mapping[str, object]], Reply | None]] = {
             "watch": self._do_watch,
+            "stamp": self._do_stamp,
             "trace": self._do_trace,
             "probe": self._do_probe,
             "window": self._do_window,
@@ -102,7 +105,7 @@ class AgentSession:
         self._link.close()
 
     def _hello(self) -> None:
-        facts = job_facts(self._torch, self._boot, 0, self._loop.check)
+        facts = self._facts_told = self._facts()
         hello: dict[str, object] = {
             "event": "hello",
             "token": self._boot.get("token"),
@@ -132,6 +135,7 @@ class AgentSession:
         self._news_seen = loop.news
         if loop.hot.steps == 0 and time.monotonic() - self._began > LOOK_FOR_MARKS_AFTER_S:
             loop.look_for_marks()
+        self._tell_facts()
         news = (loop.news, loop.loader.workers, loop.sampled_steps > 0)
         if loop.steps.pattern is not None and news != self._news_told:
             try:
@@ -143,6 +147,27 @@ class AgentSession:
                 self._anatomy = anatomy
                 self._link.send({"event": "anatomy", "anatomy": anatomy})
         self._tell_cost()
+
+    def _look_at_device(self) -> Device | None:
+        """Where the parameters are now; the loop stamps its steps there, while it is asked to."""
+        try:
+            found = parameter_device(self._loop.job)
+        except RuntimeError:  # training changed a dict under our eyes: next time
+            return self._loop.stamps.device
+        on_device = found is not None and found.type != "cpu"
+        self._loop.stamps.device = found if on_device else None
+        return found
+
+    def _facts(self) -> dict[str, object]:
+        loop = self._loop
+        return job_facts(self._torch, self._boot, loop.train_tid, loop.check, self._look_at_device())
+
+    def _tell_facts(self) -> None:
+        """What is known of the job, where that has changed: it may have been entered as it began."""
+        facts = self._facts()
+        if facts != self._facts_told:
+            self._facts_told = facts
+            self._link.send({"event": "facts", "facts": facts})
 
     def _tell_cost(self) -> None:
         told = own_cost.cost_of(self._loop, self._hook_ns, self._sampled_hooks_ns)
@@ -204,6 +229,15 @@ class AgentSession:
         steps = _whole(command, "burst_steps", 4)
         budget = _whole(command, "cost_ppm", round(BUDGET * 1e6)) / 1e6
         self._loop.post(lambda: self._loop.bursts.ask(every, steps, self._loop.hot.seq + 1, budget))
+        return {}
+
+    def _do_stamp(self, command: Mapping[str, object]) -> Reply:
+        """Stamp so many steps of every so many on the device, if there is one; or no more."""
+        off = command.get("off") is True
+        every, steps = _whole(command, "every", 1), _whole(command, "steps", 1)
+        stamps, hot = self._loop.stamps, self._loop.hot
+        self._tell_facts()
+        self._loop.post(lambda: stamps.ask(every, 0 if off else steps, hot.seq))
         return {}
 
     def _do_trace(self, command: Mapping[str, object]) -> Reply:
@@ -322,8 +356,7 @@ class AgentSession:
             }
             for lever in self._levers.applied
         ]
-        facts = job_facts(self._torch, self._boot, self._loop.train_tid, self._loop.check)
-        return {"facts": facts, "anatomy": self._anatomy, "levers": levers}
+        return {"facts": self._facts(), "anatomy": self._anatomy, "levers": levers}
 
     def _do_detach(self, command: Mapping[str, object]) -> Reply:
         left = self._leave(keep=bool(command.get("keep")), patience_s=DETACH_PATIENCE_S)

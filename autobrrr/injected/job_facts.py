@@ -1,6 +1,7 @@
 """What can be said of the job at once: versions, script, rank, threads. Touches no hook.
 
-In: torch, the environment. Out: the payload of `hello` (`records.JobFacts`).
+In: torch, the environment, the device of the parameters. Out: the payload of `hello` and of `facts`
+(`records.JobFacts`): a job may be entered before it moves its model to a device, or joins other ranks.
 """
 
 from __future__ import annotations
@@ -11,13 +12,23 @@ import sys
 from types import ModuleType
 
 from .live_torch.compiled_code import CompiledCheck
+from .live_torch.parameter_device import Device
 from .phases.sampled_step import cuda_in_use
 
 
 def job_facts(
-    torch: ModuleType, boot: dict[str, object], train_tid: int, check: CompiledCheck
+    torch: ModuleType,
+    boot: dict[str, object],
+    train_tid: int,
+    check: CompiledCheck,
+    device: Device | None = None,
 ) -> dict[str, object]:
-    """The job as it is now. `train_tid` 0: no step seen yet, the main thread is assumed."""
+    """The job as it is now.
+
+    Args:
+        train_tid: 0: no step has been seen yet, the main thread is assumed.
+        device: Of the parameters; None: none has been seen yet.
+    """
     rank, world_size = rank_of(torch)
     threads = getattr(torch, "get_num_threads", None)
     return {
@@ -29,6 +40,7 @@ def job_facts(
         "train_tid": train_tid or os.getpid(),
         "threads": int(threads()) if threads is not None else None,
         "cuda": cuda_in_use(),
+        "device": None if device is None else device.type,
         "compiled": check.compiled([]),
         "rank": rank,
         "world_size": world_size,

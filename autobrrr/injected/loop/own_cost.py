@@ -98,7 +98,8 @@ def _no_door() -> None:
 def cost_of(loop: TrainLoop, hook_ns: int | None, sampled_hooks_ns: int | None) -> dict[str, object]:
     """The payload of `cost`."""
     steps = loop.hot.steps
-    boundary = max(0, loop.boundary_ns - loop.measuring.spent_ns) / steps if steps else None
+    boundary_ns = loop.boundary_ns - loop.measuring.spent_ns + loop.stamps.spent_ns
+    boundary = max(0, boundary_ns) / steps if steps else None
     whole = None
     if boundary is not None and hook_ns is not None:
         sampled = (sampled_hooks_ns or 0) * loop.sampled_steps / steps

@@ -38,6 +38,7 @@ class Hot:
         "owner",
         "passes",
         "seq",
+        "stamped",
         "start",
         "times",
         "will",
@@ -45,6 +46,7 @@ class Hot:
 
     def __init__(self, start_ns: int) -> None:
         self.anchor = 0  # id of the optimizer that closes a step; 0: everything goes the slow way
+        self.stamped = 0  # the same where steps are stamped by a device, and none but these go the short way
         self.left = 0  # plain steps until the slow way is due
         self.others: frozenset[int] = frozenset()  # ids of optimizers that fire within a step
         self.passes = 0  # fires of theirs until the slow way is due
@@ -69,7 +71,7 @@ class Hot:
     def poke(self) -> None:
         """Let the end of this step go the slow way. From any thread."""
         self.knocks += 1
-        self.anchor = 0
+        self.anchor = self.stamped = 0
         self.passes = 0
 
 

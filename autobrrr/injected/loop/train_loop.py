@@ -27,6 +27,7 @@ from ..wire import ring_layout
 from ..wire.ring_writer import StepRing
 from . import fork_guard
 from .boundary_task import Boundary, Task
+from .device_stamps import MOST_PLAIN, DeviceStamps
 from .fallback_marks import FallbackMarks
 from .handler_errors import raised_by_handler
 from .root_modules import RootModules
@@ -82,6 +83,7 @@ class TrainLoop:
         self._emit = emit
         self._clock = clock
         self._pages = pages
+        self.stamps = DeviceStamps(torch, pages.write_device, clock)
         self._sampling = Sampling(torch, self.phases)
         self.hooks = PhaseHooks(self.job, self.phases, self.loader, self.fail)
         self._marks = Marks(torch, self.hot, self.skipped, self.fail)
@@ -131,11 +133,17 @@ class TrainLoop:
         if not hot.live:
             self._last_will()
             return
+        if id(optimizer) == hot.stamped and hot.left:
+            hot.left -= 1
+            hot.times.append(now)
+            self.stamps.passed(hot.steps - 1, now)
+            return
         if hot.busy:
             return  # an optimizer stepped inside our own work, or another thread trains meanwhile
         hot.busy = True
         try:
             if hot.live and self._is_ours(get_ident()):
+                self._touch()
                 self._flush()
                 self._fired(optimizer, now)
         except Exception as error:  # noqa: BLE001
@@ -161,6 +169,7 @@ class TrainLoop:
                         self.steps.start_over(choice)
                         self.news += 1
                 if self.steps.event(source):
+                    self._touch()
                     self._close(now)
         finally:
             hot.busy = False
@@ -175,6 +184,7 @@ class TrainLoop:
         hot.busy = True
         try:
             if hot.live:
+                self._touch()
                 self._flush()
                 self._close(self._clock(), ring_layout.SKIPPED)
         except Exception as error:  # noqa: BLE001
@@ -280,11 +290,21 @@ class TrainLoop:
             self._passes = hot.passes
             return
         first = (hot.start, hot.own, hot.arm, hot.seq)
-        hot.start = self._pages.write_plain(times, first, hot.hook_ns)
-        hot.own = hot.hook_ns
+        own_ns = hot.hook_ns + (self.stamps.cost_ns if self.stamps.active else 0)
+        hot.start = self._pages.write_plain(times, first, own_ns, self._device_ns)
+        hot.own = own_ns
         hot.seq += len(times)
         self.steps.closed_plain(len(times))
         times.clear()
+
+    @property
+    def _device_ns(self) -> int:
+        """What the record of a step says of its time on a device, as it ends."""
+        return ring_layout.AWAITED if self.stamps.active else ring_layout.UNSTAMPED
+
+    def _touch(self) -> None:
+        if self.stamps.active:
+            self.stamps.touch()
 
     def close_door(self) -> None:
         """From here on the training thread does no work of ours. From any thread."""
@@ -308,6 +328,7 @@ class TrainLoop:
             self._fork_guard.release()
             self._fork_guard = None
         self._inbox.clear()
+        self.stamps.release()
         self.gone = True
         self._emit({})
 
@@ -324,6 +345,7 @@ class TrainLoop:
         """In a forked child: nothing of ours runs there."""
         self.close_door()
         self.hot.will = None
+        self.stamps.drop()
         self.measuring.drop()
         self.hooks.take_off(at_boundary=True)
         self.hooks.take_off_wrappers()
@@ -370,7 +392,10 @@ class TrainLoop:
         phased = self._sampled
         if phased:
             flags |= self._finish_sample(now, extra)
-        self._pages.write_tail((hot.start, now, hot.own, ring_layout.UNSTAMPED, hot.arm, flags, seq))
+        self._pages.write_tail((hot.start, now, hot.own, self._device_ns, hot.arm, flags, seq))
+        if self.stamps.active:
+            self.stamps.ended(seq)
+        self.stamps.collect()
         self._marks_closed(flags)
         last_ns = now - hot.start
         if flags & (ring_layout.TRACED | ring_layout.AFTER_SHADOW):
@@ -471,8 +496,10 @@ class TrainLoop:
         seq = self.hot.seq
         measuring = self.measuring
         until = measuring.at - 1 if measuring.task is not None else self.bursts.look_at(seq)
+        until = min(until, self.stamps.look_at(seq))
         fresh_ns = BRISK_NS if self._looked_at_ns < self._brisk_until_ns else FRESH_NS
-        return max(0, min(until - seq, MOST_NOTES, fresh_ns // max(1, self.step_ns)))
+        most = MOST_PLAIN if self.stamps.active else MOST_NOTES
+        return max(0, min(until - seq, most, fresh_ns // max(1, self.step_ns)))
 
     def _leave(self, entered: int, *, sample: bool) -> None:
         hot = self.hot
@@ -485,14 +512,20 @@ class TrainLoop:
             else:
                 self.left += self.hooks.take_off(at_boundary=True)
         self._sampled = sample
+        self.stamps.settle(hot.seq)
         hot.left = self._plain_steps(sample=sample)
         hot.anchor = self.steps.simple_anchor
         hot.others = self.steps.others if hot.left else frozenset()
         hot.passes = self._passes = PASSES if hot.others else 0
+        hot.stamped = 0
         if hot.knocks != self._heard or (self._inbox and (self.measuring.task is None or self._hurry)):
             hot.anchor = hot.passes = 0
+        elif self.stamps.active:  # every end goes the slow way, and is stamped there
+            hot.stamped, hot.anchor = hot.anchor, 0
         if sample:
             self._sampling.begin(self._clock())
+        if self.stamps.active:
+            self.stamps.begin()
         self._looked_at_ns = hot.start = self._clock()
         hot.own = hot.start - entered
         self.boundary_ns += hot.own

@@ -1,0 +1,94 @@
+"""On which device the parameters are, and that device's clock: events with a time, and a stream for them.
+
+In: the job's optimizers and roots, torch. Out: the device that steps are computed on; a source of its events,
+or None where torch has none for it. Reads a few parameters of each group; asks nothing of a device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from types import ModuleType
+from typing import Protocol
+
+from .live_job import Job
+
+LOOKED_AT = 64  # parameters of a group, evenly
+
+
+class Device(Protocol):
+    """What is used of a torch.device."""
+
+    @property
+    def type(self) -> str: ...
+
+
+class TimedEvent(Protocol):
+    """What is used of an event of an accelerator."""
+
+    def record(self, stream: object) -> None: ...
+    def query(self) -> bool: ...
+    def elapsed_time(self, end: TimedEvent) -> float: ...
+
+
+@dataclass(frozen=True)
+class EventSource:
+    """Events of one device.
+
+    Attributes:
+        make: A new event with a time.
+        stream: The stream that is current now, on this thread.
+        capturing: That stream is being captured into a graph.
+    """
+
+    make: Callable[[], TimedEvent]
+    stream: Callable[[], object]
+    capturing: Callable[[], bool]
+
+
+def parameter_device(job: Job) -> Device | None:
+    """The device of any parameter that is not on the CPU, else the CPU; None while no parameter is seen."""
+    found: Device | None = None
+    for parameter in _some_parameters(job):
+        device: Device | None = getattr(parameter, "device", None)
+        if device is None:
+            continue
+        if device.type != "cpu":
+            return device
+        found = device
+    return found
+
+
+def event_source(torch: ModuleType, device: Device) -> EventSource | None:
+    """Where the events of a device come from; None where torch has none with a time."""
+    if device.type == "cuda":
+        cuda = torch.cuda
+        return EventSource(
+            make=lambda: cuda.Event(enable_timing=True),
+            stream=lambda: cuda.current_stream(device),
+            capturing=cuda.is_current_stream_capturing,
+        )
+    event = getattr(torch, "Event", None)
+    stream = getattr(getattr(torch, "accelerator", None), "current_stream", None)
+    if event is None or stream is None:
+        return None
+    return EventSource(
+        make=lambda: event(device=device, enable_timing=True),
+        stream=lambda: stream(device),
+        capturing=lambda: False,
+    )
+
+
+def _some_parameters(job: Job) -> Iterator[object]:
+    for optimizer in job.optimizers:
+        for group in getattr(optimizer, "param_groups", ()):
+            yield from _evenly(group["params"])
+    for root in job.roots:
+        parameters: Callable[[], Iterable[object]] | None = getattr(root, "parameters", None)
+        if parameters is not None:
+            yield from islice(parameters(), LOOKED_AT)
+
+
+def _evenly(parameters: list[object]) -> list[object]:
+    return parameters[:: max(1, len(parameters) // LOOKED_AT)]

@@ -1,0 +1,178 @@
+"""Step boundaries on the device's own clock: an event in the queue, asked about later, never waited for.
+
+In: boundaries of the loop, on the training thread; the device of the parameters. Out: into each record what
+the device took for the step. On a device that works asynchronously, the host only knows when work is queued.
+
+At a boundary without other work of ours one event ends a step and begins the next; at others the next step
+begins with an event of its own, so that our work is in neither. Events are used again; whoever has no event
+left, is captured into a graph, or gets an error of the device, leaves a step without a stamp.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from time import perf_counter_ns
+from types import ModuleType
+
+from ..live_torch.parameter_device import Device, EventSource, TimedEvent, event_source
+from ..wire import ring_layout
+from .handler_errors import raised_by_handler
+
+MOST_EVENTS = 1024  # in flight; a queue holds about as many launches
+MOST_PLAIN = 32  # stamped steps between two looks at what the device has come to
+NEVER = 1 << 62
+MS_NS = 1e6
+
+
+class DeviceStamps:
+    """Stamps of one job. All but `device` belongs to the training thread.
+
+    Args:
+        write: Puts a device's time into the record of a step.
+
+    Attributes:
+        device: Of the parameters, as last seen, from the agent's thread; None: not seen, or the CPU.
+        active: The running step is stamped: its record awaits the device's time.
+        fault: Why the device gives no stamps.
+        spent_ns: On the training thread in steps without other work of ours, all so far.
+    """
+
+    def __init__(
+        self,
+        torch: ModuleType,
+        write: Callable[[int, int], None],
+        clock: Callable[[], int] = perf_counter_ns,
+    ) -> None:
+        self.device: Device | None = None
+        self.active = False
+        self.fault: str | None = None
+        self.spent_ns = 0
+        self._stamped = 0
+        self._torch, self._write, self._clock = torch, write, clock
+        self._source: EventSource | None = None
+        self._source_of: Device | None = None
+        self._every, self._steps, self._from = 0, 0, 0
+        self._free: list[TimedEvent] = []
+        self._made = 0
+        self._touched: TimedEvent | None = None
+        self._begun: TimedEvent | None = None  # with which the running step began
+        # Steps to whose end the device has not come: number, its events, whether it owns the second one.
+        self._awaited: deque[tuple[int, TimedEvent | None, TimedEvent | None, bool]] = deque()
+
+    @property
+    def cost_ns(self) -> int:
+        """Of one stamp, on average."""
+        return self.spent_ns // self._stamped if self._stamped else 0
+
+    def ask(self, every: int, steps: int, seq: int) -> None:
+        """Stamp so many steps of every so many, from this one on; none of none."""
+        self._every, self._steps, self._from = every, min(steps, every), seq
+
+    def look_at(self, seq: int) -> int:
+        """The first step, from this one on, at whose end stamping begins or ends."""
+        if not self._every or self._steps == self._every or self.fault or self.device is None:
+            return NEVER
+        at = (seq - self._from) % self._every
+        return seq - at + (self._steps if at < self._steps else self._every) - 1
+
+    def settle(self, seq: int) -> None:
+        """Whether the step that begins now is stamped. After `ended`, before `begin`."""
+        wanted = self._steps > 0 and self.device is not None and self.fault is None
+        self.active = wanted and (seq - self._from) % self._every < self._steps
+        if self.device != self._source_of:
+            self._forget_events()
+            self._source_of = self.device
+            self._source = None if self.device is None else event_source(self._torch, self.device)
+            if self.device is not None and self._source is None:
+                self.fault = f"torch has no events with a time for {self.device.type}"
+                self.active = False
+
+    def touch(self) -> None:
+        """A boundary may be here: note the moment, before work of ours."""
+        self._touched = self._record(self._touched)
+
+    def ended(self, seq: int) -> None:
+        """The step ended where it was last touched."""
+        self._awaited.append((seq, self._begun, self._touched, True))
+        self._begun = self._touched = None
+
+    def begin(self) -> None:
+        """The next step begins: work of ours lies behind."""
+        self._begun = self._record(None)
+
+    def passed(self, seq: int, now: int) -> None:
+        """A step ended at this moment, and the next began with it."""
+        event = self._record(None)
+        self._awaited.append((seq, self._begun, event, False))
+        self._begun = event
+        self._stamped += 1
+        self.spent_ns += self._clock() - now
+
+    def collect(self) -> None:
+        """Fill in what the device has come to the end of. All of these steps have records."""
+        awaited = self._awaited
+        if not awaited:
+            return
+        try:
+            if self.fault is None and self._source is not None and self._source.capturing():
+                return
+            while awaited:
+                seq, begin, end, both = awaited[0]
+                took_ns = ring_layout.UNSTAMPED
+                if self.fault is None and begin is not None and end is not None:
+                    if not (end.query() and begin.query()):
+                        return
+                    took_ns = max(1, round(begin.elapsed_time(end) * MS_NS))
+                self._write(seq, took_ns)
+                awaited.popleft()
+                self._free += [event for event in (begin, end if both else None) if event is not None]
+        except (RuntimeError, AttributeError, TypeError, ValueError) as error:
+            self._fail(error)
+            self.collect()
+
+    def release(self) -> None:
+        """Nothing is stamped any more; what is awaited will not come."""
+        self.fault = self.fault or "the agent has left"
+        self.collect()
+        self._forget_events()
+        self.active, self.device, self._source = False, None, None
+
+    def drop(self) -> None:
+        """In a forked child: its events can't be touched, not even given back."""
+        self.active, self._every, self._steps = False, 0, 0
+
+    def _forget_events(self) -> None:
+        for seq, _, _, _ in self._awaited:
+            self._write(seq, ring_layout.UNSTAMPED)
+        self._awaited.clear()
+        self._free.clear()
+        self._made = 0
+        self._begun = self._touched = None
+
+    def _record(self, event: TimedEvent | None) -> TimedEvent | None:
+        source = self._source
+        if source is None or self.fault is not None:
+            return None
+        try:
+            if source.capturing():
+                return None
+            if event is None:
+                if self._free:
+                    event = self._free.pop()
+                elif self._made < MOST_EVENTS:
+                    event = source.make()
+                    self._made += 1
+                else:
+                    return None
+            event.record(source.stream())
+        except (RuntimeError, AttributeError, TypeError, ValueError) as error:
+            self._fail(error)
+            return None
+        return event
+
+    def _fail(self, error: Exception) -> None:
+        """What is wrong with the device, the job will meet itself; a signal handler's error is the job's."""
+        if raised_by_handler(error):
+            raise error
+        self.fault = f"{type(error).__name__}: {error}"
