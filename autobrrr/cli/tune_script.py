@@ -287,7 +287,7 @@ def _proposal(
         advice=observed.hints.advice,
         allowed=allowed,
         cores=observed.hints.cores,
-        cuda=facts is not None and facts.cuda,
+        cuda=facts is not None and facts.is_asynchronous,
     )
     if not parameters:
         raise AutobrrrError("found nothing to vary for this script", "name what to vary with --param")

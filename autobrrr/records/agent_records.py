@@ -39,6 +39,11 @@ class JobFacts(Record, frozen=True, kw_only=True):
         return self.cuda if self.device is None else self.device == "cuda"
 
     @property
+    def recipe_device(self) -> Literal["cpu", "cuda"] | None:
+        """The device as a recipe's [match] names it; None for one that it has no name for."""
+        return "cuda" if self.on_cuda else None if self.is_asynchronous else "cpu"
+
+    @property
     def has_other_ranks(self) -> bool:
         """It is one of several that train one model, and wait for each other."""
         return (self.world_size or 1) > 1

@@ -15,6 +15,7 @@ from autobrrr.records.agent_records import (
     Anatomy,
     CollectiveWaits,
     FrameSamples,
+    JobFacts,
     ShadowProbe,
     TracedSteps,
 )
@@ -65,6 +66,7 @@ ENTRIES: dict[str, type[Record]] = {
 }
 # Of the agent: what it has measured, under the name of the event.
 MEASURED: dict[str, type[Record]] = {
+    "facts": JobFacts,
     "anatomy": Anatomy,
     "traced": TracedSteps,
     "probing": ShadowProbe,

@@ -125,8 +125,8 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     confidence: Confidence
     reason: str
     shares: Shares
-    step_ns: StepStats
-    phases_ns: Phases
+    step_ns: StepStats  # on a device that works asynchronously by its clock
+    phases_ns: Phases  # the host's time
     evidence: list[Evidence]
     batch_probe: BatchProbe
     attach: Attach
@@ -151,3 +151,4 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     ranks: list[RankLine] | None = None  # those of the job that have a session
     slowest: SlowestRank | None = None  # of them; None: not measured
     final: bool | None = None
+    device_ns: StepStats | None = None  # steps by the device's clock; None on a CPU

@@ -89,6 +89,7 @@ class SlowStep(Record, frozen=True, kw_only=True):
     ns: int
     usual_ns: int  # the median at that time
     why: str | None = None
+    device_ns: int | None = None  # by the device's clock; None on a CPU
 
 
 class StepHistory(Record, frozen=True, kw_only=True):

@@ -152,7 +152,7 @@ def _study_file(target: SessionTarget) -> Path:
 
 def _uses_gpu(session: Session) -> bool:
     facts = session.findings.facts
-    return facts is not None and facts.cuda
+    return facts is not None and facts.on_cuda
 
 
 def _be_modest() -> None:

@@ -180,7 +180,7 @@ def _choices(remedy: Remedy, facts: JobFacts, cores: int | None) -> list[Choice]
             (option.name, value)
             for option in open_ended[:1]
             for value in option.choices
-            if value not in option.only_named and (facts.cuda or value not in option.on_cuda)
+            if value not in option.only_named and (facts.on_cuda or value not in option.on_cuda)
         ]
         return [Choice(remedy=remedy.name, options=(each,)) for each in values] or [
             Choice(remedy=remedy.name)

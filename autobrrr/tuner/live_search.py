@@ -179,12 +179,12 @@ class _LiveTuning:
             ended = self.bench.steps(first, count, SLICE_NS)
             found = timed(ended, self.bench.clock)
             count = len(ended) + FIRST_STEPS - len(found)
-            if len(ended) >= UNSTAMPED_STEPS and not len(found):
-                raise _Unmeasured
             waited_ns = self.budget.elapsed_ns
             if len(found) >= FIRST_STEPS or (len(found) >= 2 and waited_ns > FIRST_WAIT_NS):
                 took_ns = durations_ns(found)
                 return float(np.median(took_ns) if len(found) >= FEWEST_FOR_MEDIAN else took_ns.min())
+            if len(ended) >= UNSTAMPED_STEPS and not len(found) and waited_ns > FIRST_WAIT_NS:
+                raise _Unmeasured
             if self.bench.cancelled() or self.bench.now_ns() > deadline_ns:
                 if len(ended) > len(found):
                     raise _Unmeasured

@@ -105,7 +105,7 @@ class Stamped:
             self.seq += 1
             return
         if self.stamps.active:
-            self.stamps.touch()
+            self.stamps.mark()
             self.stamps.ended(self.seq)
         self.stamps.collect()
         self.seq += 1

@@ -96,3 +96,22 @@ def test_every_step_is_in_one_bin(took: list[int]) -> None:
 @pytest.mark.parametrize("took", [[], [5]])
 def test_one_step_is_no_distribution(took: list[int]) -> None:
     assert histogram(np.array(took, dtype=np.int64)) == ([], [])
+
+
+def test_on_a_device_the_history_is_of_the_device_s_clock() -> None:
+    loop = Loop()
+    for device_ns in (0, 5 * MS, 0, 40 * MS):
+        loop.writer.step(MS, own_ns=0, device_ns=device_ns)
+    for _ in range(8):
+        loop.writer.step(MS, own_ns=0, device_ns=5 * MS)
+    loop.buckets.add(loop.reader.read_new(), "device")
+    found = loop.buckets.history(NO_STEPS)
+    assert (found.median_ns, found.longest_ns) == ([5 * MS], [40 * MS])
+    assert [(each.seq, each.ns, each.device_ns) for each in found.slow] == [(3, 40 * MS, 40 * MS)]
+
+
+def test_on_a_cpu_a_slow_step_has_no_time_on_a_device() -> None:
+    loop = Loop()
+    loop.train(250, 5 * MS)
+    (slow,) = loop.train(1, 50 * MS).slow
+    assert slow.device_ns is None

@@ -6,9 +6,11 @@ import itertools
 import os
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
+from autobrrr.injected.loop.device_stamps import STAMP_EACH, STAMP_SOME
 from autobrrr.injected.phases.sampling_schedule import EVERY_STEP
 from autobrrr.injected.wire import ring_layout
 from autobrrr.machine.device_protocol import AbsentDevice
@@ -169,8 +171,8 @@ def test_compiled_and_gpu_jobs_are_profiled_instead_of_traced_and_probed(
     assert stage.agent.commands[-1] == ("window", {"steps": 4, "shapes": reason == "GPU"})
     stage.window(ProfilerWindow(status="ok", inside_share=0.5, stall_ns=80_000_000))
     asked = {"facts", "window"}
-    if reason == "GPU":  # what waits for the device is found by its line
-        asked.add("frames")
+    if reason == "GPU":  # what waits for the device is found by its line; steps are timed by its clock
+        asked |= {"frames", "stamp"}
         assert stage.run(12) is State.SAMPLING
         stage.event("frames", {"samples": 0, "places": []})
     assert stage.run(12) is State.JUDGED
@@ -501,3 +503,55 @@ def test_an_absent_device_leaves_the_host_unmeasured(tmp_path: Path) -> None:
     )
     session.tick()
     assert session.snapshot().host is None
+
+
+def test_a_job_that_moves_to_a_gpu_after_it_was_entered_is_one_on_a_gpu_from_then_on(stage: Stage) -> None:
+    stage.enter()
+    assert stage.session.findings.window.clock == "host"
+    stage.run(2)
+    assert "stamp" not in stage.agent.asked
+    told = msgspec.to_builtins(stage.session.findings.facts)
+    stage.event("facts", {**told, "cuda": True, "device": "cuda"})
+    stage.run(2)
+    assert stage.session.findings.window.clock == "device"
+    assert stage.agent.commands[-1] == ("stamp", STAMP_SOME)
+    assert stage.session.snapshot().job == stage.session.findings.facts
+    assert "GPU" in stage.session.snapshot().reason
+    assert stage.session.snapshot().step_ns.count == 0
+
+
+def test_a_device_that_is_no_gpu_of_cuda_has_no_regime_by_host_clocks_either(stage: Stage) -> None:
+    stage.enter(device="xpu")
+    stage.run(3)
+    reason = stage.session.snapshot().reason
+    assert reason.startswith("the job computes on the device xpu, where host clocks")
+
+
+def test_a_job_with_its_parameters_on_the_cpu_is_none_on_a_gpu_though_cuda_is_in_use(stage: Stage) -> None:
+    stage.enter(cuda=True, device="cpu")
+    stage.run(3)
+    assert stage.session.findings.window.clock == "host"
+    assert stage.session.snapshot().device_ns is None
+    assert "stamp" not in stage.agent.asked
+
+
+def test_while_steps_are_compared_each_one_is_stamped(stage: Stage) -> None:
+    stage.enter(device="cuda", cuda=True)
+    stage.event("anatomy", anatomy())
+    stage.run(2)
+    assert stage.session.begin_tuning() is None
+    assert stage.agent.commands[-1] == ("stamp", STAMP_EACH)
+    stage.session.end_tuning()
+    stage.run(2)
+    assert [fields for do, fields in stage.agent.commands if do == "stamp"] == [
+        STAMP_SOME,
+        STAMP_EACH,
+        STAMP_SOME,
+    ]
+
+
+def test_facts_that_the_agent_gives_when_asked_count_too(stage: Stage) -> None:
+    stage.enter()
+    told = msgspec.to_builtins(stage.session.findings.facts)
+    stage.agent.answer("facts", levers=[], anatomy=None, facts={**told, "device": "cuda"})
+    assert stage.session.findings.is_asynchronous

@@ -81,3 +81,12 @@ def test_phases_are_means_of_the_sampled_steps_and_sum_to_the_step() -> None:
     parts = [phases.mean.data_wait, phases.mean.forward, phases.mean.backward, phases.mean.optimizer]
     assert sum(part or 0 for part in [*parts, phases.mean.other]) == pytest.approx(2 * MS, abs=5)
     assert phases.mean.host_to_device is None
+
+
+def test_on_a_device_only_steps_count_that_it_has_stamped() -> None:
+    loop = Loop()
+    loop.window.clock = "device"
+    loop.train(20, MS)
+    assert (loop.window.count, loop.window.stats.count, loop.window.median_ns) == (20, 0, None)
+    loop.train(8, MS, device_ns=5 * MS)
+    assert (loop.window.stats.count, loop.window.median_ns) == (8, 5 * MS)

@@ -43,7 +43,7 @@ def _never(name: str, measured: Measurements) -> str | None:
 
 
 def _on_cuda(name: str, measured: Measurements) -> str | None:
-    return REGISTRY[name].doc if measured.facts is not None and measured.facts.cuda else None
+    return REGISTRY[name].doc if measured.facts is not None and measured.facts.on_cuda else None
 
 
 def _with_ranks(name: str, measured: Measurements) -> str | None:

@@ -53,7 +53,7 @@ def sites(measured: Measurements, what: str) -> list[CodeSite]:
 
 
 def _on_cuda(measured: Measurements) -> bool:
-    return measured.facts is not None and measured.facts.cuda
+    return measured.facts is not None and measured.facts.is_asynchronous
 
 
 def _share(measured: Measurements, site: CodeSite) -> float:

@@ -65,8 +65,10 @@ def why_foreign(measured: Measurements) -> str | None:
     """Why this session can name nothing at all on this job; None where it can."""
     if measured.outside:
         return "nothing is measured inside the process with --outside"
-    if measured.facts is not None and measured.facts.cuda:
-        return "the job runs on a GPU, where host clocks do not show what the device does"
+    facts = measured.facts
+    if facts is not None and facts.is_asynchronous:
+        place = "runs on a GPU" if facts.on_cuda else f"computes on the device {facts.device}"
+        return f"the job {place}, where host clocks do not show what the device does"
     return None
 
 

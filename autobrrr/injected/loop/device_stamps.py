@@ -22,6 +22,9 @@ from .handler_errors import raised_by_handler
 MOST_EVENTS = 1024  # in flight; a queue holds about as many launches
 MOST_PLAIN = 32  # stamped steps between two looks at what the device has come to
 NEVER = 1 << 62
+# Fields of the command `stamp`: while steps are compared, and otherwise. At 2 to 4 us a stamp.
+STAMP_EACH = {"every": 1, "steps": 1}
+STAMP_SOME = {"every": 64, "steps": 8}
 MS_NS = 1e6
 
 
@@ -55,7 +58,7 @@ class DeviceStamps:
         self._every, self._steps, self._from = 0, 0, 0
         self._free: list[TimedEvent] = []
         self._made = 0
-        self._touched: TimedEvent | None = None
+        self._marked: TimedEvent | None = None
         self._begun: TimedEvent | None = None  # with which the running step began
         # Steps to whose end the device has not come: number, its events, whether it owns the second one.
         self._awaited: deque[tuple[int, TimedEvent | None, TimedEvent | None, bool]] = deque()
@@ -88,14 +91,14 @@ class DeviceStamps:
                 self.fault = f"torch has no events with a time for {self.device.type}"
                 self.active = False
 
-    def touch(self) -> None:
+    def mark(self) -> None:
         """A boundary may be here: note the moment, before work of ours."""
-        self._touched = self._record(self._touched)
+        self._marked = self._record(self._marked)
 
     def ended(self, seq: int) -> None:
-        """The step ended where it was last touched."""
-        self._awaited.append((seq, self._begun, self._touched, True))
-        self._begun = self._touched = None
+        """The step ended where it was last marked."""
+        self._awaited.append((seq, self._begun, self._marked, True))
+        self._begun = self._marked = None
 
     def begin(self) -> None:
         """The next step begins: work of ours lies behind."""
@@ -148,7 +151,7 @@ class DeviceStamps:
         self._awaited.clear()
         self._free.clear()
         self._made = 0
-        self._begun = self._touched = None
+        self._begun = self._marked = None
 
     def _record(self, event: TimedEvent | None) -> TimedEvent | None:
         source = self._source

@@ -143,7 +143,7 @@ class TrainLoop:
         hot.busy = True
         try:
             if hot.live and self._is_ours(get_ident()):
-                self._touch()
+                self._mark_end()
                 self._flush()
                 self._fired(optimizer, now)
         except Exception as error:  # noqa: BLE001
@@ -169,7 +169,7 @@ class TrainLoop:
                         self.steps.start_over(choice)
                         self.news += 1
                 if self.steps.event(source):
-                    self._touch()
+                    self._mark_end()
                     self._close(now)
         finally:
             hot.busy = False
@@ -184,7 +184,7 @@ class TrainLoop:
         hot.busy = True
         try:
             if hot.live:
-                self._touch()
+                self._mark_end()
                 self._flush()
                 self._close(self._clock(), ring_layout.SKIPPED)
         except Exception as error:  # noqa: BLE001
@@ -302,9 +302,9 @@ class TrainLoop:
         """What the record of a step says of its time on a device, as it ends."""
         return ring_layout.AWAITED if self.stamps.active else ring_layout.UNSTAMPED
 
-    def _touch(self) -> None:
+    def _mark_end(self) -> None:
         if self.stamps.active:
-            self.stamps.touch()
+            self.stamps.mark()
 
     def close_door(self) -> None:
         """From here on the training thread does no work of ours. From any thread."""

@@ -197,7 +197,7 @@ class Study:
             if result.origin and result.point not in self._heard:
                 self._heard.add(result.point)
                 self._enter(result, None, 0, result.origin)
-                on_gpu = self._facts is not None and self._facts.cuda
+                on_gpu = self._facts is not None and self._facts.on_cuda
                 taken = {"gpu" if on_gpu else "memory": result.memory_bytes}
                 self._memory.learn(result.point, Bytes(**taken))
 

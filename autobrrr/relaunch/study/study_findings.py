@@ -170,7 +170,7 @@ def _with_long_steps(result: Result, found: Interval | None) -> Interval | None:
 
 def _recipe(space: Space, base: Baseline, winner: Point, found: Interval) -> Recipe:
     low, high = found.speed()
-    device = None if base.facts is None else "cuda" if base.facts.cuda else "cpu"
+    device = None if base.facts is None else base.facts.recipe_device
     # A step may hold something else: then its time says nothing of the speed.
     refilled = space.told_ratio(winner, space.base) != 1.0
     return replace(

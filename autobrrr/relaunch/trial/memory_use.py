@@ -43,7 +43,7 @@ class Free:
 
     def now(self) -> Bytes:
         gpu = None
-        if self.facts is not None and self.facts.cuda:
+        if self.facts is not None and self.facts.on_cuda:
             if self._calls is None and (module := load_nvml()) is not None:
                 self._calls = NvmlCalls(module)
             if self._calls is not None:

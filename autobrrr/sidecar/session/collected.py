@@ -67,6 +67,11 @@ class Collected:
         """The host's clock does not show how long steps take."""
         return self.facts is not None and self.facts.is_asynchronous
 
+    def know(self, facts: JobFacts) -> None:
+        """What the agent knows of the job by now."""
+        self.facts = facts
+        self.window.clock = "device" if facts.is_asynchronous else "host"
+
     def take(self, event: str, payload: Mapping[str, object]) -> bool:
         """Take in one event of the agent; false where it is none that carries a measurement.
 
@@ -77,7 +82,9 @@ class Collected:
         if kind is None:
             return False
         found = as_record(payload.get(event), kind)
-        if not isinstance(found, ShadowProbe):
+        if isinstance(found, JobFacts):
+            self.know(found)
+        elif not isinstance(found, ShadowProbe):
             setattr(self, event, found)
         elif event == "probing":
             self.probing = found if found.sweep is None else self.probing

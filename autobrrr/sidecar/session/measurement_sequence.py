@@ -214,7 +214,7 @@ class MeasurementSequence:
             return
         self._window_wanted = False
         findings.profile = None
-        on_gpu = findings.facts is not None and findings.facts.cuda
+        on_gpu = findings.facts is not None and findings.facts.is_asynchronous
         stall = (
             "training will stall for up to a few seconds" if on_gpu else "training will stall for a moment"
         )
@@ -302,7 +302,7 @@ class MeasurementSequence:
             return False
         facts = self._findings.facts
         # Advice on edits needs lines: of what waits for a GPU, and of loops that accumulate.
-        if (facts is not None and facts.cuda) or (phases.backwards or 0) > 1:
+        if (facts is not None and facts.is_asynchronous) or (phases.backwards or 0) > 1:
             return True
         parts = (phases.mean.data_wait, phases.mean.other)
         if any(part is not None and part / phases.step_ns >= NOTICEABLE for part in parts):
@@ -312,7 +312,7 @@ class MeasurementSequence:
     def _untraceable(self) -> str | None:
         if self._findings.compiled:
             return "the job runs compiled code, which tracing would make it compile anew"
-        if self._findings.facts is not None and self._findings.facts.cuda:
+        if self._findings.facts is not None and self._findings.facts.is_asynchronous:
             return "operators run asynchronously on a GPU"
         return None
 

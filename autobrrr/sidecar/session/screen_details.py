@@ -61,7 +61,7 @@ def recipe_now(
         made = recipe.Recipe(
             match=recipe.Match(
                 script=None if facts is None else facts.script.rsplit("/", 1)[-1] or None,
-                device="cuda" if facts is not None and facts.cuda else "cpu",
+                device="cpu" if facts is None else facts.recipe_device,
             ),
             remedies=tuple(recipe.Chosen(name=each.remedy, options=_values(each)) for each in levers),
         )

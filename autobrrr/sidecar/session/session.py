@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from autobrrr.diagnosis.verdict.judge import Judgement, judge
+from autobrrr.injected.loop.device_stamps import STAMP_EACH, STAMP_SOME
 from autobrrr.injected.phases.sampling_schedule import EVERY_STEP
 from autobrrr.injected.remedies.registry import RefusalCode
 from autobrrr.machine.device_protocol import DeviceSource
@@ -94,6 +95,7 @@ class Session:
         self.turn: Turn = NoRankLock()
         self._read: list[Records] = []  # since the last tick
         self._sees_each_step = False  # what it holds, while the tuner compares
+        self._stamping: Mapping[str, int] | None = None  # as the agent was last asked to
         self._state: State | None = State.ATTACHING  # None: where the course stands
         self._course: MeasurementSequence | None = None
         self._agent: AgentPort | None = None
@@ -140,7 +142,8 @@ class Session:
     def entered(self, agent: AgentPort, ring: Ring, facts: JobFacts, attach: Attach) -> None:
         """The agent is in."""
         self._agent, self.ring, self.levers = agent, ring, RemedySwitch(agent)
-        self.findings.facts, self.findings.attach = facts, attach
+        self.findings.know(facts)
+        self.findings.attach = attach
         self._journal.write("attached", {"facts": facts, "attach": attach})
         self._course = MeasurementSequence(self.findings, agent, self._clock_ns(), self.turn)
         self._state = None
@@ -160,6 +163,7 @@ class Session:
         self._look(now_ns)
         if self.ending is not None:  # that look ended it
             return
+        self._mind_clock()
         if self._link_lost_ns is not None:
             self._settle_lost_link(now_ns)
         elif self._state is not None:
@@ -273,10 +277,19 @@ class Session:
             refusal = "the job is being tuned already"
         if refusal is None:
             self._state, self._activity = State.TUNING, "tuning"
+            self._mind_clock()
             if self._agent is not None and self.findings.window.lengths_vary:
                 self._sees_each_step = True
                 self._agent.command("watch", lambda reply: None, **EVERY_STEP)
         return refusal
+
+    def _mind_clock(self) -> None:
+        """On a device that works asynchronously: have it stamp steps, each one while they are compared."""
+        wanted = STAMP_EACH if self._state is State.TUNING else STAMP_SOME
+        if self._agent is None or not self.findings.is_asynchronous or self._stamping == wanted:
+            return
+        self._stamping = wanted
+        self._agent.command("stamp", lambda reply: None, **wanted)
 
     def narrate(self, text: str) -> None:
         """The tuner says what it is doing."""
@@ -348,6 +361,8 @@ class Session:
         if reply.get("ok") is not True or self.levers is None:
             return
         self.levers.found(reply.get("levers"))
+        if isinstance(reply.get("facts"), dict):
+            self.on_event(Heard({"event": "facts", "facts": reply["facts"]}))
         if isinstance(reply.get("anatomy"), dict) and self.findings.anatomy is None:
             self.on_event(Heard({"event": "anatomy", "anatomy": reply["anatomy"]}))
 
@@ -424,7 +439,7 @@ class Session:
                 self.findings.window.pass_over(records)
             else:
                 self.findings.window.add(records)
-            self.findings.history.add(records)
+            self.findings.history.add(records, self.findings.window.clock)
         if now_ns - self._host_ns >= HOST_EVERY_NS:
             self._host_ns = now_ns
             sample = self._device.sample()

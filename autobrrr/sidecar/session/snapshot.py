@@ -44,6 +44,7 @@ def snapshot(
         reason=verdict.reason,
         shares=verdict.shares,
         step_ns=stats,
+        device_ns=stats if measured.facts is not None and measured.facts.is_asynchronous else None,
         phases_ns=shown_phases(measured),
         evidence=verdict.evidence,
         batch_probe=judgement.batch_probe,

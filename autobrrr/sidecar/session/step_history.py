@@ -15,6 +15,7 @@ from autobrrr.diagnosis.measurements import Durations
 from autobrrr.injected.wire import ring_layout
 from autobrrr.records.wire_answers import SlowStep, StepHistory
 from autobrrr.sidecar.session.ring_reader import Records
+from autobrrr.tuner.job_under_test import StepClock, durations_ns, timed
 
 BUCKET_NS = 1_000_000_000
 BUCKETS = 600
@@ -38,16 +39,17 @@ class Buckets:
         self._closed: deque[tuple[int, int, int]] = deque(maxlen=BUCKETS)  # number, median, longest
         self._open: list[NDArray[np.int64]] = []
         self._number: int | None = None
-        self._slow: deque[tuple[int, int, int, int, int]] = deque(maxlen=SLOW_KEPT)
+        self._slow: deque[tuple[int, int, int, int, int, int]] = deque(maxlen=SLOW_KEPT)
         self._usual_ns: float | None = None
         self._end_ns = 0
         self._last_ns: int | None = None
 
-    def add(self, records: Records) -> None:
-        """Take in what the ring gave, in its order."""
+    def add(self, records: Records, clock: StepClock = "host") -> None:
+        """Take in what the ring gave, in its order: those of its steps whose time this clock shows."""
+        records = timed(records, clock)
         if len(records) == 0:
             return
-        took = np.asarray(records["end_ns"] - records["start_ns"], dtype=np.int64)
+        took = durations_ns(records).astype(np.int64)
         numbers = np.asarray(records["end_ns"] // BUCKET_NS, dtype=np.int64)
         self._mark_slow(records, took)
         for number in np.unique(numbers):
@@ -79,9 +81,14 @@ class Buckets:
             counts=counts,
             slow=[
                 SlowStep(
-                    seq=seq, before_ns=self._end_ns - end_ns, ns=took_ns, usual_ns=usual_ns, why=_why(flags)
+                    seq=seq,
+                    before_ns=self._end_ns - end_ns,
+                    ns=took_ns,
+                    usual_ns=usual_ns,
+                    why=_why(flags),
+                    device_ns=device_ns or None,
                 )
-                for seq, end_ns, took_ns, usual_ns, flags in self._slow
+                for seq, end_ns, device_ns, took_ns, usual_ns, flags in self._slow
             ],
         )
 
@@ -91,8 +98,10 @@ class Buckets:
             usual_ns = float(np.median(took)) if len(took) >= 4 else math.inf
         for index in np.flatnonzero(took > SLOW * usual_ns):
             one = records[index]
-            seq, end_ns, flags = (int(one[name]) for name in ("seq", "end_ns", "flags"))
-            self._slow.append((seq, end_ns, int(took[index]), int(usual_ns), flags))
+            seq, end_ns, device_ns, flags = (
+                int(one[name]) for name in ("seq", "end_ns", "device_ns", "flags")
+            )
+            self._slow.append((seq, end_ns, device_ns, int(took[index]), int(usual_ns), flags))
 
     def _close(self) -> None:
         if self._number is not None and self._open:

@@ -1,7 +1,8 @@
 """The recent steps that stand for how the job trains now: durations, phases.
 
 In: new records of the ring. Out: step durations, their statistics, phase figures. When a lever
-changes, the steps before it no longer count.
+changes, the steps before it no longer count. On a device that works asynchronously only steps count whose
+ends it has stamped; phases are the host's time on any device.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from autobrrr.diagnosis.measurements import Durations, PhaseFigures, phase_figur
 from autobrrr.injected.wire import ring_layout
 from autobrrr.records import StepStats
 from autobrrr.sidecar.session.ring_reader import NO_RECORDS, Records, representative
+from autobrrr.tuner.job_under_test import StepClock, durations_ns, timed
 from autobrrr.tuner.token_adjustment import tokens_a_sample, vary
 
 WINDOW_NS = 30_000_000_000
@@ -28,6 +30,7 @@ class StepWindow:
         self._recent: Records = NO_RECORDS
         self._sampled: Records = NO_RECORDS
         self._arm: int | None = None
+        self.clock: StepClock = "host"
         self.seen = 0  # all records, representative or not
         self.last_end_ns: int | None = None  # of the last step of any kind
         self.last_ns = 0  # duration of the last step of any kind
@@ -72,12 +75,12 @@ class StepWindow:
     @property
     def median_ns(self) -> float | None:
         """Median duration; None while the window is empty."""
-        return float(np.median(self.step_ns)) if len(self._recent) else None
+        return float(np.median(self.step_ns)) if len(self.step_ns) else None
 
     @property
     def step_ns(self) -> Durations:
         """Durations, oldest first, shape [steps]."""
-        return durations(self._recent)
+        return durations_ns(timed(self._recent, self.clock)).astype(np.int64)
 
     @property
     def stats(self) -> StepStats:
