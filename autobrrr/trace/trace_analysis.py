@@ -119,7 +119,7 @@ def _work_out(trace: Trace, watch: Watcher | None) -> _Unjudged:
         regime="unknown",
         confidence="low",
         reason="no GPU operation in the trace",
-        decide_with="profile with ProfilerActivity.CUDA, or autobrrr diagnose PID on the running job",
+        decide_with="profile with ProfilerActivity.CUDA, or diagnose the running job",
         shares=Shares(),
         evidence=[],
         advice=[],

@@ -107,6 +107,8 @@ class DeviceSignals(Record, kw_only=True, frozen=True):
     graph_launches: int
     graph_kernels: int
     underfilled_share: float | None  # of kernel time without communication
+    shapes_recorded: bool
+    peak_known: bool  # of the GPU, from its spec sheet
     counted_flops_share: float | None  # of contraction time: kernels with countable work
     contraction_utilisation: float | None  # of the spec-sheet peak, over the counted contractions
     bandwidth_utilisation: float | None  # of the spec-sheet peak, over copies with known bytes

@@ -25,6 +25,8 @@ def device_verdict(measured: Measurements) -> Verdict | None:
     if window is None or window.verdict is None:
         return None
     verdict, longer = window.verdict, inflation(window)
+    if verdict.decide_with is not None:  # what a file's reader could do is no use on the running job
+        verdict = msgspec.structs.replace(verdict, decide_with=f"autobrrr diagnose {measured.pid} --window")
     shares = unprofiled(window, longer)
     if longer is None or not {verdict.regime, verdict.limit} & {*HOST_MADE}:
         return verdict

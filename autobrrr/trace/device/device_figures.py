@@ -240,6 +240,8 @@ def _signals(device: DeviceWork) -> DeviceSignals:
         graph_launches=len(many),
         graph_kernels=int(per_call[per_call > 1].sum()),
         underfilled_share=int(length[work.underfilled].sum()) / own_ns if own_ns else None,
+        shapes_recorded=_shapes_recorded(device),
+        peak_known=device.peaks is not None,
         counted_flops_share=counted_ns / contraction_ns if contraction_ns and counted_ns else None,
         contraction_utilisation=float(work.ideal_ns.sum()) / counted_ns
         if counted.any() and counted_ns
@@ -249,6 +251,12 @@ def _signals(device: DeviceWork) -> DeviceSignals:
         else None,
         launch_after_start=device.clock.before_launch,
     )
+
+
+def _shapes_recorded(device: DeviceWork) -> bool:
+    """By what the file says of itself, or holds."""
+    said = device.trace.metadata.record_shapes not in (None, 0, "0", "")
+    return said or bool((device.by.shaped != NOT_FOUND).any())
 
 
 def _host_shares(device: DeviceWork, span: int) -> tuple[float | None, float | None]:

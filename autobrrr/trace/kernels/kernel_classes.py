@@ -144,7 +144,26 @@ _NO_TENSOR_CORE = re.compile(r"gemv|gemmk1|simt|ffma|dgemm")
 
 @lru_cache(maxsize=65536)
 def kernel_class(name: str) -> str:
-    """The class of a kernel, one of `CLASSES`."""
+    """The class of a kernel, one of `CLASSES`: by its name, and by its arguments where that says nothing."""
+    head = without_arguments(name)
+    found = _class_of(head)
+    return found if found != OTHER or head == name else _class_of(name)
+
+
+def without_arguments(name: str) -> str:
+    """A kernel's name up to the list of its arguments; those of templates are part of the name."""
+    depth = 0
+    for place, letter in enumerate(name[:_LONGEST]):
+        if letter == "<":
+            depth += 1
+        elif letter == ">":
+            depth -= 1
+        elif letter == "(" and depth == 0 and not name.startswith("(anonymous namespace)", place):
+            return name[:place] or name
+    return name
+
+
+def _class_of(name: str) -> str:
     lowered = name.lower()[:_LONGEST]
     for found, fragments, pattern in _RULES:
         if any(fragment in lowered for fragment in fragments) or (pattern and pattern.search(lowered)):
@@ -167,7 +186,20 @@ def uses_tensor_cores(name: str) -> bool | None:
     return None
 
 
+_FP32 = re.compile(r"sgemm|scudnn|float|f32")
+_NOT_FP32 = re.compile(r"bfloat16|bf16|f16|fp16|half|double|int8")
+
+
+def names_fp32(name: str) -> bool:
+    """Whether the name of a contraction says that it multiplies 32-bit floats, and no others."""
+    lowered = name.lower()[:_LONGEST]
+    return _FP32.search(lowered) is not None and _NOT_FP32.search(lowered) is None
+
+
 def is_collective(name: str) -> bool:
     """Whether a kernel belongs to a communication library (NCCL, RCCL)."""
     lowered = name.lower()
-    return "nccl" in lowered or "rccl" in lowered
+    if "nccl" not in lowered and "rccl" not in lowered:
+        return False
+    head = without_arguments(lowered)
+    return "nccl" in head or "rccl" in head

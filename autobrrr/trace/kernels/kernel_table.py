@@ -160,21 +160,29 @@ def _peak(name: str, trace: Trace, shape: int, peaks: SpecPeaks) -> float:
     fp32 = matmul_inputs_are_fp32(trace.shapes[shape])
     if fp32:
         return peaks.tf32_flops if tensor_cores else peaks.fp32_flops
-    return peaks.fp32_flops if tensor_cores is False and "float" in name else peaks.half_flops
+    return peaks.fp32_flops if tensor_cores is False and kernel_classes.names_fp32(name) else peaks.half_flops
 
 
 def _fp32_plain(trace: Trace, gpu: GpuColumns, by: LaunchedBy, class_: NDArray[np.int8]) -> Flags:
     """Contractions without tensor cores whose inputs are fp32, by shapes, else by the kernel's name."""
     found = np.zeros(len(gpu), np.bool_)
     rows = np.flatnonzero(contraction(class_))
-    plain = {
-        name: kernel_classes.uses_tensor_cores(trace.names[name]) is False
-        and "gemv" not in trace.names[name]
-        and re.search(r"sgemm|scudnn(?!_fp16)|float|f32", trace.names[name]) is not None
-        for name in used(gpu.name[rows])
-    }
-    found[rows] = [plain[name] for name in gpu.name[rows].tolist()]
+    known: dict[tuple[int, int], bool] = {}
+    shapes = np.where(by.shaped[rows] != NOT_FOUND, trace.host.shape[by.shaped[rows]], -1).tolist()
+    for row, name, shape in zip(rows.tolist(), gpu.name[rows].tolist(), shapes, strict=True):
+        if (name, shape) not in known:
+            known[name, shape] = _is_fp32_plain(trace, name, shape)
+        found[row] = known[name, shape]
     return found
+
+
+def _is_fp32_plain(trace: Trace, name: int, shape: int) -> bool:
+    text = trace.names[name]
+    if kernel_classes.uses_tensor_cores(text) is not False or "gemv" in text:
+        return False
+    if shape >= 0 and trace.shapes[shape].types:
+        return matmul_inputs_are_fp32(trace.shapes[shape])
+    return kernel_classes.names_fp32(text)
 
 
 def _streamed(

@@ -17,7 +17,7 @@ Dims = list[int]
 
 def operator_flops(name: str, shape: OperatorShape) -> int | None:
     """Floating-point operations of one call."""
-    dims = _dims(shape.dims)
+    dims = recorded_dims(shape.dims)
     if dims is None:
         return None
     stem = name.rsplit("::", maxsplit=1)[-1].lstrip("_")
@@ -33,6 +33,14 @@ def matmul_inputs_are_fp32(shape: OperatorShape) -> bool:
     types = _texts(shape.types)
     floats = [each for each in types if each in ("float", "double", "c10::Half", "c10::BFloat16")]
     return len(floats) >= 2 and floats[0] == floats[1] == "float"
+
+
+def half_precision(shape: OperatorShape) -> bool:
+    """Whether the first tensor that a contraction multiplies has 16 bits."""
+    floats = [
+        each for each in _texts(shape.types) if each in ("float", "double", "c10::Half", "c10::BFloat16")
+    ]
+    return bool(floats) and floats[0] in ("c10::Half", "c10::BFloat16")
 
 
 def _flops(stem: str, dims: list[Dims], shape: OperatorShape) -> int | None:
@@ -151,7 +159,8 @@ def _texts(text: bytes) -> list[str]:
         return []
 
 
-def _dims(text: bytes) -> list[Dims] | None:
+def recorded_dims(text: bytes) -> list[Dims] | None:
+    """The sizes of each argument; empty for what is no tensor."""
     try:
         raw = msgspec.json.decode(text, type=list[list[object]])
     except msgspec.DecodeError:

@@ -41,7 +41,7 @@ from autobrrr.trace.reading.trace_metadata import read_metadata
 COUNTED_OPERATORS = re.compile(
     r"::(_?(add)?b?mm|addbmm|baddbmm|matmul|linear|_?convolution|conv\dd|cudnn_convolution\w*|miopen_convolution\w*"
     r"|convolution_backward|_scaled_mm|_?scaled_dot_product\w*|_flash_attention\w*|_efficient_attention\w*"
-    r"|mv|addmv|dot|cudnn_convolution_backward\w*|_grouped_mm|\w*fmha\w*|\w*flash_attn\w*)$"
+    r"|_?(log_)?softmax(_backward_data)?|mv|addmv|dot|cudnn_convolution_backward\w*|_grouped_mm|\w*fmha\w*|\w*flash_attn\w*)$"
 )
 _NAME, _CATEGORY, _LANE = attrgetter("name"), attrgetter("cat"), attrgetter("pid", "tid")
 _NO_ARGS = Args()

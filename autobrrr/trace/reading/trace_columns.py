@@ -142,7 +142,7 @@ class HostColumns(Struct, frozen=True, kw_only=True):
     name: Codes
     thread: Codes
     correlation: NDArray[np.int64]
-    shape: Codes  # -1: not recorded; into Trace.shapes; only of operators whose work can be counted
+    shape: Codes  # -1: not recorded; into Trace.shapes; only of operators whose work is counted, or priced
 
     def __len__(self) -> int:
         return len(self.start)

@@ -6,16 +6,21 @@ bounds do not multiply: they may speak of the same time.
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 import numpy as np
 
 from autobrrr.trace.causes.host_causes import LONG_OPERATOR, LONG_PYTHON
 from autobrrr.trace.device.device_work import DeviceWork
 from autobrrr.trace.kernels.kernel_classes import CLASSES, NORMALISATION, POINTWISE
-from autobrrr.trace.reading.trace_columns import KERNEL, coded
+from autobrrr.trace.reading.trace_columns import CALL, KERNEL, MEMCPY, coded, used
 from autobrrr.trace.trace_records import DeviceAnalysis, Straggler, TraceAdvice
+from autobrrr.trace.verdict.shape_advice import ALIGNED, odd_sizes, written_attention
 
 WORTH = 0.03  # of the span: less is not worth a line
+UNCACHED_FROM = 0.5  # allocations of the driver for each kernel: a cache would not ask it so often
+_PAGEABLE = re.compile(r"HtoD \(Pageable|Host ?-> ?Device.*Pageable", re.IGNORECASE)
 
 
 def advise(device: DeviceWork, figures: DeviceAnalysis) -> list[TraceAdvice]:
@@ -28,12 +33,14 @@ def advise(device: DeviceWork, figures: DeviceAnalysis) -> list[TraceAdvice]:
         _host_code(figures, python_ns),
         _loader(figures),
         _synchronisations(figures),
-        _allocation(figures),
+        _allocation(device, figures),
         _optimizer(figures),
+        _attention(device, figures),
         _fusion(device, figures),
+        _padding(device, figures),
         _tensor_cores(device, figures),
         _communication(figures),
-        _input_copies(figures),
+        _input_copies(device, figures),
         _underfilled(figures),
     ]
     kept = [each for each in found if each is not None]
@@ -120,15 +127,27 @@ def _synchronisations(figures: DeviceAnalysis) -> TraceAdvice | None:
     )
 
 
-def _allocation(figures: DeviceAnalysis) -> TraceAdvice | None:
-    return _advice(
-        figures,
-        "allocation",
-        _late(figures)["allocation"],
-        "cudaMalloc or cudaFree run while the device waits: keep shapes steady, warm the cache up, avoid"
-        " empty_cache,"
-        " or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.",
-    )
+def _allocation(device: DeviceWork, figures: DeviceAnalysis) -> TraceAdvice | None:
+    calls = _allocating_calls(device)
+    each = calls / max(figures.kernel_count, 1)
+    if each >= UNCACHED_FROM:
+        text = (
+            f"cudaMalloc runs {calls} times for {figures.kernel_count} kernels while the device waits: the"
+            " caching allocator is off. Take PYTORCH_NO_CUDA_MEMORY_CACHING out of the environment."
+        )
+    else:
+        text = (
+            "cudaMalloc or cudaFree run while the device waits: keep shapes steady, warm the cache up, avoid"
+            " empty_cache, or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."
+        )
+    return _advice(figures, "allocation", _late(figures)["allocation"], text)
+
+
+def _allocating_calls(device: DeviceWork) -> int:
+    host, names = device.trace.host, device.trace.names
+    calls = (host.kind == CALL) & coded(host.thread, device.threads)
+    wanted = [name for name in used(host.name[calls]) if names[name] in ("cudaMalloc", "hipMalloc")]
+    return int(coded(host.name[calls], wanted).sum())
 
 
 def _optimizer(figures: DeviceAnalysis) -> TraceAdvice | None:
@@ -227,14 +246,49 @@ def for_peers(advice: list[TraceAdvice], own: Straggler, who: str) -> list[Trace
     ]
 
 
-def _input_copies(figures: DeviceAnalysis) -> TraceAdvice | None:
+def _input_copies(device: DeviceWork, figures: DeviceAnalysis) -> TraceAdvice | None:
+    gpu, trace = device.gpu, device.trace
+    copied = gpu.kind == MEMCPY
+    pageable = copied & coded(
+        gpu.name, [name for name in used(gpu.name[copied]) if _PAGEABLE.search(trace.names[name])]
+    )
+    ns = int((gpu.end - gpu.start)[pageable].sum())
+    text = "Copies from the host run with no kernel beside them: "
+    if ns > 0.5 * sum(each.ns for each in figures.copies if each.direction == "HtoD"):
+        text += (
+            f"{int(pageable.sum())} of them come from pageable memory, for which the host waits:"
+            " pin_memory=True in the DataLoader (or tensor.pin_memory()), with non_blocking=True."
+        )
+    else:
+        text += "non_blocking=True, and prefetch on a side stream."
+    return _advice(figures, "input_copies", figures.exposed_host_to_device_ns, text)
+
+
+def _attention(device: DeviceWork, figures: DeviceAnalysis) -> TraceAdvice | None:
+    found = written_attention(device)
+    if found is None:
+        return None
     return _advice(
         figures,
-        "input_copies",
-        figures.exposed_host_to_device_ns,
-        "Copies from the host run with no kernel beside them: pinned memory, non_blocking=True, prefetch"
-        " on a side"
-        " stream.",
+        "attention",
+        found.saves_ns,
+        f"Attention is written out: {found.kernels} kernels go over its weights ({found.example})."
+        " torch.nn.functional.scaled_dot_product_attention never writes them.",
+        where=f"{found.operator} {found.example}",
+    )
+
+
+def _padding(device: DeviceWork, figures: DeviceAnalysis) -> TraceAdvice | None:
+    found = odd_sizes(device)
+    if found is None:
+        return None
+    return _advice(
+        figures,
+        "padding",
+        found.saves_ns,
+        f"{found.kernels} products of 16-bit numbers have sizes that are no multiple of {ALIGNED} (such as"
+        f" {found.example}): padded, tensor cores run them in full blocks.",
+        where=f"{found.operator} {found.example}",
     )
 
 

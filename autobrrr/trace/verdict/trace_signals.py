@@ -84,8 +84,8 @@ def _host_busy(seen: DeviceSignals) -> Evidence:
     share = seen.host_busy_share
     return _evidence(
         "host_busy", share, "share of the span",
-        "no host operators in the trace" if share is None else "launching threads in operators, launches,"
-        " Python",
+        "no host operators in the trace" if share is None else f"launching threads {share:.0%} of the span in"
+        " operators, launches, Python",
         says="overhead" if share is not None and share >= 0.6 else None,
         against=["overhead"] if share is not None and share <= 0.3 else [],
     )  # fmt: skip
@@ -94,8 +94,8 @@ def _host_busy(seen: DeviceSignals) -> Evidence:
 def _host_in_loader(seen: DeviceSignals) -> Evidence:
     share = seen.loader_share
     return _evidence(
-        "host_in_loader", share, "share of the span", f"main thread {share or 0:.0%} of the span inside a"
-        " data loader",
+        "host_in_loader", share, "share of the span",
+        f"main thread {share:.0%} of the span inside a data loader" if share else "no data loader was seen",
         says="input" if share is not None and share >= NAMED_AT else None,
         against=["input"] if share is not None and share <= 0.05 and seen.loader_share is not None else [],
     )  # fmt: skip
@@ -105,8 +105,8 @@ def _awaited_copy(steady: Steady) -> Evidence:
     share = steady.loader_idle_ended_by_copy
     return _evidence(
         "awaited_copy", share, "share of loader idle",
-        "no idle time while loading" if share is None else "idle time while loading that ends with an"
-        " input copy",
+        "no idle time while loading" if share is None else f"{share:.0%} of the idle time while loading ends"
+        " with an input copy",
         says="input" if share is not None and share >= NAMED_AT else None,
     )  # fmt: skip
 
@@ -144,15 +144,25 @@ def _arithmetic(seen: DeviceSignals) -> Evidence:
     value = seen.contraction_utilisation
     counted = seen.counted_flops_share or 0.0
     if value is None or counted < 0.5:
-        return _evidence(
-            "arithmetic", None, "share of peak", "shapes were not recorded, or the GPU is unknown"
-        )
+        return _evidence("arithmetic", None, "share of peak", _uncounted(seen))
     return _evidence(
-        "arithmetic", value, "share of peak", f"of the spec-sheet peak, over {counted:.0%} of contraction"
-        " time",
+        "arithmetic", value, "share of peak", f"contractions at {value:.0%} of the spec-sheet peak, over"
+        f" {counted:.0%} of their time",
         says="compute" if value >= FULL_AT else "underfilled" if value < HOLLOW_AT else None,
         against=["compute"] if value < HOLLOW_AT else ["underfilled"] if value >= FULL_AT else [],
     )  # fmt: skip
+
+
+def _uncounted(seen: DeviceSignals) -> str:
+    """Why contractions can't be held against the roof."""
+    if not seen.shapes_recorded:
+        return "shapes were not recorded"
+    if not seen.peak_known:
+        return "the peak of this GPU is not known"
+    counted = seen.counted_flops_share
+    if counted is None:
+        return "the work of its contractions can't be counted from the shapes that were recorded"
+    return f"work could be counted for {counted:.0%} of contraction time only"
 
 
 def _bandwidth(seen: DeviceSignals) -> Evidence:

@@ -18,7 +18,7 @@ REGIMES = ("overhead", "input", "host", "sync", "communication", "memory", "comp
 _RECORD_SHAPES = "profile again with record_shapes=True: work against the roofs would decide"
 _ALL_RANKS = "analyze the traces of all ranks together: who comes last would decide"
 _STEADY = "profile steady steps: schedule(wait=5, warmup=5, active=10)"
-_LIVE = "autobrrr diagnose PID on the running job"
+_LIVE = "diagnose the running job: autobrrr diagnose, with its process id"
 _NEEDS = {
     "compute": _RECORD_SHAPES,
     "memory": _RECORD_SHAPES,
@@ -109,7 +109,7 @@ def _decide(
         note = against[0]
         why = f"{first} holds {lead:.0%} of the device's time, but {_words(note)} speaks against it:"
         why += f" {note.note}"
-        return "mixed", why, _NEEDS.get(first, _LIVE)
+        return "mixed", why, _needs(first, figures)
     missing = [says[other] for _, other in AGREEMENT.get(first, ())]
     notes = "; ".join(f"{_words(each)}: {each.note}" for each in missing)
     return (
@@ -117,8 +117,14 @@ def _decide(
         f"{first} holds {lead:.0%} of the device's time ({_MEANS.get(first, first)}), and no second signal"
         " names it"
         f" ({notes})",
-        _NEEDS.get(first, _LIVE),
+        _needs(first, figures),
     )
+
+
+def _needs(first: str, figures: DeviceAnalysis) -> str:
+    """What would decide; shapes that were recorded need not be recorded again."""
+    needs = _NEEDS.get(first, _LIVE)
+    return _LIVE if needs == _RECORD_SHAPES and figures.signals.shapes_recorded else needs
 
 
 def _regime(name: str) -> Regime:
