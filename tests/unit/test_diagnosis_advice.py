@@ -185,3 +185,11 @@ def test_an_undecided_verdict_advises_only_what_the_step_shows() -> None:
     assert all(one.expected for one in judge(diagnosis.blend()).verdict.advice)
     assert judge(Measurements(pid=1)).verdict.advice == []
     assert predicted_gain(Measurements(pid=1)) == {}
+
+
+def test_no_gain_by_workers_is_predicted_on_one_cpu() -> None:
+    alone = diagnosis.replaced(diagnosis.starved_without_workers(), cores=1)
+    assert "loader.workers" not in predicted_gain(alone)
+    told = advice(alone)["loader.workers"]
+    assert told.expected is None
+    assert "the job has one CPU" in told.why

@@ -5,10 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from autobrrr.diagnosis.advice.compiled_gain import compiled_gain
 from autobrrr.diagnosis.advice.predicted_gains import predicted_gain
 from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.models.shares import step_parts
 from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.records import OpWork
+from support import diagnosis
 from support.diagnosis import MS, anatomy, measured, probed, traced
 
 SHARES = {"data_wait": 0.0, "forward": 0.45, "backward": 0.5, "optimizer": 0.05, "other": 0.0}
@@ -70,3 +73,18 @@ def test_the_advice_says_that_it_is_an_estimate() -> None:
     said = {one.remedy: one for one in judge(found).verdict.advice}["compile.default"]
     assert said.why.startswith("an estimate: ")
     assert said.expected == pytest.approx(gain(found), abs=1e-3)
+
+
+def test_waiting_for_other_ranks_is_no_dispatch() -> None:
+    alone = diagnosis.waiting_rank()
+    parts = step_parts(alone)
+    assert parts is not None
+    traced = alone.traced
+    assert traced is not None
+    products = msgspec.structs.replace(traced, work=[work("aten.mm.default", 1e5, count=500)])
+    rank = diagnosis.replaced(alone, traced=products)
+    waiting = compiled_gain(rank, parts)
+    unwatched = compiled_gain(diagnosis.replaced(rank, collectives=None), parts)
+    assert waiting is not None
+    assert unwatched is not None
+    assert waiting.dispatch < unwatched.dispatch

@@ -40,6 +40,25 @@ def test_a_few_long_steps_are_told_apart_from_the_usual_one() -> None:
     assert "2 of 100 steps take 50 ms instead of 2 ms" in found.note
 
 
+def with_rollouts(long_ms: float, times: int = 8) -> diagnosis.Measurements:
+    """A tiny net: 100 steps of 2.6 ms, some of them with a rollout before."""
+    steps = diagnosis.steady(2.6 * MS, 100)
+    steps[:: 100 // times] = int(long_ms * MS)
+    return diagnosis.replaced(diagnosis.tiny_mlp(), step_ns=steps)
+
+
+def test_long_steps_that_take_most_of_the_time_are_part_of_the_loop_and_the_usual_one_decides_nothing() -> (
+    None
+):
+    much = with_rollouts(60)
+    assert "part of the loop: rollouts without gradients" in reading(much, "uneven_steps").note
+    found = judge(much).verdict
+    assert found.regime == "mixed"
+    assert "part of the loop" in found.reason
+    assert "the usual step alone is" in found.reason
+    assert judge(with_rollouts(7)).verdict.regime == "overhead"
+
+
 def test_even_steps_are_of_one_kind_and_steps_of_any_length_have_none() -> None:
     assert reading(diagnosis.tiny_mlp(), "uneven_steps").value == 0.0
     halves = np.array([1 * MS] * 12 + [4 * MS] * 10, dtype=np.int64)

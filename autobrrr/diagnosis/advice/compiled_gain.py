@@ -14,6 +14,7 @@ from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.shares import StepParts
 from autobrrr.diagnosis.models.traced_kernels import is_compute
 from autobrrr.diagnosis.robust_stats import positive
+from autobrrr.diagnosis.signals.collective_wait import exposed_by_phase
 
 PHASES = ("forward", "backward")
 GRAPH_CALL = 60.0  # operators' worth of dispatch: guards, the autograd node, the wrapper around it
@@ -52,5 +53,6 @@ def compiled_gain(measured: Measurements, parts: StepParts) -> CompiledGain | No
     left = (GRAPH_CALL + EACH_PRODUCT * products) * op_cost_ns / parts.step_ns
     operators = sum(traced.operations_by_phase.get(phase) or 0.0 for phase in PHASES)
     explained = DISPATCH_MOST * operators * op_cost_ns / parts.step_ns if operators else 1.0
-    dispatch = min(explained, sum(each for each in idle if each is not None))
+    waits = sum(exposed_by_phase(measured).get(phase, 0.0) for phase in PHASES)  # for other ranks
+    dispatch = min(explained, max(0.0, sum(each for each in idle if each is not None) - waits))
     return CompiledGain(dispatch=max(0.0, dispatch - left), traffic=(1 - FUSED_LEFT) * fused)

@@ -130,10 +130,15 @@ def _kind(optimizer: str, state_bytes: int | None) -> str | None:
 
 
 def _workers(measured: Measurements, parts: StepParts) -> float | None:
-    """Loading spread over the cores that training leaves, down to what the rest of a step takes."""
+    """Loading spread over the CPUs that training leaves, down to what the rest of a step takes.
+
+    On one CPU workers take from training what they give, but for time in which loading waits for others.
+    """
     anatomy, cores = measured.anatomy, measured.cores
     wait = parts.phase.get("data_wait")
     if anatomy is None or anatomy.loader_workers is None or not cores or wait is None:
+        return None
+    if cores == 1:
         return None
     rest = 1 - wait
     now = anatomy.loader_workers

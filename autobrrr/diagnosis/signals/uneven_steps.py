@@ -1,7 +1,8 @@
 """Signal `uneven_steps`: the part of the time that goes into a few much longer steps. It names nothing.
 
-An evaluation, a checkpoint or a log line now and then makes some steps longer than the rest. Medians
-and traced steps speak of the usual step; this is what they leave out.
+An evaluation, a checkpoint or a log line now and then makes some steps longer than the rest, and so do
+rollouts, which are part of the loop. Medians and traced steps speak of the usual step; this is what they
+leave out.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ UNIT = "share of time"
 LEAST_STEPS = 20
 LONGER = 2.5  # times the median: such a step is of another kind
 FEW = 0.25  # of the steps: more of them are no exception
+MUCH = 0.25  # of the time: so much is no exception either
 
 
 def uneven_steps(measured: Measurements) -> Reading:
@@ -39,12 +41,15 @@ def uneven_steps(measured: Measurements) -> Reading:
             else "steps have no usual length"
         )
         return Reading(signal=NAME, value=0.0 if len(long) == 0 else share, unit=UNIT, note=note)
+    what = "an evaluation, a checkpoint, a log line?"
+    if share >= MUCH:
+        what = "part of the loop: rollouts without gradients, evaluations?"
     return Reading(
         signal=NAME,
         value=share,
         unit=UNIT,
         note=(
             f"{len(long)} of {len(steps_ns)} steps take {duration(float(np.median(long)))} instead of "
-            f"{duration(usual_ns)}: {of_one(share)} of the time (an evaluation, a checkpoint, a log line?)"
+            f"{duration(usual_ns)}: {of_one(share)} of the time ({what})"
         ),
     )

@@ -26,6 +26,8 @@ from autobrrr.diagnosis.verdict.step_limit import limit_sentence, step_limit
 from autobrrr.diagnosis.verdict.undecided_reason import JudgedCase, undecided, why_foreign
 from autobrrr.records import BatchProbe, Confidence, Phases, StepStats, Verdict
 
+FROM_MEANS = ("input", "host", "communication")  # regimes whose clocks see the long steps too
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
@@ -89,6 +91,10 @@ def _carrier(case: JudgedCase) -> Carried | None:
             continue
         rivals = [other for name, other in measured_shares(case.shares).items() if name != one.regime]
         if not leads(one.regime, share, max(rivals, default=0.0)):
+            continue
+        # Traced steps speak of the usual step alone: what longer ones take is a rival of its own.
+        uneven = 0.0 if one.regime in FROM_MEANS else case.readings["uneven_steps"].value or 0.0
+        if uneven >= thresholds.EXCLUDED_AT and not leads("", (1 - uneven) * share, uneven):
             continue
         # On a busy machine the delay may lie in any part of the step; all the rest may be one rival.
         least = at_worst(share, busy) if busy >= thresholds.BUSY_AT else 1.0

@@ -167,6 +167,20 @@ def _unconfirmed(case: JudgedCase) -> str:
     return f" ({'; '.join(f'{one.signal}: {one.note}' for one in seconds)})" if seconds else ""
 
 
+def _long_steps(case: JudgedCase) -> Undecided | None:
+    """The usual step has a regime, but some long ones take so much of the time that it decides nothing."""
+    reading = case.readings["uneven_steps"]
+    said = [getattr(case.shares, one.regime) for one in carried(case.readings)]
+    if not said or reading.value is None or reading.value < thresholds.EXCLUDED_AT:
+        return None
+    return (
+        "mixed",
+        f"{reading.note}; the usual step alone is {of_one(max(one or 0.0 for one in said))} "
+        f"{WORDS.get(carried(case.readings)[0].regime, '')}",
+        _again(case),
+    )
+
+
 def _unsupported(case: JudgedCase) -> Undecided | None:
     """One share leads, and the second signal that would carry it is missing or indifferent."""
     leader = case.leader
@@ -258,6 +272,7 @@ GROUNDS: tuple[Ground, ...] = (
     _busy,
     _contradiction,
     _crowded,
+    _long_steps,
     _full_kernels,
     _unsupported,
     _mixture,
