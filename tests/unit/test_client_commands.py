@@ -140,14 +140,14 @@ def test_without_one_it_waits_fifteen_seconds_and_fifty_steps() -> None:
 
 def test_it_waits_for_one_replay_more_that_decides_and_no_longer() -> None:
     clock = Clock()
-    patience = diagnose.Patience(clock_s=clock)
+    patience = diagnosing.Patience(clock_s=clock)
     clock.now_s += 20
     probe = BatchProbe(status="abstained", why="3 of 12 replays", replays=3, planned=12)
     next_decides = msgspec.structs.replace(probe, decides_in=1)
     assert not patience.is_over(diagnosis(steps=60, batch_probe=next_decides))
     assert patience.is_over(diagnosis(steps=60, batch_probe=msgspec.structs.replace(probe, decides_in=2)))
-    assert patience.is_over(diagnosis(steps=diagnose.DEFAULT_STEPS + 20, batch_probe=next_decides))
-    given = diagnose.Patience(for_s=5, clock_s=clock)
+    assert patience.is_over(diagnosis(steps=diagnosing.DEFAULT_STEPS + 20, batch_probe=next_decides))
+    given = diagnosing.Patience(for_s=5, clock_s=clock)
     clock.now_s += 5
     assert given.is_over(diagnosis(steps=9, batch_probe=next_decides))
 
