@@ -19,6 +19,7 @@ STATES = {
     "everything, and products apart": (
         "backends.fp32_precision = 'ieee'; backends.cuda.matmul.fp32_precision = 'ieee'"
     ),
+    "products in TF32": "backends.cuda.matmul.fp32_precision = 'tf32'",
     "an old flag, then a new value": (
         "torch.set_float32_matmul_precision('high'); backends.cuda.matmul.fp32_precision = 'ieee'"
     ),
@@ -58,13 +59,17 @@ def goes_as_it_came():
     undo()
     assert picture() == before, (before, picture())
 
+    with Float32Settings(torch).exact():
+        assert [read("cuda", op) for op in ("matmul", "conv", "rnn")] == ["ieee"] * 3
+    assert picture() == before, "exact for a moment"
+
     class Broken(Float32Settings):
+        asked = 0
         def convolutions(self):
-            asked = super().convolutions()
-            if read("cuda", "matmul") == "tf32" and not getattr(self, "raised", False):
-                self.raised = True
+            self.asked += 1
+            if self.asked == 3:  # products have been switched by then
                 raise ValueError("half way")
-            return asked
+            return super().convolutions()
 
     try:
         Broken(torch).allow_tf32()

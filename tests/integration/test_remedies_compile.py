@@ -341,3 +341,29 @@ def test_jobs_that_it_does_not_fit_are_refused_with_their_reason(monkeypatch: py
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.raises(Refused, match="no C\\+\\+ compiler \\(no-such-compiler\\)"):
         switched_on(plain)
+
+
+def test_few_processes_compile_at_a_time_however_many_cores_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import torch._inductor.config as inductor_config
+
+    seen: list[int] = []
+
+    def uncompiled(
+        _torch: object, module: nn.Module, *_mode: object, **_how: object
+    ) -> Callable[..., object]:
+        def call(*args: object) -> object:
+            seen.append(inductor_config.compile_threads)
+            return module._call_impl(*args)
+
+        return call
+
+    monkeypatch.setattr(compile_module, "_compiled", uncompiled)
+    loop = training(model="attention")
+    with inductor_config.patch(compile_threads=32):
+        undo = REGISTRY["compile.default"].apply(loop.job, {"dynamic": False, "random": "same"})
+        loop.train(ENOUGH + 2)
+        assert set(seen) == {compile_module.MOST_WORKERS}
+        undo()
+        assert inductor_config.compile_threads == 32

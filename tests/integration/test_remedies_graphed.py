@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from autobrrr.injected.live_torch.live_job import Job
-from autobrrr.injected.remedies.compile.graphed_calls import graph_calls, graphed
+from autobrrr.injected.remedies.compile.graphed_calls import Replays, beside_threads, graph_calls, graphed
 from autobrrr.injected.remedies.registry import Refused, WatchedUndo
 from support.remedies import Training, loop_of, picture, training
 
@@ -219,15 +219,58 @@ def test_what_can_not_be_recorded_is_left_eager_with_a_reason() -> None:
     undo()
 
 
+def test_dropout_is_no_refusal_for_the_calls_that_warm_up_draw_before_the_rehearsal() -> None:
+    plain, cured, recorder = training(), training(), Recorder()
+    undo = graph_calls(cured.job, recorder)
+    assert isinstance(undo, WatchedUndo)
+    for loop in (plain, cured):
+        torch.manual_seed(5)
+        loop.train(6)
+    same(plain, cured)
+    assert undo.trouble() is None
+    assert (recorder.captures, recorder.replays > 2) == (1, True)
+    undo()
+
+
+def test_calls_under_autocast_are_recorded_apart_and_without_its_cache_of_weights() -> None:
+    class Watching(Recorder):
+        cached: list[bool] = []
+
+        def __call__(self, *args: object, **kwargs: object) -> Callable[..., torch.Tensor]:
+            self.cached.append(torch.is_autocast_cache_enabled())
+            return super().__call__(*args, **kwargs)  # type: ignore[arg-type]
+
+    loop, recorder = training(model="images"), Watching()
+    replays = Replays(torch, loop.model, recorder)
+    given = torch.randn(8, 16)
+    replays.record(given)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert replays._kind((given,)) not in replays._recorded
+        replays.record(given)
+        assert torch.is_autocast_cache_enabled()
+    assert recorder.cached == [False, False]
+
+
+def test_other_threads_do_not_end_a_capture_that_watches_its_own() -> None:
+    before = torch.cuda.graph
+    seen: list[object] = []
+
+    def capture(*args: object, **kwargs: object) -> Callable[..., object]:
+        seen.append(torch.cuda.graph.keywords)
+        raise ValueError
+
+    with pytest.raises(ValueError):
+        beside_threads(torch, capture)(None)
+    assert seen == [{"capture_error_mode": "thread_local"}]
+    assert torch.cuda.graph is before
+
+
 def test_unsafe_cases_are_refused() -> None:
     hooked = training(model="images")
     next(hooked.model.parameters()).register_hook(lambda gradient: gradient)
     with pytest.raises(Refused, match="hooks"):
         graph_calls(hooked.job, Recorder())
     assert picture(hooked)["modules"] == picture(training(model="images"))["modules"]
-    loop = training()
-    with torch.autocast("cpu"), pytest.raises(Refused, match="autocast"):
-        graph_calls(loop.job, Recorder())
     two = training()
     other = nn.Linear(2, 2)
     two.job.saw_root(other)

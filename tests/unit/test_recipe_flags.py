@@ -61,30 +61,34 @@ def test_a_new_flag_is_written_as_the_command_writes_its_own(written: list[str],
     assert recipe.with_flags(command, {"--steps": 4}) == [*command, *added]
 
 
-HERE = Here(device="cpu", environment={"CUDA_MODULE_LOADING": "EAGER"})
+HERE = Here(device="cpu", environment={"PYTORCH_ALLOC_CONF": "pinned_use_background_threads:True"})
 
 
 def test_what_can_not_be_had_here_is_a_line_and_stays_out_of_the_plan() -> None:
     found = recipe.parse(
-        'schema = 1\n[remedies]\n"cuda.module_loading" = true\n"optimizer.fused" = true\n'
+        'schema = 1\n[remedies]\n"cuda.allocator" = true\n"optimizer.fused" = true\n'
         '"host.allocator" = { library = "tcmalloc_minimal" }\n'
     )
     left_out = recipe.unavailable(found, HERE)
-    assert "GPU" in left_out["cuda.module_loading"]
-    assert "line 3: cuda.module_loading is left out: there is no GPU here" in recipe.misfits(found, HERE)
+    assert "GPU" in left_out["cuda.allocator"]
+    assert "line 3: cuda.allocator is left out: there is no GPU here" in recipe.misfits(found, HERE)
     planned = recipe.plan(found, left_out)["remedies"]
     assert "optimizer.fused" in [each["name"] for each in planned]  # type: ignore[index]
-    assert "cuda.module_loading" not in [each["name"] for each in planned]  # type: ignore[index]
+    assert "cuda.allocator" not in [each["name"] for each in planned]  # type: ignore[index]
     on_a_gpu = Here(device="cuda", environment=HERE.environment)
-    assert "is set to EAGER already" in recipe.unavailable(found, on_a_gpu)["cuda.module_loading"]
+    assert (
+        "is set to pinned_use_background_threads:True already"
+        in recipe.unavailable(found, on_a_gpu)["cuda.allocator"]
+    )
 
 
 def test_variables_of_a_recipe_are_those_of_its_remedies() -> None:
     found = recipe.parse(
-        'schema = 1\n[remedies]\n"cuda.module_loading" = { mode = "EAGER" }\n"optimizer.fused" = true\n'
+        'schema = 1\n[remedies]\n"cuda.allocator" = { expandable_segments = false }\n'
+        '"optimizer.fused" = true\n'
     )
-    assert recipe.environment(found, {}) == {"CUDA_MODULE_LOADING": "EAGER"}
-    assert recipe.environment(found, {}, ["cuda.module_loading"]) == {}
+    assert recipe.environment(found, {}) == {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:False"}
+    assert recipe.environment(found, {}, ["cuda.allocator"]) == {}
 
 
 def test_a_running_job_takes_loaders_for_its_next_epoch_workers_first() -> None:

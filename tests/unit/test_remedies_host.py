@@ -69,7 +69,6 @@ def test_another_allocator_comes_before_what_is_preloaded_already(tmp_path: Path
 @pytest.mark.parametrize(
     ("name", "options", "variables"),
     [
-        ("cuda.module_loading", {}, {"CUDA_MODULE_LOADING": "LAZY"}),
         ("cuda.allocator", {}, {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}),
         (
             "cuda.allocator",

@@ -191,6 +191,5 @@ ROWS: Mapping[str, Why] = {
     "ddp.bucket_size": _with_ranks,
     "ddp.gradient_as_bucket_view": _with_ranks,
     "ddp.static_graph": _with_ranks,
-    "cuda.module_loading": _on_cuda,
     "cuda.allocator": _on_cuda,
 }

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 
 from ..job_facts import rank_of
 from ..live_torch.live_job import Job
-from .registry import Option, Refused, Remedy, WatchedUndo
+from ..phases.sampled_step import cuda_in_use
+from .device_headroom import why_no_room
+from .registry import Option, RefusalCode, Refused, Remedy, WatchedUndo
 
 Undo = Callable[[], None]
 
@@ -119,6 +121,7 @@ class ActiveRemedies:
             if other.remedy.name == name or shared:
                 raise Refused(f"{other.remedy.name} (token {other.token}) holds {', '.join(shared) or name}")
         _check_class(remedy.class_on(job), allowed)
+        _check_device(job, remedy)
         try:
             undo = remedy.apply(job, options)
         except Refused:
@@ -240,6 +243,17 @@ def check_options(known: tuple[Option, ...], given: Mapping[str, object]) -> Non
 def _check_class(cls: str, allowed: Sequence[str] | None) -> None:
     if allowed is not None and cls not in allowed:
         raise Refused(f"its class is {cls} on this job; --allow {cls} would try it")
+
+
+def _check_device(job: Job, remedy: Remedy) -> None:
+    """Raises Refused while the job captures a graph, and where the memory that it takes is not there."""
+    if not cuda_in_use():
+        return
+    if job.torch.cuda.is_current_stream_capturing():
+        raise Refused("the job captures a CUDA graph just now", RefusalCode.NOT_MET)
+    why = None if remedy.takes is None else why_no_room(job, remedy.takes(job))
+    if why is not None:
+        raise Refused(why)
 
 
 def _ranks(job: Job) -> int:

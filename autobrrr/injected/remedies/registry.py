@@ -19,6 +19,7 @@ Undo = Callable[[], None]
 Apply = Callable[["Job", Mapping[str, object]], Undo]
 ClassFor = Callable[["Job"], str]
 Release = Callable[[ModuleType], None]
+Takes = Callable[["Job"], int]
 Environment = Callable[[Mapping[str, object], Mapping[str, str]], dict[str, str]]
 
 CLASSES = ("bitwise", "rounding", "stream", "changes-training")
@@ -120,6 +121,7 @@ class Remedy:
     price_s: float = 0.0  # what those steps usually take
     settles_steps: int = 0  # steps after each switching on that do not show its effect yet
     release: Release | None = None  # at the end of a session: lets go of what the next apply would need
+    takes: Takes | None = None  # bytes of a device's memory that it takes at its peak, beside the job's own
 
     def disturbs(self, other: Remedy) -> set[str]:
         """What the other sets or needs to stay as it is, and this one sets."""
@@ -173,6 +175,7 @@ def remedy(
     settles_steps: int = 0,
     price_s: float = 0.0,
     release: Release | None = None,
+    takes: Takes | None = None,
 ) -> Callable[[Apply], Apply]:
     """Enter a function into the table.
 
@@ -207,6 +210,7 @@ def remedy(
             settles_steps=settles_steps,
             price_s=price_s,
             release=release,
+            takes=takes,
         )
         return apply
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from ...live_torch.compiled_code import compiled_graphs, forget_graphs
 from ...live_torch.pytrees import map_tree
+from ..device_headroom import one_more_pool, one_more_step
 from ..model_calls.backward_watch import ENOUGH, Backwards
 from ..model_calls.call_layers import (
     Call,
@@ -34,6 +35,7 @@ from ..model_calls.call_layers import (
     trained_roots,
 )
 from ..model_calls.compiled_call import CompiledCall, StormWatch
+from ..model_calls.copied_gradients import hold_gradients
 from ..model_calls.dynamo_footprint import Footprint, leftovers, module_class, unmark, unmarked
 from ..model_calls.rehearsal import Rehearsal, settings_in_force
 from ..model_calls.repeated_blocks import repeated_blocks
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 TARGET = ("module.code",)
 STEADY = ("torch.num_threads",)  # dynamo compiles anew for each number
 WARM_UP_STEPS = 4 + ENOUGH
+MOST_WORKERS = 4  # torch's own number is the cores, up to 32: each imports torch, beside the job's loaders
 SECOND_ORDER = re.compile(r"\bcreate_graph\s*=\s*(?!False\b)")
 PRICE_S = 25.0  # measured: 18 s for a small model with nothing of it in torch's cache on disk
 RANDOM = Option(
@@ -97,6 +100,7 @@ def _release(torch: ModuleType) -> None:
     warm_up_steps=WARM_UP_STEPS,
     price_s=PRICE_S,
     release=_release,
+    takes=one_more_step,
 )
 def default(job: Job, options: Mapping[str, object]) -> Undo:
     return _compile(job, trained_roots(job), options, "default")
@@ -114,6 +118,7 @@ def default(job: Job, options: Mapping[str, object]) -> Undo:
     warm_up_steps=WARM_UP_STEPS,
     price_s=PRICE_S / 2,
     release=_release,
+    takes=one_more_step,
 )
 def regional(job: Job, options: Mapping[str, object]) -> Undo:
     return _compile(job, repeated_blocks(trained_roots(job)), options, "default")
@@ -133,6 +138,7 @@ def regional(job: Job, options: Mapping[str, object]) -> Undo:
     warm_up_steps=2 * WARM_UP_STEPS,
     price_s=2 * PRICE_S,
     release=_release,
+    takes=one_more_pool,
 )
 def reduce_overhead(job: Job, options: Mapping[str, object]) -> Undo:
     needs_cuda(job)
@@ -153,6 +159,7 @@ def reduce_overhead(job: Job, options: Mapping[str, object]) -> Undo:
     warm_up_steps=WARM_UP_STEPS,
     price_s=6 * PRICE_S,
     release=_release,
+    takes=one_more_step,
 )
 def max_autotune(job: Job, options: Mapping[str, object]) -> Undo:
     needs_cuda(job)
@@ -175,6 +182,7 @@ def _compile(job: Job, modules: list[CallableModule], options: Mapping[str, obje
         ("torch._dynamo.config", "suppress_errors", False),
         ("torch._functorch.config", "donated_buffer", False),  # so that a graph may be retained
     ]
+    settings.append(("torch._inductor.config", "compile_threads", _workers()))
     if isinstance(budget, (int, float)) and budget < 1:
         settings.append(("torch._functorch.config", "activation_memory_budget", budget))
     kind = (mode, dynamic, fast, budget)
@@ -196,6 +204,8 @@ def _compile(job: Job, modules: list[CallableModule], options: Mapping[str, obje
     fresh = unmarked([each for module in modules for each in module.parameters()])
     undos: list[Callable[[], None]] = [lambda: unmark(fresh)]
     try:
+        if mode == "reduce-overhead":
+            undos.extend(hold_gradients(module) for module in modules)
         for module, call in zip(modules, calls, strict=True):
             undos.append(lead_through(module, Rank.CODE, call.layer))
     except Refused:
@@ -208,6 +218,13 @@ def _compile(job: Job, modules: list[CallableModule], options: Mapping[str, obje
     return WatchedUndo(
         undo_all(undos), StormWatch(calls).trouble, "stream" if fast and _draws(modules) else None
     )
+
+
+def _workers() -> int:
+    """Processes that compile at a time: as many as the job has chosen, up to a few."""
+    import torch._inductor.config as inductor_config
+
+    return min(int(getattr(inductor_config, "compile_threads", None) or 1), MOST_WORKERS)
 
 
 def _compiled(torch: ModuleType, module: CallableModule, mode: str, *, dynamic: bool, fast: bool) -> Call:

@@ -9,13 +9,16 @@ buffers back, and its results are held against eager ones.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
 from ...live_torch.compiled_code import compiled_graphs
 from ...live_torch.pytrees import leaves, map_tree
 from ...live_torch.torch_types import Tensor
+from ..device_headroom import one_more_pool
 from ..model_calls.call_layers import (
     Call,
     CallableModule,
@@ -26,6 +29,7 @@ from ..model_calls.call_layers import (
     trained_roots,
 )
 from ..model_calls.compiled_call import CompiledCall
+from ..model_calls.copied_gradients import hold_gradients
 from ..model_calls.rehearsal import Rehearsal, Wording
 from ..optimizer.optimizer_flags import undo_all
 from ..registry import Refused, Undo, WatchedUndo, remedy
@@ -47,19 +51,35 @@ Capture = Callable[..., Call]  # torch.cuda.make_graphed_callables: (module, sam
     unproven=True,
     warm_up_steps=8,
     price_s=3.0,
+    takes=one_more_pool,
 )
 def graphed(job: Job, options: Mapping[str, object]) -> Undo:
     needs_cuda(job)
-    if getattr(job.iterator, "_pin_memory_thread", None) is not None:
-        raise Refused("the DataLoader pins memory in a thread of its own, which a capture does not survive")
-    return graph_calls(job, cast(Capture, job.torch.cuda.make_graphed_callables))
+    return graph_calls(job, beside_threads(job.torch, cast(Capture, job.torch.cuda.make_graphed_callables)))
+
+
+def beside_threads(torch: ModuleType, capture: Capture) -> Capture:
+    """A capture that other threads of the job, as a loader's that pins memory, do not end.
+
+    It watches the calls of its own thread alone; torch's default forbids unsafe ones in all of them.
+    """
+
+    def captured(*args: object, **kwargs: object) -> Call:
+        context = torch.cuda.graph
+        torch.cuda.graph = partial(context, capture_error_mode="thread_local")
+        try:
+            return capture(*args, **kwargs)
+        finally:
+            torch.cuda.graph = context
+
+    return captured
 
 
 def graph_calls(job: Job, capture: Capture) -> Undo:
     """Lead the calls of the one model through a graph.
 
     Raises:
-        Refused: several models, a wrapped one, hooks, autocast, or a forward that can't run twice.
+        Refused: several models, a wrapped one, hooks, or a forward that can't run twice.
     """
     torch, roots = job.torch, trained_roots(job)
     if len(roots) != 1 or any(cast(CallableModule, each) is not roots[0] for each in job.roots):
@@ -67,8 +87,6 @@ def graph_calls(job: Job, capture: Capture) -> Undo:
     (root,) = roots
     if compiled_graphs():
         raise Refused("the job compiles something already")
-    if any(autocast_states(torch)()):
-        raise Refused("autocast is on, whose cache of weights a graph can't hold")
     if any(each.requires_grad for each in root.buffers()):
         raise Refused("a buffer is trained")
     replays = Replays(torch, root, capture)
@@ -80,7 +98,7 @@ def graph_calls(job: Job, capture: Capture) -> Undo:
         replays,
         dynamic=False,
     )
-    undos: list[Callable[[], None]] = [replays.hold_gradients()]
+    undos: list[Callable[[], None]] = [hold_gradients(root)]
     try:
         undos.append(lead_through(root, Rank.CODE, _layer(call, replays)))
     except Refused:
@@ -100,6 +118,10 @@ class LoneRehearsal:
         self, eager: Call, compiled: Call, args: Sequence[object], kwargs: Mapping[str, object]
     ) -> str | None:
         """A reason not to replay calls like this one; None where all is well."""
+        # Recorded first: the calls that warm up draw random numbers, which a replay does not.
+        why = self._rehearsal.forward_fails(self._replays.record, args, kwargs)
+        if why is not None:
+            return f"{self._rehearsal.wording.fails}{why}"
         try:
             return self._rehearsal.why_not(eager, compiled, args, kwargs)
         finally:
@@ -118,6 +140,7 @@ class Replays:
         self._module = weakref.ref(module)
         self._recorded: dict[object, tuple[Call, tuple[int, ...]]] = {}
         self._leave = _leave(torch, self)
+        self._autocast = autocast_states(torch)
         self.pending: weakref.ref[Token] | None = None  # a forward whose backward is still to come
 
     def free(self, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
@@ -127,8 +150,8 @@ class Replays:
         recorded = self._recorded.get(self._kind(args)) if not kwargs else None
         return recorded is None or recorded[1] == self._places()
 
-    def __call__(self, *args: object, **kwargs: object) -> object:
-        """Record, the first time, and replay.
+    def record(self, *args: object, **kwargs: object) -> None:
+        """Record calls with arguments like these.
 
         Raises:
             TypeError: the arguments are not tensors alone.
@@ -136,46 +159,37 @@ class Replays:
         torch = self._torch
         if kwargs or not all(isinstance(each, torch.Tensor) for each in args):
             raise TypeError("a recorded model takes tensors alone, by position")
-        kind = self._kind(args)
-        if kind not in self._recorded:
-            given = tuple(
-                each.detach().clone().requires_grad_(each.requires_grad)
-                for each in cast("tuple[Tensor]", args)
-            )
-            recorded = self._capture(
-                _around(torch, cast(CallableModule, self._module())), given, allow_unused_input=True
-            )
-            self._recorded[kind] = recorded, self._places()
-        results = self._recorded[kind][0](*args)
+        given = tuple(
+            each.detach().clone().requires_grad_(each.requires_grad) for each in cast("tuple[Tensor]", args)
+        )
+        around = _around(torch, cast(CallableModule, self._module()))
+        with _without_cached_weights(torch):
+            recorded = self._capture(around, given, allow_unused_input=True)
+        self._recorded[self._kind(args)] = recorded, self._places()
+
+    def __call__(self, *args: object, **kwargs: object) -> object:
+        """Replay; what was not recorded yet is recorded.
+
+        Raises:
+            TypeError: the arguments are not tensors alone.
+        """
+        torch = self._torch
+        if kwargs or self._kind(args) not in self._recorded:
+            self.record(*args, **kwargs)
+        results = self._recorded[self._kind(args)][0](*args)
         token = Token()
         self.pending = weakref.ref(token)
         found = [each for each in leaves(results) if isinstance(each, torch.Tensor)]
         copies = iter(cast("tuple[object, ...]", self._leave(token, *found)))
         return map_tree(results, lambda leaf: next(copies) if isinstance(leaf, torch.Tensor) else leaf)
 
-    def hold_gradients(self) -> Callable[[], None]:
-        """Copy gradients out of the memory that the next replay of the backward writes to."""
-        live = cast(CallableModule, self._module())
-        held = [
-            (weakref.ref(each), each.register_hook(_copied))  # type: ignore[attr-defined]
-            for each in live.parameters()
-            if each.requires_grad and each._backward_hooks is None
-        ]
-
-        def undo() -> None:
-            for remembered, handle in held:
-                handle.remove()
-                parameter = remembered()
-                if parameter is not None and not parameter._backward_hooks:
-                    parameter._backward_hooks = None
-
-        if len(held) != sum(each.requires_grad for each in live.parameters()):
-            undo()
-            raise Refused("parameters have hooks of the job's own")
-        return undo
-
     def _kind(self, args: tuple[object, ...]) -> object:
-        return tuple((each.shape, each.dtype, each.requires_grad) for each in cast("tuple[Tensor]", args))
+        tensor = self._torch.Tensor
+        kinds = (
+            (each.shape, each.dtype, each.requires_grad) if isinstance(each, tensor) else type(each)
+            for each in args
+        )
+        return self._autocast(), *kinds
 
     def _places(self) -> tuple[int, ...]:
         """Where the parameters lie: a graph goes on reading from there."""
@@ -197,8 +211,16 @@ def _layer(call: CompiledCall, replays: Replays) -> Callable[[Call], Call]:
     return layer
 
 
-def _copied(gradient: Tensor) -> Tensor:
-    return gradient.clone()
+@contextmanager
+def _without_cached_weights(torch: ModuleType) -> Iterator[None]:
+    """Autocast, where it is on, casts the weights anew: a graph must not read copies that are let go of."""
+    cached = torch.is_autocast_cache_enabled()
+    torch.clear_autocast_cache()
+    torch.set_autocast_cache_enabled(False)
+    try:
+        yield
+    finally:
+        torch.set_autocast_cache_enabled(cached)
 
 
 def _around(torch: ModuleType, module: CallableModule) -> object:

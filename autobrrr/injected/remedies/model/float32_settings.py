@@ -8,7 +8,8 @@ flags are used where they can be read, else the new values.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import ModuleType
 
 from ..registry import Refused, Undo
@@ -80,6 +81,33 @@ class Float32Settings:
             raise Refused("the job sets fp32_precision, which this setting would contradict")
         return self._changed(lambda: self._torch.set_float32_matmul_precision(wanted))
 
+    @contextmanager
+    def exact(self) -> Iterator[None]:
+        """All bits of float32 products and convolutions, for a moment."""
+        if self._read is None:
+            flags = self.matmul(), self.convolutions()
+            self._torch.set_float32_matmul_precision("highest")
+            self._torch.backends.cudnn.allow_tf32 = False
+            try:
+                yield
+            finally:
+                self._torch.set_float32_matmul_precision(flags[0])
+                self._torch.backends.cudnn.allow_tf32 = flags[1]
+            return
+        # What inherits is reached from above, and never written: it would not inherit any more.
+        backends = [(place[0], "all") for place in PLACES]
+        own = {place: self._own(place) for place in (*dict.fromkeys(backends), *PLACES)}
+        written = [place for place, value in own.items() if value not in (INHERITED, "ieee")]
+        former = self._holds(GENERIC)
+        try:
+            for place in (GENERIC, *written):
+                self._set(place, "ieee")
+            yield
+        finally:
+            for place in written:
+                self._set(place, own[place])
+            self._set(GENERIC, former)
+
     def _changed(self, change: Callable[[], None]) -> Undo:
         """Change; the undo puts back what still is as the change left it.
 
@@ -137,9 +165,9 @@ class Float32Settings:
         torch tells only what holds. So what may be inherited from is changed for a moment.
         """
         backend = place[0], "all"
-        if self._follows(place, GENERIC) or (
-            not self._follows(backend, GENERIC) and self._follows(place, backend)
-        ):
+        if self._follows(place, GENERIC):
+            return INHERITED
+        if place != backend and not self._follows(backend, GENERIC) and self._follows(place, backend):
             return INHERITED
         return self._holds(place)
 

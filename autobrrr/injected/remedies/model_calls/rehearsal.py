@@ -18,12 +18,14 @@ from ...job_state.state_guard import Guarded, StateGuard
 from ...live_torch.module_checks import derived_attributes, user_hook
 from ...live_torch.pytrees import leaves, map_tree
 from ...live_torch.torch_types import Tensor
+from ..model.float32_settings import Float32Settings
 from ..registry import Refused
 from .call_layers import Call, CallableModule
 from .dynamo_footprint import Footprint, unmark, unmarked
 
 CLOSE = 1e-3  # norm of the difference against the norm, in full precision
 CLOSE_IN_HALF = 5e-2
+OF_NOISE = 3.0  # times as far from eager code as that is from itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,13 @@ class Rehearsal:
                 for place in settings_in_force(self.settings):
                     undo.enter_context(place)
                 found, _ = self._guarded_pass(compiled, args, kwargs)
-            return self._difference(expected, found)
+            most = self._close(expected)
+            why = self._difference(expected, found, most)
+            if why is None or self._difference(expected, found, CLOSE_IN_HALF) is not None:
+                return why
+            # No more than rounding could explain it: eager calls of this model may differ as much.
+            noise = self._own_noise(eager, args, kwargs, expected)
+            return self._difference(expected, found, max(most, min(OF_NOISE * noise, CLOSE_IN_HALF)))
         except Exception as error:  # noqa: BLE001
             return f"{self.wording.fails}{_said(error)}"
 
@@ -154,16 +162,33 @@ class Rehearsal:
         flat = torch.arange(output.numel(), device=output.device, dtype=torch.float32)
         return flat.add_(1).cos_().reshape(tuple(output.shape)).to(output.dtype)
 
-    def _difference(self, expected: Pass, found: Pass) -> str | None:
+    def _own_noise(
+        self, eager: Call, args: Sequence[object], kwargs: Mapping[str, object], expected: Pass
+    ) -> float:
+        """How far eager code is from itself, once more and with all bits of float32 products.
+
+        Where TF32 is allowed another algorithm for a convolution rounds otherwise, by 1e-3 to 1e-2; where
+        kernels add in no fixed order, so does the same one.
+        """
+        with Float32Settings(self.torch).exact():
+            again, _ = self._guarded_pass(eager, args, kwargs)
+        return max(
+            self._distance(again.outputs, expected.outputs),
+            self._distance(cast("list[Tensor]", again.gradients), cast("list[Tensor]", expected.gradients)),
+        )
+
+    def _close(self, expected: Pass) -> float:
+        half = any(str(each.dtype) in ("torch.bfloat16", "torch.float16") for each in expected.outputs)
+        half = half or any(str(each.dtype).endswith("float16") for each in self._guarded.parameters)
+        return CLOSE_IN_HALF if half or self.torch.is_autocast_enabled() else CLOSE
+
+    def _difference(self, expected: Pass, found: Pass, most: float) -> str | None:
         torch = self.torch
         same_draws = all(map(torch.equal, expected.random, found.random))
         if not same_draws:
             if self.own_stream:
                 return None  # other numbers were drawn: nothing to hold against each other
             return f"{self.wording.differs}it draws other random numbers (the option random = fast allows it)"
-        half = any(str(each.dtype) in ("torch.bfloat16", "torch.float16") for each in expected.outputs)
-        half = half or any(str(each.dtype).endswith("float16") for each in self._guarded.parameters)
-        most = CLOSE_IN_HALF if half or torch.is_autocast_enabled() else CLOSE
         for what, ours, theirs in (
             ("results", found.outputs, expected.outputs),
             ("gradients", found.gradients, expected.gradients),

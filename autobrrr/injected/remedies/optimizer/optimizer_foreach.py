@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
+from ..device_headroom import parameter_bytes
 from ..registry import Refused, Undo, remedy
 from .optimizer_flags import (
     IMPLEMENTATION,
@@ -63,6 +64,7 @@ def _class_for(job: Job) -> str:
     doc="Update parameters as lists of tensors: fewer operator calls for many small parameters.",
     targets=(IMPLEMENTATION,),
     class_for=_class_for,
+    takes=parameter_bytes,  # lists of temporaries
 )
 def foreach(job: Job, options: Mapping[str, object]) -> Undo:
     refuse_sparse_modules(job.roots)

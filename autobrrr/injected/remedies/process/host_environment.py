@@ -1,4 +1,4 @@
-"""What a process takes from its environment at its start: another allocator, CUDA's modules and memory.
+"""What a process takes from its environment at its start: another allocator, CUDA's memory.
 
 `run` sets the variables before the process exists; in it, the remedy looks whether they took effect.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import glob
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..registry import Option, Refused, Undo, remedy
@@ -72,41 +72,16 @@ def allocator(job: Job, options: Mapping[str, object]) -> Undo:
     return lambda: None
 
 
-def _variable(name: str, value: Callable[[Mapping[str, object]], str]) -> Callable[..., dict[str, str]]:
-    def environment(options: Mapping[str, object], env: Mapping[str, str]) -> dict[str, str]:
-        if name in env and env[name] != value(options):
+ALLOCATOR = "PYTORCH_CUDA_ALLOC_CONF"
+ALSO_ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")  # torch 2.9 reads the first of them instead
+
+
+def _allocator_variable(options: Mapping[str, object], env: Mapping[str, str]) -> dict[str, str]:
+    wanted = {ALLOCATOR: _allocator_settings(options)}
+    for name in (ALLOCATOR, *ALSO_ALLOCATOR):
+        if name in env and env[name] != wanted.get(name):
             raise Refused(f"{name} is set to {env[name]} already")
-        return {name: value(options)}
-
-    return environment
-
-
-def _is_set(name: str, wanted: str) -> Undo:
-    if os.environ.get(name) != wanted:
-        raise Refused(f"{name}={wanted} takes a new start through autobrrr run")
-    return lambda: None
-
-
-def _module_loading(options: Mapping[str, object]) -> str:
-    return str(options.get("mode") or "LAZY")
-
-
-@remedy(
-    "cuda.module_loading",
-    treats=("overhead",),
-    reach="relaunch",
-    cls="bitwise",
-    doc="When CUDA loads kernels: each at its first launch (LAZY), or all at the start (EAGER).",
-    undo_safe=False,
-    targets=("cuda.module_loading",),
-    options=(Option(name="mode", kind="choice", default="LAZY", choices=("LAZY", "EAGER"), doc="When."),),
-    needs=("cuda",),
-    unproven=True,
-    environment=_variable("CUDA_MODULE_LOADING", _module_loading),
-)
-def module_loading(job: Job, options: Mapping[str, object]) -> Undo:
-    _refuse_without_cuda(job)
-    return _is_set("CUDA_MODULE_LOADING", _module_loading(options))
+    return wanted
 
 
 def _allocator_settings(options: Mapping[str, object]) -> str:
@@ -133,11 +108,14 @@ def _allocator_settings(options: Mapping[str, object]) -> str:
     ),
     needs=("cuda",),
     unproven=True,
-    environment=_variable("PYTORCH_CUDA_ALLOC_CONF", _allocator_settings),
+    environment=_allocator_variable,
 )
 def cuda_allocator(job: Job, options: Mapping[str, object]) -> Undo:
     _refuse_without_cuda(job)
-    return _is_set("PYTORCH_CUDA_ALLOC_CONF", _allocator_settings(options))
+    wanted = _allocator_settings(options)
+    if os.environ.get(ALLOCATOR) != wanted or any(name in os.environ for name in ALSO_ALLOCATOR):
+        raise Refused(f"{ALLOCATOR}={wanted} takes a new start through autobrrr run")
+    return lambda: None
 
 
 def _refuse_without_cuda(job: Job) -> None:

@@ -1,0 +1,50 @@
+"""A remedy that takes memory of the device is refused where it is not there, or a graph is being captured."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from autobrrr.injected.remedies.active_remedies import ActiveRemedies
+from autobrrr.injected.remedies.device_headroom import parameter_bytes
+from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.injected.remedies.registry import RefusalCode, Refused
+from support.remedies import training
+
+pytestmark = pytest.mark.usefixtures("device")
+GIB = 1 << 30
+
+
+def test_a_full_device_refuses_what_takes_memory_and_takes_what_needs_none() -> None:
+    loop = training(device="cuda")
+    remedies = ActiveRemedies(REGISTRY)
+    assert parameter_bytes(loop.job) == sum(4 * each.numel() for each in loop.model.parameters())
+    free, _ = torch.cuda.mem_get_info()
+    peak = torch.empty(3 * GIB, dtype=torch.uint8, device="cuda")  # what a step of a large model takes
+    del peak
+    torch.cuda.empty_cache()
+    held = torch.empty(free - 4 * GIB, dtype=torch.uint8, device="cuda")
+    torch.cuda.reset_peak_memory_stats()
+    peak = torch.empty(3 * GIB, dtype=torch.uint8, device="cuda")
+    del peak
+    try:
+        with pytest.raises(Refused, match="MiB of the device's memory"):
+            remedies.apply(loop.job, "compile.graphed", {})
+        remedies.undo(remedies.apply(loop.job, "optimizer.fused", {}))
+    finally:
+        del held
+        torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    remedies.undo(remedies.apply(loop.job, "compile.graphed", {}))
+
+
+def test_nothing_is_switched_while_the_job_captures_a_graph() -> None:
+    loop = training(device="cuda")
+    x, graph, remedies = torch.zeros(8, device="cuda"), torch.cuda.CUDAGraph(), ActiveRemedies(REGISTRY)
+    with torch.cuda.graph(graph):
+        x.add_(1)
+        with pytest.raises(Refused, match="captures") as refused:
+            remedies.apply(loop.job, "optimizer.fused", {})
+    assert refused.value.code is RefusalCode.NOT_MET
+    graph.replay()
+    remedies.undo(remedies.apply(loop.job, "optimizer.fused", {}))
