@@ -1,7 +1,9 @@
 """`attention.sdpa`: which kernel computes `scaled_dot_product_attention`.
 
-torch picks one by itself, from those that are switched on. The one asked for is left on beside the plain
-implementation, which stays as the way out for what the fast one does not take.
+torch picks the first, in an order of its own, of those that are switched on and take the inputs. On a GPU
+the one asked for goes first in that order and the others stay on: masks, head sizes and types that it does
+not take go where they went before, and not to the plain implementation, whose memory grows with the square
+of the length. On a CPU, which has a fixed order, the plain one stays beside the one asked for.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 KERNELS = ("flash", "mem_efficient", "cudnn", "math")
 ON_CPU = ("flash", "math")
+NUMBERS = {"math": 0, "flash": 1, "mem_efficient": 2, "cudnn": 3}  # torch.nn.attention.SDPBackend
 
 
 @remedy(
@@ -35,7 +38,7 @@ ON_CPU = ("flash", "math")
             choices=KERNELS,
             on_cuda=tuple(kernel for kernel in KERNELS if kernel not in ON_CPU),
             only_named=("math",),  # it keeps all weights of the attention: memory by the square of the length
-            doc="The kernel to use; the plain one, math, takes over what it does not take.",
+            doc="The kernel to use where it takes the inputs; others, or the plain one, take over elsewhere.",
         ),
     ),
     class_for=lambda job: "stream" if _drops(job) else "rounding",
@@ -54,15 +57,36 @@ def sdpa(job: Job, options: Mapping[str, object]) -> Undo:
     if wanted not in known:
         raise Refused(f"this torch has no switch for {wanted}")
     states = {name: getattr(place, f"{name}_sdp_enabled")() for name in known}
-    after = {name: name in (wanted, "math") for name in known}
-    if states == after:
-        raise Refused(f"the job uses {wanted} already")
     undos: list[Callable[[], None]] = []
+    if "cuda" in device_types(roots):
+        after = {**states, wanted: True}
+        undos.append(_put_first(job, str(wanted), states[wanted]))
+    else:
+        after = {name: name in (wanted, "math") for name in known}
+        if states == after:
+            raise Refused(f"the job uses {wanted} already")
     for name in known:
         if states[name] != after[name]:
             read, write = getattr(place, f"{name}_sdp_enabled"), getattr(place, f"enable_{name}_sdp")
             undos.append(switch(read, write, after[name]))
     return undo_all(undos)
+
+
+def _put_first(job: Job, wanted: str, enabled: bool) -> Undo:
+    """Have torch try this kernel before the others.
+
+    Raises:
+        Refused: it comes first already, or this torch has one order for all.
+    """
+    inside, number = job.torch._C, NUMBERS[wanted]
+    read = getattr(inside, "_get_sdp_priority_order", None)
+    write = getattr(inside, "_set_sdp_priority_order", None)
+    if read is None or write is None:
+        raise Refused("this torch can't prefer one kernel without switching the others off")
+    order = read()
+    if order[0] == number and enabled:
+        raise Refused(f"the job uses {wanted} already, where it takes the inputs")
+    return switch(read, write, [number, *(each for each in order if each != number)])
 
 
 def _attends(module: object) -> bool:
