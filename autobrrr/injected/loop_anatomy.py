@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from types import CodeType
+from types import CodeType, ModuleType
 
 from .loop.train_loop import TrainLoop
 from .measure.code_sites import attention_in
@@ -48,7 +48,26 @@ def read_anatomy(loop: TrainLoop) -> dict[str, object]:
         "train_tid": loop.train_tid or None,
         "attention": attention_in(_forwards(job.roots, foreign_folders(job.torch))),
         "uneven": _uneven(job.roots),
+        "gpu_uuids": _gpu_uuids(job.torch, _parameters(optimizers)),
     }
+
+
+def _gpu_uuids(torch: ModuleType, parameters: Iterable[object]) -> list[str]:
+    """CUDA devices with parameters, the one with most of them first, as the driver knows them everywhere.
+
+    Their numbers are not the driver's: CUDA_VISIBLE_DEVICES and the order of speed change them.
+    """
+    held: dict[object, int] = {}
+    for parameter in parameters:
+        device = getattr(parameter, "device", None)
+        if getattr(device, "type", None) == "cuda":
+            held[device] = held.get(device, 0) + int(parameter.numel())  # type: ignore[attr-defined]
+    found = []
+    for device in sorted(held, key=lambda device: -held[device]):
+        uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)  # since torch 2.4
+        if uuid is not None:
+            found.append(str(uuid))
+    return found
 
 
 def _forwards(roots: list[object], foreign: tuple[str, ...]) -> list[CodeType]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -22,6 +22,7 @@ FIND_EVERY_NS = 5_000_000_000
 PROCESSES_EVERY_NS = 1_000_000_000
 LONGEST_NS = 3_000_000_000  # an interval that a pause made longer is no interval
 FIRST_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO: the pids here are those that NVML tells
+UUID_KINDS = ("GPU", "MIG")
 
 # Bits of the reasons for a lowered clock; the remaining ones (idle, chosen clocks) slow nobody down.
 THROTTLING = {
@@ -50,7 +51,7 @@ class _Users:
 
 
 class NvmlDevice:
-    """Samples the GPU of one process: the one that lists it, else the only one there is.
+    """Samples the GPU of one process: the one it names, else the one that lists it, else the only one.
 
     Args:
         pid: The process, as it is known here.
@@ -58,6 +59,7 @@ class NvmlDevice:
         load: Gives the initialised library, on the thread that samples.
         proc: Where `/proc` lies.
         clock_ns: A monotonic clock.
+        named: UUIDs of the devices that the job uses, as far as it has told them, the first of them first.
 
     Attributes:
         gone: There is no driver, or no longer: nothing will ever come.
@@ -72,8 +74,11 @@ class NvmlDevice:
         load: Callable[[], ModuleType | None] = load_nvml,
         proc: Path = procfs.PROC,
         clock_ns: Callable[[], int] = time.monotonic_ns,
+        *,
+        named: Callable[[], Sequence[str]] = tuple,
     ) -> None:
         self.gone = False
+        self._named = named
         self._pid, self._uses_gpu, self._load = pid, uses_gpu, load
         self._proc, self._clock_ns = proc, clock_ns
         self._host_pids = _first_namespace(proc)
@@ -151,7 +156,15 @@ class NvmlDevice:
         )
 
     def _choose(self, calls: NvmlCalls) -> object:
-        """Of several devices of the job the one that holds most of its memory."""
+        """The first that the job names; else of several devices of the job the one with most of its memory.
+
+        A container has pids of its own, in which the driver's lists say nothing.
+        """
+        for uuid in self._named():
+            for kind in UUID_KINDS:
+                handle = calls.ask("nvmlDeviceGetHandleByUUID", f"{kind}-{uuid}")
+                if handle is not None:
+                    return handle
         count = calls.whole("nvmlDeviceGetCount") or 0
         handles = [calls.ask("nvmlDeviceGetHandleByIndex", index) for index in range(count)]
         known = [handle for handle in handles if handle is not None]

@@ -67,6 +67,7 @@ class Anatomy(Record, frozen=True, kw_only=True):
     train_tid: int | None = None  # thread that trains, as the target sees it; None: no step seen yet
     attention: list[str] = []  # where modules write attention out: "model.py:31 forward"
     uneven: list[str] = []  # weights with a side that is no multiple of 8: "head.weight 768x50257"
+    gpu_uuids: list[str] = []  # CUDA devices with parameters, the one with most of them first
 
 
 class OpTime(Record, frozen=True, kw_only=True):

@@ -72,7 +72,8 @@ def serve(endpoint: SessionSocket, options: SessionOptions, announcement: Announ
         session.turn = RankLock(endpoint.folder, job)
     session.findings.calibrations = Calibrations(paths.cache_dir())
     gpu = session.findings.gpu = Poller(
-        NvmlDevice(target.pid, lambda: _uses_gpu(session)), resting=lambda: session.state is State.TUNING
+        NvmlDevice(target.pid, lambda: _uses_gpu(session), named=lambda: _gpu_uuids(session)),
+        resting=lambda: session.state is State.TUNING,
     )
     service = Service(session, tuning, log, time.monotonic_ns)
     session.say = service.say
@@ -153,6 +154,11 @@ def _study_file(target: SessionTarget) -> Path:
 def _uses_gpu(session: Session) -> bool:
     facts = session.findings.facts
     return facts is not None and facts.on_cuda
+
+
+def _gpu_uuids(session: Session) -> list[str]:
+    anatomy = session.findings.anatomy
+    return [] if anatomy is None else anatomy.gpu_uuids
 
 
 def _be_modest() -> None:

@@ -1,4 +1,4 @@
-"""`attention.sdpa` on the device: the kernel asked for comes first, what it does not take goes where it went."""
+"""`attention.sdpa` on the device: the kernel asked for comes first, others serve what it does not take."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ GIB = 1 << 30
 class Gpu:
     """One device, as the driver would tell of it."""
 
+    uuid: str = ""
     name: str = "NVIDIA H100 80GB HBM3"
     util: int = 97
     used: int = 12 * GIB
@@ -72,6 +73,12 @@ class FakeNvml:
 
     def _nvmlDeviceGetHandleByIndex(self, index: int) -> Gpu:
         return self.gpus[index]
+
+    def _nvmlDeviceGetHandleByUUID(self, uuid: str) -> Gpu:
+        for gpu in self.gpus:
+            if gpu.uuid == uuid:
+                return gpu
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
 
     def _nvmlDeviceGetName(self, gpu: Gpu) -> str:
         return gpu.name

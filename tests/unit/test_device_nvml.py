@@ -36,7 +36,15 @@ class Bench:
         (namespace / "pid").symlink_to("pid:[4026532999]" if container else FIRST_NAMESPACE)
         self.proc = folder
         self.uses_gpu = uses_gpu
-        self.device = NvmlDevice(PID, lambda: self.uses_gpu, lambda: self.nvml, folder, lambda: self.now_ns)
+        self.named: list[str] = []
+        self.device = NvmlDevice(
+            PID,
+            lambda: self.uses_gpu,
+            lambda: self.nvml,
+            folder,
+            lambda: self.now_ns,
+            named=lambda: self.named,
+        )
 
     def sample(self, after_ms: int = 200) -> GpuSample | None:
         self.now_ns += after_ms * MS
@@ -117,6 +125,18 @@ def test_where_pids_are_others_the_only_gpu_is_the_jobs(tmp_path: Path, uses_gpu
     if found is not None:
         assert (found.other_processes, found.job_memory_bytes) == (None, None)
         assert found.gpu_util_share == 0.97
+
+
+@pytest.mark.parametrize("container", [False, True])
+@pytest.mark.parametrize("kind", ["GPU", "MIG"])
+def test_a_device_that_the_job_names_is_found_wherever_it_runs(
+    tmp_path: Path, container: bool, kind: str
+) -> None:
+    gpus = [Gpu(uuid=f"{kind}-{number}", name=f"gpu {number}") for number in range(4)]
+    bench = Bench(tmp_path, *gpus, container=container)
+    assert bench.sample() is None
+    bench.named = ["9", "2", "1"]  # a device that this driver does not have is passed over
+    assert bench.figures(after_ms=5000).name == "gpu 2"
 
 
 def test_children_of_the_job_are_no_other_process(tmp_path: Path) -> None:
