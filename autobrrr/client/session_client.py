@@ -27,6 +27,7 @@ from autobrrr.records.wire_answers import (
     Ended,
     Explained,
     LogTail,
+    RemedyChoice,
     RemedyOutcome,
     SessionEnding,
     SessionFacts,
@@ -107,10 +108,9 @@ class Client:
         """Have the session measure again, or go on measuring."""
         self._ask("diagnose", probing=probing)
 
-    def apply(self, remedies: Sequence[tuple[str, dict[str, object]]]) -> list[RemedyOutcome]:
+    def apply(self, remedies: Sequence[RemedyChoice]) -> list[RemedyOutcome]:
         """Switch levers on, one after the other."""
-        wanted = [{"remedy": remedy, "options": options} for remedy, options in remedies]
-        outcome = self._ask("apply", APPLY_S, remedies=wanted).get("outcome")
+        outcome = self._ask("apply", APPLY_S, remedies=msgspec.to_builtins(remedies)).get("outcome")
         return _typed(outcome, list[RemedyOutcome])
 
     def undo(self, token: int) -> str | None:

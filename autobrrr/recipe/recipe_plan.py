@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.recipe.recipe_contents import Recipe
+from autobrrr.records.wire_answers import RemedyChoice
 
 
 def plan(recipe: Recipe, left_out: Collection[str] = ()) -> dict[str, object]:
@@ -35,21 +36,23 @@ def environment(recipe: Recipe, env: Mapping[str, str], left_out: Collection[str
     return found
 
 
-def live_remedies(recipe: Recipe) -> tuple[list[tuple[str, dict[str, object]]], list[str]]:
+def live_remedies(recipe: Recipe) -> tuple[list[RemedyChoice], list[str]]:
     """What can be switched on in a job that runs, and a line for each thing that can't, or not at once."""
-    live: list[tuple[str, dict[str, object]]] = []
+    live: list[RemedyChoice] = []
     said: list[str] = []
     for chosen in recipe.remedies:
         reach = REGISTRY[chosen.name].reach
         if reach == "relaunch":
             said.append(f"{chosen.name} is left out: it works from the start of a run only")
             continue
-        live.append((chosen.name, dict(chosen.options)))
+        live.append(RemedyChoice(remedy=chosen.name, options=dict(chosen.options)))
         if reach == "next_epoch":
             said.append(f"{chosen.name} works from the next epoch on")
     # Workers before what needs workers: the job takes one after the other.
     order = list(REGISTRY)
-    live.sort(key=lambda each: order.index(each[0]) if REGISTRY[each[0]].reach == "next_epoch" else -1)
+    live.sort(
+        key=lambda each: order.index(each.remedy) if REGISTRY[each.remedy].reach == "next_epoch" else -1
+    )
     said += [f"{flag} is left out: flags work from the start of a run only" for flag in recipe.args]
     said += [f"{name} is left out: variables work from the start of a run only" for name in recipe.env]
     return live, said

@@ -39,6 +39,7 @@ class RemedyOutcome(Record, frozen=True, kw_only=True):
     why: str | None
     code: Literal["unfit", "not_met", "link_lost"] | None = None  # of a refusal; the first is for good
     token: int | None = None
+    class_: str | None = msgspec.field(name="class", default=None)
 
 
 class SessionEnding(Record, frozen=True, kw_only=True):
@@ -109,13 +110,27 @@ class StepHistory(Record, frozen=True, kw_only=True):
     slow: list[SlowStep] = []
 
 
-class LeverOn(Record, frozen=True, kw_only=True):
+class RemedyChoice(Record, frozen=True, kw_only=True):
+    """A remedy with its options, as it is asked for."""
+
+    remedy: str
+    options: dict[str, object] = {}
+
+
+class ActiveRemedy(Record, frozen=True, kw_only=True):
     """A remedy that is on; `token` undoes it."""
 
     token: int
     remedy: str
     options: dict[str, object] = {}
-    class_: str | None = msgspec.field(name="class", default=None)
+    class_: str | None = msgspec.field(name="class", default=None)  # exactness class on this job
+    reach: str = "live"
+    planned: bool = False  # of the recipe that the job was started with
+
+    @property
+    def ours_and_live(self) -> bool:
+        """Whether a tuner may switch it off and on again: the session put it on, and a boundary is enough."""
+        return not self.planned and self.reach == "live"
 
 
 class RemedyLine(Record, frozen=True, kw_only=True):
@@ -144,7 +159,7 @@ class Details(Record, frozen=True, kw_only=True):
     """What a screen shows beside the snapshot."""
 
     history: StepHistory
-    levers: list[LeverOn] = []
+    levers: list[ActiveRemedy] = []
     remedies: list[RemedyLine] = []
     operators: list[OpTime] = []  # of the traced steps, widest first; per step
     recipe: RecipeNow | None = None

@@ -48,10 +48,6 @@ class LoopCalls:
         except OSError:  # full: the loop is about to look anyway; closed: it has ended
             pass
 
-    def wakeup_fd(self) -> int:
-        """For `signal.set_wakeup_fd`."""
-        return self._outside.fileno()
-
     def run(self) -> None:
         """Do what has been handed in."""
         try:

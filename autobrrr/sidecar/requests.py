@@ -18,7 +18,8 @@ from autobrrr import __version__
 from autobrrr.errors import AutobrrrError, UsageError
 from autobrrr.injected.wire.framing import MAX_FRAME_BYTES, BadFrame, Closed
 from autobrrr.records.events import Event, SessionOver, event_of
-from autobrrr.records.wire_answers import ActivityLine, Ended, SessionEnding
+from autobrrr.records.record_base import as_record
+from autobrrr.records.wire_answers import ActivityLine, Ended, RemedyChoice, RemedyOutcome, SessionEnding
 from autobrrr.sidecar.process.session_options import Probing, Sweep
 from autobrrr.sidecar.session.remedy_switch import Switched
 from autobrrr.sidecar.session.screen_details import details
@@ -208,7 +209,10 @@ class Service:
 
     def _apply(self, reply: Reply, message: Fields) -> None:
         """Levers one after the other; a refusal of one is said and does not stop the rest."""
-        waiting = _remedies(message.get("remedies"))
+        try:
+            waiting = as_record(message.get("remedies"), list[RemedyChoice])
+        except msgspec.ValidationError:
+            raise UsageError("remedies must be a list of {remedy, options}") from None
         self._leave_the_tuner_alone()
         outcome: list[Fields] = []
 
@@ -216,21 +220,20 @@ class Service:
             if not waiting:
                 reply.done(outcome=outcome)
                 return
-            remedy, options = waiting.pop(0)
+            choice = waiting.pop(0)
 
             def switched(done: Switched) -> None:
-                outcome.append(
-                    {
-                        "remedy": remedy,
-                        "why": done.why,
-                        "code": None if done.code is None else done.code.value,
-                        "token": done.token,
-                        "class": done.cls,
-                    }
+                told = RemedyOutcome(
+                    remedy=choice.remedy,
+                    why=done.why,
+                    code=None if done.code is None else done.code.value,
+                    token=done.token,
+                    class_=done.cls,
                 )
+                outcome.append(as_fields(told))
                 go_on()
 
-            self._session.apply(remedy, options, switched)
+            self._session.apply(choice.remedy, choice.options, switched)
 
         go_on()
 
@@ -326,14 +329,3 @@ class Service:
         reply.done(
             path=str(self._log.path), lost_lines=self._log.lost_lines, lines=tail(self._log.path, lines)
         )
-
-
-def _remedies(wanted: object) -> list[tuple[str, Fields]]:
-    found = []
-    for each in wanted if isinstance(wanted, list) else [None]:
-        remedy = each.get("remedy") if isinstance(each, dict) else None
-        options = each.get("options", {}) if isinstance(each, dict) else None
-        if not isinstance(remedy, str) or not isinstance(options, dict):
-            raise UsageError("remedies must be a list of {remedy, options}")
-        found.append((remedy, options))
-    return found

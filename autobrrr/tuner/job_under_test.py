@@ -56,7 +56,7 @@ class LeverLost(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ActiveRemedy:
+class SwitchedOn:
     """A lever that is on."""
 
     token: int
@@ -85,7 +85,7 @@ class JobUnderTest(Protocol):
 
     def apply(
         self, remedy: str, options: Mapping[str, object], allowed: Sequence[ExactnessClass]
-    ) -> ActiveRemedy:
+    ) -> SwitchedOn:
         """Switch a lever on; returns once the job has done so at a boundary.
 
         Raises:

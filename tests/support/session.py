@@ -7,7 +7,6 @@ from pathlib import Path
 
 import msgspec
 
-from autobrrr.machine.device_protocol import ReplayedDevice
 from autobrrr.records import Attach, HostSample, JobFacts, ProfilerWindow
 from autobrrr.records.log_lines import LogLines, lines_of
 from autobrrr.sidecar.process.session_options import SessionOptions
@@ -15,6 +14,7 @@ from autobrrr.sidecar.session.ring_reader import RingReader
 from autobrrr.sidecar.session.session import Session
 from autobrrr.sidecar.session.session_log import SessionLog
 from autobrrr.sidecar.session.session_states import State
+from support.devices import ReplayedDevice
 from support.sidecar import RingWriter, ScriptedAgent, StepModel, anatomy, facts, probed, traced
 
 SECOND_NS = 1_000_000_000

@@ -28,9 +28,9 @@ from autobrrr.records import (
     WindowOp,
 )
 from autobrrr.records.wire_answers import (
+    ActiveRemedy,
     Details,
     Explained,
-    LeverOn,
     RecipeNow,
     RemedyLine,
     SlowStep,
@@ -247,7 +247,7 @@ def fused_on() -> dict[str, object]:
     """The changes to `details` once a remedy is on."""
     text = 'schema = 1\n\n[match]\nscript = "train.py"\n\n[remedies]\n"optimizer.fused" = true\n'
     return {
-        "levers": [LeverOn(token=1, remedy="optimizer.fused", class_="rounding")],
+        "levers": [ActiveRemedy(token=1, remedy="optimizer.fused", class_="rounding")],
         "recipe": RecipeNow(text=text),
     }
 

@@ -13,7 +13,7 @@ from scipy.signal import lfilter
 from autobrrr.errors import TargetGone
 from autobrrr.injected.wire import ring_layout
 from autobrrr.records import Anatomy, ExactnessClass, JobFacts
-from autobrrr.tuner.job_under_test import STEP, ActiveRemedy, LeverLost, NotApplied, StepClock, Steps
+from autobrrr.tuner.job_under_test import STEP, LeverLost, NotApplied, StepClock, Steps, SwitchedOn
 
 CHUNK = 4096
 CLASSES: tuple[ExactnessClass, ...] = get_args(ExactnessClass)
@@ -106,7 +106,7 @@ class SimulatedJob:
 
     def apply(
         self, remedy: str, options: Mapping[str, object], allowed: Sequence[ExactnessClass] = CLASSES
-    ) -> ActiveRemedy:
+    ) -> SwitchedOn:
         self._pass(self.switch_ns)
         effect = self._effect(remedy, options)
         if effect.refuses is not None:
@@ -121,7 +121,7 @@ class SimulatedJob:
         if remedy not in self._warm:
             self._warm.add(remedy)
             self._stall_ns = effect.warm_up_ns
-        return ActiveRemedy(token=self._tokens, seq=self._count, cls=effect.cls)
+        return SwitchedOn(token=self._tokens, seq=self._count, cls=effect.cls)
 
     def undo(self, token: int) -> int:
         if token in self._lost:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from autobrrr.injected.wire import ring_layout
 from autobrrr.records import Anatomy, ExactnessClass, JobFacts
-from autobrrr.tuner.job_under_test import STEP, ActiveRemedy, NotApplied, StepClock, Steps
+from autobrrr.tuner.job_under_test import STEP, NotApplied, StepClock, Steps, SwitchedOn
 
 QUEUE = 1024
 LATENCY_NS = 2_000.0
@@ -151,12 +151,12 @@ class VirtualGpuJob:
 
     def apply(
         self, remedy: str, options: Mapping[str, object], allowed: Sequence[ExactnessClass] = ()
-    ) -> ActiveRemedy:
+    ) -> SwitchedOn:
         if remedy not in self.effects:
             raise NotApplied("it does not fit this job")
         self._tokens += 1
         self.on[self._tokens] = remedy
-        return ActiveRemedy(token=self._tokens, seq=self._switch(), cls="rounding")
+        return SwitchedOn(token=self._tokens, seq=self._switch(), cls="rounding")
 
     def undo(self, token: int) -> int:
         del self.on[token]

@@ -16,10 +16,15 @@ from autobrrr.attach.ptrace import elf_symbols, mapped_python
 from autobrrr.machine import process_maps
 
 
+def of_bytes(data: bytes) -> elf_symbols.ReadAt:
+    """A file that is in memory."""
+    return lambda offset, count: data[offset : offset + count]
+
+
 def own_python() -> tuple[process_maps.Mapping, elf_symbols.Elf]:
     """The file of this process that holds the interpreter."""
     for mapping in mapped_python.files(os.getpid(), process_maps.read(os.getpid())):
-        file = elf_symbols.Elf(elf_symbols.of_bytes(Path(mapping.path).read_bytes()))
+        file = elf_symbols.Elf(of_bytes(Path(mapping.path).read_bytes()))
         if file.symbols([mapped_python.RUN]):
             return mapping, file
     raise AssertionError("this Python exports no C API")
@@ -84,7 +89,7 @@ def gnu_table(name: bytes) -> bytes:
     ("tag", "table"), [(4, struct.pack("<IIIII", 1, 2, 1, 0, 0)), (0x6FFFFEF5, gnu_table(b"wanted"))]
 )
 def test_both_kinds_of_hash_tables(tag: int, table: bytes) -> None:
-    file = elf_symbols.Elf(elf_symbols.of_bytes(small(tag, table)))
+    file = elf_symbols.Elf(of_bytes(small(tag, table)))
     assert file.symbols(["wanted", "other"]) == {"wanted": elf_symbols.Symbol(value=0x1234, size_bytes=7)}
 
 
@@ -99,7 +104,7 @@ def test_the_hash_is_the_published_one() -> None:
 @pytest.mark.parametrize("data", [b"", b"#!/bin/sh\n", b"\x7fELF", b"\x7fELF\x01\x01" + bytes(100)])
 def test_what_is_no_elf_file(data: bytes) -> None:
     with pytest.raises(elf_symbols.NotElf):
-        elf_symbols.Elf(elf_symbols.of_bytes(data))
+        elf_symbols.Elf(of_bytes(data))
 
 
 @settings(max_examples=200, deadline=None)
@@ -108,7 +113,7 @@ def test_a_damaged_file_gives_an_answer_or_is_refused(at: int, junk: bytes) -> N
     whole = small(0x6FFFFEF5, gnu_table(b"wanted"))
     damaged = whole[:at] + junk + whole[at + len(junk) :]
     try:
-        assert elf_symbols.Elf(elf_symbols.of_bytes(damaged)).symbols(["wanted"]).keys() <= {"wanted"}
+        assert elf_symbols.Elf(of_bytes(damaged)).symbols(["wanted"]).keys() <= {"wanted"}
     except elf_symbols.NotElf:
         pass
 

@@ -11,7 +11,7 @@ from autobrrr.cli.verbs import attach
 from autobrrr.client.joined_session import tell_about_joined
 from autobrrr.client.session_client import Client
 from autobrrr.errors import CannotAttach
-from autobrrr.records.wire_answers import RemedyOutcome
+from autobrrr.records.wire_answers import RemedyChoice, RemedyOutcome
 from autobrrr.sidecar.process.session_options import SessionOptions
 
 
@@ -62,18 +62,21 @@ def test_a_remedy_of_a_recipe_is_asked_for_again_only_where_its_object_was_not_m
         def __init__(self) -> None:
             self.asked: list[list[str]] = []
 
-        def apply(self, remedies: list[tuple[str, dict[str, object]]]) -> list[RemedyOutcome]:
-            self.asked.append([name for name, _ in remedies])
+        def apply(self, remedies: list[RemedyChoice]) -> list[RemedyOutcome]:
+            self.asked.append([each.remedy for each in remedies])
             code: Literal["not_met", "unfit"] = "not_met" if len(self.asked) == 1 else "unfit"
             return [
                 RemedyOutcome(
-                    remedy=name, why="any words", code=code if name == "optimizer.fused" else "unfit"
+                    remedy=each.remedy,
+                    why="any words",
+                    code=code if each.remedy == "optimizer.fused" else "unfit",
                 )
-                for name, _ in remedies
+                for each in remedies
             ]
 
     monkeypatch.setattr(attach.time, "sleep", lambda seconds: None)
     client, said = FakeClient(), []
-    attach._switch_on(client, [("optimizer.fused", {}), ("gc.freeze", {})], said.append)  # type: ignore[arg-type]
+    wanted = [RemedyChoice(remedy=name) for name in ("optimizer.fused", "gc.freeze")]
+    attach._switch_on(client, wanted, said.append)  # type: ignore[arg-type]
     assert client.asked == [["optimizer.fused", "gc.freeze"], ["optimizer.fused"]]
     assert len(said) == 2

@@ -14,6 +14,7 @@ from autobrrr.client.session_client import Client, join_or_start
 from autobrrr.errors import AutobrrrError, TargetGone
 from autobrrr.injected.wire.framing import encode, receive
 from autobrrr.records import Diagnosis, Trial, TuneProgress
+from autobrrr.records.wire_answers import RemedyChoice
 from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.sidecar.sockets.session_socket import SessionTarget
 
@@ -167,7 +168,9 @@ def test_levers_are_applied_with_their_outcomes(session: Session) -> None:
     session.answer(
         outcome=[{"remedy": "gc.freeze", "why": None, "token": 1}, {"remedy": "x", "why": "refused"}]
     )
-    outcomes = Client(session.theirs).apply([("gc.freeze", {}), ("x", {"n": 1})])
+    outcomes = Client(session.theirs).apply(
+        [RemedyChoice(remedy="gc.freeze"), RemedyChoice(remedy="x", options={"n": 1})]
+    )
     assert [(each.remedy, each.why) for each in outcomes] == [("gc.freeze", None), ("x", "refused")]
     session.asked()
     assert session.asked()["remedies"] == [

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from autobrrr.machine import control_groups, processors, procfs
-from autobrrr.machine.device_protocol import AbsentDevice, DeviceSource, ReplayedDevice
+from autobrrr.machine.device_protocol import DeviceSource
 from autobrrr.machine.host_sampler import HostDevice
 from autobrrr.machine.page_fault_cost import fault_cost_ns
+from support.devices import AbsentDevice, ReplayedDevice
 
 SECOND_NS = 1_000_000_000
 

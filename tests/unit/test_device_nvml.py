@@ -11,7 +11,6 @@ import pytest
 
 from autobrrr.diagnosis.signals import nvml_signal as signal
 from autobrrr.machine.device_poller import Poller
-from autobrrr.machine.device_protocol import AbsentDevice, ReplayedDevice
 from autobrrr.machine.nvml import FIRST_NAMESPACE, NvmlDevice
 from autobrrr.machine.nvml_calls import load_nvml
 from autobrrr.records import GpuSample
@@ -20,6 +19,7 @@ from autobrrr.sidecar.session.session import Session
 from autobrrr.sidecar.session.session_log import SessionLog
 from autobrrr.sidecar.session.snapshot import device_figures
 from support import diagnosis
+from support.devices import AbsentDevice, ReplayedDevice
 from support.nvml import GIB, FakeNvml, Gpu
 
 PID, MS = 4242, 1_000_000

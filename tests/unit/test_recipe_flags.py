@@ -97,6 +97,6 @@ def test_a_running_job_takes_loaders_for_its_next_epoch_workers_first() -> None:
         '"gc.freeze" = true\n"ddp.static_graph" = true\n'
     )
     live, said = recipe.live_remedies(found)
-    assert [name for name, _ in live] == ["gc.freeze", "loader.workers", "loader.persistent_workers"]
+    assert [each.remedy for each in live] == ["gc.freeze", "loader.workers", "loader.persistent_workers"]
     assert said[-1] == "ddp.static_graph is left out: it works from the start of a run only"
     assert "loader.workers works from the next epoch on" in said

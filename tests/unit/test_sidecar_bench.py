@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from autobrrr.errors import TargetGone
-from autobrrr.machine.device_protocol import AbsentDevice
 from autobrrr.records import Attach, JobFacts
 from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.sidecar.session.ring_reader import RECORD, Records, RingReader
@@ -20,6 +19,7 @@ from autobrrr.sidecar.session.session_log import SessionLog
 from autobrrr.sidecar.tuning import live_bench as bench_module
 from autobrrr.sidecar.tuning.live_bench import KEPT_STEPS, LiveBench, StepTape
 from autobrrr.tuner.job_under_test import JobUnderTest, LeverLost, NotApplied
+from support.devices import AbsentDevice
 from support.sidecar import MS, RingWriter, ScriptedAgent, facts
 
 SECOND_NS = 1_000_000_000
@@ -98,7 +98,7 @@ def test_levers_of_the_recipe_and_those_of_the_next_epoch_stand(shop: Workshop) 
     shop.bench.apply("loader.workers", {}, ("bitwise",))
     shop.answers["apply"] = lambda: {"token": 3, "arm": 2, "seq": 18, "class": "bitwise"}
     shop.bench.apply("gc.freeze", {}, ("bitwise",))
-    assert [(lever.remedy, lever.cls) for lever in shop.bench.standing()] == [
+    assert [(lever.remedy, lever.class_) for lever in shop.bench.standing()] == [
         ("optimizer.fused", "rounding"),
         ("loader.workers", "bitwise"),
     ]

@@ -14,8 +14,7 @@ from test_sidecar_service import RESULT, Guest, Office
 from autobrrr.client.session_client import Client
 from autobrrr.injected.wire.framing import encode
 from autobrrr.records import Anatomy, TuneProgress
-from autobrrr.records.wire_answers import Details, Explained
-from autobrrr.sidecar.session.remedy_switch import SwitchedRemedy
+from autobrrr.records.wire_answers import ActiveRemedy, Details, Explained
 from autobrrr.sidecar.session.screen_details import recipe_now
 from autobrrr.sidecar.session.session_states import State
 from autobrrr.sidecar.tuning import live_bench
@@ -23,7 +22,7 @@ from autobrrr.sidecar.tuning.live_bench import LiveBench
 from support.session import read_log
 from support.sidecar import StepModel, anatomy, traced
 
-FUSED = SwitchedRemedy(token=1, remedy="optimizer.fused", cls="rounding")
+FUSED = ActiveRemedy(token=1, remedy="optimizer.fused", class_="rounding")
 
 
 @pytest.fixture
@@ -37,7 +36,7 @@ def details_of(guest: Guest) -> Details:
     return msgspec.convert(answer["details"], Details)
 
 
-def on(office: Office, lever: SwitchedRemedy = FUSED) -> None:
+def on(office: Office, lever: ActiveRemedy = FUSED) -> None:
     assert office.session.levers is not None
     office.session.levers.on[lever.token] = lever
 
@@ -77,7 +76,7 @@ def test_what_is_on_is_a_valid_recipe(office: Office) -> None:
 
 def test_the_evidence_is_in_the_recipe_only_where_just_that_was_proven() -> None:
     proven = recipe_now([FUSED], RESULT, None)
-    other = recipe_now([FUSED, SwitchedRemedy(token=2, remedy="gc.freeze")], RESULT, None)
+    other = recipe_now([FUSED, ActiveRemedy(token=2, remedy="gc.freeze")], RESULT, None)
     assert proven is not None
     assert other is not None
     assert "[evidence]" in proven.text
@@ -86,7 +85,7 @@ def test_the_evidence_is_in_the_recipe_only_where_just_that_was_proven() -> None
 
 
 def test_a_lever_that_no_recipe_can_hold_says_so() -> None:
-    found = recipe_now([SwitchedRemedy(token=1, remedy="no.such")], None, None)
+    found = recipe_now([ActiveRemedy(token=1, remedy="no.such")], None, None)
     assert found is not None
     assert found.problem is not None
     assert "no.such" in found.problem

@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 from autobrrr.injected.wire.framing import MAX_FRAME_BYTES, Closed, encode, receive
-from autobrrr.machine.device_protocol import AbsentDevice
 from autobrrr.records import Attach, Diagnosis, JobFacts, Reverted, Trial, TuneProgress
 from autobrrr.records import Tuning as TuningResult
 from autobrrr.records.wire_answers import ActivityLine
@@ -23,6 +22,7 @@ from autobrrr.sidecar.session.session_log import SessionLog
 from autobrrr.sidecar.sockets.client_connection import ClientConnection
 from autobrrr.sidecar.tuning.live_bench import LiveBench
 from autobrrr.sidecar.tuning.tuning_thread import TuneRequest, TuningThread
+from support.devices import AbsentDevice
 from support.sidecar import RingWriter, ScriptedAgent, facts, raw_frame
 
 SECOND_NS = 1_000_000_000

@@ -13,7 +13,6 @@ import pytest
 from autobrrr.injected.loop.device_stamps import STAMP_EACH, STAMP_SOME
 from autobrrr.injected.phases.sampling_schedule import EVERY_STEP
 from autobrrr.injected.wire import ring_layout
-from autobrrr.machine.device_protocol import AbsentDevice
 from autobrrr.records import Attach, ProfilerWindow
 from autobrrr.records.wire_answers import SessionEnding
 from autobrrr.sidecar.process.session_options import SessionOptions
@@ -22,6 +21,7 @@ from autobrrr.sidecar.session.ring_reader import RECORD
 from autobrrr.sidecar.session.session import Session
 from autobrrr.sidecar.session.session_log import SessionLog
 from autobrrr.sidecar.session.session_states import State
+from support.devices import AbsentDevice
 from support.session import SECOND_NS, Stage
 from support.sidecar import StepModel, anatomy, cost, probed, traced
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from autobrrr.records.wire_answers import LeverOn, RecipeNow
+from autobrrr.records.wire_answers import ActiveRemedy, RecipeNow
 from autobrrr_tui.screens.key_bar import MODES, keys_line
 from autobrrr_tui.screens.session_screen import PANES, SessionScreen
 from autobrrr_tui.sources.view_source import Do
@@ -163,8 +163,8 @@ def test_applying_what_can_not_be_applied_says_what_to_do() -> None:
 
 def test_the_one_switched_on_last_is_undone_first() -> None:
     on = [
-        LeverOn(token=1, remedy="gc.freeze"),
-        LeverOn(token=4, remedy="threads.intra_op", options={"threads": 2}),
+        ActiveRemedy(token=1, remedy="gc.freeze"),
+        ActiveRemedy(token=4, remedy="threads.intra_op", options={"threads": 2}),
     ]
     view = replace(tui.judged(), details=tui.details(levers=on))
 

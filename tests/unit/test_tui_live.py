@@ -17,6 +17,7 @@ from autobrrr.records.wire_answers import (
     Ended,
     Explained,
     LogTail,
+    RemedyChoice,
     RemedyOutcome,
     SessionEnding,
     SessionFacts,
@@ -75,9 +76,9 @@ class FakeClient:
     def explain(self, name: str) -> Explained:
         return Explained(name=name, kind="signal", meaning="m", source="s")
 
-    def apply(self, remedies: list[tuple[str, dict[str, object]]]) -> list[RemedyOutcome]:
-        self._note("apply", remedies[0])
-        return [RemedyOutcome(remedy=remedies[0][0], why=None)]
+    def apply(self, remedies: list[RemedyChoice]) -> list[RemedyOutcome]:
+        self._note("apply", (remedies[0].remedy, remedies[0].options))
+        return [RemedyOutcome(remedy=remedies[0].remedy, why=None)]
 
     def undo(self, token: int) -> str | None:
         self._note("undo", token)

@@ -13,7 +13,7 @@ from autobrrr_tui import shown_figures, text_bars
 from autobrrr_tui.panes import glance_pane, job_header, tuning_pane
 from autobrrr_tui.panes.rank_strip import strip
 from autobrrr_tui.screens.session_screen import PANES
-from autobrrr_tui.text_rows import clipped, middled, padded, plain, width_of, wrapped
+from autobrrr_tui.text_rows import Row, clipped, middled, padded, plain, wrapped
 from autobrrr_tui.view_state import RankCell, ScreenStanding, View
 from support import tui
 
@@ -27,6 +27,11 @@ VIEWS = {
     "nothing": View(),
     "ended": tui.judged(standing=ScreenStanding.ENDED, why="process 8091 ended"),
 }
+
+
+def width_of(line: Row) -> int:
+    """Cells, not characters: a wide character takes two."""
+    return sum(cell_len(text) for text, _, _ in line)
 
 
 @given(st.lists(st.floats(0, 1e9), max_size=9), st.integers(0, 200))

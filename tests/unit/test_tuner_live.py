@@ -14,7 +14,7 @@ from autobrrr.injected.wire import ring_layout
 from autobrrr.records import Advice, ExactnessClass, Shares, Trial, TuneProgress, Tuning, Verdict
 from autobrrr.tuner.arm_switch import ArmRemedy
 from autobrrr.tuner.candidate_space import Choice
-from autobrrr.tuner.job_under_test import ActiveRemedy, NotApplied
+from autobrrr.tuner.job_under_test import NotApplied, SwitchedOn
 from autobrrr.tuner.live_search import GUARD_STEPS, tune
 from autobrrr.tuner.tune_settings import TuneSettings
 from support.tuner import CLASSES, Effect, SimulatedJob
@@ -319,7 +319,7 @@ class RefusesLater(SimulatedJob):
 
     def apply(
         self, remedy: str, options: Mapping[str, object], allowed: Sequence[ExactnessClass] = CLASSES
-    ) -> ActiveRemedy:
+    ) -> SwitchedOn:
         if remedy == self.refused:
             raise NotApplied("the loader has begun its epoch")
         return super().apply(remedy, options, allowed)

@@ -12,7 +12,7 @@ from autobrrr.records import ExactnessClass
 from autobrrr.tuner.arm_switch import ArmRemedy, ArmSwitch
 from autobrrr.tuner.candidate_space import Choice
 from autobrrr.tuner.gain_guard import GainGuard
-from autobrrr.tuner.job_under_test import ActiveRemedy, Steps
+from autobrrr.tuner.job_under_test import Steps, SwitchedOn
 from autobrrr.tuner.live_search import tune
 from autobrrr.tuner.tune_settings import TuneSettings
 from support.tuner import CLASSES, Effect, SimulatedJob
@@ -61,7 +61,7 @@ class Evaluates(SimulatedJob):
 
     def apply(
         self, remedy: str, options: Mapping[str, object], allowed: Sequence[ExactnessClass] = CLASSES
-    ) -> ActiveRemedy:
+    ) -> SwitchedOn:
         self.end_pause()
         return super().apply(remedy, options, allowed)
 

@@ -52,11 +52,6 @@ def plain(line: Row) -> str:
     return "".join(text for text, _, _ in line).rstrip()
 
 
-def width_of(line: Row) -> int:
-    """Cells, not characters: a wide character takes two."""
-    return sum(cell_len(text) for text, _, _ in line)
-
-
 def clipped(text: str, cells: int) -> str:
     """At most so many cells; what is cut off is marked."""
     if cell_len(text) <= cells:

@@ -321,7 +321,6 @@ def answer(way_to: Callable[[InjectionSite, bytes], Way]) -> int:
     try:
         target, code = aim(int(request["pid"])), request["code"].encode()
         way = way_to(target, code)
-        prepared_ns = time.monotonic_ns()
         cpu_priority.hurry()
         done = strike(way)
         outcome = {
@@ -331,7 +330,6 @@ def answer(way_to: Callable[[InjectionSite, bytes], Way]) -> int:
             "tries": done.tries,
             "pause_ns": done.pause_ns,
             "longest_pause_ns": done.longest_pause_ns,
-            "prepared_ns": prepared_ns,
             "done_ns": time.monotonic_ns(),
         }
     except AutobrrrError as error:

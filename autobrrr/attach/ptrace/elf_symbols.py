@@ -51,11 +51,6 @@ class _Segment:
     file_bytes: int
 
 
-def of_bytes(data: bytes) -> ReadAt:
-    """A file that is in memory."""
-    return lambda offset, count: data[offset : offset + count]
-
-
 def of_file(fd: int) -> ReadAt:
     """An open file, read page by page; it must stay open."""
     pages: dict[int, bytes] = {}

@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -86,8 +85,6 @@ class Injection:
     tries: int
     page: int  # where the source lies in the target; free it there once it ran
     page_bytes: int
-    prepare_ns: int  # until the symbols were found
-    total_ns: int
 
 
 def inject(
@@ -97,7 +94,6 @@ def inject(
     folder: str | None = None,
     deadline_s: float = DEADLINE_S,
     way: InjectionWay = InjectionWay.PENDING_CALL,
-    clock: Callable[[], int] = time.monotonic_ns,
 ) -> Injection:
     """Have a process run `source` on a new thread, with all signals blocked there.
 
@@ -115,7 +111,6 @@ def inject(
         CannotAttach: it can't be borrowed now; it was not changed.
         TargetGone: it ended.
     """
-    began_ns = clock()
     mapped = MAPPED if way is InjectionWay.PENDING_CALL else NOT_MAPPED
     code = compose(source, folder, deadline_after(pid, deadline_s), mapped)
     answer = _in_own_process(way, {"pid": pid, "code": code})
@@ -130,8 +125,6 @@ def inject(
         tries=number["tries"],
         page=number["page"],
         page_bytes=number["page_bytes"],
-        prepare_ns=number["prepared_ns"] - began_ns,
-        total_ns=clock() - began_ns,
     )
 
 

@@ -33,7 +33,6 @@ class MappedPython:
     has_api: bool
     version: tuple[int, int] | None
     free_threaded: bool
-    shadow_stack: bool = False
 
 
 def read(pid: int, proc: Path = Path("/proc")) -> MappedPython:

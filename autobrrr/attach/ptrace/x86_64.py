@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import struct
 
-ELF_MACHINE = 62
 EXTENDED_NOTES = (0x202,)  # NT_X86_XSTATE: x87, SSE, AVX, AVX-512, AMX
 SYSCALL_INSTRUCTION = b"\x0f\x05"
 SYS_MMAP = 9

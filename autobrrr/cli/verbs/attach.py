@@ -28,7 +28,7 @@ from autobrrr.client.joined_session import tell_about_joined
 from autobrrr.client.session_client import Client, join_or_start
 from autobrrr.errors import EXIT_DONE, EXIT_INTERRUPTED, AutobrrrError, TargetGone, UsageError
 from autobrrr.records import Diagnosis, RankLine, to_json
-from autobrrr.records.wire_answers import Ended
+from autobrrr.records.wire_answers import Ended, RemedyChoice
 from autobrrr.report.text.live_line import live_line
 from autobrrr.sidecar.process.session_options import SessionOptions
 
@@ -179,7 +179,7 @@ def _watch_all(
 def _on_screen(
     pid: int,
     options: SessionOptions,
-    remedies: list[tuple[str, dict[str, object]]],
+    remedies: list[RemedyChoice],
     for_s: float | None,
 ) -> int:
     """The same in the terminal UI."""
@@ -238,7 +238,7 @@ def _farewell(pid: int, ending: Ended | None, watched: WatchEnding, ended_with_u
     return EXIT_INTERRUPTED if watched.interrupted else EXIT_DONE
 
 
-def live_remedies(path: str) -> list[tuple[str, dict[str, object]]]:
+def live_remedies(path: str) -> list[RemedyChoice]:
     """The remedies of a recipe that a running job can take; the others are named.
 
     Raises:
@@ -253,9 +253,7 @@ def live_remedies(path: str) -> list[tuple[str, dict[str, object]]]:
     return live
 
 
-def _switch_on(
-    client: Client, remedies: list[tuple[str, dict[str, object]]], say: Callable[[str], None] = narrate
-) -> None:
+def _switch_on(client: Client, remedies: list[RemedyChoice], say: Callable[[str], None] = narrate) -> None:
     """Apply what a recipe names; a remedy whose object the loop has not shown yet is tried again."""
     waiting, until_s = remedies, time.monotonic() + MEETING_S
     while waiting:
@@ -266,7 +264,7 @@ def _switch_on(
             if each.remedy not in early:
                 outcome = "applied" if each.why is None else f"not applied: {each.why}"
                 say(f"recipe: {each.remedy} is {outcome}")
-        waiting = [each for each in waiting if each[0] in early]
+        waiting = [each for each in waiting if each.remedy in early]
         if waiting:
             time.sleep(MEETING_EVERY_S)
 

@@ -66,10 +66,6 @@ class TrialEnding:
         """It came to its end by itself, and trained until then."""
         return self.kind == "too_short"
 
-    @property
-    def fits_memory(self) -> bool:
-        return self.kind != "oom"
-
 
 def ending_of(code: int, lines: tuple[str, ...], *, steps: int, left: int) -> TrialEnding:
     """The ending of a script that has ended by itself.

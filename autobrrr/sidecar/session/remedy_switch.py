@@ -5,31 +5,19 @@ Belongs to the event loop's thread. Every call ends in exactly one call of its `
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+import msgspec
 
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.registry import RefusalCode
+from autobrrr.records.record_base import as_record
+from autobrrr.records.wire_answers import ActiveRemedy
 from autobrrr.sidecar.sockets.agent_link import AgentPort, Heard, said
 
 MOST_LOST = 1024
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SwitchedRemedy:
-    """One remedy that is on."""
-
-    token: int
-    remedy: str
-    options: Mapping[str, object] = field(default_factory=dict)
-    cls: str | None = None  # exactness class on this job
-    reach: str = "live"
-    planned: bool = False  # of the recipe that the job was started with
-
-    @property
-    def ours_and_live(self) -> bool:
-        """Whether a tuner may switch it off and on again: the session put it on, and a boundary is enough."""
-        return not self.planned and self.reach == "live"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +39,7 @@ class RemedySwitch:
 
     def __init__(self, agent: AgentPort) -> None:
         self._agent = agent
-        self.on: dict[int, SwitchedRemedy] = {}
+        self.on: dict[int, ActiveRemedy] = {}
         self.lost: dict[int, str] = {}  # taken off by the target's side: token -> why
 
     @property
@@ -61,19 +49,10 @@ class RemedySwitch:
     def found(self, levers: object) -> None:
         """Take over the levers that the agent says are on already (a job that runs a recipe)."""
         for lever in levers if isinstance(levers, list) else []:
-            if not isinstance(lever, dict):
-                continue
-            token, remedy, options = (lever.get(key) for key in ("token", "remedy", "options"))
-            cls, reach = lever.get("class"), lever.get("reach")
-            if isinstance(token, int) and isinstance(remedy, str):
-                self.on[token] = SwitchedRemedy(
-                    token=token,
-                    remedy=remedy,
-                    options=options if isinstance(options, dict) else {},
-                    cls=cls if isinstance(cls, str) else None,
-                    reach=reach if isinstance(reach, str) else "live",
-                    planned=lever.get("planned") is not False,
-                )
+            if isinstance(lever, dict):
+                with contextlib.suppress(msgspec.ValidationError):
+                    one = as_record({**lever, "planned": lever.get("planned") is not False}, ActiveRemedy)
+                    self.on[one.token] = one
 
     def apply(
         self,
@@ -89,8 +68,8 @@ class RemedySwitch:
             if switched.why is None and switched.token is not None:
                 token, cls = switched.token, switched.cls
                 reach = REGISTRY[remedy].reach if remedy in REGISTRY else "live"
-                self.on[token] = SwitchedRemedy(
-                    token=token, remedy=remedy, options=options, cls=cls, reach=reach
+                self.on[token] = ActiveRemedy(
+                    token=token, remedy=remedy, options=dict(options), class_=cls, reach=reach
                 )
             on_done(switched)
 

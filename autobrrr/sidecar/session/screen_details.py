@@ -13,8 +13,7 @@ from autobrrr.errors import AutobrrrError
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.recipe.recipe_contents import Value
 from autobrrr.records import Diagnosis, ExactnessClass, JobFacts, Reach, TuneProgress, Tuning
-from autobrrr.records.wire_answers import Details, LeverOn, RecipeNow, RemedyLine
-from autobrrr.sidecar.session.remedy_switch import SwitchedRemedy
+from autobrrr.records.wire_answers import ActiveRemedy, Details, RecipeNow, RemedyLine
 from autobrrr.sidecar.session.session import Session
 from autobrrr.tuner.candidate_space import allowed_classes, candidates
 
@@ -34,10 +33,7 @@ def details(session: Session, tuned: Tuning | None, progress: TuneProgress | Non
     widest = sorted(traced.by_op, key=lambda op: -op.kernel_ns) if traced is not None else []
     return Details(
         history=findings.history.history(findings.window.step_ns),
-        levers=[
-            LeverOn(token=each.token, remedy=each.remedy, options=dict(each.options), class_=each.cls)
-            for each in on
-        ],
+        levers=on,
         remedies=_remedies(findings.facts, findings.cores, session.snapshot()),
         operators=widest[:MOST_OPERATORS],
         recipe=recipe_now(on, tuned, findings.facts),
@@ -47,9 +43,7 @@ def details(session: Session, tuned: Tuning | None, progress: TuneProgress | Non
     )
 
 
-def recipe_now(
-    on: Iterable[SwitchedRemedy], tuned: Tuning | None, facts: JobFacts | None
-) -> RecipeNow | None:
+def recipe_now(on: Iterable[ActiveRemedy], tuned: Tuning | None, facts: JobFacts | None) -> RecipeNow | None:
     """What is on as a recipe; with the tuning's evidence where that is exactly what it kept."""
     levers = list(on)
     if not levers:
@@ -105,5 +99,5 @@ def _remedies(facts: JobFacts | None, cores: int | None, judged: Diagnosis) -> l
     ]
 
 
-def _values(lever: SwitchedRemedy) -> dict[str, Value]:
+def _values(lever: ActiveRemedy) -> dict[str, Value]:
     return {key: value for key, value in lever.options.items() if isinstance(value, str | int | float | bool)}

@@ -19,10 +19,11 @@ import numpy as np
 from autobrrr.errors import TargetGone
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.records import Anatomy, ExactnessClass, JobFacts
-from autobrrr.sidecar.session.remedy_switch import Switched, SwitchedRemedy
+from autobrrr.records.wire_answers import ActiveRemedy
+from autobrrr.sidecar.session.remedy_switch import Switched
 from autobrrr.sidecar.session.ring_reader import NO_RECORDS, Records
 from autobrrr.sidecar.session.session import Session
-from autobrrr.tuner.job_under_test import ActiveRemedy, LeverLost, NotApplied, StepClock, durations_ns
+from autobrrr.tuner.job_under_test import LeverLost, NotApplied, StepClock, SwitchedOn, durations_ns
 
 Call = Callable[[Callable[[], None]], None]
 T = TypeVar("T")
@@ -124,20 +125,20 @@ class LiveBench:
     def cores(self) -> int | None:
         return self._session.findings.cores
 
-    def levers(self) -> list[SwitchedRemedy]:
+    def levers(self) -> list[ActiveRemedy]:
         """What is on already and may be switched, oldest first."""
         return [lever for lever in self._on() if lever.ours_and_live]
 
-    def standing(self) -> list[SwitchedRemedy]:
+    def standing(self) -> list[ActiveRemedy]:
         """What is on and stays on: of the recipe, or not to be switched within an epoch."""
         return [lever for lever in self._on() if not lever.ours_and_live]
 
-    def _on(self) -> list[SwitchedRemedy]:
+    def _on(self) -> list[ActiveRemedy]:
         return list(self._session.levers.on.values()) if self._session.levers is not None else []
 
     def apply(
         self, remedy: str, options: Mapping[str, object], allowed: Sequence[ExactnessClass]
-    ) -> ActiveRemedy:
+    ) -> SwitchedOn:
         done = self._switch_on(lambda reply: self._session.apply(remedy, options, reply, allowed))
         if done.why is not None or done.token is None:
             self._check()
@@ -146,7 +147,7 @@ class LiveBench:
         for known in get_args(ExactnessClass):
             cls = known if known == done.cls else cls
         self._stands_until_s = time.monotonic() + STALL_PATIENCE * REGISTRY[remedy].price_s
-        return ActiveRemedy(
+        return SwitchedOn(
             token=done.token, seq=done.seq if done.seq is not None else self.next_seq(), cls=cls
         )
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from autobrrr.records import Diagnosis, ExactnessClass, Reverted, Trial, TuneProgress, Tuning
-from autobrrr.sidecar.session.remedy_switch import SwitchedRemedy
+from autobrrr.records.wire_answers import ActiveRemedy
 from autobrrr.sidecar.tuning.live_bench import LiveBench
 from autobrrr.sidecar.tuning.tuning_thread import TuneRequest
 
@@ -65,10 +65,10 @@ def _settings(request: TuneRequest, journal: Path | None) -> TuneSettings:
     )
 
 
-def _kept(lever: SwitchedRemedy) -> KeptLever:
+def _kept(lever: ActiveRemedy) -> KeptLever:
     from autobrrr.tuner.arm_switch import ArmRemedy as KeptLever
     from autobrrr.tuner.candidate_space import Choice
 
     choice = Choice(remedy=lever.remedy, options=tuple(sorted(lever.options.items())))
-    known: list[ExactnessClass] = [cls for cls in get_args(ExactnessClass) if cls == lever.cls]
+    known: list[ExactnessClass] = [cls for cls in get_args(ExactnessClass) if cls == lever.class_]
     return KeptLever(choice=choice, token=lever.token, cls=known[0] if known else "changes-training")

@@ -159,7 +159,7 @@ class TuningThread:
         """At once, and whatever made it: what does not keep the bits goes off."""
         self._watchman = None
         why = "the loss is no longer finite"
-        suspects = [lever for lever in levers.on.values() if not lever.planned and lever.cls != "bitwise"]
+        suspects = [lever for lever in levers.on.values() if not lever.planned and lever.class_ != "bitwise"]
         for lever in reversed(suspects):
             self._session.undo(lever.token, lambda done: None)
         self._tell([Reverted(remedy=lever.remedy, why=why) for lever in suspects], push)

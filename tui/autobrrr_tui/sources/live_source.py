@@ -17,7 +17,7 @@ import msgspec
 
 from autobrrr.client.session_client import Client, join
 from autobrrr.errors import AutobrrrError, TargetGone
-from autobrrr.records.wire_answers import ActivityLine, Ended
+from autobrrr.records.wire_answers import ActivityLine, Ended, RemedyChoice
 from autobrrr_tui.sources.rank_sources import Siblings
 from autobrrr_tui.sources.recorded_view import ViewReader
 from autobrrr_tui.sources.view_source import Do, Publish, Tell, TellMeaning, ViewRequest
@@ -228,7 +228,7 @@ def _over(view: View) -> View:
 def _grant(client: Client, wish: ViewRequest) -> str:
     """Do one wish; returns what became of it."""
     if wish.do is Do.APPLY:
-        outcome = client.apply([(wish.remedy, wish.options)])[0]
+        outcome = client.apply([RemedyChoice(remedy=wish.remedy, options=wish.options)])[0]
         return f"{wish.remedy} is on" if outcome.why is None else f"{wish.remedy} is not on: {outcome.why}"
     if wish.do is Do.UNDO:
         why = client.undo(wish.token)
