@@ -32,6 +32,7 @@ from autobrrr.trace.trace_records import (
     TraceAnalysis,
 )
 from autobrrr.trace.verdict.trace_advice import advise, for_peers
+from autobrrr.trace.verdict.trace_findings import trace_findings
 from autobrrr.trace.verdict.trace_limit import limit_of
 from autobrrr.trace.verdict.trace_verdict import judge
 from autobrrr.trace.verdict.trace_warnings import trace_warnings
@@ -177,6 +178,7 @@ def _judged(each: _Unjudged, comparison: RankComparison | None) -> TraceAnalysis
         shares=chosen.shares,
         evidence=chosen.evidence,
         advice=advice[slowest],
+        findings=trace_findings(devices[slowest], each.steady[slowest]),
     )
 
 

@@ -75,6 +75,18 @@ class Stall(Record, kw_only=True, frozen=True):
     python: str | None = None
 
 
+class GapGroup(Record, kw_only=True, frozen=True):
+    """Gaps that the same kernel ends, launched in the same annotation at the same line of Python."""
+
+    ended_by: str
+    annotation: str | None
+    python: str | None  # of the main thread, at the launch
+    count: int
+    idle_ns: int
+    median_ns: int
+    share: float  # of the idle time
+
+
 class Synchronisation(Record, kw_only=True, frozen=True):
     """Calls in which the host waits for the device, by place."""
 
@@ -112,6 +124,7 @@ class DeviceSignals(Record, kw_only=True, frozen=True):
     counted_flops_share: float | None  # of contraction time: kernels with countable work
     contraction_utilisation: float | None  # of the spec-sheet peak, over the counted contractions
     bandwidth_utilisation: float | None  # of the spec-sheet peak, over copies with known bytes
+    collective_spread: float | None  # the longest call of one collective over its usual short one
     launch_after_start: int
 
 
@@ -148,6 +161,7 @@ class DeviceAnalysis(Record, kw_only=True, frozen=True):
     copies: list[Copies]
     top_kernels: list[TopKernel]
     stalls: list[Stall]
+    gap_groups: list[GapGroup]
     synchronisations: list[Synchronisation]
     host_code: list[HostCode]
     signals: DeviceSignals
@@ -217,6 +231,7 @@ class TraceAnalysis(Record, kw_only=True, frozen=True):
     shares: Shares
     evidence: list[Evidence]
     advice: list[TraceAdvice]
+    findings: list[str] = []  # what stands out, each in one sentence
     warnings: list[str]
 
 

@@ -74,10 +74,12 @@ def _trace(trace: TraceAnalysis, views: Sequence[StepView], index: int) -> Itera
     if len(trace.devices) == 1:
         yield f'<p class="muted">{_extent(trace.devices[0])}</p>'
     yield "</section>"
+    if trace.findings:
+        yield f"<section><h2>What stands out</h2>{_list(trace.findings)}</section>"
     if trace.advice:
         rows = [
             f'<span class="gain">up to {each.gain:.2f}x</span> {_text(each.text)}'
-            + (f" At <code>{_text(each.where)}</code>." if each.where else "")
+            + (f" Where: <code>{_text(each.where)}</code>." if each.where else "")
             for each in trace.advice
         ]
         yield "<section><h2>Advice</h2><ul>" + "".join(f"<li>{row}</li>" for row in rows)

@@ -90,6 +90,10 @@ def _trace(trace: TraceAnalysis) -> Iterator[str]:
     yield from wrapped(trace.reason, "  ", "  ")
     if trace.decide_with:
         yield from wrapped(f"what would decide: {trace.decide_with}", "  ", "  ")
+    if trace.findings:
+        yield ""
+        for line in trace.findings:
+            yield from wrapped(line, "  ! ", "    ")
     if trace.advice:
         yield ""
         yield "advice (each bound alone: the speed if all of that time were gone)"
@@ -150,6 +154,16 @@ def _device(device: DeviceAnalysis, several: bool) -> Iterator[str]:
         yield "Python that holds the host while the device idles"
         for code in device.host_code:
             yield _cut(f"  {code.count:5d} x  {duration(code.idle_ns):>8}  {code.python}")
+    if device.gap_groups and device.gap_groups[0].count > 1:
+        yield ""
+        yield "gaps that are alike, by what ends them"
+        for group in device.gap_groups[:5]:
+            yield _cut(
+                f"  {group.share:4.0%} {group.count:6d} x {duration(group.median_ns):>8}"
+                f"  before {plain(group.ended_by)}"
+            )
+            if inside := ", ".join(each for each in (group.python, group.annotation) if each):
+                yield _cut(f"          in {inside}")
     if device.stalls:
         yield ""
         yield "longest gaps"
@@ -247,7 +261,7 @@ def _steps(trace: TraceAnalysis) -> Iterator[str]:
 
 def _advice(each: TraceAdvice) -> Iterator[str]:
     bound = f"up to {each.gain:.2f}x" if each.gain is not None else ""
-    where = f" At {each.where}." if each.where else ""
+    where = f" Where: {each.where}." if each.where else ""
     yield from wrapped(f"{bound}  {each.text}{where}", "  * ", "    ")
 
 

@@ -70,9 +70,9 @@ def python_at(trace: Trace, timeline: HostTimeline, thread: int, time: int) -> s
         each = int(nesting.row[owner])
         if trace.host.kind[each] == PYTHON:
             name = trace.names[trace.host.name[each]]
-            if _NOT_USERS.search(name) is None and _LINE.match(name):
-                return _short(name)
-            innermost = innermost or (_short(name) if _LINE.match(name) else None)
+            if is_users_own(name):
+                return short_place(name)
+            innermost = innermost or (short_place(name) if _LINE.match(name) else None)
         owner = int(nesting.parent[owner])
     return innermost
 
@@ -83,7 +83,13 @@ def _nearest(marks: Rows, owner: Rows) -> Rows:
     return np.where(owner >= 0, marks[np.maximum(owner, 0)] - 1, NOT_FOUND)
 
 
-def _short(name: str) -> str:
+def is_users_own(name: str) -> bool:
+    """Whether a Python function's name, as the profiler writes it, lies in a file of the user's."""
+    return _LINE.match(name) is not None and _NOT_USERS.search(name) is None
+
+
+def short_place(name: str) -> str:
+    """ "train.py:31 step" for what the profiler writes."""
     found = _LINE.match(name)
     if found is None:
         return name

@@ -7,6 +7,7 @@ from collections import Counter
 import numpy as np
 
 from autobrrr.trace.causes import host_causes
+from autobrrr.trace.causes.gap_groups import largest_groups
 from autobrrr.trace.causes.host_causes import (
     CAUSES,
     DATA_LOADER,
@@ -19,10 +20,16 @@ from autobrrr.trace.causes.launched_by import NOT_FOUND, python_at, python_line
 from autobrrr.trace.column_stats import median
 from autobrrr.trace.device.device_activity import LAUNCH_LATENCY_NS, copies, first_use_ns
 from autobrrr.trace.device.device_work import DeviceWork
-from autobrrr.trace.kernels.kernel_classes import CLASSES, CONTRACTIONS, POINTWISE, uses_tensor_cores
+from autobrrr.trace.kernels.kernel_classes import (
+    CLASSES,
+    COMMUNICATION,
+    CONTRACTIONS,
+    POINTWISE,
+    uses_tensor_cores,
+)
 from autobrrr.trace.kernels.kernel_table import contraction
 from autobrrr.trace.reading.trace_columns import KERNEL, MEMCPY, MEMSET, among, distinct, used
-from autobrrr.trace.timeline.idle_gaps import idle_parts
+from autobrrr.trace.timeline.idle_gaps import Gaps, idle_parts
 from autobrrr.trace.timeline.launches import NO_LAUNCH
 from autobrrr.trace.trace_records import (
     ClockCorrection,
@@ -36,6 +43,8 @@ from autobrrr.trace.trace_records import (
 
 _TOP_KERNELS = 15
 _STALLS = 15
+_GROUPS = 10
+_SAME_COLLECTIVES = 5  # fewer calls tell nothing of how one varies
 _LOOKED_UP = 300
 
 
@@ -79,11 +88,16 @@ def device_figures(device: DeviceWork) -> DeviceAnalysis:
         copies=copies(trace, gpu),
         top_kernels=_top_kernels(device),
         stalls=_stalls(device),
+        gap_groups=largest_groups(device.trace, device.groups, _judged(device).lengths, _GROUPS),
         synchronisations=device.waits.places,
         host_code=_host_code(device),
         signals=_signals(device),
         anomalies=_anomalies(device),
     )
+
+
+def _judged(device: DeviceWork) -> Gaps:
+    return device.corrected[0] if device.corrected is not None else device.gaps
 
 
 def _rank(device: DeviceWork) -> int | None:
@@ -249,8 +263,26 @@ def _signals(device: DeviceWork) -> DeviceSignals:
         bandwidth_utilisation=float(work.bytes.sum()) / device.peaks.bytes_per_s * 1e9 / streamed_ns
         if device.peaks is not None and streamed_ns > 0.02 * own_ns
         else None,
+        collective_spread=_collective_spread(device),
         launch_after_start=device.clock.before_launch,
     )
+
+
+def _collective_spread(device: DeviceWork) -> float | None:
+    """How many times as long the longest call of one collective takes as its usual short one.
+
+    Calls of one name and grid carry messages of one size, as far as a single rank's file tells.
+    """
+    gpu = device.gpu
+    rows = np.flatnonzero(device.work.class_ == CLASSES.index(COMMUNICATION))
+    length, found = (gpu.end - gpu.start)[rows], None
+    keys = gpu.name[rows].astype(np.int64) << 32 | gpu.grid[rows].astype(np.int64) + 1
+    for key in distinct(keys).tolist():
+        own = length[keys == key]
+        short = float(np.quantile(own, 0.1))
+        if len(own) >= _SAME_COLLECTIVES and short > 0:
+            found = max(found or 0.0, float(own.max()) / short)
+    return found
 
 
 def _shapes_recorded(device: DeviceWork) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
+from autobrrr.trace.causes.gap_groups import GapGroups, group_gaps
 from autobrrr.trace.causes.idle_causes import HostTimeline, LateCauses
 from autobrrr.trace.causes.launched_by import LaunchedBy, launched_by
 from autobrrr.trace.causes.sync_waits import Waits, find_waits
@@ -38,6 +39,7 @@ class DeviceWork(Struct, frozen=True, kw_only=True):
     launches: int
     threads: list[int]  # that launch for it
     corrected: tuple[Gaps, LateCauses] | None  # with the device's clock moved
+    groups: GapGroups  # of the gaps that are judged
 
 
 def device_work(trace: Trace, timeline: HostTimeline, calls: LaunchCalls, code: int) -> DeviceWork:
@@ -80,6 +82,7 @@ def device_work(trace: Trace, timeline: HostTimeline, calls: LaunchCalls, code: 
         launches=count_launches(gpu, calls, trace.host.correlation),
         threads=threads,
         corrected=corrected,
+        groups=group_gaps(trace, timeline, gpu, judged),
     )
 
 

@@ -129,6 +129,7 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
     ),
 )
 _LONGEST = 1000
+_SHORT = 60
 _RULES = tuple(
     (name, tuple(fragments.split()), re.compile(pattern) if pattern else None)
     for name, fragments, pattern in _TABLE
@@ -148,6 +149,13 @@ def kernel_class(name: str) -> str:
     head = without_arguments(name)
     found = _class_of(head)
     return found if found != OTHER or head == name else _class_of(name)
+
+
+def short_name(name: str) -> str:
+    """A kernel's name for a sentence: without namespaces that say nothing, and cut."""
+    for noise in ("void ", "at::native::", "(anonymous namespace)::"):
+        name = name.replace(noise, "")
+    return name if len(name) <= _SHORT else name[: _SHORT - 3] + "..."
 
 
 def without_arguments(name: str) -> str:

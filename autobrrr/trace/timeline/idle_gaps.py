@@ -36,6 +36,10 @@ class Gaps(Struct, frozen=True, kw_only=True):
         return len(self.start)
 
     @property
+    def lengths(self) -> Nanoseconds:
+        return self.end - self.start
+
+    @property
     def unmatched(self) -> Nanoseconds:
         return np.where(self.call == NO_LAUNCH, self.end - self.start, 0)
 

@@ -16,6 +16,7 @@ FULL_AT = 0.5  # of a roof: work that a regime of compute or memory must reach
 FROM_CACHE_AT = 1.3
 HOLLOW_AT = 0.3  # of a roof: below it the device is not filled
 SHORT_KERNEL_NS = 10_000
+WAITS_FROM = 1_000  # times: no message of one size varies so much by itself
 
 # regime: pairs of signals, each of which names it.
 AGREEMENT: dict[str, tuple[tuple[str, str], ...]] = {
@@ -190,7 +191,14 @@ def _kernel_length(seen: DeviceSignals) -> Evidence:
 
 
 def _peers(figures: DeviceAnalysis, peers: Straggler | None) -> Evidence:
+    spread = figures.signals.collective_spread
     if peers is None or peers.waiting_ns is None:
+        if spread is not None and spread >= WAITS_FROM:
+            return _evidence(
+                "peers", spread, "times", f"one collective takes {spread:.0f} times as long as its usual"
+                " short call: the rest is waiting for a peer, whose trace is not here",
+                says="communication",
+            )  # fmt: skip
         return _evidence("peers", None, "share of collectives", "the other ranks' traces are not here")
     share = peers.waiting_ns / max(figures.communication_ns, 1)
     return _evidence(

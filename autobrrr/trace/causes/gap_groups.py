@@ -1,0 +1,106 @@
+"""Gaps that are alike: ended by the same kernel, in the same annotation, at the same line of Python.
+
+In come a device's gaps and the host's timeline, out goes one group for each gap, so that idle time
+can be said to lie in 6 gaps of 57 ms before one copy rather than in thousands.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+from msgspec import Struct
+
+from autobrrr.trace.causes.idle_causes import HostTimeline
+from autobrrr.trace.causes.launched_by import NOT_FOUND, is_users_own, short_place
+from autobrrr.trace.column_stats import median
+from autobrrr.trace.reading.nanoseconds import Nanoseconds
+from autobrrr.trace.reading.trace_columns import ANNOTATION, PYTHON, GpuColumns, Trace, coded, used
+from autobrrr.trace.timeline.idle_gaps import Gaps
+from autobrrr.trace.timeline.launches import NO_LAUNCH, Rows
+from autobrrr.trace.trace_records import GapGroup
+
+_STEP = re.compile(r"^ProfilerStep[#*]|^(iteration|step)[ _#]*\d+$", re.IGNORECASE)
+_NONE = -1
+
+
+class GapGroups(Struct, frozen=True, kw_only=True):
+    """Which gaps belong together.
+
+    Attributes:
+        of_gap: the group of each gap, shape [gaps].
+        kernel, annotation, python: of each group, indices into the trace's names; -1 where there is none.
+    """
+
+    of_gap: Rows
+    kernel: Rows
+    annotation: Rows
+    python: Rows
+
+
+def group_gaps(trace: Trace, timeline: HostTimeline, gpu: GpuColumns, gaps: Gaps) -> GapGroups:
+    """Put the gaps into groups."""
+    kernel = gpu.name[gaps.operation].astype(np.int64)
+    annotation = np.full(len(gaps), _NONE, np.int64)
+    python = np.full(len(gaps), _NONE, np.int64)
+    known = np.flatnonzero(gaps.call != NO_LAUNCH)
+    host = trace.host
+    marked = [
+        name for name in used(host.name[host.kind == ANNOTATION]) if not _STEP.search(trace.names[name])
+    ]
+    users = [name for name in used(host.name[host.kind == PYTHON]) if is_users_own(trace.names[name])]
+    called = host.start[gaps.call[known]]
+    threads = np.array([timeline.main_thread(each) for each in range(len(trace.threads))] or [0], np.int64)
+    main = threads[host.thread[gaps.call[known]]]
+    for thread in used(main):
+        rows = main == thread
+        nesting, line = timeline.nesting(thread), timeline.owners(thread)
+        if len(nesting) == 0:
+            continue
+        owner = line.at(called[rows])
+        names, kinds = host.name[nesting.row].astype(np.int64), host.kind[nesting.row]
+        for target, wanted in (
+            (annotation, (kinds == ANNOTATION) & coded(names, marked)),
+            (python, (kinds == PYTHON) & coded(names, users)),
+        ):
+            marks = nesting.inherited(np.where(wanted, names + 1, 0))
+            target[known[rows]] = np.where(owner >= 0, marks[np.maximum(owner, 0)] - 1, NOT_FOUND)
+    keys, of_gap = np.unique(np.stack([kernel, annotation, python], axis=1), axis=0, return_inverse=True)
+    return GapGroups(of_gap=of_gap.reshape(-1), kernel=keys[:, 0], annotation=keys[:, 1], python=keys[:, 2])
+
+
+def largest_groups(trace: Trace, groups: GapGroups, ns: Nanoseconds, most: int) -> list[GapGroup]:
+    """The groups that hold most of some part of each gap, the largest first.
+
+    Args:
+        ns: The part of each gap that counts, shape [gaps].
+    """
+    total = int(ns.sum())
+    if total == 0:
+        return []
+    sums = np.bincount(groups.of_gap, ns, len(groups.kernel)).astype(np.int64)
+    found = []
+    for group in np.argsort(-sums, kind="stable")[:most].tolist():
+        if sums[group] <= 0:
+            break
+        own = ns[(groups.of_gap == group) & (ns > 0)]
+        found.append(
+            GapGroup(
+                ended_by=trace.names[groups.kernel[group]],
+                annotation=_named(trace, int(groups.annotation[group])),
+                python=_placed(trace, int(groups.python[group])),
+                count=len(own),
+                idle_ns=int(sums[group]),
+                median_ns=int(median(own)),
+                share=int(sums[group]) / total,
+            )
+        )
+    return found
+
+
+def _named(trace: Trace, name: int) -> str | None:
+    return trace.names[name] if name >= 0 else None
+
+
+def _placed(trace: Trace, name: int) -> str | None:
+    return short_place(trace.names[name]) if name >= 0 else None
