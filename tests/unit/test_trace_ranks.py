@@ -12,14 +12,28 @@ from support.trace import Scene
 REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL()"
 
 
-def job(folder: Path, lateness_us: list[int], clocks_ns: list[int] | None = None) -> Analysis:
-    """One step on each rank: own kernels, then a collective that ends when the last has come."""
+def job(
+    folder: Path,
+    lateness_us: list[int],
+    clocks_ns: list[int] | None = None,
+    left_out: list[range] | None = None,
+    lengths_us: list[int] | None = None,
+) -> Analysis:
+    """One step on each rank: own kernels, then a collective that ends when the last has come.
+
+    `left_out`: steps that a rank's window has not seen; `lengths_us`: what each step takes, so that
+    steps can be told apart.
+    """
     sources = []
     for rank, late in enumerate(lateness_us):
         head: dict[str, object] = {"distributedInfo": {"rank": rank, "world_size": len(lateness_us)}}
         scene = Scene(head=head, base_ns=10**12 + (clocks_ns or [0] * 8)[rank])
         for index in range(30):
+            if left_out is not None and index in left_out[rank]:
+                continue
             at = index * 1_000_000
+            if lengths_us is not None:
+                at = sum(lengths_us[:index]) * 1_000
             end = at + (max(lateness_us) + 300) * 1_000
             start = at + (200 + late) * 1_000
             scene.operator(at - 1_000, 800, "aten::mm")
@@ -43,6 +57,23 @@ def test_clocks_that_differ_between_ranks_are_aligned_by_the_ends_of_the_collect
     found = job(tmp_path, [0, 600], clocks_ns=[0, 7_000_000_000]).ranks
     assert found is not None
     assert [each.waiting_ns for each in found.ranks] == [18_000_000, 0]
+
+
+def test_windows_that_begin_apart_are_matched_at_their_tail(tmp_path: Path) -> None:
+    found = job(tmp_path, [0, 0, 600], left_out=[range(0), range(4), range(7)])
+    assert found.ranks is not None
+    assert found.ranks.matched_collectives == 23
+    assert [each.last_in for each in found.ranks.ranks] == [0, 0, 23]
+    assert [each.late_ns for each in found.ranks.ranks] == [0, 0, 2 * 23 * 600_000]
+    assert "up to 7 more, which are left out" in found.ranks.note
+
+
+def test_windows_that_end_apart_are_matched_at_their_head(tmp_path: Path) -> None:
+    uneven = [1_000 + 37 * (index * index % 11) for index in range(30)]
+    found = job(tmp_path, [0, 600], left_out=[range(0), range(25, 30)], lengths_us=uneven).ranks
+    assert found is not None
+    assert found.matched_collectives == 25
+    assert [each.late_ns for each in found.ranks] == [0, 25 * 600_000]
 
 
 def test_a_rank_that_waits_in_collectives_is_told_for_whom(tmp_path: Path) -> None:

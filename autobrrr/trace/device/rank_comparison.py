@@ -1,7 +1,8 @@
 """Several ranks side by side: who waits in collectives, and for whom.
 
-The n-th collective of a group is the same one on all of its ranks. It ends on all of them nearly at
-once, which sets the clocks; who starts it last kept the others waiting.
+The n-th collective from the end is the same one on all ranks (windows begin apart more often than they
+end apart). It ends on all of them nearly at once, which sets the clocks; who starts it last kept the
+others waiting.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def compare_ranks(peers: Sequence[Peer]) -> RankComparison | None:
     """Compare ranks; None where there are no two of them."""
     if len(peers) < 2:
         return None
-    arrivals, note = _arrivals([peer.collectives for peer in peers])
+    arrivals, matched, note = _arrivals([peer.collectives for peer in peers])
     rows = []
     for index, peer in enumerate(peers):
         waiting = late = last = None
@@ -74,7 +75,7 @@ def compare_ranks(peers: Sequence[Peer]) -> RankComparison | None:
             )
         )
     return RankComparison(
-        matched_collectives=len(peers[0].collectives.start) if arrivals is not None else 0,
+        matched_collectives=matched,
         note=note,
         ranks=rows,
     )
@@ -95,26 +96,38 @@ def blame(comparison: RankComparison, own: Straggler) -> str:
     return f"it waits for {names}" if names else ""
 
 
-def _arrivals(each: list[Collectives]) -> tuple[list[tuple[int, int, int]] | None, str]:
-    """Of each rank: time spent waiting, time that others waited for it, how often it came last."""
+class _Matched(Struct, frozen=True, kw_only=True):
+    """The same collectives on all ranks, clocks aligned by their median end; shape [ranks, collectives]."""
+
+    start: Nanoseconds
+    end: Nanoseconds
+    apart_ns: float  # how far the ends of one collective lie from each other, in the median
+
+    @property
+    def lines_up(self) -> bool:
+        return self.apart_ns <= 0.2 * median(np.max(self.end - self.start, axis=0)) + 20_000
+
+
+def _arrivals(each: list[Collectives]) -> tuple[list[tuple[int, int, int]] | None, int, str]:
+    """Of each rank: time spent waiting, time that others waited for it, how often it came last.
+
+    Also how many collectives were matched.
+    """
     sizes = [len(collectives.start) for collectives in each]
     if min(sizes) == 0:
-        return None, "no collectives in some of the traces"
-    if len(set(sizes)) > 1 or len({collectives.name for collectives in each}) > 1:
-        return None, f"the ranks' collectives differ ({min(sizes)} to {max(sizes)}): they can't be matched"
-    start = np.stack([collectives.start for collectives in each])
-    end = np.stack([collectives.end for collectives in each])
-    offset = np.array([int(median(row)) for row in end - end[0]], np.int64)
-    start, end = start - offset[:, None], end - offset[:, None]
-    apart = median(np.ptp(end, axis=0))
-    if apart > 0.2 * median(np.max(end - start, axis=0)) + 20_000:
-        return (
-            None,
-            "the ends of the collectives do not line up: these are not ranks of one job, or clocks drift",
-        )
-    last = start.max(axis=0)
-    waiting = np.clip(np.minimum(last, end) - start, 0, None)
-    who = start.argmax(axis=0)
+        return None, 0, "no collectives in some of the traces"
+    tried = [_matched(each, from_tail) for from_tail in (True, False)]
+    possible = [one for one in tried if one is not None]
+    if not possible:
+        differ = f"the ranks' collectives differ ({min(sizes)} to {max(sizes)}): they can't be matched"
+        return None, 0, differ
+    best = min(possible, key=lambda one: one.apart_ns)  # of equals the tail: windows end together
+    if not best.lines_up:
+        apart = "the ends of the collectives do not line up: these are not ranks of one job, or clocks drift"
+        return None, 0, apart
+    last = best.start.max(axis=0)
+    waiting = np.clip(np.minimum(last, best.end) - best.start, 0, None)
+    who = best.start.argmax(axis=0)
     found = [
         (
             int(waiting[index].sum()),
@@ -123,4 +136,24 @@ def _arrivals(each: list[Collectives]) -> tuple[list[tuple[int, int, int]] | Non
         )
         for index in range(len(each))
     ]
-    return found, f"clocks aligned by the ends of {sizes[0]} collectives, within {apart / 1000:.0f} us"
+    count = best.start.shape[1]
+    surplus = max(sizes) - count
+    more = f"; some ranks have up to {surplus} more, which are left out" if surplus else ""
+    note = f"clocks aligned by the ends of {count} collectives, within {best.apart_ns / 1000:.0f} us{more}"
+    return found, count, note
+
+
+def _matched(each: list[Collectives], from_tail: bool) -> _Matched | None:
+    """The longest run of equally named collectives that all ranks end with, or begin with; None if short."""
+    count = 0
+    for names in zip(*(reversed(one.name) if from_tail else one.name for one in each), strict=False):
+        if len(set(names)) > 1:
+            break
+        count += 1
+    if count < _SAME_COUNT * max(len(one.start) for one in each):
+        return None
+    chosen = slice(-count, None) if from_tail else slice(count)
+    start = np.stack([one.start[chosen] for one in each])
+    end = np.stack([one.end[chosen] for one in each])
+    offset = np.array([int(median(row)) for row in end - end[0]], np.int64)[:, None]
+    return _Matched(start=start - offset, end=end - offset, apart_ns=median(np.ptp(end - offset, axis=0)))
