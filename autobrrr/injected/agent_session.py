@@ -34,6 +34,7 @@ LOOK_FOR_MARKS_AFTER_S = 2.0
 LINK_LOST_PATIENCE_S = 1.0
 DETACH_PATIENCE_S = 20.0
 MOST_WINDOW_STEPS = 16
+MOST_HOLD_MS = 200
 Reply = dict[str, object]
 RESULTS = ("traced", "probed", "window", "collectives")  # the events that end a task
 _RESULT_OF = {TraceTask.name: "traced", WindowTask.name: "window", CollectiveTask.name: "collectives"}
@@ -66,6 +67,7 @@ class AgentSession:
         self._commands: dict[str, Callable[[Mapping[str, object]], Reply | None]] = {
             "watch": self._do_watch,
             "stamp": self._do_stamp,
+            "drain": self._do_drain,
             "trace": self._do_trace,
             "probe": self._do_probe,
             "window": self._do_window,
@@ -239,6 +241,22 @@ class AgentSession:
         self._tell_facts()
         self._loop.post(lambda: stamps.ask(every, 0 if off else steps, hot.seq))
         return {}
+
+    def _do_drain(self, command: Mapping[str, object]) -> None:
+        """Let the device work its queue off at the next boundary; then stand still for so long at most.
+
+        For who stops this process at once: between the answer and the signal nothing more is queued.
+        """
+        number, hold_s = command.get("id"), min(_whole(command, "hold_ms", 100), MOST_HOLD_MS) / 1000
+
+        def drain() -> None:
+            drained = self._loop.stamps.drain()
+            self._emit({"reply": number, "ok": True, "drained": drained})
+            until_s = time.monotonic() + (hold_s if drained else 0.0)
+            while time.monotonic() < until_s and self._loop.hot.live:
+                time.sleep(0.001)
+
+        self._loop.post(drain)
 
     def _do_trace(self, command: Mapping[str, object]) -> Reply:
         if self._readonly:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
 from typing import cast
@@ -9,6 +10,7 @@ from typing import cast
 import pytest
 import torch
 
+from autobrrr.injected.agent_session import AgentSession
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.live_torch.parameter_device import event_source, parameter_device
 from autobrrr.injected.loop.device_stamps import MOST_EVENTS, NEVER, DeviceStamps
@@ -39,12 +41,20 @@ class Device:
             return Event(self)
 
         cuda = SimpleNamespace(
-            Event=event, current_stream=self.stream, is_current_stream_capturing=self.captured
+            Event=event,
+            current_stream=self.stream,
+            is_current_stream_capturing=self.captured,
+            synchronize=self.synchronize,
         )
         return SimpleNamespace(cuda=cuda)
 
     def stream(self, device: object) -> object:
         return "stream", device
+
+    def synchronize(self, device: object) -> None:
+        assert not self.capturing, "to wait would break the user's capture"
+        assert device is self
+        self.done_ns = self.queued_ns
 
     def captured(self) -> bool:
         return self.capturing
@@ -322,3 +332,37 @@ def test_the_loop_leaves_no_step_waiting_for_a_stamp_when_it_goes(loop: TrainLoo
     loop.close_door()
     loop.take_down_from_outside(keep=False)
     assert all(step.device_ns != ring_layout.AWAITED for step in read_ring(loop._pages.memory))
+
+
+def test_a_drained_device_has_come_to_the_end_of_every_step(job: Stamped) -> None:
+    job.on()
+    job.step(5 * MS)
+    job.step(7 * MS, plain=False)
+    assert job.written == {}
+    assert job.stamps.drain()
+    assert job.written == {0: 5 * MS, 1: 7 * MS}
+
+
+def test_nothing_is_drained_on_a_cpu_or_within_a_capture(job: Stamped) -> None:
+    assert not job.stamps.drain()
+    job.on()
+    job.device.capturing = True
+    assert not job.stamps.drain()
+
+
+def test_a_trial_that_was_drained_stands_still_until_it_is_stopped_and_then_goes_on(loop: TrainLoop) -> None:
+    sent: list[dict[str, object]] = []
+    device = Device()
+    agent = AgentSession.__new__(AgentSession)
+    agent._loop, agent._emit = loop, sent.append  # type: ignore[method-assign]
+    loop.stamps._torch, loop.stamps.device = cast(ModuleType, device.torch), device
+    loop.post(lambda: loop.stamps.ask(1, 1, loop.hot.seq))
+    trained(loop, device, 20)
+    agent._do_drain({"id": 7, "hold_ms": 30})
+    began_s = time.monotonic()
+    trained(loop, device, 1)
+    assert time.monotonic() - began_s >= 0.03
+    assert sent == [{"reply": 7, "ok": True, "drained": True}]
+    records = read_ring(loop._pages.memory)
+    assert records[-1].device_ns == 5 * MS
+    trained(loop, device, 1)

@@ -173,3 +173,25 @@ def test_what_all_steps_lose_counts_where_it_is_more_than_chance() -> None:
     assert eaten.low < 0 < eaten.high
     assert once.low < 0 < once.mean  # one start may be luck: nothing is proven
     assert closing([started(0.3, 0.0, draw)]) is not None
+
+
+def test_on_a_device_a_turn_is_counted_by_the_steps_that_it_has_stamped() -> None:
+    steps = TrialSteps()
+    steps.clock = "device"
+    steps.add(records(4, ms=1.0))
+    assert not len(steps.recent)
+    steps.add(records(6, ms=1.0, device_ns=5 * MS))
+    assert steps.between(0).tolist() == [5.0 * MS] * 6
+    assert steps.block(0, settle=2).steps.tolist() == [5.0 * MS] * 4
+    assert steps.recent.tolist() == [5.0 * MS] * 6
+
+
+def test_steps_of_a_device_whose_clock_is_not_seen_are_told_from_those_of_a_cpu() -> None:
+    unseen, seen, early, host = (TrialSteps() for _ in range(4))
+    for steps in (unseen, seen, early):
+        steps.clock = "device"
+    for steps in (unseen, seen, host):
+        steps.add(records(700))
+    seen.add(records(1, device_ns=MS))
+    early.add(records(20))
+    assert [each.lack_stamps for each in (unseen, seen, early, host)] == [True, False, False, False]

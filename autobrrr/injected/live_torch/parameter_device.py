@@ -40,11 +40,13 @@ class EventSource:
         make: A new event with a time.
         stream: The stream that is current now, on this thread.
         capturing: That stream is being captured into a graph.
+        synchronise: Wait until the device has done all that is queued. Never in a job of the user's.
     """
 
     make: Callable[[], TimedEvent]
     stream: Callable[[], object]
     capturing: Callable[[], bool]
+    synchronise: Callable[[], None]
 
 
 def parameter_device(job: Job) -> Device | None:
@@ -68,15 +70,19 @@ def event_source(torch: ModuleType, device: Device) -> EventSource | None:
             make=lambda: cuda.Event(enable_timing=True),
             stream=lambda: cuda.current_stream(device),
             capturing=cuda.is_current_stream_capturing,
+            synchronise=lambda: cuda.synchronize(device),
         )
     event = getattr(torch, "Event", None)
-    stream = getattr(getattr(torch, "accelerator", None), "current_stream", None)
-    if event is None or stream is None:
+    accelerator = getattr(torch, "accelerator", None)
+    stream = getattr(accelerator, "current_stream", None)
+    wait = getattr(accelerator, "synchronize", None)
+    if event is None or stream is None or wait is None:
         return None
     return EventSource(
         make=lambda: event(device=device, enable_timing=True),
         stream=lambda: stream(device),
         capturing=lambda: False,
+        synchronise=lambda: wait(device),
     )
 
 

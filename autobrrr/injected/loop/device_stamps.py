@@ -134,6 +134,28 @@ class DeviceStamps:
             self._fail(error)
             self.collect()
 
+    def drain(self) -> bool:
+        """Wait until the device is through with all that is queued, and fill in all that is awaited.
+
+        Only where the job is a trial that is about to be stopped: what it has queued would be worked off in
+        the time of the trial that it is compared with.
+
+        Returns:
+            Whether there is a device to wait for.
+        """
+        source = self._source
+        if source is None or self.fault is not None:
+            return False
+        try:
+            if source.capturing():
+                return False
+            source.synchronise()
+        except (RuntimeError, AttributeError, TypeError, ValueError) as error:
+            self._fail(error)
+            return False
+        self.collect()
+        return True
+
     def release(self) -> None:
         """Nothing is stamped any more; what is awaited will not come."""
         self.fault = self.fault or "the agent has left"

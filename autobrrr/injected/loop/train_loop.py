@@ -373,6 +373,7 @@ class TrainLoop:
         if self.job.saw_optimizer(optimizer):
             self.news += 1
             self.levers.renew(self.job)
+            self._emit({})  # its parameters show the device that it trains on
         self._scouts.forget()
         before = self.steps.relearned
         closes = self.steps.fire(id(optimizer))

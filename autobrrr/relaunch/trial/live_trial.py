@@ -21,6 +21,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from autobrrr.attach.bundle import code_bundle
 from autobrrr.attach.preload import preload_outcome, preloaded_agent
 from autobrrr.errors import AutobrrrError
@@ -35,6 +37,7 @@ from autobrrr.relaunch.trial.trial_launch import Copy, Kept, Limits, TrialLaunch
 from autobrrr.relaunch.trial.trial_steps import TrialSteps, is_settled
 
 LOOK_S = 0.004
+DRAIN_S, DRAIN_STEPS = 2.0, 16  # patience with a device that has work queued
 ANSWER_S = 20.0
 COPY_S = 300.0
 KEEP_S = 600.0  # for the copy of what is kept
@@ -150,6 +153,10 @@ class LiveTrial:
             self.look()
             on_look()
             paid_for = self._coming_on.is_paid_for(self.steps.count)
+            if self.steps.lack_stamps:
+                why = "it computes on a device that works asynchronously, whose clock is not seen"
+                self.ending = self._given_up("no_device_stamps", why)
+                return False
             if self.steps.count and (first_seen_ns is None or paid_for):
                 first_seen_ns = time.perf_counter_ns()
             known = not (self.steps.hardly_seen or paid_for or self._coming_on.is_awaited())
@@ -176,7 +183,12 @@ class LiveTrial:
         self.began_ns = time.perf_counter_ns() if self.scratch is not None else self.began_ns
 
     def pause(self) -> int:
-        """Stop all its processes; the moment from which none ran."""
+        """Stop all its processes, and their devices first; the moment from which none ran.
+
+        A device goes on with what is queued while its process is stopped: in another trial's turn.
+        """
+        typical_ns = float(np.median(self.steps.recent[-64:])) if len(self.steps.recent) else 0.0
+        self.witnesses.drain(DRAIN_S + DRAIN_STEPS * typical_ns / 1e9)
         self.witnesses.look()
         self._ask({"pause": 1}, "paused")
         self.paused = True

@@ -10,23 +10,26 @@ import os
 import select
 import socket
 import struct
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
 from autobrrr.errors import AutobrrrError
+from autobrrr.injected.loop.device_stamps import STAMP_EACH
 from autobrrr.injected.phases.sampling_schedule import EVERY_STEP
 from autobrrr.records import JobFacts
 from autobrrr.relaunch.trial.trial_steps import TrialSteps
 from autobrrr.sidecar.session.ring_reader import RingReader
-from autobrrr.sidecar.sockets.agent_link import AgentLink
+from autobrrr.sidecar.sockets.agent_link import AgentLink, Heard
 
 # Every second step shows what it holds, within what sampling may cost. Every one while a trial warms up, and
 # where samples differ in length: at up to 1 % of the time, alike on both sides of a comparison.
 USUAL: Mapping[str, int] = {"bursts_every": 2, "burst_steps": 1}
 CLOSE: Mapping[str, int] = EVERY_STEP
 
+DRAIN_S = 0.001  # between looks whether a device is through
 CREDENTIALS = struct.Struct("3i")  # process, user, group
 
 
@@ -40,6 +43,7 @@ class TrialAgents:
         self.facts: JobFacts | None = None
         self.steps = TrialSteps()
         self.cadence = CLOSE
+        self.draining = False  # it was asked to let its device work off what is queued
         self._ring: RingReader | None = None
 
     def look(self) -> None:
@@ -50,10 +54,28 @@ class TrialAgents:
             for event in self.link.read():
                 if event.get("event") == "hello":
                     self._hello(event)
+                elif event.get("event") == "facts":
+                    self._know(event)
 
     def flush(self) -> None:
         """Have the agent write what it only noted, at the end of the step that runs."""
         self.link.command("watch", lambda _: None, **self.cadence)
+
+    def drain(self) -> None:
+        """Have its device work off what is queued, and no more queued for a moment; `draining` until then."""
+        self.draining = self.facts is not None and self.facts.is_asynchronous and not self.link.lost
+        if self.draining:
+            self.link.command("drain", self._drained)
+
+    def _drained(self, _: Heard) -> None:
+        self.draining = False
+
+    def _know(self, event: Heard) -> None:
+        try:
+            self.facts = msgspec.convert(event.get("facts"), JobFacts)
+        except msgspec.ValidationError:
+            return  # what was known before stays
+        self.steps.clock = "device" if self.facts.is_asynchronous else "host"
 
     def close(self) -> None:
         self.link.lose()
@@ -62,16 +84,18 @@ class TrialAgents:
             self._ring.close()
             self._ring = None
 
-    def _hello(self, event: dict[str, object]) -> None:
+    def _hello(self, event: Heard) -> None:
         fd = self.link.wire.fds.popleft()
         try:
             self._ring = RingReader(fd)
             self.facts = msgspec.convert(event.get("facts"), JobFacts)
+            self._know(event)
         except (AutobrrrError, msgspec.ValidationError):
             self._ring = None
         finally:
             os.close(fd)
         self.flush()
+        self.link.command("stamp", lambda _: None, **STAMP_EACH)
 
 
 class Witnesses:
@@ -124,6 +148,15 @@ class Witnesses:
     def flush(self) -> None:
         if self.chief is not None:
             self.chief.flush()
+
+    def drain(self, patience_s: float) -> None:
+        """Wait until the devices of all of them are through with what is queued; at once on a CPU."""
+        for witness in self._by_name.values():
+            witness.drain()
+        deadline_s = time.monotonic() + patience_s
+        while any(each.draining for each in self._by_name.values()) and time.monotonic() < deadline_s:
+            time.sleep(DRAIN_S)
+            self.look()
 
     def watch(self, cadence: Mapping[str, int]) -> None:
         """From here on see so often what a step holds."""

@@ -26,6 +26,7 @@ Kind = Literal[
     "no_permission",
     "no_start",
     "not_applied",
+    "no_device_stamps",
     "port_taken",
     "stopped",
 ]

@@ -10,7 +10,7 @@ import numpy as np
 
 from autobrrr.injected.wire import ring_layout
 from autobrrr.sidecar.session.ring_reader import NO_RECORDS, Records, representative
-from autobrrr.tuner.job_under_test import durations_ns
+from autobrrr.tuner.job_under_test import StepClock, durations_ns, timed
 from autobrrr.tuner.token_adjustment import (
     FEWEST_TO_VARY,
     Durations,
@@ -26,12 +26,14 @@ FEWEST_TO_SETTLE = 4
 SETTLING_NS = 250_000_000
 SETTLED = 0.06
 LOSSES = 3
+UNSTAMPED_STEPS, UNSTAMPED_NS = 32, 3_000_000_000  # without a stamp, until it is clear that none will come
 
 
 class TrialSteps:
     """All steps of a trial so far."""
 
     def __init__(self) -> None:
+        self.clock: StepClock = "host"
         self._kept: Records = NO_RECORDS
         self._sampled: Records = NO_RECORDS
         self.count = 0
@@ -61,7 +63,14 @@ class TrialSteps:
 
     @property
     def recent(self) -> Durations:
-        return durations_ns(self._kept[-1024:])
+        return durations_ns(timed(self._kept[-1024:], self.clock))
+
+    @property
+    def lack_stamps(self) -> bool:
+        """They are those of a device that works asynchronously, and its clock is not seen."""
+        if self.clock == "host" or len(self._kept) < UNSTAMPED_STEPS or len(self.recent):
+            return False
+        return bool(self._kept["end_ns"][-1] - self._kept["end_ns"][0] > UNSTAMPED_NS)
 
     @property
     def samples(self) -> int | None:
@@ -93,7 +102,7 @@ class TrialSteps:
 
     def _inside(self, start_ns: int, end_ns: int) -> Records:
         inside: Records = self._kept[(self._kept["start_ns"] >= start_ns) & (self._kept["end_ns"] <= end_ns)]
-        return inside
+        return timed(inside, self.clock)
 
     @property
     def reserved_bytes(self) -> int | None:
