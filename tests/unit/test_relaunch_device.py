@@ -1,0 +1,62 @@
+"""Pairs of trials on one device: drained before a turn ends, and counted by device ends."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from autobrrr.relaunch.study import paired_comparison as duels
+from autobrrr.relaunch.study.paired_comparison import Duel, Rule
+from autobrrr.tuner.job_under_test import StepClock
+from support.virtual_gpu import MS, GpuStep, truth_ns
+from support.virtual_trials import Machine, VirtualTrial
+
+RULE = Rule(budget_ns=int(8_000 * MS), half=0.01)
+
+
+def fight(
+    monkeypatch: pytest.MonkeyPatch, base: GpuStep, candidate: GpuStep, clock: StepClock, *, drains: bool
+) -> Duel:
+    machine = Machine()
+    monkeypatch.setattr(duels, "time", machine)
+    trials = [
+        VirtualTrial(machine, step, clock=clock, drains=drains, seed=seed)
+        for seed, step in enumerate((base, candidate))
+    ]
+    for trial in trials:  # they settle, one by one
+        trial.resume()
+        machine.sleep(1.0)
+        trial.pause()
+    return duels.duel(trials[0], trials[1], RULE)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("base", "candidate"),
+    [
+        pytest.param(GpuStep(launches=100), GpuStep(launches=100, kernels_ns=2.5 * MS), id="deep queues"),
+        pytest.param(GpuStep(), GpuStep(entries=5), id="one queues far deeper"),
+        pytest.param(
+            GpuStep(launches=1500, kernels_ns=3 * MS), GpuStep(entries=5, kernels_ns=3 * MS), id="host-bound"
+        ),
+        pytest.param(GpuStep(launches=100), GpuStep(launches=100), id="nothing"),
+        pytest.param(
+            GpuStep(launches=100, item_every=10), GpuStep(launches=100, kernels_ns=4 * MS), id="reads back"
+        ),
+    ],
+)
+def test_a_pair_shows_the_gain_of_the_long_run(
+    monkeypatch: pytest.MonkeyPatch, base: GpuStep, candidate: GpuStep
+) -> None:
+    found = fight(monkeypatch, base, candidate, "device", drains=True)
+    assert found.interval is not None
+    assert found.interval.factor == pytest.approx(truth_ns(base) / truth_ns(candidate), rel=0.02)
+    assert found.base_ns == pytest.approx(truth_ns(base), rel=0.02)
+
+
+def test_by_host_ends_and_undrained_a_deep_queue_would_be_taken_for_speed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = fight(monkeypatch, GpuStep(), GpuStep(entries=5), "host", drains=False)
+    assert found.interval is not None
+    assert abs(math.log(found.interval.factor)) > 0.1
