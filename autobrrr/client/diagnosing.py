@@ -24,11 +24,12 @@ from autobrrr.client.session_client import Client, join_or_start
 from autobrrr.errors import AutobrrrError, TargetGone
 from autobrrr.records import Diagnosis
 from autobrrr.sidecar.process.session_options import Probing, SessionOptions, Sweep
-from autobrrr.sidecar.session.session_states import AWAITS_TURN
+from autobrrr.sidecar.session.session_states import AWAITS_TURN, State
 
 DEFAULT_S = 15.0
 DEFAULT_STEPS = 50
 MORE_STEPS = 20  # beyond them, where one replay more decides
+WINDOW_S = 30.0  # a profiler window that is on is waited for so long
 STILL_S = 60.0  # without a single step, nothing more will be known
 EVERY_S = 0.25
 VERDICT_SHARE = 0.25  # of a tuning's budget: how long to wait for a verdict, which orders the trials
@@ -108,6 +109,7 @@ class Patience:
     clock_s: Callable[[], float] = time.monotonic
     began_s: float = field(init=False)
     moved_s: float = field(init=False)
+    profiled_s: float | None = field(init=False, default=None)
     steps: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
@@ -126,10 +128,14 @@ class Patience:
         if (snapshot.confidence == "high" and asked_for) or snapshot.final:
             return True
         spent_s = now_s - self.began_s
+        if snapshot.state == State.PROFILING.value:  # its stall is paid: what it shows comes in a moment
+            self.profiled_s = now_s if self.profiled_s is None else self.profiled_s
+            if now_s - self.profiled_s < WINDOW_S:
+                return False
         if self.for_s is not None:
             return spent_s >= self.for_s
         stuck = now_s - self.moved_s > STILL_S
-        late = swept and spent_s >= DEFAULT_S and self.steps >= DEFAULT_STEPS
+        late = swept and windowed and spent_s >= DEFAULT_S and self.steps >= DEFAULT_STEPS
         return stuck or (late and not self._one_more_decides(snapshot))
 
     def _one_more_decides(self, snapshot: Diagnosis) -> bool:

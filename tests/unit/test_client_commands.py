@@ -16,7 +16,7 @@ from autobrrr.cli.verb_arguments import one_pid, session_options
 from autobrrr.cli.verbs import attach, detach, diagnose
 from autobrrr.client import diagnosing
 from autobrrr.errors import CannotAttach, UsageError
-from autobrrr.records import BatchProbe, SizeSweep
+from autobrrr.records import BatchProbe, ProfilerWindow, SizeSweep
 from autobrrr.sidecar.process.session_options import SessionOptions, add_arguments, from_arguments
 from autobrrr.sidecar.session.session_states import AWAITS_TURN
 from support import tui
@@ -160,6 +160,27 @@ def test_a_job_that_makes_no_steps_is_not_waited_for_without_end() -> None:
         assert not patience.is_over(diagnosis(steps=step))
     clock.now_s += 61
     assert patience.is_over(diagnosis(steps=4))
+
+
+def test_a_window_that_is_on_is_waited_for_and_one_that_never_ends_is_not() -> None:
+    clock = Clock()
+    patience = diagnosing.Patience(for_s=6, clock_s=clock)
+    assert not patience.is_over(diagnosis(steps=100, state="sampling"))
+    clock.now_s += 7
+    assert not patience.is_over(diagnosis(steps=100, state="profiling"))
+    assert patience.is_over(diagnosis(steps=100, state="sampling"))
+    clock.now_s += diagnosing.WINDOW_S
+    assert patience.is_over(diagnosis(steps=100, state="profiling"))
+
+
+def test_a_window_that_was_asked_for_is_not_dropped_for_time() -> None:
+    clock = Clock()
+    patience = diagnosing.Patience(window=True, clock_s=clock)
+    assert not patience.is_over(diagnosis(steps=100))
+    clock.now_s += diagnose.DEFAULT_S + 1
+    assert not patience.is_over(diagnosis(steps=100))
+    window = ProfilerWindow(status="abstained", why="no")
+    assert patience.is_over(diagnosis(steps=100, window=window))
 
 
 def test_a_sweep_that_was_asked_for_is_waited_for_unless_time_is_given() -> None:

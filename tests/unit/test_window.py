@@ -90,7 +90,12 @@ def test_a_gpu_window_brings_idle_time_by_cause_and_a_verdict(tmp_path: Path) ->
     assert gaps.busy_ns + sum(gaps.idle_by_cause_ns.values()) == gaps.span_ns
     assert window.verdict is not None
     assert window.verdict.regime == "overhead"
-    assert "device 0: busy" in window_text(window)
+    said = window_text(window)
+    assert "device 0: busy" in said
+    assert said.index("host's own time") > said.index("device 0")
+    assert "busy throughout" not in said
+    full = msgspec.structs.replace(window, gaps=[msgspec.structs.replace(gaps, busy_ns=gaps.span_ns)])
+    assert "busy throughout" in window_text(full)
 
 
 def test_a_device_whose_kernels_are_not_in_the_trace_is_no_window_and_is_named(tmp_path: Path) -> None:

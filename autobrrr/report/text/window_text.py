@@ -9,6 +9,7 @@ from autobrrr.report.quantities import duration, share
 
 MOST_OPS = 8
 MOST_CAUSES = 4
+FULL = 0.97  # of the span in which a device is busy
 
 
 def window_text(window: ProfilerWindow) -> str:
@@ -40,6 +41,10 @@ def window_text(window: ProfilerWindow) -> str:
         lines.append(
             f"    device {gaps.device}: busy {busy}" + (f"; idle: {', '.join(causes)}" if causes else "")
         )
+    if window.by_op:
+        full = any(gaps.span_ns and gaps.busy_ns / gaps.span_ns >= FULL for gaps in window.gaps)
+        waits = " (the device is busy throughout: launches wait in them for its queue)" if full else ""
+        lines.append(f"    host's own time in operators{waits}:")
     for each in window.by_op[:MOST_OPS]:
         lines.append(f"    {duration(int(each.self_ns)):>9} a step in {each.count:.4g} x {each.op}")
     return "\n".join(lines)
