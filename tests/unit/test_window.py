@@ -262,3 +262,20 @@ def test_who_limits_stays_where_the_profiler_can_t_have_made_it() -> None:
     full = judge(Measurements(pid=7, profile=device_window(1.5, compute=0.7, overhead=0.3))).verdict
     assert (held.limit, held.limit_confidence) == ("host", "high")
     assert (full.limit, full.limit_confidence) == ("kernels", "high")
+
+
+@pytest.mark.parametrize(
+    ("delay", "limit", "sure"), [(0.05, "host", "high"), (0.3, "host", "low"), (0.9, "unknown", "low")]
+)
+def test_a_host_that_others_hold_up_is_not_called_the_limit(delay: float, limit: str, sure: str) -> None:
+    window = device_window(1.0, overhead=0.8, compute=0.2)
+    found = judge(Measurements(pid=7, profile=window, host=diagnosis.machine(delay))).verdict
+    assert (found.limit, found.limit_confidence) == (limit, sure)
+    assert found.confidence == sure
+    assert ("withheld" in found.reason) == (limit == "unknown")
+
+
+def test_full_kernels_are_the_limit_on_a_busy_machine_too() -> None:
+    window = device_window(1.0, overhead=0.2, compute=0.8)
+    found = judge(Measurements(pid=7, profile=window, host=diagnosis.machine(0.9))).verdict
+    assert (found.limit, found.limit_confidence, found.regime) == ("kernels", "low", "compute")

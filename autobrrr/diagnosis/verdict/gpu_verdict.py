@@ -13,14 +13,40 @@ from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.shares import measured_shares
 from autobrrr.diagnosis.robust_stats import of_one
+from autobrrr.diagnosis.signal_reading import Reading
 from autobrrr.diagnosis.signals.profiler_window_signal import inflation
 from autobrrr.records import LIMIT_OF_REGIME, ProfilerWindow, Shares, Verdict
 
 HOST_MADE = ("overhead", "host", "input", "sync")  # what grows where the host is held up
 
 
-def device_verdict(measured: Measurements) -> Verdict | None:
-    """The verdict of the last window; None where it saw no device."""
+def device_verdict(measured: Measurements, busy: Reading) -> Verdict | None:
+    """The verdict of the last window; None where it saw no device.
+
+    Args:
+        busy: How long the training thread was ready and had no CPU: what the device waits for then is
+            no doing of the job.
+    """
+    found = _of_window(measured)
+    delay = busy.value or 0.0
+    if found is None or delay < thresholds.BUSY_AT:
+        return found
+    if delay >= thresholds.WITHHELD_AT and {found.regime, found.limit} & {*HOST_MADE}:
+        withheld = f"machine busy, verdict withheld: {busy.detail}"
+        return msgspec.structs.replace(
+            found,
+            regime="unknown",
+            confidence="low",
+            reason=withheld,
+            limit="unknown",
+            limit_confidence="low",
+            limit_reason=withheld,
+            decide_with=f"autobrrr diagnose {measured.pid} --for 60s",
+        )
+    return msgspec.structs.replace(found, confidence="low", limit_confidence="low")
+
+
+def _of_window(measured: Measurements) -> Verdict | None:
     window = measured.profile
     if window is None or window.verdict is None:
         return None

@@ -63,7 +63,7 @@ def judge(measured: Measurements) -> Judgement:
         limit=limited.limit,
         limit_confidence=limited.confidence,
     )
-    on_device = device_verdict(measured)
+    on_device = device_verdict(measured, readings["busy_machine"])
     if on_device is not None:
         verdict = msgspec.structs.replace(on_device, evidence=[*on_device.evidence, *verdict.evidence])
     advice = advise(measured, verdict)
