@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from autobrrr.diagnosis.signals.profiler_window_signal import inflation
 from autobrrr.injected.loop.device_stamps import STAMP_EACH, STAMP_SOME
 from autobrrr.injected.phases.sampling_schedule import EVERY_STEP
 from autobrrr.injected.wire import ring_layout
@@ -555,3 +556,50 @@ def test_facts_that_the_agent_gives_when_asked_count_too(stage: Stage) -> None:
     told = msgspec.to_builtins(stage.session.findings.facts)
     stage.agent.answer("facts", levers=[], anatomy=None, facts={**told, "device": "cuda"})
     assert stage.session.findings.is_asynchronous
+
+
+def test_how_much_longer_a_profiled_step_is_goes_by_the_device_s_clock(stage: Stage) -> None:
+    """By the host's a plain step is the time to queue it, and a profiled one anything."""
+    stage.enter(device="cuda", cuda=True)
+    stage.event("anatomy", anatomy())
+    for _ in range(40):
+        stage.writer.step(1_000_000, device_ns=5_000_000)
+    assert stage.run() is State.PROFILING
+    stage.run()
+    assert stage.agent.commands[-1] == ("stamp", STAMP_EACH)
+    for _ in range(4):
+        stage.writer.step(9_000_000, flags=ring_layout.TRACED, device_ns=6_000_000)
+    stage.run()
+    told = ProfilerWindow(
+        status="ok", inside_share=0.5, plain_step_ns=[1_000_000], profiled_step_ns=[9_000_000]
+    )
+    stage.window(told)
+    found = stage.session.findings.profile
+    assert found is not None
+    assert inflation(found) == pytest.approx(1.2)
+
+
+def test_a_window_on_a_device_without_stamps_says_nothing_of_how_much_longer_it_made_steps(
+    stage: Stage,
+) -> None:
+    stage.enter(device="cuda", cuda=True)
+    stage.event("anatomy", anatomy())
+    assert stage.run(40) is State.PROFILING
+    told = ProfilerWindow(
+        status="ok", inside_share=0.5, plain_step_ns=[1_000_000], profiled_step_ns=[9_000_000]
+    )
+    stage.window(told)
+    found = stage.session.findings.profile
+    assert found is not None
+    assert inflation(found) is None
+
+
+def test_on_a_cpu_a_window_keeps_the_steps_that_the_agent_timed(stage: Stage) -> None:
+    stage.enter(compiled=True)
+    stage.event("anatomy", anatomy())
+    assert stage.run(40) is State.PROFILING
+    told = ProfilerWindow(
+        status="ok", inside_share=0.5, plain_step_ns=[1_000_000], profiled_step_ns=[9_000_000]
+    )
+    stage.window(told)
+    assert stage.session.findings.profile == told

@@ -31,6 +31,7 @@ from autobrrr.sidecar.session.step_history import Buckets
 from autobrrr.sidecar.session.step_window import StepWindow
 
 HOST_NS = 10_000_000_000
+PLAIN_STEPS = 16  # beside profiled ones
 
 
 class Collected:
@@ -71,6 +72,18 @@ class Collected:
         """What the agent knows of the job by now."""
         self.facts = facts
         self.window.clock = "device" if facts.is_asynchronous else "host"
+
+    def by_device(self, window: ProfilerWindow) -> ProfilerWindow:
+        """A window whose steps are timed as this job's are: the agent's clock is the host's anywhere."""
+        if not self.is_asynchronous:
+            return window
+        profiled, plain = self.window.profiled_ns, self.window.step_ns[-PLAIN_STEPS:]
+        seen = bool(profiled) and len(plain) > 0
+        return msgspec.structs.replace(
+            window,
+            plain_step_ns=[int(each) for each in plain] if seen else [],
+            profiled_step_ns=profiled if seen else [],
+        )
 
     def take(self, event: str, payload: Mapping[str, object]) -> bool:
         """Take in one event of the agent; false where it is none that carries a measurement.

@@ -20,6 +20,7 @@ WINDOW_NS = 30_000_000_000
 WINDOW_STEPS = 64  # at least so many, however long they take
 MOST_STEPS = 4096
 MOST_SAMPLED = 512
+MOST_PROFILED = 32
 LOSSES = 3  # one may be the loss scaler's doing
 
 
@@ -31,6 +32,7 @@ class StepWindow:
         self._sampled: Records = NO_RECORDS
         self._arm: int | None = None
         self.clock: StepClock = "host"
+        self._profiled: Records = NO_RECORDS  # the latest steps that were profiled, one after another
         self.seen = 0  # all records, representative or not
         self.last_end_ns: int | None = None  # of the last step of any kind
         self.last_ns = 0  # duration of the last step of any kind
@@ -52,6 +54,10 @@ class StepWindow:
     def pass_over(self, records: Records) -> None:
         """Take note of steps that do not stand for how the job trains; there must be some."""
         self.seen += len(records)
+        for one in records[records["flags"] & ring_layout.TRACED != 0]:
+            follows = len(self._profiled) and int(one["seq"]) == int(self._profiled["seq"][-1]) + 1
+            before = self._profiled if follows else NO_RECORDS
+            self._profiled = np.concatenate([before, one[np.newaxis]])[-MOST_PROFILED:]
         self.last_end_ns = int(records["end_ns"][-1])
         self.last_ns = int(records["end_ns"][-1] - records["start_ns"][-1])
         self.longest_ns = max(self.longest_ns, int((records["end_ns"] - records["start_ns"]).max()))
@@ -81,6 +87,11 @@ class StepWindow:
     def step_ns(self) -> Durations:
         """Durations, oldest first, shape [steps]."""
         return durations_ns(timed(self._recent, self.clock)).astype(np.int64)
+
+    @property
+    def profiled_ns(self) -> list[int]:
+        """Of the steps that were last profiled or traced; empty where this clock did not see them."""
+        return [int(each) for each in durations_ns(timed(self._profiled, self.clock))]
 
     @property
     def stats(self) -> StepStats:
