@@ -52,14 +52,14 @@ def misfits(recipe: Recipe, now: Here) -> list[str]:
         found.append(f"it is for {match.script}, this is {Path(now.script).name}")
     # A job on the CPU of a machine with a GPU is no misfit; a GPU that is missing is one.
     if match.device == "cuda" and now.device == "cpu":
-        found.append("it is for a GPU, and there is none here")
+        found.append("it is for a GPU, and this machine has none")
     if match.torch is not None and now.torch is not None and not satisfies(now.torch, match.torch):
-        found.append(f"it is for torch {match.torch}, here is {now.torch}")
+        found.append(f"it is for torch {match.torch}, this is {now.torch}")
     for chosen in recipe.remedies:
         threads = chosen.options.get("threads")
         if isinstance(threads, int) and now.cores is not None and threads > now.cores:
             found.append(
-                f"line {chosen.line}: {chosen.name} asks for {threads} threads, here are {now.cores} CPUs"
+                f"line {chosen.line}: {chosen.name} asks for {threads} threads, and {now.cores} CPUs are here"
             )
     for name, why in unavailable(recipe, now).items():
         line = next(chosen.line for chosen in recipe.remedies if chosen.name == name)
@@ -73,7 +73,7 @@ def unavailable(recipe: Recipe, now: Here) -> dict[str, str]:
     for chosen in recipe.remedies:
         remedy = REGISTRY[chosen.name]
         if "cuda" in remedy.needs and now.device == "cpu":
-            found[chosen.name] = "there is no GPU here"
+            found[chosen.name] = "this machine has no GPU"
         elif remedy.environment is not None and now.environment is not None:
             try:
                 remedy.environment(remedy.option_values(chosen.options), now.environment)

@@ -43,16 +43,16 @@ def live_remedies(recipe: Recipe) -> tuple[list[RemedyChoice], list[str]]:
     for chosen in recipe.remedies:
         reach = REGISTRY[chosen.name].reach
         if reach == "relaunch":
-            said.append(f"{chosen.name} is left out: it works from the start of a run only")
+            said.append(f"{chosen.name} is left out: it takes effect only when a run starts")
             continue
         live.append(RemedyChoice(remedy=chosen.name, options=dict(chosen.options)))
         if reach == "next_epoch":
-            said.append(f"{chosen.name} works from the next epoch on")
+            said.append(f"{chosen.name} takes effect from the next epoch on")
     # Workers before what needs workers: the job takes one after the other.
     order = list(REGISTRY)
     live.sort(
         key=lambda each: order.index(each.remedy) if REGISTRY[each.remedy].reach == "next_epoch" else -1
     )
-    said += [f"{flag} is left out: flags work from the start of a run only" for flag in recipe.args]
-    said += [f"{name} is left out: variables work from the start of a run only" for name in recipe.env]
+    said += [f"{flag} is left out: flags take effect only when a run starts" for flag in recipe.args]
+    said += [f"{name} is left out: variables take effect only when a run starts" for name in recipe.env]
     return live, said

@@ -50,22 +50,20 @@ def load(path: Path | str) -> Recipe:
         file = shipped()[str(path)]
     try:
         if file.exists() and not (file.is_file() or file.is_dir()):
-            raise UsageError(f"{path}: no regular file", "a recipe is a small TOML file")
+            raise UsageError(f"{path}: not a regular file", "a recipe is a small TOML file")
         with file.open("rb") as opened:
             body = opened.read(MOST_BYTES + 1)
     except (OSError, ValueError) as error:
         names = _nearest(str(path), shipped())
-        reason = error.strerror if isinstance(error, OSError) else "no valid name of a file"
-        raise UsageError(
-            f"{path}: {reason}{names}", "autobrrr recipe ls names those that are shipped"
-        ) from None
+        reason = error.strerror if isinstance(error, OSError) else "not a valid file name"
+        raise UsageError(f"{path}: {reason}{names}", "autobrrr recipe ls lists the shipped ones") from None
     if len(body) > MOST_BYTES:
         raise UsageError(f"{file}:1: larger than {MOST_BYTES >> 20} MiB; a recipe is a page of text")
     try:
         text = body.decode("utf-8-sig")  # some editors put a mark in front
     except UnicodeDecodeError as error:
         line = body.count(b"\n", 0, error.start) + 1
-        raise UsageError(f"{file}:{line}: no UTF-8 text") from None
+        raise UsageError(f"{file}:{line}: not UTF-8 text") from None
     return parse(text, str(file))
 
 
@@ -140,7 +138,7 @@ class _Reader:
                 self.fail(path, f"no remedy {_shown(name)}{_nearest(name, REGISTRY)}")
             line = self.places.line(path)
             if name in chosen:
-                self.fail(path, f"{name} stands in line {chosen[name].line} already")
+                self.fail(path, f"{name} is already in line {chosen[name].line}")
             self.conflicts(name, path, chosen.values())
             chosen[name] = Chosen(name=name, options=self.options(name, path, value), line=line)
         return tuple(chosen.values())
@@ -174,13 +172,13 @@ class _Reader:
         for flag, value in table.items():
             if not flag.startswith("-") or not flag.strip("-") or any(letter.isspace() for letter in flag):
                 self.fail(
-                    ("args", flag), f'{_shown(flag)} is no flag; write it as the script knows it: "--workers"'
+                    ("args", flag), f'{_shown(flag)} is not a flag; write it as the script does: "--workers"'
                 )
             if not isinstance(value, str | int | float | bool):
-                self.fail(("args", flag), f"{flag} must be a text, a number or true, not {_shown(value)}")
+                self.fail(("args", flag), f"{flag} must be text, a number or true, not {_shown(value)}")
             if isinstance(value, float) and not math.isfinite(value):
                 self.fail(
-                    ("args", flag), f"{flag} is no finite number; in quotes it is passed on as it stands"
+                    ("args", flag), f"{flag} is not a finite number; in quotes it is passed on unchanged"
                 )
             if isinstance(value, str) and "\0" in value:
                 self.fail(("args", flag), f"{flag} holds a NUL character")
@@ -243,7 +241,7 @@ class _Reader:
     def text(self, path: Keys, table: Table, key: str) -> str | None:
         found = table.get(key)
         if found is not None and not isinstance(found, str):
-            self.fail((*path, key), f"{key} must be a text, not {_shown(found)}")
+            self.fail((*path, key), f"{key} must be text, not {_shown(found)}")
         return found
 
     def known(self, path: Keys, table: Table, names: Iterable[str], what: str) -> None:
@@ -285,7 +283,7 @@ def _shown(value: object) -> str:
     try:
         text = repr(value) if isinstance(value, str | int | float) else str(value)
     except ValueError:
-        return "so large a number"
+        return "a number that large"
     return text if len(text) <= 60 else f"{text[:60]}..."
 
 

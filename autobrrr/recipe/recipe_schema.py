@@ -66,11 +66,11 @@ def _said(remedy: Remedy) -> str:
     when = {
         "live": "at once",
         "next_epoch": "from the next epoch on",
-        "relaunch": "from the start of a run only",
+        "relaunch": "when a run starts",
     }
     needs = f" Needs {', '.join(remedy.needs)}." if remedy.needs else ""
     unproven = " Unproven: it has never run on such a device." if remedy.unproven else ""
-    return f"{remedy.doc} Works {when[remedy.reach]}. Class: {remedy.cls}.{needs}{unproven}"
+    return f"{remedy.doc} Takes effect {when[remedy.reach]}. Class: {remedy.cls}.{needs}{unproven}"
 
 
 def _option(option: Option) -> Node:
@@ -110,7 +110,7 @@ def template() -> str:
         '# device = "cpu"          # or "cuda"',
         '# torch = ">=2.4"',
         "",
-        "# What to switch on: `true`, or a table of options.",
+        "# Remedies to apply: `true`, or a table of options.",
         "[remedies]",
     ]
     for name, remedy in REGISTRY.items():

@@ -168,7 +168,7 @@ def test_a_job_started_elsewhere_loads_otherwise_from_its_next_epoch_on(
     for says in (
         "loader.workers is on",
         "loader.persistent_workers is on",
-        "loader.workers works from the next epoch on",
+        "loader.workers takes effect from the next epoch on",
         "ddp.static_graph is left out",
     ):
         assert says in attached.stderr

@@ -141,7 +141,7 @@ def test_samples_of_twice_the_length_are_compared_by_the_token(tmp_path: Path) -
     low, high = found["interval"]  # type: ignore[misc]
     assert 1.2 < low <= found["speedup"] <= high < 1.7  # type: ignore[operator]
     assert 0.7 * 1024 / 0.0091 < found["baseline"] <= 1.01 * 1024 / 0.0091  # type: ignore[operator]
-    assert "--seq-len may set how long a sample is: tokens are counted" in str(found["note"])
+    assert "--seq-len may set the length of a sample: tokens are counted" in str(found["note"])
     assert "samples are counted" not in str(found["note"])
 
 

@@ -92,8 +92,8 @@ def test_the_recipe_of_a_variable_is_applied_by_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "script", "code", "says"),
     [
-        (["--param", "--nope=int:1..2"], (), 2, "the script has no such flag"),
-        (["--param", "--mode=choice:fast"], (), 2, "may change what is trained"),
+        (["--param", "--nope=int:1..2"], (), 2, "the script does not have this flag"),
+        (["--param", "--mode=choice:fast"], (), 2, "may change training results"),
         (["--horizon", "5m"], (), 2, "--horizon"),
         (["--param", "gc.freeze", "--copy-limit", "much"], (), 2, "--copy-limit much: invalid size"),
         (["--trials", "0"], (), 2, "--trials"),
@@ -101,7 +101,7 @@ def test_the_recipe_of_a_variable_is_applied_by_run(tmp_path: Path) -> None:
         ([], (), 2, "no terminal to ask on"),
         (["--param", "gc.freeze", "--allow-writes"], ("--unknown",), 2, "unrecognized arguments"),
         (["--param", "gc.freeze", "--allow-writes"], ("--most", "1"), 1, "out of memory"),
-        (["--param", "gc.freeze", "--allow-writes"], ("--steps", "0"), 1, "no training step was seen"),
+        (["--param", "gc.freeze", "--allow-writes"], ("--steps", "0"), 1, "without a training step"),
     ],
 )
 def test_what_can_t_be_done_is_one_clear_error(

@@ -216,7 +216,7 @@ def test_a_server_that_is_away_for_a_moment_is_waited_for_and_one_that_is_gone_i
     back.start()
     assert search.tell(measured(point))
     back.join()
-    assert "does not answer; trying again" in said[0]
+    assert "does not answer; retrying" in said[0]
     assert "answers again" in said[1]
     point = search.ask()
     assert point is not None

@@ -177,7 +177,7 @@ def test_a_window_that_was_asked_for_is_not_dropped_for_time() -> None:
     clock = Clock()
     patience = diagnosing.Patience(window=True, clock_s=clock)
     assert not patience.is_over(diagnosis(steps=100))
-    clock.now_s += diagnose.DEFAULT_S + 1
+    clock.now_s += diagnosing.DEFAULT_S + 1
     assert not patience.is_over(diagnosis(steps=100))
     window = ProfilerWindow(status="abstained", why="no")
     assert patience.is_over(diagnosis(steps=100, window=window))

@@ -71,7 +71,7 @@ def test_what_can_not_be_had_here_is_a_line_and_stays_out_of_the_plan() -> None:
     )
     left_out = recipe.unavailable(found, HERE)
     assert "GPU" in left_out["cuda.allocator"]
-    assert "line 3: cuda.allocator is left out: there is no GPU here" in recipe.misfits(found, HERE)
+    assert "line 3: cuda.allocator is left out: this machine has no GPU" in recipe.misfits(found, HERE)
     planned = recipe.plan(found, left_out)["remedies"]
     assert "optimizer.fused" in [each["name"] for each in planned]  # type: ignore[index]
     assert "cuda.allocator" not in [each["name"] for each in planned]  # type: ignore[index]
@@ -98,5 +98,5 @@ def test_a_running_job_takes_loaders_for_its_next_epoch_workers_first() -> None:
     )
     live, said = recipe.live_remedies(found)
     assert [each.remedy for each in live] == ["gc.freeze", "loader.workers", "loader.persistent_workers"]
-    assert said[-1] == "ddp.static_graph is left out: it works from the start of a run only"
-    assert "loader.workers works from the next epoch on" in said
+    assert said[-1] == "ddp.static_graph is left out: it takes effect only when a run starts"
+    assert "loader.workers takes effect from the next epoch on" in said

@@ -109,15 +109,15 @@ def test_every_table_may_be_left_out() -> None:
         ('schema = 1\n[remedies]\n"threads.intra_op" = { threads = true }', "must be a whole number"),
         ('schema = 1\n[remedies."threads.intra_op"]\n\nthreads = "many"', "r.toml:4: threads.intra_op: threads must be a whole number"),
         ('schema = 1\n[remedies]\n"optimizer.fused" = true\n\n"optimizer.foreach" = true', "r.toml:5: optimizer.foreach and optimizer.fused (line 3) both set"),
-        ('schema = 1\n[remedies]\n"optimizer.fused" = true\noptimizer.fused = true', "r.toml:4: optimizer.fused stands in line 3 already"),
+        ('schema = 1\n[remedies]\n"optimizer.fused" = true\noptimizer.fused = true', "r.toml:4: optimizer.fused is already in line 3"),
         ('schema = 1\n[remedies]\n"optimizer.fused" = true\n"optimizer.fused" = true', "r.toml:4: Cannot overwrite"),
         ("schema = 1\n[remedy]", "r.toml:2: no key 'remedy' (did you mean remedies?)"),
         ("schema = 1\nremedies = 3", "r.toml:2: remedies must be a table"),
-        ("schema = 1\n[match]\nscript = 3", "r.toml:3: script must be a text, not 3"),
+        ("schema = 1\n[match]\nscript = 3", "r.toml:3: script must be text, not 3"),
         ('schema = 1\n[match]\ndevice = "tpu"', "r.toml:3: device 'tpu': one of cpu, cuda"),
         ('schema = 1\n[match]\ntorch = "new"', "r.toml:3: versions 'new'"),
-        ("schema = 1\n[args]\nworkers = 2", "r.toml:3: 'workers' is no flag"),
-        ('schema = 1\n[args]\n"--x" = [1]', "r.toml:3: --x must be a text, a number or true, not a list"),
+        ("schema = 1\n[args]\nworkers = 2", "r.toml:3: 'workers' is not a flag"),
+        ('schema = 1\n[args]\n"--x" = [1]', "r.toml:3: --x must be text, a number or true, not a list"),
         ("schema = 1\n[evidence]\ninterval = [2, 1]", "r.toml:3: interval must be two numbers, the lower first"),
         ("schema = 1\n[evidence]\nspeedup = nan", "r.toml:3: speedup must be a number above zero"),
         ('schema = 1\n[numerics]\nclass = "roundin"', "(did you mean rounding?)"),
@@ -181,9 +181,9 @@ def test_large_binary_missing_and_deep_files_are_one_line_each(tmp_path: Path) -
     file = tmp_path / "r.toml"
     for body, says in [
         (b"# " + b"x" * (1 << 20), "larger than 1 MiB"),
-        (b"\x7fELF\x02\x01\x00\xff\xfe", ":1: no UTF-8 text"),
+        (b"\x7fELF\x02\x01\x00\xff\xfe", ":1: not UTF-8 text"),
         (b"schema = 1\nx = " + b"[" * 100_000, ":"),
-        (b"schema = 1\n[match]\nscript = '\xff'", ":3: no UTF-8 text"),
+        (b"schema = 1\n[match]\nscript = '\xff'", ":3: not UTF-8 text"),
         (b"schema = 1\nx = 1" + b"0" * 10_000, ":"),
     ]:
         file.write_bytes(body)
@@ -259,7 +259,7 @@ def test_the_schema_knows_every_remedy_and_option() -> None:
 
 @pytest.mark.parametrize("value", ["inf", "-inf", "nan", "1e400"])
 def test_a_flag_that_is_no_finite_number_is_refused_in_its_line(value: str) -> None:
-    with pytest.raises(UsageError, match=r"recipe:3: --rate is no finite number"):
+    with pytest.raises(UsageError, match=r"recipe:3: --rate is not a finite number"):
         parse(f'schema = 1\n[args]\n"--rate" = {value}\n')
 
 

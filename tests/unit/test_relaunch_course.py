@@ -101,7 +101,7 @@ def test_steps_that_take_long_now_and_then_are_taken_off_the_gain() -> None:
     found = judged((1, 0), eaten, None, None)
     assert found.value == pytest.approx(0.05)
     assert found.low == pytest.approx(0.0)
-    assert "by steps that take long now and then" in found.why
+    assert "from occasional long steps" in found.why
     shown = StudyLedger().enter(SPACE, found, eaten, 1)
     assert shown.achieved == pytest.approx(math.exp(0.05), abs=1e-4)
     assert shown.interval == pytest.approx([1.0, math.exp(0.1)])

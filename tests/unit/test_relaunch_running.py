@@ -83,7 +83,7 @@ def test_output_whose_copy_was_cut_off_is_not_said_to_be_kept(
     monkeypatch.setattr(live_trial, "KEEP_S", 0.01)
     cut = trial(tmp_path, Keeper({"gone": True}, after_s=30))
     cut.close(tmp_path / "kept", 100)
-    assert cut.kept.problem == "the copy was not brought to its end"
+    assert cut.kept.problem == "the copy was not finished"
 
 
 def trained(trial: LiveTrial, count: int, ended_s_ago: float = 0.0) -> TrialSteps:

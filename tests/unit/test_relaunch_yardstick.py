@@ -138,7 +138,7 @@ def held(space: Space, base: SimpleNamespace, candidate: SimpleNamespace, point:
 @pytest.mark.parametrize(
     ("parameter", "base", "said"),
     [
-        (LENGTH, trial(), "--seq-len may set how long a sample is: tokens are counted"),
+        (LENGTH, trial(), "--seq-len may set the length of a sample: tokens are counted"),
         (WORKERS, trial(varies=True), "samples differ in length: tokens are counted"),
         (LENGTH, trial(length=None), None),
         (WORKERS, trial(), None),

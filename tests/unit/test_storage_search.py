@@ -273,10 +273,10 @@ def test_what_failed_is_known_to_all_and_a_larger_batch_not_tried(join: Join, fi
 
 def test_another_space_under_the_same_name_is_refused(join: Join, file: Path) -> None:
     join()
-    with pytest.raises(UsageError, match="searches something else"):
+    with pytest.raises(UsageError, match="has another search space"):
         join(LARGE)
     optuna.create_study(study_name="mine", storage=f"sqlite:///{file}").enqueue_trial({"x": 1})
-    with pytest.raises(UsageError, match="searches something else"):
+    with pytest.raises(UsageError, match="has another search space"):
         join(name="mine")
 
 

@@ -36,14 +36,14 @@ def test_one_driver_serves_all_names_of_postgresql(scheme: str) -> None:
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        ("rubbish", "no URL of a database"),
-        ("", "no URL of a database"),
-        ("postgresql://me:sesame@host:port/x", "no URL of a database"),
+        ("rubbish", "not a database URL"),
+        ("", "not a database URL"),
+        ("postgresql://me:sesame@host:port/x", "not a database URL"),
         ("postgresql://me:sesame@host", "names no database"),
-        ("mysql://me:sesame@host/x", "workers can't share a study in this"),
-        ("postgresql+asyncpg://me:sesame@host/x", "workers can't share a study in this"),
-        ("sqlite://", "in memory nothing can be shared"),
-        ("sqlite:///:memory:", "in memory nothing can be shared"),
+        ("mysql://me:sesame@host/x", "can't hold a shared study"),
+        ("postgresql+asyncpg://me:sesame@host/x", "can't hold a shared study"),
+        ("sqlite://", "in-memory database can't be shared"),
+        ("sqlite:///:memory:", "in-memory database can't be shared"),
         ("sqlite:////no/such/folder/study.db", "no folder /no/such/folder"),
         ("sqlite:////tmp", "a folder"),
     ],
@@ -129,7 +129,7 @@ def test_a_connection_that_drops_for_some_seconds_is_survived() -> None:
     assert patient(said, forgotten).patiently(action) == "done"
     assert forgotten == ["a session"] * 3
     assert said == [
-        "postgresql://localhost/studies does not answer; trying again for 60 s",
+        "postgresql://localhost/studies does not answer; retrying for 60 s",
         "postgresql://localhost/studies answers again",
     ]
 

@@ -95,7 +95,7 @@ class Keeper:
         except workdir_copy.TooLarge as problem:
             raise overlay_mounts.NoWalls(str(problem)) from None
         except OSError as problem:
-            raise overlay_mounts.NoWalls(f"no copy of {folder} can be made: {problem.strerror}") from None
+            raise overlay_mounts.NoWalls(f"can't copy {folder}: {problem.strerror}") from None
         overlay_mounts.shut_all_but(
             size_bytes=size_bytes,
             folder=folder,

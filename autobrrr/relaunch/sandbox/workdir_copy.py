@@ -74,7 +74,7 @@ def plan(folder: str, limit_bytes: int, most_files: int = MOST_FILES, *, apart: 
     total = _total(top, by_size, limit_bytes, most_files)
     if total is None:
         raise TooLarge(
-            f"{folder} is too large for a copy: {top.files} files, {top.bytes >> 20} MiB beside its folders"
+            f"{folder} is too large to copy: {top.files} files, {top.bytes >> 20} MiB besides its folders"
         )
     kept = [path for path in fixed if path.split(os.sep)[0] not in shut]
     return CopyPlan(folder=folder, read_only=tuple(sorted([*kept, *shut])), files=total[0], bytes=total[1])

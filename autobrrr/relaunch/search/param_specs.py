@@ -62,7 +62,7 @@ def flag_parameter(
         )
     if name not in declared and unknown_flags(script_of(command), [name]):
         near = ", ".join(sorted(declared)[:8])
-        raise UsageError(f"--param {name}: the script has no such flag", f"it has {near}")
+        raise UsageError(f"--param {name}: the script does not have this flag", f"it has {near}")
     switched = {"on": True, "off": False}
     read = [switched.get(str(level), level) for level in levels]
     now = given_value(command, name, declared)
@@ -112,7 +112,7 @@ def _option(spec: str, name: str, levels: Sequence[Value | None], ordered: bool)
         raise UsageError(f"--param {spec}: {name} is a remedy", f"--param {name}, or --param {name}.OPTION=…")
     if remedy not in REGISTRY:
         raise UsageError(
-            f"--param {spec}: no flag (--NAME), variable (env:NAME) or option of a remedy", SHAPE
+            f"--param {spec}: not a flag (--NAME), a variable (env:NAME) or an option of a remedy", SHAPE
         )
     known = {each.name: each for each in REGISTRY[remedy].options}
     if option not in known:
@@ -135,7 +135,7 @@ def _levels(spec: str, kind: str, rest: str) -> tuple[list[Value], bool]:
     if kind == "choice":
         words = [word.strip() for word in rest.split(",")]
         if len(words) != len(set(words)) or not all(words):
-            raise UsageError(f"--param {spec}: the choices must be different and not empty", SHAPE)
+            raise UsageError(f"--param {spec}: choices must be different and not empty", SHAPE)
         numbers = [_as_number(word) for word in words]
         ordered = all(isinstance(number, int | float) for number in numbers) and numbers == sorted(
             numbers,
@@ -150,11 +150,11 @@ def _levels(spec: str, kind: str, rest: str) -> tuple[list[Value], bool]:
         raise UsageError(f"--param {spec}: the range must be LOW..HIGH", SHAPE)
     logarithmic = found.group(3) is not None
     if logarithmic and low <= 0:
-        raise UsageError(f"--param {spec}: a logarithmic range begins above zero", SHAPE)
+        raise UsageError(f"--param {spec}: a logarithmic range must begin above zero", SHAPE)
     if kind == "float":
         return list(_spread(float(low), float(high), FLOAT_LEVELS, logarithmic)), True
     if not isinstance(low, int) or not isinstance(high, int):
-        raise UsageError(f"--param {spec}: the bounds of int are whole numbers", SHAPE)
+        raise UsageError(f"--param {spec}: the bounds of int must be whole numbers", SHAPE)
     if logarithmic:
         doubled = list(itertools.takewhile(lambda x: x < high, (low << i for i in range(64))))
         levels: list[Value] = [*dict.fromkeys([*doubled, high])]

@@ -261,10 +261,10 @@ def make_space(
         if parameter.cls not in allowed and not parameter.feeds:
             raise UsageError(
                 f"--param {parameter.name}: it {_effect(parameter.cls)}",
-                f"add --allow {parameter.cls} if that is wanted",
+                f"add --allow {parameter.cls} to include it",
             )
     if not space.points():
-        raise UsageError("there is nothing to try: every parameter has one level only", SHAPE)
+        raise UsageError("there is nothing to try: every parameter has only one value", SHAPE)
     return space
 
 
@@ -288,4 +288,4 @@ def shown(value: Value) -> str:
 def _effect(cls: str) -> str:
     if cls == "stream":
         return "draws other random numbers"
-    return "may change what is trained" if cls == "changes-training" else f"is of class {cls}"
+    return "may change training results" if cls == "changes-training" else f"is of class {cls}"

@@ -12,19 +12,17 @@ from autobrrr.relaunch.trial.trial_endings import Kind, TrialEnding
 ROOM = 1.25  # times what the baseline takes must be left for a candidate
 USAGE_ENDINGS = ("refused_flag", "asks", "no_start")
 HINTS: dict[Kind, str] = {
-    "asks": "give it its answers as flags",
+    "asks": "pass the answers as flags",
     "background": "start it in the foreground",
-    "disk_full": "trials write into memory; --allow-writes lets it write where it wants",
-    "no_permission": "trials may not write everywhere; --allow-writes lets it write where it wants",
-    "no_steps": "a step is seen where an optimizer of torch is called; does it train that soon?",
+    "disk_full": "trials write into memory; --allow-writes runs them without the sandbox",
+    "no_permission": "the sandbox limits where trials write; --allow-writes runs them without it",
+    "no_steps": "a step is a call of a torch optimizer; does the script train that soon?",
     "oom": "make it smaller for the study",
-    "port_taken": "end what uses the port, or name no port",
-    "too_short": "let it train for longer",
+    "port_taken": "free the port, or do not name one",
+    "too_short": "let it train longer",
 }
 ELSEWHERE = ("srun",)  # has a daemon start the script: neither walls nor a pause reach that far
-INSIDE = (
-    "start tune inside of what it runs in, an allocation say, on one node; for several ranks with torchrun"
-)
+INSIDE = "run tune inside the allocation or container, on one node; for several ranks with torchrun"
 
 
 class Unmeasurable(AutobrrrError):
@@ -51,7 +49,7 @@ def refuse_crowding(taken: int | None, free: int | None) -> None:
     if taken is not None and free is not None and free < ROOM * taken:
         raise AutobrrrError(
             f"two copies of the command do not fit into memory: one takes {taken >> 20} MiB, "
-            f"{free >> 20} MiB are left",
+            f"{free >> 20} MiB are free",
             "make it smaller for the study, or tune the running job: autobrrr tune PID",
         )
 
@@ -66,7 +64,9 @@ def refuse_elsewhere(command: Sequence[str]) -> None:
     before = command[: command.index(script)] if script in command else command[:1]
     found = next((word for word in before if Path(word).name in ELSEWHERE), None)
     if found is not None:
-        raise UsageError(f"{found}: a daemon starts what it runs, where trials can't be held", INSIDE)
+        raise UsageError(
+            f"{found}: a daemon starts its processes: they escape the sandbox and can't be suspended", INSIDE
+        )
 
 
 def refuse_strangers(trains: int | None, family: Collection[int]) -> None:
@@ -81,7 +81,7 @@ def refuse_strangers(trains: int | None, family: Collection[int]) -> None:
     """
     if trains is not None and trains not in family:
         raise AutobrrrError(
-            "the command trains in a process that it has not started itself: that one is not within the "
-            "trial's walls, and can't be paused",
+            "the command trains in a process that it did not start: that one escapes the sandbox and"
+            " can't be suspended",
             INSIDE,
         )

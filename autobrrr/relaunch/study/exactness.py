@@ -36,4 +36,4 @@ class Classes:
         cls = self._heard.get(point, "bitwise")
         if cls in ("bitwise", *space.allowed):
             return None
-        return f"its class is {cls} on this job; --allow {cls} would try it"
+        return f"its class is {cls} on this job; add --allow {cls} to try it"

@@ -51,7 +51,7 @@ class SharedSearch(Search):
         name: Of the study. A study that is there already is joined.
 
     Raises:
-        UsageError: the study of that name searches something else.
+        UsageError: the study of that name has another search space.
         AutobrrrError: the storage can't be used.
     """
 
@@ -138,8 +138,8 @@ class SharedSearch(Search):
             study.enqueue_trial(self._params(self._space.base))  # whoever takes it out has its value
         if study.user_attrs.get(SPACE) != ours or study.directions != [StudyDirection.MAXIMIZE]:
             raise UsageError(
-                f"the study {self.name} searches something else",
-                "give the same --param as its other workers, or another --study",
+                f"the study {self.name} has another search space",
+                "use the same --param as the other workers, or another --study",
             )
         return study
 
@@ -228,11 +228,11 @@ class SharedSearch(Search):
         frozen = next(each for each in trials if each.number == trial.number)
         point, base = self._point(frozen), self._space.base
         ahead = {self._point(each) for each in trials if each.number < trial.number and self._lives(each)}
-        why = "another trial has its point" if point in ahead else ""
+        why = "another trial measures this point" if point in ahead else ""
         if point is None or "fixed_params" not in frozen.system_attrs:
-            why = "drawn where a waiting one had been taken by others"
+            why = "chosen because another worker took the waiting point"
         elif len(ahead - {None, base}) >= self.most:
-            why = "enough were tried"
+            why = "the maximum number of trials is reached"
         elif self._would_not_fit(point):
             why = "it would not fit into memory here"
         if why or point is None:

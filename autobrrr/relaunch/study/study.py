@@ -94,7 +94,7 @@ class Study:
             base: The baseline, where it runs already; it is closed here.
 
         Raises:
-            AutobrrrError: the command as given can't be measured.
+            AutobrrrError: the unmodified command can't be measured.
         """
         self._base = base
         try:
@@ -115,10 +115,10 @@ class Study:
         base = self._base
         if base is None or base.ending is not None:
             self._close_base()
-            self._say("trial", "starting the command as it is given")
+            self._say("trial", "starting the unmodified command")
             base = self._base = self.stable.start(self.space.base)
         if not base.paused:
-            self._warm(base, "the command as given")
+            self._warm(base, "the unmodified command")
             if base.ending is not None:
                 raise Unmeasurable(base.ending)
             self.stable.learn(base)
@@ -143,7 +143,7 @@ class Study:
 
     def _warm(self, trial: LiveTrial, what: str, stage: str = "trial") -> bool:
         def look() -> None:
-            self._say(stage, f"{what}: {trial.steps.count} steps, waiting for step times to settle")
+            self._say(stage, f"{what}: {trial.steps.count} steps, waiting for stable step times")
 
         settled = trial.warm_up(look)
         self._counting.attend(trial)
@@ -154,7 +154,7 @@ class Study:
         return settle_in_turn(
             (base, candidate),
             lambda trial: self._warm(trial, what, stage),
-            lambda: self._say(stage, f"{what}: both come up"),
+            lambda: self._say(stage, f"{what}: both start"),
         )
 
     def _search(self) -> None:
@@ -165,12 +165,12 @@ class Study:
             if point is None and not self.search.elsewhere:
                 return
             if point is None:
-                self._say("trial", f"waiting for other workers, who have {self.search.elsewhere} under way")
+                self._say("trial", f"waiting for other workers, which have {self.search.elsewhere} under way")
                 time.sleep(WAIT_S)
                 continue
             began = time.perf_counter_ns()
             best = self.search.best
-            surely = 0.0 if best is None else max(0.0, best.sure or 0.0)  # the command as given is one too
+            surely = 0.0 if best is None else max(0.0, best.sure or 0.0)  # the unmodified command is one too
             rule = replace(CANDIDATE, beaten=surely)
             expected = self._memory.predicted(point).telling
             met, ending, taken = self._meet(point, rule)
@@ -187,7 +187,7 @@ class Study:
         if tried < self.search.most:
             enough_min = math.ceil(self._budget.enough_ns(self.search.most - tried) / MINUTE_NS)
             self._notes.append(
-                f"the time ended the search after {tried} of at most {self.search.most} trials; "
+                f"time ran out after {tried} of at most {self.search.most} trials; "
                 f"--for {enough_min}m would do"
             )
 
@@ -232,9 +232,7 @@ class Study:
         stage: str = "trial",
     ) -> Duel:
         def on_pair(interval: Interval | None, pairs: int) -> None:
-            text = (
-                f"{label}: {pairs} pairs of blocks" if interval is None else f"{label}: {percent(interval)}"
-            )
+            text = f"{label}: {pairs} A/B pairs" if interval is None else f"{label}: {percent(interval)}"
             self._say(stage, text, pairs, interval)
 
         found = duel(
@@ -264,17 +262,17 @@ class Study:
                 continue
             label = self.space.parameters[i].label(winner[i])
             if not self._budget.has_time_to_ablate():
-                self._notes.append(f"no time was left to see whether {label} helps by itself")
+                self._notes.append(f"no time was left to test whether {label} helps on its own")
                 continue
-            self._say("ablation", f"does {label} help?")
+            self._say("ablation", f"testing whether {label} helps")
             whole, part = self.stable.start(winner), None
             try:
                 part = self.stable.start(peeled)
-                if not self._warm_both(whole, part, f"does {label} help?", "ablation"):
+                if not self._warm_both(whole, part, f"testing whether {label} helps", "ablation"):
                     continue
                 found = self._apart(part, whole, peeled, winner)
                 if found.interval is not None and found.interval.low <= 0:
-                    self._notes.append(f"{label} was left out: {percent(found.interval)} by itself")
+                    self._notes.append(f"{label} was dropped: {percent(found.interval)} on its own")
                     winner = peeled
             finally:
                 whole.close()
@@ -312,7 +310,7 @@ class Study:
                     label = f"start {i + 1}"
                     starts.append(self._fight(base, candidate, winner, CLOSING, label, stage="final"))
                 if candidate.ending is not None and not candidate.ending.is_orderly:
-                    self._notes.append(f"a fresh start of it failed: {candidate.ending.why}")
+                    self._notes.append(f"a fresh start failed: {candidate.ending.why}")
                     return None
             finally:
                 base.close()
@@ -375,5 +373,5 @@ class Study:
 
 def _said_of_output(trial: live_trial.LiveTrial, folder: Path) -> str:
     if trial.kept.problem is not None:
-        return f"the output was not kept: {trial.kept.problem}"
+        return f"the output was not saved: {trial.kept.problem}"
     return f"{trial.kept.files} files of the winner's last trial are in {folder}"

@@ -70,14 +70,14 @@ def judged(point: Point, met: Duel | None, ending: TrialEnding | None, reserved:
         why = percent(met.interval) + (", no better than the best so far" if beaten else "")
         lost = min(0.0, met.long_steps) if abs(met.long_steps) > LOST_TO_LONG_STEPS else 0.0
         if lost:
-            why += f", and {math.expm1(lost):.0%} by steps that take long now and then"
+            why += f", and {math.expm1(lost):.0%} from occasional long steps"
         mean, low = met.interval.mean + lost, met.interval.low + lost
         return Result(point=point, value=mean, kind="measured", why=why, low=low)
     if ending is None:
         return Result(point=point, value=None, kind="too_short", why="too few steps to measure")
     if ending.kind == "oom" and reserved:
         held = f"{reserved / (1 << 30):.1f} GiB of the GPU"
-        ending = replace(ending, why=f"{ending.why} (the baseline, which stands by, holds {held})")
+        ending = replace(ending, why=f"{ending.why} (the suspended baseline holds {held})")
     last = f"; last line: {ending.lines[-1].strip()}" if ending.lines else ""
     why = ending.why if not last or ending.lines[-1].strip() in ending.why else ending.why + last
     return Result(point=point, value=None, kind=ending.kind, why=why)

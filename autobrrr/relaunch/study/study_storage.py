@@ -77,11 +77,13 @@ def address(text: str) -> Address:
     try:
         url = make_url(text)
     except (ArgumentError, ValueError):  # it may hold a password: it is not repeated
-        raise UsageError("--storage: this is no URL of a database", SHAPE) from None
+        raise UsageError("--storage: not a database URL", SHAPE) from None
     if url.get_backend_name() == "sqlite":
         return _file_address(url.database)
     if url.drivername not in DRIVERS:
-        raise UsageError(f"--storage {url.drivername}: workers can't share a study in this", SHAPE)
+        raise UsageError(
+            f"--storage {url.drivername}: this kind of database can't hold a shared study", SHAPE
+        )
     if not url.database:
         raise UsageError("--storage: the URL names no database", SHAPE)
     url = url.set(drivername=DRIVERS[url.drivername])
@@ -94,10 +96,10 @@ def address(text: str) -> Address:
 
 def _file_address(name: str | None) -> Address:
     if not name or name == ":memory:":
-        raise UsageError("--storage sqlite: in memory nothing can be shared", SHAPE)
+        raise UsageError("--storage sqlite: an in-memory database can't be shared", SHAPE)
     file = Path(name).absolute()
     if file.is_dir() or not file.parent.is_dir():
-        said = "a folder" if file.is_dir() else f"no folder {file.parent}"
+        said = "a folder" if file.is_dir() else f"there is no folder {file.parent}"
         raise UsageError(f"--storage sqlite:///{name}: {said}")
     url = f"sqlite:///{file}".replace("{", "{{").replace("}", "}}")
     return Address(url=url, shown=f"sqlite:///{file}")
@@ -137,11 +139,11 @@ class Storage:
                 self.forget_session()
                 if silent_since is None:
                     silent_since = now
-                    self.say(f"{self.address.shown} does not answer; trying again for {PATIENCE_S:.0f} s")
+                    self.say(f"{self.address.shown} does not answer; retrying for {PATIENCE_S:.0f} s")
                 if now - silent_since > PATIENCE_S:
                     raise AutobrrrError(
                         f"{self.address.shown} has not answered for {PATIENCE_S:.0f} s",
-                        "what it was told before is kept there; the same command goes on",
+                        "reported results are saved there; run the same command again to resume",
                     ) from None
                 self.sleep(RETRY_S)
                 continue
@@ -230,8 +232,8 @@ def unusable(place: Address, error: Exception) -> AutobrrrError:
         code = EXIT_FAILED if of_the_user is None else EXIT_USAGE
         return AutobrrrError(f"{place.shown} can't be used: {said}", exit_code=code)
     return UsageError(
-        f"{place.shown} lets nobody in: {said}",
-        "look at user, password and database of --storage; a password in ~/.pgpass stands in no command",
+        f"{place.shown} refused the connection: {said}",
+        "check user, password and database of --storage; put the password into ~/.pgpass",
     )
 
 

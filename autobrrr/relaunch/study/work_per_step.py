@@ -113,7 +113,9 @@ class Counting:
         if base.steps.tokens is None or self.tokens or not (by_flag or self.varies):
             return
         self.tokens = True
-        why = f"{', '.join(by_flag)} may set how long a sample is" if by_flag else "samples differ in length"
+        why = (
+            f"{', '.join(by_flag)} may set the length of a sample" if by_flag else "samples differ in length"
+        )
         self.notes.append(f"{why}: tokens are counted, as the shapes of batches show them")
 
     def attend(self, trial: LiveTrial) -> None:
@@ -147,6 +149,6 @@ class Counting:
         counted = agreed_ratio(told, seen)
         if told not in (None, 1.0) and seen is not None and abs(math.log(seen / told)) > NOTICEABLE:
             self.notes.append(
-                f"steps hold {seen:.3g} times the samples where flags say {told:.3g}: the smaller gain counts"
+                f"steps hold {seen:.3g} times the samples but flags say {told:.3g}: the smaller gain counts"
             )
         return counted

@@ -136,10 +136,10 @@ class LiveTrial:
         first_step_s = max(self.limits.first_step_s, patience_s)
         last_ns = max(steps.last_end_ns or self.began_ns, self._alive_ns)
         if steps.loss_lost:
-            self.ending = self._given_up("nan", "its loss is no finite number any more")
+            self.ending = self._given_up("nan", "its loss is no longer a finite number")
         elif not steps.count and now - last_ns > first_step_s * 1e9:
             self.ending = self._given_up(
-                "no_steps", f"no training step was seen within {first_step_s:.0f} s of its start"
+                "no_steps", f"no training step was seen within {first_step_s:.0f} s after it started"
             )
         elif steps.count and now - last_ns > self._silence_ns(steps, first_step_s if patience_s else 0.0):
             self.ending = self._given_up(
@@ -218,7 +218,7 @@ class LiveTrial:
         order: dict[str, object] = {"stop": self.limits.grace_s}
         if keep is not None:
             order |= {"keep": str(keep), "most_bytes": keep_bytes}
-            self.kept.problem = "the copy was not brought to its end"
+            self.kept.problem = "the copy was not finished"
         self.witnesses.close()
         self._send(order)
         deadline = time.monotonic() + self.limits.grace_s + (ANSWER_S if keep is None else KEEP_S)
@@ -264,7 +264,7 @@ class LiveTrial:
             self.ending = self._given_up("not_applied", f"{first['remedy']}: {first.get('why')}")
         elif awaited:
             names = ", ".join(self.launch.remedies)
-            why = f"{names}: it did not come on within {self.limits.settle_s:.0f} s of steps"
+            why = f"{names}: it was not applied within {self.limits.settle_s:.0f} s of steps"
             self.ending = self._given_up("not_applied", why)
 
     def _send(self, command: Mapping[str, object]) -> None:
@@ -289,7 +289,7 @@ class LiveTrial:
                 data = b""
             if not data:
                 if self.ending is None:
-                    self.ending = self._given_up("crash", "the process that keeps the trial is gone")
+                    self.ending = self._given_up("crash", "the trial's supervisor is gone")
                 return came
             came = True
             self._heard += data

@@ -37,8 +37,8 @@ _OF_OUTPUT: tuple[tuple[Kind, str, str], ...] = (
         r"out of memory|OutOfMemoryError|(can't|cannot) allocate memory|\bMemoryError\b|bad_alloc",
         "out of memory",
     ),
-    ("asks", r"EOFError: EOF when reading a line", "it asks on standard input, and nobody answers there"),
-    ("disk_full", r"No space left on device|Disk quota exceeded", "no space left for what it writes"),
+    ("asks", r"EOFError: EOF when reading a line", "it waits for an answer on standard input"),
+    ("disk_full", r"No space left on device|Disk quota exceeded", "no space left on the device it writes to"),
     ("port_taken", r"Address already in use|EADDRINUSE", "its port is taken"),
     (
         "no_permission",
@@ -84,9 +84,12 @@ def ending_of(code: int, lines: tuple[str, ...], *, steps: int, left: int) -> Tr
 def _reason(code: int, lines: tuple[str, ...], steps: int, left: int) -> tuple[Kind, str]:
     if code == 0:
         if left and not steps:
-            return "background", f"it went into the background: its process ended, {left} of it went on"
+            return (
+                "background",
+                f"it went into the background: its process ended, but {left} of its processes continued",
+            )
         if not steps:
-            return "no_steps", "it ended, and no training step was seen"
+            return "no_steps", "it ended without a training step"
         return "too_short", f"it ended after {steps} steps, too few to measure"
     if code == 2:
         refused = next((found for line in reversed(lines) if (found := _REFUSED_FLAG.search(line))), None)
@@ -97,7 +100,7 @@ def _reason(code: int, lines: tuple[str, ...], steps: int, left: int) -> tuple[K
         if re.search(pattern, text, re.IGNORECASE):
             return kind, _with_line(said, pattern, lines)
     if code in (-signal.SIGKILL, 128 + signal.SIGKILL):
-        return "oom", "killed by the system, as it does when memory runs out"
+        return "oom", "killed by the system, probably because memory ran out"
     how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
     last = lines[-1] if lines else "it printed nothing"
     return "crash", _shorten(f"{how}: {last}")

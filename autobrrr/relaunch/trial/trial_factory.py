@@ -148,7 +148,7 @@ class TrialFactory:
         return trial
 
     def _in_a_copy(self, launch: TrialLaunch, fence: Walls) -> LiveTrial:
-        """No overlay can be had: the trial works in a copy, and all else is read-only."""
+        """No overlay can be had: the trial works in a copy, and everything else is read-only."""
         make_private(self.copies)
         inside = Copy(
             place=self.copies / f"t{self._number}",
@@ -162,15 +162,14 @@ class TrialFactory:
             trial = self._begin(launch, inside)
         except NoSandbox as problem:
             raise AutobrrrError(
-                f"trials can't be kept from writing into your files here: {problem}",
-                "--copy-limit SIZE allows a larger copy; --allow-writes runs them all the same, and their"
-                " outputs then land where the script puts them",
+                f"no sandbox is possible here, so trials could write into your files: {problem}",
+                "--copy-limit SIZE allows a larger copy; --allow-writes runs trials without a sandbox",
             ) from None
         if trial.copied is not None and not self._told:
             self._told = True
             self.tell(
                 f"no overlay is possible here ({self._no_overlay}): each trial works in {trial.copied},"
-                " all else is read-only"
+                " everything else is read-only"
             )
         return trial
 
