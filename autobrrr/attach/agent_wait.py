@@ -91,7 +91,7 @@ def for_agent(
             raise CannotAttach(f"process {pid} can't take the call: {words}", _ANSWER)
         if now.t_s - moved_s >= ASLEEP_S:
             raise CannotAttach(
-                f"process {pid} has not let the agent in within {passed_s:.0f} s: {words}, "
+                f"process {pid} did not admit the agent within {passed_s:.0f} s: {words}, "
                 "and nothing in it makes progress",
                 _HINTS.get(what, "try again when it trains"),
             )
@@ -102,7 +102,7 @@ def for_agent(
             )
         if passed_s >= AT_MOST_S:
             raise CannotAttach(
-                f"process {pid} has not let the agent in within {passed_s:.0f} s: {words}",
+                f"process {pid} did not admit the agent within {passed_s:.0f} s: {words}",
                 f"try again later, or watch from outside: autobrrr attach --outside {pid}",
             )
         if on_wait is not None and passed_s >= SAY_AFTER_S and now.t_s - said_s >= SAY_EVERY_S:

@@ -142,7 +142,7 @@ def _scope() -> DoctorCheck:
     if scope in (None, 0) or own_place.look().may_trace_others:
         shown = "not set" if scope is None else str(scope)
         return DoctorCheck(
-            name="ptrace_scope", status="ok", detail=f"{shown}; processes of our own may be traced", fix=""
+            name="ptrace_scope", status="ok", detail=f"{shown}; you may trace your own processes", fix=""
         )
     return DoctorCheck(
         name="ptrace_scope",
@@ -167,14 +167,17 @@ def _attach_to_a_child() -> DoctorCheck:
                 time.sleep(0.01)
             if not answer.exists():
                 return DoctorCheck(
-                    name="attach", status="fail", detail="a child of ours did not run the call", fix=""
+                    name="attach",
+                    status="fail",
+                    detail="test attach: the child process did not run the call",
+                    fix="",
                 )
     except AutobrrrError as error:
         return DoctorCheck(name="attach", status="fail", detail=error.message, fix=error.hint)
     finally:
         child.kill()
         child.communicate()
-    shown = f"a child of ours stood still for {taken.pause_ns / 1e6:.2f} ms"
+    shown = f"test attach paused a child process for {taken.pause_ns / 1e6:.2f} ms"
     return DoctorCheck(name="attach", status="ok", detail=shown, fix="")
 
 
@@ -187,7 +190,7 @@ def _runtime() -> DoctorCheck:
     passed_over = objection_to(paths.runtime_dirs()[0], (os.geteuid(),))
     if passed_over is not None:
         return DoctorCheck(
-            name="runtime", status="warn", detail=f"{passed_over}; {folder} is used", fix="have it removed"
+            name="runtime", status="warn", detail=f"{passed_over}; {folder} is used", fix="remove it"
         )
     return DoctorCheck(name="runtime", status="ok", detail=str(folder), fix="")
 
@@ -197,7 +200,7 @@ def _cache() -> DoctorCheck:
     why = paths.why_unwritable(folder)
     if why is not None:
         return DoctorCheck(
-            name="cache", status="warn", detail=why, fix="set XDG_CACHE_HOME, or make room there"
+            name="cache", status="warn", detail=why, fix="set XDG_CACHE_HOME, or free space there"
         )
     return DoctorCheck(name="cache", status="ok", detail=str(folder), fix="")
 
@@ -214,7 +217,7 @@ def _torch() -> DoctorCheck:
 def _run_delay() -> DoctorCheck:
     if os.path.exists(f"/proc/self/task/{os.getpid()}/schedstat"):
         return DoctorCheck(
-            name="run delay", status="ok", detail="the kernel tells who waited for a CPU", fix=""
+            name="run delay", status="ok", detail="the kernel reports who waited for a CPU", fix=""
         )
     return DoctorCheck(
         name="run delay",

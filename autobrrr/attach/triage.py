@@ -129,7 +129,7 @@ def _is_no_kernel_thread(case: TriageCase) -> Finding | None:
     if case.status.get("Kthread", "0") != "1" and not _looks_like_kernel_thread(case):
         return None
     return Finding(
-        detail=f"process {case.pid} is a thread of the kernel, no program",
+        detail=f"process {case.pid} is a kernel thread, not a program",
         fix="autobrrr ls lists training jobs",
     )
 
@@ -239,9 +239,7 @@ def _may_be_traced(case: TriageCase) -> Finding | None:
             detail=f"only root may attach to process {case.pid} (CAP_SYS_PTRACE)",
             fix=f"run autobrrr as root, or {RUN_HINT}",
         )
-    return Finding(
-        detail=f"the kernel lets nobody trace process {case.pid} (a security policy)", fix=RUN_HINT
-    )
+    return Finding(detail=f"the kernel forbids tracing process {case.pid} (a security policy)", fix=RUN_HINT)
 
 
 def _is_this_machine(case: TriageCase) -> Finding | None:
@@ -252,7 +250,7 @@ def _is_this_machine(case: TriageCase) -> Finding | None:
         return None
     name = _MACHINES.get(found, "another architecture")
     return Finding(
-        detail=f"process {case.pid} is a {name} program on {case.machine}; attach works on x86_64 alone",
+        detail=f"process {case.pid} is a {name} program on {case.machine}; attach works only on x86_64",
         fix=RUN_HINT,
     )
 
@@ -283,7 +281,7 @@ def _short_of(
 def _is_known_version(case: TriageCase) -> Finding | None:
     version = case.python().version
     if version is None:
-        return Finding(detail=f"the Python version of process {case.pid} can't be told", fix=RUN_HINT)
+        return Finding(detail=f"the Python version of process {case.pid} can't be determined", fix=RUN_HINT)
     shown = ".".join(map(str, version))
     if version > NEWEST:
         return Finding(
@@ -362,22 +360,24 @@ class TriageCheck:
 
 
 CHECKS = (
-    TriageCheck(name="process", fine="it is there", examine=_is_there),
-    TriageCheck(name="program", fine="it is no thread of the kernel", examine=_is_no_kernel_thread),
-    TriageCheck(name="alive", fine="it is no zombie", examine=_is_no_zombie),
+    TriageCheck(name="process", fine="it exists", examine=_is_there),
+    TriageCheck(name="program", fine="it is not a kernel thread", examine=_is_no_kernel_thread),
+    TriageCheck(name="alive", fine="it is not a zombie", examine=_is_no_zombie),
     TriageCheck(name="running", fine="it is not stopped", examine=_is_not_stopped),
     TriageCheck(name="frozen", fine="no control group freezes it", examine=_is_not_frozen),
-    TriageCheck(name="owner", fine="it is ours", examine=_is_ours),
+    TriageCheck(name="owner", fine="you may attach to it", examine=_is_ours),
     TriageCheck(name="tracer", fine="nobody traces it", examine=_is_not_traced),
-    TriageCheck(name="waiting", fine="it is in no uninterruptible wait", examine=_is_no_uninterruptible_wait),
+    TriageCheck(
+        name="waiting", fine="it is not in an uninterruptible wait", examine=_is_no_uninterruptible_wait
+    ),
     TriageCheck(name="seccomp", fine="no filter refuses ptrace to us", examine=_is_not_filtered),
     TriageCheck(name="permission", fine="the kernel lets us trace it", examine=_may_be_traced),
-    TriageCheck(name="architecture", fine="its code is this machine's", examine=_is_this_machine),
+    TriageCheck(name="architecture", fine="it runs code of this machine", examine=_is_this_machine),
     TriageCheck(name="python", fine="it runs CPython with a C API", examine=_is_python),
     TriageCheck(name="version", fine="its Python is 3.10 to 3.14", examine=_is_known_version),
     TriageCheck(name="build", fine="its Python is not free-threaded", examine=_has_the_lock),
     TriageCheck(name="shadow stack", fine="it has none", examine=_has_no_shadow_stack),
-    TriageCheck(name="worker", fine="it is no DataLoader worker", examine=_is_no_loader_worker),
+    TriageCheck(name="worker", fine="it is not a DataLoader worker", examine=_is_no_loader_worker),
     TriageCheck(name="launcher", fine="it trains by itself", examine=_is_no_launcher),
     TriageCheck(name="torch", fine="PyTorch is loaded", examine=_has_torch),
     TriageCheck(

@@ -409,7 +409,7 @@ def test_the_doctor_of_the_machine_attaches_to_a_child(tmp_path: Path) -> None:
     found = autobrrr(tmp_path, "doctor", "--json")
     assert found.code == 0
     by_name = {check["name"]: check for check in found.json["checks"]}
-    assert "stood still for" in by_name["attach"]["detail"]
+    assert "paused a child process for" in by_name["attach"]["detail"]
 
 
 def test_jobs_are_listed_with_script_and_torch(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 
+import msgspec
+
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.machine.device_poller import Poller
 from autobrrr.records import (
