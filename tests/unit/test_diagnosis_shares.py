@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from autobrrr.diagnosis.models.shares import leads, measured_shares, shown_phases, step_shares
+from autobrrr.diagnosis.models.shares import leads, leads_all, measured_shares, shown_phases, step_shares
 from autobrrr.records import Shares
 from support import diagnosis
 from support.diagnosis import MS, measured, traced
@@ -110,3 +110,11 @@ def test_overhead_must_lead_further_since_it_is_what_estimates_leave() -> None:
     assert leads("overhead", 0.60, 0.33)
     assert not leads("compute", 0.55, 0.42)
     assert not leads("overhead", 0.49, 0.01)
+
+
+def test_a_regime_leads_only_where_who_it_belongs_to_leads_all_others_together() -> None:
+    assert leads_all("memory", {"memory": 0.6, "host": 0.2, "overhead": 0.2})
+    assert not leads_all("memory", {"memory": 0.53, "host": 0.36, "overhead": 0.11})
+    assert leads_all("memory", {"memory": 0.53, "compute": 0.2, "underfilled": 0.17, "overhead": 0.1})
+    assert not leads_all("compute", {"compute": 0.55, "other": 0.45})
+    assert not leads_all("input", {"host": 0.9})

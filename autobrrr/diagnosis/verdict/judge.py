@@ -15,7 +15,7 @@ from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.advice.advice import advise
 from autobrrr.diagnosis.measurements import Measurements, step_stats
 from autobrrr.diagnosis.models.batch_fit import BatchFit, fit_batch
-from autobrrr.diagnosis.models.shares import leads, measured_shares, shown_phases, step_shares
+from autobrrr.diagnosis.models.shares import leads_all, measured_shares, shown_phases, step_shares
 from autobrrr.diagnosis.robust_stats import at_worst, spread
 from autobrrr.diagnosis.signal_reading import Reading
 from autobrrr.diagnosis.signals.signal_table import read_all
@@ -89,8 +89,7 @@ def _carrier(case: JudgedCase) -> Carried | None:
         share = getattr(case.shares, one.regime)
         if share is None:
             continue
-        rivals = [other for name, other in measured_shares(case.shares).items() if name != one.regime]
-        if not leads(one.regime, share, max(rivals, default=0.0)):
+        if not leads_all(one.regime, measured_shares(case.shares)):
             continue
         # Traced steps speak of the usual step alone: what longer ones take is a rival of its own.
         uneven = 0.0 if one.regime in FROM_MEANS else case.readings["uneven_steps"].value or 0.0

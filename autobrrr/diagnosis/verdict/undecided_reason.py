@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
-from autobrrr.diagnosis.models.shares import leads, measured_shares, step_parts
+from autobrrr.diagnosis.models.shares import leads_all, measured_shares, step_parts
 from autobrrr.diagnosis.part_names import WORDS
 from autobrrr.diagnosis.robust_stats import of_one
 from autobrrr.diagnosis.signal_reading import Reading
@@ -36,11 +36,11 @@ class JudgedCase:
     @property
     def leader(self) -> str | None:
         """The share that takes half of the step and leads clearly; None where none does."""
-        ranked = sorted(measured_shares(self.shares).items(), key=lambda item: -item[1])
-        if not ranked:
+        shares = measured_shares(self.shares)
+        if not shares:
             return None
-        rival = ranked[1][1] if len(ranked) > 1 else 0.0
-        return ranked[0][0] if leads(*ranked[0], rival) else None
+        first = max(shares, key=lambda name: shares[name])
+        return first if leads_all(first, shares) else None
 
     @property
     def step(self) -> str:
