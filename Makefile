@@ -1,4 +1,4 @@
-# setup: .venv with pinned dependencies; demo: the main job; check: seconds; test: everything.
+# setup: .venv with pinned dependencies; demo: the main job; check: seconds; test: everything; docs: the site.
 
 PYTHON ?= python3
 VENV := .venv
@@ -7,7 +7,7 @@ STAMP := $(VENV)/.ready
 DEMO_STAMP := $(VENV)/.demo
 PIP := $(BIN)/python -m pip install -c $(VENV)/constraints.txt
 
-.PHONY: setup demo check test format bench planted gpu emulated clean
+.PHONY: setup demo check test docs pages format bench planted gpu emulated clean
 
 setup: $(STAMP)
 
@@ -31,6 +31,14 @@ $(STAMP): $(DEMO_STAMP)
 demo: $(DEMO_STAMP)
 	$(BIN)/python -m autobrrr demo
 
+# Pages that are made from the program itself: commands, remedies, words, JSON, figures. A test holds them current.
+pages: setup
+	$(BIN)/python docs/generate.py
+
+docs: pages
+	$(PIP) -q -e '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
 check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -45,7 +53,7 @@ format: setup
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# Timings never stand in tests; each script prints a table. See benchmarks/README.md.
+# Timings never stand in tests; each script prints a table. See benchmarks/README.md and docs/figures.md.
 bench: setup
 	$(BIN)/python -m benchmarks
 

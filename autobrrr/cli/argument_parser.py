@@ -54,7 +54,7 @@ def add_frame(parser: argparse.ArgumentParser) -> None:
     """The flags of the program itself."""
     parser.add_argument("--version", action="store_true", help="print what a bug report needs")
     parser.add_argument(
-        "--print-completion", metavar="SHELL", help="print a completion script: bash, zsh or tcsh"
+        "--print-completion", metavar="SHELL", help="print a completion script: bash, zsh, fish or tcsh"
     )
 
 

@@ -1,0 +1,120 @@
+"""The documentation: made pages are current, links lead somewhere, and the first page stays a first page."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from autobrrr.cli import VERBS
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *ROOT.glob("autobrrr/**/README.md")])
+LINK = re.compile(r"(?<!!)\[[^\]\n]*\]\(([^)\s]+)\)")
+SNIPPET = re.compile(r'^--8<-- "([^"]+)"', re.M)
+FENCED = re.compile(r"^(```|~~~).*?^\1|^(?: {4}|\t).*?$|`[^`\n]*`", re.M | re.S)
+BIG_ROOM, MOST_LINES = 3000, 20
+
+
+@pytest.fixture(scope="module")
+def generate() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_generate", DOCS / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_pages_that_are_made_from_the_program_are_current(generate: ModuleType) -> None:
+    old = [name for name, text in generate.pages().items() if (DOCS / name).read_text() != text]
+    assert old == [], "run `make pages`"
+
+
+def test_the_command_page_has_every_verb_and_flag(generate: ModuleType) -> None:
+    text = generate.pages()["reference/commands.md"]
+    for word in (*VERBS, "--horizon", "--keep", "--copy-limit", "--print-completion"):
+        assert word in text
+
+
+def anchors(page: Path) -> set[str]:
+    heads = re.findall(r"^#+ (.*)$", page.read_text(), re.M)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).strip().replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    text = page.read_text()
+    for snippet in SNIPPET.findall(text):
+        assert (ROOT / snippet).is_file(), snippet
+    for link in LINK.findall(FENCED.sub("", text)):
+        if link.startswith(("https://", "http://")):
+            continue
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    shown = set(re.findall(r": ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.M))
+    assert shown == {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
+
+
+def test_the_first_page_is_short_and_says_what_is_proven_where() -> None:
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert len(lines) <= 140
+    screen = "\n".join(lines[:24])
+    assert "Status" in screen
+    assert "GPU" in screen
+    text = "\n".join(lines)
+    for word in (
+        "make test",
+        "make demo",
+        "docs/design.md",
+        "docs/limits.md",
+        "docs/figures.md",
+        "SECURITY.md",
+    ):
+        assert word in text
+
+
+def test_what_runs_in_ci_is_the_readmes_test_command() -> None:
+    assert "make test" in (ROOT / ".ci" / "run").read_text().split("\n")
+
+
+def test_a_room_of_many_lines_says_what_it_is() -> None:
+    rooms = [*(ROOT / "autobrrr").iterdir(), *(ROOT / name for name in ("tui", "tests", "benchmarks"))]
+    big = [
+        room
+        for room in rooms
+        if room.is_dir() and sum(file.read_bytes().count(b"\n") for file in room.rglob("*.py")) > BIG_ROOM
+    ]
+    assert len(big) >= 6
+    for room in big:
+        lines = (room / "README.md").read_text().splitlines()
+        assert len(lines) <= MOST_LINES, room
+
+
+def test_the_safety_page_names_tests_that_are_there() -> None:
+    named = re.findall(r"`((?:tests|benchmarks)/[\w/.-]+)`", (DOCS / "safety.md").read_text())
+    assert len(named) >= 8
+    for name in named:
+        assert (ROOT / name).exists(), name
+
+
+@pytest.mark.integration
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    pytest.importorskip("material", reason="mkdocs-material is in the docs extra")
+    words = ["build", "--strict", "--quiet", f"--config-file={ROOT / 'mkdocs.yml'}", f"--site-dir={tmp_path}"]
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", *words], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "index.html").is_file()
