@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autobrrr.machine import control_groups, processors, procfs
+from autobrrr.machine.cpu_takers import CpuTakers
 from autobrrr.records import HostSample
 
 CHILDREN_EVERY_NS = 2_000_000_000
+BUSY_AT = 0.05  # of wall time that the training thread waits for a CPU: who has it is looked for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +58,7 @@ class HostDevice:
         self._children: dict[int, int] | None = None  # CPU time at the last look
         self._children_at_ns = 0
         self._children_share: float | None = None
+        self._takers = CpuTakers(pid, proc)
 
     def watch_thread(self, tid: int) -> None:
         """The training thread is known now."""
@@ -79,16 +82,18 @@ class HostDevice:
         self._look_at_children(now.t_ns)
         wall_ns = now.t_ns - before.t_ns if before else 0
         compared = before if wall_ns > 0 else None
+        delay = _run_delay_share(compared, now, wall_ns)
         return HostSample(
             t_ns=now.t_ns,
             cpu_share=(now.cpu_ns - compared.cpu_ns) / wall_ns if compared else None,
             rss_bytes=stat.rss_bytes,
             threads=stat.threads,
-            run_delay_share=_run_delay_share(compared, now, wall_ns),
+            run_delay_share=delay,
             steal_share=_steal_share(compared, now),
             children_cpu_share=self._children_share,
             throttled_share=_throttled_share(compared, now, wall_ns),
             foreign_cores=self._foreign_cores(compared, now, wall_ns),
+            takers=self._takers.look(now.t_ns, busy=delay is not None and delay >= BUSY_AT),
         )
 
     def _foreign_cores(self, before: _Reading | None, now: _Reading, wall_ns: int) -> float | None:

@@ -30,6 +30,14 @@ class Phases(Record, frozen=True, kw_only=True):
     other: int | None = None
 
 
+class CpuTaker(Record, frozen=True, kw_only=True):
+    """A process of others that has the CPUs while the job waits for one."""
+
+    pid: int
+    command: str  # the program, and of a Python process what it runs
+    share: float  # of one core
+
+
 class HostSample(Record, frozen=True, kw_only=True):
     """The job as /proc shows it from outside, over the last interval."""
 
@@ -42,6 +50,7 @@ class HostSample(Record, frozen=True, kw_only=True):
     children_cpu_share: float | None  # DataLoader workers, of one core each, summed
     throttled_share: float | None = None  # stopped by the CPU limit of its control group, of wall time
     foreign_cores: float | None = None  # CPU that others, its children too, took where the job may run
+    takers: list[CpuTaker] = []  # while the training thread waits for a CPU: who has it
 
 
 class GpuSample(Record, frozen=True, kw_only=True):
@@ -137,6 +146,8 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     limit: Limit = "unknown"  # who limits the step; the regime says with what
     limit_confidence: Confidence = "low"
     limit_reason: str = ""
+    provisional: bool = False  # named while the machine is too busy to be sure
+    contention: list[CpuTaker] = []  # who has the CPUs that the job waits for
     job: JobFacts | None = None
     anatomy: Anatomy | None = None
     host: HostSample | None = None

@@ -56,6 +56,7 @@ class Verdict(Record, frozen=True, kw_only=True):
     evidence: list[Evidence]
     advice: list[Advice] = []
     decide_with: str | None = None  # the command that would decide an undecided case
+    provisional: bool = False  # named while the machine is too busy to be sure
     limit: Limit = "unknown"  # who limits the step; the regime says with what
     limit_confidence: Confidence = "low"
     limit_reason: str = ""  # one sentence with figures

@@ -70,7 +70,7 @@ class Training:
 
 
 def alone_ns(cycles: int) -> float:
-    """What the device takes for it, by the host's clock around a wait: the shortest, for a host may be late."""
+    """What the device takes for it, by the host's clock around a wait: the shortest, a host may be late."""
 
     def once() -> int:
         torch.cuda.synchronize()

@@ -11,6 +11,7 @@ from autobrrr.machine import control_groups, processors, procfs
 from autobrrr.machine.device_protocol import DeviceSource
 from autobrrr.machine.host_sampler import HostDevice
 from autobrrr.machine.page_fault_cost import fault_cost_ns
+from autobrrr.records import HostSample
 from support.devices import AbsentDevice, ReplayedDevice
 
 SECOND_NS = 1_000_000_000
@@ -90,6 +91,38 @@ def test_shares_are_of_the_time_since_the_sample_before(proc: FakeProc) -> None:
     assert sample.cpu_share == pytest.approx(1.5)
     assert sample.run_delay_share == pytest.approx(0.25)
     assert sample.steal_share == pytest.approx(0.25)
+
+
+def test_who_has_the_cpus_is_told_while_the_job_waits_for_one_and_nobody_else(proc: FakeProc) -> None:
+    def command(pid: int, *words: str) -> None:
+        (proc.root / str(pid) / "cmdline").write_bytes(b"\0".join(map(str.encode, words)) + b"\0")
+
+    def passes(seconds: int, delay_s: float, **ticks: int) -> HostSample:
+        proc.now_ns += seconds * SECOND_NS
+        waits["ns"] += int(delay_s * SECOND_NS)
+        proc.thread(10, 10, delay_ns=waits["ns"])
+        for name, ran in ticks.items():
+            ran_so_far[name] = ran_so_far.get(name, 100) + ran
+            proc.process(int(name[1:]), ran_so_far[name])
+        found = device.sample()
+        assert found is not None
+        return found
+
+    waits, ran_so_far = {"ns": 0}, {}
+    for pid in (10, 20, 30, 40):
+        proc.process(pid, 100)
+    command(20, "/usr/bin/python3", "-u", "/home/me/train.py", "--token", "secret")
+    command(30, "/usr/bin/cc1plus", "-quiet")
+    device = proc.device(10)
+    device.sample()
+    assert passes(3, 0.0, p20=300, p30=300).takers == []
+    passes(1, 0.5)  # from here on it is looked
+    found = passes(2, 1.0, p10=100, p20=160, p30=60, p40=4).takers
+    assert [(one.pid, one.command, one.share) for one in found] == [
+        (20, "python3 train.py", 0.8),
+        (30, "cc1plus", 0.3),
+    ]
+    assert passes(1, 0.0).takers == []
 
 
 def test_children_and_theirs_are_summed_and_looked_at_rarely(proc: FakeProc) -> None:

@@ -180,13 +180,34 @@ def test_a_share_that_the_delay_could_explain_is_withheld() -> None:
     assert "withheld" in verdict(measured).reason
 
 
-def test_a_trace_taken_while_the_machine_was_busy_carries_nothing() -> None:
-    measured = diagnosis.measured(
-        trace=diagnosis.traced(operations=900, run_delay_share=0.2), probe=diagnosis.probed(fixed=0.95)
+def traced_while_busy(delay: float, kernels: float = 0.15) -> Measurements:
+    return diagnosis.measured(
+        trace=diagnosis.traced(operations=900, kernels=kernels, run_delay_share=delay),
+        probe=diagnosis.probed(fixed=0.95),
     )
-    found = verdict(measured)
+
+
+@pytest.mark.parametrize(("delay", "kernels"), [(0.2, 0.4), (0.4, 0.3), (0.55, 0.35), (0.7, 0.0)])
+def test_a_trace_taken_while_the_machine_was_busy_carries_nothing_that_the_delay_could_explain(
+    delay: float, kernels: float
+) -> None:
+    found = verdict(traced_while_busy(delay, kernels))
     assert found.regime == "unknown"
+    assert not found.provisional
     assert "machine busy" in found.reason
+
+
+@pytest.mark.parametrize("delay", [0.1, 0.2, 0.45])
+def test_what_leads_even_without_all_of_the_delay_is_named_provisionally(delay: float) -> None:
+    found = verdict(traced_while_busy(delay, 0.08))
+    assert (found.regime, found.confidence, found.provisional) == ("overhead", "low", True)
+    assert f"provisional: the training thread waited for a CPU {100 * delay:.0f} %" in found.reason
+    assert "machine busy" in next(one.note for one in found.evidence if one.signal == "traced_steps")
+    assert found.decide_with
+
+
+def test_on_a_quiet_machine_nothing_is_provisional() -> None:
+    assert not verdict(diagnosis.tiny_mlp()).provisional
 
 
 def test_uneven_steps_never_give_high_confidence() -> None:

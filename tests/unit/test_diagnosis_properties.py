@@ -80,9 +80,13 @@ def test_overhead_is_named_only_where_kernels_leave_half_of_the_step(measured: M
     plain, kernel = traced.plain_by_phase_ns, traced.kernel_by_phase_ns
     idle = sum(plain[name] - kernel[name] for name in ("forward", "backward", "optimizer"))
     quiet = (traced.run_delay_share or 0) < thresholds.BUSY_AT
-    if judge(measured).verdict.regime == "overhead":
+    found = judge(measured).verdict
+    assert quiet or found.regime != "overhead" or found.provisional
+    if found.provisional:  # all of the delay may have been idle time
+        delay = traced.run_delay_share or 0
+        assert (idle / sum(plain.values()) - delay) / (1 - delay) >= thresholds.NAMED_AT
+    if found.regime == "overhead":
         assert idle / sum(plain.values()) >= thresholds.NAMED_AT - 0.02
-        assert quiet
     elif quiet and measured.probe is not None:
         fixed = read_all(measured)["batch_probe"].value
         assert fixed is not None

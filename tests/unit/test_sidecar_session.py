@@ -22,6 +22,7 @@ from autobrrr.sidecar.session.ring_reader import RECORD
 from autobrrr.sidecar.session.session import Session
 from autobrrr.sidecar.session.session_log import SessionLog
 from autobrrr.sidecar.session.session_states import State
+from support import diagnosis
 from support.devices import AbsentDevice
 from support.session import SECOND_NS, Stage
 from support.sidecar import StepModel, anatomy, cost, probed, traced
@@ -146,6 +147,29 @@ def test_what_the_replays_show_so_far_is_in_the_snapshot_and_stays_if_the_probe_
     assert not stage.journal("probing")
     assert stage.run(12, seconds=121) is State.JUDGED
     assert stage.session.snapshot().batch_probe.why == "4 of 12 replays"
+
+
+def test_a_trace_that_others_disturbed_is_taken_again_once_the_machine_is_quiet(stage: Stage) -> None:
+    stage.enter()
+    stage.event("anatomy", anatomy())
+    stage.run(12)
+    stage.agent.answer("trace")
+    stage.event("traced", traced(stage.model) | {"run_delay_share": 0.8})
+    assert stage.run(12) is State.PROBING
+    stage.agent.answer("probe", ok=False, why="collectives")
+    assert stage.run(12) is State.JUDGED
+
+    def machine(delay: float) -> None:
+        stage.session._device = AbsentDevice()
+        stage.session.findings.host.clear()
+        for sample in diagnosis.machine(delay)[:4]:
+            stage.session.findings.host.append(sample)
+
+    machine(0.5)
+    for _ in range(8):
+        assert stage.run(4, seconds=2) is State.JUDGED
+    machine(0.0)
+    assert stage.run(4, seconds=1) is State.TRACING
 
 
 def test_an_answer_that_never_comes_holds_nothing_up(stage: Stage) -> None:

@@ -11,9 +11,15 @@ from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.robust_stats import median, of_one, unit_share
 from autobrrr.diagnosis.signal_reading import Reading, abstention
 from autobrrr.diagnosis.signals.oversubscription import foreign_delay, outnumber
+from autobrrr.records import CpuTaker
 
 NAME = "busy_machine"
 UNIT = "share of wall time"
+
+
+def contention(measured: Measurements) -> list[CpuTaker]:
+    """Who has the CPUs that the job waits for, by the last look that found somebody."""
+    return next((sample.takers for sample in reversed(measured.host) if sample.takers), [])
 
 
 def busy_machine(measured: Measurements) -> Reading:
@@ -39,6 +45,10 @@ def busy_machine(measured: Measurements) -> Reading:
         what = "of CPU time stolen by other guests"
     state = "busy" if share >= thresholds.BUSY_AT else "quiet"
     detail = f"{of_one(share)} {what}"
+    takers = contention(measured)
+    if state == "busy" and takers:
+        detail += "; " + ", ".join(f"{one.command} (pid {one.pid}) has {of_one(one.share)}" for one in takers)
+        detail += " of a core"
     return Reading(
         signal=NAME,
         value=share,

@@ -7,7 +7,7 @@ anything else (what nobody measured counts as one rival), and the machine is qui
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -16,8 +16,9 @@ from autobrrr.diagnosis.advice.advice import advise
 from autobrrr.diagnosis.measurements import Measurements, step_stats
 from autobrrr.diagnosis.models.batch_fit import BatchFit, fit_batch
 from autobrrr.diagnosis.models.shares import leads, leads_all, measured_shares, shown_phases, step_shares
-from autobrrr.diagnosis.robust_stats import at_worst, spread
+from autobrrr.diagnosis.robust_stats import at_worst, of_one, spread
 from autobrrr.diagnosis.signal_reading import Reading
+from autobrrr.diagnosis.signals.oversubscription import foreign_delay
 from autobrrr.diagnosis.signals.signal_table import read_all
 from autobrrr.diagnosis.verdict.agreement import Carried, carried
 from autobrrr.diagnosis.verdict.gpu_verdict import device_verdict
@@ -40,11 +41,46 @@ class Judgement:
 
 
 def judge(measured: Measurements) -> Judgement:
-    """Judge what has been measured so far. Cheap; may be called at every refresh."""
+    """Judge what has been measured so far. Cheap; may be called at every refresh.
+
+    Where steps were traced on a busy machine, what they show is named provisionally, if all the time that
+    the training thread waited for a CPU, taken off it, leaves it ahead of all the rest.
+    """
+    found, waited = _judged(measured), waited_while_traced(measured)
+    if found.verdict.regime != "unknown" or waited is None or measured.traced is None:
+        return found
+    as_if_quiet = msgspec.structs.replace(measured.traced, run_delay_share=0.0)
+    again = _judged(replace(measured, traced=as_if_quiet), waited)
+    if again.verdict.regime in ("mixed", "unknown"):
+        return found
+    doubt = f"provisional: the training thread waited for a CPU {of_one(waited)} of the time while tracing"
+    verdict = msgspec.structs.replace(
+        again.verdict,
+        confidence="low",
+        limit_confidence="low",
+        provisional=True,
+        reason=f"{again.verdict.reason}; {doubt}",
+        evidence=found.verdict.evidence,
+        decide_with=found.verdict.decide_with,
+    )
+    return replace(again, verdict=verdict)
+
+
+def waited_while_traced(measured: Measurements) -> float | None:
+    """The part of the time that others kept the traced steps from a CPU, where that silences them."""
+    traced = measured.traced
+    if traced is None or traced.status != "ok":
+        return None
+    delay = foreign_delay(traced.run_delay_share, traced.foreign_cores)
+    return delay if delay is not None and thresholds.BUSY_AT <= delay < thresholds.WITHHELD_AT else None
+
+
+def _judged(measured: Measurements, waited: float = 0.0) -> Judgement:
+    """`waited`: of the time, for a CPU, while steps were traced; any part of the step may have had it."""
     readings = read_all(measured)
     shares = step_shares(measured)
     case = JudgedCase(measured=measured, readings=readings, shares=shares)
-    carrier = _carrier(case)
+    carrier = _carrier(case, waited)
     decide_with = None
     confidence: Confidence = "low"
     if carrier is not None:
@@ -80,9 +116,9 @@ def judge(measured: Measurements) -> Judgement:
     )
 
 
-def _carrier(case: JudgedCase) -> Carried | None:
+def _carrier(case: JudgedCase, waited: float) -> Carried | None:
     """The pair that names the regime; None where none may."""
-    measured, busy = case.measured, case.busy
+    measured, busy = case.measured, max(case.busy, waited)
     if why_foreign(measured) is not None or busy >= thresholds.WITHHELD_AT:
         return None
     for one in carried(case.readings):

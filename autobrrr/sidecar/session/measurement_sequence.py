@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from autobrrr.diagnosis.models.held_phase import held_phase
+from autobrrr.diagnosis.thresholds import BUSY_AT
 from autobrrr.records import (
     CollectiveWaits,
     Confidence,
@@ -41,6 +42,8 @@ NOTICEABLE = 0.15  # share of the step from which on stacks are worth sampling
 FRAMES_MS = 1500
 FRAMES_EVERY_MS = 10
 RETRACE_NS = (5 * SECOND_NS, 15 * SECOND_NS, 60 * SECOND_NS, 300 * SECOND_NS)
+STILL_BUSY_NS = 30 * SECOND_NS  # a trace that others disturbed, while they go on
+QUIET_LOOKS = 3  # at the machine, one after the other
 DRIFT = 0.4  # the median step has moved so far since it was traced
 DRIFT_NS = 60 * SECOND_NS
 
@@ -284,7 +287,19 @@ class MeasurementSequence:
         findings = self._findings
         if self._confidence == "high" or self._untraceable() is not None or findings.options.readonly:
             return False
+        if self._trace_was_disturbed():
+            # Another look brings something once the machine is quiet, and nothing before.
+            quiet = self._machine_is_quiet()
+            return now_ns - self._since_ns >= (RETRACE_NS[0] if quiet else STILL_BUSY_NS)
         return now_ns - self._since_ns >= RETRACE_NS[min(self._retraces, len(RETRACE_NS) - 1)]
+
+    def _trace_was_disturbed(self) -> bool:
+        traced = self._findings.traced
+        return traced is not None and (traced.run_delay_share or 0.0) >= BUSY_AT
+
+    def _machine_is_quiet(self) -> bool:
+        looks = [sample.run_delay_share for sample in list(self._findings.host)[-QUIET_LOOKS:]]
+        return len(looks) == QUIET_LOOKS and all(delay is not None and delay < BUSY_AT for delay in looks)
 
     def _retrace(self, now_ns: int) -> None:
         self._retraces += 1

@@ -13,6 +13,7 @@ from autobrrr.diagnosis.measurements import Measurements, step_stats
 from autobrrr.diagnosis.models.shares import shown_phases
 from autobrrr.diagnosis.models.size_sweep import size_sweep
 from autobrrr.diagnosis.models.slowest_rank import rank_times
+from autobrrr.diagnosis.signals.busy_machine import contention
 from autobrrr.diagnosis.verdict.judge import Judgement
 from autobrrr.records import Attach, Cost, Diagnosis, GpuSample
 from autobrrr.sidecar.session.session_states import State
@@ -60,6 +61,8 @@ def snapshot(
         limit=verdict.limit,
         limit_confidence=verdict.limit_confidence,
         limit_reason=verdict.limit_reason,
+        provisional=verdict.provisional,
+        contention=contention(measured),
         job=measured.facts,
         anatomy=measured.anatomy,
         host=measured.host[-1] if measured.host else None,

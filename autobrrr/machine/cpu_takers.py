@@ -1,0 +1,68 @@
+"""Who takes the CPU from a job while its machine is busy: the processes that ran most meanwhile.
+
+In: `/proc`, looked through every few seconds, and only while the training thread waits for a CPU. Out: up
+to three processes that are not the job's own, with their shares of one core.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from autobrrr.machine import procfs
+from autobrrr.readable import readable
+from autobrrr.records import CpuTaker
+
+EVERY_NS = 2_000_000_000
+SHOWN = 3
+LEAST = 0.05  # of one core
+
+
+class CpuTakers:
+    """Looks at all processes but one job's; `own`: the process that looks."""
+
+    def __init__(self, pid: int, proc: Path = procfs.PROC, own: int | None = None) -> None:
+        self._pid = pid
+        self._proc = proc
+        self._own = os.getpid() if own is None else own
+        self._before: dict[int, tuple[int, int]] | None = None  # when it began (ticks), what it has run (ns)
+        self._at_ns = 0
+        self._found: list[CpuTaker] = []
+
+    def look(self, now_ns: int, *, busy: bool) -> list[CpuTaker]:
+        """Those of the last few seconds; none while the machine is quiet, and nothing is looked through."""
+        if not busy:
+            self._before, self._found = None, []
+            return []
+        wall_ns = now_ns - self._at_ns
+        if self._before is not None and wall_ns < EVERY_NS:
+            return self._found
+        before, now = self._before, self._all()
+        self._before, self._at_ns = now, now_ns
+        if before is None:
+            return []
+        family = {self._pid, self._own, *procfs.descendants(self._pid, self._proc)}
+        took = {
+            pid: (ran_ns - before[pid][1]) / wall_ns
+            for pid, (began, ran_ns) in now.items()
+            if pid not in family and pid in before and before[pid][0] == began
+        }
+        most = sorted((pid for pid in took if took[pid] >= LEAST), key=lambda pid: -took[pid])[:SHOWN]
+        self._found = [
+            CpuTaker(pid=pid, command=self._command(pid), share=round(took[pid], 3)) for pid in most
+        ]
+        return self._found
+
+    def _all(self) -> dict[int, tuple[int, int]]:
+        seen = ((pid, procfs.stat(pid, self._proc)) for pid in procfs.pids(self._proc))
+        return {pid: (each.start_ticks, each.cpu_ns) for pid, each in seen if each is not None}
+
+    def _command(self, pid: int) -> str:
+        """The program, and of a Python process what it runs; no further word: it may hold a secret."""
+        words = procfs.cmdline(pid, self._proc)
+        if not words:
+            seen = procfs.stat(pid, self._proc)
+            return str(seen.comm) if seen is not None else "?"
+        program = os.path.basename(words[0].raw)
+        script = procfs.script(words) if program.startswith("python") else None
+        return readable(f"{program} {os.path.basename(script.raw)}" if script is not None else program)
