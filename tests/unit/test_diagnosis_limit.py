@@ -87,7 +87,8 @@ def test_a_blend_has_no_limit_and_says_what_it_is_made_of() -> None:
 
 def test_clocks_that_contradict_each_other_name_nobody() -> None:
     dispatching = diagnosis.measured(trace=diagnosis.traced(kernels=0.1), probe=diagnosis.probed(fixed=0.1))
-    assert verdict(dispatching).limit == "mixed"
+    found = verdict(dispatching)
+    assert (found.limit, found.limit_reason) == ("mixed", found.reason)
     working = diagnosis.measured(
         trace=diagnosis.traced(kernels=0.8, operations=800, op_cost_ns=2_000),
         probe=diagnosis.probed(fixed=0.5),

@@ -115,3 +115,16 @@ def test_a_limit_is_low_where_few_kernels_were_seen() -> None:
     found = verdict(back_to_back(MATMUL, 100_000, count=trace_limit.FEW_KERNELS - 1))
     assert (found.limit, found.limit_confidence) == ("kernels", "low")
     assert verdict(back_to_back(MATMUL, 100_000, count=trace_limit.FEW_KERNELS)).limit_confidence == "high"
+
+
+def test_a_launch_call_that_lasts_long_later_on_is_no_first_use() -> None:
+    scene = Scene(head=HEAD)
+    for index in range(120):
+        at = index * 2_100_000
+        scene.operator(at, 2_050_000, "aten::add")
+        scene.kernel(
+            at + 2_060_000, 20_000, STREAMING, launch=(at + 40_000, 2_000_000), grid=GRID, block=BLOCK
+        )
+    found = verdict(scene)
+    assert (found.limit, found.limit_confidence) == ("host", "high"), found.limit_reason
+    assert found.devices[0].first_use_ns == 0  # the first of all kernels ends no gap

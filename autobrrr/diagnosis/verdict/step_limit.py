@@ -112,6 +112,8 @@ def limit_sentence(found: StepLimit, case: JudgedCase, advice: Sequence[Advice],
         return undecided
     parts = measured_shares(case.shares)
     if found.limit == "mixed":
+        if any(_leads(name, found.shares) for name in found.shares):
+            return undecided  # one does, and another signal contradicts it
         ranked = sorted(((share, name) for name, share in found.shares.items()), reverse=True)
         listed = ", ".join(f"{of_one(share)} {WHO[name]}" for share, name in ranked if share >= LEAST_SHOWN)
         return (
@@ -151,7 +153,7 @@ def _named(case: JudgedCase, shares: Mapping[str, float]) -> Limit | None:
     return limit if least - (1 - least) >= thresholds.LEAD else None
 
 
-def _leads(limit: Limit, shares: Mapping[str, float]) -> bool:
+def _leads(limit: str, shares: Mapping[str, float]) -> bool:
     share = shares.get(limit, 0.0)
     rivals = {name: other for name, other in shares.items() if name != limit}
     rival = max(rivals.values(), default=0.0)

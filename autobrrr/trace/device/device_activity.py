@@ -63,9 +63,20 @@ def activity(trace: Trace, gpu: GpuColumns) -> DeviceActivity:
     )
 
 
-def first_use_ns(gaps: Gaps) -> int:
-    """Idle time inside launch calls that last a millisecond or more: modules are loaded, algorithms tried."""
-    return int(gaps.in_launch[gaps.in_launch >= 1_000_000].sum())
+def first_use_ns(gaps: Gaps, gpu: GpuColumns) -> int:
+    """Idle time inside launch calls of a millisecond or more that bring a kernel for the first time.
+
+    Modules are loaded then, and algorithms tried. A call that lasts long later on was held up by something
+    else: a full queue, or a host that others keep from running.
+
+    Args:
+        gpu: All operations of the device, those that the gaps' operations are rows of.
+    """
+    first = np.zeros(len(gpu), np.bool_)
+    order = np.argsort(gpu.start, kind="stable")
+    first[order[np.unique(gpu.name[order], return_index=True)[1]]] = True
+    long = (gaps.in_launch >= 1_000_000) & first[gaps.operation]
+    return int(gaps.in_launch[long].sum())
 
 
 def copies(trace: Trace, gpu: GpuColumns) -> list[Copies]:

@@ -68,7 +68,7 @@ def device_figures(device: DeviceWork) -> DeviceAnalysis:
         host_late_after_synchronisation_ns=int(
             device.late.by_gap_ns[device.late.after_synchronisation].sum()
         ),
-        first_use_ns=first_use_ns(gaps),
+        first_use_ns=first_use_ns(gaps, gpu),
         long_operators_ns=int(late.by_gap_ns[:, LONG_OPERATOR].sum()),
         gaps=len(gaps),
         gpu_events=len(gpu),

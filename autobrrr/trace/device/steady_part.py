@@ -12,7 +12,7 @@ from autobrrr.trace.causes.host_causes import DATA_LOADER, LONG_OPERATOR, LONG_P
 from autobrrr.trace.causes.idle_causes import LateCauses
 from autobrrr.trace.causes.time_slices import time_sliced
 from autobrrr.trace.column_stats import median
-from autobrrr.trace.device.device_activity import activity
+from autobrrr.trace.device.device_activity import activity, first_use_ns
 from autobrrr.trace.device.device_work import DeviceWork
 from autobrrr.trace.device.time_parts import time_parts_ns
 from autobrrr.trace.kernels.kernel_table import KernelTable
@@ -58,7 +58,7 @@ def steady_part(device: DeviceWork, marks: list[StepMark]) -> Steady:
             gaps, late = _some_gaps(gaps, of_gaps), _some_late(late, of_gaps)
             gpu, work = gpu.chosen(kept), _some_work(work, kept)
             window = end - begin
-    sliced = time_sliced(gaps, device.gpu)
+    sliced, loading = time_sliced(gaps, device.gpu), first_use_ns(gaps, device.gpu)
     parts = time_parts_ns(
         gpu,
         work,
@@ -66,12 +66,11 @@ def steady_part(device: DeviceWork, marks: list[StepMark]) -> Steady:
         gaps=gaps,
         late=late,
         sliced=sliced,
+        first_use=loading,
         blocked_ns=device.waits.blocked_ns,
     )
     causes = late.totals_ns()
     python = late.by_gap_ns[:, LONG_PYTHON]
-    in_launch = gaps.in_launch
-    first_use = int(in_launch[in_launch >= 1_000_000].sum()) + causes["initialisation"]
     return Steady(
         window_ns=window,
         steps=len(lasting),
@@ -82,7 +81,7 @@ def steady_part(device: DeviceWork, marks: list[StepMark]) -> Steady:
         queued_ns=int(np.maximum(gaps.after_launch - 10_000, 0).sum()),
         unmatched_ns=int(gaps.unmatched.sum()),
         untraced_ns=causes["untraced"],
-        first_use_ns=first_use,
+        first_use_ns=loading + causes["initialisation"],
         loader_idle_ended_by_copy=_ended_by_copy(device, gaps, late),
         long_operators_ns=int(late.by_gap_ns[:, LONG_OPERATOR].sum()),
         long_python_gaps=int((python > 0).sum()),

@@ -15,7 +15,7 @@ import numpy as np
 from autobrrr.records import Limit, Regime
 from autobrrr.trace.causes import host_causes
 from autobrrr.trace.causes.idle_causes import LateCauses
-from autobrrr.trace.device.device_activity import LAUNCH_LATENCY_NS, DeviceActivity, first_use_ns
+from autobrrr.trace.device.device_activity import LAUNCH_LATENCY_NS, DeviceActivity
 from autobrrr.trace.kernels.kernel_classes import CLASSES, COMMUNICATION
 from autobrrr.trace.kernels.kernel_table import KernelTable, contraction
 from autobrrr.trace.reading.trace_columns import KERNEL, Flags, GpuColumns
@@ -67,6 +67,7 @@ def time_parts_ns(
     gaps: Gaps,
     late: LateCauses,
     sliced: Flags,
+    first_use: int,
     blocked_ns: int,
 ) -> dict[str, int]:
     """Every moment of the span, by part; they sum to it.
@@ -76,13 +77,13 @@ def time_parts_ns(
 
     Args:
         sliced: Gaps in which another process has the device.
+        first_use: Nanoseconds of idle time in launch calls that load modules.
     """
     parts = _busy_ns(gpu, work, seen)
     marks = late.by_gap_ns.sum(axis=0)
     dispatch = int(marks[host_causes.DISPATCHING].sum())
     after_waits = int(late.by_gap_ns[late.after_synchronisation][:, host_causes.DISPATCHING].sum())
     moved = min(after_waits, blocked_ns)
-    first_use = first_use_ns(gaps)
     latency = np.minimum(gaps.after_launch, LAUNCH_LATENCY_NS)
     queued = gaps.after_launch - latency
     parts |= {
