@@ -62,15 +62,17 @@ planted: setup
 	$(BIN)/python -m benchmarks.planted confirm
 	$(BIN)/python -m benchmarks.planted run
 
-# The same on a CUDA machine, from a bare checkout and with the python3 that is there: needs torch,
-# numpy, psutil, nvidia-ml-py, msgspec, tomli-w and isal; WHEELS=folder holds those of them that are missing.
+# What only a GPU can say, in shards of nine minutes at most (python -m benchmarks.gpu --help); a shard that is cut off
+# goes on where it stood. From a bare checkout and with the python3 that is there: needs torch, numpy, psutil,
+# nvidia-ml-py, msgspec, tomli-w and isal; WHEELS=folder holds those of them that are missing.
 GPU_SITE := build/gpu-site
+SHARD ?= facts truth harmless remedies planted-confirm planted
+OUT ?= benchmarks/results
 gpu:
 	@if [ -n "$(WHEELS)" ]; then \
 	  $(PYTHON) -m pip install -q --no-index --no-deps --no-compile --upgrade --target $(GPU_SITE) $(WHEELS)/*.whl; \
 	fi
-	PYTHONPATH=$(GPU_SITE):$$PYTHONPATH $(PYTHON) -m benchmarks.planted confirm --table cuda
-	PYTHONPATH=$(GPU_SITE):$$PYTHONPATH $(PYTHON) -m benchmarks.planted run --table cuda
+	PYTHONPATH=$(GPU_SITE):tui:$$PYTHONPATH $(PYTHON) -m benchmarks.gpu $(SHARD) --out $(OUT)
 
 # The tool on torch's CUDA build without a GPU: the device is emulated, see tests/emulated/README.md. Its environment
 # is one of its own, without NVIDIA's libraries, so torch's dependencies are named here.

@@ -1,0 +1,1 @@
+"""What only a GPU can say: `python -m benchmarks.gpu --help`."""
