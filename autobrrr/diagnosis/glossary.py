@@ -24,7 +24,7 @@ def _regime(name: str, meaning: str) -> Explanation:
     elif name in ("mixed", "unknown"):
         source = "the reason says which, and the command that would decide it"
     else:
-        source = "not named yet: the second signal that it takes is not measured in this version"
+        source = "not named yet: this version does not measure the second signal that it takes"
     guards = (f"takes {NAMED} of the step", f"leads by {100 * thresholds.LEAD:.0f} points") if pairs else ()
     return Explanation(name=name, kind="regime", meaning=meaning, source=source, guards=guards)
 
@@ -63,14 +63,14 @@ ENTRIES: tuple[Explanation, ...] = (
         ),
         f"every point within {of_one(thresholds.LINEAR_ERROR)} of the line",
         f"replays of one size vary by at most {of_one(thresholds.REPLAY_SPREAD)}",
-        "the batch dimension is verified, not guessed; otherwise the probe abstains",
+        "the batch dimension is verified, not guessed; otherwise the probe is not available",
     ),
     _signal(
         "op_cost",
         "Operators in a step, times what dispatching one costs in this process, over the step. A low value "
         "excludes nothing: Python between operators is not counted.",
         "Operators are counted in the traced steps; the cost of one is calibrated on a tiny tensor.",
-        "stands in for batch_probe only where that one abstains",
+        "replaces batch_probe only where that one is not available",
     ),
     _signal(
         "profiler_window",
@@ -82,7 +82,7 @@ ENTRIES: tuple[Explanation, ...] = (
         "A few real steps under torch.profiler, without stacks, and as many plain ones before them; the "
         "trace is read as by `autobrrr analyze`.",
         "unasked only on a GPU or in compiled code; else --window, or key w; never with --readonly",
-        "gives way where the job profiles itself or starts a process meanwhile",
+        "not while the job profiles itself or starts a process",
     ),
     _signal(
         "loader_wait",
@@ -129,8 +129,8 @@ ENTRIES: tuple[Explanation, ...] = (
         "collective_wait",
         "What collectives of gradients take beyond the backward that hides them, and those that the loop "
         "calls by itself: this rank waits for the others, or for the network. "
-        f"{NAMED} speaks for communication, {EXCLUDED} or less excludes it. The rank that waits least is the "
-        "one that the others wait for.",
+        f"{NAMED} speaks for communication, {EXCLUDED} or less excludes it. The others wait for the rank "
+        "that waits least.",
         "In a few plain steps the clock of DistributedDataParallel, and a clock around calls of collectives "
         "and around waiting for their results.",
         f"at least {thresholds.COLLECTIVE_STEPS} steps",
@@ -148,7 +148,7 @@ ENTRIES: tuple[Explanation, ...] = (
         "The part of the step that kernels of one kind take: matrix products above the ridge of this "
         "machine (compute), or all that moves tensors, products of too few rows included (memory). "
         f"{NAMED}, and twice the other kind, speaks for the kind; {EXCLUDED} or less excludes it.",
-        "Traced steps, operator by operator; one more step, in which shapes are read, tells what each "
+        "Traced steps, operator by operator; one more step, in which shapes are read, says what each "
         "had to do.",
         "the guards of traced_steps",
     ),
@@ -181,13 +181,13 @@ ENTRIES: tuple[Explanation, ...] = (
     _signal(
         "page_faults",
         "The part of the step spent on minor page faults. An allocator that gives large tensors back to "
-        "the kernel has them faulted in again in every step; it names nothing alone, and adds to traffic.",
+        "the kernel must fault them in again in every step. It names no regime alone, and adds to traffic.",
         "The training thread's own count in sampled steps, times the cost of a first touch, measured here.",
     ),
     _signal(
         "garbage",
-        "The part of the step that Python's garbage collector takes. It names nothing alone: the time lies "
-        "in whatever phase a collection happens to begin.",
+        "The part of the step that Python's garbage collector takes. It names no regime alone: the time "
+        "belongs to whatever phase a collection begins in.",
         "A callback of Python's `gc`, there in sampled steps only.",
     ),
     _signal(
@@ -208,7 +208,7 @@ ENTRIES: tuple[Explanation, ...] = (
     _signal(
         "nvml",
         "What the GPU's driver shows from outside. GPU-Util says that some kernel ran, not how much of the "
-        "device it filled, so it names nothing; the note says where the clock is held down or where another "
+        "device it filled, so it names no regime; the note says where the clock is held down, or another "
         "process computes on the same device.",
         "NVML, five times a second on a thread of its own, and on Hopper and later GPM's counters of SMs, "
         "tensor cores and memory. Medians of the last ten seconds.",
@@ -219,9 +219,9 @@ ENTRIES: tuple[Explanation, ...] = (
         "oversubscription",
         "How long the training thread was ready to run while other threads of its own job had the CPUs. "
         f"Speaks for overhead from {of_one(thresholds.BUSY_AT)} on, where torch has more threads than "
-        "the job has CPUs: operators then wait for threads that wait for a CPU. Fewer threads cure it.",
+        "the job has CPUs: operators then wait for threads that wait for a CPU. Fewer threads help.",
         "The thread's run-queue delay in /proc, less all that anybody else ran on the job's CPUs meanwhile.",
-        "where others ran, they are blamed first: for all that they ran",
+        "CPU time of other programs is subtracted first",
         "named only where kernels stay far below both roofs (roofline)",
     ),
     _signal(
@@ -279,7 +279,7 @@ ENTRIES: tuple[Explanation, ...] = (
     ),
     _regime(
         "unknown",
-        "Not measured, not trusted, or no two signals that agree. As a limit: too much is not explained.",
+        "Not measured, not reliable, or no two signals agree. As a limit: too much is not explained.",
     ),
     _figure(
         "limit",

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from autobrrr import __version__, cli
-from autobrrr.cli.verbs import ls
+from autobrrr.cli.verbs import demo, ls
 from autobrrr.errors import CannotAttach
 from autobrrr.records import JobLine
 
@@ -127,6 +127,19 @@ def test_wrong_words_are_an_error_like_any_other(capsys: pytest.CaptureFixture[s
     said = capsys.readouterr()
     assert said.out == ""
     assert json.loads(said.err)["exit_code"] == 2
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ([128.0, 130.0], [230.4, 200.2], "speed-up by recipe: 1.54x to 1.80x in 2 pairs of runs"),
+        ([47.0, 109.0], [150.0, 160.0], "not comparable: the runs without the recipe differ by 2.32x"),
+    ],
+)
+def test_the_demo_claims_no_more_than_its_runs_show(
+    before: list[float], after: list[float], said: str
+) -> None:
+    assert demo.compared(before, after).startswith(said)
 
 
 def test_an_error_says_what_and_what_to_do_and_nothing_on_standard_output(

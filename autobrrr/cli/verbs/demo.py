@@ -9,15 +9,16 @@ import argparse
 import importlib.util
 import re
 import shlex
-import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from autobrrr.errors import AutobrrrError, NotInstalled
 
 TRAIN = Path(__file__).resolve().parents[2] / "demo" / "train.py"
+COMPARABLE = 1.2  # runs of one command that differ by more were disturbed
 SPEED = re.compile(r"trained \d+ steps: ([0-9.]+) steps/s")
 
 
@@ -61,9 +62,19 @@ def _before_and_after(recipe: Path, steps: int) -> int:
         before.append(_speed(train))
         after.append(_speed([sys.executable, "-m", "autobrrr", "run", "--recipe", str(recipe), "--", *train]))
         _say(f"before {before[-1]:7.1f} steps/s   after {after[-1]:7.1f} steps/s")
-    ratio = statistics.mean(after) / statistics.mean(before)
-    _say(f"\nspeed-up by recipe: {ratio:.2f}x")
+    _say(f"\n{compared(before, after)}")
     return 0
+
+
+def compared(before: Sequence[float], after: Sequence[float]) -> str:
+    """What pairs of single runs show: no more than they can, since nothing says what else the machine did."""
+    apart = max(before) / min(before)
+    if apart > COMPARABLE:
+        return (
+            f"not comparable: the runs without the recipe differ by {apart:.2f}x; see tune's interval above"
+        )
+    ratios = [new / old for old, new in zip(before, after, strict=True)]
+    return f"speed-up by recipe: {min(ratios):.2f}x to {max(ratios):.2f}x in {len(ratios)} pairs of runs"
 
 
 def _command(verb: str, *words: str) -> None:
