@@ -206,6 +206,14 @@ ENTRIES: tuple[Explanation, ...] = (
         f"a long step takes {uneven_steps.LONGER} times the median",
     ),
     _signal(
+        "run_ahead",
+        "How often the host came to a step's end while the GPU was still in an earlier step. Where it nearly "
+        "always does, nothing of the host's doing limits the step.",
+        "Events in the GPU's queue, asked about and never waited for.",
+        f"at least {thresholds.SAMPLED_STEPS} stamped steps",
+        "being seldom ahead proves nothing: the queue may hold less than a step, or the loss is read",
+    ),
+    _signal(
         "nvml",
         "What the GPU's driver shows from outside. GPU-Util says that some kernel ran, not how much of the "
         "device it filled, so it names no regime; the note says where the clock is held down, or another "

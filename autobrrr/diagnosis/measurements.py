@@ -37,6 +37,7 @@ Probing = Literal["on", "off", "overridden"]  # off: `--no-probe`; overridden: `
 
 PHASE_NAMES = ("data_wait", "host_to_device", "forward", "backward", "optimizer")
 NO_STEPS: Durations = np.empty(0, dtype=np.int64)
+NOT_SEEN: NDArray[np.bool_] = np.empty(0, dtype=np.bool_)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +64,7 @@ class Measurements:
 
     pid: int  # as the user sees it: commands in a verdict name it
     step_ns: Durations = field(default_factory=lambda: NO_STEPS)  # representative steps, oldest first
+    ahead: NDArray[np.bool_] = field(default_factory=lambda: NOT_SEEN)  # of stamped steps: the host by a step
     phases: PhaseFigures | None = None
     facts: JobFacts | None = None
     anatomy: Anatomy | None = None

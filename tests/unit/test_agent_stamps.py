@@ -16,6 +16,7 @@ from autobrrr.injected.live_torch.parameter_device import event_source, paramete
 from autobrrr.injected.loop.device_stamps import MOST_EVENTS, NEVER, DeviceStamps
 from autobrrr.injected.loop.train_loop import TrainLoop
 from autobrrr.injected.wire import ring_layout
+from autobrrr.injected.wire.ring_writer import StepRing
 from support.agent import read_ring
 
 MS = 1_000_000
@@ -89,13 +90,19 @@ class Stamped:
     def __init__(self) -> None:
         self.device = Device()
         self.written: dict[int, int] = {}
+        self.ahead: set[int] = set()
         self.ticks: Iterator[int] = iter(range(0, 10**9, 100))
         self.stamps = DeviceStamps(
             self.device.torch,  # type: ignore[arg-type]
-            self.written.__setitem__,
+            self.write,
             lambda: next(self.ticks),
         )
         self.seq = 0
+
+    def write(self, seq: int, ns: int, flags: int) -> None:
+        self.written[seq] = ns
+        if flags & ring_layout.AHEAD:
+            self.ahead.add(seq)
 
     def on(self, every: int = 1, steps: int = 1) -> None:
         self.stamps.device = self.device
@@ -155,7 +162,7 @@ def test_what_the_device_has_not_come_to_is_not_waited_for(job: Stamped) -> None
     assert job.written == {0: 5 * MS}
     asked = job.device.asked
     job.step(5 * MS)
-    assert job.device.asked == asked, "the short way asks nothing"
+    assert job.device.asked == asked + 1, "the short way asks about one event"
 
 
 def test_events_are_used_again(job: Stamped) -> None:
@@ -366,3 +373,26 @@ def test_a_trial_that_was_drained_stands_still_until_it_is_stopped_and_then_goes
     records = read_ring(loop._pages.memory)
     assert records[-1].device_ns == 5 * MS
     trained(loop, device, 1)
+
+
+def test_a_host_is_ahead_at_a_step_s_end_while_the_device_is_still_in_an_earlier_one(job: Stamped) -> None:
+    job.on()
+    job.step(5 * MS)  # began where the device stands
+    job.step(5 * MS)  # the device has done nothing of the first
+    job.device.done_ns = 12 * MS
+    job.step(5 * MS)  # it is in the third itself
+    job.device.done_ns = 100 * MS
+    job.step(5 * MS, plain=False)
+    assert sorted(job.written) == [0, 1, 2, 3]
+    assert job.ahead == {1}
+
+
+def test_a_flag_that_comes_with_the_device_s_time_is_added_to_the_record_s() -> None:
+    pages = StepRing(8)
+    pages.close_fd()
+    pages.write_tail((1, 2, 0, ring_layout.AWAITED, 5, ring_layout.PHASES, 3))
+    pages.write_device(3, 7, ring_layout.AHEAD)
+    (step,) = read_ring(bytes(pages.memory) + bytes(ring_layout.size_bytes()))[:1]
+    pages.release()
+    assert (step.device_ns, step.arm, step.seq) == (7, 5, 3)
+    assert step.flags == ring_layout.PHASES | ring_layout.AHEAD

@@ -627,3 +627,16 @@ def test_on_a_cpu_a_window_keeps_the_steps_that_the_agent_timed(stage: Stage) ->
     )
     stage.window(told)
     assert stage.session.findings.profile == told
+
+
+@pytest.mark.parametrize(("flags", "against"), [(ring_layout.AHEAD, ["overhead", "input", "host"]), (0, [])])
+def test_what_is_the_host_s_doing_is_excluded_where_the_host_is_always_a_step_ahead(
+    stage: Stage, flags: int, against: list[str]
+) -> None:
+    stage.enter(device="cuda", cuda=True)
+    for _ in range(40):
+        stage.writer.step(1_000_000, flags=flags, device_ns=5_000_000)
+    stage.run(seconds=3)
+    (said,) = [each for each in stage.session.snapshot().evidence if each.signal == "run_ahead"]
+    assert said.value == (1.0 if flags else 0.0)
+    assert list(said.against) == against

@@ -90,3 +90,12 @@ def test_on_a_device_only_steps_count_that_it_has_stamped() -> None:
     assert (loop.window.count, loop.window.stats.count, loop.window.median_ns) == (20, 0, None)
     loop.train(8, MS, device_ns=5 * MS)
     assert (loop.window.stats.count, loop.window.median_ns) == (8, 5 * MS)
+
+
+def test_a_host_that_runs_ahead_is_seen_in_the_steps_that_are_stamped() -> None:
+    loop = Loop()
+    loop.window.clock = "device"
+    loop.train(3, MS, device_ns=5 * MS, flags=ring_layout.AHEAD)
+    loop.train(1, MS, device_ns=5 * MS)
+    loop.train(4, MS)
+    assert loop.window.ahead.tolist() == [True, True, True, False]

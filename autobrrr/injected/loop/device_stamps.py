@@ -32,7 +32,7 @@ class DeviceStamps:
     """Stamps of one job. All but `device` belongs to the training thread.
 
     Args:
-        write: Puts a device's time into the record of a step.
+        write: Puts a device's time into the record of a step, and flags.
 
     Attributes:
         device: Of the parameters, as last seen, from the agent's thread; None: not seen, or the CPU.
@@ -44,7 +44,7 @@ class DeviceStamps:
     def __init__(
         self,
         torch: ModuleType,
-        write: Callable[[int, int], None],
+        write: Callable[[int, int, int], None],
         clock: Callable[[], int] = perf_counter_ns,
     ) -> None:
         self.device: Device | None = None
@@ -60,8 +60,9 @@ class DeviceStamps:
         self._made = 0
         self._marked: TimedEvent | None = None
         self._begun: TimedEvent | None = None  # with which the running step began
-        # Steps to whose end the device has not come: number, its events, whether it owns the second one.
-        self._awaited: deque[tuple[int, TimedEvent | None, TimedEvent | None, bool]] = deque()
+        self._flags = 0  # of the step that ends
+        # Steps to whose end the device has not come: number, events, whether it owns the second one, flags.
+        self._awaited: deque[tuple[int, TimedEvent | None, TimedEvent | None, bool, int]] = deque()
 
     @property
     def cost_ns(self) -> int:
@@ -97,7 +98,7 @@ class DeviceStamps:
 
     def ended(self, seq: int) -> None:
         """The step ended where it was last marked."""
-        self._awaited.append((seq, self._begun, self._marked, True))
+        self._awaited.append((seq, self._begun, self._marked, True, self._flags))
         self._begun = self._marked = None
 
     def begin(self) -> None:
@@ -107,7 +108,7 @@ class DeviceStamps:
     def passed(self, seq: int, now: int) -> None:
         """A step ended at this moment, and the next began with it."""
         event = self._record(None)
-        self._awaited.append((seq, self._begun, event, False))
+        self._awaited.append((seq, self._begun, event, False, self._flags))
         self._begun = event
         self._stamped += 1
         self.spent_ns += self._clock() - now
@@ -121,13 +122,13 @@ class DeviceStamps:
             if self.fault is None and self._source is not None and self._source.capturing():
                 return
             while awaited:
-                seq, begin, end, both = awaited[0]
+                seq, begin, end, both, flags = awaited[0]
                 took_ns = ring_layout.UNSTAMPED
                 if self.fault is None and begin is not None and end is not None:
                     if not (end.query() and begin.query()):
                         return
                     took_ns = max(1, round(begin.elapsed_time(end) * MS_NS))
-                self._write(seq, took_ns)
+                self._write(seq, took_ns, flags)
                 awaited.popleft()
                 self._free += [event for event in (begin, end if both else None) if event is not None]
         except (RuntimeError, AttributeError, TypeError, ValueError) as error:
@@ -168,8 +169,8 @@ class DeviceStamps:
         self.active, self._every, self._steps = False, 0, 0
 
     def _forget_events(self) -> None:
-        for seq, _, _, _ in self._awaited:
-            self._write(seq, ring_layout.UNSTAMPED)
+        for seq, *_ in self._awaited:
+            self._write(seq, ring_layout.UNSTAMPED, 0)
         self._awaited.clear()
         self._free.clear()
         self._made = 0
@@ -182,6 +183,9 @@ class DeviceStamps:
         try:
             if source.capturing():
                 return None
+            # The step began there, so the device has at least one whole step before it.
+            ahead = self._begun is not None and not self._begun.query()
+            self._flags = ring_layout.AHEAD if ahead else 0
             if event is None:
                 if self._free:
                     event = self._free.pop()

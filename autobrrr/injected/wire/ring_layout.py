@@ -48,6 +48,8 @@ SAMPLED = struct.Struct(f"@{len(SAMPLED_FIELDS)}q")
 TAIL = struct.Struct("@qqqqIIQ")
 RECORD_BYTES = SAMPLED.size + TAIL.size
 DEVICE = struct.Struct("@q")
+FLAGS = struct.Struct("@I")
+FLAGS_OFFSET = SAMPLED.size + struct.calcsize("@qqqqI")
 DEVICE_OFFSET = SAMPLED.size + struct.calcsize("@qqq")  # of device_ns in a record
 
 UNSTAMPED = 0  # the step's ends were not stamped by a device: on a CPU, or nobody asked for it
@@ -60,6 +62,7 @@ SKIPPED = 8  # a backward without an optimizer step (GradScaler found an inf)
 EVALUATION = 16  # forward calls without grad ran in it
 LEVER = 32  # a lever changed at the boundary before it
 SETTLING = 64  # hooks were being put on or looked for: not representative
+AHEAD = 128  # the host came to its end while the device was still in an earlier step; set with device_ns
 
 
 def header(pid: int, capacity: int = CAPACITY) -> bytes:

@@ -82,10 +82,13 @@ class StepRing:
         at = ring_layout.offset_bytes(fields[-1], self.capacity) + ring_layout.SAMPLED.size
         ring_layout.TAIL.pack_into(self.memory, at, *fields)
 
-    def write_device(self, seq: int, device_ns: int) -> None:
-        """What a device took for a step whose record awaits it."""
-        at = ring_layout.offset_bytes(seq, self.capacity) + ring_layout.DEVICE_OFFSET
-        ring_layout.DEVICE.pack_into(self.memory, at, device_ns)
+    def write_device(self, seq: int, device_ns: int, flags: int = 0) -> None:
+        """What a device took for a step whose record awaits it, and flags to be added before it is valid."""
+        at = ring_layout.offset_bytes(seq, self.capacity)
+        if flags:
+            (before,) = ring_layout.FLAGS.unpack_from(self.memory, at + ring_layout.FLAGS_OFFSET)
+            ring_layout.FLAGS.pack_into(self.memory, at + ring_layout.FLAGS_OFFSET, before | flags)
+        ring_layout.DEVICE.pack_into(self.memory, at + ring_layout.DEVICE_OFFSET, device_ns)
 
 
 def sealed_memory(size: int) -> int:

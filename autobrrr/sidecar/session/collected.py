@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.measurements import NOT_SEEN, Measurements
 from autobrrr.machine.device_poller import Poller
 from autobrrr.records import (
     AgentCost,
@@ -127,6 +127,7 @@ class Collected:
         return Measurements(
             pid=self.pid,
             step_ns=self.window.step_ns,
+            ahead=self.window.ahead if self.is_asynchronous else NOT_SEEN,
             phases=self.window.phases,
             facts=self.facts,
             anatomy=self.anatomy,

@@ -8,6 +8,7 @@ ends it has stamped; phases are the host's time on any device.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autobrrr.diagnosis.measurements import Durations, PhaseFigures, phase_figures, step_stats
 from autobrrr.injected.wire import ring_layout
@@ -87,6 +88,12 @@ class StepWindow:
     def step_ns(self) -> Durations:
         """Durations, oldest first, shape [steps]."""
         return durations_ns(timed(self._recent, self.clock)).astype(np.int64)
+
+    @property
+    def ahead(self) -> NDArray[np.bool_]:
+        """Of the steps that a device has stamped: whether the host ran ahead of it by a step or more."""
+        stamped = timed(self._recent, "device")
+        return np.asarray(stamped["flags"] & ring_layout.AHEAD != 0)
 
     @property
     def profiled_ns(self) -> list[int]:
