@@ -44,6 +44,7 @@ class Advice(Record, frozen=True, kw_only=True):
     expected: float | None  # factor: 1.3 = 30 % more steps per second
     reach: Reach
     class_: ExactnessClass = msgspec.field(name="class")
+    interval: list[float] | None = None  # of `expected`, where it is an estimate under a prior
 
 
 class Verdict(Record, frozen=True, kw_only=True):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import statistics
+
 import msgspec
 import pytest
 
-from autobrrr.diagnosis.advice.compiled_gain import compiled_gain
+from autobrrr.diagnosis.advice.compiled_gain import PRIOR, PRIOR_INTERVAL, compiled_gain
 from autobrrr.diagnosis.advice.predicted_gains import predicted_gain
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.shares import step_parts
@@ -42,7 +45,11 @@ def job(
 
 
 def gain(found: Measurements) -> float:
-    return predicted_gain(found)["compile.default"]
+    parts = step_parts(found)
+    assert parts is not None
+    compiled = compiled_gain(found, parts)
+    assert compiled is not None
+    return compiled.estimate
 
 
 def test_dispatch_of_forward_and_backward_goes_but_for_the_products_and_one_call() -> None:
@@ -72,7 +79,23 @@ def test_the_advice_says_that_it_is_an_estimate() -> None:
     found = job(0.1, [work("aten.addmm.default", 1e5), work("aten.gelu.default", 0.0, count=300)])
     said = {one.remedy: one for one in judge(found).verdict.advice}["compile.default"]
     assert said.why.startswith("an estimate: ")
-    assert said.expected == pytest.approx(gain(found), abs=1e-3)
+    assert said.expected == pytest.approx(PRIOR * gain(found), abs=1e-3)
+    assert said.interval == pytest.approx([end * gain(found) for end in PRIOR_INTERVAL], abs=1e-3)
+    assert f"{said.interval[0]:.2f} to {said.interval[1]:.2f} times as fast" in said.why
+
+
+def test_an_estimate_that_other_scripts_did_not_reach_is_not_advised() -> None:
+    """1.16, 1.45, 1.06 and 1.59 were estimated for scripts that got 0.52, 1.02, 0.71 and 0.77."""
+    got = {1.16: 0.52, 1.45: 1.02, 1.06: 0.71, 1.59: 0.77}
+    logs = [math.log(reached / estimated) for estimated, reached in got.items()]
+    centre, spread = statistics.mean(logs), statistics.stdev(logs)
+    width = 3.182 * spread * math.sqrt(1 + 1 / len(logs))  # Student's t for three degrees of freedom
+    assert pytest.approx(math.exp(centre), rel=0.02) == PRIOR
+    assert (math.exp(centre - width), math.exp(centre + width)) == pytest.approx(PRIOR_INTERVAL, rel=0.03)
+    pointwise = [work("aten.mul.Tensor", 5e5), work("aten.mm.default", 5e5, phase="backward")]
+    found = job(0.95, pointwise)
+    assert 1.2 < gain(found) < 1.6
+    assert "compile.default" not in {one.remedy for one in judge(found).verdict.advice}
 
 
 def test_waiting_for_other_ranks_is_no_dispatch() -> None:

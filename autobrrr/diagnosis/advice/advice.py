@@ -12,9 +12,11 @@ import msgspec
 
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.advice import remedy_fit
+from autobrrr.diagnosis.advice.compiled_gain import compiled_gain
 from autobrrr.diagnosis.advice.predicted_gains import predicted_gain
 from autobrrr.diagnosis.advice.script_edits import needed_edits
 from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.models.shares import step_parts
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.records import LIMIT_OF_REGIME, NAMES_NOBODY, Advice, Diagnosis, ExactnessClass, Reach, Verdict
 
@@ -44,6 +46,7 @@ def advise(measured: Measurements, verdict: Verdict) -> list[Advice]:
                     expected=None if expected is None else round(expected, 3),
                     reach=cast(Reach, remedy.reach),
                     class_=cast(ExactnessClass, remedy.cls),
+                    interval=_interval(name, measured),
                 )
             )
     edits = [
@@ -64,6 +67,12 @@ def treated_regimes(verdict: Verdict | Diagnosis) -> frozenset[str]:
         and (share or 0.0) >= thresholds.EXCLUDED_AT
     }
     return frozenset(weighing | {verdict.regime})
+
+
+def _interval(name: str, measured: Measurements) -> list[float] | None:
+    parts = step_parts(measured) if name == "compile.default" else None
+    compiled = None if parts is None else compiled_gain(measured, parts)
+    return None if compiled is None else [round(end, 3) for end in compiled.interval]
 
 
 def _measuring(measured: Measurements, verdict: Verdict) -> bool:

@@ -64,7 +64,7 @@ def predicted_gain(measured: Measurements) -> dict[str, float]:
     if parts is not None:
         found["loader.workers"] = _workers(measured, parts)
         compiled = compiled_gain(measured, parts)
-        found["compile.default"] = None if compiled is None else _without(compiled.removed)
+        found["compile.default"] = None if compiled is None else compiled.expected
         if isinstance(work, KernelWork):
             found.update({remedy: _optimizer(measured, parts, remedy) for remedy in COSTS})
     return {name: min(HIGHEST, max(1.0, gain)) for name, gain in found.items() if gain is not None}

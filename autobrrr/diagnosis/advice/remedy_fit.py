@@ -61,9 +61,11 @@ def _not_compiled(name: str, measured: Measurements) -> str | None:
     gain = None if parts is None else compiled_gain(measured, parts)
     if gain is None:
         return REGISTRY[name].doc
+    low, high = gain.interval
     return (
-        f"an estimate: {of_one(gain.dispatch)} of the step is dispatch that compiled code does not need, and "
-        f"{of_one(gain.traffic)} is traffic that fusing operators saves"
+        f"an estimate: {of_one(gain.dispatch)} of the step is dispatch that compiled code does not need, "
+        f"{of_one(gain.traffic)} traffic that fusing operators saves; by what other scripts got of theirs, "
+        f"{low:.2f} to {high:.2f} times as fast"
     )
 
 
