@@ -60,6 +60,12 @@ def test_a_regime_and_its_advice_name_a_point(
     assert said(regime, *remedies) == first
 
 
+def test_a_limit_names_a_point_where_no_regime_does() -> None:
+    hints = Hints(regime="mixed", limit="input", cores=4)
+    assert [SPACE.kept(point) for point in seeds(SPACE, hints)] == [["--num-workers=4"]]
+    assert seeds(SPACE, Hints(regime="mixed", limit="kernels", cores=4)) == []
+
+
 def test_all_together_come_first_then_each_by_itself_as_the_advice_ranks_them() -> None:
     found = said("overhead", "gc.freeze", "optimizer.fused")
     together = ["--batch-size=64", "env:OMP_NUM_THREADS=1", "optimizer.fused", "gc.freeze"]

@@ -107,7 +107,7 @@ def test_the_text_says_what_was_found_tried_and_how_it_ended(
 ) -> None:
     assert main(["report", "8091"]) == 0
     said = capsys.readouterr().out
-    assert "regime: overhead, confidence high" in said
+    assert "limited by host (high); regime: overhead, confidence high" in said
     assert "speed-up 1.56x" in said
     assert "session of 42 s, 9870 steps; end of 20260102-100000-8091" in said
 
@@ -194,6 +194,7 @@ def test_a_page_shows_each_trial_with_its_interval_and_loads_nothing(logs: Path,
     for trial in tui.tuned().trials:
         assert trial.remedy in page
         assert html.escape(trial.why) in page
+    assert page.index("limited by host (high)") < page.index("regime: overhead")
     forest = page[page.index("<svg class='forest'") : page.index("</svg>")]
     assert forest.count("class='bar'") == len(measured) + 1  # and all together
     assert forest.count("class='told'") == sum(each.predicted is not None for each in tui.tuned().trials)

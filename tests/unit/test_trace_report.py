@@ -85,6 +85,7 @@ def test_a_page_is_one_file_that_asks_the_network_for_nothing(tmp_path: Path, tr
     assert "prefers-color-scheme: dark" in page
     assert "<canvas" in page
     assert "operator dispatch" in page
+    assert page.index("limited by host (low)") < page.index("regime: overhead") < page.index("Advice")
 
 
 def test_names_from_the_trace_can_t_break_out_of_the_page(tmp_path: Path) -> None:
