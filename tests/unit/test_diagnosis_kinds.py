@@ -206,6 +206,30 @@ def test_what_leads_even_without_all_of_the_delay_is_named_provisionally(delay: 
     assert found.decide_with
 
 
+@pytest.mark.parametrize(("threads", "regime"), [(1, "compute"), (2, "unknown")])
+def test_kernels_on_several_threads_are_not_named_provisionally(threads: int, regime: str) -> None:
+    job = diagnosis.products_at_peak()
+    assert job.traced is not None
+    assert job.facts is not None
+    assert job.peaks is not None
+    found = verdict(
+        diagnosis.replaced(
+            job,
+            traced=msgspec.structs.replace(job.traced, run_delay_share=0.2),
+            facts=msgspec.structs.replace(job.facts, threads=threads),
+            peaks=msgspec.structs.replace(job.peaks, threads=threads),
+        )
+    )
+    assert (found.regime, found.provisional) == (regime, threads == 1), found.reason
+
+
+def test_kernels_that_are_slow_beside_their_roof_are_not_named_provisionally() -> None:
+    job = diagnosis.small_kernels()
+    assert job.traced is not None
+    busy = msgspec.structs.replace(job.traced, run_delay_share=0.15)
+    assert verdict(diagnosis.replaced(job, traced=busy)).regime == "unknown"
+
+
 def test_on_a_quiet_machine_nothing_is_provisional() -> None:
     assert not verdict(diagnosis.tiny_mlp()).provisional
 

@@ -25,7 +25,7 @@ from autobrrr.diagnosis.verdict.gpu_verdict import device_verdict
 from autobrrr.diagnosis.verdict.named_reason import named_reason
 from autobrrr.diagnosis.verdict.step_limit import limit_sentence, step_limit
 from autobrrr.diagnosis.verdict.undecided_reason import JudgedCase, undecided, why_foreign
-from autobrrr.records import BatchProbe, Confidence, Phases, StepStats, Verdict
+from autobrrr.records import BatchProbe, Confidence, Phases, Regime, StepStats, Verdict
 
 FROM_MEANS = ("input", "host", "communication")  # regimes whose clocks see the long steps too
 
@@ -51,7 +51,7 @@ def judge(measured: Measurements) -> Judgement:
         return found
     as_if_quiet = msgspec.structs.replace(measured.traced, run_delay_share=0.0)
     again = _judged(replace(measured, traced=as_if_quiet), waited)
-    if again.verdict.regime in ("mixed", "unknown"):
+    if not _may_be_provisional(again.verdict.regime, measured):
         return found
     doubt = f"provisional: the training thread waited for a CPU {of_one(waited)} of the time while tracing"
     verdict = msgspec.structs.replace(
@@ -64,6 +64,17 @@ def judge(measured: Measurements) -> Judgement:
         decide_with=found.verdict.decide_with,
     )
     return replace(again, verdict=verdict)
+
+
+def _may_be_provisional(regime: Regime, measured: Measurements) -> bool:
+    """Whether the training thread's own wait bounds what others can have done to the share.
+
+    A kernel on several threads waits for the last of them, and any kernel looks slow beside its roof where
+    it had no CPU.
+    """
+    if regime in ("memory", "compute"):
+        return measured.facts is not None and measured.facts.threads == 1
+    return regime not in ("mixed", "unknown", "underfilled")
 
 
 def waited_while_traced(measured: Measurements) -> float | None:
