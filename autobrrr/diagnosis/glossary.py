@@ -174,7 +174,9 @@ ENTRIES: tuple[Explanation, ...] = (
     _signal(
         "roofline",
         "How much of the kernels' time the nearer roof, FLOP/s or bandwidth, explains. Below "
-        f"{of_one(thresholds.ROOF_LOW)} of both, kernels are too small for this machine: underfilled.",
+        f"{of_one(thresholds.ROOF_LOW)} of both, kernels that are short, or made of many small products, are "
+        "underfilled; of long ones it is told that they are far below both roofs, and why where shapes tell "
+        "it.",
         "Shapes of the operators, over measured peaks and over the time inside them.",
         "large tensors that move slowly (page faults, exponentials) stay memory",
     ),

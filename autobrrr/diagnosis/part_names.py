@@ -11,6 +11,6 @@ WORDS: Final[dict[str, str]] = {
     "communication": "waiting for other ranks",
     "compute": "matrix products",
     "memory": "kernels that move tensors",
-    "underfilled": "kernels too small for this machine",
+    "underfilled": "kernels far below both roofs",
     "other": "not measured",
 }

@@ -1,13 +1,15 @@
 """Signal `roofline`: how much of the kernels' time the nearer of the two roofs explains.
 
-Below 30 % of both, kernels are too small for the machine: they neither multiply nor move enough. Calls
-of a few microseconds are no kernels at all: that time is the operator's own way in and out.
+Below 30 % of both, kernels that are short or made of small parts are underfilled: they neither multiply
+nor move enough. Calls of a few microseconds are no kernels at all: that time is the operator's own way in
+and out. A long call may have a roof of its own, and names nothing.
 """
 
 from __future__ import annotations
 
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.models.far_below import UNDERFILLED, by_cause
 from autobrrr.diagnosis.models.roofs import Roofs, roofs
 from autobrrr.diagnosis.robust_stats import duration, of_one, unit_share
 from autobrrr.diagnosis.signal_reading import Reading, abstention
@@ -39,8 +41,10 @@ def roofline(measured: Measurements) -> Reading:
     stalled = found.share("overhead")
     low = found.share("underfilled") + stalled
     call_ns = _call_ns(found)
+    small = sum(share for one, share in by_cause(found).items() if one in UNDERFILLED)
     says: Regime | None = None
-    if reached < thresholds.ROOF_LOW and low >= thresholds.NAMED_AT and call_ns >= thresholds.KERNEL_NS:
+    slow = reached < thresholds.ROOF_LOW and small >= thresholds.NAMED_AT
+    if slow and call_ns >= thresholds.KERNEL_NS:
         says = "underfilled" if stalled < thresholds.NAMED_AT else "overhead"
     against: tuple[Regime, ...] = ("underfilled",) if reached >= thresholds.NAMED_AT else ()
     return Reading(
@@ -50,12 +54,16 @@ def roofline(measured: Measurements) -> Reading:
         note=(
             f"kernels reach {of_one(reached)} of the nearer roof; those below "
             f"{of_one(thresholds.ROOF_LOW)} of both take {of_one(min(1.0, low))} of the step"
-            + (f", {duration(call_ns)} a call" if call_ns else "")
+            + (f", {duration(call_ns)} a call ({_causes(found)})" if call_ns else "")
         ),
         says=says,
         against=against,
-        firm=low >= thresholds.NAMED_AT + 0.05,
+        firm=small >= thresholds.NAMED_AT + 0.05,
     )
+
+
+def _causes(found: Roofs) -> str:
+    return ", ".join(one.value for one in list(by_cause(found))[:2])
 
 
 def _call_ns(found: Roofs) -> float:

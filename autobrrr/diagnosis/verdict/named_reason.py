@@ -15,6 +15,7 @@ from autobrrr.diagnosis.models.sampled_frames import (
     busiest_own_code,
 )
 from autobrrr.diagnosis.models.shares import StepParts, step_parts
+from autobrrr.diagnosis.part_names import WORDS
 from autobrrr.diagnosis.robust_stats import duration, median, of_one, positive
 from autobrrr.diagnosis.signal_reading import Reading
 from autobrrr.diagnosis.signals.loader_queue import workers_keep_up
@@ -74,7 +75,7 @@ def _kernels(regime: Regime, measured: Measurements, readings: Mapping[str, Read
     words, seconds = {
         "memory": ("kernels that move tensors", ("traffic", "batch_probe")),
         "compute": ("matrix products", ("matmul_rate", "batch_probe")),
-    }.get(regime, ("kernels too small for this machine", ("roofline",)))
+    }.get(regime, (WORDS[regime], ("roofline",)))
     heard = [readings[name] for name in seconds if not readings[name].abstained]
     return f"{words}{among}{f'; {heard[0].note}' if heard else ''}"
 

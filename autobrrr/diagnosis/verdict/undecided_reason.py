@@ -142,7 +142,7 @@ def _full_kernels(case: JudgedCase) -> Undecided | None:
         return None  # `_mixture` says it
     listed = ", ".join(f"{of_one(share)} {WORDS[name]}" for name, share in kinds.items() if share >= 0.005)
     kernel_time = case.readings["kernel_time"]
-    if not kernel_time.abstained and kernel_time.says is None and case.leader in kinds:
+    if not kernel_time.abstained and kernel_time.says is None and case.leader in ("compute", "memory"):
         return (
             "mixed",
             f"no kind of kernel leads clearly in {case.step}: {listed}",

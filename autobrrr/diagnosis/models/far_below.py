@@ -1,0 +1,65 @@
+"""Why kernels stay far below both roofs: too small, made of many small parts, or of a kind of its own.
+
+In: one operator's calls under the roofs. Out: what holds them back, where shapes tell it. Only what is
+small is underfilled: a long call that is far below both roofs may have a roof of its own.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import defaultdict
+
+from autobrrr.diagnosis import thresholds
+from autobrrr.diagnosis.models.roofs import RoofedOp, Roofs
+
+STEPPED = ("rnn", "lstm", "gru")  # one call runs a product for each step of a sequence
+BATCHED = ("bmm", "baddbmm", "addbmm")
+SMALL_SIDE = 64  # of each matrix of a batched product
+
+
+class Cause(enum.Enum):
+    """In words."""
+
+    SMALL = "too small for this machine"
+    PARTS = "made of many small products"
+    DEPTHWISE = "depthwise convolutions"
+    LINEAR = "one-dimensional convolutions"
+    UNKNOWN = "for a reason that shapes don't tell"
+
+
+UNDERFILLED = (Cause.SMALL, Cause.PARTS)
+
+
+def cause(one: RoofedOp) -> Cause:
+    """What keeps these calls below the roofs."""
+    stem = one.work.op.removeprefix("aten.").partition(".")[0]
+    shapes = _shapes(one.work.shapes)
+    if any(mark in stem for mark in STEPPED):
+        return Cause.PARTS
+    if stem in BATCHED and shapes and max(max(shape[1:], default=1) for shape in shapes) <= SMALL_SIDE:
+        return Cause.PARTS
+    if one.work.kernel_ns / max(1.0, one.work.count) <= thresholds.LONG_CALL_NS:
+        return Cause.SMALL
+    if "convolution" in stem:
+        # The weight is the one whose second side is a group's channels: one, of several, is depthwise.
+        if any(len(shape) > 2 and shape[1] == 1 < shape[0] for shape in shapes[1:]):
+            return Cause.DEPTHWISE
+        if shapes and len(shapes[0]) == 3:
+            return Cause.LINEAR
+    return Cause.UNKNOWN
+
+
+def by_cause(found: Roofs) -> dict[Cause, float]:
+    """Shares of the step in kernels below both roofs, largest first."""
+    shares: dict[Cause, float] = defaultdict(float)
+    for one in found.ops:
+        if one.regime in ("underfilled", "overhead"):
+            shares[cause(one)] += found.kernels * one.share
+    return dict(sorted(shares.items(), key=lambda item: -item[1]))
+
+
+def _shapes(text: str) -> list[tuple[int, ...]]:
+    try:
+        return [tuple(map(int, one.split("x"))) for one in text.split()]
+    except ValueError:
+        return []
