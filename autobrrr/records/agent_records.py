@@ -113,6 +113,7 @@ class TracedSteps(Record, frozen=True, kw_only=True):
     operations_by_phase: dict[str, float] = {}  # operators dispatched, mean per step, keys as above
     by_op: list[OpTime] = []
     work: list[OpWork] = []  # outside the loader, the dearest first; empty: not counted
+    between_ns: float | None = None  # of forward: no operator runs, outside of the roots' calls; median
     op_floor_ns: int | None = None  # median time of an operator on 8 elements, under the mode
     op_cost_ns: int | None = None  # what dispatching one operator costs without the mode
     run_delay_share: float | None = None  # training thread runnable but not running, while tracing

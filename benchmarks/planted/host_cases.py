@@ -196,6 +196,12 @@ HOST: tuple[Case, ...] = (
         why="physics in plain Python between the steps",
     ),
     Case(
+        name="environment-between-networks",
+        job="between_roots",
+        truth="host",
+        why="an actor is called, an environment steps in plain Python, then a critic is called",
+    ),
+    Case(
         name="metrics",
         job="host",
         knobs={"kind": "metrics", "turns": 40_000},

@@ -5,7 +5,15 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from autobrrr.diagnosis.models.shares import leads, leads_all, measured_shares, shown_phases, step_shares
+from autobrrr.diagnosis.models.shares import (
+    leads,
+    leads_all,
+    measured_shares,
+    shown_phases,
+    step_parts,
+    step_shares,
+)
+from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.records import Shares
 from support import diagnosis
 from support.diagnosis import MS, measured, traced
@@ -118,3 +126,24 @@ def test_a_regime_leads_only_where_who_it_belongs_to_leads_all_others_together()
     assert leads_all("memory", {"memory": 0.53, "compute": 0.2, "underfilled": 0.17, "overhead": 0.1})
     assert not leads_all("compute", {"compute": 0.55, "other": 0.45})
     assert not leads_all("input", {"host": 0.9})
+
+
+def test_pauses_of_forward_without_an_operator_are_the_users_own_code() -> None:
+    shares = {"data_wait": 0.0, "forward": 0.9, "backward": 0.06, "optimizer": 0.04, "other": 0.0}
+    step_ns = 10.0 * MS
+    plain = diagnosis.measured(
+        step_ns,
+        shares,
+        trace=diagnosis.traced(step_ns, shares, kernels=0.05),
+        stacks=diagnosis.frames(host=120),
+    )
+    assert plain.traced is not None
+    paused = msgspec.structs.replace(plain.traced, between_ns=0.8 * step_ns)
+    found = judge(diagnosis.replaced(plain, traced=paused)).verdict
+    assert found.regime == "host"
+    assert found.shares.host == pytest.approx(0.8, abs=0.02)
+    assert judge(plain).verdict.regime != "host"
+    impossible = msgspec.structs.replace(plain.traced, between_ns=9 * step_ns)
+    parts = step_parts(diagnosis.replaced(plain, traced=impossible))
+    assert parts is not None
+    assert parts.phase["forward"] >= 0

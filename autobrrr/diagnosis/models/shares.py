@@ -1,6 +1,7 @@
 """Where the step goes: phases, and inside them kernel work, put together to shares of the whole.
 
-overhead: forward, backward and optimizer less their kernels. input: waiting for data. host: the rest
+overhead: forward, backward and optimizer less their kernels (and less pauses between two root calls, which
+are the user's own code, as an environment's step is). input: waiting for data. host: the rest
 of the step less its kernels. compute, memory, underfilled: the kernels, by operator class and by how
 near they come to the roofs. What no measurement separates is left in `other`.
 """
@@ -56,7 +57,17 @@ def step_parts(measured: Measurements) -> StepParts | None:
     if trusted is not None and all(name in trusted.by_phase for name in phase if phase[name] > 0.01):
         kernels = {name: share * trusted.by_phase.get(name, 0.0) for name, share in phase.items()}
     at_least = trusted is not None and trusted.at_least
+    if kernels is not None and "forward" in phase and "other" in phase:
+        between = _between(measured, step_ns, phase["forward"] - kernels["forward"])
+        phase["forward"] -= between
+        phase["other"] += between
     return StepParts(step_ns=step_ns, steps=steps, phase=phase, kernels=kernels, at_least=at_least)
+
+
+def _between(measured: Measurements, step_ns: float, most: float) -> float:
+    """Of forward, what is the user's own code between two root calls: no operator runs in it."""
+    pauses_ns = None if measured.traced is None else positive(measured.traced.between_ns)
+    return 0.0 if pauses_ns is None else max(0.0, min(most, pauses_ns / step_ns))
 
 
 def step_shares(measured: Measurements) -> Shares:

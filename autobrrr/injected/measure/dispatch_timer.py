@@ -77,9 +77,12 @@ def _mode_class(torch: ModuleType) -> type:
             phases = self._phases
             began = clock()
             out = func(*args, **(kwargs or {}))
-            self.spent.append(clock() - began)
+            ended = clock()
+            self.spent.append(ended - began)
             self.ops.append(func)
             self.where.append(phases.shown if phases is not None else 0)
+            if phases is not None:
+                phases.ran(began, ended)
             if self.foreign_device is None:
                 kind = getattr(getattr(out, "device", None), "type", "cpu")
                 if kind not in ("cpu", "meta"):
@@ -151,6 +154,7 @@ class Results:
         self.dropped = 1  # traced steps at the beginning, in which the mode does much for the first time
         self.op_cost_ns: int | None = None
         self.traced: list[tuple[TimingMode, int]] = []
+        self._between_ns: list[int] = []  # of the traced steps
         self.counted: TimingMode | None = None
         self.read_on = False  # one more counted step would read more shapes
         self._kernels_ns: list[int] = []  # of the traced steps
@@ -182,8 +186,9 @@ class Results:
         """Operators dispatched in the traced steps, all together."""
         return sum(len(mode.ops) for mode, _ in self.traced)
 
-    def add_traced(self, mode: TimingMode, step_ns: int) -> None:
-        """A step under the mode."""
+    def add_traced(self, mode: TimingMode, step_ns: int, between_ns: int = 0) -> None:
+        """A step under the mode; in its forward no operator ran for so long, outside of the roots' calls."""
+        self._between_ns.append(between_ns)
         self.traced.append((mode, step_ns))
         self._kernels_ns.append(self._kernel_ns(mode))
 
@@ -254,6 +259,7 @@ class Results:
             "work": (
                 work_table(self.counted, quiet, self.floors.of, per_step) if self.counted is not None else []
             ),
+            "between_ns": median(self._between_ns[self.dropped :] or self._between_ns),
             "op_floor_ns": self.floors.usual_ns,
             "op_cost_ns": self.op_cost_ns,
             "run_delay_share": run_delay_share,

@@ -191,7 +191,8 @@ class TraceTask:
             if kind == "counted":
                 self._results.add_counted(mode)
             else:
-                self._results.add_traced(mode, boundary.last_step_ns)
+                between_ns = self._loop.phases.between if self._loop.phases is not None else 0
+                self._results.add_traced(mode, boundary.last_step_ns, between_ns)
         else:
             sampled = self._loop.last_phases if kind == "phases" else None
             self._results.add_plain(boundary.last_step_ns, sampled)

@@ -5,7 +5,9 @@ phase; they and the rest sum to the step. `shown` is the phase of this moment, f
 mode. Pure: no torch, the clock comes in as arguments; one thread.
 
 Loss belongs to forward, zero_grad to the optimizer. Time after a root call is forward if a
-backward or another root follows, and other if the same root is called again (a rollout). All that
+backward or another root follows, and other if the same root is called again (a rollout). In a traced
+step the clock hears of every operator: what of the former holds none for a millisecond and more is told
+apart (`between`), as an environment's step between two networks' calls is no loss. All that
 happens while a batch is being loaded is loading: transforms may be modules too.
 """
 
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 OTHER, DATA_WAIT, FORWARD, BACKWARD, OPTIMIZER = range(5)
 _GAP, _UNDECIDED = 5, 6  # after a root call; inside optimizer.step before any backward in it
+PAUSE_NS = 1_000_000  # without an operator: longer than Python between the operators of a loss takes
 NAMES = ("other", "data_wait", "forward", "backward", "optimizer")
 _SHOWN = (OTHER, DATA_WAIT, FORWARD, BACKWARD, OPTIMIZER, FORWARD, OPTIMIZER)
 
@@ -22,8 +25,10 @@ class PhaseClock:
 
     __slots__ = (
         "_depth",
+        "_idle",
         "_loads",
         "_now",
+        "_ran",
         "_roots",
         "_saved",
         "_since",
@@ -34,6 +39,7 @@ class PhaseClock:
         "_zeros",
         "backward_depth",
         "backwards",
+        "between",
         "fires",
         "loss",
         "on",
@@ -48,6 +54,9 @@ class PhaseClock:
     def begin(self, now: int) -> None:
         """A step begins."""
         self._spent = [0] * 7
+        self._ran = 0  # when the last operator ended, where operators are told
+        self._idle = 0  # pauses since the last root call
+        self.between = 0  # of forward: pauses between root calls, or before backward
         self._now = OTHER
         self._since = now
         self._depth = 0
@@ -102,6 +111,18 @@ class PhaseClock:
         self._decide(OTHER, OPTIMIZER)
         spent = self._spent
         return spent[OTHER], spent[DATA_WAIT], spent[FORWARD], spent[BACKWARD], spent[OPTIMIZER]
+
+    def ran(self, began: int, ended: int) -> None:
+        """An operator ran; told in traced steps only."""
+        if self._now == _GAP:
+            self._pause(began)
+        self._ran = ended
+
+    def _pause(self, now: int) -> None:
+        """No operator has run since the last one, or since the root call ended."""
+        pause = now - max(self._since, self._ran)
+        if self._ran and pause >= PAUSE_NS:
+            self._idle += pause
 
     def root_enter(self, root: int, now: int, *, grad: bool) -> None:
         """A root module's forward is entered."""
@@ -188,6 +209,8 @@ class PhaseClock:
         return _UNDECIDED if self._updating else OTHER
 
     def _to(self, phase: int, now: int) -> None:
+        if self._now == _GAP:
+            self._pause(now)
         self._spent[self._now] += now - self._since
         self._since = now
         self._now = phase
@@ -197,6 +220,9 @@ class PhaseClock:
         spent = self._spent
         spent[gap] += spent[_GAP]
         spent[_GAP] = 0
+        if gap == FORWARD:
+            self.between += self._idle
+        self._idle = 0
         if undecided:
             spent[undecided_is] += spent[_UNDECIDED]
             spent[_UNDECIDED] = 0

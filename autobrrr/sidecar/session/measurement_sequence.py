@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from autobrrr.diagnosis.models.held_phase import held_phase
+from autobrrr.diagnosis.models.shares import step_parts
 from autobrrr.diagnosis.thresholds import BUSY_AT
 from autobrrr.records import (
     CollectiveWaits,
@@ -322,7 +323,10 @@ class MeasurementSequence:
         parts = (phases.mean.data_wait, phases.mean.other)
         if any(part is not None and part / phases.step_ns >= NOTICEABLE for part in parts):
             return True
-        return held_phase(self._findings.measurements(0)) is not None
+        measured = self._findings.measurements(0)
+        divided = step_parts(measured)
+        own = 0.0 if divided is None else divided.phase.get("other", 0.0)
+        return own >= NOTICEABLE or held_phase(measured) is not None
 
     def _untraceable(self) -> str | None:
         if self._findings.compiled:
