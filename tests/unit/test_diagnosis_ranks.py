@@ -7,7 +7,7 @@ import dataclasses
 import msgspec
 import pytest
 
-from autobrrr.diagnosis.signals.collective_wait import exposed_by_phase
+from autobrrr.diagnosis.models.exposed_waits import exposed_by_phase
 from autobrrr.diagnosis.signals.signal_table import read_all
 from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.records import CollectiveWaits

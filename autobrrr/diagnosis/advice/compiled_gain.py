@@ -12,10 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.models.exposed_waits import exposed_by_phase
 from autobrrr.diagnosis.models.shares import StepParts
 from autobrrr.diagnosis.models.traced_kernels import is_compute
 from autobrrr.diagnosis.robust_stats import positive
-from autobrrr.diagnosis.signals.collective_wait import exposed_by_phase
 
 PHASES = ("forward", "backward")
 GRAPH_CALL = 60.0  # operators' worth of dispatch: guards, the autograd node, the wrapper around it

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from autobrrr.diagnosis.advice.compiled_gain import compiled_gain
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.batch_fit import BatchFit, fit_batch
+from autobrrr.diagnosis.models.cpu_delay import is_oversubscribed
 from autobrrr.diagnosis.models.roofs import Roofs, roofs
 from autobrrr.diagnosis.models.shares import StepParts, step_parts
 from autobrrr.diagnosis.models.traced_kernels import KernelWork, kernel_work
 from autobrrr.diagnosis.robust_stats import positive, share_of
 from autobrrr.diagnosis.signals.loader_queue import workers_keep_up
-from autobrrr.diagnosis.signals.oversubscription import is_oversubscribed
 from autobrrr.diagnosis.signals.page_faults import fault_share
 
 HIGHEST = 100.0  # a factor beyond it says that the step was not measured well

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements, once
+from autobrrr.diagnosis.models.cpu_delay import is_oversubscribed
 from autobrrr.diagnosis.models.op_classes import MATMUL, op_class
 from autobrrr.diagnosis.models.traced_kernels import KernelWork, kernel_work
 from autobrrr.diagnosis.robust_stats import positive, unit_share
-from autobrrr.diagnosis.signals.oversubscription import is_oversubscribed
 from autobrrr.records import OpWork, Regime
 from autobrrr.roofline.quick_peaks import MeasuredPeaks
 

@@ -15,11 +15,11 @@ import msgspec
 
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements, once
+from autobrrr.diagnosis.models.exposed_waits import exposed_by_phase, exposed_share
 from autobrrr.diagnosis.models.own_code_share import own_code_at_least
 from autobrrr.diagnosis.models.roofs import Roofs, by_regime, roofs
 from autobrrr.diagnosis.models.traced_kernels import KernelWork, kernel_work
 from autobrrr.diagnosis.robust_stats import positive, unit_share
-from autobrrr.diagnosis.signals.collective_wait import exposed_by_phase, exposed_share
 from autobrrr.records import LIMIT_OF_REGIME, Phases, Shares
 
 MODEL_PHASES = ("forward", "backward", "optimizer")

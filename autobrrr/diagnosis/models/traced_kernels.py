@@ -13,6 +13,7 @@ import numpy as np
 
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import once
+from autobrrr.diagnosis.models.cpu_delay import foreign_delay
 from autobrrr.diagnosis.robust_stats import (
     interquartile,
     mean,
@@ -22,7 +23,6 @@ from autobrrr.diagnosis.robust_stats import (
     share_of,
     spread,
 )
-from autobrrr.diagnosis.signals.oversubscription import foreign_delay
 from autobrrr.records import TracedSteps
 
 COMPUTE_STEMS = (

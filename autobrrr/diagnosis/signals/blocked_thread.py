@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.models.exposed_waits import exposed_by_phase
 from autobrrr.diagnosis.models.shares import step_parts
 from autobrrr.diagnosis.robust_stats import median, of_one, positive
 from autobrrr.diagnosis.signal_reading import Reading, abstention
-from autobrrr.diagnosis.signals.collective_wait import exposed_by_phase
 from autobrrr.records import Regime
 
 NAME = "blocked_thread"

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.models.cpu_delay import foreign_delay, outnumber
 from autobrrr.diagnosis.robust_stats import median, of_one, unit_share
 from autobrrr.diagnosis.signal_reading import Reading, abstention
-from autobrrr.diagnosis.signals.oversubscription import foreign_delay, outnumber
 from autobrrr.records import CpuTaker
 
 NAME = "busy_machine"

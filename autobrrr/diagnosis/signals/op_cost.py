@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.models.cpu_delay import foreign_delay
 from autobrrr.diagnosis.robust_stats import duration, median, of_one, positive
 from autobrrr.diagnosis.signal_reading import Reading, abstention
-from autobrrr.diagnosis.signals.oversubscription import foreign_delay
 from autobrrr.records import Regime
 
 NAME = "op_cost"

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.models.cpu_delay import is_oversubscribed
 from autobrrr.diagnosis.models.shares import overhead_share, step_parts
 from autobrrr.diagnosis.models.traced_kernels import KernelWork, kernel_work
 from autobrrr.diagnosis.robust_stats import duration, of_one
 from autobrrr.diagnosis.signal_reading import Reading, abstention
-from autobrrr.diagnosis.signals.oversubscription import is_oversubscribed
 from autobrrr.records import Regime
 
 NAME = "traced_steps"

@@ -15,10 +15,10 @@ from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.advice.advice import advise
 from autobrrr.diagnosis.measurements import Measurements, step_stats
 from autobrrr.diagnosis.models.batch_fit import BatchFit, fit_batch
+from autobrrr.diagnosis.models.cpu_delay import foreign_delay
 from autobrrr.diagnosis.models.shares import leads, leads_all, measured_shares, shown_phases, step_shares
 from autobrrr.diagnosis.robust_stats import at_worst, of_one, spread
 from autobrrr.diagnosis.signal_reading import Reading
-from autobrrr.diagnosis.signals.oversubscription import foreign_delay
 from autobrrr.diagnosis.signals.signal_table import read_all
 from autobrrr.diagnosis.verdict.agreement import Carried, carried
 from autobrrr.diagnosis.verdict.gpu_verdict import device_verdict

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.batch_fit import BatchFit, fit_batch
+from autobrrr.diagnosis.models.cpu_delay import is_oversubscribed
 from autobrrr.diagnosis.models.held_phase import held_phase
 from autobrrr.diagnosis.models.roofs import Roofs, roofs
 from autobrrr.diagnosis.models.sampled_frames import (
@@ -19,7 +20,6 @@ from autobrrr.diagnosis.part_names import WORDS
 from autobrrr.diagnosis.robust_stats import duration, median, of_one, positive
 from autobrrr.diagnosis.signal_reading import Reading
 from autobrrr.diagnosis.signals.loader_queue import workers_keep_up
-from autobrrr.diagnosis.signals.oversubscription import is_oversubscribed
 from autobrrr.records import Regime, Shares
 
 
