@@ -114,6 +114,13 @@ def options_of(remedy: Remedy) -> dict[str, object]:
     return remedy.option_values(OPTIONS.get(remedy.name, {}))
 
 
+def float32_values() -> list[str]:
+    """What torch 2.9 and later hold for each backend and operator, apart from the old flags."""
+    read = getattr(torch._C, "_get_fp32_precision_getter", None)
+    places = [(backend, op) for backend in ("cuda", "mkldnn") for op in ("all", "matmul", "conv", "rnn")]
+    return [] if read is None else [read(*each) for each in places]
+
+
 def picture(loop: Training) -> dict[str, object]:
     """Everything that an undo must put back, in a form that compares."""
     return {
@@ -136,6 +143,7 @@ def picture(loop: Training) -> dict[str, object]:
         "children": Path("/proc/thread-self/children").read_text().split(),
         "modes": (
             torch.get_float32_matmul_precision(),
+            float32_values(),
             torch.backends.cuda.flash_sdp_enabled(),
             torch.backends.cuda.math_sdp_enabled(),
         ),
