@@ -29,6 +29,7 @@ from autobrrr.sidecar.session.session_states import AWAITS_TURN, State
 DEFAULT_S = 15.0
 DEFAULT_STEPS = 50
 MORE_STEPS = 20  # beyond them, where one replay more decides
+FIRST_STEPS, LONG_STEP_NS = 3, 500_000_000  # so many steps as long as that: a first word is said
 WINDOW_S = 30.0  # a profiler window that is on is waited for so long
 STILL_S = 60.0  # without a single step, nothing more will be known
 EVERY_S = 0.25
@@ -182,14 +183,24 @@ def await_verdict(
         TargetGone: the session ended without one.
     """
     told = None
+    is_first_said = False
     for snapshot in client.snapshots(every_s=EVERY_S):
         look(snapshot)
         if patience.is_over(snapshot):
             return snapshot
+        if not is_first_said and _has_long_steps(snapshot):
+            is_first_said = True
+            say(f"so far {snapshot.regime}: {snapshot.reason}")
         if snapshot.activity != told:
             told = snapshot.activity
             say(f"{told}")
     raise TargetGone("the session ended without a verdict")
+
+
+def _has_long_steps(snapshot: Diagnosis) -> bool:
+    """Whether a better verdict will take so long that what a few steps show is said at once."""
+    stats = snapshot.step_ns
+    return stats.count >= FIRST_STEPS and (stats.median or 0) >= LONG_STEP_NS
 
 
 def before_tuning(for_s: float) -> Patience:

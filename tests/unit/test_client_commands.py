@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 
 import msgspec
 import pytest
@@ -16,7 +17,7 @@ from autobrrr.cli.verb_arguments import one_pid, session_options
 from autobrrr.cli.verbs import attach, detach, diagnose
 from autobrrr.client import diagnosing
 from autobrrr.errors import CannotAttach, UsageError
-from autobrrr.records import BatchProbe, ProfilerWindow, SizeSweep
+from autobrrr.records import BatchProbe, Diagnosis, ProfilerWindow, SizeSweep, StepStats
 from autobrrr.sidecar.process.session_options import SessionOptions, add_arguments, from_arguments
 from autobrrr.sidecar.session.session_states import AWAITS_TURN
 from support import tui
@@ -150,6 +151,32 @@ def test_it_waits_for_one_replay_more_that_decides_and_no_longer() -> None:
     given = diagnosing.Patience(for_s=5, clock_s=clock)
     clock.now_s += 5
     assert given.is_over(diagnosis(steps=9, batch_probe=next_decides))
+
+
+class Told:
+    """A session that has these snapshots to give."""
+
+    def __init__(self, *snapshots: Diagnosis) -> None:
+        self._snapshots = snapshots
+
+    def snapshots(self, every_s: float) -> Iterator[Diagnosis]:
+        yield from self._snapshots
+
+
+@pytest.mark.parametrize(("step_s", "said"), [(1.2, 1), (0.02, 0)])
+def test_of_long_steps_a_first_word_is_said_after_three(step_s: float, said: int) -> None:
+    def after(steps: int, **changes: object) -> Diagnosis:
+        took = StepStats(count=steps, mean=None, median=int(step_s * 1e9), p99=None)
+        return diagnosis(steps=steps, step_ns=took, reason=f"backward 60 %, {steps} steps", **changes)
+
+    told: list[str] = []
+    client = Told(after(2), after(3), after(4), after(9, confidence="high"))
+    patience = diagnosing.Patience(clock_s=Clock())
+    found = diagnosing.await_verdict(client, patience, told.append)  # type: ignore[arg-type]
+    assert found.confidence == "high"
+    assert [line for line in told if line.startswith("so far")] == [
+        "so far unknown: backward 60 %, 3 steps"
+    ] * said
 
 
 def test_a_job_that_makes_no_steps_is_not_waited_for_without_end() -> None:

@@ -372,3 +372,13 @@ def test_a_step_whose_mean_is_far_from_its_median_is_told_by_both() -> None:
     assert found.regime == "input"
     assert "70 % of each 10 ms step (a mean; the median is 3 ms) waits for the next batch" in found.reason
     assert "of each 10 ms step waits" in verdict(bursts).reason
+
+
+def test_before_anything_is_traced_the_phases_say_where_the_time_goes() -> None:
+    shares = {"data_wait": 0.02, "forward": 0.3, "backward": 0.5, "optimizer": 0.06, "other": 0.12}
+    found = verdict(diagnosis.measured(1.2e9, shares, steps=3))
+    assert found.regime == "unknown"
+    said = (
+        "still measuring, 3 steps so far: backward 50 %, forward 30 %, between the phases 12 % of each 1.2 s"
+    )
+    assert said in found.reason

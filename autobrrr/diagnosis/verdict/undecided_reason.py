@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.shares import leads_all, measured_shares, step_parts
-from autobrrr.diagnosis.part_names import WORDS
+from autobrrr.diagnosis.part_names import PHASE_WORDS, WORDS
 from autobrrr.diagnosis.robust_stats import of_one
 from autobrrr.diagnosis.signal_reading import Reading
 from autobrrr.diagnosis.verdict.agreement import AGREEMENT, carried, opposed, partners, supported
@@ -264,7 +264,7 @@ def _measuring(case: JudgedCase) -> Undecided:
     steps = len(case.measured.step_ns)
     if steps == 0:
         return "unknown", "no step has been measured yet", _again(case)
-    return "unknown", f"still measuring, {steps} steps so far{_waits(case)}", _again(case)
+    return "unknown", f"still measuring, {steps} steps so far{_phases(case) or _waits(case)}", _again(case)
 
 
 GROUNDS: tuple[Ground, ...] = (
@@ -279,6 +279,16 @@ GROUNDS: tuple[Ground, ...] = (
     _not_traceable,
     _guard,
 )
+
+
+def _phases(case: JudgedCase) -> str:
+    """Where the time goes by the phases alone: known from the first sampled step on."""
+    parts = step_parts(case.measured)
+    if parts is None:
+        return ""
+    ranked = sorted(((share, name) for name, share in parts.phase.items() if share >= 0.1), reverse=True)
+    listed = ", ".join(f"{PHASE_WORDS.get(name, name)} {of_one(share)}" for share, name in ranked)
+    return f": {listed} of {case.step}" if listed else ""
 
 
 def _waits(case: JudgedCase) -> str:
