@@ -640,3 +640,22 @@ def test_what_is_the_host_s_doing_is_excluded_where_the_host_is_always_a_step_ah
     (said,) = [each for each in stage.session.snapshot().evidence if each.signal == "run_ahead"]
     assert said.value == (1.0 if flags else 0.0)
     assert list(said.against) == against
+
+
+def test_stacks_are_sampled_where_operators_do_not_explain_a_phase(stage: Stage) -> None:
+    stage.enter()
+    stage.event("anatomy", anatomy())
+    stage.run(12)
+    stage.agent.answer("trace")
+    few = traced(stage.model) | {"operations_by_phase": {"backward": 10.0}, "op_cost_ns": 2_000}
+    stage.event("traced", few)
+    assert stage.run(20) is State.SAMPLING
+
+
+def test_stacks_are_sampled_where_forward_pauses_between_two_networks(stage: Stage) -> None:
+    stage.enter()
+    stage.event("anatomy", anatomy())
+    stage.run(12)
+    stage.agent.answer("trace")
+    stage.event("traced", traced(stage.model) | {"between_ns": 0.2 * stage.model.step_ns})
+    assert stage.run(20) is State.SAMPLING

@@ -67,6 +67,8 @@ class MeasurementSequence:
         self._since_ns = now_ns
         self._first_step_ns: int | None = None
         self._before: Record | None = None  # what was known of it when the measurement began
+        self._looked_at: TracedSteps | None = None
+        self._own_code = False
         self._retraces = 0
         self._traced_median_ns: float | None = None
         self._window_wanted = False
@@ -323,10 +325,18 @@ class MeasurementSequence:
         parts = (phases.mean.data_wait, phases.mean.other)
         if any(part is not None and part / phases.step_ns >= NOTICEABLE for part in parts):
             return True
-        measured = self._findings.measurements(0)
-        divided = step_parts(measured)
-        own = 0.0 if divided is None else divided.phase.get("other", 0.0)
-        return own >= NOTICEABLE or held_phase(measured) is not None
+        return self._has_own_code()
+
+    def _has_own_code(self) -> bool:
+        """Whether the traced steps show code of the job's own that is worth sampling; asked once."""
+        traced = self._findings.traced
+        if traced is not None and traced is not self._looked_at:
+            self._looked_at = traced
+            measured = self._findings.measurements(0)
+            divided = step_parts(measured)
+            own = 0.0 if divided is None else divided.phase.get("other", 0.0)
+            self._own_code = own >= NOTICEABLE or held_phase(measured) is not None
+        return traced is not None and self._own_code
 
     def _untraceable(self) -> str | None:
         if self._findings.compiled:
