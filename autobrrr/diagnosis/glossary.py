@@ -208,7 +208,7 @@ ENTRIES: tuple[Explanation, ...] = (
         f"a long step takes {uneven_steps.LONGER} times the median",
     ),
     _signal(
-        "run_ahead",
+        "host_lead",
         "How often the host came to a step's end while the GPU was still in an earlier step. Where it nearly "
         "always does, nothing of the host's doing limits the step.",
         "Events in the GPU's queue, asked about and never waited for.",

@@ -239,7 +239,8 @@ class AgentSession:
         every, steps = _whole(command, "every", 1), _whole(command, "steps", 1)
         stamps, hot = self._loop.stamps, self._loop.hot
         self._tell_facts()
-        self._loop.post(lambda: stamps.ask(every, 0 if off else steps, hot.seq))
+        stamps.ask(every, 0 if off else steps, hot.steps + 1)
+        hot.poke()
         return {}
 
     def _do_drain(self, command: Mapping[str, object]) -> None:

@@ -29,13 +29,13 @@ MS_NS = 1e6
 
 
 class DeviceStamps:
-    """Stamps of one job. All but `device` belongs to the training thread.
+    """Stamps of one job. All but `device` and `ask` belongs to the training thread.
 
     Args:
         write: Puts a device's time into the record of a step, and flags.
 
     Attributes:
-        device: Of the parameters, as last seen, from the agent's thread; None: not seen, or the CPU.
+        device: Of the parameters, as last seen by the agent's thread; None: not seen, or the CPU.
         active: The running step is stamped: its record awaits the device's time.
         fault: Why the device gives no stamps.
         spent_ns: On the training thread in steps without other work of ours, all so far.
@@ -55,7 +55,7 @@ class DeviceStamps:
         self._torch, self._write, self._clock = torch, write, clock
         self._source: EventSource | None = None
         self._source_of: Device | None = None
-        self._every, self._steps, self._from = 0, 0, 0
+        self._cadence = 1, 0, 0  # so many steps, of them stamped, from which one on
         self._free: list[TimedEvent] = []
         self._made = 0
         self._marked: TimedEvent | None = None
@@ -70,27 +70,27 @@ class DeviceStamps:
         return self.spent_ns // self._stamped if self._stamped else 0
 
     def ask(self, every: int, steps: int, seq: int) -> None:
-        """Stamp so many steps of every so many, from this one on; none of none."""
-        self._every, self._steps, self._from = every, min(steps, every), seq
+        """Stamp so many steps of every so many, from about this one on. From any thread."""
+        self._cadence = every, min(steps, every), seq
 
     def look_at(self, seq: int) -> int:
         """The first step, from this one on, at whose end stamping begins or ends."""
-        if not self._every or self._steps == self._every or self.fault or self.device is None:
+        every, steps, begins = self._cadence
+        if steps in (0, every) or self.fault or self.device is None:
             return NEVER
-        at = (seq - self._from) % self._every
-        return seq - at + (self._steps if at < self._steps else self._every) - 1
+        at = (seq - begins) % every
+        return seq - at + (steps if at < steps else every) - 1
 
     def settle(self, seq: int) -> None:
         """Whether the step that begins now is stamped. After `ended`, before `begin`."""
-        wanted = self._steps > 0 and self.device is not None and self.fault is None
-        self.active = wanted and (seq - self._from) % self._every < self._steps
-        if self.device != self._source_of:
+        device, (every, steps, begins) = self.device, self._cadence
+        if device != self._source_of:
             self._forget_events()
-            self._source_of = self.device
-            self._source = None if self.device is None else event_source(self._torch, self.device)
-            if self.device is not None and self._source is None:
-                self.fault = f"torch has no events with a time for {self.device.type}"
-                self.active = False
+            self._source_of = device
+            self._source = None if device is None else event_source(self._torch, device)
+            if device is not None and self._source is None:
+                self.fault = f"torch has no events with a time for {device.type}"
+        self.active = device is not None and self.fault is None and (seq - begins) % every < steps
 
     def mark(self) -> None:
         """A boundary may be here: note the moment, before work of ours."""
@@ -166,7 +166,7 @@ class DeviceStamps:
 
     def drop(self) -> None:
         """In a forked child: its events can't be touched, not even given back."""
-        self.active, self._every, self._steps = False, 0, 0
+        self.active, self._cadence = False, (1, 0, 0)
 
     def _forget_events(self) -> None:
         for seq, *_ in self._awaited:

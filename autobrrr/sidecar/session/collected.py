@@ -79,7 +79,8 @@ class Collected:
         """A window whose steps are timed as this job's are: the agent's clock is the host's anywhere."""
         if not self.is_asynchronous:
             return window
-        profiled, plain = self.window.profiled_ns, self.window.step_ns[-PLAIN_STEPS:]
+        profiled = self.window.profiled_ns[1:]  # in the first one the profiler began
+        plain = self.window.step_ns[-PLAIN_STEPS:]
         seen = bool(profiled) and len(plain) > 0
         return msgspec.structs.replace(
             window,

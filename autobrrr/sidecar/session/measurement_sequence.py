@@ -13,6 +13,7 @@ from functools import partial
 from autobrrr.diagnosis.models.held_phase import held_phase
 from autobrrr.diagnosis.models.shares import step_parts
 from autobrrr.diagnosis.thresholds import BUSY_AT
+from autobrrr.injected.loop.device_stamps import STAMP_EACH, STAMP_SOME
 from autobrrr.records import (
     CollectiveWaits,
     Confidence,
@@ -158,6 +159,11 @@ class MeasurementSequence:
         found = getattr(self._findings, one.field)
         return found is not None and found is not self._before
 
+    def _profiled(self, now_ns: int) -> None:
+        if self._findings.is_asynchronous:
+            self._agent.command("stamp", lambda reply: None, **STAMP_SOME)
+        self._sample(now_ns)
+
     def _traced(self, now_ns: int) -> None:
         self._traced_median_ns = self._findings.window.median_ns
         self._time(now_ns)
@@ -225,6 +231,8 @@ class MeasurementSequence:
             "training will stall for up to a few seconds" if on_gpu else "training will stall for a moment"
         )
         activity = f"profiling {WINDOW_STEPS} steps: {stall}"
+        if on_gpu:  # first: what is asked while the window is on waits for its end
+            self._agent.command("stamp", lambda reply: None, **STAMP_EACH)
         self._begin(State.PROFILING, now_ns, activity, steps=WINDOW_STEPS, shapes=on_gpu)
 
     def _sample(self, now_ns: int) -> None:
@@ -379,7 +387,7 @@ MEASUREMENTS = {
         field="profile",
         late="the window did not come in time",
         abstained=lambda why, along: ProfilerWindow(status="abstained", why=why),
-        then=MeasurementSequence._sample,
+        then=MeasurementSequence._profiled,
     ),
     State.SAMPLING: AgentMeasurement(
         command="frames",

@@ -285,7 +285,7 @@ class Session:
 
     def _mind_clock(self) -> None:
         """On a device that works asynchronously: have it stamp steps, each one while they are compared."""
-        wanted = STAMP_EACH if self.state in (State.TUNING, State.PROFILING) else STAMP_SOME
+        wanted = STAMP_EACH if self._state is State.TUNING else STAMP_SOME
         if self._agent is None or not self.findings.is_asynchronous or self._stamping == wanted:
             return
         self._stamping = wanted

@@ -1,4 +1,4 @@
-"""Signal `run_ahead`: how often the host came to a step's end while the device was still in an earlier step.
+"""Signal `host_lead`: how often the host came to a step's end while the device was still in an earlier step.
 
 Asked of the device's own events, so no clock is read. A host that is a whole step ahead can't be what the
 device waits for. The other way round is no proof: where a step holds more launches than a queue, or reads
@@ -13,12 +13,12 @@ from autobrrr.diagnosis.robust_stats import of_one
 from autobrrr.diagnosis.signal_reading import Reading, abstention
 from autobrrr.records import Regime
 
-NAME = "run_ahead"
+NAME = "host_lead"
 UNIT = "share of steps"
 ALWAYS = 0.9
 
 
-def run_ahead(measured: Measurements) -> Reading:
+def host_lead(measured: Measurements) -> Reading:
     """Against all that is the host's doing, where the host is ahead nearly always."""
     steps = len(measured.ahead)
     if not steps:
