@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 import autobrrr
+from autobrrr.client.job_peaks import measuring_python
 from autobrrr.client.session_client import join
+from autobrrr.roofline.quick_peaks import quick_peaks
+from autobrrr.sidecar.session.calibrations import Calibrations
 from support.training import TrainingJob, environment
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
@@ -55,4 +58,19 @@ def test_a_session_that_is_forgotten_ends_with_its_program(job: Callable[..., Tr
         left.close()
         time.sleep(0.1)
     assert left is None
+    attached.finish()
+
+
+def test_peaks_are_measured_with_the_jobs_own_interpreter_and_torch(
+    job: Callable[..., TrainingJob], tmp_path: Path
+) -> None:
+    attached = job("plain")
+    way = measuring_python(attached.pid)
+    assert way is not None
+    assert way.site is not None
+    assert (Path(way.site) / "torch").is_dir()
+    found = quick_peaks(1, tmp_path / "peaks", way.program, version=way.version, site=way.site)
+    assert found is not None
+    assert found.torch == way.version
+    assert Calibrations(tmp_path / "peaks").peaks(1, way.version) == found
     attached.finish()
