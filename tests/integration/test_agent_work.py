@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import gc
+from _thread import get_ident
 from collections.abc import Callable
 from statistics import median
+from time import perf_counter_ns, sleep
 
 import pytest
 import torch
 from torch import nn
 
+from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.measure import dispatch_timer
 from autobrrr.injected.measure.op_work import Work
 from autobrrr.injected.measure.op_work_table import work_table
 from autobrrr.injected.phases.gc_clock import GarbageClock
-from autobrrr.injected.phases.phase_clock import DATA_WAIT, FORWARD, PhaseClock
+from autobrrr.injected.phases.loader_watch import LoaderWatch
+from autobrrr.injected.phases.phase_clock import DATA_WAIT, FORWARD, NAMES, PhaseClock
+from autobrrr.injected.phases.phase_hooks import PhaseHooks
 
 pytestmark = pytest.mark.integration
 
@@ -219,3 +224,28 @@ def test_uneven_steps_are_seen_and_even_ones_need_no_more() -> None:
     assert not results([1_000] * 6, [60_000, 100_000, 160_000] * 3).steady
     assert not results([1_000, 40_000, 80_000, 1_000, 40_000, 80_000], [100_000] * 6).steady
     assert even.operators == sum(len(mode.ops) for mode, _ in even.traced)
+
+
+def test_a_pause_between_two_real_networks_is_told_from_their_forward() -> None:
+    def fail(error: BaseException) -> None:
+        raise error
+
+    actor, critic = nn.Linear(4, 1), nn.Linear(4, 1)
+    job, phases = Job(torch), PhaseClock()
+    for root in (actor, critic):
+        job.saw_root(root)
+    hooks = PhaseHooks(job, phases, LoaderWatch(job), fail)
+    hooks.put_on(get_ident(), compiled=False)
+    phases.begin(perf_counter_ns())
+    mode = dispatch_timer.enter(torch, phases)
+    try:
+        push = actor(torch.ones(8, 4))
+        sleep(0.02)
+        (critic(torch.ones(8, 4)) - push).square().mean().backward()
+    finally:
+        mode.over = True
+        assert dispatch_timer.leave(torch, mode)
+        hooks.take_off(at_boundary=True)
+        hooks.take_off_wrappers()
+    spent = dict(zip(NAMES, phases.finish(perf_counter_ns()), strict=True))
+    assert 20_000_000 <= phases.between <= spent["forward"]
