@@ -59,6 +59,7 @@ OURS = {
     "cli/verbs/tune.py": "a file that the user named",
     "cli/tune_script.py": "a file that the user named",
     "relaunch/search/study_journal.py": "our state",
+    "tuner/tuning_study.py": "our state folder: a journal that can't be read is set aside",
     "relaunch/sandbox/supervisor.py": "the sandbox of a command that we start ourselves",
     "relaunch/trial/trial_ports.py": "a port of this machine",
     "relaunch/trial/live_trial.py": "the sandbox of a command that we start ourselves",
