@@ -69,7 +69,7 @@ def serve(endpoint: SessionSocket, options: SessionOptions, announcement: Announ
     session.read_window = WindowReader(calls)
     job = job_roles.job_of(target.pid)
     if job is not None:
-        session.turn = RankLock(endpoint.folder, job)
+        session.intake.turn = RankLock(endpoint.folder, job)
     session.findings.calibrations = Calibrations(paths.cache_dir())
     gpu = session.findings.gpu = Poller(
         NvmlDevice(target.pid, lambda: _uses_gpu(session), named=lambda: _gpu_uuids(session)),
@@ -104,7 +104,7 @@ def serve(endpoint: SessionSocket, options: SessionOptions, announcement: Announ
         # Whatever went wrong: once the link is closed the agent takes everything off.
         tuning.cancel()
         tuning.join(TUNER_S)
-        session.turn.give()
+        session.intake.turn.give()
         gpu.close()
         signals.restore()
         loop.close()

@@ -135,7 +135,7 @@ class OneTurn:
 
 
 def test_one_rank_is_measured_at_a_time(stage: Stage) -> None:
-    turn = stage.session.turn = OneTurn()
+    turn = stage.session.intake.turn = OneTurn()
     stage.enter(rank=0, world_size=2)
     stage.event("anatomy", anatomy())
     assert stage.run(12) is State.WATCHING
@@ -156,7 +156,7 @@ def test_one_rank_is_measured_at_a_time(stage: Stage) -> None:
 
 
 def test_a_rank_that_stays_in_doubt_waits_for_its_turn_again(stage: Stage) -> None:
-    turn = stage.session.turn = OneTurn()
+    turn = stage.session.intake.turn = OneTurn()
     turn.away = False
     stage.enter(rank=0, world_size=2)
     stage.event("anatomy", anatomy())
@@ -172,7 +172,7 @@ def test_a_rank_that_stays_in_doubt_waits_for_its_turn_again(stage: Stage) -> No
 
 
 def test_a_turn_that_never_comes_is_waited_for_two_minutes(stage: Stage) -> None:
-    stage.session.turn = OneTurn()
+    stage.session.intake.turn = OneTurn()
     stage.enter(rank=0, world_size=2)
     stage.event("anatomy", anatomy())
     assert stage.run(12) is State.WATCHING
@@ -181,7 +181,7 @@ def test_a_turn_that_never_comes_is_waited_for_two_minutes(stage: Stage) -> None
 
 
 def test_a_job_of_one_rank_waits_for_nobody_and_a_session_that_ends_for_nobody_any_more(stage: Stage) -> None:
-    turn = stage.session.turn = OneTurn()
+    turn = stage.session.intake.turn = OneTurn()
     stage.enter()
     stage.event("anatomy", anatomy())
     assert stage.run(12) is State.TRACING

@@ -6,14 +6,21 @@ So a session of the past can be opened and read as it was. A day of it is some t
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
-from autobrrr.records import Diagnosis
+from autobrrr.records import Diagnosis, Record
 from autobrrr.sidecar.session.collected import Collected
-from autobrrr.sidecar.session.session_ports import Journal
 from autobrrr.sidecar.session.session_states import State
 
 SNAPSHOT_NS = 60_000_000_000
 HISTORY_NS = 600_000_000_000  # as long as the history reaches back
+
+
+class Journal(Protocol):
+    """Where a session writes down what it found."""
+
+    def write(self, kind: str, body: Record | dict[str, object]) -> None:
+        """Append one entry."""
 
 
 class Chronicle:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
-import numpy as np
 
 from autobrrr.diagnosis.verdict.judge import Judgement, judge
 from autobrrr.injected.loop.device_stamps import STAMP_EACH, STAMP_SOME
@@ -34,22 +33,20 @@ from autobrrr.records import (
 )
 from autobrrr.records.events import entry_of
 from autobrrr.records.wire_answers import ActivityLine, SessionEnding
-from autobrrr.sidecar.process.rank_lock import NoRankLock, Turn, Waiting
 from autobrrr.sidecar.process.session_options import Probing, SessionOptions, Sweep
 from autobrrr.sidecar.session.collected import Collected
-from autobrrr.sidecar.session.log_policy import Chronicle
+from autobrrr.sidecar.session.log_policy import Chronicle, Journal
 from autobrrr.sidecar.session.measurement_sequence import MeasurementSequence
 from autobrrr.sidecar.session.remedy_switch import OnSwitched, RemedySwitch, Switched, code_of
-from autobrrr.sidecar.session.ring_reader import NoRing, Records
-from autobrrr.sidecar.session.session_ports import Journal, Ring
+from autobrrr.sidecar.session.ring_reader import NoRing
 from autobrrr.sidecar.session.session_states import State
 from autobrrr.sidecar.session.snapshot import snapshot
+from autobrrr.sidecar.session.step_intake import Ring, StepIntake
 from autobrrr.sidecar.session.window_reader import Read, told_window
 from autobrrr.sidecar.sockets.agent_link import LINK_LOST, AgentPort, Heard, said
 
 SECOND_NS = 1_000_000_000
 JUDGE_EVERY_NS = 2 * SECOND_NS
-HOST_EVERY_NS = SECOND_NS // 2
 DETACH_NS = 15 * SECOND_NS
 DETACH_STEPS = 3
 LINK_GRACE_NS = SECOND_NS  # a job that ends closes its link a moment before it is gone
@@ -67,10 +64,8 @@ class Session:
 
     Attributes:
         say: Gets every line of narration.
-        listen: Gets all new records of the ring.
         read_window: Reads the trace of a profiler window, and hands the window back later.
         watch_thread: Takes the thread that trains, as the target sees it, once a step has shown it.
-        turn: Of the ranks of the job, to be measured.
     """
 
     def __init__(
@@ -87,27 +82,23 @@ class Session:
         self.findings = Collected(pid, options, cores)
         self.ending: SessionEnding | None = None
         self.levers: RemedySwitch | None = None
-        self.ring: Ring | None = None
         self.say: Callable[[ActivityLine], None] = lambda line: None
-        self.listen: Callable[[Records], None] = lambda records: None
         self.read_window: Read | None = None
         self.watch_thread: Callable[[int], object] = lambda tid: None
-        self.turn: Turn = NoRankLock()
-        self._read: list[Records] = []  # since the last tick
+        self.intake = StepIntake(self.findings, device)
         self._sees_each_step = False  # what it holds, while the tuner compares
         self._stamping: Mapping[str, int] | None = None  # as the agent was last asked to
         self._state: State | None = State.ATTACHING  # None: where the course stands
         self._course: MeasurementSequence | None = None
         self._agent: AgentPort | None = None
-        self._device, self._journal, self._alive = device, journal, alive
+        self._journal, self._alive = journal, alive
         self._clock_ns = clock_ns
         self._began_ns = self._since_ns = clock_ns()
         self._judgement: Judgement = judge(self.findings.measurements(0))
-        self._judged_ns = self._host_ns = self._began_ns - JUDGE_EVERY_NS
+        self._judged_ns = self._began_ns - JUDGE_EVERY_NS
         self._link_lost_ns: int | None = None
         self._link_lost_why = LINK_LOST
         self._odd_events: set[str] = set()
-        self._waiting = Waiting()  # while another rank is measured
         self._chronicle = Chronicle(journal, self._began_ns)
         self._stale = False  # a fact has come in that was not judged yet
         self._activity = "attaching"
@@ -141,11 +132,11 @@ class Session:
 
     def entered(self, agent: AgentPort, ring: Ring, facts: JobFacts, attach: Attach) -> None:
         """The agent is in."""
-        self._agent, self.ring, self.levers = agent, ring, RemedySwitch(agent)
+        self._agent, self.intake.ring, self.levers = agent, ring, RemedySwitch(agent)
         self.findings.know(facts)
         self.findings.attach = attach
         self._journal.write("attached", {"facts": facts, "attach": attach})
-        self._course = MeasurementSequence(self.findings, agent, self._clock_ns(), self.turn)
+        self._course = MeasurementSequence(self.findings, agent, self._clock_ns(), self.intake.turn)
         self._state = None
         agent.command("facts", self._took_facts)
 
@@ -329,7 +320,7 @@ class Session:
             self.findings.measurements(self._clock_ns() - self._began_ns),
             self._judgement,
             attach=self.findings.attach or unknown,
-            steps=self.ring.steps if self.ring is not None else None,
+            steps=self.intake.ring.steps if self.intake.ring is not None else None,
             state=self.state,
             activity=self.activity,
             levers=self.levers.names if self.levers is not None else [],
@@ -392,7 +383,7 @@ class Session:
         if self.ending is not None:  # the last look ended it
             return
         self.ending, self._state = ending, State.ENDED
-        self.turn.give()
+        self.intake.turn.give()
         self._activity = ending.kind
         self._journal.write("ended", ending)
         self._chronicle.close(self.snapshot, self.findings)
@@ -419,39 +410,18 @@ class Session:
         return done
 
     def read_steps(self) -> None:
-        """Hand new steps to who listens, at little cost; all else takes them in at the next tick."""
-        if self.ring is None or self._state is State.ENDED:
+        """Hand new steps to who listens; all else takes them in at the next tick."""
+        if self._state is State.ENDED:
             return
         try:
-            records = self.ring.read_new()
+            self.intake.read()
         except NoRing as error:
-            self.ring = None
+            self.intake.ring = None
             self._end(SessionEnding(kind="removed", why=error.message))
-            return
-        if len(records):
-            self._read.append(records)
-            self.listen(records)
 
     def _look(self, now_ns: int) -> None:
         self.read_steps()
-        if self._read:
-            records, self._read = np.concatenate(self._read), []
-            if self._disturbed(now_ns):
-                self.findings.window.pass_over(records)
-            else:
-                self.findings.window.add(records)
-            self.findings.history.add(records, self.findings.window.clock)
-        if now_ns - self._host_ns >= HOST_EVERY_NS:
-            self._host_ns = now_ns
-            sample = self._device.sample()
-            if sample is not None:
-                self.findings.see_host(sample)
-
-    def _disturbed(self, now_ns: int) -> bool:
-        """Whether another rank is being measured: what makes its steps longer, this one waits for."""
-        facts = self.findings.facts
-        several = facts is not None and facts.has_other_ranks
-        return not self._waiting.over(now_ns, not several or not self.turn.elsewhere())
+        self.intake.take_in(now_ns)
 
     def _judge(self, now_ns: int) -> None:
         self._judged_ns, self._stale = now_ns, False

@@ -107,7 +107,7 @@ class LiveBench:
         self._rested_ns = 0
         self._undoing: dict[int, Future[Switched]] = {}  # by token: sent, and not answered yet
         self._stands_until_s = 0.0  # training may stand still so long: what was switched on takes its time
-        session.listen = self._tape.add
+        session.intake.listen = self._tape.add
 
     @property
     def facts(self) -> JobFacts:
@@ -166,7 +166,8 @@ class LiveBench:
     def next_seq(self) -> int:
         def look() -> int:
             self._session.read_steps()
-            return self._session.ring.steps if self._session.ring is not None else 0
+            ring = self._session.intake.ring
+            return ring.steps if ring is not None else 0
 
         return self._ask(look)
 
@@ -220,7 +221,7 @@ class LiveBench:
 
     def close(self) -> None:
         """On the event loop's thread: no more steps are needed."""
-        self._session.listen = lambda records: None
+        self._session.intake.listen = lambda records: None
 
     def _is_over(self) -> bool:
         return self._cancelled.is_set() or self._session.ending is not None
