@@ -7,6 +7,8 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from autobrrr.trace.reading.column_collector import Collector
+from autobrrr.trace.reading.event_splitting import Splitter
 from autobrrr.trace.reading.trace_columns import Trace
 from autobrrr.trace.reading.trace_reader import read_trace
 from autobrrr.trace.reading.trace_source import TraceFile
@@ -103,3 +105,11 @@ def busy_scene(steps: int = 4, kernels: int = 30) -> Scene:
             at += 20_000
         scene.annotation(begin, at - begin, f"ProfilerStep#{step}")
     return scene
+
+
+def as_trace(scene: Scene) -> Trace:
+    splitter, collector = Splitter("scene"), Collector()
+    for batch in splitter.batches([scene.text()]):
+        collector.add(batch)
+        splitter.exact = collector.exact
+    return collector.trace("scene", len(scene.text()), splitter, splitter.damage)

@@ -9,7 +9,6 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_report_text import diagnosis
 
 from autobrrr.cli import main
 from autobrrr.cli.durations import duration_s
@@ -21,6 +20,7 @@ from autobrrr.records import BatchProbe, Diagnosis, ProfilerWindow, SizeSweep, S
 from autobrrr.sidecar.process.session_options import SessionOptions, add_arguments, from_arguments
 from autobrrr.sidecar.session.session_states import AWAITS_TURN
 from support import tui
+from support.verdicts import diagnosis
 
 
 def parsed(module: object, *words: str) -> argparse.Namespace:

@@ -7,49 +7,16 @@ import socket
 
 import msgspec
 import pytest
-from test_report_text import OVERHEAD
-from test_sidecar_service import RESULT, TRIAL
 
 from autobrrr.client.session_client import Client, join_or_start
 from autobrrr.errors import AutobrrrError, TargetGone
-from autobrrr.injected.wire.framing import encode, receive
 from autobrrr.records import Diagnosis, Trial, TuneProgress
 from autobrrr.records.wire_answers import RemedyChoice
 from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.sidecar.sockets.session_socket import SessionTarget
-
-FACTS = {
-    "version": "0",
-    "pid": 42,
-    "state": "judged",
-    "activity": "watching",
-    "readonly": False,
-    "outside": False,
-    "probing": "on",
-}
-
-
-class Session:
-    """The other end: what it will say is put in beforehand."""
-
-    def __init__(self) -> None:
-        self.theirs, self.link = socket.socketpair()
-        self.number = 0
-        self.answer(**FACTS)
-
-    def answer(self, ok: bool = True, **fields: object) -> Session:
-        self.number += 1
-        return self.say({"ok": ok, "id": self.number, **fields})
-
-    def say(self, message: dict[str, object]) -> Session:
-        self.link.sendall(encode(message))
-        return self
-
-    def snapshot(self, name: str = "snapshot", **more: object) -> Session:
-        return self.say({"event": name, "snapshot": msgspec.to_builtins(OVERHEAD), **more})
-
-    def asked(self) -> dict[str, object]:
-        return receive(self.link)
+from support.client import Session
+from support.service import RESULT, TRIAL
+from support.verdicts import OVERHEAD
 
 
 @pytest.fixture

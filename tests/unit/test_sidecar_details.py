@@ -8,8 +8,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from test_client_session import Session
-from test_sidecar_service import RESULT, Guest, Office
 
 from autobrrr.client.session_client import Client
 from autobrrr.injected.wire.framing import encode
@@ -19,6 +17,8 @@ from autobrrr.sidecar.session.screen_details import recipe_now
 from autobrrr.sidecar.session.session_states import State
 from autobrrr.sidecar.tuning import live_bench
 from autobrrr.sidecar.tuning.live_bench import LiveBench
+from support.client import Session
+from support.service import RESULT, Guest, Office
 from support.session import read_log
 from support.sidecar import StepModel, anatomy, traced
 

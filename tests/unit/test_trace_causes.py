@@ -7,8 +7,7 @@ import pytest
 from autobrrr.trace.causes.host_causes import CAUSES
 from autobrrr.trace.trace_analysis import analyse_trace
 from autobrrr.trace.trace_records import DeviceAnalysis
-from support.trace import Scene
-from unit.test_trace_idle import as_trace
+from support.trace import Scene, as_trace
 
 
 def late(scene: Scene) -> dict[str, int]:

@@ -8,22 +8,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autobrrr.trace.reading.column_collector import Collector
-from autobrrr.trace.reading.event_splitting import Splitter
-from autobrrr.trace.reading.trace_columns import Trace
 from autobrrr.trace.timeline.intervals import joined, overlap_ns, union
 from autobrrr.trace.trace_analysis import analyse_trace
-from support.trace import Scene
+from support.trace import Scene, as_trace
 
 Intervals = list[tuple[int, int]]
-
-
-def as_trace(scene: Scene) -> Trace:
-    splitter, collector = Splitter("scene"), Collector()
-    for batch in splitter.batches([scene.text()]):
-        collector.add(batch)
-        splitter.exact = collector.exact
-    return collector.trace("scene", len(scene.text()), splitter, splitter.damage)
 
 
 intervals = st.lists(

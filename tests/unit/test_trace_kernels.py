@@ -13,8 +13,7 @@ from autobrrr.trace.kernels.kernel_classes import CLASSES, is_collective, kernel
 from autobrrr.trace.kernels.operator_flops import operator_flops
 from autobrrr.trace.reading.trace_columns import OperatorShape
 from autobrrr.trace.trace_analysis import analyse_trace
-from support.trace import Scene
-from unit.test_trace_idle import as_trace
+from support.trace import Scene, as_trace
 
 ATEN = "void at::native::"
 

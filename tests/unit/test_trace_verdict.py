@@ -5,8 +5,7 @@ from __future__ import annotations
 from autobrrr.trace.trace_analysis import analyse_trace
 from autobrrr.trace.trace_records import TraceAnalysis
 from autobrrr.trace.verdict.trace_signals import AGREEMENT
-from support.trace import Scene, busy_scene
-from unit.test_trace_idle import as_trace
+from support.trace import Scene, as_trace, busy_scene
 
 HEAD: dict[str, object] = {"deviceProperties": [{"id": 0, "name": "NVIDIA A100-SXM4-80GB", "numSms": 108}]}
 GRID, BLOCK = [4096, 1, 1], [128, 1, 1]
