@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 
 import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def what_nvml_shows_is_of_these_tests() -> Iterator[None]:
+    """Jobs that are killed leave what they told NVML: in a folder of ours, which goes with us."""
+    folder = tempfile.mkdtemp(prefix="emulated-device-")
+    os.environ["EMU_SHM"] = folder
+    yield
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 class Device:
