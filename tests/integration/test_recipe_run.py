@@ -102,7 +102,7 @@ def test_a_loop_that_updates_its_weights_by_hand_gets_what_is_for_its_model(tmp_
     assert done.code == 0, done.stderr
     told = {line["remedy"]: (line["status"], line["why"]) for line in done.json["remedies"]}
     assert told["layout.channels_last"] == ("applied", "")
-    assert told["optimizer.foreach"] == ("refused", "it was not applied: no optimizer has stepped yet")
+    assert told["optimizer.foreach"] == ("refused", "it never got its chance: no optimizer has stepped yet")
     assert done.json["step_ns"]["count"] == 19
 
 
@@ -129,14 +129,14 @@ def test_a_module_is_known_by_its_own_name_when_the_recipe_asks(tmp_path: Path) 
         assert done.code == code, done.stderr
         (line,) = done.json["remedies"]
         assert line["status"] == ("refused" if code else "applied")
-        assert not code or "was not applied" in line["why"]
+        assert not code or "never got its chance" in line["why"]
 
 
 @pytest.mark.parametrize(
     ("remedies", "body", "says"),
     [
         (FOREACH, "print(1)", "no process of the command trained with torch"),
-        (RANKS, "import torch, time; time.sleep(0.4)", "was not applied"),
+        (RANKS, "import torch, time; time.sleep(0.4)", "never got its chance"),
         ('"host.allocator" = true\n', "print('started')", "not installed"),
     ],
 )
@@ -166,8 +166,8 @@ def test_a_job_started_elsewhere_loads_otherwise_from_its_next_epoch_on(
     attached = autobrrr(tmp_path, "attach", str(running.pid), "--recipe", order, "--for", "3s", "--plain")
     assert attached.code == 0, attached.stderr
     for says in (
-        "loader.workers is on",
-        "loader.persistent_workers is on",
+        "loader.workers is applied",
+        "loader.persistent_workers is applied",
         "loader.workers takes effect from the next epoch on",
         "ddp.static_graph is left out",
     ):

@@ -153,7 +153,7 @@ def test_a_script_that_a_daemon_starts_is_refused_before_anything_is_measured(tm
         )
         daemon.kill()
     assert done.returncode == 1, done.stderr
-    assert "a process that it has not started itself" in done.stderr
+    assert "a process that it did not start" in done.stderr
     ours = str(tmp_path / "run")
     assert not [pid for pid, _ in orphans.found() if runs_in(pid, ours)]
 

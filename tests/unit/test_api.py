@@ -16,7 +16,7 @@ import autobrrr.attach.triage
 from autobrrr import api
 from autobrrr.client.session_client import Client
 from autobrrr.errors import TargetGone, UsageError
-from autobrrr.records.wire_answers import Left
+from autobrrr.records.wire_answers import SessionEnding
 from support import tui
 
 
@@ -36,9 +36,9 @@ class FakeClient:
             raise TargetGone("the session is over")
         return tui.snapshot()
 
-    def detach(self, keep: bool = False) -> Left:
+    def detach(self, keep: bool = False) -> SessionEnding:
         self.done.append("keep" if keep else "detach")
-        return Left(kind="detached", why="", left=[])
+        return SessionEnding(kind="detached", why="", left=[])
 
     def close(self) -> None:
         self.done.append("close")

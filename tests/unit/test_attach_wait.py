@@ -80,7 +80,7 @@ def test_a_long_native_call_is_waited_for_with_a_line_a_second(tmp_path: Path) -
 def test_a_native_call_without_an_end_is_given_up_after_thirty_seconds(tmp_path: Path) -> None:
     world = World(tmp_path, burning)
     with pytest.raises(
-        CannotAttach, match=r"has not let the agent in within 30 s.*has not come back to Python"
+        CannotAttach, match=r"did not admit the agent within 30 s.*has not come back to Python"
     ):
         world.wait()
     assert 30 <= world.now_s < 31

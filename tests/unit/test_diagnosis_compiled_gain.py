@@ -81,20 +81,20 @@ def test_the_advice_says_that_it_is_an_estimate() -> None:
     assert said.why.startswith("an estimate: ")
     assert said.expected == pytest.approx(PRIOR * gain(found), abs=1e-3)
     assert said.interval == pytest.approx([end * gain(found) for end in PRIOR_INTERVAL], abs=1e-3)
-    assert f"{said.interval[0]:.2f} to {said.interval[1]:.2f} times as fast" in said.why
+    low, high = (end * gain(found) for end in PRIOR_INTERVAL)
+    assert f"{low:.2f} to {high:.2f} times as fast" in said.why
 
 
 def test_an_estimate_that_other_scripts_did_not_reach_is_not_advised() -> None:
-    """1.16, 1.45, 1.06 and 1.59 were estimated for scripts that got 0.52, 1.02, 0.71 and 0.77."""
-    got = {1.16: 0.52, 1.45: 1.02, 1.06: 0.71, 1.59: 0.77}
+    got = {1.16: 0.52, 1.45: 1.02, 1.06: 0.71, 1.59: 0.77, 1.72: 1.59, 1.27: 1.13, 1.08: 1.10}
     logs = [math.log(reached / estimated) for estimated, reached in got.items()]
     centre, spread = statistics.mean(logs), statistics.stdev(logs)
-    width = 3.182 * spread * math.sqrt(1 + 1 / len(logs))  # Student's t for three degrees of freedom
+    width = 2.447 * spread * math.sqrt(1 + 1 / len(logs))  # Student's t for six degrees of freedom
     assert pytest.approx(math.exp(centre), rel=0.02) == PRIOR
     assert (math.exp(centre - width), math.exp(centre + width)) == pytest.approx(PRIOR_INTERVAL, rel=0.03)
     pointwise = [work("aten.mul.Tensor", 5e5), work("aten.mm.default", 5e5, phase="backward")]
     found = job(0.95, pointwise)
-    assert 1.2 < gain(found) < 1.6
+    assert 1.2 < gain(found) < 1.45
     assert "compile.default" not in {one.remedy for one in judge(found).verdict.advice}
 
 

@@ -82,7 +82,7 @@ def test_a_trial_is_told_by_its_interval_or_by_how_it_ended() -> None:
     told = judged((1, 0), None, ended, 3 << 30)
     assert told.kind == "oom"
     assert told.why == (
-        "out of memory (the baseline, which stands by, holds 3.0 GiB of the GPU); last line: Error: odd"
+        "out of memory (the suspended baseline holds 3.0 GiB of the GPU); last line: Error: odd"
     )
 
 
@@ -123,7 +123,7 @@ def test_a_winner_that_fails_in_a_fresh_start_is_not_confirmed(monkeypatch: pyte
     monkeypatch.setattr(Study, "_warm_both", lambda *words: True)
     monkeypatch.setattr(Study, "_fight", lambda *words, **more: duel(0.3, 0.01))
     assert study._confirm((1, 1)) is None
-    assert study._notes == ["a fresh start of it failed: exit code 1: odd"]
+    assert study._notes == ["a fresh start failed: exit code 1: odd"]
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def test_a_candidate_of_a_class_that_is_not_allowed_is_no_candidate() -> None:
     assert ending is not None
     assert (ending.kind, ending.why) == (
         "not_applied",
-        "its class is stream on this job; --allow stream would try it",
+        "its class is stream on this job; add --allow stream to try it",
     )
     assert closed == [True]
 

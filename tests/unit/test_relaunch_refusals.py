@@ -23,7 +23,7 @@ from autobrrr.relaunch.trial.trial_agents import TrialAgents
     ],
 )
 def test_a_command_by_which_slurm_starts_the_script_is_refused_with_a_way_out(command: str) -> None:
-    with pytest.raises(UsageError, match="srun: a daemon starts what it runs") as refused:
+    with pytest.raises(UsageError, match="srun: a daemon starts its processes") as refused:
         refuse_elsewhere(command.split())
     assert refused.value.hint is not None
     assert "torchrun" in refused.value.hint
@@ -39,7 +39,7 @@ def test_a_word_of_the_script_s_own_is_not_taken_for_a_launcher(command: str) ->
 def test_what_trains_outside_of_the_trial_s_processes_is_refused() -> None:
     refuse_strangers(7, [5, 7])
     refuse_strangers(None, [])
-    with pytest.raises(AutobrrrError, match="can't be paused"):
+    with pytest.raises(AutobrrrError, match="can't be suspended"):
         refuse_strangers(8, [5, 7])
 
 

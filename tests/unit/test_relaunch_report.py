@@ -199,5 +199,5 @@ def test_two_copies_that_do_not_fit_into_memory_are_refused() -> None:
     refuse_crowding(4 << 30, 6 << 30)
     refuse_crowding(None, 1)
     refuse_crowding(1, None)
-    with pytest.raises(AutobrrrError, match="one takes 6144 MiB, 4096 MiB are left"):
+    with pytest.raises(AutobrrrError, match="one takes 6144 MiB, 4096 MiB are free"):
         refuse_crowding(6 << 30, 4 << 30)

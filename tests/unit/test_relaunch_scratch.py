@@ -66,7 +66,7 @@ def test_beyond_the_limit_the_largest_folder_stays_where_it_is(folder: Path, tmp
 
 def test_too_many_files_count_as_too_large(folder: Path) -> None:
     assert workdir_copy.plan(str(folder), 1 << 30, most_files=4).read_only == (".git", "data", "src")
-    with pytest.raises(workdir_copy.TooLarge, match="2 files, 0 MiB beside its folders"):
+    with pytest.raises(workdir_copy.TooLarge, match="2 files, 0 MiB besides its folders"):
         workdir_copy.plan(str(folder), 1 << 30, most_files=1)
 
 

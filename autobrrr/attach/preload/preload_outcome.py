@@ -59,8 +59,8 @@ class PreloadOutcome:
     def missed(self) -> list[Line]:
         """Planned remedies of which no process has said a word; to be asked when the command has ended."""
         said = {line["remedy"] for line in self.remedies}
-        why = "it was not applied: " + (
-            "no process of the recipe's script started"
+        why = "it never got its chance: " + (
+            "the processes that came up were none of its script"
             if self._read_bytes or any(self._folder.glob("outcome-*"))
             else "no process of the command trained with torch"
         )
