@@ -139,7 +139,7 @@ def killed(tmp_path: Path, root: Path) -> str:
         "place.write('boot.json', b'{}')\nplace.listen()\nos.kill(os.getpid(), 9)\n"
     )
     uid = THEM if os.geteuid() == 0 else os.geteuid()
-    package = str(Path(__file__).resolve().parents[2])
+    package = str(Path(__file__).resolve().parents[3])
     subprocess.run(
         [sys.executable, "-c", code, str(tmp_path), str(uid)],
         env={**os.environ, "PYTHONPATH": package},

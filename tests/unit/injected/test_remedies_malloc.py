@@ -17,7 +17,7 @@ from autobrrr.injected.remedies.process.malloc_thresholds import Thresholds
 from autobrrr.injected.remedies.registry import Refused
 
 MIB = 1 << 20
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 BASE = 0x7F00_0000_0000
 # Where a fake keeps them: two foreign words, then as in struct malloc_par.
 TRIM, MMAP, ARENA_TEST, MAPPINGS, FIXED = 16, 32, 40, 72, 84

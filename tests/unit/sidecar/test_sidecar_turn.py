@@ -57,7 +57,7 @@ def test_the_turn_of_a_process_that_was_killed_is_free(folder: Folder) -> None:
         "turn = RankLock(Folder.private(Path(sys.argv[1]), os.geteuid()), 'a1')\n"
         "assert turn.take()\nos.kill(os.getpid(), 9)\n"
     )
-    root = str(Path(__file__).resolve().parents[2])
+    root = str(Path(__file__).resolve().parents[3])
     killed = subprocess.run(
         [sys.executable, "-c", code, folder.path], env={**os.environ, "PYTHONPATH": root}, check=False
     )

@@ -12,7 +12,7 @@ from autobrrr_tui.view_state import ScreenStanding, View
 from support import tui
 from support.tui_screen import text_after
 
-GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "tui"
+GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "tui"
 SIZES = ((80, 24), (120, 40))
 SCREENS: dict[str, tuple[View, tuple[str, ...]]] = {
     "glance": (tui.judged(), ()),

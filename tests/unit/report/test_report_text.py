@@ -18,7 +18,7 @@ from autobrrr.report.text.live_line import live_line, regime_words
 from autobrrr.report.text.verdict_text import MOST_LINES, verdict_text
 from support.verdicts import OVERHEAD, SNAPSHOTS, UNDECIDED, diagnosis
 
-GOLDEN = Path(__file__).resolve().parents[1] / "golden"
+GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 
 
 def golden(name: str, text: str) -> None:

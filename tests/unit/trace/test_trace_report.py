@@ -17,7 +17,7 @@ from autobrrr.trace.reading.trace_source import TraceFile
 from autobrrr.trace.trace_analysis import analyse
 from support.trace import Scene, busy_scene
 
-GOLDEN = Path(__file__).parent.parent / "golden" / "trace_report.txt"
+GOLDEN = Path(__file__).parents[2] / "golden" / "trace_report.txt"
 
 
 def run(*words: str) -> int:
