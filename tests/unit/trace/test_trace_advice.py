@@ -7,10 +7,8 @@ import pytest
 from autobrrr.trace.kernels.kernel_classes import is_collective, kernel_class, names_fp32
 from autobrrr.trace.trace_analysis import analyse_trace
 from autobrrr.trace.trace_records import TraceAdvice, TraceAnalysis
-from support.trace import Scene, busy_scene
-from unit.test_trace_idle import as_trace
-from unit.test_trace_limit import copying, queued
-from unit.test_trace_verdict import BLOCK, GRID, HEAD, MATMUL, back_to_back, verdict
+from support.trace import Scene, as_trace, busy_scene
+from support.trace_scenes import BLOCK, GRID, HEAD, MATMUL, back_to_back, copying, queued, verdict
 
 HALF = ["c10::BFloat16", "c10::BFloat16"]
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from support.trace import Scene, busy_scene
-from unit.test_trace_limit import NCCL, shared_device
-from unit.test_trace_verdict import BLOCK, GRID, HEAD, MATMUL, STREAMING, verdict
+from support.trace_scenes import BLOCK, GRID, HEAD, MATMUL, NCCL, STREAMING, shared_device, verdict
 
 
 def two_places(stacks: bool = True) -> Scene:

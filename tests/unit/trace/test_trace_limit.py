@@ -9,39 +9,20 @@ import pytest
 from autobrrr.records import Limit
 from autobrrr.trace.verdict import trace_limit
 from support.trace import Scene, busy_scene
-from unit.test_trace_verdict import BLOCK, GRID, HEAD, MATMUL, STREAMING, back_to_back, loading, verdict
-
-NCCL = "ncclDevKernel_AllReduce_Sum_f16_RING_LL()"
-EARLY = -50_000_000  # launched so long before it runs
-
-
-def queued(*lengths: tuple[str, int], rounds: int = 100, gap: int = 100) -> Scene:
-    """Rounds of kernels that were all launched before the first one ran."""
-    scene = Scene(head=HEAD)
-    at = 0
-    for index in range(rounds):
-        for name, length in lengths:
-            called = EARLY + index * 10_000
-            scene.operator(called, 900, "aten::some")
-            scene.kernel(at, length, name, launch=(called + 100, 300), grid=GRID, block=BLOCK)
-            at += length + gap
-    return scene
-
-
-def shared_device(equal: bool = True, own_place: bool = False) -> Scene:
-    """A queue that never runs dry, and now and then the device runs nothing for 2.4 ms."""
-    scene = Scene(head=HEAD)
-    at = 0
-    for index in range(600):
-        called = EARLY + index * 10_000
-        scene.operator(called, 900, "aten::some")
-        name = (STREAMING, MATMUL, "void reduce_kernel<512>")[index % 3]
-        scene.kernel(at, 100_000, name, launch=(called + 100, 300), grid=GRID, block=BLOCK)
-        sliced = index % 24 == 23 if own_place else index % 23 == 22
-        if own_place:
-            sliced = name == MATMUL and index % 3 == 1
-        at += 100_100 + (2_430_000 + (0 if equal else index * 9_000) if sliced else 0)
-    return scene
+from support.trace_scenes import (
+    BLOCK,
+    GRID,
+    HEAD,
+    MATMUL,
+    NCCL,
+    STREAMING,
+    back_to_back,
+    copying,
+    loading,
+    queued,
+    shared_device,
+    verdict,
+)
 
 
 def stall() -> Scene:
@@ -53,16 +34,6 @@ def stall() -> Scene:
         at = 90_100_000 + index * 10_000
         scene.operator(at - 50_000, 900, "aten::some")
         scene.kernel(at, 9_000, STREAMING, launch=(at - 50_000, 300), grid=GRID, block=BLOCK)
-    return scene
-
-
-def copying(direction: str) -> Scene:
-    scene = Scene(head=HEAD)
-    for index in range(60):
-        at = index * 200_000
-        scene.operator(at, 900, "aten::copy_")
-        scene.kernel(at + 1_000, 150_000, f"Memcpy {direction}", cat="gpu_memcpy", launch=(at, 300))
-        scene.kernel(at + 151_000, 40_000, STREAMING, launch=(at + 500, 300), grid=GRID, block=BLOCK)
     return scene
 
 

@@ -2,34 +2,9 @@
 
 from __future__ import annotations
 
-from autobrrr.trace.trace_analysis import analyse_trace
-from autobrrr.trace.trace_records import TraceAnalysis
 from autobrrr.trace.verdict.trace_signals import AGREEMENT
-from support.trace import Scene, as_trace, busy_scene
-
-HEAD: dict[str, object] = {"deviceProperties": [{"id": 0, "name": "NVIDIA A100-SXM4-80GB", "numSms": 108}]}
-GRID, BLOCK = [4096, 1, 1], [128, 1, 1]
-STREAMING = "void at::native::vectorized_elementwise_kernel<4, add<float>, at::detail::Array<char*, 3> >"
-MATMUL = "ampere_sgemm_128x64_tn"
-
-
-def verdict(scene: Scene) -> TraceAnalysis:
-    return analyse_trace(as_trace(scene))
-
-
-def back_to_back(name: str, length: int, dims: list[list[int]] | None = None, count: int = 200) -> Scene:
-    """Kernels that were all launched long before they run."""
-    scene = Scene(head=HEAD)
-    for index in range(count):
-        called = index * 1_000
-        args: dict[str, object] = (
-            {} if dims is None else {"Input Dims": dims, "Input type": ["float", "float"]}
-        )
-        scene.operator(called, 900, "aten::mm" if dims else "aten::add", **args)
-        scene.kernel(
-            500_000 + index * length, length - 100, name, launch=(called + 100, 300), grid=GRID, block=BLOCK
-        )
-    return scene
+from support.trace import Scene, busy_scene
+from support.trace_scenes import BLOCK, GRID, HEAD, MATMUL, STREAMING, back_to_back, loading, verdict
 
 
 def test_a_device_that_waits_for_dispatch_is_overhead_and_graphs_are_advised() -> None:
@@ -70,27 +45,6 @@ def test_streaming_kernels_at_the_speed_of_memory_are_memory_and_fusion_is_advis
 def test_short_kernels_back_to_back_are_underfilled() -> None:
     found = verdict(back_to_back(STREAMING, 3_000, count=400))
     assert found.regime == "underfilled"
-
-
-def loading(copy_ends_the_gap: bool) -> Scene:
-    scene = Scene(head=HEAD)
-    for step in range(12):
-        at = step * 1_000_000
-        scene.annotation(at, 1_000_000, f"ProfilerStep#{step}")
-        scene.operator(at, 700_000, "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__")
-        if copy_ends_the_gap:
-            scene.kernel(
-                at + 702_000,
-                3_000,
-                "Memcpy HtoD (Pinned -> Device)",
-                cat="gpu_memcpy",
-                launch=(at + 700_000, 500),
-            )
-        for index in range(20):
-            begin = at + 710_000 + index * 10_000
-            scene.operator(begin, 1_000, "aten::add")
-            scene.kernel(begin + 1_500, 9_000, STREAMING, launch=(begin, 700), grid=GRID, block=BLOCK)
-    return scene
 
 
 def test_waiting_for_the_loader_and_then_for_its_copy_is_input() -> None:
