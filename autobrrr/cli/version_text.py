@@ -14,7 +14,9 @@ PACKAGES = ("torch", "numpy", "msgspec", "optuna", "scipy", "textual", "psutil",
 
 def version_text(root: Path = Path("/")) -> str:
     """One thing a line, the program's own version first."""
-    from autobrrr.roofline.machine_identity import accelerators, read_machine  # not for --help
+    import psutil  # not for --help
+
+    from autobrrr.roofline.machine_identity import accelerators, read_machine
 
     found = {name: _version(name) for name in PACKAGES}
     here = ", ".join(f"{name} {version}" for name, version in found.items() if version)
@@ -24,7 +26,8 @@ def version_text(root: Path = Path("/")) -> str:
         f"python   {platform.python_version()} ({sys.executable})",
         f"packages {here}" + (f"; not installed: {missing}" if missing else ""),
         f"system   {platform.platform()}",
-        f"machine  {read_machine(root).title}; GPU: {', '.join(accelerators(root)) or 'none'}",
+        f"machine  {read_machine(root).title}, {psutil.virtual_memory().total / 2**30:.0f} GiB; "
+        f"GPU: {', '.join(accelerators(root)) or 'none'}",
     ]
     return "\n".join(lines)
 
