@@ -15,7 +15,7 @@ import pytest
 from autobrrr.attach.ptrace import injector, mapped_python
 from autobrrr.attach.ptrace.injector import InjectionWay, inject
 from autobrrr.errors import CannotAttach, TargetGone
-from autobrrr.machine import process_maps
+from autobrrr.machine import process_maps, procfs
 from support.attach import KINDS, SLEEPS, TRAINS, VERSIONS, Child, child, eventually, interpreters, leaves
 
 pytestmark = pytest.mark.integration
@@ -67,10 +67,18 @@ def test_fifty_injections_into_one_process_leave_it_whole(version: str, tmp_path
 
 
 def imports_nothing_more(pid: int) -> bool:
-    """Whether a target that has just started has mapped what it will."""
-    before = len(process_maps.read(pid))
+    """Whether the main thread of a target that has just started sleeps on: it has mapped what it will.
+
+    One that waits for the interpreter's lock sleeps too, and wakes up every few milliseconds.
+    """
+
+    def look() -> tuple[int, str, str]:
+        status = procfs.status(pid)
+        return len(process_maps.read(pid)), status["State"][:1], status["voluntary_ctxt_switches"]
+
+    before = look()
     time.sleep(0.5)
-    return len(process_maps.read(pid)) == before
+    return before == look() and before[1] == "S"
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,8 +10,10 @@ import pytest
 import autobrrr
 from autobrrr.client.job_peaks import measuring_python
 from autobrrr.client.session_client import join
+from autobrrr.errors import TargetGone
 from autobrrr.roofline.quick_peaks import quick_peaks
 from autobrrr.sidecar.session.calibrations import Calibrations
+from support.attach import eventually
 from support.training import TrainingJob, environment
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
@@ -53,11 +54,17 @@ def test_a_session_that_is_forgotten_ends_with_its_program(job: Callable[..., Tr
     attached = job("plain")
     session = autobrrr.attach(attached.pid, probe=False)
     session.close()
-    end_s = time.monotonic() + 20
-    while (left := join(attached.pid)) is not None and time.monotonic() < end_s:
-        left.close()
-        time.sleep(0.1)
-    assert left is None
+
+    def has_ended() -> bool:
+        try:
+            left = join(attached.pid)
+        except TargetGone:  # it ends while it is joined
+            return True
+        if left is not None:
+            left.close()
+        return left is None
+
+    eventually(has_ended, 20)
     attached.finish()
 
 

@@ -109,7 +109,7 @@ def test_what_never_comes_on_is_not_measured(tmp_path: Path, start: Start) -> No
     assert trial.ending is not None
     assert (trial.ending.kind, trial.ending.why) == (
         "not_applied",
-        f"{name}: it did not come on within 1 s of steps",
+        f"{name}: it was not applied within 1 s of steps",
     )
 
 
