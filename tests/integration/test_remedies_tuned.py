@@ -67,7 +67,7 @@ def test_what_is_kept_is_proven_and_written_and_what_is_not_is_off(job: StartJob
     [
         (["--only", "optimizer.fuse"], "no such remedy"),
         (["--allow", "fast"], "no such class"),
-        (["--recipe", "/nowhere/r.toml"], "no folder"),
+        (["--recipe", "/nowhere/r.toml"], "does not exist"),
     ],
 )
 def test_what_can_not_be_is_a_usage_error_and_leaves_the_job_alone(
