@@ -1,0 +1,132 @@
+"""A session with a job on a device: whose clock it goes by, and what it asks the agent to stamp."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from autobrrr.diagnosis.signals.profiler_window_signal import inflation
+from autobrrr.injected.loop.device_stamps import STAMP_EACH, STAMP_SOME
+from autobrrr.injected.wire import ring_layout
+from autobrrr.records import ProfilerWindow
+from autobrrr.sidecar.session.session_states import State
+from support.session import Stage
+from support.sidecar import anatomy
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path)
+
+
+def test_a_job_that_moves_to_a_gpu_after_it_was_entered_is_one_on_a_gpu_from_then_on(stage: Stage) -> None:
+    stage.enter()
+    assert stage.session.findings.window.clock == "host"
+    stage.run(2)
+    assert "stamp" not in stage.agent.asked
+    told = msgspec.to_builtins(stage.session.findings.facts)
+    stage.event("facts", {**told, "cuda": True, "device": "cuda"})
+    stage.run(2)
+    assert stage.session.findings.window.clock == "device"
+    assert stage.agent.commands[-1] == ("stamp", STAMP_SOME)
+    assert stage.session.snapshot().job == stage.session.findings.facts
+    assert "GPU" in stage.session.snapshot().reason
+    assert stage.session.snapshot().step_ns.count == 0
+
+
+def test_a_device_that_is_no_gpu_of_cuda_has_no_regime_by_host_clocks_either(stage: Stage) -> None:
+    stage.enter(device="xpu")
+    stage.run(3)
+    reason = stage.session.snapshot().reason
+    assert reason.startswith("the job computes on the device xpu, where host clocks")
+
+
+def test_a_job_with_its_parameters_on_the_cpu_is_none_on_a_gpu_though_cuda_is_in_use(stage: Stage) -> None:
+    stage.enter(cuda=True, device="cpu")
+    stage.run(3)
+    assert stage.session.findings.window.clock == "host"
+    assert stage.session.snapshot().device_ns is None
+    assert "stamp" not in stage.agent.asked
+
+
+def test_while_steps_are_compared_each_one_is_stamped(stage: Stage) -> None:
+    stage.enter(device="cuda", cuda=True)
+    stage.event("anatomy", anatomy())
+    stage.run(2)
+    assert stage.session.begin_tuning() is None
+    assert stage.agent.commands[-1] == ("stamp", STAMP_EACH)
+    stage.session.end_tuning()
+    stage.run(2)
+    asked = [fields for do, fields in stage.agent.commands if do == "stamp"]
+    assert asked[:3] == [STAMP_SOME, STAMP_EACH, STAMP_SOME]
+
+
+def test_facts_that_the_agent_gives_when_asked_count_too(stage: Stage) -> None:
+    stage.enter()
+    told = msgspec.to_builtins(stage.session.findings.facts)
+    stage.agent.answer("facts", levers=[], anatomy=None, facts={**told, "device": "cuda"})
+    assert stage.session.findings.is_asynchronous
+
+
+def test_how_much_longer_a_profiled_step_is_goes_by_the_device_s_clock(stage: Stage) -> None:
+    """By the host's a plain step is the time to queue it, and a profiled one anything."""
+    stage.enter(device="cuda", cuda=True)
+    stage.event("anatomy", anatomy())
+    for _ in range(40):
+        stage.writer.step(1_000_000, device_ns=5_000_000)
+    assert stage.run() is State.PROFILING
+    assert [do for do, _ in stage.agent.commands[-2:]] == ["stamp", "window"]
+    assert stage.agent.commands[-2] == ("stamp", STAMP_EACH)
+    for _ in range(4):
+        stage.writer.step(9_000_000, flags=ring_layout.TRACED, device_ns=6_000_000)
+    stage.run()
+    told = ProfilerWindow(
+        status="ok", inside_share=0.5, plain_step_ns=[1_000_000], profiled_step_ns=[9_000_000]
+    )
+    stage.window(told)
+    found = stage.session.findings.profile
+    assert found is not None
+    assert inflation(found) == pytest.approx(1.2)
+    stage.run()
+    assert [fields for do, fields in stage.agent.commands if do == "stamp"][-1] == STAMP_SOME
+
+
+def test_a_window_on_a_device_without_stamps_says_nothing_of_how_much_longer_it_made_steps(
+    stage: Stage,
+) -> None:
+    stage.enter(device="cuda", cuda=True)
+    stage.event("anatomy", anatomy())
+    assert stage.run(40) is State.PROFILING
+    told = ProfilerWindow(
+        status="ok", inside_share=0.5, plain_step_ns=[1_000_000], profiled_step_ns=[9_000_000]
+    )
+    stage.window(told)
+    found = stage.session.findings.profile
+    assert found is not None
+    assert inflation(found) is None
+
+
+def test_on_a_cpu_a_window_keeps_the_steps_that_the_agent_timed(stage: Stage) -> None:
+    stage.enter(compiled=True)
+    stage.event("anatomy", anatomy())
+    assert stage.run(40) is State.PROFILING
+    told = ProfilerWindow(
+        status="ok", inside_share=0.5, plain_step_ns=[1_000_000], profiled_step_ns=[9_000_000]
+    )
+    stage.window(told)
+    assert stage.session.findings.profile == told
+
+
+@pytest.mark.parametrize(("flags", "against"), [(ring_layout.AHEAD, ["overhead", "input", "host"]), (0, [])])
+def test_what_is_the_host_s_doing_is_excluded_where_the_host_is_always_a_step_ahead(
+    stage: Stage, flags: int, against: list[str]
+) -> None:
+    stage.enter(device="cuda", cuda=True)
+    for _ in range(40):
+        stage.writer.step(1_000_000, flags=flags, device_ns=5_000_000)
+    stage.run(seconds=3)
+    (said,) = [each for each in stage.session.snapshot().evidence if each.signal == "host_lead"]
+    assert said.value == (1.0 if flags else 0.0)
+    assert list(said.against) == against
