@@ -153,7 +153,7 @@ def test_of_even_ranks_none_is_marked_and_one_that_can_not_be_attached_is_said(
     assert found.code == 3, found.stderr
     assert f"process {busy} already has a session, which was started without --readonly" in found.stderr
     lines = {line["pid"]: line for line in ranks_of(found.json)}
-    assert "not --readonly" in str(lines[busy]["why"])
+    assert "without --readonly" in str(lines[busy]["why"])
     assert lines[other]["why"] is None
     assert found.json["pid"] == other
     refused = autobrrr(tmp_path, "attach", job.pid, "--recipe", "cpu-only")

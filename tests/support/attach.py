@@ -114,7 +114,8 @@ def child(
         words, options: Arguments of the script, and of the interpreter.
     """
     body = KINDS[kind] if source is None else source
-    first = "import torch\n" if standin or kind in NEEDS_TORCH else ""
+    # A source of its own says for itself where its torch is.
+    first = "import torch\n" if standin or (source is None and kind in NEEDS_TORCH) else ""
     text = f"{first}beats = 0\nprint('ready', flush=True)\n{body}\n"
     environment = {**os.environ, "PYTHONPATH": str(STANDIN) if standin or kind in NEEDS_TORCH else ""}
     process = subprocess.Popen(
