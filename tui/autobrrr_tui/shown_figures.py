@@ -46,20 +46,5 @@ def size(count: float | None) -> str:
     return f"{count:.0f} B"
 
 
-def factor(value: float | None) -> str:
-    """How many times as fast: 1.56x."""
-    return NOT_MEASURED if value is None else f"{value:.2f}x"
-
-
-def gain(value: float | None, bounds: list[float] | None = None) -> str:
-    """`+31 % [27, 35]` from factors on speed."""
-    if value is None:
-        return NOT_MEASURED
-    said = f"{100 * (value - 1):+.0f} %"
-    if bounds is None:
-        return said
-    return f"{said} [{100 * (bounds[0] - 1):.0f}, {100 * (bounds[1] - 1):.0f}]"
-
-
 def digits(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"

@@ -6,11 +6,19 @@ from dataclasses import replace
 
 from autobrrr.records import Diagnosis, Trial, TuneProgress, Tuning
 from autobrrr.records.events import Told
+from autobrrr.records.gain_words import gain_words
 from autobrrr.records.wire_answers import ActivityLine, Details
-from autobrrr_tui.shown_figures import gain
-from autobrrr_tui.view_state import Said, View
+from autobrrr_tui.view_state import Mark, Said, View
 
 LOG_LINES = 500
+MARKS = 100
+STATES = {  # what of a session's states shows in the steps
+    "tracing": "trace",
+    "profiling": "window",
+    "probing": "probe",
+    "sweeping": "sweep",
+    "tuning": "tuning",
+}
 LOG_TEXT = 2000  # characters of one line
 
 
@@ -52,14 +60,46 @@ def _snapshot(view: View, now: Diagnosis) -> View:
     if now.activity and now.state != "tuning" and (before is None or before.activity != now.activity):
         view = said(view, now.activity, now.t_ns)
     progress = view.progress if now.state == "tuning" else None
-    return replace(view, snapshot=now, pid=now.pid, progress=progress)
+    named = now.regime != "unknown" or now.limit != "unknown"
+    return replace(
+        view,
+        snapshot=now,
+        judged=now if named else view.judged,
+        pid=now.pid,
+        progress=progress,
+        marks=(*view.marks, *_marks(before, now))[-MARKS:],
+    )
+
+
+def _marks(before: Diagnosis | None, now: Diagnosis) -> list[Mark]:
+    """What has begun, and what was switched outside a tuning, which switches with every block."""
+    if now.t_ns is None:
+        return []
+    found: list[str] = []
+    if now.state in STATES and (before is None or before.state != now.state):
+        found.append(STATES[now.state])
+    if before is not None and "tuning" not in (before.state, now.state):
+        found += [f"+{short(each)}" for each in now.levers if each not in before.levers]
+        found += [f"-{short(each)}" for each in before.levers if each not in now.levers]
+    return [Mark(t_ns=now.t_ns, text=text) for text in found]
+
+
+def short(remedy: str) -> str:
+    """The last part of a remedy's name: `fused`."""
+    return remedy.rpartition(".")[2]
 
 
 def _trial(view: View, trial: Trial) -> View:
     """A trial that is told again replaces what was told before."""
-    others = [each for each in view.trials if key_of(each) != key_of(trial)]
-    at = next((i for i, each in enumerate(view.trials) if key_of(each) == key_of(trial)), len(others))
-    return replace(view, trials=(*others[:at], trial, *others[at:]))
+    key = key_of(trial)
+    at = next((i for i, each in enumerate(view.trials) if key_of(each) == key), len(view.trials))
+    before = view.trials[at].outcome if at < len(view.trials) else None
+    trials = (*view.trials[:at], trial, *view.trials[at + 1 :])
+    marks = view.marks
+    if (before == "kept") != (trial.outcome == "kept") and view.snapshot is not None:
+        sign = "+" if trial.outcome == "kept" else "-"
+        marks = (*marks, Mark(t_ns=view.snapshot.t_ns or 0, text=f"{sign}{short(trial.remedy)}"))
+    return replace(view, trials=trials, marks=marks[-MARKS:])
 
 
 def key_of(tried: Trial) -> str:
@@ -82,5 +122,5 @@ def tuned_line(tuning: Tuning) -> str:
         return "tuned: nothing worth keeping was proven, the job runs as before"
     kept = ", ".join(tuning.kept)
     if tuning.interval is None:
-        return f"tuned: kept {kept}; no closing run, so no figure for all together"
-    return f"tuned: {gain(tuning.speedup, tuning.interval)} with {kept}, by a closing run"
+        return f"tuned: kept {kept}; the last comparison was not made, so there is no figure for all together"
+    return f"tuned: {gain_words(tuning.speedup, tuning.interval)} with {kept}, proven by a last comparison"

@@ -42,6 +42,14 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """Something that happened to the job, where a chart over time shows it."""
+
+    t_ns: int  # since attach
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """Everything that is drawn."""
 
@@ -51,12 +59,14 @@ class View:
     hint: str = ""
     readonly: bool = False
     snapshot: Diagnosis | None = None
+    judged: Diagnosis | None = None  # the last snapshot that named something
     details: Details | None = None
     progress: TuneProgress | None = None
     trials: tuple[Trial, ...] = ()
     tuned: Tuning | None = None
     failed: str = ""  # the last tuning ended without a result
     log: tuple[Said, ...] = field(default=())
+    marks: tuple[Mark, ...] = ()
     log_path: str = ""
     ranks: tuple[RankCell, ...] = ()
     silent_s: float = 0.0  # no step has ended for so long
@@ -70,6 +80,11 @@ class View:
                 "measuring" if self.standing in (ScreenStanding.OPENING, ScreenStanding.LIVE) else "unknown"
             )
         return found.regime
+
+    @property
+    def attached(self) -> bool:
+        """Whether what is on in the snapshot is still on in the job, as far as is known."""
+        return self.standing in (ScreenStanding.OPENING, ScreenStanding.LIVE, ScreenStanding.LOST)
 
     @property
     def tuning(self) -> bool:

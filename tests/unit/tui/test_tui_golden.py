@@ -1,4 +1,7 @@
-"""Every mode and state as plain text, at two sizes. `REMAKE_GOLDEN=1` writes the files anew."""
+"""Every mode and state as plain text, at two sizes, the first screen at four.
+
+`REMAKE_GOLDEN=1` writes the files anew.
+"""
 
 from __future__ import annotations
 
@@ -46,8 +49,15 @@ SCREENS: dict[str, tuple[View, tuple[str, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-@pytest.mark.parametrize("name", SCREENS)
+EVERY = [
+    *((name, size) for name in SCREENS for size in SIZES),
+    *((name, size) for name in SCREENS if name.startswith("glance") for size in ((60, 16), (200, 60))),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "size"), EVERY, ids=lambda each: each if isinstance(each, str) else f"{each[0]}x{each[1]}"
+)
 def test_a_screen_looks_as_it_did(name: str, size: tuple[int, int]) -> None:
     view, keys = SCREENS[name]
     shown = text_after(view, *keys, size=size) + "\n"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from autobrrr.records import BatchProbe, Diagnosis, Evidence
+from autobrrr.records.gain_words import factor_words
 from autobrrr_tui import text_bars
-from autobrrr_tui.shown_figures import duration, factor, share
+from autobrrr_tui.shown_figures import duration, share
 from autobrrr_tui.text_rows import (
     BLANK,
     Page,
@@ -50,9 +51,9 @@ def page(view: View, width: int, height: int) -> Page:
         rows.append(row(piece("  none yet", "dim")))
     rows += [BLANK, *_probe(found.batch_probe)]
     if found.advice:
-        rows += [BLANK, heading("cures")]
+        rows += [BLANK, heading("remedies")]
     for advice in found.advice:
-        gain = "" if advice.expected is None else f" {factor(advice.expected)} expected,"
+        gain = "" if advice.expected is None else f" {factor_words(advice.expected)} predicted,"
         said = f"{advice.remedy}:{gain} {advice.reach}, {advice.class_}; {advice.why}"
         rows += [row(piece(f"  {line}")) for line in wrapped(said, width - 4, 3)]
     if found.decide_with:

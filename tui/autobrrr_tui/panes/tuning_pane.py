@@ -1,12 +1,13 @@
-"""Mode 3: every remedy that may be tried on this job, what was foretold and what came of it."""
+"""Mode 3: every remedy that may be tried on this job, what was predicted and what came of it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from autobrrr.records import Trial
+from autobrrr.records.gain_words import factor_words, gain_words
 from autobrrr.records.wire_answers import RemedyLine
-from autobrrr_tui.shown_figures import duration, factor, gain
+from autobrrr_tui.shown_figures import duration
 from autobrrr_tui.text_rows import (
     BLANK,
     Page,
@@ -22,7 +23,15 @@ from autobrrr_tui.text_rows import (
 from autobrrr_tui.view_reducer import key_of, label, tuned_line
 from autobrrr_tui.view_state import View
 
-TONES = {"kept": "good", "on": "good", "trying": "warn", "undone": "dim", "refused": "dim", "skipped": "dim"}
+TONES = {
+    "kept": "good",
+    "on": "good",
+    "trying": "warn",
+    "reverted": "dim",
+    "refused": "dim",
+    "skipped": "dim",
+}
+SAID = {"undone": "reverted"}
 STAGES = {"trial": "trying", "ablation": "trying", "final": "closing", "guard": "watched"}
 
 
@@ -69,7 +78,7 @@ def lines(view: View) -> list[RemedyRow]:
         if key in found:
             state = STAGES.get(now.stage, now.stage)
             found[key] = _with(found[key], state=state, achieved=now.achieved, interval=now.interval)
-    return sorted(found.values(), key=lambda line: (line.reach != "live", line.state == "not by default"))
+    return sorted(found.values(), key=lambda line: (line.reach != "live", not line.default))
 
 
 def page(view: View, width: int, height: int) -> Page:
@@ -86,13 +95,13 @@ def page(view: View, width: int, height: int) -> Page:
     found = lines(view)
     if not found:
         return Page(rows=[*rows, row(piece("  no remedy is known yet for this job", "dim"))])
-    names = max(20, min(34, width - 56))
-    wide = width >= 112
+    names = max(17, min(34, width - 59))
+    wide = width >= 115
     rows.append(
         row(
             piece(
-                f"  {'remedy':<{names}} {'state':<10} {'foretold':<9}{'achieved':<17}"
-                f"{'price':<8}class" + ("             why" if wide else ""),
+                f"  {'remedy':<{names}} {'state':<10} {'predicted':<10}{'achieved':<19}"
+                f"{'trial':<8}class" + ("             why" if wide else ""),
                 "dim",
             )
         )
@@ -115,14 +124,14 @@ def note(line: RemedyRow, width: int) -> list[Row]:
 def _keys(view: View) -> str:
     if view.tuning:
         return "space goes on" if view.paused else "space pauses the tuner"
-    return "t tries them in turn and keeps what is proven; a applies one; u undoes it"
+    return "t tries them in turn and keeps what is proven; a applies one; u reverts it"
 
 
 def _row(line: RemedyRow, names: int, width: int) -> Row:
     tone = TONES.get(line.state, "plain")
     first = f"  {padded(middled(line.key, names), names)} "
     rest = (
-        f" {factor(line.predicted):<9}{gain(line.achieved, line.interval):<17}"
+        f" {factor_words(line.predicted):<10}{gain_words(line.achieved, line.interval):<19}"
         f"{duration(line.price_ns):<8}{line.class_ if width else line.class_.partition('-')[0]}"
     )
     made = row(
@@ -140,7 +149,7 @@ def _tried(trial: Trial) -> RemedyRow:
         key=key_of(trial),
         remedy=trial.remedy,
         options=trial.options,
-        state=trial.outcome,
+        state=SAID.get(trial.outcome, trial.outcome),
         predicted=trial.predicted,
         achieved=trial.achieved,
         interval=trial.interval,
@@ -154,9 +163,9 @@ def _tried(trial: Trial) -> RemedyRow:
 
 def _waiting(remedy: RemedyLine, key: str) -> RemedyRow:
     if remedy.reach != "live":
-        state = "relaunch" if remedy.reach == "relaunch" else "next epoch"
+        state = "restart" if remedy.reach == "relaunch" else "next epoch"
     else:
-        state = "waiting" if remedy.default else "by hand"
+        state = "queued" if remedy.default else "manual"
     return RemedyRow(
         key=key,
         remedy=remedy.remedy,

@@ -40,7 +40,7 @@ def keys_line(view: View, width: int) -> Row:
         ("?", "help", "help"),
         ("q", "quit", "quit"),
     ]
-    if view.standing is ScreenStanding.RECORDED:
+    if view.standing in (ScreenStanding.RECORDED, ScreenStanding.ENDED, ScreenStanding.REFUSED):
         words = [word for word in words if word[2] not in TOUCHING]
     spare = ("probe", "window", "export", "apply")
     for name in ("", *spare):

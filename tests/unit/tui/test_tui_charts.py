@@ -1,0 +1,166 @@
+"""Curves, intervals and boxes: what is drawn where, and that it fits."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from autobrrr.records import TuneProgress
+from autobrrr.records.gain_words import factor_words, gain_words
+from autobrrr_tui import text_charts
+from autobrrr_tui.panes import glance_parts
+from autobrrr_tui.text_boxes import beside, boxed, cut, fitted
+from autobrrr_tui.text_rows import Row, piece, plain
+from autobrrr_tui.view_reducer import take
+from autobrrr_tui.view_state import Mark, ScreenStanding, View
+from support import tui
+
+S = 1_000_000_000
+
+
+def text_of(rows: list[Row]) -> str:
+    return "\n".join(plain(line) for line in rows)
+
+
+def test_a_curve_rises_and_is_cut_at_the_top() -> None:
+    low, high = text_charts.curve([1.0, 1.0], 1, 2, 8.0), text_charts.curve([99.0, 99.0], 1, 2, 8.0)
+    assert low == [" ", "⣀"]
+    assert high == ["⠉", " "]
+    up = text_charts.curve([1.0, 8.0], 1, 2, 8.0)
+    assert all(line.strip() for line in up), "a jump is joined"
+    assert text_charts.curve([1.0, None, None, 1.0], 2, 1, 4.0) == ["⡀⢀"]
+
+
+@given(st.lists(st.none() | st.floats(0, 1e12), max_size=50), st.integers(1, 20), st.integers(1, 6))
+def test_a_curve_has_the_size_that_is_asked_for(values: list[float | None], cells: int, height: int) -> None:
+    lines = text_charts.curve(values, cells, height, 1e9)
+    assert [len(line) for line in lines] == [cells] * height
+
+
+def test_an_interval_stands_beside_or_across_the_line_of_no_change() -> None:
+    ends = (0.5, 2.0)
+    better = text_charts.whisker(1.5, [1.3, 1.8], ends, 41)
+    assert better.index("│") == 20 < better.index("├") < better.index("●") < better.index("┤")
+    none = text_charts.whisker(1.02, [0.9, 1.1], ends, 41)
+    assert "│" not in none or none.index("├") < none.index("│") < none.index("┤")
+    assert none.index("├") < 20 < none.index("┤")
+
+
+@given(st.floats(0.001, 1000), st.floats(1, 3), st.integers(1, 60))
+def test_an_interval_never_leaves_its_axis(value: float, wide: float, cells: int) -> None:
+    interval = [value / wide, value * wide]
+    assert len(text_charts.whisker(value, interval, text_charts.log_axis(interval), cells)) == cells
+
+
+@pytest.mark.parametrize("odd", [math.inf, math.nan, 0.0, -1.0])
+def test_an_axis_leaves_out_what_no_factor_is(odd: float) -> None:
+    assert text_charts.log_axis([odd, 1.5]) == text_charts.log_axis([1.5])
+
+
+@given(st.text(alphabet="ab字", max_size=30), st.integers(1, 20))
+def test_a_row_is_fitted_in_cells(text: str, cells: int) -> None:
+    line = (piece(text), piece("xyz"))
+    assert sum(cell_len(each) for each, _, _ in fitted(line, cells)) == cells
+    assert sum(cell_len(each) for each, _, _ in cut(line, cells)) <= cells
+
+
+def test_boxes_have_straight_edges() -> None:
+    left = boxed("A TITLE", [(piece("字 inside"),)], 20, 5, "note")
+    both = beside(left, boxed("B", [], 12, 4), 20)
+    assert {sum(cell_len(text) for text, _, _ in line) for line in both[:4]} == {32}
+    assert plain(left[0]).startswith("┌ A TITLE ─")
+    assert plain(left[0]).endswith(" note ─┐")
+
+
+def test_a_gain_reads_the_same_everywhere_and_never_as_none_where_it_is_one() -> None:
+    assert gain_words(1.08, [1.003, 1.17]) == "1.08x [1.003–1.17]"
+    assert gain_words(1.0, [0.9996, 1.0]) == "1.00x [0.9996–1.00]"
+    assert gain_words(None, [1.0, 2.0]) == factor_words(None) == "-"
+
+
+def test_what_was_named_stays_with_its_age_while_it_is_measured_anew() -> None:
+    anew = tui.snapshot(regime="unknown", limit="unknown", reason="measuring", state="tracing", t_ns=82 * S)
+    view = take(tui.judged(), anew)
+    shown = text_of(glance_parts.verdict(view, 100))
+    assert "limited by host" in shown
+    assert "0:40 ago, measured again now" in shown
+    assert "ago" not in text_of(glance_parts.verdict(tui.judged(), 100))
+
+
+def test_what_is_done_to_the_job_is_marked_where_it_was_done() -> None:
+    view = View(standing=ScreenStanding.LIVE)
+    for t_s, state, levers in (
+        (1, "watching", []), (2, "tracing", []), (3, "tracing", []), (4, "judged", []),
+        (9, "tuning", []), (10, "tuning", ["optimizer.fused"]), (20, "judged", ["optimizer.fused"]),
+        (30, "judged", []),
+    ):  # fmt: skip
+        view = take(view, tui.snapshot(t_ns=t_s * S, state=state, levers=levers))
+    assert view.marks == (
+        Mark(t_ns=2 * S, text="trace"),
+        Mark(t_ns=9 * S, text="tuning"),
+        Mark(t_ns=30 * S, text="-fused"),
+    )
+
+
+def test_a_remedy_that_is_kept_is_marked_once_and_its_end_too() -> None:
+    view = take(tui.judged(), tui.snapshot(t_ns=50 * S, state="tuning"))
+    view = take(take(view, tui.trial()), tui.trial())
+    view = take(view, tui.trial(outcome="undone"))
+    assert [mark.text for mark in view.marks] == ["tuning", "+fused", "-fused"]
+
+
+def test_the_chart_names_what_it_cuts_off_and_shows_the_step_before() -> None:
+    shown = text_of(glance_parts.chart(tui.kept(), 100, 12))
+    assert "↑30.0 ms" in shown
+    assert "4.20 ms before" in shown
+    assert "before" not in text_of(glance_parts.chart(tui.judged(), 100, 12))
+
+
+def test_nothing_is_called_on_once_the_session_is_over() -> None:
+    kept = tui.kept()
+    assert "on: optimizer.fused" in text_of(glance_parts.gain(kept, 60))
+    over = View(
+        **{name: getattr(kept, name) for name in ("snapshot", "details", "tuned", "trials")},
+        standing=ScreenStanding.ENDED,
+    )
+    shown = text_of(glance_parts.gain(over, 60))
+    assert "nothing is on now" in shown
+    assert "on: " not in shown
+
+
+def test_next_says_what_to_do_in_each_state() -> None:
+    said = {
+        name: glance_parts.next_step(view)[0].partition(" ")[0]
+        for name, view in {
+            "judged": tui.judged(),
+            "kept": tui.kept(),
+            "trying": tui.trying(),
+            "measuring": tui.measuring(),
+            "recorded": tui.judged(standing=ScreenStanding.RECORDED),
+            "over": tui.judged(standing=ScreenStanding.ENDED),
+            "readonly": tui.judged(readonly=True),
+        }.items()
+    }
+    assert said == {
+        "judged": "t", "kept": "e", "trying": "space", "measuring": "nothing", "recorded": "", "over": "q",
+        "readonly": "",
+    }  # fmt: skip
+
+
+def test_a_busy_machine_is_named_with_who_keeps_it_busy() -> None:
+    host = tui.snapshot().host
+    assert host is not None
+    busy = tui.snapshot(host=msgspec.structs.replace(host, run_delay_share=0.36))
+    assert "waits for a CPU 36 % of the time" in text_of(glance_parts.crowd(busy, 80))
+    assert text_of(glance_parts.crowd(tui.snapshot(), 80)) == "machine quiet"
+    assert glance_parts.crowd(tui.snapshot(host=None), 80) == []
+
+
+def test_a_budget_of_nothing_draws() -> None:
+    view = take(tui.trying(), TuneProgress(stage="trial", text="x", remedy="optimizer.fused"))
+    assert "0 of 0 s" in text_of(glance_parts.gain(view, 60))
