@@ -167,7 +167,7 @@ def _remedies() -> Iterator[str]:
     for title in dict.fromkeys(FAMILIES.values()):
         yield f"## {title}"
         yield ""
-        found = [each for each in REGISTRY.values() if FAMILIES[each.name.split(".")[0]] == title]
+        found = [each for each in REGISTRY.values() if _family(each.name) == title]
         yield from _table(
             ("remedy", "does", "for", "reach", "class", "notes"),
             [
@@ -183,6 +183,13 @@ def _remedies() -> Iterator[str]:
             ],
         )
     yield "*unproven*: it has never run on a GPU; `tune` tries it only by name."
+
+
+def _family(remedy: str) -> str:
+    try:
+        return FAMILIES[remedy.partition(".")[0]]
+    except KeyError:
+        raise SystemExit(f"{remedy}: FAMILIES in {Path(__file__).name} has no heading for it") from None
 
 
 def _notes(remedy: Remedy) -> Iterator[str]:

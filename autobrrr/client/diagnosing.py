@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from autobrrr.client.job_peaks import (
+    has_torch,
     likely_threads,
     make_sure_of_peaks,
     measuring_python,
@@ -66,7 +67,8 @@ def diagnosed(pid: int, options: DiagnosisOptions, say: Say, opened: Opened = op
     """
     session = options.session
     peaks = _PeaksOfJob(pid, say, wanted=not (session.readonly or session.outside))
-    peaks.measure(likely_threads(pid))
+    if has_torch(pid):  # what has none is refused below, before seconds of work
+        peaks.measure(likely_threads(pid))
     with opened(pid, session, say) as client:
         try:
             if client.started:

@@ -46,6 +46,11 @@ def likely_threads(pid: int, proc: Path = PROC) -> int | None:
     return usable_cpus(pid)
 
 
+def has_torch(pid: int, proc: Path = PROC) -> bool:
+    """Whether torch is seen to be loaded in a process."""
+    return job_roles.torch_of(pid, proc) is not None
+
+
 def threads_at_once(pid: int, threads: int | None) -> int | None:
     """Of so many threads of a process, those that have a CPU each."""
     cpus = usable_cpus(pid)

@@ -22,7 +22,7 @@ class Explanation:
     guards: tuple[str, ...] = ()
 
 
-KINDS = ("signal", "regime", "limit", "figure", "remedy", "class", "reach", "column", "state")
+KINDS = ("signal", "regime", "limit", "figure", "remedy", "class", "reach", "column", "state", "term")
 REACHES = {
     "live": "It is applied to the running job at the end of a step, and can be reverted there.",
     "next_epoch": "It is applied to the running job; it takes effect when the next epoch begins.",
@@ -31,7 +31,8 @@ REACHES = {
 }
 CLASSES = {
     "bitwise": "The training computes the same bits as without the remedy.",
-    "rounding": "The same algorithm, but sums in another order: results differ in the last digits.",
+    "rounding": "The same algorithm, but its arithmetic is done in another order, or a value is rounded or "
+    "flushed elsewhere: results differ in the last digits.",
     "stream": "Other random numbers are drawn from the same distribution: as good a run, not the same one.",
     "changes_training": "The training itself changes: other precision, other batch size. Only with --allow.",
 }
@@ -91,6 +92,56 @@ STATES = {
     "manual": "It is tried only by name: `--only`, or `a` on the screen.",
 }
 
+TERMS = {
+    "signal": "One independent measurement that may speak for a regime, or against one.",
+    "regime": "What takes most of the step: the second level of a verdict.",
+    "limit": "Who limits the step (host, kernels, input, ...): the first level of a verdict.",
+    "verdict": "Limit and regime with their confidence, the signals that carry them, and advice.",
+    "confidence": "high: independent signals agree, on enough steps and a quiet machine; low: less.",
+    "provisional": "Named while other programs take the CPUs: it may change once the machine is quiet.",
+    "evidence": "What each signal found, with its figures.",
+    "abstained": "A signal has no figure; its note says why.",
+    "advice": "Remedies in the order of their predicted gain.",
+    "to_decide": "The command that would decide an open verdict.",
+    "remedy": "A change that may make the job faster, and can be reverted.",
+    "cure": "Another word for remedy.",
+    "unproven": "A remedy that has never run on a GPU: it is tried only by name.",
+    "agent": "What runs inside the training process: one thread, one hook at the end of a step.",
+    "sidecar": "The background process of one session: it judges, tunes and writes the log.",
+    "session": "A job that is attached to, from attach to detach.",
+    "ring": "Shared memory in which the job leaves one record for each step; training never waits for it.",
+    "step": "One update of the weights, as the loop means it: accumulation and skipped steps belong to it.",
+    "step_boundary": "The moment at which a step has ended; remedies are applied and reverted there only.",
+    "safe_point": "A moment at which the interpreter runs queued calls: the agent starts there.",
+    "anatomy": "How the training loop is built: its modules, optimizers, loader and phases.",
+    "phase": "A part of the step on the host's clock: data, copy, forward, backward, optimizer, other.",
+    "window": "A few steps under torch.profiler.",
+    "batch_probe": "A step replayed at several batch sizes, between real steps.",
+    "sweep": "A step replayed at several sizes of its data.",
+    "step_replay": "A recorded step run again on copies; everything that it touches is put back.",
+    "kernel": "The code that computes one operator, on the device or the CPU.",
+    "dispatch": "What Python and torch do to start a kernel.",
+    "eager": "Operators run one by one as Python calls them; not compiled.",
+    "peak": "The highest rate that was measured on this machine: of products, or of moving memory.",
+    "roof": "The highest rate that a kernel could reach, by its arithmetic and its bytes.",
+    "ridge": "The arithmetic for each byte at which the roof changes from memory to arithmetic.",
+    "block": "A few steps in a row with a remedy applied, or without it.",
+    "arm": "One side of a comparison: with the remedy, or without it.",
+    "token": "The number by which an applied remedy is reverted; also a unit of text that a model reads.",
+    "trial": "One remedy, or one set of flags, that is compared with the baseline.",
+    "ablation": "Kept remedies are left out one at a time, to see which of them pay.",
+    "guard": "Watches a job that was tuned: it reverts what no longer pays.",
+    "budget": "The time that a tuning may take (--for).",
+    "study": "All trials of one tuning, in a journal that a later session can continue.",
+    "point": "One set of values of a study.",
+    "worker": "A process that loads data, or one of several processes that run a study.",
+    "sandbox": "Where a script is started for a trial: what it writes goes to a copy.",
+    "link_lost": "The sidecar and the agent no longer reach each other: the agent removes itself.",
+    "removed": "An error in the agent took it out of the job; training continues.",
+    "time_split": "Of a trace: where the time between its first and last event went.",
+    "run_ahead": "Of a trace: how long before its kernel a launch was made.",
+}
+
 
 def words() -> tuple[Explanation, ...]:
     """Every word, remedies included."""
@@ -99,6 +150,7 @@ def words() -> tuple[Explanation, ...]:
         ("reach", REACHES, "the remedy's entry"),
         ("column", COLUMNS, "tables and screens"),
         ("state", STATES, "tables and screens"),
+        ("term", TERMS, "documentation and messages"),
     )
     plain = [
         Explanation(name=name, kind=kind, meaning=meaning, source=source)

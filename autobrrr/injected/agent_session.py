@@ -305,6 +305,7 @@ class AgentSession:
             for_s=min(for_ms, 10_000) / 1000,
             every_s=max(every_ms, 1) / 1000,
             tid=self._loop.train_tid,
+            ended=self._link.lost,
         )
         self._link.send({"event": "frames", "frames": sampled})
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -34,7 +35,8 @@ def run(args: argparse.Namespace) -> int:
     if args.signal is None:
         print(listing(EXPLANATIONS, KINDS))
         return EXIT_DONE
-    name = str(args.signal).strip().lower().replace("-", "_").replace(" ", "_")
+    name = re.sub(r"[-\s/]+", "_", str(args.signal).strip().lower())
+    name = name if name in EXPLANATIONS else name.replace("a_b_", "ab_")
     if name not in EXPLANATIONS:
         near = nearest(name, EXPLANATIONS)
         hint = f"did you mean {near}?" if near else "`autobrrr explain` lists all words"

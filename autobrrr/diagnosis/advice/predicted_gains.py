@@ -16,7 +16,7 @@ from autobrrr.diagnosis.models.cpu_delay import is_oversubscribed
 from autobrrr.diagnosis.models.roofs import Roofs, roofs
 from autobrrr.diagnosis.models.shares import StepParts, step_parts
 from autobrrr.diagnosis.models.traced_kernels import KernelWork, kernel_work
-from autobrrr.diagnosis.robust_stats import positive, share_of
+from autobrrr.diagnosis.robust_stats import positive
 from autobrrr.diagnosis.signals.loader_queue import workers_keep_up
 from autobrrr.diagnosis.signals.page_faults import fault_share
 
@@ -68,12 +68,6 @@ def predicted_gain(measured: Measurements) -> dict[str, float]:
         if isinstance(work, KernelWork):
             found.update({remedy: _optimizer(measured, parts, remedy) for remedy in COSTS})
     return {name: min(HIGHEST, max(1.0, gain)) for name, gain in found.items() if gain is not None}
-
-
-def garbage_share(measured: Measurements) -> float | None:
-    """Share of the sampled steps spent in Python's garbage collector."""
-    sampled = measured.phases
-    return None if sampled is None else share_of(sampled.garbage_ns, sampled.step_ns)
 
 
 def _waiting_kernels(measured: Measurements) -> float | None:

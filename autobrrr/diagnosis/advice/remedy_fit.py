@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from autobrrr.diagnosis.advice.compiled_gain import compiled_gain
-from autobrrr.diagnosis.advice.predicted_gains import garbage_share, implementation
+from autobrrr.diagnosis.advice.predicted_gains import implementation
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.cpu_delay import is_oversubscribed
 from autobrrr.diagnosis.models.held_phase import held_phase
-from autobrrr.diagnosis.models.shares import step_parts
+from autobrrr.diagnosis.models.shares import garbage_share, step_parts
 from autobrrr.diagnosis.models.traced_kernels import KernelWork, kernel_work
 from autobrrr.diagnosis.robust_stats import duration, of_one, positive
 from autobrrr.diagnosis.signals.loader_queue import workers_keep_up

@@ -19,7 +19,7 @@ from autobrrr.diagnosis.models.exposed_waits import exposed_by_phase, exposed_sh
 from autobrrr.diagnosis.models.own_code_share import own_code_at_least
 from autobrrr.diagnosis.models.roofs import Roofs, by_regime, roofs
 from autobrrr.diagnosis.models.traced_kernels import KernelWork, kernel_work
-from autobrrr.diagnosis.robust_stats import positive, unit_share
+from autobrrr.diagnosis.robust_stats import positive, share_of, unit_share
 from autobrrr.records import LIMIT_OF_REGIME, Phases, Shares
 
 MODEL_PHASES = ("forward", "backward", "optimizer")
@@ -200,3 +200,9 @@ def _kernel_shares(measured: Measurements, parts: StepParts) -> dict[str, float]
     if loading > 0.25 * (kernels + loading):
         return {}
     return {"compute": kernels * work.compute, "memory": kernels * (1 - work.compute)}
+
+
+def garbage_share(measured: Measurements) -> float | None:
+    """Share of the sampled steps spent in Python's garbage collector."""
+    sampled = measured.phases
+    return None if sampled is None else share_of(sampled.garbage_ns, sampled.step_ns)

@@ -5,8 +5,8 @@ Its time lies wherever a collection happens to begin, so it is already part of o
 
 from __future__ import annotations
 
-from autobrrr.diagnosis.advice.predicted_gains import garbage_share
 from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.models.shares import garbage_share
 from autobrrr.diagnosis.robust_stats import duration, of_one
 from autobrrr.diagnosis.signal_reading import Reading, abstention
 

@@ -74,8 +74,13 @@ def sample(
     for_s: float,
     every_s: float,
     tid: int | None = None,
+    ended: Callable[[], bool] = lambda: False,
 ) -> dict[str, object]:
-    """Sample one thread's stack for a while; `tid` is its number in the kernel, where that is known."""
+    """Sample one thread's stack for a while, or until it has `ended`: nobody waits for the samples any more.
+
+    Args:
+        tid: Its number in the kernel, where that is known.
+    """
     foreign = foreign_folders(torch)
     places: Counter[Place] = Counter()
     stacks: Stacks = Counter()
@@ -85,7 +90,7 @@ def sample(
     interval = SwitchInterval()
     interval.shorten()
     try:
-        while time.monotonic() < end:
+        while time.monotonic() < end and not ended():
             place = look(ident, foreign, stacks)
             if place is None:
                 break

@@ -17,6 +17,7 @@ from pathlib import Path
 from . import framing
 
 SEND_TIMEOUT_S = 5.0
+_CLOSED = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
 LONGEST_PATH = 100  # sun_path holds 108 bytes
 
 
@@ -142,6 +143,12 @@ class AgentSocket:
             except BlockingIOError:
                 pass
         return self._link.fileno() in ready
+
+    def lost(self) -> bool:
+        """Whether the other side has closed the link, or is gone; never waits and reads nothing."""
+        look = select.poll()
+        look.register(self._link.fileno(), _CLOSED)
+        return bool(look.poll(0))
 
     def receive(self) -> dict[str, object]:
         """One frame; raises Lost."""

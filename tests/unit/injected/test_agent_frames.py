@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -10,6 +11,8 @@ import pytest
 
 from autobrrr.injected.measure import stack_sampler
 from autobrrr.injected.measure.stack_sampler import SWITCH_S, SwitchInterval, look, restore_intervals
+from autobrrr.injected.phases.loader_watch import LoaderWatch
+from autobrrr.injected.wire.agent_socket import AgentSocket
 
 
 @pytest.fixture(autouse=True)
@@ -62,3 +65,26 @@ def test_a_look_finds_this_thread_and_no_thread_that_is_gone() -> None:
     gone.join()
     assert gone.ident is not None
     assert look(gone.ident, ()) is None
+
+
+def test_sampling_ends_with_the_link_that_waits_for_it() -> None:
+    ours, theirs = socket.socketpair()
+    link = AgentSocket(ours)
+    try:
+        theirs.sendall(b"a frame that waits is no loss")
+        assert not link.lost()
+        theirs.close()
+        assert link.lost()
+        looks = iter([False, False, False])
+        found = stack_sampler.sample(
+            sys.modules[__name__],
+            threading.get_ident(),
+            LoaderWatch(sys.modules[__name__]),
+            for_s=3600,
+            every_s=0.001,
+            ended=lambda: next(looks, True),
+        )
+        assert found["samples"] == 3
+    finally:
+        link.close()
+        ours.close()

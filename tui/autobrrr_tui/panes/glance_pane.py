@@ -113,7 +113,7 @@ def _after(view: View, width: int) -> list[Row]:
     return [*rows, labelled("next", piece(clipped(words, room), "key", action))] if words else rows
 
 
-class Block(NamedTuple):
+class RowGroup(NamedTuple):
     """Rows that stay or go together."""
 
     dispensable: int  # the highest goes first; 0 never
@@ -139,31 +139,31 @@ def _list(view: View, width: int, height: int) -> list[Row]:
     return found
 
 
-def _blocks(view: View, width: int) -> list[Block]:
+def _blocks(view: View, width: int) -> list[RowGroup]:
     found = view.snapshot
     assert found is not None
     room = width - INDENT - 1
     said = [row("  ", *line) for line in parts.verdict(view, width - 4, 2)]
     grounds = [row("  ", *line) for line in parts.grounds(found, width - 4)]
-    blocks = [Block(0, said), Block(4, grounds, joined=True)]
-    blocks.append(Block(0, [labelled("step", *parts.step_figures(view, room))]))
-    blocks.append(Block(5, [labelled("", *line) for line in _spark(view, room)], joined=True))
+    blocks = [RowGroup(0, said), RowGroup(4, grounds, joined=True)]
+    blocks.append(RowGroup(0, [labelled("step", *parts.step_figures(view, room))]))
+    blocks.append(RowGroup(5, [labelled("", *line) for line in _spark(view, room)], joined=True))
     phases = parts.phase_bar(found.phases_ns, room)
     if phases:
-        blocks.append(Block(0, [labelled("phases", *phases[0])]))
+        blocks.append(RowGroup(0, [labelled("phases", *phases[0])]))
         blocks.append(
-            Block(2 if width < 70 else 1, [labelled("", *line) for line in phases[1:]], joined=True)
+            RowGroup(2 if width < 70 else 1, [labelled("", *line) for line in phases[1:]], joined=True)
         )
     device = text_bars.flowed([piece(word) for word in parts.device_words(found)], room)[:2]
     if parts.device_words(found):
-        blocks.append(Block(3, _headed("device", [tuple(line) for line in device])))
+        blocks.append(RowGroup(3, _headed("device", [tuple(line) for line in device])))
     if (found.host is not None and (found.host.run_delay_share or 0) >= parts.CROWDED) or found.contention:
-        blocks.append(Block(1, _headed("machine", parts.crowd(found, room))))
+        blocks.append(RowGroup(1, _headed("machine", parts.crowd(found, room))))
     if view.ranks:
-        blocks.append(Block(1, _headed("ranks", [tuple(line) for line in strip(view.ranks, room)])))
+        blocks.append(RowGroup(1, _headed("ranks", [tuple(line) for line in strip(view.ranks, room)])))
     gain = parts.gain(view, room)
-    blocks.append(Block(0, _headed("gain", [cut(line, room) for line in gain[:2]])))
-    blocks.append(Block(0, _after(view, width)))
+    blocks.append(RowGroup(0, _headed("gain", [cut(line, room) for line in gain[:2]])))
+    blocks.append(RowGroup(0, _after(view, width)))
     return blocks
 
 
