@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
+
 from autobrrr.records import Diagnosis, Trial, TuneProgress, Tuning
 from autobrrr.records.events import Told
 from autobrrr.records.gain_words import gain_words
@@ -87,6 +89,16 @@ def _marks(before: Diagnosis | None, now: Diagnosis) -> list[Mark]:
 def short(remedy: str) -> str:
     """The last part of a remedy's name: `fused`."""
     return remedy.rpartition(".")[2]
+
+
+def all_off(view: View) -> View:
+    """Nothing is on any more: the job is gone, or everything was reverted."""
+    found, details = view.snapshot, view.details
+    if found is not None:
+        view = replace(view, snapshot=msgspec.structs.replace(found, levers=[]))
+    if details is not None:
+        view = replace(view, details=msgspec.structs.replace(details, levers=[]))
+    return replace(view, progress=None)
 
 
 def _trial(view: View, trial: Trial) -> View:

@@ -82,9 +82,9 @@ class View:
         return found.regime
 
     @property
-    def attached(self) -> bool:
-        """Whether what is on in the snapshot is still on in the job, as far as is known."""
-        return self.standing in (ScreenStanding.OPENING, ScreenStanding.LIVE, ScreenStanding.LOST)
+    def over(self) -> bool:
+        """Whether no session comes any more."""
+        return self.standing in (ScreenStanding.ENDED, ScreenStanding.REFUSED)
 
     @property
     def tuning(self) -> bool:

@@ -96,7 +96,7 @@ def gain(view: View, room: int) -> list[Row]:
     if on:
         proven, *saved = _proven(view)
         return [proven, row(piece(clipped(f"on: {', '.join(on)}", room), "good"), *_badges(view)), *saved]
-    if view.tuned is not None and view.tuned.kept and not view.attached:
+    if view.tuned is not None and view.tuned.kept:
         was = gain_words(view.tuned.speedup, view.tuned.interval)
         kept = ", ".join(view.tuned.kept)
         return [
@@ -124,7 +124,7 @@ def _foreseen(expected: float | None) -> str:
 
 
 def _on(view: View) -> list[str]:
-    return list(view.snapshot.levers) if view.snapshot is not None and view.attached else []
+    return list(view.snapshot.levers) if view.snapshot is not None else []
 
 
 def _proven(view: View) -> list[Row]:
@@ -377,7 +377,7 @@ def remedies(view: View, room: int, most: int) -> list[Row]:
     rows = [_axis(names, ends, cells)] if cells else []
     left = most - len(rows)
     shown = found if len(found) <= left else found[: left - 1]
-    rows += [_remedy(each, names, ends, cells, view) for each in shown]
+    rows += [_remedy(each, names, ends, cells) for each in shown]
     if len(shown) < len(found):
         rows.append(
             row(piece(f"  {len(found) - len(shown)} more: 3 lists them", "dim", "screen.mode('tuning')"))
@@ -394,9 +394,9 @@ def _axis(names: int, ends: tuple[float, float], cells: int) -> Row:
     return row(piece(f"{'':<{names + 2}}{''.join(line)}", "dim"))
 
 
-def _remedy(each: RemedyRow, names: int, ends: tuple[float, float], cells: int, view: View) -> Row:
-    on = each.token is not None and view.attached
-    off = each.state in ("kept", "on") and not on and not view.attached
+def _remedy(each: RemedyRow, names: int, ends: tuple[float, float], cells: int) -> Row:
+    on = each.token is not None
+    off = each.state in ("kept", "on") and not on
     glyph = "·" if off else OUTCOMES.get(each.state, "·")
     better = each.interval is not None and each.interval[0] > 1
     worse = each.interval is not None and each.interval[1] < 1
@@ -426,7 +426,7 @@ def next_step(view: View) -> tuple[str, str]:
     found = view.snapshot
     if view.standing is ScreenStanding.RECORDED or found is None:
         return "", ""
-    if not view.attached:
+    if view.over:
         return (
             "q leaves; autobrrr report shows what was measured" if view.pid else "q leaves"
         ), "screen.quit"

@@ -21,7 +21,7 @@ from autobrrr.records.wire_answers import ActivityLine, Ended, RemedyChoice
 from autobrrr_tui.sources.rank_sources import Siblings
 from autobrrr_tui.sources.recorded_view import ViewReader
 from autobrrr_tui.sources.view_source import Do, Publish, Tell, TellMeaning, ViewRequest
-from autobrrr_tui.view_reducer import said, take
+from autobrrr_tui.view_reducer import all_off, said, take
 from autobrrr_tui.view_state import ScreenStanding, View
 
 OnText = Callable[[str], None]
@@ -107,10 +107,12 @@ class LiveSource:
                     self._follow(client)
                     self.ending = client.ending
                     if client.ending is not None:
-                        self._view = _over(self._view)
+                        gone = client.ending.kind == "job ended"
+                        self._view = all_off(self._view) if gone else _over(self._view)
                         self._show(replace(self._view, standing=ScreenStanding.ENDED, why=client.ending.why))
                 return
             except TargetGone as error:
+                self._view = all_off(self._view)
                 self._show(replace(self._view, standing=ScreenStanding.ENDED, why=error.message))
                 return
             except AutobrrrError as error:
@@ -171,6 +173,7 @@ class LiveSource:
             try:
                 client = self._rejoin(self._pid)
             except TargetGone as error:
+                self._view = all_off(self._view)
                 self._show(replace(self._view, standing=ScreenStanding.ENDED, why=error.message, hint=""))
                 return None
             except AutobrrrError:
