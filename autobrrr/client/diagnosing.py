@@ -128,7 +128,7 @@ class Patience:
         swept = self.has_swept(snapshot)
         windowed = not self.window or snapshot.window is not None
         asked_for = swept and windowed and _timed(snapshot)
-        if (snapshot.confidence == "high" and asked_for) or snapshot.final:
+        if ((snapshot.confidence == "high" or is_settled(snapshot)) and asked_for) or snapshot.final:
             return True
         spent_s = now_s - self.began_s
         if snapshot.state == State.PROFILING.value:  # its stall is paid: what it shows comes in a moment
@@ -148,6 +148,21 @@ class Patience:
     def has_swept(self, snapshot: Diagnosis) -> bool:
         """Whether the sweep that was asked for is there, or none was; another client may sweep too."""
         return self.sweep is None or (snapshot.sweep is not None and snapshot.sweep.along == self.sweep)
+
+
+def is_settled(snapshot: Diagnosis) -> bool:
+    """Whether nothing that is still to be measured could change who limits the step, or name the regime.
+
+    The limit is sure, and all has been measured, or all but the batch probe, which can only confirm a
+    regime whose share leads.
+    """
+    if snapshot.limit_confidence != "high":
+        return False
+    from autobrrr.diagnosis.models.shares import leads_all, measured_shares  # brings numpy
+
+    shares = measured_shares(snapshot.shares)
+    mixture = bool(shares) and not any(leads_all(name, shares) for name in shares)
+    return snapshot.state == State.JUDGED.value or (snapshot.state == State.PROBING.value and mixture)
 
 
 class _PeaksOfJob:

@@ -16,7 +16,7 @@ from autobrrr.cli.verb_arguments import one_pid, session_options
 from autobrrr.cli.verbs import attach, detach, diagnose
 from autobrrr.client import diagnosing
 from autobrrr.errors import CannotAttach, UsageError
-from autobrrr.records import BatchProbe, Diagnosis, ProfilerWindow, SizeSweep, StepStats
+from autobrrr.records import BatchProbe, Diagnosis, ProfilerWindow, Shares, SizeSweep, StepStats
 from autobrrr.sidecar.process.session_options import SessionOptions, add_arguments, from_arguments
 from autobrrr.sidecar.session.session_states import AWAITS_TURN
 from support import tui
@@ -127,6 +127,29 @@ def test_a_high_verdict_ends_the_waiting_at_once() -> None:
     patience = diagnosing.Patience(clock_s=Clock())
     assert not patience.is_over(diagnosis(steps=10))
     assert patience.is_over(diagnosis(steps=10, confidence="high"))
+
+
+MIXED = Shares(compute=0.4, memory=0.45, overhead=0.1, other=0.05)
+LED = Shares(compute=0.1, memory=0.75, overhead=0.1, other=0.05)
+
+
+@pytest.mark.parametrize(
+    ("state", "shares", "ends"),
+    [
+        ("tracing", MIXED, False),  # sampled stacks place it still
+        ("probing", MIXED, True),
+        ("probing", LED, False),  # the probe may confirm it
+        ("probing", Shares(), False),  # nothing is divided yet
+        ("judged", LED, True),
+    ],
+)
+def test_a_high_limit_ends_the_waiting_where_no_measurement_could_change_it(
+    state: str, shares: Shares, ends: bool
+) -> None:
+    limited = diagnosis(steps=30, limit="kernels", limit_confidence="high", shares=shares, state=state)
+    assert diagnosing.Patience(clock_s=Clock()).is_over(limited) is ends
+    doubted = msgspec.structs.replace(limited, limit_confidence="low")
+    assert not diagnosing.Patience(clock_s=Clock()).is_over(doubted)
 
 
 def test_without_one_it_waits_fifteen_seconds_and_fifty_steps() -> None:
