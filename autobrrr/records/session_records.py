@@ -146,6 +146,7 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     limit: Limit = "unknown"  # who limits the step; the regime says with what
     limit_confidence: Confidence = "low"
     limit_reason: str = ""
+    adds: str = ""  # what the reason says beyond the limit's; texts show it below that
     provisional: bool = False  # named while the machine is too busy to be sure
     contention: list[CpuTaker] = []  # who has the CPUs that the job waits for
     job: JobFacts | None = None

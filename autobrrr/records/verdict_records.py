@@ -61,6 +61,7 @@ class Verdict(Record, frozen=True, kw_only=True):
     limit: Limit = "unknown"  # who limits the step; the regime says with what
     limit_confidence: Confidence = "low"
     limit_reason: str = ""  # one sentence with figures
+    adds: str = ""  # what the reason says beyond it
 
 
 class VerdictLine(Record, frozen=True, kw_only=True):
@@ -72,11 +73,13 @@ class VerdictLine(Record, frozen=True, kw_only=True):
     limit: Limit = "unknown"
     limit_confidence: Confidence = "low"
     limit_reason: str = ""
+    adds: str = ""
 
 
 def verdict_line(found: Verdict | VerdictLine | Diagnosis) -> str:
     """A verdict in one line: who limits the step, where that is known, then the regime."""
-    regime = f"regime: {found.regime} ({found.confidence}): {found.reason}"
+    regime = f"regime: {found.regime} ({found.confidence})"
     if found.limit == "unknown":
-        return regime
-    return f"{limit_words(found.limit, found.limit_confidence)}: {found.limit_reason}; {regime}"
+        return f"{regime}: {found.reason}"
+    adds = f": {found.adds}" if found.adds else ""
+    return f"{limit_words(found.limit, found.limit_confidence)}: {found.limit_reason}; {regime}{adds}"

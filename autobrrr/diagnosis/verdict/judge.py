@@ -60,6 +60,7 @@ def judge(measured: Measurements) -> Judgement:
         limit_confidence="low",
         provisional=True,
         reason=f"{again.verdict.reason}; {doubt}",
+        adds=f"{again.verdict.adds}; {doubt}" if again.verdict.adds else doubt,
         evidence=found.verdict.evidence,
         decide_with=found.verdict.decide_with,
     )
@@ -103,7 +104,8 @@ def _judged(measured: Measurements, waited: float = 0.0) -> Judgement:
     verdict = Verdict(
         regime=regime,
         confidence=confidence,
-        reason=reason,
+        reason=reason.text,
+        adds=reason.adds,
         shares=shares,
         evidence=[reading.evidence() for reading in readings.values()],
         decide_with=decide_with,
@@ -114,10 +116,16 @@ def _judged(measured: Measurements, waited: float = 0.0) -> Judgement:
     if on_device is not None:
         verdict = msgspec.structs.replace(on_device, evidence=[*on_device.evidence, *verdict.evidence])
     advice = advise(measured, verdict)
-    sentence = verdict.limit_reason or limit_sentence(limited, case, advice, undecided=reason)
+    sentence = verdict.limit_reason or limit_sentence(limited, case, advice, undecided=reason.text)
+    adds = verdict.adds if on_device is None else verdict.reason
     fit = fit_batch(measured.probe)
     return Judgement(
-        verdict=msgspec.structs.replace(verdict, advice=advice, limit_reason=sentence),
+        verdict=msgspec.structs.replace(
+            verdict,
+            advice=advice,
+            limit_reason=sentence,
+            adds="" if sentence == verdict.reason else adds,
+        ),
         batch_probe=msgspec.structs.replace(
             fit.probe if isinstance(fit, BatchFit) else fit,
             memory=measured.probe.memory if measured.probe is not None else None,

@@ -1,8 +1,9 @@
-"""The sentence with figures that stands behind a named regime."""
+"""The sentence with figures that stands behind a named regime: its share, then what confirms or places it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
@@ -23,36 +24,62 @@ from autobrrr.diagnosis.signals.loader_queue import workers_keep_up
 from autobrrr.records import Regime, Shares
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sentence:
+    """A reason in two halves; the first is what the sentence of the limit may have said already."""
+
+    known: str = ""
+    adds: str = ""
+
+    @property
+    def text(self) -> str:
+        return ": ".join(half for half in (self.known, self.adds) if half)
+
+
 def named_reason(
     regime: Regime, measured: Measurements, readings: Mapping[str, Reading], shares: Shares
-) -> str:
-    """Why the regime is named, in one sentence; raises KeyError for a regime without a sentence."""
+) -> Sentence:
+    """Why the regime is named; raises KeyError for a regime without a sentence."""
     parts = step_parts(measured)
     share = getattr(shares, regime) or 0.0
     lead = f"{of_one(share)} of {each_step(measured, parts)}"
     if regime == "overhead" and is_oversubscribed(measured):
-        return f"{lead} is dispatch and kernels that wait for threads; {readings['oversubscription'].note}"
+        return Sentence(
+            known=f"{lead} is dispatch and kernels that wait for threads",
+            adds=readings["oversubscription"].note,
+        )
     held = held_phase(measured) if regime == "overhead" else None
     if held is not None:
-        return f"{lead} is {held.told()}"
+        return Sentence(adds=f"{lead} is {held.told()}")
     if regime == "overhead":
-        return f"{lead} is Python and dispatch{_operators(measured)}{_doubling(measured)}"
+        adds = _joined(_operators(measured), _doubling(measured))
+        return Sentence(known=f"{lead} is Python and dispatch", adds=adds)
     if regime == "input":
-        return f"{lead} waits for the next batch{_loader(measured, readings)}"
+        return Sentence(known=f"{lead} waits for the next batch", adds=_loader(measured, readings))
     if regime == "host":
         place = busiest_own_code(measured.frames)
         if readings["host_time"].abstained:
             lead = f"at least {lead}"
-        return f"{lead} is code between the phases without an operator{f', most at {place}' if place else ''}"
+        return Sentence(
+            known=f"{lead} is code between the phases without an operator",
+            adds=f"most at {place}" if place else "",
+        )
     if regime == "communication":
         ranks = measured.facts.world_size if measured.facts is not None else None
         among = f" of {ranks}" if ranks else ""
         place = busiest_in_collective(measured.frames)
         where = f", most at {place}" if place else ""
-        return f"{lead} waits for other ranks{among}; {readings['collective_wait'].note}{where}"
+        return Sentence(
+            known=f"{lead} waits for other ranks{among}", adds=f"{readings['collective_wait'].note}{where}"
+        )
     if regime in ("memory", "compute", "underfilled"):
-        return f"{lead} is {_kernels(regime, measured, readings)}"
+        words, adds = _kernels(regime, measured, readings)
+        return Sentence(known=f"{lead} is {words}", adds=adds)
     raise KeyError(regime)
+
+
+def _joined(*parts: str) -> str:
+    return "; ".join(part for part in parts if part)
 
 
 def each_step(measured: Measurements, parts: StepParts | None) -> str:
@@ -66,18 +93,17 @@ def each_step(measured: Measurements, parts: StepParts | None) -> str:
     return f"each {duration(step_ns)} step"
 
 
-def _kernels(regime: Regime, measured: Measurements, readings: Mapping[str, Reading]) -> str:
-    """What the kernels are, and the figure that confirms it."""
+def _kernels(regime: Regime, measured: Measurements, readings: Mapping[str, Reading]) -> tuple[str, str]:
+    """What the kernels are; which ones, and the figure that confirms it."""
     found = roofs(measured)
     kinds = found.by_kind(regime) if isinstance(found, Roofs) else {}
     listed = ", ".join(f"{kind} {of_one(share)}" for kind, share in list(kinds.items())[:3] if share >= 0.005)
-    among = f" ({listed})" if listed else ""
     words, seconds = {
         "memory": ("kernels that move tensors", ("traffic", "batch_probe")),
         "compute": ("matrix products", ("matmul_rate", "batch_probe")),
     }.get(regime, (WORDS[regime], ("roofline",)))
     heard = [readings[name] for name in seconds if not readings[name].abstained]
-    return f"{words}{among}{f'; {heard[0].note}' if heard else ''}"
+    return words, _joined(listed, heard[0].note if heard else "")
 
 
 def _operators(measured: Measurements) -> str:
@@ -88,7 +114,7 @@ def _operators(measured: Measurements) -> str:
     if operations is None:
         return ""
     each = f", about {duration(cost_ns)} to dispatch one" if cost_ns else ""
-    return f" ({operations:.0f} operators{each})"
+    return f"{operations:.0f} operators{each}"
 
 
 def _doubling(measured: Measurements) -> str:
@@ -96,18 +122,17 @@ def _doubling(measured: Measurements) -> str:
     if not isinstance(fit, BatchFit) or not fit.probe.ratio_2x_interval:
         return ""
     low, high = (f"{end:.2f}" for end in fit.probe.ratio_2x_interval)
-    return f"; doubling the batch would take {low if low == high else f'{low} to {high}'} times as long"
+    return f"doubling the batch would take {low if low == high else f'{low} to {high}'} times as long"
 
 
 def _loader(measured: Measurements, readings: Mapping[str, Reading]) -> str:
     workers = None if measured.anatomy is None else measured.anatomy.loader_workers
     queue = readings["loader_queue"]
     if workers and workers_keep_up(measured):
-        return f"; the {workers} workers keep up, so the time goes into handing batches over"
+        return f"the {workers} workers keep up, so the time goes into handing batches over"
     if workers and not queue.abstained and queue.value is not None:
-        return f"; {workers} workers leave their queue empty {of_one(queue.value)} of the time"
+        return f"{workers} workers leave their queue empty {of_one(queue.value)} of the time"
     place = busiest_in_loader(measured.frames)
-    where = f", most of it at {place}" if place else ""
-    if workers == 0:
-        return f", which is loaded in the training process itself{where}"
-    return where
+    where = f"most of it at {place}" if place else ""
+    here = "it is loaded in the training process itself" if workers == 0 else ""
+    return ", ".join(part for part in (here, where) if part)

@@ -16,7 +16,7 @@ from autobrrr.diagnosis.part_names import PHASE_WORDS, WORDS
 from autobrrr.diagnosis.robust_stats import of_one
 from autobrrr.diagnosis.signal_reading import Reading
 from autobrrr.diagnosis.verdict.agreement import AGREEMENT, carried, opposed, partners, supported
-from autobrrr.diagnosis.verdict.named_reason import each_step
+from autobrrr.diagnosis.verdict.named_reason import Sentence, each_step
 from autobrrr.records import Regime, Shares
 
 
@@ -48,7 +48,7 @@ class JudgedCase:
         return each_step(self.measured, step_parts(self.measured))
 
 
-Undecided = tuple[Regime, str, str]  # regime, reason, command
+Undecided = tuple[Regime, Sentence, str]  # regime, reason, command
 Ground = Callable[[JudgedCase], Undecided | None]
 
 
@@ -80,7 +80,7 @@ def _foreign(case: JudgedCase) -> Undecided | None:
     command = f"autobrrr diagnose {pid} --window"
     if case.measured.outside:  # a further attach would join this very session
         command = f"autobrrr detach {pid} && autobrrr diagnose {pid}"
-    return "unknown", why, command
+    return "unknown", Sentence(adds=why), command
 
 
 def _busy(case: JudgedCase) -> Undecided | None:
@@ -88,7 +88,7 @@ def _busy(case: JudgedCase) -> Undecided | None:
         return None
     return (
         "unknown",
-        f"machine busy, verdict withheld: {case.readings['busy_machine'].detail}",
+        Sentence(adds=f"machine busy, verdict withheld: {case.readings['busy_machine'].detail}"),
         _again(case),
     )
 
@@ -111,8 +111,10 @@ def _contradiction(case: JudgedCase) -> Undecided | None:
         if speaker.says == regime and deniers:
             return (
                 "mixed",
-                f"{first} says {regime} ({speaker.note}), "
-                f"{deniers[0].signal} excludes it ({deniers[0].note})",
+                Sentence(
+                    adds=f"{first} says {regime} ({speaker.note}), "
+                    f"{deniers[0].signal} excludes it ({deniers[0].note})"
+                ),
                 _again(case),
             )
     return None
@@ -125,7 +127,7 @@ def _crowded(case: JudgedCase) -> Undecided | None:
         return None
     return (
         "unknown",
-        f"{reading.note}, so that work in kernels can't be told from waiting",
+        Sentence(adds=f"{reading.note}, so that work in kernels can't be told from waiting"),
         f"autobrrr tune {case.measured.pid} --only threads.intra_op --for 2m",
     )
 
@@ -145,19 +147,19 @@ def _full_kernels(case: JudgedCase) -> Undecided | None:
     if not kernel_time.abstained and kernel_time.says is None and case.leader in ("compute", "memory"):
         return (
             "mixed",
-            f"no kind of kernel leads clearly in {case.step}: {listed}",
+            Sentence(known=f"no kind of kernel leads clearly in {case.step}: {listed}"),
             f"autobrrr tune {case.measured.pid} --for 2m",
         )
-    reason = f"not overhead: kernels work {of_one(min(1.0, total))} of {case.step} ({listed})"
+    known = f"not overhead: kernels work {of_one(min(1.0, total))} of {case.step} ({listed})"
     probe = case.readings["batch_probe"]
     if probe.says == "overhead" and probe.value is not None:
-        reason += (
-            f"; yet {of_one(probe.value)} of it does not grow with the batch: batch-independent weight "
+        adds = (
+            f"{of_one(probe.value)} of the step does not grow with the batch: batch-independent weight "
             "traffic (optimizer, embedding), which points to memory"
         )
     else:
-        reason += f"; but no second signal confirms {case.leader}{_unconfirmed(case)}"
-    return "unknown", reason, f"autobrrr tune {case.measured.pid} --for 2m"
+        adds = f"no second signal confirms {case.leader}{_unconfirmed(case)}"
+    return "unknown", Sentence(known=known, adds=adds), f"autobrrr tune {case.measured.pid} --for 2m"
 
 
 def _unconfirmed(case: JudgedCase) -> str:
@@ -175,8 +177,10 @@ def _long_steps(case: JudgedCase) -> Undecided | None:
         return None
     return (
         "mixed",
-        f"{reading.note}; the usual step alone is {of_one(max(one or 0.0 for one in said))} "
-        f"{WORDS.get(carried(case.readings)[0].regime, '')}",
+        Sentence(
+            adds=f"{reading.note}; the usual step alone is {of_one(max(one or 0.0 for one in said))} "
+            f"{WORDS.get(carried(case.readings)[0].regime, '')}"
+        ),
         _again(case),
     )
 
@@ -192,7 +196,9 @@ def _unsupported(case: JudgedCase) -> Undecided | None:
     if not rows:
         return (
             "unknown",
-            f"{lead}{_not_overhead(case)}, but one signal is not enough to name it {leader}",
+            Sentence(
+                known=f"{lead}{_not_overhead(case)}", adds=f"one signal is not enough to name it {leader}"
+            ),
             f"autobrrr tune {case.measured.pid} --for 2m",
         )
     speaking = [reading.signal for reading in supported(case.readings, rows[0].regime)]
@@ -201,12 +207,12 @@ def _unsupported(case: JudgedCase) -> Undecided | None:
     missing = others if first.signal in speaking else [first]
     probe = case.readings["batch_probe"]
     if leader == "overhead" and probe in missing and not probe.abstained:
-        reason = f"{lead} by {rows[0].first}, but only {probe.note}, which does not confirm it"
-        return "mixed", reason, _again(case)
+        adds = f"that is by {rows[0].first}, but only {probe.note}, which does not confirm it"
+        return "mixed", Sentence(known=lead, adds=adds), _again(case)
     why = "; ".join(f"{reading.signal}: {reading.note}" for reading in missing)
     return (
         "unknown",
-        f"{lead}, but no second signal confirms {leader} ({why})",
+        Sentence(known=lead, adds=f"no second signal confirms {leader} ({why})"),
         _missing(case, missing),
     )
 
@@ -222,7 +228,7 @@ def _mixture(case: JudgedCase) -> Undecided | None:
     listed = ", ".join(f"{of_one(share)} {WORDS.get(name, name)}" for share, name in ranked)
     return (
         "mixed",
-        f"no single part leads in {case.step}: {listed}",
+        Sentence(known=f"no single part leads in {case.step}: {listed}"),
         f"autobrrr tune {case.measured.pid} --for 2m",
     )
 
@@ -238,14 +244,19 @@ def _not_traceable(case: JudgedCase) -> Undecided | None:
         pid = measured.pid
         return (
             "unknown",
-            "the job runs compiled code, where tracing steps, or timing forward and the optimizer "
-            f"apart, would make it compile anew{_waits(case)}{seen}",
+            Sentence(
+                adds="the job runs compiled code, where tracing steps, or timing forward and the optimizer "
+                f"apart, would make it compile anew{_waits(case)}{seen}"
+            ),
             f"autobrrr tune {pid} --for 2m" if seen else f"autobrrr diagnose {pid} --window",
         )
     if measured.readonly:
         return (
             "unknown",
-            f"a read-only session traces no step, so overhead and kernels are not told apart{_waits(case)}",
+            Sentence(
+                adds="a read-only session traces no step, so overhead and kernels are not told apart"
+                f"{_waits(case)}"
+            ),
             f"autobrrr diagnose {measured.pid}",
         )
     return None
@@ -257,14 +268,16 @@ def _guard(case: JudgedCase) -> Undecided | None:
         return None
     reading = case.readings["traced_steps"]
     note = reading.detail or reading.note
-    return "unknown", f"the traced steps can't carry a verdict: {note}{_waits(case)}", _again(case)
+    why = f"the traced steps can't carry a verdict: {note}{_waits(case)}"
+    return "unknown", Sentence(adds=why), _again(case)
 
 
 def _measuring(case: JudgedCase) -> Undecided:
     steps = len(case.measured.step_ns)
     if steps == 0:
-        return "unknown", "no step has been measured yet", _again(case)
-    return "unknown", f"still measuring, {steps} steps so far{_phases(case) or _waits(case)}", _again(case)
+        return "unknown", Sentence(adds="no step has been measured yet"), _again(case)
+    so_far = f"still measuring, {steps} steps so far{_phases(case) or _waits(case)}"
+    return "unknown", Sentence(adds=so_far), _again(case)
 
 
 GROUNDS: tuple[Ground, ...] = (

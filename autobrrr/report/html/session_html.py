@@ -60,7 +60,7 @@ def _verdict(found: Diagnosis) -> Iterator[str]:
         head = limit_words(found.limit, found.limit_confidence)
         yield f"<p class='regime'>{head}</p><p>{_text(found.limit_reason)}</p>"
     yield f"<p class='regime'>regime: {found.regime}<span>{confidence}</span></p>"
-    yield f"<p>{_text(found.reason)}</p>"
+    yield f"<p>{_text(found.reason if found.limit == 'unknown' else found.adds)}</p>"
     spent = parts(found.shares, 0.005) or []
     if spent:
         yield "<div class='spent'>" + "".join(

@@ -16,9 +16,9 @@ def verdict_text(found: Diagnosis) -> str:
     """What a person wants to know after `diagnose`."""
     steps = found.step_ns
     lines = [_headline(found)]
-    if found.limit_reason not in ("", found.reason):
-        lines.append(f"  {found.limit_reason}")
-    lines.append(f"  {found.reason}")
+    lines.append(f"  {found.limit_reason or found.reason}")
+    if found.adds:
+        lines.append(_row(found.regime, found.adds))
     if steps.median is not None:
         lines.append(
             _row(

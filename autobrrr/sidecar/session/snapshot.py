@@ -61,6 +61,7 @@ def snapshot(
         limit=verdict.limit,
         limit_confidence=verdict.limit_confidence,
         limit_reason=verdict.limit_reason,
+        adds=verdict.adds,
         provisional=verdict.provisional,
         contention=contention(measured),
         job=measured.facts,

@@ -23,7 +23,7 @@ def verdict(measured: Measurements) -> Verdict:
 def test_a_tiny_mlp_is_overhead_with_high_confidence() -> None:
     found = verdict(diagnosis.tiny_mlp())
     assert (found.regime, found.confidence) == ("overhead", "high")
-    assert found.reason.startswith("72 % of each 2.6 ms step is Python and dispatch (780 operators")
+    assert found.reason.startswith("72 % of each 2.6 ms step is Python and dispatch: 780 operators")
     assert found.decide_with is None
 
 

@@ -73,6 +73,33 @@ def test_a_limit_is_high_over_a_mixture_and_lists_its_parts(kind) -> None:
     assert found.limit_reason.count(" %") >= 3
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        diagnosis.tiny_mlp,
+        diagnosis.metrics_loop,
+        diagnosis.starved_without_workers,
+        diagnosis.pointwise_chain,
+        diagnosis.products_at_peak,
+        diagnosis.big_matmul,
+        diagnosis.waiting_rank,
+        diagnosis.blend,
+        two_kinds_of_kernels,
+        dispatch_and_own_code,
+    ],
+    ids=lambda each: each.__name__,
+)
+def test_what_is_said_below_the_limit_does_not_repeat_it(kind) -> None:
+    found = verdict(kind())
+    assert found.limit_reason
+    assert " step is " not in found.adds
+    assert found.reason.endswith(found.adds)
+    if found.limit == found.regime == "mixed":
+        assert not found.adds
+    elif found.regime not in ("mixed", "unknown"):
+        assert found.adds
+
+
 def test_kernels_that_no_second_signal_names_are_kernels_all_the_same() -> None:
     found = verdict(diagnosis.big_matmul())
     assert (found.regime, found.limit) == ("unknown", "kernels")

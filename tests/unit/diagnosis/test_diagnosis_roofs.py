@@ -51,7 +51,7 @@ def test_two_rows_against_a_large_weight_are_memory_and_never_overhead_or_comput
 def test_pointwise_chains_and_norms_are_memory() -> None:
     found = verdict(diagnosis.pointwise_chain())
     assert (found.regime, found.confidence) == ("memory", "high")
-    assert "(pointwise 60 %, norm 30 %)" in found.reason
+    assert "pointwise 60 %, norm 30 %" in found.adds
     assert "at 20 GB/s take 60 % of the step" in found.reason
 
 

@@ -203,7 +203,8 @@ def test_a_page_shows_each_trial_with_its_interval_and_loads_nothing(logs: Path,
 
 
 def test_what_a_log_holds_can_not_become_markup(tmp_path: Path) -> None:
-    snapshot = msgspec.structs.replace(tui.snapshot(), reason="<script>alert(1)</script>")
+    markup = "<script>alert(1)</script>"
+    snapshot = msgspec.structs.replace(tui.snapshot(), reason=markup, limit_reason=markup, adds=markup)
     file = tmp_path / "20260101-100000-1.jsonl"
     file.write_bytes(_line("snapshot", snapshot))
     shown = page(past_session(file))

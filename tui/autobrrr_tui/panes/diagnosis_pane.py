@@ -38,9 +38,9 @@ def page(view: View, width: int, height: int) -> Page:
     if found is None:
         return Page(rows=[row(piece("  nothing is known yet", "dim"))])
     rows: list[Row] = []
-    if found.limit_reason not in ("", found.reason):
-        rows += [row(piece(f"  {line}", "strong")) for line in wrapped(found.limit_reason, width - 4, 3)]
-    rows += [row(piece(f"  {line}")) for line in wrapped(found.reason, width - 4, 4)]
+    first = found.limit_reason or found.reason
+    rows += [row(piece(f"  {line}", "strong")) for line in wrapped(first, width - 4, 3)]
+    rows += [row(piece(f"  {line}")) for line in wrapped(found.adds, width - 4, 4)]
     rows += [BLANK, *_shares(found, width), BLANK]
     picks: dict[int, str] = {}
     rows += [heading("evidence (Enter explains a signal)"), *_header()]

@@ -45,13 +45,11 @@ def verdict(view: View, room: int, most: int = 3) -> list[Row]:
         rows += [row(piece(line, plain)) for line in wrapped(named.limit_reason, room, most)]
     elif named.regime != "unknown":
         rows.append(row(piece(named.regime, strong), *_doubt(named.confidence, named.provisional), age))
-    if named.reason and (named.regime != "unknown" or named is found):
-        said = named.reason
-        if named.limit != "unknown" and named.regime not in ("unknown", "mixed"):
-            said = f"{named.regime} ({named.confidence}): {said}"
-        tone = "dim" if view.regime == "measuring" or age else "plain"
-        rows += [row(piece(line, tone)) for line in wrapped(said, room, most)]
-    return rows
+    said = named.reason if named.limit == "unknown" else named.adds
+    if named.limit != "unknown" and named.regime not in ("unknown", "mixed"):
+        said = f"{named.regime} ({named.confidence})" + (f": {said}" if said else "")
+    tone = "dim" if view.regime == "measuring" or age else "plain"
+    return [*rows, *(row(piece(line, tone)) for line in wrapped(said, room, most))]
 
 
 def _doubt(confidence: str, provisional: bool) -> tuple[Piece, ...]:
