@@ -7,6 +7,11 @@ STAMP := $(VENV)/.ready
 DEMO_STAMP := $(VENV)/.demo
 PIP := $(BIN)/python -m pip install -c $(VENV)/constraints.txt
 
+# One worker a core; each imports torch once. An environment that forbids bytecode would have each compile all files.
+WORKERS := -n logical --maxprocesses 8 --dist worksteal
+SUITES := tests/unit tests/contract tests/golden tests/integration
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: setup demo check test docs pages format bench planted gpu emulated clean
 
 setup: $(STAMP)
@@ -44,10 +49,11 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -n 4 tests/unit tests/contract -m "not integration"
+	$(BIN)/python -m pytest $(WORKERS) tests/unit tests/contract -m "not integration"
 
 test: check
-	$(BIN)/python -m pytest tests/unit tests/contract tests/golden tests/integration -m integration
+	$(BIN)/python -m pytest $(WORKERS) $(SUITES) -m "integration and not quiet"
+	$(BIN)/python -m pytest $(SUITES) -m quiet
 
 format: setup
 	$(BIN)/ruff format .

@@ -40,12 +40,13 @@ def nothing_compiled() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def no_process_left(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
+def no_process_left(request: pytest.FixtureRequest) -> Iterator[None]:
     """No process that works in the test's own folders may outlive an integration test."""
-    yield
     if request.node.get_closest_marker("integration") is None:
+        yield
         return
-    runtime = str(tmp_path / "run")
+    runtime = str(request.getfixturevalue("tmp_path") / "run")
+    yield
     left = []
     for process in psutil.process_iter():
         try:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.signal import lfilter
 
 from autobrrr.errors import TargetGone
 from autobrrr.injected.wire import ring_layout
@@ -207,8 +207,11 @@ class SimulatedJob:
     def _draw(self, count: int) -> NDArray[np.float64]:
         while len(self._noise) < count:
             fresh = self._random.normal(0, self.noise * np.sqrt(1 - self.cling**2), CHUNK)
-            noise, carry = lfilter([1.0], [1.0, -self.cling], fresh, zi=[self.cling * self._carry])
-            self._carry = float(carry[0]) / self.cling if self.cling else 0.0
+            clinging = accumulate(
+                fresh.tolist(), lambda last, new: new + self.cling * last, initial=self._carry
+            )
+            noise = np.fromiter(clinging, np.float64)[1:]
+            self._carry = float(noise[-1])
             self._noise = np.concatenate([self._noise, noise])
         drawn, self._noise = self._noise[:count], self._noise[count:]
         return drawn

@@ -112,33 +112,37 @@ def flags_to_write(node: ast.Call) -> bool:
     return bool(names & TO_WRITE)
 
 
-def sources() -> dict[str, list[int]]:
-    found = {}
-    for file in sorted(PACKAGE.rglob("*.py")):
-        lines = list(changes(ast.parse(file.read_text())))
-        if lines:
-            found[str(file.relative_to(PACKAGE))] = lines
-    return found
+@pytest.fixture(scope="module")
+def calls() -> dict[str, list[ast.Call]]:
+    """All calls of each file of the package, by the file's name."""
+    return {
+        str(file.relative_to(PACKAGE)): [
+            node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call)
+        ]
+        for file in sorted(PACKAGE.rglob("*.py"))
+    }
 
 
-def test_nobody_works_by_name_in_a_folder_that_may_be_somebody_else_s() -> None:
-    found = sources()
+def test_nobody_works_by_name_in_a_folder_that_may_be_somebody_else_s(
+    calls: dict[str, list[ast.Call]],
+) -> None:
+    changing = {file: [node.lineno for node in made if is_change(node)] for file, made in calls.items()}
+    found = {file: lines for file, lines in changing.items() if lines}
     assert {file: lines for file, lines in found.items() if file not in OURS} == {}
     assert set(OURS) - set(found) == set(), "these do no more what they are listed for"
 
 
-def test_a_file_is_given_to_somebody_or_opened_to_others_in_the_sandbox_alone() -> None:
+def test_a_file_is_given_to_somebody_or_opened_to_others_in_the_sandbox_alone(
+    calls: dict[str, list[ast.Call]],
+) -> None:
     """By name, or at all: what is made as its owner need not be given away."""
     given = {"chown", "lchown", "fchown", "chmod", "lchmod", "umask"}
-    found = set()
-    for file in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text())):
-            if (
-                isinstance(node, ast.Call)
-                and isinstance(node.func, ast.Attribute)
-                and node.func.attr in given
-            ):
-                found.add(str(file.relative_to(PACKAGE)))
+    found = {
+        file
+        for file, made in calls.items()
+        for node in made
+        if isinstance(node.func, ast.Attribute) and node.func.attr in given
+    }
     assert found == {
         "relaunch/sandbox/supervisor.py",
         "relaunch/sandbox/workdir_copy.py",

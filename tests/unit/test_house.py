@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections import Counter
 from pathlib import Path
@@ -13,6 +12,7 @@ TABLES = {"autobrrr/diagnosis/signals"}  # strategies, one file each
 PROSE = re.compile(
     r"\b(why|reason|note|message|sentence)\w*\.(endswith|startswith|split|remove(prefix|suffix))\("
 )
+CLASS = re.compile(r"^class ([A-Za-z]\w*)", re.MULTILINE)
 
 
 def twice(names: list[str]) -> list[str]:
@@ -29,9 +29,9 @@ def test_a_module_has_its_name_for_itself() -> None:
 
 
 def test_a_public_class_has_its_name_for_itself() -> None:
-    found = [each for file in FILES for each in ast.parse(file.read_text()).body]
-    names = [each.name for each in found if isinstance(each, ast.ClassDef)]
-    assert twice([name for name in names if not name.startswith("_")]) == []
+    names = [name for file in FILES for name in CLASS.findall(file.read_text())]
+    assert len(names) > 500
+    assert twice(names) == []
 
 
 def test_nothing_is_decided_by_a_sentence() -> None:

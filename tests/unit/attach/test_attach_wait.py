@@ -27,14 +27,16 @@ class World:
         self.went_beside_s: list[float] = []
         self.why_not_beside = "none of its threads waits"
         self.taken_s = 1e9
-        self._proc.add(PID, **at(0.0) or {})  # type: ignore[arg-type]
+        self._words = at(0.0) or {}
+        self._proc.add(PID, **self._words)  # type: ignore[arg-type]
 
     def arrived(self, timeout_s: float) -> bool:
         self.now_s += max(timeout_s, 0.1)  # a busy machine: fewer looks a second
         words = self._at(self.now_s)
         if words is None:
             (self._proc.root / str(PID) / "stat").unlink(missing_ok=True)
-        else:
+        elif words != self._words:
+            self._words = words
             self._proc.add(PID, **words)  # type: ignore[arg-type]
         return self.now_s >= self._arrives_s
 

@@ -12,7 +12,9 @@ def wrong(first: int, count: int) -> list[str]:
     return [f"{seed}: {each}" for seed in range(first, first + count) for each in problems(case(seed))]
 
 
-@pytest.mark.parametrize("share", range(4))
+@pytest.mark.parametrize(
+    "share", [0, *(pytest.param(share, marks=pytest.mark.integration) for share in range(1, 4))]
+)
 def test_mutated_traces_lose_nothing_in_silence(share: int) -> None:
     assert wrong(300 * share, 300) == []
 
