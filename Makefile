@@ -7,8 +7,9 @@ STAMP := $(VENV)/.ready
 DEMO_STAMP := $(VENV)/.demo
 PIP := $(BIN)/python -m pip install -c $(VENV)/constraints.txt
 
-# One worker a core; each imports torch once. An environment that forbids bytecode would have each compile all files.
-WORKERS := -n logical --maxprocesses 8 --dist worksteal
+# One worker more than cores, as some of them wait; each imports torch. Where bytecode is forbidden, each would compile
+# all files once more.
+WORKERS := -n $(shell expr $$(nproc) + 1) --maxprocesses 8 --dist worksteal
 SUITES := tests/unit tests/contract tests/golden tests/integration
 export PYTHONDONTWRITEBYTECODE :=
 

@@ -9,6 +9,13 @@ from pathlib import Path
 TORCH_LINE = "7f0000200000-7f0000201000 r--p 00000000 08:01 9 /site/torch/lib/libtorch_python.so"
 
 
+def write(file: Path, text: str) -> None:
+    """Only what has changed: a file system may bring a file that is cut off to the disk at once."""
+    content = text.encode()
+    if not file.exists() or file.read_bytes() != content:
+        file.write_bytes(content)
+
+
 @dataclass(frozen=True)
 class FakeProc:
     """Adds processes to `root`; give a pid again to change it."""
@@ -43,7 +50,7 @@ class FakeProc:
         for place, ticks in ((folder, cpu_ticks), (main, main_ticks)):
             kernel = round(ticks * kernel_share)
             fields = f"{ppid} 1 1 0 -1 0 0 0 0 0 {ticks - kernel} {kernel} 0 0 20 0 1 0 {start_ticks}"
-            (place / "stat").write_text(f"{pid} ({comm}) {state} {fields} {zeros}\n")
+            write(place / "stat", f"{pid} ({comm}) {state} {fields} {zeros}\n")
         owner = os.geteuid() if uid is None else uid
         lines = {
             "Name": comm,
@@ -56,13 +63,13 @@ class FakeProc:
             **status,
         }
         text = "".join(f"{name}:\t{value}\n" for name, value in lines.items())
-        (folder / "status").write_text(text)
-        (main / "status").write_text(text)
-        (folder / "cmdline").write_bytes(b"".join(word.encode() + b"\0" for word in words))
+        write(folder / "status", text)
+        write(main / "status", text)
+        write(folder / "cmdline", "".join(word + "\0" for word in words))
         given = environ or {}
-        (folder / "environ").write_bytes(b"".join(f"{k}={v}\0".encode() for k, v in given.items()))
-        (folder / "maps").write_text(TORCH_LINE + "\n" if torch else "")
-        (folder / "syscall").write_text(syscall + "\n")
+        write(folder / "environ", "".join(f"{k}={v}\0" for k, v in given.items()))
+        write(folder / "maps", TORCH_LINE + "\n" if torch else "")
+        write(folder / "syscall", syscall + "\n")
         return folder
 
     def scope(self, value: int) -> None:

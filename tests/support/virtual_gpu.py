@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,6 +90,7 @@ class GpuStep:
             gpu.sync()
 
 
+@cache
 def truth_ns(step: GpuStep, steps: int = 2000) -> float:
     """What a step takes in the long run, without noise: by the wall's clock, over a drained queue."""
     gpu = VirtualGpu()

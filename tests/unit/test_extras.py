@@ -71,6 +71,7 @@ def test_every_extra_that_is_named_is_there() -> None:
     assert told <= extras
 
 
+@pytest.mark.integration
 def test_the_core_runs_where_no_extra_is_installed(tmp_path: Path) -> None:
     """What attach, diagnose, tune, the screen and recipes load, with torch and scipy forbidden."""
     code = f"""

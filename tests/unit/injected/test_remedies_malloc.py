@@ -251,6 +251,7 @@ def run(script: str) -> list[str]:
 
 
 @REAL
+@pytest.mark.integration
 def test_after_the_undo_large_blocks_come_from_new_pages_again_at_once() -> None:
     """Six temporaries of 36 MiB, which glibc never learns to keep."""
     before, settled, after, resident_mib = map(
@@ -273,6 +274,7 @@ print(before, settled, after, resident_mib() - had)
 
 
 @REAL
+@pytest.mark.integration
 def test_after_the_undo_blocks_that_glibc_had_learnt_to_keep_cost_what_they_did() -> None:
     """The heap's top is given back above twice the learnt threshold, neither later nor sooner."""
     before, settled, after = map(
@@ -298,6 +300,7 @@ print(before, settled, faults())
 
 
 @REAL
+@pytest.mark.integration
 def test_after_the_undo_glibc_learns_on_as_in_a_process_never_touched() -> None:
     learnt = run("""
 learn(4)

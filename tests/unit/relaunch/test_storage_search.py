@@ -19,6 +19,8 @@ from autobrrr.relaunch.study import study_storage
 from autobrrr.relaunch.study.shared_study import SharedSearch, Worker, study_name
 from support.relaunch import parameter
 
+pytestmark = pytest.mark.integration  # real SQLite files, and threads that wait for each other
+
 Join = Callable[..., SharedSearch]
 
 
