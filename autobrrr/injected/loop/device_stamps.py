@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from time import perf_counter_ns
+from time import thread_time_ns
 from types import ModuleType
 
 from ..live_torch.parameter_device import Device, EventSource, TimedEvent, event_source
@@ -38,21 +38,21 @@ class DeviceStamps:
         device: Of the parameters, as last seen by the agent's thread; None: not seen, or the CPU.
         active: The running step is stamped: its record awaits the device's time.
         fault: Why the device gives no stamps.
-        spent_ns: On the training thread in steps without other work of ours, all so far.
+        spent_ns: CPU time of the training thread in steps without other work of ours, all so far.
     """
 
     def __init__(
         self,
         torch: ModuleType,
         write: Callable[[int, int, int], None],
-        clock: Callable[[], int] = perf_counter_ns,
+        cpu_clock: Callable[[], int] = thread_time_ns,
     ) -> None:
         self.device: Device | None = None
         self.active = False
         self.fault: str | None = None
         self.spent_ns = 0
         self._stamped = 0
-        self._torch, self._write, self._clock = torch, write, clock
+        self._torch, self._write, self._cpu_clock = torch, write, cpu_clock
         self._source: EventSource | None = None
         self._source_of: Device | None = None
         self._cadence = 1, 0, 0  # so many steps, of them stamped, from which one on
@@ -105,13 +105,14 @@ class DeviceStamps:
         """The next step begins: work of ours lies behind."""
         self._begun = self._record(None)
 
-    def passed(self, seq: int, now: int) -> None:
+    def passed(self, seq: int) -> None:
         """A step ended at this moment, and the next began with it."""
+        began = self._cpu_clock()
         event = self._record(None)
         self._awaited.append((seq, self._begun, event, False, self._flags))
         self._begun = event
         self._stamped += 1
-        self.spent_ns += self._clock() - now
+        self.spent_ns += self._cpu_clock() - began
 
     def collect(self) -> None:
         """Fill in what the device has come to the end of. All of these steps have records."""

@@ -1,7 +1,8 @@
 """What the agent costs the job, measured in the job.
 
 In: the real hooks, called some hundred times on scratch data by the agent's thread; the boundary
-work that the loop has added up. Out: the payload of the event `cost` (`records.AgentCost`).
+work that the loop has added up, in CPU time of the training thread. Out: the payload of the event `cost`
+(`records.AgentCost`).
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ def _no_door() -> None:
 def cost_of(loop: TrainLoop, hook_ns: int | None, sampled_hooks_ns: int | None) -> dict[str, object]:
     """The payload of `cost`."""
     steps = loop.hot.steps
-    boundary_ns = loop.boundary_ns - loop.measuring.spent_ns + loop.stamps.spent_ns
+    boundary_ns = loop.boundary_ns - loop.measuring.cpu_ns + loop.stamps.spent_ns
     boundary = max(0, boundary_ns) / steps if steps else None
     whole = None
     if boundary is not None and hook_ns is not None:

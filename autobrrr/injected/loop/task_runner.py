@@ -7,6 +7,7 @@ task ends it and is reported, and training goes on.
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import thread_time_ns
 
 from .boundary_task import Boundary, Task
 from .handler_errors import raised_by_handler
@@ -17,14 +18,20 @@ NEVER = 1 << 62
 class Measuring:
     """Holds the task: begun from the agent's thread, run on the training thread."""
 
-    def __init__(self, emit: Callable[[dict[str, object]], None], clock: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        emit: Callable[[dict[str, object]], None],
+        clock: Callable[[], int],
+        cpu_clock: Callable[[], int] = thread_time_ns,
+    ) -> None:
         self.task: Task | None = None
-        self.spent_ns = 0  # on the training thread, all tasks so far
+        self.spent_ns = 0  # that training stood still for, all tasks so far
+        self.cpu_ns = 0  # of it on the CPU
         self.stretched_ns = 0  # what steps of training took longer for them
         self.usual_ns = 0  # a step before the task began
         self.unfinished: Task | None = None  # cancelled, but the training thread has a part in it
         self.at = NEVER  # the boundary of the next slice
-        self._emit, self._clock = emit, clock
+        self._emit, self._clock, self._cpu_clock = emit, clock, cpu_clock
 
     def begin(self, task: Task) -> None:
         """Run a task from the next boundary on."""
@@ -36,7 +43,7 @@ class Measuring:
         task = self.task
         if task is None or boundary.seq < self.at:
             return False
-        began = self._clock()
+        began, cpu = self._clock(), self._cpu_clock()
         try:
             after = task.at_boundary(boundary)
         except Exception as error:
@@ -48,6 +55,7 @@ class Measuring:
                 self.unfinished = task if task.pending else None
                 raise
         self.spent_ns += self._clock() - began
+        self.cpu_ns += self._cpu_clock() - cpu
         if after is not None:
             self.at = boundary.seq + max(1, after)
             return False

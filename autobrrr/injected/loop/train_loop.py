@@ -11,7 +11,7 @@ import sys
 from _thread import get_ident, get_native_id
 from collections import deque
 from collections.abc import Callable
-from time import perf_counter_ns
+from time import perf_counter_ns, thread_time_ns
 from types import ModuleType
 
 from ..live_torch.compiled_code import CompiledCheck
@@ -55,6 +55,7 @@ class TrainLoop:
         emit: Emit,
         *,
         clock: Callable[[], int] = perf_counter_ns,
+        cpu_clock: Callable[[], int] = thread_time_ns,
     ) -> None:
         self.torch = torch
         self.job = Job(torch)
@@ -74,16 +75,17 @@ class TrainLoop:
         self.gone = False
         self.left: list[str] = []
         self.news = 0  # raised whenever the anatomy may have changed
-        self.boundary_ns = 0  # own work at slow boundaries
+        self.boundary_ns = 0  # own work at slow boundaries, by the thread's CPU time: others may preempt it
+        self._cpu_ns = 0  # at the beginning of it
         self.sampled_steps = 0
         self.last_backwards = 0  # in the last sampled step
         self.step_ns = 0  # mean of the last stretch
-        self.measuring = Measuring(emit, clock)
+        self.measuring = Measuring(emit, clock, cpu_clock)
         self.roots = RootModules(self.job, self.fail)
         self._emit = emit
-        self._clock = clock
+        self._clock, self._cpu_clock = clock, cpu_clock
         self._pages = pages
-        self.stamps = DeviceStamps(torch, pages.write_device, clock)
+        self.stamps = DeviceStamps(torch, pages.write_device, cpu_clock)
         self._sampling = Sampling(torch, self.phases)
         self.hooks = PhaseHooks(self.job, self.phases, self.loader, self.fail)
         self._marks = Marks(torch, self.hot, self.skipped, self.fail)
@@ -136,14 +138,14 @@ class TrainLoop:
         if id(optimizer) == hot.stamped and hot.left:
             hot.left -= 1
             hot.times.append(now)
-            self.stamps.passed(hot.steps - 1, now)
+            self.stamps.passed(hot.steps - 1)
             return
         if hot.busy:
             return  # an optimizer stepped inside our own work, or another thread trains meanwhile
         hot.busy = True
         try:
             if hot.live and self._is_ours(get_ident()):
-                self._mark_end()
+                self._begin_work()
                 self._flush()
                 self._fired(optimizer, now)
         except Exception as error:  # noqa: BLE001
@@ -169,7 +171,7 @@ class TrainLoop:
                         self.steps.start_over(choice)
                         self.news += 1
                 if self.steps.event(source):
-                    self._mark_end()
+                    self._begin_work()
                     self._close(now)
         finally:
             hot.busy = False
@@ -184,7 +186,7 @@ class TrainLoop:
         hot.busy = True
         try:
             if hot.live:
-                self._mark_end()
+                self._begin_work()
                 self._flush()
                 self._close(self._clock(), ring_layout.SKIPPED)
         except Exception as error:  # noqa: BLE001
@@ -302,7 +304,8 @@ class TrainLoop:
         """What the record of a step says of its time on a device, as it ends."""
         return ring_layout.AWAITED if self.stamps.active else ring_layout.UNSTAMPED
 
-    def _mark_end(self) -> None:
+    def _begin_work(self) -> None:
+        self._cpu_ns = self._cpu_clock()
         if self.stamps.active:
             self.stamps.mark()
 
@@ -529,6 +532,6 @@ class TrainLoop:
             self.stamps.begin()
         self._looked_at_ns = hot.start = self._clock()
         hot.own = hot.start - entered
-        self.boundary_ns += hot.own
+        self.boundary_ns += self._cpu_clock() - self._cpu_ns
         if sample:
             self.bursts.took(hot.own)

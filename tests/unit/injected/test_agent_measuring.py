@@ -62,3 +62,30 @@ def test_the_cost_names_steps_that_were_traced_beside_the_slices() -> None:
     finally:
         pages.close_fd()
         pages.release()
+
+
+def test_what_others_take_of_the_cpu_while_the_agent_works_is_not_its_cost() -> None:
+    """A thread that is preempted in our hands would have been so in the job's own."""
+    pages = StepRing()
+    try:
+        wall, cpu = [0], [0]
+        loop = TrainLoop(
+            torch,
+            pages,
+            ActiveRemedies(REGISTRY),
+            lambda event: None,
+            clock=lambda: wall[0],
+            cpu_clock=lambda: cpu[0],
+        )
+
+        def preempted() -> None:
+            wall[0] += 40_000_000
+            cpu[0] += 20_000
+
+        loop.post(preempted)
+        loop._close(wall[0])
+        assert cost_of(loop, None, None)["boundary_ns_per_step"] == 20_000
+        assert loop.hot.own == 40_000_000
+    finally:
+        pages.close_fd()
+        pages.release()
