@@ -5,7 +5,7 @@ from __future__ import annotations
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.glossary_words import Explanation, words
 from autobrrr.diagnosis.robust_stats import of_one
-from autobrrr.diagnosis.signals import uneven_steps
+from autobrrr.diagnosis.signals import host_slack, uneven_steps
 from autobrrr.diagnosis.verdict.agreement import AGREEMENT
 from autobrrr.trace.causes import time_slices
 from autobrrr.trace.verdict.trace_limit import KERNELS_NAMED_AT
@@ -214,6 +214,18 @@ ENTRIES: tuple[Explanation, ...] = (
         "Events in the GPU's queue, asked about and never waited for.",
         f"at least {thresholds.SAMPLED_STEPS} stamped steps",
         "being seldom ahead proves nothing: the queue may hold less than a step, or the loss is read",
+    ),
+    _signal(
+        "host_slack",
+        "Whether the GPU waits where the host is held up on purpose. Where it has work queued at both "
+        "places of the step, it does not wait for dispatch; where it idles at both, it waits for the host, "
+        "unless steps get no longer for it.",
+        "In eight of seventeen steps the training thread is kept busy for a twentieth of a step, four times "
+        "between two steps and four times before the backward; events around it in the GPU's queue.",
+        f"at least {host_slack.LEAST_HOLDS} holds at a place",
+        f"the GPU idles for at most {of_one(host_slack.BUSY_AT)} of a hold, or at least "
+        f"{of_one(host_slack.IDLE_AT)} of it",
+        "jobs on a GPU only; never with --readonly or --no-probe",
     ),
     _signal(
         "nvml",

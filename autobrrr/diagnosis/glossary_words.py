@@ -76,6 +76,7 @@ STATES = {
     "tracing": "A few real steps run under the timing mode.",
     "timing": "Collectives of a few steps are timed.",
     "profiling": "A few steps run under torch.profiler.",
+    "delaying": "The host is held up for a moment in a few steps, to see whether the GPU waits for it.",
     "sampling": "Stacks of the training thread are sampled.",
     "probing": "The batch probe replays a step at other batch sizes.",
     "sweeping": "A step is replayed at other sizes of its data.",

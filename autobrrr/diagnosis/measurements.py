@@ -21,6 +21,7 @@ from autobrrr.records import (
     FrameSamples,
     GpuSample,
     HostSample,
+    HostSlack,
     JobFacts,
     Phases,
     ProfilerWindow,
@@ -74,6 +75,7 @@ class Measurements:
     collectives: CollectiveWaits | None = None
     frames: FrameSamples | None = None
     profile: ProfilerWindow | None = None
+    slack: HostSlack | None = None
     host: tuple[HostSample, ...] = ()  # the last ten seconds or so, oldest first
     gpu: tuple[GpuSample, ...] = ()  # the same of its GPU; none is added while a tuning measures
     cost: AgentCost | None = None

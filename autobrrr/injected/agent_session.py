@@ -21,6 +21,7 @@ from .loop.train_loop import TrainLoop
 from .loop_anatomy import read_anatomy
 from .measure import stack_sampler
 from .measure.collective_waits import CollectiveTask
+from .measure.host_holds import HostSlackTask
 from .measure.profiler_window import WindowTask
 from .measure.traced_steps import TraceTask
 from .phases.sampling_schedule import BUDGET
@@ -36,8 +37,13 @@ DETACH_PATIENCE_S = 20.0
 MOST_WINDOW_STEPS = 16
 MOST_HOLD_MS = 200
 Reply = dict[str, object]
-RESULTS = ("traced", "probed", "window", "collectives")  # the events that end a task
-_RESULT_OF = {TraceTask.name: "traced", WindowTask.name: "window", CollectiveTask.name: "collectives"}
+RESULTS = ("traced", "probed", "window", "slack", "collectives")  # the events that end a task
+_RESULT_OF = {
+    TraceTask.name: "traced",
+    WindowTask.name: "window",
+    HostSlackTask.name: "slack",
+    CollectiveTask.name: "collectives",
+}
 
 
 class AgentSession:
@@ -71,6 +77,7 @@ class AgentSession:
             "trace": self._do_trace,
             "probe": self._do_probe,
             "window": self._do_window,
+            "slack": self._do_slack,
             "collectives": self._do_collectives,
             "frames": self._do_frames,
             "apply": self._do_apply,
@@ -280,6 +287,12 @@ class AgentSession:
             raise Refused("the session is read-only")
         steps, shapes = _whole(command, "steps", 4), command.get("shapes") is True
         self._begin(WindowTask(self._loop, min(steps, MOST_WINDOW_STEPS), shapes, self._emit))
+        return {}
+
+    def _do_slack(self, command: Mapping[str, object]) -> Reply:
+        if self._readonly:
+            raise Refused("the session is read-only")
+        self._begin(HostSlackTask(self._loop, self._emit))
         return {}
 
     def _do_collectives(self, command: Mapping[str, object]) -> Reply:

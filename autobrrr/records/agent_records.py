@@ -256,6 +256,25 @@ class ProfilerWindow(Record, frozen=True, kw_only=True):
     verdict: Verdict | None = None  # of a GPU's trace
 
 
+class HostHold(Record, frozen=True, kw_only=True):
+    """One step in which the training thread was kept busy for a while, by the device's clock."""
+
+    place: Literal["step", "backward"]  # between two steps, or before the backward
+    held_ns: int
+    idle_ns: int  # of it the device had nothing to do
+    step_ns: int
+    beside_ns: list[int]  # the steps before and after it
+
+
+class HostSlack(Record, frozen=True, kw_only=True):
+    """Whether a device waits where the host is held up (event `slack`)."""
+
+    status: Literal["ok", "abstained"]
+    why: str | None = None
+    hold_ns: int | None = None  # as long as each hold was to be
+    holds: list[HostHold] = []
+
+
 class AgentCost(Record, frozen=True, kw_only=True):
     """What the agent itself costs (event `cost`)."""
 

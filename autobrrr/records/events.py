@@ -15,6 +15,7 @@ from autobrrr.records.agent_records import (
     Anatomy,
     CollectiveWaits,
     FrameSamples,
+    HostSlack,
     JobFacts,
     ShadowProbe,
     TracedSteps,
@@ -73,6 +74,7 @@ MEASURED: dict[str, type[Record]] = {
     "probed": ShadowProbe,
     "collectives": CollectiveWaits,
     "frames": FrameSamples,
+    "slack": HostSlack,
     "cost": AgentCost,
 }
 _EVENT_OF = {record: name for name, (record, _) in EVENTS.items()}

@@ -8,7 +8,7 @@ from enum import Enum
 from autobrrr.records import Diagnosis, Trial, TuneProgress, Tuning
 from autobrrr.records.wire_answers import Details
 
-MEASURING = ("attaching", "watching", "tracing", "timing", "profiling", "sampling", "probing")
+MEASURING = ("attaching", "watching", "tracing", "timing", "profiling", "delaying", "sampling", "probing")
 
 
 class ScreenStanding(Enum):

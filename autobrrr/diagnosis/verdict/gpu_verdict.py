@@ -1,8 +1,9 @@
-"""The verdict on a GPU job: that of its profiler window's timeline, scaled to unprofiled steps.
+"""The verdict on a GPU job: that of its profiler window's timeline, held against what plain steps show.
 
 The trace is judged by `trace.verdict`, with the same words and rules, by two independent signals.
-The profiler holds the host up, so all that it adds is taken off the time in which the device
-waits: what is left of overhead is a lower bound.
+The profiler holds the host up, so all that it adds is taken off the time in which the device waits: what is
+left of overhead is a lower bound. For whom the device waits in plain steps, its own events say (`host_slack`,
+`host_lead`): they make a limit sure, or contradict it.
 """
 
 from __future__ import annotations
@@ -14,10 +15,16 @@ from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.shares import measured_shares
 from autobrrr.diagnosis.robust_stats import of_one
 from autobrrr.diagnosis.signal_reading import Reading
+from autobrrr.diagnosis.signals.host_lead import host_lead
+from autobrrr.diagnosis.signals.host_slack import NOT_LIMITING, Awaited, awaited
 from autobrrr.diagnosis.signals.profiler_window_signal import inflation
-from autobrrr.records import LIMIT_OF_REGIME, ProfilerWindow, Shares, Verdict
+from autobrrr.records import LIMIT_OF_REGIME, NAMES_NOBODY, ProfilerWindow, Shares, Verdict
 
 HOST_MADE = ("overhead", "host", "input", "sync")  # what grows where the host is held up
+DISPATCH = ("overhead", "host")  # of it, what a profiler makes longer
+IDLES = "and the device idles wherever the host is held up"
+BUSY = "and the device has work queued wherever the host is held up"
+KERNELS = ("memory", "compute", "underfilled")
 
 
 def device_verdict(measured: Measurements, busy: Reading) -> Verdict | None:
@@ -53,10 +60,65 @@ def _of_window(measured: Measurements) -> Verdict | None:
     verdict, longer = window.verdict, inflation(window)
     if verdict.decide_with is not None:  # what a file's reader could do is no use on the running job
         verdict = msgspec.structs.replace(verdict, decide_with=f"autobrrr diagnose {measured.pid} --window")
-    shares = unprofiled(window, longer)
-    if longer is None or not {verdict.regime, verdict.limit} & {*HOST_MADE}:
+    shares, held, ahead = unprofiled(window, longer), awaited(measured.slack), host_lead(measured).against
+    if ahead:  # by whole steps: the device is never through with what is queued
+        held = Awaited.NOBODY
+    if held is Awaited.HOST and _only_dispatch(verdict, longer):
+        if longer is not None and (verdict.shares.host or 0.0) * longer > thresholds.EXCLUDED_AT:
+            verdict = _regime_left(verdict, shares, longer, measured.pid)
+        return _sure(verdict, IDLES)
+    if longer is not None and {verdict.regime, verdict.limit} & {*HOST_MADE}:
+        verdict = _limit_left(_regime_left(verdict, shares, longer, measured.pid), shares, longer)
+    if held is None:
         return verdict
-    return _limit_left(_regime_left(verdict, shares, longer, measured.pid), shares, longer)
+    if verdict.regime in (*NOT_LIMITING.get(held, ()), *ahead):
+        return _contradicted(verdict, shares, measured.pid)
+    return _beside_plain_steps(verdict, shares, held)
+
+
+def _only_dispatch(verdict: Verdict, longer: float | None) -> bool:
+    """Whether the host's own code is all that a device that waits for the host can be waiting for.
+
+    Waits for data and waits that the script asks for are not made longer by the profiler: they are so much
+    more of a plain step.
+    """
+    shares = measured_shares(verdict.shares)
+    rivals = sum(shares.get(name, 0.0) for name in (*HOST_MADE, "communication") if name not in DISPATCH)
+    return verdict.limit == "host" and rivals * max(1.0, longer or 1.0) <= thresholds.EXCLUDED_AT
+
+
+def _sure(verdict: Verdict, why: str) -> Verdict:
+    reason = f"{verdict.limit_reason}; {why}" if verdict.limit_reason else why
+    return msgspec.structs.replace(verdict, limit_confidence="high", limit_reason=reason)
+
+
+def _contradicted(verdict: Verdict, shares: Shares, pid: int) -> Verdict:
+    why = f"{verdict.regime} in the profiled steps, but in plain ones the device does not wait for that"
+    return msgspec.structs.replace(
+        verdict,
+        regime="unknown",
+        confidence="low",
+        reason=why,
+        shares=shares,
+        limit="unknown",
+        limit_confidence="low",
+        limit_reason=why,
+        decide_with=f"autobrrr diagnose {pid} --window",
+    )
+
+
+def _beside_plain_steps(verdict: Verdict, shares: Shares, held: Awaited) -> Verdict:
+    """The verdict of profiled steps, where plain ones make its limit more or less sure."""
+    idles = held in (Awaited.HOST, Awaited.OTHERS)
+    if (verdict.limit == "input" and idles) or (verdict.limit == "sync" and held is Awaited.HOST):
+        return _sure(verdict, IDLES)
+    if verdict.limit == "kernels":
+        return msgspec.structs.replace(verdict, limit_confidence="low") if idles else _sure(verdict, BUSY)
+    kernels = sum(measured_shares(shares).get(name, 0.0) for name in KERNELS)
+    if verdict.limit in NAMES_NOBODY and held is Awaited.NOBODY and kernels >= thresholds.LIMIT_AT:
+        why = f"{of_one(kernels)} of a plain step is kernels, {BUSY}"
+        return msgspec.structs.replace(verdict, limit="kernels", limit_confidence="low", limit_reason=why)
+    return verdict
 
 
 def _regime_left(verdict: Verdict, shares: Shares, longer: float, pid: int) -> Verdict:

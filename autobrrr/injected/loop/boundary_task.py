@@ -6,6 +6,7 @@ as the agent's own work, and takes the task off if it raises.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,7 +18,7 @@ class Boundary:
     """One step boundary, on the training thread.
 
     A task sets `mark` to flag the step that begins now (`ring.TRACED`, ...), `sample` to have the
-    phases of that step measured.
+    phases of that step measured, `begun` to be called once it has begun, on the device's clock too.
     """
 
     job: Job
@@ -27,6 +28,7 @@ class Boundary:
     last_flags: int
     mark: int = 0
     sample: bool = False
+    begun: Callable[[], None] | None = None
     last_optimizer_ns: int | None = None  # of the step that just ended, where its phases were sampled
 
 

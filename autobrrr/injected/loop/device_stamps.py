@@ -38,6 +38,7 @@ class DeviceStamps:
         device: Of the parameters, as last seen by the agent's thread; None: not seen, or the CPU.
         active: The running step is stamped: its record awaits the device's time.
         fault: Why the device gives no stamps.
+        kept: What steps took by their number, 0 without a stamp, while somebody wants to know.
         spent_ns: CPU time of the training thread in steps without other work of ours, all so far.
     """
 
@@ -50,6 +51,7 @@ class DeviceStamps:
         self.device: Device | None = None
         self.active = False
         self.fault: str | None = None
+        self.kept: dict[int, int] | None = None
         self.spent_ns = 0
         self._stamped = 0
         self._torch, self._write, self._cpu_clock = torch, write, cpu_clock
@@ -130,6 +132,8 @@ class DeviceStamps:
                         return
                     took_ns = max(1, round(begin.elapsed_time(end) * MS_NS))
                 self._write(seq, took_ns, flags)
+                if self.kept is not None:
+                    self.kept[seq] = took_ns
                 awaited.popleft()
                 self._free += [event for event in (begin, end if both else None) if event is not None]
         except (RuntimeError, AttributeError, TypeError, ValueError) as error:

@@ -65,7 +65,7 @@ def calibrate_phase_hooks(torch: ModuleType) -> int:
 def _wrappers(phases: PhaseClock) -> tuple[Callable[..., object], ...]:
     owner = get_ident()
     return (
-        phase_hooks.make_backward(_nothing, phases, owner, _ignore),
+        phase_hooks.make_backward(_nothing, phases, owner, (_ignore, _no_door)),
         phase_hooks.make_zero_grad(_nothing, phases, owner, _ignore),
         make_next(_nothing, phases, LoaderWatch(), owner, _ignore),
     )

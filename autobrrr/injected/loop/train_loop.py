@@ -421,7 +421,7 @@ class TrainLoop:
         if not hot.live:
             return
         hot.flags |= boundary.mark
-        self._leave(now, sample=boundary.sample)
+        self._leave(now, sample=boundary.sample, begun=boundary.begun)
 
     def _marks_closed(self, flags: int) -> None:
         self.hot.seq += 1
@@ -505,7 +505,7 @@ class TrainLoop:
         most = MOST_PLAIN if self.stamps.active else MOST_NOTES
         return max(0, min(until - seq, most, fresh_ns // max(1, self.step_ns)))
 
-    def _leave(self, entered: int, *, sample: bool) -> None:
+    def _leave(self, entered: int, *, sample: bool, begun: Callable[[], None] | None) -> None:
         hot = self.hot
         if sample != self.hooks.on:
             if sample:
@@ -530,6 +530,8 @@ class TrainLoop:
             self._sampling.begin(self._clock())
         if self.stamps.active:
             self.stamps.begin()
+        if begun is not None:
+            begun()
         self._looked_at_ns = hot.start = self._clock()
         hot.own = hot.start - entered
         self.boundary_ns += self._cpu_clock() - self._cpu_ns

@@ -49,6 +49,7 @@ class PhaseHooks:
         self.roots_on = False  # forward is measured
         self.updates_on = False  # the optimizer is
         self.overdue: Callable[[], None] | None = None  # called at doors of the training thread
+        self.before_backward: Callable[[], None] | None = None  # called there, in a sampled step
 
     def put_on(self, owner: int, *, compiled: bool) -> list[str]:
         """Arm everything that this job allows, at a boundary; names of older wrappers that had to stay."""
@@ -104,6 +105,10 @@ class PhaseHooks:
         if self.overdue is not None:
             self.overdue()
 
+    def _backward_door(self) -> None:
+        if self.before_backward is not None:
+            self.before_backward()
+
     def _wrap(self, owner: int, optimizers: list[object]) -> list[str]:
         iterator = loader_iterator_class()
         classes = zero_grad_classes(optimizers)
@@ -115,7 +120,9 @@ class PhaseHooks:
         phases, fail = self._phases, self._fail
         self._update = make_update(phases, owner, fail)
         autograd = getattr(self._torch, "autograd", None)
-        self._backward = prepared(autograd, "backward", lambda f: make_backward(f, phases, owner, fail))
+        self._backward = prepared(
+            autograd, "backward", lambda f: make_backward(f, phases, owner, (fail, self._backward_door))
+        )
         self._patches += patched(
             iterator, "__next__", lambda f: make_next(f, phases, self._loader, owner, fail)
         )
@@ -148,15 +155,22 @@ def _no_hook(*_: object) -> None:
     return None
 
 
-def make_backward(original: AnyCall, phases: PhaseClock, owner: int, fail: Fail) -> AnyCall:
+def make_backward(
+    original: AnyCall, phases: PhaseClock, owner: int, tell: tuple[Fail, Callable[[], None]]
+) -> AnyCall:
     """`torch.autograd.backward`, timed; the loss is looked at when the step ends."""
 
+    fail, door = tell
     timed = _timed(original, phases, owner, fail, (phases.backward_enter, phases.backward_exit))
 
     @functools.wraps(original)
     def backward(*args: object, **kwargs: object) -> object:
         if phases.on and get_ident() == owner:
             phases.loss = args[0] if args else None
+            try:
+                door()
+            except Exception as error:  # noqa: BLE001
+                fail(error)
         return timed(*args, **kwargs)
 
     return backward

@@ -5,7 +5,7 @@ from __future__ import annotations
 from autobrrr.records import Diagnosis, limit_words
 from autobrrr.report.quantities import duration, phase_shares, share
 
-MEASURING = ("attaching", "watching", "tracing", "timing", "profiling", "sampling", "probing")
+MEASURING = ("attaching", "watching", "tracing", "timing", "profiling", "delaying", "sampling", "probing")
 SHORT = {
     "data wait": "data",
     "host to device": "h2d",

@@ -20,6 +20,7 @@ from autobrrr.records import (
     FrameSamples,
     GpuSample,
     HostSample,
+    HostSlack,
     JobFacts,
     ProfilerWindow,
     ShadowProbe,
@@ -55,6 +56,7 @@ class Collected:
         self.collectives: CollectiveWaits | None = None
         self.frames: FrameSamples | None = None
         self.profile: ProfilerWindow | None = None
+        self.slack: HostSlack | None = None
         self.cost: AgentCost | None = None
         self.calibrations: Calibrations | None = None
         self.gpu: Poller[GpuSample] | None = None
@@ -138,6 +140,7 @@ class Collected:
             collectives=self.collectives,
             frames=self.frames,
             profile=self.profile,
+            slack=self.slack,
             host=tuple(self.host),
             gpu=self.gpu.samples() if self.gpu is not None else (),
             cost=self.cost,

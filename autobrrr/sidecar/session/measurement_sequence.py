@@ -18,6 +18,7 @@ from autobrrr.records import (
     CollectiveWaits,
     Confidence,
     FrameSamples,
+    HostSlack,
     ProfilerWindow,
     Record,
     ShadowProbe,
@@ -160,8 +161,17 @@ class MeasurementSequence:
         return found is not None and found is not self._before
 
     def _profiled(self, now_ns: int) -> None:
-        if self._findings.is_asynchronous:
-            self._agent.command("stamp", lambda reply: None, **STAMP_SOME)
+        """On a device, also what no trace shows: whether it waits where the host is held up."""
+        findings = self._findings
+        if not findings.is_asynchronous:
+            self._sample(now_ns)
+        elif findings.options.probing == "off":
+            self._stamped(now_ns)
+        else:
+            self._begin(State.DELAYING, now_ns, "holding the host up in a few steps")
+
+    def _stamped(self, now_ns: int) -> None:
+        self._agent.command("stamp", lambda reply: None, **STAMP_SOME)
         self._sample(now_ns)
 
     def _traced(self, now_ns: int) -> None:
@@ -225,7 +235,7 @@ class MeasurementSequence:
             self._sample(now_ns)
             return
         self._window_wanted = False
-        findings.profile = None
+        findings.profile = findings.slack = None  # they are read beside each other
         on_gpu = findings.facts is not None and findings.facts.is_asynchronous
         stall = (
             "training will stall for up to a few seconds" if on_gpu else "training will stall for a moment"
@@ -388,6 +398,13 @@ MEASUREMENTS = {
         late="the window did not come in time",
         abstained=lambda why, along: ProfilerWindow(status="abstained", why=why),
         then=MeasurementSequence._profiled,
+    ),
+    State.DELAYING: AgentMeasurement(
+        command="slack",
+        field="slack",
+        late="the device came to the end of too few steps in time",
+        abstained=lambda why, along: HostSlack(status="abstained", why=why),
+        then=MeasurementSequence._stamped,
     ),
     State.SAMPLING: AgentMeasurement(
         command="frames",

@@ -15,6 +15,7 @@ class State(Enum):
     TRACING = "tracing"  # a few real steps under the timing mode
     TIMING = "timing"  # collectives of a few plain steps
     PROFILING = "profiling"  # a few steps under torch.profiler
+    DELAYING = "delaying"  # the host is held up in a few steps: does the device wait?
     SAMPLING = "sampling"  # stacks of the training thread
     PROBING = "probing"  # the shadow-step batch probe
     SWEEPING = "sweeping"  # the same along a size, on request

@@ -15,6 +15,13 @@ from autobrrr.sidecar.session.session_states import State
 from support.session import Stage
 from support.sidecar import anatomy
 
+BUSY = {"held_ns": 50_000, "idle_ns": 0, "step_ns": 1_000_000, "beside_ns": [1_000_000, 1_000_000]}
+SLACK = {
+    "status": "ok",
+    "hold_ns": 50_000,
+    "holds": [{"place": place, **BUSY} for place in ("step", "backward") for _ in range(4)],
+}
+
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Stage:
@@ -89,8 +96,45 @@ def test_how_much_longer_a_profiled_step_is_goes_by_the_device_s_clock(stage: St
     found = stage.session.findings.profile
     assert found is not None
     assert inflation(found) == pytest.approx(1.2)
-    stage.run()
+    assert stage.run() is State.DELAYING
+    assert stage.agent.asked[-1] == "slack"
+    stage.event("slack", SLACK)
+    assert stage.run() is not State.DELAYING
     assert [fields for do, fields in stage.agent.commands if do == "stamp"][-1] == STAMP_SOME
+
+
+def test_the_host_is_not_held_up_where_nothing_may_be_probed(tmp_path: Path) -> None:
+    for number, options in enumerate(({"probing": "off"}, {"readonly": True})):
+        (folder := tmp_path / str(number)).mkdir()
+        stage = Stage(folder, **options).enter(device="cuda", cuda=True)
+        stage.event("anatomy", anatomy())
+        stage.run(40)
+        stage.window(ProfilerWindow(status="ok"))
+        for _ in range(4):
+            stage.run(4)
+        assert stage.session.state is not State.DELAYING
+        assert "slack" not in stage.agent.asked
+
+
+def test_what_held_up_steps_showed_is_evidence_and_is_measured_anew_beside_the_next_window(
+    stage: Stage,
+) -> None:
+    stage.enter(device="cuda", cuda=True)
+    stage.event("anatomy", anatomy())
+    assert stage.run(40) is State.PROFILING
+    stage.window(ProfilerWindow(status="ok"))
+    assert stage.run() is State.DELAYING
+    stage.agent.answer("slack")
+    stage.event("slack", SLACK)
+    stage.run(4, seconds=3)
+    (said,) = [each for each in stage.session.snapshot().evidence if each.signal == "host_slack"]
+    assert (said.value, list(said.against)) == (0.0, ["overhead"])
+    stage.event("frames", {"samples": 0, "places": []})
+    assert stage.session.open_window() is None
+    for _ in range(4):
+        stage.run(4)
+    assert stage.session.state is State.PROFILING
+    assert stage.session.findings.slack is None
 
 
 def test_a_window_on_a_device_without_stamps_says_nothing_of_how_much_longer_it_made_steps(
