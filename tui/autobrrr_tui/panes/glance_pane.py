@@ -157,7 +157,7 @@ def _blocks(view: View, width: int) -> list[RowGroup]:
     device = text_bars.flowed([piece(word) for word in parts.device_words(found)], room)[:2]
     if parts.device_words(found):
         blocks.append(RowGroup(3, _headed("device", [tuple(line) for line in device])))
-    if (found.host is not None and (found.host.run_delay_share or 0) >= parts.CROWDED) or found.contention:
+    if found.host is not None and (found.host.run_delay_share or 0) >= parts.CROWDED:
         blocks.append(RowGroup(1, _headed("machine", parts.crowd(found, room))))
     if view.ranks:
         blocks.append(RowGroup(1, _headed("ranks", [tuple(line) for line in strip(view.ranks, room)])))

@@ -76,7 +76,7 @@ def crowd(found: Diagnosis, room: int) -> list[Row]:
     delay = None if found.host is None else found.host.run_delay_share
     if delay is None:
         return []
-    if delay < CROWDED and not found.contention:
+    if delay < CROWDED:
         return [row(piece("machine quiet", "dim"))]
     who = ", ".join(f"{each.command} (pid {each.pid}) {share(each.share)}" for each in found.contention[:2])
     said = f"machine busy: the job waits for a CPU {share(delay)} of the time" + (f"; {who}" if who else "")
@@ -208,7 +208,9 @@ def chart(view: View, room: int, height: int) -> list[Row]:
     if not known:
         return []
     before = view.tuned.baseline if view.tuned is not None and view.tuned.objective == "step_ns" else None
-    top = 1.25 * max(float(known[int(0.98 * (len(known) - 1))]), before or 0.0)
+    usual = known[len(known) // 2]
+    high = min(known[int(0.98 * (len(known) - 1))], 3 * usual)  # a pause of seconds would flatten all else
+    top = 1.25 * max(float(high), before or 0.0)
     axis = max(len(duration(value)) for value in (top, top / 2)) + 1
     cells, rows = room - axis - 1, height - 2
     each = max(1, 2 * cells // max(30, len(history.median_ns)))  # columns of dots a second
@@ -369,6 +371,7 @@ def remedies(view: View, room: int, most: int) -> list[Row]:
     names = min(30, max(16, room // 4))
     cells = min(60, room - names - 32)
     cells = cells if cells >= 12 and tried else 0
+    names = names if cells else min(38, max(names, room - 32))
     ends = text_charts.log_axis(
         [bound for each in tried for bound in each.interval or [each.achieved or 1.0]]
     )
