@@ -87,6 +87,10 @@ class RemedySwitch:
 
         self._agent.command("undo", replied, token=token)
 
+    def only(self, remedies: Sequence[str]) -> None:
+        """The rest has gone with the agent: on are these alone, which could not be reverted."""
+        self.on = {token: lever for token, lever in self.on.items() if lever.remedy in remedies}
+
     def lose(self, event: Heard) -> str | None:
         """The agent says that one is off, or can't be taken off; returns a sentence about it."""
         token, why = event.get("token"), said(event, "why")

@@ -103,6 +103,7 @@ class Session:
         self._stale = False  # a fact has come in that was not judged yet
         self._activity = "attaching"
         self._on_detached: list[OnDetached] = []
+        self._keeps = False  # what is on stays on after the detach
         self._method = {
             State.ATTACHING: self._attaching,
             State.TUNING: self._tuning,
@@ -308,6 +309,7 @@ class Session:
         if self._state is State.DETACHING:
             return
         self._state, self._since_ns, self._activity = State.DETACHING, self._clock_ns(), "detaching"
+        self._keeps = keep
         if self._agent is None:
             self._end(SessionEnding(kind="detached", why="nothing was in the job"))
         else:
@@ -384,6 +386,8 @@ class Session:
             return
         self.ending, self._state = ending, State.ENDED
         self.intake.turn.give()
+        if self.levers is not None and not self._keeps and "the agent" not in ending.left:
+            self.levers.only(ending.left)
         self._activity = ending.kind
         self._journal.write("ended", ending)
         self._chronicle.close(self.snapshot, self.findings)

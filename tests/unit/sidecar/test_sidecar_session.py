@@ -363,6 +363,22 @@ def test_a_lost_lever_is_said_and_no_longer_listed(stage: Stage) -> None:
     assert stage.said[-1] == "gc.freeze was lost: collected"
 
 
+@pytest.mark.parametrize(
+    ("keep", "left", "on"),
+    [(False, [], []), (True, [], ["gc.freeze"]), (False, ["gc.freeze"], ["gc.freeze"])],
+)
+def test_the_last_snapshot_lists_only_what_is_still_on(
+    stage: Stage, keep: bool, left: list[str], on: list[str]
+) -> None:
+    stage.measured()
+    stage.session.apply("gc.freeze", {}, lambda done: None)
+    stage.agent.answer("apply", token=1, arm=1, seq=70)
+    stage.session.detach(keep, lambda ending: None)
+    stage.agent.answer("detach", left=left)
+    assert stage.session.snapshot().state == "ended"
+    assert stage.session.snapshot().levers == on
+
+
 def test_levers_that_a_recipe_has_switched_on_before_are_known(stage: Stage) -> None:
     stage.enter()
     stage.agent.answer(
