@@ -9,7 +9,9 @@ from __future__ import annotations
 NAMED_AT = 0.5  # a signal speaks for a regime
 EXCLUDED_AT = 0.25  # a signal speaks against it
 LEAD = 0.15  # what a regime must be ahead of the next one
-OVERHEAD_TIMES = 1.75  # the next one, for overhead: it is what estimated costs of dispatch leave of kernels
+OVERHEAD_TIMES = (
+    1.75  # times the next part, for overhead: its share is an estimate, a plain step minus its kernels
+)
 
 COLLECTIVE_STEPS = 4  # in which collectives were timed
 RANK_LEAD = 0.10  # of the step: the slowest rank waits so much less than any other,
