@@ -63,7 +63,7 @@ def start(boot: dict[str, object]) -> None:
     finally:
         if boot.get("link"):
             clear(os.path.dirname(str(boot["link"])), unless_held=failed)
-        _unmap(boot.get("mapped"))
+        _unmap(boot)
 
 
 def clear(folder: str, unless_held: bool = False) -> None:
@@ -117,7 +117,7 @@ def _serve(boot: dict[str, object], torch: ModuleType, link: AgentSocket, levers
     """One session on a link."""
     try:
         with _part("ring"):
-            agent = AgentSession(boot, torch, link, levers)
+            agent = boot["session"] = AgentSession(boot, torch, link, levers)
     except NotUp:
         link.close()
         raise
@@ -149,9 +149,11 @@ def _stay(boot: dict[str, object], torch: ModuleType, levers: ActiveRemedies, pa
             os.unlink(path)
 
 
-def _unmap(mapped: object) -> None:
+def _unmap(boot: dict[str, object]) -> None:
     """Give back the page that the injection came in through; nothing points there any more."""
+    mapped = boot.get("mapped")
     if isinstance(mapped, (list, tuple)) and len(mapped) == 2:
-        unmap = ctypes.CDLL(None).munmap
+        unmap = ctypes.pythonapi["munmap"]
+        boot["unmap"] = unmap  # it refers to itself: with all of ours it goes
         unmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
         unmap(int(mapped[0]), int(mapped[1]))

@@ -6,11 +6,13 @@ can be found by name afterwards. Standard library only, Python 3.10 and later.
 """
 
 import ctypes
+import gc
 import json
 import marshal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import ModuleType
 
 Entry = tuple[str, bool, bytes]
@@ -43,18 +45,42 @@ def enter(
         boot.update(bundle=kind, mapped=list(mapped) if mapped else None, **(extra or {}))
         if boot["method"] != "preload":
             _wait_for_torch()
-        start = load("_autobrrr_" + boot["token"], kind, entries)
+        package = "_autobrrr_" + boot["token"]
+        made: dict[str, ModuleType] = {}
+        start = load(package, kind, entries, into=made)
     except BaseException:
         _unmap(mapped)
         raise
-    start(boot)
+    try:
+        start(boot)
+    finally:
+        del start
+        _free(package, made, boot)
+
+
+def _free(package: str, made: dict[str, ModuleType], boot: dict[str, object]) -> None:
+    """Where nobody collects, the agent leaves no cycles of its own behind."""
+    last = made.pop(package + ".injected.unreachable", None)
+    if gc.isenabled() or last is None:
+        return
+    del made[package + ".injected"].unreachable
+    roots: list[object] = [*made.values(), *boot.values()]
+    made.clear()
+    boot.clear()
+    with suppress(Exception):  # then they stay until the job collects
+        last.free(roots, package)
+    vars(last).clear()
 
 
 def load(
-    package: str, kind: str, entries: Sequence[Entry], pause: Callable[[float], object] = time.sleep
+    package: str,
+    kind: str,
+    entries: Sequence[Entry],
+    pause: Callable[[float], object] = time.sleep,
+    into: dict[str, ModuleType] | None = None,
 ) -> Callable[[dict[str, object]], None]:
-    """Make and run all modules; returns `injected.entry.start`."""
-    made: dict[str, ModuleType] = {}
+    """Make and run all modules, which `into` is filled with; returns `injected.entry.start`."""
+    made = {} if into is None else into
     began_ns = time.perf_counter_ns()
     try:
         _make(package, True, made)
@@ -110,4 +136,4 @@ def _file(name: str) -> str:
 
 def _unmap(mapped: tuple[int, int] | None) -> None:
     if mapped is not None:
-        ctypes.CDLL(None).munmap(ctypes.c_void_p(mapped[0]), ctypes.c_size_t(mapped[1]))
+        ctypes.pythonapi["munmap"](ctypes.c_void_p(mapped[0]), ctypes.c_size_t(mapped[1]))

@@ -65,7 +65,10 @@ def first(folder, mapped, extra):
         loader = compile(entries[0][2], "<autobrrr loader>", "exec", dont_inherit=True)
     space = {"__name__": "autobrrr loader"}
     exec(loader, space)
-    space["enter"](folder, kind, entries[1:], mapped, extra)
+    try:
+        space["enter"](folder, kind, entries[1:], mapped, extra)
+    finally:
+        space.clear()
 """
 
 Entry = tuple[str, bool, bytes]

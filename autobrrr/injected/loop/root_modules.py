@@ -38,7 +38,6 @@ class RootSearch:
         self._fail = fail
         self._hooks: dict[object, object] | None = None
         self._key = object()
-        self._hook = make_hook(getattr(job.torch, "compiler", None), self._called)
         self._codes: tuple[CodeType, ...] = ()
         self._compile: list[Patch] = []
         self._most_calls = most_calls
@@ -64,7 +63,8 @@ class RootSearch:
         self._calls = 0
         self._hooks = hooks
         self._compile += patched(self._job.torch, "compile", self._before_compile)
-        hooks[self._key] = self._hook
+        # Not kept here: a search that is over must not wait for a collection.
+        hooks[self._key] = make_hook(getattr(self._job.torch, "compiler", None), self._called)
         return True
 
     def take_off(self) -> None:

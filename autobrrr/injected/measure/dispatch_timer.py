@@ -7,6 +7,7 @@ the duration less what the same operator takes on 8 elements (`floors`).
 
 from __future__ import annotations
 
+import functools
 import sys
 from array import array
 from collections import defaultdict
@@ -48,6 +49,7 @@ class TimingMode(Protocol):
     def __exit__(self, *_: object) -> None: ...
 
 
+@functools.lru_cache(maxsize=1)
 def _mode_class(torch: ModuleType) -> type:
     base = sys.modules["torch.utils._python_dispatch"].TorchDispatchMode
     clock = perf_counter_ns

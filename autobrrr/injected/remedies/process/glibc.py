@@ -62,7 +62,7 @@ def glibc() -> Libc:
     Raises:
         Refused: another allocator serves the process.
     """
-    if not hasattr(ctypes.CDLL(None), "gnu_get_libc_version"):
+    if not hasattr(_library(), "gnu_get_libc_version"):
         raise Refused("the C library is not glibc")
     found = _maps()
     for name in OTHERS:
@@ -122,7 +122,7 @@ class _Info2(ctypes.Structure):
 
 class _Glibc:
     def __init__(self) -> None:
-        library = ctypes.CDLL(None)
+        library = _library()
         self.mallopt: Callable[[int, int], int] = library.mallopt
         self.malloc_trim: Callable[[int], int] = library.malloc_trim
         allocate, release = library.malloc, library.free
@@ -157,6 +157,12 @@ class _Glibc:
 
     def set_flag(self, address: int, value: int) -> None:
         ctypes.c_int.from_address(address).value = value
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    """Made once: each one is a class of its own, which only a collection ends."""
+    return ctypes.CDLL(None)
 
 
 @functools.cache
