@@ -23,7 +23,7 @@ import msgspec
 from autobrrr import paths
 from autobrrr.attach import agent_wait, load_failure, triage
 from autobrrr.attach.bundle import code_bundle
-from autobrrr.attach.preload import preloaded_agent
+from autobrrr.attach.preload import abandoned_runs, preloaded_agent
 from autobrrr.attach.ptrace.injector import DEADLINE_S, FAILED, TAKEN, deadline_after
 from autobrrr.attach.target_folder import TargetFolder, sweep
 from autobrrr.attach.way_in import WayIn
@@ -84,6 +84,8 @@ def enter(
     target = triage.require(case)
     for sees in (pid, os.getpid()):
         sweep(sees, target.uid, target.gid)
+    for runtime in paths.runtime_dirs():
+        abandoned_runs.sweep(runtime)
     token = secrets.token_hex(8)
     with TargetFolder(pid, target.uid, target.gid) as place:
         boot = {

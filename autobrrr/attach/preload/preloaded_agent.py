@@ -21,14 +21,15 @@ from pathlib import Path
 
 from autobrrr import paths
 from autobrrr.attach.bundle import code_bundle
+from autobrrr.attach.preload import abandoned_runs
+from autobrrr.attach.preload.abandoned_runs import VARIABLE
 from autobrrr.attach.target_folder import open_in
 from autobrrr.errors import AutobrrrError
-from autobrrr.folders import Folder
+from autobrrr.folders import Folder, is_held
 from autobrrr.machine import procfs
 
 SITE = Path(__file__).resolve().with_name("preload_site")
 CONNECT_TRIES, CONNECT_PAUSE_S = 20, 0.01
-VARIABLE = "AUTOBRRR_BOOT"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,10 +87,15 @@ class Listening:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """What a command needs in order to start with an agent."""
+    """What a command needs in order to start with an agent.
+
+    Attributes:
+        held: The folder, open and locked for as long as somebody supervises the run.
+    """
 
     folder: Path
     environment: dict[str, str]
+    held: list[int]
 
     def remove(self) -> None:
         """Take the folder away, also while `furnish` is still writing into it."""
@@ -97,6 +103,8 @@ class Prepared:
         with contextlib.suppress(OSError):
             self.folder.rename(gone)  # a file that is made now has no folder to land in
         shutil.rmtree(gone, ignore_errors=True)
+        while self.held:
+            os.close(self.held.pop())
 
 
 def prepare(
@@ -115,9 +123,12 @@ def prepare(
         AutobrrrError: the runtime folder can't be used.
     """
     paths.make_private(runtime)
+    abandoned_runs.sweep(runtime)
     token = secrets.token_hex(8)
     folder = runtime / f"run-{token}"
     folder.mkdir(mode=0o700)
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    is_held(lock)
     boot = {
         "token": token,
         "link": None,
@@ -134,10 +145,12 @@ def prepare(
         (folder / "stub").write_text(code_bundle.STUB)
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
         raise AutobrrrError(f"{folder} can't be written: {error.strerror}") from None
     search = [str(SITE), *([env["PYTHONPATH"]] if env.get("PYTHONPATH") else [])]
     return Prepared(
         folder=folder,
+        held=[lock],
         environment={**env, "PYTHONPATH": os.pathsep.join(search), VARIABLE: str(folder)},
     )
 
