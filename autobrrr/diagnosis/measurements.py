@@ -25,6 +25,7 @@ from autobrrr.records import (
     JobFacts,
     Phases,
     ProfilerWindow,
+    Rehearsed,
     ShadowProbe,
     StepStats,
     TracedSteps,
@@ -79,6 +80,7 @@ class Measurements:
     host: tuple[HostSample, ...] = ()  # the last ten seconds or so, oldest first
     gpu: tuple[GpuSample, ...] = ()  # the same of its GPU; none is added while a tuning measures
     cost: AgentCost | None = None
+    rehearsed: tuple[Rehearsed, ...] = ()
     readonly: bool = False  # no traced steps, no probe
     outside: bool = False  # no code in the target at all
     probing: Probing = "on"

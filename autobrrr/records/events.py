@@ -17,6 +17,7 @@ from autobrrr.records.agent_records import (
     FrameSamples,
     HostSlack,
     JobFacts,
+    Rehearsed,
     ShadowProbe,
     TracedSteps,
 )
@@ -76,6 +77,7 @@ MEASURED: dict[str, type[Record]] = {
     "frames": FrameSamples,
     "slack": HostSlack,
     "cost": AgentCost,
+    "rehearsed": Rehearsed,
 }
 _EVENT_OF = {record: name for name, (record, _) in EVENTS.items()}
 _ENTRY_OF = {record: name for name, record in reversed(ENTRIES.items())}  # the first name of two

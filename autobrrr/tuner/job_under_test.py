@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autobrrr.injected.wire import ring_layout
-from autobrrr.records import Anatomy, ExactnessClass, JobFacts
+from autobrrr.records import Anatomy, ExactnessClass, JobFacts, Rehearsed
 
 STEP = np.dtype(
     [(name, np.int64) for name in ring_layout.SAMPLED_FIELDS]
@@ -102,6 +102,9 @@ class JobUnderTest(Protocol):
 
     def lost(self) -> Mapping[int, str]:
         """Levers of this session that the job's side took off by itself: token -> why."""
+
+    def rehearsed(self, remedy: str) -> Rehearsed | None:
+        """Its calls, as the job has timed them on copies; None where it has not."""
 
     def next_seq(self) -> int:
         """The number of the step that runs now."""

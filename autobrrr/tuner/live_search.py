@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from autobrrr.diagnosis.models.rehearsed_gain import rehearsed_gain
 from autobrrr.errors import AutobrrrError
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.records import (
@@ -443,6 +444,10 @@ class _LiveTuning:
         self, study: TuningStudy, asked: AskedCandidate, found: Comparison | None, outcome: Outcome, why: str
     ) -> None:
         cls = self.board.cls_of(asked.candidate.choice) or asked.candidate.cls
+        timed = None if found is None else self.bench.rehearsed(asked.candidate.choice.remedy)
+        gain = None if timed is None else rehearsed_gain(timed, self.step_ns)
+        if gain is not None:  # what copies of its own calls showed, in place of the estimate
+            asked = replace(asked, candidate=replace(asked.candidate, predicted=round(gain.expected, 3)))
         study.tell(asked, found, outcome, why)
         self.ledger.enter(asked.candidate, outcome, why, cls, found)
 

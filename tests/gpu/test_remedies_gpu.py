@@ -15,7 +15,11 @@ from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.registry import Refused, Undo, WatchedUndo
 from support.remedies import Training, picture, training
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600), pytest.mark.usefixtures("first_order")]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.timeout(600),
+    pytest.mark.usefixtures("first_order", "untimed"),
+]
 
 COMPILED = ("compile.default", "compile.reduce_overhead", "compile.max_autotune", "compile.graphed")
 

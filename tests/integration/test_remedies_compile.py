@@ -19,10 +19,16 @@ from autobrrr.injected.remedies.compile import compile_models as compile_module
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.model_calls.backward_watch import ENOUGH
 from autobrrr.injected.remedies.model_calls.compiled_call import FEWEST_CALLS, STORM
+from autobrrr.injected.remedies.model_calls.rehearsal import Rehearsal
+from autobrrr.injected.remedies.model_calls.timed_calls import CallTimes
 from autobrrr.injected.remedies.registry import Refused, WatchedUndo
 from support.remedies import Training, loop_of, picture, training
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300), pytest.mark.usefixtures("first_order")]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.timeout(300),
+    pytest.mark.usefixtures("first_order", "untimed"),
+]
 
 DEFAULT, REGIONAL = REGISTRY["compile.default"], REGISTRY["compile.regional"]
 
@@ -367,3 +373,44 @@ def test_few_processes_compile_at_a_time_however_many_cores_there_are(
         assert set(seen) == {compile_module.MOST_WORKERS}
         undo()
         assert inductor_config.compile_threads == 32
+
+
+@pytest.mark.parametrize(("other_ms", "stays"), [(3.0, False), (1.0, True)])
+def test_what_is_slower_on_copies_never_meets_training(
+    other_ms: float, stays: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timed = CallTimes(2e6, other_ms * 1e6, 0.9 * other_ms * 1e6, 1.1 * other_ms * 1e6, 8)
+    monkeypatch.setattr(Rehearsal, "times", lambda *args: timed)
+    plain, cured = training(), training()
+    undo = switched_on(cured)
+    for steps in (ENOUGH + 2, 1, 1):
+        trained(cured, steps)
+        trained(plain, steps)
+        why = undo.trouble()
+        assert (why is None) == stays
+    assert why is None or why.startswith("slower: ")
+    told = undo.times()
+    assert told is not None
+    assert (told["graphs"], told["kinds"]) == (1, 1)
+    assert told["other_ns"] / told["plain_ns"] == pytest.approx(other_ms / 2)
+    same = all(map(torch.equal, cured.model.parameters(), plain.model.parameters()))
+    assert same or stays
+    undo()
+    if not stays:
+        with pytest.raises(Refused, match="slower"):
+            switched_on(cured)
+
+
+def test_a_rehearsal_times_real_calls_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(compile_module, "says", lambda pattern: None)
+    cured = training()
+    undo = switched_on(cured)
+    trained(cured, ENOUGH + 2)
+    undo.trouble()
+    told = undo.times()
+    assert told is not None
+    assert told["graphs"] >= 1
+    assert 0 < told["least_ns"] < told["other_ns"] < told["most_ns"]
+    assert told["plain_ns"] > 0
+    undo()

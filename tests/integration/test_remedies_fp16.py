@@ -20,7 +20,7 @@ from autobrrr.injected.remedies.model.precision_fp16 import (
 from autobrrr.injected.remedies.registry import Refused, WatchedUndo
 from support.remedies import Training, loop_of, picture, training
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untimed")]
 
 
 def switched_on(loop: Training) -> WatchedUndo:

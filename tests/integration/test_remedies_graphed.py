@@ -13,7 +13,7 @@ from autobrrr.injected.remedies.compile.graphed_calls import Replays, beside_thr
 from autobrrr.injected.remedies.registry import Refused, WatchedUndo
 from support.remedies import Training, loop_of, picture, training
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untimed")]
 
 
 class Recorder:

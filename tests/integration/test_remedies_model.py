@@ -16,7 +16,7 @@ from autobrrr.injected.remedies.registry import Refused, Undo, WatchedUndo
 from support.remedies import Training, loop_of, picture, training
 from support.remedy_models import Attention, Residual
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untimed")]
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from autobrrr.errors import TargetGone
 from autobrrr.injected.wire import ring_layout
-from autobrrr.records import Anatomy, ExactnessClass, JobFacts
+from autobrrr.records import Anatomy, ExactnessClass, JobFacts, Rehearsed
 from autobrrr.tuner.job_under_test import STEP, LeverLost, NotApplied, StepClock, Steps, SwitchedOn
 
 CHUNK = 4096
@@ -63,6 +63,7 @@ class SimulatedJob:
     lengths: float = 0.0  # standard deviation of log(tokens); most of a step's time goes by them
     lengths_seen: bool = True
     clock: StepClock = "host"
+    timed: Mapping[str, Rehearsed] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.facts = JobFacts(
@@ -137,6 +138,9 @@ class SimulatedJob:
 
     def lost(self) -> Mapping[int, str]:
         return dict(self._lost)
+
+    def rehearsed(self, remedy: str) -> Rehearsed | None:
+        return self.timed.get(remedy) if remedy in self._warm else None
 
     def next_seq(self) -> int:
         return self._count

@@ -242,7 +242,9 @@ class TrainLoop:
         return self.levers.compiled or self.check.compiled(self.job.roots)
 
     def undo_troubled(self) -> None:
-        """Undo levers that say themselves that they do not work out here."""
+        """Undo levers that say themselves that they do not work out here; tell what was timed."""
+        for found in self.levers.rehearsed():
+            self._emit({"event": "rehearsed", "rehearsed": found})
         for lever, why in self.levers.troubles():
             self.hooks_off()
             loss = self.levers.undo(lever)

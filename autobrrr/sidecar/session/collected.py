@@ -23,6 +23,7 @@ from autobrrr.records import (
     HostSlack,
     JobFacts,
     ProfilerWindow,
+    Rehearsed,
     ShadowProbe,
     TracedSteps,
 )
@@ -58,6 +59,7 @@ class Collected:
         self.profile: ProfilerWindow | None = None
         self.slack: HostSlack | None = None
         self.cost: AgentCost | None = None
+        self.rehearsed: dict[str, Rehearsed] = {}  # by remedy
         self.calibrations: Calibrations | None = None
         self.gpu: Poller[GpuSample] | None = None
         self.host: deque[HostSample] = deque(maxlen=128)
@@ -102,6 +104,8 @@ class Collected:
         found = as_record(payload.get(event), kind)
         if isinstance(found, JobFacts):
             self.know(found)
+        elif isinstance(found, Rehearsed):
+            self.rehearsed[found.remedy] = found
         elif not isinstance(found, ShadowProbe):
             setattr(self, event, found)
         elif event == "probing":
@@ -144,6 +148,7 @@ class Collected:
             host=tuple(self.host),
             gpu=self.gpu.samples() if self.gpu is not None else (),
             cost=self.cost,
+            rehearsed=tuple(self.rehearsed.values()),
             readonly=self.options.readonly,
             outside=self.options.outside,
             probing=self.options.probing,

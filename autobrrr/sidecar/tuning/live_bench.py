@@ -18,7 +18,7 @@ import numpy as np
 
 from autobrrr.errors import TargetGone
 from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.records import Anatomy, ExactnessClass, JobFacts
+from autobrrr.records import Anatomy, ExactnessClass, JobFacts, Rehearsed
 from autobrrr.records.wire_answers import ActiveRemedy
 from autobrrr.sidecar.session.remedy_switch import Switched
 from autobrrr.sidecar.session.ring_reader import NO_RECORDS, Records
@@ -162,6 +162,9 @@ class LiveBench:
 
     def lost(self) -> Mapping[int, str]:
         return dict(self._session.levers.lost) if self._session.levers is not None else {}
+
+    def rehearsed(self, remedy: str) -> Rehearsed | None:
+        return self._session.findings.rehearsed.get(remedy)
 
     def next_seq(self) -> int:
         def look() -> int:

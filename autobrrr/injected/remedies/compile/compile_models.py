@@ -201,6 +201,8 @@ def _compile(job: Job, modules: list[CallableModule], options: Mapping[str, obje
             if kept.broken is not None:
                 raise Refused(kept.broken)
             calls.append(kept)
+    if calls and all(call.slower for call in calls):
+        raise Refused(calls[0].slower or "")
     fresh = unmarked([each for module in modules for each in module.parameters()])
     undos: list[Callable[[], None]] = [lambda: unmark(fresh)]
     try:
@@ -215,9 +217,8 @@ def _compile(job: Job, modules: list[CallableModule], options: Mapping[str, obje
     for place in settings_in_force([("torch._dynamo.config", "suppress_errors", True), *settings[1:]]):
         place.__enter__()
         undos.append(lambda place=place: place.__exit__(None, None, None))  # type: ignore[misc]
-    return WatchedUndo(
-        undo_all(undos), StormWatch(calls).trouble, "stream" if fast and _draws(modules) else None
-    )
+    watch, widened = StormWatch(calls), "stream" if fast and _draws(modules) else None
+    return WatchedUndo(undo_all(undos), watch.trouble, widened, watch.times)
 
 
 def _workers() -> int:

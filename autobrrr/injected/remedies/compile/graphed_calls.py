@@ -28,9 +28,10 @@ from ..model_calls.call_layers import (
     needs_cuda,
     trained_roots,
 )
-from ..model_calls.compiled_call import CompiledCall
+from ..model_calls.compiled_call import CallsWatch, CompiledCall
 from ..model_calls.copied_gradients import hold_gradients
 from ..model_calls.rehearsal import Rehearsal, Wording
+from ..model_calls.timed_calls import CallTimes
 from ..optimizer.optimizer_flags import undo_all
 from ..registry import Refused, Undo, WatchedUndo, remedy
 
@@ -104,7 +105,8 @@ def graph_calls(job: Job, capture: Capture) -> Undo:
     except Refused:
         undo_all(undos)()
         raise
-    return WatchedUndo(undo_all(undos), lambda: call.broken)
+    watch = CallsWatch([call])
+    return WatchedUndo(undo_all(undos), watch.trouble, times=watch.times)
 
 
 class LoneRehearsal:
@@ -124,6 +126,15 @@ class LoneRehearsal:
             return f"{self._rehearsal.wording.fails}{why}"
         try:
             return self._rehearsal.why_not(eager, compiled, args, kwargs)
+        finally:
+            self._replays.pending = None
+
+    def times(
+        self, plain: Call, other: Call, args: Sequence[object], kwargs: Mapping[str, object]
+    ) -> CallTimes | None:
+        """What calls take either way."""
+        try:
+            return self._rehearsal.times(plain, other, args, kwargs)
         finally:
             self._replays.pending = None
 

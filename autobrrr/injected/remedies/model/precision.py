@@ -20,8 +20,9 @@ from ..model_calls.call_layers import (
     needs_cuda,
     trained_roots,
 )
-from ..model_calls.compiled_call import CompiledCall
+from ..model_calls.compiled_call import CallsWatch, CompiledCall
 from ..model_calls.rehearsal import Rehearsal, Wording
+from ..model_calls.timed_calls import CallTimes
 from ..optimizer.optimizer_flags import undo_all
 from ..registry import Option, Refused, Undo, WatchedUndo, remedy
 from .float32_settings import Float32Settings
@@ -125,7 +126,8 @@ def autocast_bf16(job: Job, options: Mapping[str, object]) -> Undo:
     except Refused:
         undo_all(undos)()
         raise
-    return WatchedUndo(undo_all(undos), lambda: next((call.broken for call in calls if call.broken), None))
+    watch = CallsWatch(calls)
+    return WatchedUndo(undo_all(undos), watch.trouble, times=watch.times)
 
 
 class InBfloat16:
@@ -141,6 +143,12 @@ class InBfloat16:
         """A reason not to call the module so; None where all is well."""
         why = self._rehearsal.why_not(compiled, compiled, args, kwargs)
         return None if why is None else f"bfloat16 does not fit this model: {why}"
+
+    def times(
+        self, plain: Call, other: Call, args: Sequence[object], kwargs: Mapping[str, object]
+    ) -> CallTimes | None:
+        """What calls take either way."""
+        return self._rehearsal.times(plain, other, args, kwargs)
 
 
 def _autocast(

@@ -24,8 +24,9 @@ from ..model_calls.call_layers import (
     needs_cuda,
     trained_roots,
 )
-from ..model_calls.compiled_call import CompiledCall
+from ..model_calls.compiled_call import CallsWatch, CompiledCall
 from ..model_calls.rehearsal import Rehearsal, Wording
+from ..model_calls.timed_calls import CallTimes
 from ..optimizer.optimizer_flags import OptimizedTensor, Optimizer, parameters, undo_all
 from ..registry import Refused, Undo, WatchedUndo, remedy
 
@@ -117,6 +118,15 @@ class TwoScales:
             scale.forget()
         return None if why is None else f"float16 does not fit this model: {why}"
 
+    def times(
+        self, plain: Call, other: Call, args: Sequence[object], kwargs: Mapping[str, object]
+    ) -> CallTimes | None:
+        """What calls take either way."""
+        try:
+            return self._rehearsal.times(plain, other, args, kwargs)
+        finally:
+            self._scale.forget()
+
 
 @remedy(
     "precision.autocast_fp16",
@@ -163,7 +173,8 @@ def scaled_autocast(job: Job, device: str) -> Undo:
     undos: list[Callable[[], None]] = [lead_through(root, Rank.PRECISION, _layer(torch, scale, call))]
     handle = optimizer.register_step_pre_hook(scale.before_step)
     undos.append(handle.remove)
-    return WatchedUndo(undo_all(undos), lambda: call.broken or scale.why)
+    watch = CallsWatch([call])
+    return WatchedUndo(undo_all(undos), lambda: watch.trouble() or scale.why, times=watch.times)
 
 
 def _layer(torch: ModuleType, scale: LossScale, scaled: CompiledCall) -> Callable[[Call], Call]:

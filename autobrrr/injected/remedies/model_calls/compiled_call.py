@@ -3,7 +3,7 @@
 A kind is the shapes, types and gradient flags of the arguments. It is rehearsed once the backward of a
 few eager calls of its like has been seen, where that matters; another kind than the first only when it
 keeps coming, so the last short batch of an epoch costs no compilation. Evaluation stays eager.
-Whatever a rehearsal finds wrong leaves training as it was.
+Whatever a rehearsal finds wrong leaves training as it was; so does a kind whose compiled calls are slower.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from ...live_torch.compiled_code import compiled_graphs
 from ...live_torch.pytrees import leaves
 from .backward_watch import Backwards
 from .call_layers import Call, CallableModule, autocast_states
+from .timed_calls import CallTimes
 
 FEWEST_CALLS = 3  # of another kind of arguments, before it is compiled too
 MOST_KINDS = 4
@@ -35,6 +36,9 @@ class Rehearses(Protocol):
     def why_not(
         self, eager: Call, compiled: Call, args: Sequence[object], kwargs: Mapping[str, object]
     ) -> str | None: ...
+    def times(
+        self, plain: Call, other: Call, args: Sequence[object], kwargs: Mapping[str, object]
+    ) -> CallTimes | None: ...
 
 
 class CompiledCall:
@@ -45,6 +49,11 @@ class CompiledCall:
         dynamic: Sizes are left open: all of them are one kind.
         backwards: Looks at what comes back into the calls; None where any backward will do.
         depends: What else the compiled code holds for: another value makes another kind.
+
+    Attributes:
+        slower: Why no kind that was timed is called so; None before one was, and while one is.
+        times: What a call of each kind takes either way, those that stay eager too.
+        count: Training calls of each kind that was timed.
     """
 
     def __init__(
@@ -65,12 +74,15 @@ class CompiledCall:
         self._dynamic = dynamic
         self._ready: dict[object, bool] = {}
         self._met: dict[object, int] = {}
+        self.slower: str | None = None
+        self.times: dict[object, CallTimes] = {}
+        self.count: dict[object, int] = {}
         self._autocast = autocast_states(rehearsal.torch)
 
     def layer(self, eager: Call) -> Call:
         """The layer to lead the module's calls through."""
         module, compiled, ready = self._rehearsal.module, self._compiled, self._ready
-        backwards = self._backwards
+        backwards, count = self._backwards, self.count
         grad_enabled: Callable[[], bool] = self._rehearsal.torch.is_grad_enabled
 
         def call(*args: object, **kwargs: object) -> object:
@@ -78,6 +90,7 @@ class CompiledCall:
                 return eager(*args, **kwargs)
             kind = self.kind(args, kwargs)
             state = ready.get(kind)
+            count[kind] = count.get(kind, 0) + 1
             if state is None:
                 state = self._rehearse(kind, eager, args, kwargs)
             if state:
@@ -121,6 +134,9 @@ class CompiledCall:
         self, kind: object, eager: Call, args: tuple[object, ...], kwargs: dict[str, object]
     ) -> bool | None:
         """Whether its like may be compiled; None while that is not to be said yet."""
+        if len(self.count) > MOST_MET:  # every batch has its own shape
+            for other in [each for each in self.count if each not in self._ready]:
+                del self.count[other]
         if self._ready:
             met = self._met[kind] = self._met.get(kind, 0) + 1
             if len(self._met) > MOST_MET:
@@ -139,29 +155,83 @@ class CompiledCall:
             eager, compiled = part(eager), part(compiled)
         before = compiled_graphs()
         why = self._rehearsal.why_not(eager, compiled, args, kwargs)
+        pays = why is None and self._pays(kind, eager, compiled, args, kwargs)
         self.graphs += compiled_graphs() - before
         if why is not None and not self._ready:
             self._failed = why
-        self._ready[kind] = why is None
+        self._ready[kind] = pays
+        return pays
+
+    def _pays(
+        self, kind: object, eager: Call, compiled: Call, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> bool:
+        """Whether calls of this kind are no slower so, as far as timing them on copies can tell."""
+
+        def as_called(*given: object, **named: object) -> object:
+            self.kind(given, named)
+            return compiled(*given, **named)
+
+        found = self._rehearsal.times(eager, as_called, args, kwargs)
+        if found is None:
+            return True
+        self.times[kind] = found
+        why = found.why_slower
+        paid = any(self._ready.values())
+        self.slower = None if why is None or paid else why
         return why is None
 
 
-class StormWatch:
-    """Counts graphs that were compiled while it is on, less those of rehearsals."""
+class CallsWatch:
+    """Looks at calls at step boundaries: whether they must go, and what they take either way."""
 
     def __init__(self, calls: list[CompiledCall]) -> None:
         self._calls = calls
+        self._steps = 0
+        for call in calls:
+            call.count.clear()
+
+    def trouble(self) -> str | None:
+        """Why these calls must go; None while they do well."""
+        self._steps += 1
+        for call in self._calls:
+            if call.broken is not None:
+                return call.broken
+        slower = [call.slower for call in self._calls]
+        return slower[0] if slower and all(slower) else None
+
+    def times(self) -> dict[str, float] | None:
+        """Nanoseconds a step in timed calls, as they were and as they are led; None before one was timed.
+
+        A kind that stays eager takes either way the same.
+        """
+        if not self._steps or not any(call.times for call in self._calls):
+            return None
+        found = dict.fromkeys(("plain_ns", "other_ns", "least_ns", "most_ns"), 0.0)
+        for call in self._calls:
+            for kind, each in call.times.items():
+                share = call.count.get(kind, 0) / self._steps
+                stays = each.why_slower is not None and call.slower is None
+                found["plain_ns"] += share * each.plain_ns
+                for name in ("other_ns", "least_ns", "most_ns"):
+                    found[name] += share * (each.plain_ns if stays else getattr(each, name))
+        kinds = sum(len(call.times) for call in self._calls)
+        return {**found, "kinds": float(kinds), "graphs": float(sum(call.graphs for call in self._calls))}
+
+
+class StormWatch(CallsWatch):
+    """Counts graphs that were compiled while it is on, less those of rehearsals."""
+
+    def __init__(self, calls: list[CompiledCall]) -> None:
+        super().__init__(calls)
         self._kinds = -1
         self._graphs = 0
 
     def trouble(self) -> str | None:
-        """Why the compiled code must go; None while it does well."""
-        for call in self._calls:
-            if call.broken is not None:
-                return call.broken
+        """The same, and where calls are compiled again and again."""
+        why = super().trouble()
         kinds, now = sum(call.rehearsed for call in self._calls), compiled_graphs()
         if kinds != self._kinds:
             self._kinds, self._graphs = kinds, now
-        if now - self._graphs >= STORM:
+        if why is None and now - self._graphs >= STORM:
             return f"it was compiled {now - self._graphs} times more: what it is called with keeps changing"
-        return None
+        return why

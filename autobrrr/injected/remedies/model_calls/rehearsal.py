@@ -2,11 +2,13 @@
 
 In: a call of the module that training is about to make, on its real arguments. Forward and backward
 run once eagerly and once compiled, on copies of the arguments and under a guard that puts random
-states, buffers and gradients back. Out: a reason not to use the compiled code, or none.
+states, buffers and gradients back. Out: a reason not to use the compiled code, or none; what calls take
+either way.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -22,6 +24,7 @@ from ..model.float32_settings import Float32Settings
 from ..registry import Refused
 from .call_layers import Call, CallableModule
 from .dynamo_footprint import Footprint, unmark, unmarked
+from .timed_calls import CallTimes, Pair, call_times, enough
 
 CLOSE = 1e-3  # norm of the difference against the norm, in full precision
 CLOSE_IN_HALF = 5e-2
@@ -35,6 +38,7 @@ class Pass:
     outputs: list[Tensor]
     gradients: list[Tensor | None]
     random: list[Tensor]  # states of torch's generators afterwards
+    took_ns: float  # forward and backward, without the copies
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +114,20 @@ class Rehearsal:
         except Exception as error:  # noqa: BLE001
             return f"{self.wording.fails}{_said(error)}"
 
+    def times(
+        self, plain: Call, other: Call, args: Sequence[object], kwargs: Mapping[str, object]
+    ) -> CallTimes | None:
+        """Calls either way in turn, on copies and under the guard; None where one fails after all."""
+        pairs: list[Pair] = []
+        try:
+            while not enough(pairs):
+                first, second = (plain, other) if len(pairs) % 2 == 0 else (other, plain)
+                took = [self._guarded_pass(call, args, kwargs)[0].took_ns for call in (first, second)]
+                pairs.append((took[0], took[1]) if first is plain else (took[1], took[0]))
+        except Exception:  # noqa: BLE001
+            return None
+        return call_times(pairs)
+
     def forward_fails(self, call: Call, args: Sequence[object], kwargs: Mapping[str, object]) -> str | None:
         """What a forward alone, on copies and under the guard, ends in; None where it returns."""
         try:
@@ -131,9 +149,12 @@ class Rehearsal:
         torch = self.torch
         given = cast("list[object]", map_tree(list(args), self._copy))
         named = cast("dict[str, object]", map_tree(dict(kwargs), self._copy))
+        began_ns = self._now_ns()
+        result = call(*given, **named)
+        took_ns = self._now_ns() - began_ns
         outputs = [
             each
-            for each in leaves(call(*given, **named))
+            for each in leaves(result)
             if isinstance(each, torch.Tensor) and (each.is_floating_point() or each.is_complex())
         ]
         ends = [each for each in outputs if each.requires_grad]
@@ -143,13 +164,21 @@ class Rehearsal:
         starts += [
             each for each in leaves([given, named]) if isinstance(each, torch.Tensor) and each.requires_grad
         ]
-        gradients = torch.autograd.grad(
-            ends, starts, [self._weights(each) for each in ends], allow_unused=True
-        )
+        weights = [self._weights(each) for each in ends]
+        began_ns = self._now_ns()
+        gradients = torch.autograd.grad(ends, starts, weights, allow_unused=True)
+        took_ns += self._now_ns() - began_ns
         random = [torch.get_rng_state()]
         if torch.cuda.is_available() and torch.cuda.is_initialized():
             random.append(torch.cuda.get_rng_state())
-        return Pass([each.detach() for each in outputs], list(gradients), random)
+        return Pass([each.detach() for each in outputs], list(gradients), random, took_ns)
+
+    def _now_ns(self) -> int:
+        """The time, once the device has done what it was given."""
+        cuda = self.torch.cuda
+        if cuda.is_available() and cuda.is_initialized():
+            cuda.synchronize()
+        return time.perf_counter_ns()
 
     def _copy(self, leaf: object) -> object:
         if not isinstance(leaf, self.torch.Tensor):
