@@ -13,7 +13,7 @@ from autobrrr.diagnosis.advice.compiled_gain import compiled_gain
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.batch_fit import BatchFit, fit_batch
 from autobrrr.diagnosis.models.cpu_delay import is_oversubscribed
-from autobrrr.diagnosis.models.rehearsed_gain import RehearsedGain, rehearsed_gain
+from autobrrr.diagnosis.models.rehearsed_gain import RehearsedGain, inside_calls, rehearsed_gain
 from autobrrr.diagnosis.models.roofs import Roofs, roofs
 from autobrrr.diagnosis.models.shares import StepParts, step_parts
 from autobrrr.diagnosis.models.traced_kernels import KernelWork, kernel_work
@@ -74,8 +74,10 @@ def predicted_gain(measured: Measurements) -> dict[str, float]:
 
 def rehearsed_gains(measured: Measurements) -> dict[str, RehearsedGain]:
     """By remedy, for those whose calls were timed on copies."""
+    sampled = measured.phases
+    inside = None if sampled is None else inside_calls(sampled.mean, sampled.step_ns)
     step_ns = median(measured.step_ns)
-    found = {one.remedy: rehearsed_gain(one, step_ns) for one in measured.rehearsed}
+    found = {one.remedy: rehearsed_gain(one, step_ns, inside) for one in measured.rehearsed}
     return {remedy: gain for remedy, gain in found.items() if gain is not None}
 
 

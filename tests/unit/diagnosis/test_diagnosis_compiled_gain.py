@@ -128,6 +128,9 @@ def test_what_was_timed_on_copies_takes_the_place_of_the_estimate() -> None:
     (said,) = [each for each in judge(found).verdict.advice if each.remedy == "compile.default"]
     assert said.expected == pytest.approx(2.0 / 1.6, abs=1e-3)
     assert said.interval == pytest.approx([2.0 / 1.7, 2.0 / 1.5], abs=1e-3)
-    assert said.why.startswith("timed on copies: its calls take 1.4 ms of the 2 ms step, 1.8 ms as they are")
+    assert said.why.startswith("timed on copies: its calls take 1.4 ms a step, 1.8 ms as they are")
+    busier = msgspec.structs.replace(timed, plain_ns=9 * MS, other_ns=7 * MS)  # than the steps were
+    expected = predicted_gain(diagnosis.replaced(slow, rehearsed=(busier,)))["compile.default"]
+    assert expected == pytest.approx(1 / (1 - 0.95 * 2 / 9), rel=0.01)
     worse = diagnosis.replaced(slow, rehearsed=(msgspec.structs.replace(timed, other_ns=2.2 * MS),))
     assert "compile.default" not in [each.remedy for each in judge(worse).verdict.advice]
