@@ -6,6 +6,7 @@ Whatever one process shows, the others are listed: what can't be looked at says 
 from __future__ import annotations
 
 import os
+import pwd
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,6 +32,11 @@ class TrainingProcess:
     torch: str | None
     why_not: str | None  # None: it can be attached to
     job: str | None = None  # the same for all ranks of one job
+    user: str | None = None
+    arguments: str | None = None
+    age_ns: int | None = None
+    cpu_ns: int | None = None
+    rss_bytes: int | None = None
 
 
 def find(
@@ -91,7 +97,8 @@ def _process(pid: int, start_ticks: int, look: job_roles.Look, waits: _Waits) ->
     if torch is None:
         return None
     refusal = None if preloaded_agent.listening(pid, proc) else triage.refusal(case)
-    script = procfs.script(procfs.cmdline(pid, proc))
+    words = procfs.cmdline(pid, proc)
+    script, seen, owner = procfs.script(words), procfs.stat(pid, proc), procfs.owner(pid, proc)
     return TrainingProcess(
         pid=pid,
         start_ticks=start_ticks,
@@ -100,7 +107,21 @@ def _process(pid: int, start_ticks: int, look: job_roles.Look, waits: _Waits) ->
         torch=None if torch.version is None else readable(torch.version),
         why_not=None if refusal is None else readable(refusal[1].detail, SHOWN_CHARACTERS),
         job=job_roles.job_of(pid, proc),
+        user=None if owner is None else _user(owner[0]),
+        arguments=readable(" ".join(word.raw for word in procfs.arguments(words)), SHOWN_CHARACTERS),
+        age_ns=None
+        if seen is None
+        else max(0, time.clock_gettime_ns(time.CLOCK_BOOTTIME) - seen.start_ticks * procfs.TICK_NS),
+        cpu_ns=None if seen is None else seen.cpu_ns,
+        rss_bytes=None if seen is None else seen.rss_bytes,
     )
+
+
+def _user(uid: int) -> str:
+    try:
+        return readable(pwd.getpwuid(uid).pw_name)
+    except KeyError:
+        return str(uid)
 
 
 def _odd(pid: int, proc: Path, error: Exception) -> TrainingProcess:

@@ -168,12 +168,22 @@ def owner(pid: int, proc: Path = PROC) -> tuple[int, int] | None:
 
 def script(words: Sequence[Foreign]) -> Foreign | None:
     """What a Python command line runs: the script, or "-m module", or "-c"."""
-    rest = iter([word.raw for word in words[1:]])
-    for word in rest:
+    return _split(words)[0]
+
+
+def arguments(words: Sequence[Foreign]) -> Sequence[Foreign]:
+    """What stands behind the script, the module or the program of a Python command line."""
+    return _split(words)[1]
+
+
+def _split(words: Sequence[Foreign]) -> tuple[Foreign | None, Sequence[Foreign]]:
+    at = 1
+    while at < len(words):
+        word = words[at].raw
         if word in ("-m", "-c"):
-            return Foreign(f"-m {next(rest, '')}" if word == "-m" else "-c")
-        if word in ("-W", "-X", "--check-hash-based-pycs"):
-            next(rest, None)
-        elif not word.startswith("-"):
-            return Foreign(word)
-    return None
+            module = words[at + 1].raw if at + 1 < len(words) else ""
+            return Foreign(f"-m {module}" if word == "-m" else "-c"), words[at + 2 :]
+        if not word.startswith("-"):
+            return Foreign(word), words[at + 1 :]
+        at += 2 if word in ("-W", "-X", "--check-hash-based-pycs") else 1
+    return None, ()

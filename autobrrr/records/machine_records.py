@@ -28,3 +28,8 @@ class JobLine(Record, frozen=True, kw_only=True):
     why: str | None
     job: str | None = None  # the same for all ranks of one job
     slowest: bool | None = None  # the other ranks wait for it; None: not measured
+    user: str | None = None
+    arguments: str | None = None  # of the script, as they were typed
+    age_ns: int | None = None
+    cpu_ns: int | None = None  # CPU time since its start
+    rss_bytes: int | None = None

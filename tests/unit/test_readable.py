@@ -123,7 +123,7 @@ def test_every_text_of_an_agent_s_message_is_safe_before_anyone_sees_it(said: di
 @settings(deadline=None, max_examples=50)
 def test_lines_for_a_terminal_are_safe_and_lines(text: str) -> None:
     line = JobLine(pid=7, script=text, rank=None, torch=text, attached=False, attachable=False, why=text)
-    _, one = ls.table([line]).split("\n")
+    _, one, _ = ls.table([line]).split("\n")
     assert is_safe(one)
     found = tui.snapshot(**fields({"activity": text, "reason": text}), job=tui.job(script=readable(text)))
     assert is_safe(live_line(found))
@@ -145,12 +145,12 @@ def test_a_name_can_t_break_out_of_a_page_nor_steer_it(
     tmp_path_factory: pytest.TempPathFactory, text: str
 ) -> None:
     log = SessionLog(tmp_path_factory.mktemp("log") / "1.jsonl")
-    found = tui.snapshot(reason=readable(text), job=tui.job(script=f"<b>{readable(text)}"))
+    found = tui.snapshot(adds=readable(text), job=tui.job(script=f"<b>{readable(text)}"))
     log.write("snapshot", found)
     log.close()
     # As somebody else may have written it.
     forged = json.loads(log.path.read_text())
-    forged["body"]["reason"] = f"<script>{text}"
+    forged["body"]["adds"] = f"<script>{text}"
     log.path.write_text(json.dumps(forged) + "\n")
     shown = page(past_session(log.path))
     assert "<script>" not in shown

@@ -42,22 +42,55 @@ def jobs() -> list[JobLine]:
     return [msgspec.structs.replace(line, slowest=slow.get(line.pid)) for line in lines]
 
 
+HEADINGS = ("PID", "USER", "RANK", "TORCH", "CPU", "RSS", "AGE", "STATE", "SCRIPT")
+RIGHT = (4, 5, 6)  # columns of figures
+
+
 def table(lines: list[JobLine]) -> str:
-    """The list for people."""
+    """The list for people; CPU is the mean since the start, of one core."""
     if not lines:
         return "no training job runs on this machine, or none that you may read"
-    rows = [("PID", "RANK", "TORCH", "STATE", "SCRIPT")]
-    for line in lines:
-        state = "attached" if line.attached else "ready" if line.attachable else f"no: {line.why}"
-        if line.slowest:
-            state += ", slowest rank"
-        rank = "" if line.rank is None else str(line.rank)
-        torch, script = readable(line.torch or "?"), readable(line.script or "?")
-        rows.append((str(line.pid), rank, torch, readable(state), script))
-    widths = [max(len(row[column]) for row in rows) for column in range(5)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    rows = [HEADINGS, *map(_cells, lines)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
+    shown = [
+        "  ".join(
+            cell.rjust(width) if column in RIGHT else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+    shut = [line.pid for line in lines if not (line.attached or line.attachable)]
+    if shut:
+        shown.append(f"not ready: autobrrr doctor {shut[0]} says why")
+    return "\n".join(shown)
+
+
+def _cells(line: JobLine) -> tuple[str, ...]:
+    state = "attached" if line.attached else "ready" if line.attachable else "not ready"
+    if line.slowest:
+        state += ", slowest rank"
+    cpu = None if line.cpu_ns is None or not line.age_ns else f"{100 * line.cpu_ns / line.age_ns:.0f} %"
+    return (
+        str(line.pid),
+        readable(line.user or ""),
+        "" if line.rank is None else str(line.rank),
+        readable(line.torch or "?"),
+        cpu or "",
+        "" if line.rss_bytes is None else f"{line.rss_bytes / (1 << 20):.0f} MiB",
+        "" if line.age_ns is None else duration_words(line.age_ns),
+        state,
+        readable(f"{line.script or '?'} {line.arguments or ''}".rstrip()),
     )
+
+
+def duration_words(ns: int) -> str:
+    """`42s`, `7m`, `3h12m`, `2d4h`."""
+    minutes, seconds = divmod(ns // 1_000_000_000, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days}d{hours}h"
+    return f"{hours}h{minutes:02}m" if hours else f"{minutes}m" if minutes else f"{seconds}s"
 
 
 def _line(process: job_listing.TrainingProcess) -> JobLine:
@@ -71,6 +104,11 @@ def _line(process: job_listing.TrainingProcess) -> JobLine:
         attachable=attached or process.why_not is None,
         why=None if attached else process.why_not,
         job=process.job,
+        user=process.user,
+        arguments=process.arguments,
+        age_ns=process.age_ns,
+        cpu_ns=process.cpu_ns,
+        rss_bytes=process.rss_bytes,
     )
 
 

@@ -89,15 +89,16 @@ def test_the_doctors_table_has_the_mending_under_the_check() -> None:
     assert "\033[31mFAIL\033[0m" in doctor.table(checks, coloured=True)
 
 
-def test_the_list_says_why_a_job_can_not_be_attached_to() -> None:
+def test_the_list_names_what_says_why_a_job_can_not_be_attached_to() -> None:
     lines = [
         JobLine(pid=1, script="a.py", rank=None, torch="2.1", attached=True, attachable=True, why=None),
         JobLine(pid=22, script="b.py", rank=3, torch=None, attached=False, attachable=False, why="it sleeps"),
     ]
     rows = [row.split() for row in ls.table(lines).splitlines()]
-    assert rows[0] == ["PID", "RANK", "TORCH", "STATE", "SCRIPT"]
+    assert tuple(rows[0]) == ls.HEADINGS
     assert rows[1] == ["1", "2.1", "attached", "a.py"]
-    assert rows[2] == ["22", "3", "?", "no:", "it", "sleeps", "b.py"]
+    assert rows[2] == ["22", "3", "?", "not", "ready", "b.py"]
+    assert rows[3] == ["not", "ready:", "autobrrr", "doctor", "22", "says", "why"]
     assert "no training job" in ls.table([])
 
 
@@ -125,4 +126,32 @@ def test_a_script_s_name_is_one_line_of_the_list_whatever_it_holds() -> None:
     odd = JobLine(
         pid=7, script="a\nb\x1b[2J.py", rank=None, torch="2.13.0", attached=False, attachable=True, why=None
     )
-    assert ls.table([odd]).splitlines()[1:] == ["7          2.13.0  ready  a\\nb\\x1b[2J.py"]
+    (line,) = ls.table([odd]).splitlines()[1:]
+    assert line.split(maxsplit=3) == ["7", "2.13.0", "ready", "a\\nb\\x1b[2J.py"]
+
+
+def test_the_list_shows_whose_a_job_is_how_old_and_what_it_takes() -> None:
+    line = JobLine(
+        pid=7, script="a.py", rank=None, torch="2.13.0", attached=False, attachable=True, why=None,
+        user="ada", arguments="--lr 0.1", age_ns=11_520 * 10**9, cpu_ns=5_760 * 10**9, rss_bytes=412 << 20,
+    )  # fmt: skip
+    (row,) = ls.table([line]).splitlines()[1:]
+    assert row.split() == [
+        "7",
+        "ada",
+        "2.13.0",
+        "50",
+        "%",
+        "412",
+        "MiB",
+        "3h12m",
+        "ready",
+        "a.py",
+        "--lr",
+        "0.1",
+    ]
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(42, "42s"), (430, "7m"), (3600, "1h00m"), (187_200, "2d4h")])
+def test_an_age_is_short(seconds: int, said: str) -> None:
+    assert ls.duration_words(seconds * 10**9) == said

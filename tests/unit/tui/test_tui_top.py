@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from autobrrr.errors import AutobrrrError
@@ -113,3 +114,47 @@ def test_a_machine_without_jobs_is_shown_what_there_is_to_try() -> None:
     text, _, _ = after("enter", jobs=list)
     assert "no training job on this machine" in text
     assert "top --demo" in text
+
+
+def test_a_wide_list_says_whose_a_job_is_and_what_it_takes_and_shows_the_chosen_one() -> None:
+    jobs = [
+        JobLine(
+            pid=101, script="/home/a/train_vit.py", rank=0, torch="2", attached=True, attachable=True,
+            why=None, user="ada", arguments="--lr 0.1", age_ns=100 * 10**9, cpu_ns=150 * 10**9, rss_bytes=412 << 20,
+        ),
+        *JOBS[1:],
+    ]  # fmt: skip
+    text, _, _ = after(size=(160, 40), jobs=lambda: jobs)
+    first = next(line for line in text.splitlines() if " 101 " in line)
+    for word in ("ada", "150 %", "412 MB", "1:40", "overhead", "4.20 ms", "train_vit.py --lr 0.1"):
+        assert word in first
+    assert "limited by host" in text, "the verdict of the job under the cursor"
+    text, _, _ = after("down", "down", size=(160, 40), jobs=lambda: jobs)
+    assert "limited by host" not in text
+    assert "│ stopped" in text
+
+
+def test_ranks_of_one_job_stand_together() -> None:
+    jobs = [
+        JobLine(
+            pid=pid, script="a.py", rank=rank, torch="2", attached=False, attachable=True, why=None, job=job
+        )
+        for pid, rank, job in ((11, 1, "x"), (12, None, None), (13, 0, "x"))
+    ]
+    text, _, _ = after(jobs=lambda: jobs)
+    order = [text.index(f" {pid} ") for pid in (13, 11)]
+    assert order == sorted(order)
+    assert text[order[0] : order[1]].count("a.py") == 1
+
+
+def test_cpu_is_that_since_the_last_look() -> None:
+    screen = TopScreen(list, lambda pid: tui.FakeSource(tui.judged()))
+    first = JobLine(
+        pid=1, script="a.py", rank=None, torch="2", attached=False, attachable=True, why=None,
+        age_ns=100, cpu_ns=10,
+    )  # fmt: skip
+    screen._learn(first, None)
+    assert screen._cpu[1] == pytest.approx(0.1)
+    screen._jobs = [first]
+    screen._learn(msgspec.structs.replace(first, age_ns=200, cpu_ns=110), None)
+    assert screen._cpu[1] == pytest.approx(1.0)

@@ -14,17 +14,20 @@ from textual.screen import Screen
 from autobrrr.client.session_client import Client, join
 from autobrrr.errors import AutobrrrError
 from autobrrr.records import JobLine
+from autobrrr_tui.panes import glance_parts as parts
+from autobrrr_tui.panes.jobs_pane import SPARK, job_row, jobs_page
 from autobrrr_tui.screens.session_screen import SessionScreen
 from autobrrr_tui.screens.text_screen import help_page
-from autobrrr_tui.shown_figures import clock, duration
 from autobrrr_tui.sources.view_source import Source
-from autobrrr_tui.text_rows import BLANK, Page, Row, clipped, padded, piece, row
+from autobrrr_tui.text_boxes import EDGES, boxed
+from autobrrr_tui.text_rows import BLANK, Page, Row, clipped, piece, row, wrapped
 from autobrrr_tui.theme import styles
 from autobrrr_tui.view_messages import Listed
 from autobrrr_tui.view_state import ScreenStanding, View
 from autobrrr_tui.widgets.row_widget import Lines
 
 EVERY_S = 2.0
+PREVIEW = 8  # rows of the box about the job under the cursor
 ListJobs = Callable[[], list[JobLine]]
 Enter = Callable[[int], Source]
 
@@ -47,11 +50,13 @@ class TopScreen(Screen[None]):
         self._list_jobs, self._enter, self._join = list_jobs, enter, joiner
         self._jobs: list[JobLine] | None = None
         self._views: dict[int, View] = {}
+        self._cpu: dict[int, float | None] = {}  # of one core, since the last look
+        self._medians: dict[int, tuple[float | None, ...]] = {}
         self._left = threading.Event()
         self._told = ""
 
     def compose(self) -> ComposeResult:
-        for name in ("modes", "jobs", "note", "keys"):
+        for name in ("modes", "jobs", "preview", "note", "keys"):
             yield Lines(lambda: styles(not self.app.current_theme.dark), id=name)
 
     def on_mount(self) -> None:
@@ -65,18 +70,33 @@ class TopScreen(Screen[None]):
         self._draw()
 
     def on_listed(self, message: Listed) -> None:
+        for job in message.jobs:
+            self._learn(job, message.views.get(job.pid))
         self._jobs, self._views = message.jobs, message.views
         self._draw()
+
+    def _learn(self, job: JobLine, view: View | None) -> None:
+        """Its CPU since the last look, and its step times over the last looks."""
+        before = next((each for each in self._jobs or [] if each.pid == job.pid), None)
+        if before is None or None in (before.cpu_ns, before.age_ns, job.cpu_ns, job.age_ns):
+            share = None if not job.age_ns or job.cpu_ns is None else job.cpu_ns / job.age_ns
+        else:
+            passed_ns = (job.age_ns or 0) - (before.age_ns or 0)
+            share = ((job.cpu_ns or 0) - (before.cpu_ns or 0)) / passed_ns if passed_ns > 0 else None
+        self._cpu[job.pid] = share
+        if view is not None and view.snapshot is not None:
+            seen = (*self._medians.get(job.pid, ()), view.snapshot.step_ns.median)
+            self._medians[job.pid] = seen[-SPARK:]
 
     def on_lines_chosen(self, message: Lines.Chosen) -> None:
         self.action_enter()
 
     def action_move(self, by: int) -> None:
         self.query_one("#jobs", Lines).move(by)
+        self._draw()
 
     def action_enter(self) -> None:
-        picked = self.query_one("#jobs", Lines).picked
-        job = next((each for each in self._jobs or [] if str(each.pid) == picked), None)
+        job = self._picked()
         if job is None:
             return
         if not (job.attached or job.attachable):
@@ -120,6 +140,11 @@ class TopScreen(Screen[None]):
     def _draw(self) -> None:
         width = self.size.width
         self._show("modes", Page(rows=[row(piece(" autobrrr  ", "strong"), "training jobs on this machine")]))
+        preview = self._preview(width, self.size.height // 3)
+        below = self.query_one("#preview", Lines)
+        if below.styles.height is None or below.styles.height.value != len(preview):
+            below.styles.height = len(preview)
+        below.show(Page(rows=preview))
         self._show("jobs", self._page(width))
         self._show("note", Page(rows=[row(piece(clipped(f" {self._told}", width), "warn"))]))
         keys = row(
@@ -143,41 +168,35 @@ class TopScreen(Screen[None]):
                     row(piece("  autobrrr top --demo plays a recorded session", "dim")),
                 ]
             )
-        heads = _columns("pid", "state", "regime", "step", rank="rank", since="for", width=width)
-        rows: list[Row] = [
-            BLANK,
-            row(piece(f"{heads}script", "dim")),
+        lines = [
+            job_row(job, self._views.get(job.pid), self._medians.get(job.pid, ()), self._cpu.get(job.pid))
+            for job in sorted(self._jobs, key=lambda job: (job.job or str(job.pid), job.rank or 0, job.pid))
         ]
-        picks: dict[int, str] = {}
-        for job in self._jobs:
-            picks[len(rows)] = str(job.pid)
-            rows.append(self._row(job, width))
-        return Page(rows=rows, picks=picks)
+        return jobs_page(lines, width)
 
-    def _row(self, job: JobLine, width: int) -> Row:
-        view = self._views.get(job.pid)
-        found = view.snapshot if view is not None else None
-        state = "attached" if job.attached else "ready" if job.attachable else "no"
-        tone = {"attached": "good", "ready": "plain", "no": "dim"}[state]
-        regime = view.regime if view is not None else ""
-        step = duration(found.step_ns.median) if found is not None else ""
-        since = clock(found.t_ns) if found is not None else ""
-        rank = "" if job.rank is None else str(job.rank)
-        left = _columns(str(job.pid), state, padded(regime, 15), step, rank=rank, since=since, width=width)
-        before, _, after = left.partition(state)
-        gap, _, rest = after.partition(regime) if regime else ("", "", after)
-        name = job.script or "?"
-        name = name if name.startswith("-") else name.rsplit("/", 1)[-1]
-        script = name if state != "no" else f"{name} ({job.why})"
-        shown = clipped(script, max(8, width - len(left)))
-        return row(before, piece(state, tone), gap, piece(regime, "regime"), rest, shown)
+    def _preview(self, width: int, height: int) -> list[Row]:
+        """Verdict and gain of the job under the cursor."""
+        job = self._picked()
+        view = None if job is None else self._views.get(job.pid)
+        if job is None or height < PREVIEW:
+            return []
+        name = f"{job.script or '?'} (pid {job.pid})"
+        inside = width - EDGES
+        if view is not None and view.snapshot is not None:
+            rows = [
+                *parts.verdict(view, inside),
+                *parts.crowd(view.snapshot, inside),
+                *parts.gain(view, inside),
+            ]
+        elif job.attachable:
+            rows = [row("not attached: Enter attaches and shows it")]
+        else:
+            rows = [row(piece(line, "dim")) for line in wrapped(job.why or "", inside, 3)]
+        return boxed(clipped(name, max(8, width // 2)), rows, width, PREVIEW)
+
+    def _picked(self) -> JobLine | None:
+        picked = self.query_one("#jobs", Lines).picked
+        return next((each for each in self._jobs or [] if str(each.pid) == picked), None)
 
     def _show(self, name: str, page: Page) -> None:
         self.query_one(f"#{name}", Lines).show(page)
-
-
-def _columns(pid: str, state: str, regime: str, step: str, *, rank: str, since: str, width: int) -> str:
-    """What stands left of a script's name; with little room rank and age are left out."""
-    if width < 80:
-        return f"  {pid:>8}  {state:<10}{regime:<15}{step:>9}  "
-    return f"  {pid:>8} {rank:>4}  {state:<10}{regime:<15}{step:>9}  {since:>8}  "
