@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+from support.shadow_attributes import ATTRIBUTES
 from support.shadow_loop import Outcome, train
 from support.shadow_refused import trap
 from support.shadow_traps import RANDOM_ONLY, TRAPS, Trap, job
@@ -39,7 +40,7 @@ def both(kind: type[Trap]) -> tuple[Outcome, object, Outcome, object]:
     return never, counted, outcome, held[-1].told()
 
 
-@pytest.mark.parametrize("kind", TRAPS)
+@pytest.mark.parametrize("kind", TRAPS + ATTRIBUTES)
 def test_what_a_replay_would_change_is_refused_even_with_override(kind: type[Trap]) -> None:
     never, expected, outcome, counted = both(kind)
     assert outcome.fingerprint == never.fingerprint

@@ -79,3 +79,12 @@ def test_no_slice_of_a_sweep_takes_more_than_a_pause_may(along: str, first_time:
     sizes = [point["batch"] for point in outcome.probed["points"]]  # type: ignore[attr-defined]
     assert sizes[:3] == [2, 4, 8]
     assert "more than a pause may" in " ".join(outcome.probed["notes"])  # type: ignore[arg-type]
+
+
+def test_twice_the_batch_is_left_out_where_it_would_take_longer_than_a_pause_may() -> None:
+    """4 ms for each sample."""
+    outcome = outcome_of(32, 1.0, {"rounds": 2, "pause_ns": 45 * MS}, Work(), 40)
+    assert outcome.probed is not None
+    assert [point["batch"] for point in outcome.probed["points"]] == [2, 4, 8]  # type: ignore[attr-defined]
+    assert "2B left out" in outcome.probed["notes"][0]  # type: ignore[index]
+    assert outcome.probed["longest_pause_ns"] <= 3 * 32 * MS  # type: ignore[operator]

@@ -11,13 +11,18 @@ _OWN = __name__.partition(".")[0]
 @functools.lru_cache(maxsize=4096)
 def is_library(module_name: str) -> bool:
     """Whether a module is installed (or ours, or the interpreter's) rather than the user's own code."""
-    top = module_name.partition(".")[0]
-    if top in sys.stdlib_module_names and top != "__main__":
+    if is_standard(module_name):
         return True
-    if top == _OWN:
+    if module_name.partition(".")[0] == _OWN:
         return True
     source = _file(module_name) or ""
     return "site-packages" in source or "dist-packages" in source
+
+
+def is_standard(module_name: str) -> bool:
+    """Whether a module is of the standard library."""
+    top = module_name.partition(".")[0]
+    return top in sys.stdlib_module_names and top != "__main__"
 
 
 def _file(module_name: str) -> str | None:

@@ -21,8 +21,8 @@ from types import (
 from typing import Protocol, cast
 
 from ..live_torch.torch_types import Abstain, Module, Tensor, is_module, is_tensor
-from .effects import is_opaque
-from .installed_code import is_library
+from .effects import is_opaque, object_effect
+from .installed_code import is_library, is_standard
 from .rng_state import is_generator
 
 _ATOMS = frozenset((int, float, complex, bool, str, bytes, type(None)))
@@ -130,12 +130,15 @@ class ModuleState:
             self._class(kind)
 
     def _class(self, kind: type) -> None:
-        """What the instances of a class of the user's share, its parents' included."""
+        """What the instances of a class share; of the user's parents too, and what theirs hold."""
         for each in kind.__mro__:
-            if id(each) in self._seen or is_library(each.__module__):
+            library = is_library(each.__module__)
+            if id(each) in self._seen or (library and each is not kind):
                 continue
             self._seen.add(id(each))
             self._classes.append((each, dict(vars(each))))
+            if library:
+                continue
             for name, value in vars(each).items():
                 if type(value) not in _ATOMS and not _is_machinery(value):
                     self._visit(value, f"{each.__name__}.{name}", 0)
@@ -149,9 +152,10 @@ class ModuleState:
             self._dicts.append((path, cast("MutableMapping[object, object]", value), {}))
             return
         if is_tensor(value, self._torch):
+            self._seen.add(id(value))
             if id(value) not in self._parameters:
-                self._seen.add(id(value))
                 self.tensors.append(value)
+            self._attributes(value, path)
             return
         if is_module(value, self._torch):
             self._module(value, path)
@@ -186,6 +190,17 @@ class ModuleState:
             raise Abstain(f"{path} is a {spoken}, whose state can't be put back after a replay")
         if not is_library(kind.__module__) or kind.__name__ in _HOLDERS:
             self._plain(value, path, depth)
+        elif object_effect(value) is None and not is_standard(kind.__module__):
+            self._attributes(value, path)
+
+    def _attributes(self, value: object, path: str) -> None:
+        """What was set on a tensor, or on an object of a library's, itself."""
+        try:
+            attributes = object.__getattribute__(value, "__dict__")
+        except AttributeError:
+            return
+        if isinstance(attributes, dict):
+            self._dicts.append((path, attributes, dict(attributes)))
 
     def _plain(self, value: object, path: str, depth: int) -> None:
         """An object of a class of the user's, or a mere holder: its attributes, its slots, its class."""
