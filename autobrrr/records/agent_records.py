@@ -93,6 +93,7 @@ class OpWork(Record, frozen=True, kw_only=True):
     kernel_ns: float
     flops: float | None
     bytes: float | None
+    alone_ns: float | None = None  # one such call by itself, at best; None: it was not run
 
 
 class TracedSteps(Record, frozen=True, kw_only=True):

@@ -10,11 +10,7 @@ import enum
 from collections import defaultdict
 
 from autobrrr.diagnosis import thresholds
-from autobrrr.diagnosis.models.roofs import RoofedOp, Roofs
-
-STEPPED = ("rnn", "lstm", "gru")  # one call runs a product for each step of a sequence
-BATCHED = ("bmm", "baddbmm", "addbmm")
-SMALL_SIDE = 64  # of each matrix of a batched product
+from autobrrr.diagnosis.models.roofs import RoofedOp, Roofs, is_made_of_parts, shapes_of
 
 
 class Cause(enum.Enum):
@@ -33,10 +29,8 @@ UNDERFILLED = (Cause.SMALL, Cause.PARTS)
 def cause(one: RoofedOp) -> Cause:
     """What keeps these calls below the roofs."""
     stem = one.work.op.removeprefix("aten.").partition(".")[0]
-    shapes = _shapes(one.work.shapes)
-    if any(mark in stem for mark in STEPPED):
-        return Cause.PARTS
-    if stem in BATCHED and shapes and max(max(shape[1:], default=1) for shape in shapes) <= SMALL_SIDE:
+    shapes = shapes_of(one.work)
+    if is_made_of_parts(one.work):
         return Cause.PARTS
     if one.work.kernel_ns / max(1.0, one.work.count) <= thresholds.LONG_CALL_NS:
         return Cause.SMALL
@@ -56,10 +50,3 @@ def by_cause(found: Roofs) -> dict[Cause, float]:
         if one.regime in ("underfilled", "overhead"):
             shares[cause(one)] += found.kernels * one.share
     return dict(sorted(shares.items(), key=lambda item: -item[1]))
-
-
-def _shapes(text: str) -> list[tuple[int, ...]]:
-    try:
-        return [tuple(map(int, one.split("x"))) for one in text.split()]
-    except ValueError:
-        return []

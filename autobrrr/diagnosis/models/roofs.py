@@ -2,8 +2,10 @@
 
 In: the work of one step's operators (shapes) with the time of their kernels, and the peaks at the
 job's own number of threads. Out: for each operator how much of its time the nearer roof explains, and
-so what its time is: compute, memory or underfilled. A product below the ridge is memory. Where the job's
-threads take the CPUs from each other, a kernel far below both roofs is one that waits: overhead.
+so what its time is: compute, memory or underfilled. A product below the ridge is memory. A long product has a
+roof of its own, where one such call was run by itself: what that takes is compute, however far it is from a
+square product's rate. Where the job's threads take the CPUs from each other, a kernel far below both roofs
+is one that waits: overhead.
 """
 
 from __future__ import annotations
@@ -23,6 +25,9 @@ from autobrrr.roofline.quick_peaks import MeasuredPeaks
 
 # Lanes of a register: a float64 peak is half of the float32 one. Of other types none was measured.
 PEAK_OF = {"float32": 1.0, "float64": 0.5}
+STEPPED = ("rnn", "lstm", "gru")  # one call runs a product for each step of a sequence
+BATCHED = ("bmm", "baddbmm", "addbmm")
+SMALL_SIDE = 64  # of each matrix of a batched product
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,11 +40,12 @@ class RoofedOp:
     flops_ns: float | None  # at the peak; None: no roof for it
     bytes_ns: float | None  # at the bandwidth
     regime: Regime | None  # None: its shapes were not read
+    own_ns: float | None = None  # what these calls take by themselves
 
     @property
     def roof_ns(self) -> float | None:
         """What the nearer roof needs at least; never more than it took (caches are faster than memory)."""
-        known = [ns for ns in (self.flops_ns, self.bytes_ns) if ns is not None]
+        known = [ns for ns in (self.flops_ns, self.bytes_ns, self.own_ns) if ns is not None]
         return min(max(known), self.work.kernel_ns) if known else None
 
 
@@ -147,6 +153,9 @@ def _roofed(work: OpWork, share: float, peaks: MeasuredPeaks | None, crowded: bo
     flops_ns, bytes_ns = _flops_ns(work, peaks), _bytes_ns(work, peaks)
     read = work.flops is not None or work.bytes is not None
     regime = _regime(work, kind, flops_ns, bytes_ns) if read else None
+    own_ns = None if crowded else _own_ns(work, kind)
+    if regime == "underfilled" and own_ns is not None and own_ns >= thresholds.NAMED_AT * work.kernel_ns:
+        regime = "compute"
     known = [ns for ns in (flops_ns, bytes_ns) if ns is not None]
     if crowded and known and max(known) < thresholds.ROOF_LOW * work.kernel_ns:
         regime = "overhead"
@@ -157,7 +166,34 @@ def _roofed(work: OpWork, share: float, peaks: MeasuredPeaks | None, crowded: bo
         flops_ns=flops_ns,
         bytes_ns=bytes_ns,
         regime=regime,
+        own_ns=own_ns,
     )
+
+
+def _own_ns(work: OpWork, kind: str) -> float | None:
+    """What these calls take by themselves; of long ones only: a short one may be all way in and out."""
+    alone_ns, calls = positive(work.alone_ns), positive(work.count)
+    if kind != MATMUL or alone_ns is None or calls is None or is_made_of_parts(work):
+        return None
+    return alone_ns * calls if work.kernel_ns > thresholds.LONG_CALL_NS * calls else None
+
+
+def is_made_of_parts(work: OpWork) -> bool:
+    """Whether one call runs many small products: batched ones, or those of the steps of a sequence."""
+    stem = work.op.removeprefix("aten.").partition(".")[0]
+    shapes = shapes_of(work)
+    if any(mark in stem for mark in STEPPED):
+        return True
+    sides = [max(shape[1:], default=1) for shape in shapes]
+    return stem in BATCHED and bool(sides) and max(sides) <= SMALL_SIDE
+
+
+def shapes_of(work: OpWork) -> list[tuple[int, ...]]:
+    """Of the first arguments; none where they can't be read."""
+    try:
+        return [tuple(map(int, one.split("x"))) for one in work.shapes.split()]
+    except ValueError:
+        return []
 
 
 def _flops_ns(work: OpWork, peaks: MeasuredPeaks | None) -> float | None:

@@ -1,10 +1,14 @@
 """Signal `matmul_rate`: FLOP/s of the job's matrix products, as a part of what this machine reaches.
 
 FLOPs come from shapes, the peak from a benchmark at the job's number of threads; where the whole
-curve is known, from the square product of the same volume.
+curve is known, from the square product of the same volume. A long call that was run by itself in the job is
+held against that: a convolution or a narrow product reaches what its own kernel can, not what a square
+one can.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
@@ -47,7 +51,7 @@ def matmul_rate(measured: Measurements) -> Reading:
         note=(
             f"matrix products reach {flops / spent_ns:.3g} GFLOP/s, {of_one(rate)} of what this machine does "
             f"with {found.peaks.threads} thread{'s' if found.peaks.threads > 1 else ''} "
-            f"({found.peaks.matmul_flops / 1e9:.3g})"
+            f"({found.peaks.matmul_flops / 1e9:.3g}{_alone(products)})"
         ),
         says=says,
         firm=least >= thresholds.NAMED_AT + 0.05,
@@ -55,10 +59,19 @@ def matmul_rate(measured: Measurements) -> Reading:
 
 
 def _at_peak_ns(one: RoofedOp, peaks: MeasuredPeaks) -> float:
-    """What the product takes at the peak for its shape; never more than it took."""
+    """What the product takes at the peak for its shape, or by itself; never more than it took."""
+    if one.own_ns is not None:
+        return min(one.own_ns, one.work.kernel_ns)
     at_peak_ns, shape = one.flops_ns or 0.0, shape_of_product(one.work)
     if shape is not None and one.work.flops:
         reached = peaks.matmul_flops_at(*shape)
         if reached:
             at_peak_ns = 1e9 * one.work.flops / (PEAK_OF.get(one.work.dtype, 1.0) * reached)
     return min(at_peak_ns, one.work.kernel_ns)
+
+
+def _alone(products: Sequence[RoofedOp]) -> str:
+    """How much of their time is held against the same calls by themselves."""
+    spent_ns = sum(one.work.kernel_ns for one in products)
+    own = sum(one.work.kernel_ns for one in products if one.own_ns is not None) / spent_ns
+    return f"; {of_one(own)} of their time against the same calls alone" if own else ""

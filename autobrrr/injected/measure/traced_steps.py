@@ -1,5 +1,5 @@
 """Traced steps: a timing dispatch mode around some real steps, plain ones between them; then one more,
-in which each operator's work (operations, bytes) is read from its shapes.
+in which each operator's work (operations, bytes) is read from its shapes; then the dearest products alone.
 
 In: step boundaries. Out: the event `traced` (`records.TracedSteps`): what the kernels did, by
 phase and by operator, and how long the same steps take untraced. The mode only times: it calls
@@ -14,12 +14,14 @@ from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter_ns
 from types import ModuleType
+from typing import cast
 
 from ..live_torch.live_job import Job
 from ..loop.boundary_task import Boundary
 from ..loop.train_loop import TrainLoop
 from ..wire import ring_layout
 from . import dispatch_timer
+from .calls_alone import CallsAlone
 from .cpu_contention import ForeignLoad
 from .op_floors import FloorMeter
 
@@ -63,6 +65,8 @@ class TraceTask:
         self._count_tries = 0
         self._results = dispatch_timer.Results()
         self._meter: FloorMeter | None = None
+        self._alone = CallsAlone(loop.torch)
+        self._traced: dict[str, object] | None = None  # all but what products take alone
         self._delay_ns = 0
         self._began_ns = 0
         self._foreign: ForeignLoad | None = None
@@ -92,6 +96,8 @@ class TraceTask:
         self._loop.hooks.overdue = None
 
     def _go_on(self, boundary: Boundary) -> int | None:
+        if self._traced is not None:
+            return self._run_alone(self._traced, boundary)
         if self._kind:
             self._end_step(boundary)
         elif self._calibrating(boundary):
@@ -108,8 +114,9 @@ class TraceTask:
             self._begin_step(boundary, last=False)
             return 1
         if done and self._counted:
-            self._finish()
-            return None
+            self.cancel()
+            self._traced = self._found()
+            return self._run_alone(self._traced, boundary)
         if not done and self._tries > MOST_TRIES * 3 * self._wanted:
             raise TracingAbstained(
                 "too few ordinary steps: evaluations, skipped updates or changes in between"
@@ -167,7 +174,8 @@ class TraceTask:
             boundary.mark |= ring_layout.TRACED
             self._mode = dispatch_timer.enter(self._torch, self._loop.phases)
             if last:
-                self._mode.count = dispatch_timer.counter(self._results.read_to, boundary.last_step_ns)
+                count = dispatch_timer.counter(self._results.read_to, boundary.last_step_ns)
+                self._mode.count = self._alone.noting(count)
             self._loop.hooks.overdue = self._overdue(self._mode, boundary)
 
     def _end_step(self, boundary: Boundary) -> None:
@@ -224,14 +232,23 @@ class TraceTask:
         if depth:
             raise TracingAbstained("the job has a dispatch mode of its own")
 
-    def _finish(self) -> None:
-        self.cancel()
+    def _run_alone(self, traced: dict[str, object], boundary: Boundary) -> int | None:
+        """Run the dearest products, no more at one boundary than training may notice; then tell all."""
+        table = cast("list[dict[str, object]]", traced["work"])
+        boundary.mark |= ring_layout.SETTLING
+        if not self._alone.slice(table, max(PAUSE_NS, boundary.last_step_ns // 4)):
+            return 1
+        self._alone.fill_in(table)
+        self._emit({"event": "traced", "traced": traced})
+        return None
+
+    def _found(self) -> dict[str, object]:
         wall = perf_counter_ns() - self._began_ns
         delay = run_delay_ns(self._loop.train_tid)
         share = (delay - self._delay_ns) / wall if delay >= 0 and self._delay_ns >= 0 and wall > 0 else None
         traced = self._results.record(run_delay_share=share)
         traced["foreign_cores"] = self._foreign.cores() if self._foreign is not None else None
-        self._emit({"event": "traced", "traced": traced})
+        return traced
 
 
 def other_device(job: Job) -> str | None:

@@ -40,6 +40,40 @@ def test_products_near_the_peak_are_compute_and_the_rate_is_told() -> None:
     assert "80 GFLOP/s, 80 % of what this machine does with 1 thread (100)" in found.reason
 
 
+def slow_products(
+    alone: float | None, *, op: str = "aten.convolution.default", calls: float = 2
+) -> Measurements:
+    """Products at a tenth of the peak; one such call alone takes that part of its time."""
+    step_ns = 20.0 * diagnosis.MS
+    one = diagnosis.worked(op, 0.85, step_ns, rate=0.1, bandwidth=0.05, count=calls)
+    own_ns = None if alone is None else alone * one.kernel_ns / calls
+    return diagnosis.kernel_bound(msgspec.structs.replace(one, alone_ns=own_ns, shapes="8x16x16 8x16x16"))
+
+
+def test_products_that_are_no_faster_alone_are_compute_however_far_from_the_peak() -> None:
+    found = verdict(slow_products(0.9))
+    assert (found.regime, found.limit) == ("compute", "kernels")
+    assert found.confidence == "high"
+    assert "90 % of what this machine does with 1 thread (100; 100 % of their time against" in found.reason
+
+
+@pytest.mark.parametrize(
+    "measured",
+    [
+        slow_products(None),
+        slow_products(0.4),  # something else than the kernel takes most of its time
+        slow_products(0.9, op="aten.bmm.default"),  # many small products in one call
+        slow_products(0.9, op="aten.mkldnn_rnn_layer.default"),
+        slow_products(0.9, calls=400),  # 42 us a call
+    ],
+    ids=["not run", "faster alone", "batched", "stepped", "short"],
+)
+def test_slow_products_are_no_compute_without_a_long_call_of_their_own(measured: Measurements) -> None:
+    found = verdict(measured)
+    assert found.regime != "compute"
+    assert found.shares.compute == 0.0
+
+
 def test_two_rows_against_a_large_weight_are_memory_and_never_overhead_or_compute() -> None:
     found = verdict(diagnosis.skinny_products())
     assert found.regime == "memory"
