@@ -77,7 +77,7 @@ class Measurements:
     frames: FrameSamples | None = None
     profile: ProfilerWindow | None = None
     slack: HostSlack | None = None
-    host: tuple[HostSample, ...] = ()  # the last ten seconds or so, oldest first
+    host: tuple[HostSample, ...] = ()  # of the time that the phases are of, oldest first
     gpu: tuple[GpuSample, ...] = ()  # the same of its GPU; none is added while a tuning measures
     cost: AgentCost | None = None
     rehearsed: tuple[Rehearsed, ...] = ()

@@ -18,6 +18,19 @@ def own_waits(measured: Measurements) -> list[float]:
     return [wait for wait in (own_delay(*look) for look in looks) if wait is not None]
 
 
+def mean_delay(measured: Measurements) -> float:
+    """The part of the time that others kept the training thread from a CPU, over all looks; 0 unknown.
+
+    A burst that the median of the last looks does not show is in every mean of that time.
+    """
+    own = outnumber(measured)
+    looks = [
+        foreign_delay(each.run_delay_share, each.foreign_cores if own else None) for each in measured.host
+    ]
+    known = [delay for delay in looks if delay is not None]
+    return sum(known) / len(known) if known else 0.0
+
+
 def is_oversubscribed(measured: Measurements) -> bool:
     """Whether the job's threads take the CPUs from each other, and nobody else does."""
     share = median(own_waits(measured))

@@ -148,6 +148,15 @@ def leads_all(regime: str, shares: Mapping[str, float]) -> bool:
     return own - max(held.values(), default=0.0) >= thresholds.LEAD
 
 
+def delayed_most(name: str, shares: Mapping[str, float], delay: float) -> dict[str, float]:
+    """The shares of the step as they would be if all of a delay, a part of the time, lay in one of them."""
+    left = 1 - min(delay, 0.99)
+    return {
+        other: max(0.0, share - delay) / left if other == name else share / left
+        for other, share in shares.items()
+    }
+
+
 def shown_phases(measured: Measurements) -> Phases:
     """The phases as they leave the program."""
     if measured.phases is not None:

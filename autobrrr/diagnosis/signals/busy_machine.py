@@ -15,6 +15,7 @@ from autobrrr.records import CpuTaker
 
 NAME = "busy_machine"
 UNIT = "share of wall time"
+RECENT_NS = 10_000_000_000
 
 
 def contention(measured: Measurements) -> list[CpuTaker]:
@@ -25,14 +26,15 @@ def contention(measured: Measurements) -> list[CpuTaker]:
 def busy_machine(measured: Measurements) -> Reading:
     """The largest of run-queue delay, stolen and throttled time, as the median of the last samples."""
     own = outnumber(measured)
+    since_ns = max((sample.t_ns for sample in measured.host), default=0) - RECENT_NS
+    recent = [sample for sample in measured.host if sample.t_ns > since_ns]
     delays = [
-        foreign_delay(sample.run_delay_share, sample.foreign_cores if own else None)
-        for sample in measured.host
+        foreign_delay(sample.run_delay_share, sample.foreign_cores if own else None) for sample in recent
     ]
-    stolen = [unit_share(sample.steal_share) for sample in measured.host]
+    stolen = [unit_share(sample.steal_share) for sample in recent]
     delay = median([share for share in delays if share is not None])
     steal = median([share for share in stolen if share is not None])
-    limits = [unit_share(sample.throttled_share) for sample in measured.host]
+    limits = [unit_share(sample.throttled_share) for sample in recent]
     throttled = median([share for share in limits if share is not None])
     known = [share for share in (delay, steal, throttled) if share is not None]
     if not known:

@@ -16,7 +16,14 @@ from autobrrr.diagnosis.advice.advice import advise
 from autobrrr.diagnosis.measurements import Measurements, step_stats
 from autobrrr.diagnosis.models.batch_fit import BatchFit, fit_batch
 from autobrrr.diagnosis.models.cpu_delay import foreign_delay
-from autobrrr.diagnosis.models.shares import leads, leads_all, measured_shares, shown_phases, step_shares
+from autobrrr.diagnosis.models.shares import (
+    delayed_most,
+    leads,
+    leads_all,
+    measured_shares,
+    shown_phases,
+    step_shares,
+)
 from autobrrr.diagnosis.robust_stats import at_worst, of_one, spread
 from autobrrr.diagnosis.signal_reading import Reading
 from autobrrr.diagnosis.signals.signal_table import read_all
@@ -24,10 +31,8 @@ from autobrrr.diagnosis.verdict.agreement import Carried, carried
 from autobrrr.diagnosis.verdict.gpu_verdict import device_verdict
 from autobrrr.diagnosis.verdict.named_reason import named_reason
 from autobrrr.diagnosis.verdict.step_limit import limit_sentence, step_limit
-from autobrrr.diagnosis.verdict.undecided_reason import JudgedCase, undecided, why_foreign
+from autobrrr.diagnosis.verdict.undecided_reason import FROM_MEANS, JudgedCase, undecided, why_foreign
 from autobrrr.records import BatchProbe, Confidence, Phases, Regime, StepStats, Verdict
-
-FROM_MEANS = ("input", "host", "communication")  # regimes whose clocks see the long steps too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,14 +149,15 @@ def _carrier(case: JudgedCase, waited: float) -> Carried | None:
         share = getattr(case.shares, one.regime)
         if share is None:
             continue
-        if not leads_all(one.regime, measured_shares(case.shares)):
+        delay = max(busy, case.delay(one.regime))
+        if not leads_all(one.regime, delayed_most(one.regime, measured_shares(case.shares), delay)):
             continue
         # Traced steps speak of the usual step alone: what longer ones take is a rival of its own.
         uneven = 0.0 if one.regime in FROM_MEANS else case.readings["uneven_steps"].value or 0.0
         if uneven >= thresholds.EXCLUDED_AT and not leads("", (1 - uneven) * share, uneven):
             continue
         # On a busy machine the delay may lie in any part of the step; all the rest may be one rival.
-        least = at_worst(share, busy) if busy >= thresholds.BUSY_AT else 1.0
+        least = at_worst(share, delay) if delay >= thresholds.BUSY_AT else 1.0
         if least - (1 - least) >= thresholds.LEAD:
             return one
     return None

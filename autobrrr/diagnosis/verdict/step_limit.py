@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from autobrrr.diagnosis import thresholds
-from autobrrr.diagnosis.models.shares import measured_shares
+from autobrrr.diagnosis.models.shares import delayed_most, measured_shares
 from autobrrr.diagnosis.part_names import WORDS
 from autobrrr.diagnosis.robust_stats import at_worst, of_one, spread
 from autobrrr.diagnosis.verdict.agreement import opposed, within
@@ -146,10 +146,11 @@ def _named(case: JudgedCase, shares: Mapping[str, float]) -> Limit | None:
         "communication": "communication",
     }
     limit = known.get(max(shares, key=lambda name: shares[name]))
-    if limit is None or not _leads(limit, shares) or _doubted(case, limit):
+    delay = case.delay(limit or "")
+    if limit is None or not _leads(limit, delayed_most(limit, shares, delay)) or _doubted(case, limit):
         return None
     # On a busy machine the delay may lie in any part of the step; all the rest may be one rival.
-    least = at_worst(shares[limit], case.busy) if case.busy >= thresholds.BUSY_AT else 1.0
+    least = at_worst(shares[limit], delay) if delay >= thresholds.BUSY_AT else 1.0
     return limit if least - (1 - least) >= thresholds.LEAD else None
 
 

@@ -11,13 +11,16 @@ from dataclasses import dataclass
 
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
-from autobrrr.diagnosis.models.shares import leads_all, measured_shares, step_parts
+from autobrrr.diagnosis.models.cpu_delay import mean_delay
+from autobrrr.diagnosis.models.shares import delayed_most, leads_all, measured_shares, step_parts
 from autobrrr.diagnosis.part_names import PHASE_WORDS, WORDS
 from autobrrr.diagnosis.robust_stats import of_one
 from autobrrr.diagnosis.signal_reading import Reading
 from autobrrr.diagnosis.verdict.agreement import AGREEMENT, carried, opposed, partners, supported
 from autobrrr.diagnosis.verdict.named_reason import Sentence, each_step
 from autobrrr.records import Regime, Shares
+
+FROM_MEANS = ("input", "host", "communication")  # parts whose clocks see the long steps too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +36,10 @@ class JudgedCase:
         """Run-queue delay or stolen time; 0 where it was not measured."""
         return self.readings["busy_machine"].value or 0.0
 
+    def delay(self, name: str) -> float:
+        """What of the time others may have added to a part of the step."""
+        return max(self.busy, mean_delay(self.measured)) if name in FROM_MEANS else self.busy
+
     @property
     def leader(self) -> str | None:
         """The share that takes half of the step and leads clearly; None where none does."""
@@ -40,7 +47,7 @@ class JudgedCase:
         if not shares:
             return None
         first = max(shares, key=lambda name: shares[name])
-        return first if leads_all(first, shares) else None
+        return first if leads_all(first, delayed_most(first, shares, self.delay(first))) else None
 
     @property
     def step(self) -> str:

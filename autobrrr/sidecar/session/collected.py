@@ -34,7 +34,7 @@ from autobrrr.sidecar.session.calibrations import Calibrations
 from autobrrr.sidecar.session.step_history import Buckets
 from autobrrr.sidecar.session.step_window import StepWindow
 
-HOST_NS = 10_000_000_000
+HOST_NS = 30_000_000_000  # as long as steps stay in the window
 PLAIN_STEPS = 16  # beside profiled ones
 
 
@@ -122,7 +122,7 @@ class Collected:
         return threads if threads is None or self.cores is None else min(threads, self.cores)
 
     def see_host(self, sample: HostSample) -> None:
-        """Keep a sample of the last ten seconds."""
+        """Keep a sample for as long as the steps of its time count."""
         self.host.append(sample)
         while self.host[0].t_ns < sample.t_ns - HOST_NS:
             self.host.popleft()

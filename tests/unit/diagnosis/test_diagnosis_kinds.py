@@ -382,3 +382,34 @@ def test_before_anything_is_traced_the_phases_say_where_the_time_goes() -> None:
         "still measuring, 3 steps so far: backward 50 %, forward 30 %, between the phases 12 % of each 1.2 s"
     )
     assert said in found.reason
+
+
+def half_asleep(waits: float, delays: tuple[float, ...]) -> Measurements:
+    """The planted job that sleeps for half of its step, as it was recorded while others had its CPU.
+
+    Its traced steps were too disturbed to count, so that all but the wait for data is one rival.
+    """
+    step_ns = 30.3 * MS
+    rest = {"forward": 0.095, "backward": 0.334, "optimizer": 0.007, "other": 0.006}
+    scale = (1 - waits) / sum(rest.values())
+    looks = [diagnosis.machine(run_delay_share=delay)[0] for delay in delays for _ in range(20)]
+    return diagnosis.measured(
+        step_ns,
+        {"data_wait": waits, **{name: share * scale for name, share in rest.items()}},
+        trace=diagnosis.traced(step_ns, run_delay_share=0.53),
+        stacks=diagnosis.frames(loader=80, model=60),
+        workers=0,
+        host=tuple(msgspec.structs.replace(look, t_ns=at * 500_000_000) for at, look in enumerate(looks)),
+    )
+
+
+@pytest.mark.parametrize("delays", [(0.44, 0.02), (0.44, 0.02, 0.02), (0.08, 0.08)])
+def test_waits_that_others_made_longer_are_no_input_once_those_are_gone(delays: tuple[float, ...]) -> None:
+    found = verdict(half_asleep(0.58, delays))
+    assert (found.regime, found.limit) == ("unknown", "unknown")
+    quiet = verdict(half_asleep(0.58, (0.0, 0.0)))
+    assert (quiet.regime, quiet.limit, quiet.confidence) == ("input", "input", "low")
+
+
+def test_a_clear_wait_is_named_though_others_had_the_machine_before() -> None:
+    assert verdict(half_asleep(0.94, (0.44, 0.02))).regime == "input"

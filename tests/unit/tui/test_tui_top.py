@@ -120,7 +120,8 @@ def test_a_wide_list_says_whose_a_job_is_and_what_it_takes_and_shows_the_chosen_
     jobs = [
         JobLine(
             pid=101, script="/home/a/train_vit.py", rank=0, torch="2", attached=True, attachable=True,
-            why=None, user="ada", arguments="--lr 0.1", age_ns=100 * 10**9, cpu_ns=150 * 10**9, rss_bytes=412 << 20,
+            why=None, user="ada", arguments="--lr 0.1", age_ns=100 * 10**9, cpu_ns=150 * 10**9,
+            rss_bytes=412 << 20,
         ),
         *JOBS[1:],
     ]  # fmt: skip
