@@ -163,6 +163,8 @@ class AgentSession:
             found = parameter_device(self._loop.job)
         except RuntimeError:  # training changed a dict under our eyes: next time
             return self._loop.stamps.device
+        if found is None and self._loop.steps.source == "replay":  # what it trains, nobody has shown
+            found = self._torch.device("cuda")
         on_device = found is not None and found.type != "cpu"
         self._loop.stamps.device = found if on_device else None
         return found

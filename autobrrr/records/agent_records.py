@@ -52,7 +52,7 @@ class JobFacts(Record, frozen=True, kw_only=True):
 class Anatomy(Record, frozen=True, kw_only=True):
     """How the training loop is built, once the agent knows it (event `anatomy`)."""
 
-    source: Literal["optimizer", "backward", "forward", "loader"]  # what marks a step
+    source: Literal["optimizer", "backward", "replay", "forward", "loader"]  # what marks a step
     optimizers: list[str]  # class names, in the order in which they fire
     parameters: int | None
     parameter_tensors: int | None

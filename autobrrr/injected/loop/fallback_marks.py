@@ -1,8 +1,8 @@
-"""Marks for loops in which no torch optimizer steps: backward, else root forward, else the loader.
+"""Marks for loops in which no torch optimizer steps: backward, a CUDA graph, root forward, the loader.
 
-In: a loop whose optimizer hook stays silent. Out: `event(source)` at the end of each outermost
-backward, each root forward or before each batch. All are on while it is not known which one the
-loop has; then only the one that marks the steps stays.
+In: a loop whose optimizer hook stays silent. Out: `event(source)` at the end of each outermost backward,
+after each replay of a graph that holds a whole step, after each root forward or before each batch. All are on
+while it is not known which one the loop has; then only the one that marks the steps stays.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from ..live_torch.patches import Patch, patched, take_off_all
 from ..phases.phase_hooks import loader_iterator_class
 from .root_modules import RootSearch
 
-SOURCES = ("backward", "forward", "loader")
+SOURCES = ("backward", "replay", "forward", "loader")
 ENOUGH = 8  # events without an optimizer step
+MOST_OTHERS = 64  # replays of other graphs until one of them marks the steps
 AnyCall = Callable[..., object]
 Event = Callable[[str, int], None]
 
@@ -42,6 +43,8 @@ class FallbackMarks:
         self._compiles = False  # `torch.compile` was called while modules were watched
         self._seen: Counter[str] = Counter()
         self._step_code = _step_wrapper_code(torch)
+        self._graph = 0  # id of the graph whose replay ends a step
+        self._others = 0  # replays of others since
 
     @property
     def on(self) -> bool:
@@ -59,6 +62,12 @@ class FallbackMarks:
             self._patches["backward"] += patched(
                 getattr(self._torch, "autograd", None), "backward", self._backward
             )
+
+    def put_on_replay(self) -> None:
+        """Watch replays of CUDA graphs: one may hold the whole step, the update too."""
+        if not self._patches["replay"]:
+            cuda = getattr(self._torch, "cuda", None)
+            self._patches["replay"] += patched(getattr(cuda, "CUDAGraph", None), "replay", self._replay)
 
     def put_on_rest(self) -> None:
         """Watch the loader and look for root modules; not where code is compiled."""
@@ -131,6 +140,23 @@ class FallbackMarks:
 
     def _backward(self, original: AnyCall) -> AnyCall:
         return outermost(original, lambda: self._mark("backward"))
+
+    def _replay(self, original: AnyCall) -> AnyCall:
+        @functools.wraps(original)
+        def replay(graph: object, *args: object, **kwargs: object) -> object:
+            result = original(graph, *args, **kwargs)
+            if self._ends_step(id(graph)):
+                self._mark("replay")
+            return result
+
+        return replay
+
+    def _ends_step(self, graph: int) -> bool:
+        """Of several graphs in a step, the first that was seen."""
+        self._others = 0 if graph == self._graph else self._others + 1
+        if not self._graph or self._others > MOST_OTHERS:
+            self._graph, self._others = graph, 0
+        return graph == self._graph
 
     def _next(self, original: AnyCall) -> AnyCall:
         @functools.wraps(original)

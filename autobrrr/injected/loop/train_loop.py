@@ -20,7 +20,7 @@ from ..live_torch.patches import Patch, patched, take_off_all
 from ..phases.loader_watch import LoaderWatch
 from ..phases.phase_clock import PhaseClock
 from ..phases.phase_hooks import PhaseHooks
-from ..phases.sampled_step import Sampling
+from ..phases.sampled_step import Sampling, cuda_in_use
 from ..phases.sampling_schedule import Bursts
 from ..remedies.active_remedies import ActiveRemedies, AppliedRemedy, NotUndone
 from ..wire import ring_layout
@@ -124,6 +124,7 @@ class TrainLoop:
         """No optimizer has fired for a while: look for another mark of a step."""
         if self.hot.seq == 0 and self.hot.live and not self.hot.busy:
             self._scouts.put_on_backward()
+            self._scouts.put_on_replay()
             if self.check.compiled([]):
                 self._scouts.leave_modules()
             else:
@@ -456,12 +457,13 @@ class TrainLoop:
             self._emit({})
         if self.roots.step_ended():
             self.news += 1
-        if self.measuring.task is None or self._hurry:
+        held_back = bool(self._inbox or self.levers.watched) and self._captures()
+        if not held_back and (self.measuring.task is None or self._hurry):
             while self._inbox and self.hot.live:
                 self._inbox.popleft()()
         if not self.hot.live:
             return
-        if self.levers.watched:
+        if self.levers.watched and not held_back:
             self.undo_troubled()
         if self.levers.arm != self.hot.arm:
             self.hot.arm = self.levers.arm
@@ -472,6 +474,10 @@ class TrainLoop:
         # While root modules are looked for, a burst would miss their forward.
         if self.measuring.task is None and not self.roots.searching and not self.steps.settling:
             boundary.sample = boundary.sample or self.bursts.wants(boundary.seq, self.step_ns)
+
+    def _captures(self) -> bool:
+        """The job captures a CUDA graph: what we do now would become part of it, or break it."""
+        return cuda_in_use() and bool(self.torch.cuda.is_current_stream_capturing())
 
     def _settle(self, boundary: Boundary) -> None:
         steps = self.steps
