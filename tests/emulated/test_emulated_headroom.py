@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from autobrrr.injected.remedies.active_remedies import ActiveRemedies
-from autobrrr.injected.remedies.device_headroom import parameter_bytes
+from autobrrr.injected.remedies.device_headroom import parameter_bytes, step_bytes
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.registry import RefusalCode, Refused
 from support.remedies import training
@@ -36,6 +36,19 @@ def test_a_full_device_refuses_what_takes_memory_and_takes_what_needs_none() -> 
         torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     remedies.undo(remedies.apply(loop.job, "compile.graphed", {}))
+
+
+def test_a_peak_that_the_job_has_given_back_is_no_step_s() -> None:
+    """As of loading a checkpoint; a step's own peak stays with the allocator."""
+    loop = training(device="cuda")
+    loop.train(1)
+    torch.cuda.reset_peak_memory_stats()
+    usual = step_bytes(loop.job)
+    loaded = torch.empty(2 * GIB, dtype=torch.uint8, device="cuda")
+    del loaded
+    assert step_bytes(loop.job) >= 2 * GIB
+    torch.cuda.empty_cache()
+    assert usual <= step_bytes(loop.job) < GIB
 
 
 def test_nothing_is_switched_while_the_job_captures_a_graph() -> None:

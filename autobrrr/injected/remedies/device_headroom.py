@@ -26,9 +26,13 @@ def parameter_bytes(job: Job) -> int:
 
 
 def step_bytes(job: Job) -> int:
-    """What a step takes at its peak beside what stays between steps: activations and gradients."""
+    """What a step takes at its peak beside what stays between steps: activations and gradients.
+
+    The peak is that of the process so far; what it has given back to the device since, no step has needed.
+    """
     cuda = job.torch.cuda
-    return max(0, int(cuda.max_memory_allocated()) - int(cuda.memory_allocated()))
+    peak = min(int(cuda.max_memory_allocated()), int(cuda.memory_reserved()))
+    return max(0, peak - int(cuda.memory_allocated()))
 
 
 def one_more_step(job: Job) -> int:

@@ -82,20 +82,35 @@ def available_bytes(root: Path = Path("/")) -> int | None:
 
 
 def gpu_free_bytes(calls: NvmlCalls, env: Mapping[str, str], ranks: int = 1) -> int | None:
-    """What the fullest of the GPUs has left that these ranks would use; None where it can't be told."""
+    """What the fullest of the GPUs has left that these ranks would use; None where it can't be told.
+
+    A number in the environment is one of CUDA's. That is the driver's where the environment says so, or where
+    all devices are alike; elsewhere it may be any device, and the fullest of all counts.
+    """
     visible = env.get("CUDA_VISIBLE_DEVICES")
     names = [str(i) for i in range(ranks)] if not visible else visible.split(",")[:ranks]
-    found = []
+    by_name: dict[str, object] = {}
     for name in (each.strip() for each in names):
-        by_number = name.isdigit()
-        handle = calls.ask(
-            "nvmlDeviceGetHandleByIndex" if by_number else "nvmlDeviceGetHandleByUUID",
-            int(name) if by_number else name,
-        )
-        left = None if handle is None else calls.ask("nvmlDeviceGetMemoryInfo", handle)
-        found.append(getattr(left, "free", None))
-    known = [int(each) for each in found if each is not None]
-    return min(known) if known and len(known) == len(names) else None
+        if not name.isdigit():
+            by_name[name] = calls.ask("nvmlDeviceGetHandleByUUID", name)
+        elif env.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" or _all_alike(calls):
+            by_name[name] = calls.ask("nvmlDeviceGetHandleByIndex", int(name))
+        else:
+            by_name |= {str(index): handle for index, handle in enumerate(_devices(calls))}
+    left = [handle and calls.ask("nvmlDeviceGetMemoryInfo", handle) for handle in by_name.values()]
+    known = [int(each.free) for each in left if each is not None]  # type: ignore[attr-defined]
+    return min(known) if known and len(known) == len(left) else None
+
+
+def _devices(calls: NvmlCalls) -> list[object]:
+    return [
+        calls.ask("nvmlDeviceGetHandleByIndex", index)
+        for index in range(calls.whole("nvmlDeviceGetCount") or 0)
+    ]
+
+
+def _all_alike(calls: NvmlCalls) -> bool:
+    return len({str(calls.ask("nvmlDeviceGetName", handle)) for handle in _devices(calls)}) <= 1
 
 
 def _groups(root: Path) -> list[Path]:

@@ -157,14 +157,30 @@ def test_what_processes_took_is_their_own_pages_at_their_peak(tmp_path: Path) ->
     assert memory_use.taken([9], 5, tmp_path) == Bytes(gpu=5 + memory_use.CONTEXT_BYTES)
 
 
-def test_of_several_gpus_the_fullest_one_counts() -> None:
-    free = {0: 9, 1: 4, 2: 7, "GPU-x": 3}
+def gpus(free: dict[str, int], names: list[str]) -> NvmlCalls:
+    """A driver that numbers its devices by their place on the bus."""
     nvml = SimpleNamespace(
-        nvmlDeviceGetHandleByIndex=lambda i: i,
+        nvmlDeviceGetCount=lambda: len(names),
+        nvmlDeviceGetName=lambda handle: names[int(handle)],
+        nvmlDeviceGetHandleByIndex=str,
         nvmlDeviceGetHandleByUUID=lambda name: name,
         nvmlDeviceGetMemoryInfo=lambda handle: SimpleNamespace(free=free[handle]),
     )
-    calls = NvmlCalls(nvml)  # type: ignore[arg-type]
+    return NvmlCalls(nvml)  # type: ignore[arg-type]
+
+
+def test_a_number_of_cuda_s_is_the_driver_s_only_where_devices_are_alike_or_the_order_is_said() -> None:
+    """CUDA's 0 is the fastest, the driver's the first on the bus."""
+    calls = gpus({"0": 2, "1": 9, "GPU-x": 5}, ["T4", "H100"])
+    assert memory_use.gpu_free_bytes(calls, {"CUDA_VISIBLE_DEVICES": "1"}) == 2
+    assert memory_use.gpu_free_bytes(calls, {}) == 2
+    assert memory_use.gpu_free_bytes(calls, {"CUDA_VISIBLE_DEVICES": "GPU-x"}) == 5
+    said = {"CUDA_VISIBLE_DEVICES": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    assert memory_use.gpu_free_bytes(calls, said) == 9
+
+
+def test_of_several_gpus_the_fullest_one_counts() -> None:
+    calls = gpus({"0": 9, "1": 4, "2": 7, "GPU-x": 3}, ["H100"] * 3)
     assert memory_use.gpu_free_bytes(calls, {}) == 9
     assert memory_use.gpu_free_bytes(calls, {}, ranks=2) == 4
     assert memory_use.gpu_free_bytes(calls, {"CUDA_VISIBLE_DEVICES": "2,GPU-x"}, ranks=2) == 3
