@@ -120,7 +120,7 @@ ENTRIES: tuple[Explanation, ...] = (
         "phase_frames",
         "How often the training thread was found in one function of the user's inside forward, backward or "
         "optimizer, where operators explain less than half of the time in which no kernel works: Python "
-        "that works or sleeps there, which compiling does not cure.",
+        "that works or sleeps there, which compiling does not remedy.",
         "Stacks of the training thread, sampled by the agent's thread; operators of the traced steps, times "
         "what dispatching one costs.",
         f"at least {thresholds.FRAME_SAMPLES} samples",

@@ -34,6 +34,11 @@ class Trial(Record, frozen=True, kw_only=True):
     memory_bytes: int | None = None  # what a relaunched trial took at most; of the GPU where it has one
     predicted_memory_bytes: int | None = None  # what was expected before it was started
 
+    @property
+    def outcome_word(self) -> str:
+        """The outcome for people: "undone" is a word of the JSON alone."""
+        return {"undone": "reverted"}.get(self.outcome, self.outcome)
+
 
 class Reverted(Record, frozen=True, kw_only=True):
     remedy: str

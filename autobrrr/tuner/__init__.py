@@ -1,1 +1,1 @@
-"""Tries remedies on a running job in interleaved blocks; keeps what is proven, undoes the rest."""
+"""Tries remedies on a running job in interleaved blocks; keeps what is proven, reverts the rest."""

@@ -78,7 +78,7 @@ class GainGuard:
             self.board.go(on)
             return []
         self.board.go(())
-        return [Reverted(remedy=choice.label, why=f"the guard undid it: {found.why}") for choice in on]
+        return [Reverted(remedy=choice.label, why=f"the guard reverted it: {found.why}") for choice in on]
 
     def _put_back(self, on: Arm, why: str) -> list[Reverted]:
         """After a refusal: the others go on again; what does not is reported."""

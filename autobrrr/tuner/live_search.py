@@ -243,7 +243,7 @@ class _LiveTuning:
         choice = asked.candidate.choice
         price_ns = self.budget.price_ns(choice)
         if price_ns:
-            text = f"switching {choice.label} on: training stands still for about {price_ns / 1e9:.0f} s"
+            text = f"applying {choice.label}: training pauses for about {price_ns / 1e9:.0f} s"
             self.say("trial", text, choice)
         replaced = [other for other in self.kept if choice.conflicts(other)]
         asked = self.against(asked, replaced)
@@ -323,7 +323,7 @@ class _LiveTuning:
         confirmed = found.interval is not None and found.interval.low > 0
         if found.decision != "cancelled" and not confirmed:
             said = found.why if found.interval is None else percent(found.interval)
-            self.drop(self.kept, f"not confirmed by the closing run: {said}")
+            self.drop(self.kept, f"not confirmed by the confirmation run: {said}")
         return found
 
     def all_against_none(self) -> Comparison | None:
@@ -369,7 +369,7 @@ class _LiveTuning:
             for undone in guard.check():
                 self.guard_undid.append(undone)
             on = {lever.choice for lever in self.board.levers}
-            self.drop(tuple(each for each in self.kept if each not in on), "the guard undid it")
+            self.drop(tuple(each for each in self.kept if each not in on), "the guard reverted it")
 
     def compare(
         self,
@@ -434,7 +434,9 @@ class _LiveTuning:
                 present = {lever.choice for lever in self.board.levers}
                 missing = tuple(choice for choice in self.kept if choice not in present)
                 self.drop(missing, f"could not be applied again: {refused}")
-        raise AutobrrrError(f"a lever can't be switched: {why}", "autobrrr detach undoes all of them")
+        raise AutobrrrError(
+            f"a remedy can't be applied or reverted: {why}", "autobrrr detach reverts all of them"
+        )
 
     def leave(self) -> None:
         """After a fault: undo the trial's levers, as far as the job still answers."""
@@ -513,12 +515,12 @@ class _LiveTuning:
         )
 
 
-_VERBS = {"trial": "trying", "ablation": "without", "final": "closing run,"}
+_VERBS = {"trial": "trying", "ablation": "without", "final": "confirmation run,"}
 
 
 def _priced(found: Comparison) -> str:
-    """What switching on took, where that is worth a word."""
-    return f"; training stood still for {found.price_ns / 1e9:.1f} s" if found.price_ns > SAID_NS else ""
+    """What applying it took, where that is worth a word."""
+    return f"; training paused for {found.price_ns / 1e9:.1f} s" if found.price_ns > SAID_NS else ""
 
 
 def _names(arm: Arm) -> str:

@@ -58,7 +58,7 @@ def proof(worthwhile: float, horizon_ns: int, rare: bool) -> StopRule:
 
 
 def precision(worthwhile: float, rare: bool) -> StopRule:
-    """For the closing run: on until the interval is narrow against what it shows."""
+    """For the confirmation run: on until the interval is narrow against what it shows."""
 
     def rule(now: PairStanding) -> tuple[Decision, str] | None:
         interval = now.throughput if rare else now.typical

@@ -19,7 +19,7 @@ class TuneSettings:
     """Settings of one tuning of a running job."""
 
     budget_ns: int = MINUTE_NS
-    """Time of the whole tuning. A closing run that is not yet sure may take a quarter more."""
+    """Time of the whole tuning. A confirmation run that is not yet sure may take a quarter more."""
 
     horizon_ns: int = 30 * MINUTE_NS
     """Time over which a gain counts against the pause of switching it on."""

@@ -21,15 +21,15 @@ from autobrrr_tui.theme import is_light
 
 COMMANDS = (
     ("Tune", "tune", "try the matching remedies on the running job"),
-    ("Pause or go on", "pause", "the tuner rests, or goes on"),
-    ("Apply", "apply", "switch the chosen remedy on"),
-    ("Undo", "undo", "switch a remedy off"),
-    ("Export recipe", "export", "write what is on as a recipe"),
+    ("Pause or continue", "pause", "pause or continue the tuner"),
+    ("Apply", "apply", "apply the chosen remedy"),
+    ("Undo", "undo", "revert a remedy"),
+    ("Export recipe", "export", "write the applied remedies as a recipe"),
     ("Window", "window", "a few steps under the profiler"),
     ("Probe", "probe", "measure again, with the batch probe"),
-    ("Detach", "detach", "undo everything and end the session"),
+    ("Detach", "detach", "revert all remedies and end the session"),
     ("Help", "help", "all keys"),
-    ("Quit", "quit", "leave; the session goes on"),
+    ("Quit", "quit", "leave; the session continues"),
 )
 
 

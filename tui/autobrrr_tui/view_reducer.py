@@ -125,14 +125,14 @@ def label(remedy: str, options: dict[str, object]) -> str:
 
 
 def trial_line(trial: Trial) -> str:
-    return f"{trial.outcome} {key_of(trial)}: {trial.why}"
+    return f"{trial.outcome_word} {key_of(trial)}: {trial.why}"
 
 
 def tuned_line(tuning: Tuning) -> str:
     """One sentence about a tuning that is through."""
     if not tuning.kept:
-        return "tuned: nothing worth keeping was proven, the job runs as before"
+        return "tuned: no remedy was proven faster, the job runs as before"
     kept = ", ".join(tuning.kept)
     if tuning.interval is None:
-        return f"tuned: kept {kept}; the last comparison was not made, so there is no figure for all together"
-    return f"tuned: {gain_words(tuning.speedup, tuning.interval)} with {kept}, proven by a last comparison"
+        return f"tuned: kept {kept}; no confirmation run, so their joint speed-up was not measured"
+    return f"tuned: {gain_words(tuning.speedup, tuning.interval)} with {kept}, from a confirmation run"

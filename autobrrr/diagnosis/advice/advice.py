@@ -1,6 +1,6 @@
 """Remedies that fit the verdict and the job, each with its reason and what it would bring, best first.
 
-Names, reach and class come from the registry, reasons from `cures`, predictions from `gains`. After
+Names, reach and class come from the registry, reasons from `remedy_fit`, predictions from `gains`. After
 them, edits of the script itself (`edits`), which nobody else can apply.
 """
 

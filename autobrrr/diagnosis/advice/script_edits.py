@@ -64,7 +64,7 @@ def _share(measured: Measurements, site: CodeSite) -> float:
 
 
 def _read_back(measured: Measurements) -> str | None:
-    """On a CPU nothing waits for it: there it is no cure."""
+    """On a CPU nothing waits for it: there it is no remedy."""
     places = sites(measured, "reads back")
     if not _on_cuda(measured) or not places:
         return None

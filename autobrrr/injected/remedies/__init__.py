@@ -1,1 +1,1 @@
-"""The cures. Each is one function that applies itself to a job and returns its own undo."""
+"""The remedies. Each is one function that applies itself to a job and returns its own undo."""

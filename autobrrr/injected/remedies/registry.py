@@ -104,7 +104,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
-    """A cure: what it treats, how far it reaches, what it does to the numbers."""
+    """A remedy: what it treats, how far it reaches, what it does to the numbers."""
 
     name: str
     apply: Apply

@@ -87,7 +87,7 @@ def _tuning(tuned: Tuning | None, trials: Sequence[Trial]) -> Iterator[str]:
         yield f"<p>{_text(verdict(tuned))}</p>"
         yield f"<p class='muted'>{_text(tuned.note)}</p>" if tuned.note else ""
         for undone in tuned.guard_undid:
-            yield f"<p class='bad'>the guard undid {_text(undone.remedy)}: {_text(undone.why)}</p>"
+            yield f"<p class='bad'>the guard reverted {_text(undone.remedy)}: {_text(undone.why)}</p>"
     measured = [trial for trial in trials if trial.achieved is not None or trial.predicted is not None]
     if measured:
         yield _forest(measured, tuned)
@@ -152,9 +152,9 @@ def _marks(scale: LogScale) -> list[float]:
 
 
 def _advice(advice: Sequence[Advice]) -> Iterator[str]:
-    yield "<section><h2>Cures</h2>"
+    yield "<section><h2>Remedies</h2>"
     yield _table(
-        ("cure", "expected", "reach", "class", "why"),
+        ("remedy", "predicted", "reach", "class", "why"),
         [(one.remedy, factor(one.expected), one.reach, one.class_, one.why) for one in advice],
         {1},
     )

@@ -39,7 +39,7 @@ def relaunch_html(tuning: Tuning) -> str:
         + f"<h2>History</h2>{_history(tuning.trials)}"
         + (f"<h2>What made the difference</h2><table>{bars}</table>" if bars else "")
         + "<h2>Trials</h2><table><tr><th>trial<th>speed<th>interval<th>class<th>outcome"
-        "<th>memory<th>expected<th>why</tr>" + f"{rows}</table>\n"
+        "<th>memory<th>predicted<th>why</tr>" + f"{rows}</table>\n"
     )
 
 

@@ -18,11 +18,11 @@ def progress_line(progress: TuneProgress) -> str:
 
 def trial_line(trial: Trial) -> str:
     """`kept optimizer.fused: faster: +12.0 % ...`."""
-    return f"{trial.outcome} {label(trial)}: {trial.why}"
+    return f"{trial.outcome_word} {label(trial)}: {trial.why}"
 
 
 def tuning_table(tuning: Tuning) -> str:
-    """Predicted against achieved for every trial, then the figure of the closing run."""
+    """Predicted against achieved for every trial, then the figure of the confirmation run."""
     rows = [HEADINGS]
     refused = [trial for trial in tuning.trials if trial.outcome == "refused"]
     skipped = [trial for trial in tuning.trials if trial.outcome == "skipped"]
@@ -37,7 +37,7 @@ def tuning_table(tuning: Tuning) -> str:
     lines += ["", verdict(tuning)]
     if tuning.note:
         lines.append(f"note: {tuning.note}")
-    lines += [f"the guard undid {each.remedy}: {each.why}" for each in tuning.guard_undid]
+    lines += [f"the guard reverted {each.remedy}: {each.why}" for each in tuning.guard_undid]
     if tuning.recipe:
         lines.append(f"recipe: {tuning.recipe}")
     return "\n".join(lines)
@@ -57,8 +57,8 @@ def _skipped(skipped: list[Trial]) -> list[str]:
     """One line for each reason."""
     reasons: dict[str, list[str]] = {}
     for trial in skipped:
-        foretold = "" if trial.predicted is None else f" ({factor(trial.predicted)} predicted)"
-        reasons.setdefault(trial.why, []).append(label(trial) + foretold)
+        predicted = "" if trial.predicted is None else f" ({factor(trial.predicted)} predicted)"
+        reasons.setdefault(trial.why, []).append(label(trial) + predicted)
     return (
         ["", *(f"not tried: {', '.join(names)}: {why}" for why, names in reasons.items())] if reasons else []
     )
@@ -73,20 +73,21 @@ def beyond(advice: Sequence[Advice]) -> list[str]:
             allow = "" if each.class_ in ("bitwise", "rounding") else f" --allow {each.class_}"
             command = f"autobrrr tune --param {each.remedy}{allow} -- CMD"
             said = f"{each.remedy} ({LATER[each.reach]}{gain}); to prove it: {command}"
-            lines.append(f"advised, but not for a step that runs: {said}")
+            lines.append(f"advised, but not for a running job: {said}")
     return lines
 
 
 def verdict(tuning: Tuning) -> str:
     """The sentence at the end: what was kept, and what it brings."""
     if not tuning.kept:
-        return "nothing worth keeping was proven: speed-up 1.0, the job runs as before"
+        return "no remedy was proven faster: speed-up 1.0, the job runs as before"
     kept = ", ".join(tuning.kept)
     if tuning.interval is None:
-        return f"kept {kept} (class {tuning.class_}); no closing run, so no figure for all together"
+        unsaid = "no confirmation run, so their joint speed-up was not measured"
+        return f"kept {kept} (class {tuning.class_}); {unsaid}"
     return (
-        f"speed-up {factor(tuning.speedup)} ({bounds(tuning.interval)}), from a closing run of "
-        f"all on against all off; kept {kept} (class {tuning.class_})"
+        f"speed-up {factor(tuning.speedup)} ({bounds(tuning.interval)}), from a confirmation run of "
+        f"all against none; kept {kept} (class {tuning.class_})"
     )
 
 
@@ -98,7 +99,7 @@ def cells(trial: Trial) -> tuple[str, ...]:
         factor(trial.achieved),
         bounds(trial.interval),
         trial.class_,
-        trial.outcome,
+        trial.outcome_word,
         trial.why,
     )
 

@@ -9,7 +9,7 @@ from autobrrr.report.text.rank_text import slowest_words
 
 MOST_LINES = 10
 MOST_EVIDENCE = 3
-MOST_CURES = 2
+MOST_REMEDIES = 2
 
 
 def verdict_text(found: Diagnosis) -> str:
@@ -36,11 +36,11 @@ def verdict_text(found: Diagnosis) -> str:
     if among is not None:
         lines.append(_row("ranks", among))
     lines += [_row(evidence.signal, evidence.note) for evidence in carrying(found)]
-    cures = [advice for advice in found.advice if advice.reach != "edit"]
+    remedies = [advice for advice in found.advice if advice.reach != "edit"]
     edits = [advice for advice in found.advice if advice.reach == "edit"]
-    for advice in cures[: MOST_CURES - bool(edits)]:
-        gain = f", expected {advice.expected:.2f}x" if advice.expected is not None else ""
-        lines.append(_row("cure", f"{advice.remedy}: {advice.why} ({advice.reach}, {advice.class_}{gain})"))
+    for advice in remedies[: MOST_REMEDIES - bool(edits)]:
+        gain = f", predicted {advice.expected:.2f}x" if advice.expected is not None else ""
+        lines.append(_row("remedy", f"{advice.remedy}: {advice.why} ({advice.reach}, {advice.class_}{gain})"))
     if edits:
         others = f"; also {', '.join(each.remedy for each in edits[1:])}" if edits[1:] else ""
         lines.append(_row("edit", f"{edits[0].why} ({edits[0].class_}){others}"))

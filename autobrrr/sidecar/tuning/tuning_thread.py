@@ -167,7 +167,7 @@ class TuningThread:
     def _tell(self, undid: list[Reverted], push: Push) -> None:
         for each in undid:
             self._session.record(each)
-            self._session.say(ActivityLine(text=f"the guard undid {each.remedy}: {each.why}"))
+            self._session.say(ActivityLine(text=f"the guard reverted {each.remedy}: {each.why}"))
         if undid:
             push(GuardUndid(undid=undid))
 

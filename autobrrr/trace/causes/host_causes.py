@@ -2,7 +2,7 @@
 
 A cause belongs to a whole region: everything inside a DataLoader's `__next__` is loading, and
 everything inside an optimizer's step is the optimizer's. Calls that wait or allocate keep their
-own cause, except inside a loader, where the cure is the loader's.
+own cause, except inside a loader, where the remedy is the loader's.
 """
 
 from __future__ import annotations

@@ -276,9 +276,7 @@ def for_peers(advice: list[TraceAdvice], own: Straggler, who: str) -> list[Trace
     """The same advice; where collectives mostly wait for a peer, no setting of theirs helps."""
     if not who or (own.waiting_ns or 0) < 0.5 * own.communication_ns:
         return advice
-    text = (
-        f"Collectives mostly wait for a peer that comes late: {who}. Cure that rank; nothing here will help."
-    )
+    text = f"Collectives mostly wait for a peer that comes late: {who}. Speed it up; nothing here will help."
     return [
         msgspec.structs.replace(each, text=text) if each.kind == "exposed_communication" else each
         for each in advice

@@ -116,5 +116,5 @@ def test_an_edit_stands_beside_the_best_cure_and_names_the_others() -> None:
         ]
     )
     lines = verdict_text(found).splitlines()
-    assert [line.split()[0] for line in lines if "why" in line] == ["cure", "edit"]
+    assert [line.split()[0] for line in lines if "why" in line] == ["remedy", "edit"]
     assert "edit          edit.padding why (rounding); also edit.no_sync" in verdict_text(found)

@@ -88,7 +88,7 @@ def test_advice_that_no_running_step_can_try_comes_with_the_command_that_proves_
             advice("edit.no_sync", "edit", "rounding", 1.3),
         ]
     )
-    beginning = "advised, but not for a step that runs: "
+    beginning = "advised, but not for a running job: "
     assert found == [
         f"{beginning}loader.workers (from the next epoch on, 1.74x predicted); to prove it: "
         "autobrrr tune --param loader.workers -- CMD",
@@ -102,5 +102,5 @@ def test_what_the_guard_undid_is_said() -> None:
         TUNING, kept=[], guard_undid=[Reverted(remedy="optimizer.fused", why="slower by now")]
     )
     table = tuning_table(undone)
-    assert "the guard undid optimizer.fused: slower by now" in table
-    assert "nothing worth keeping was proven" in table
+    assert "the guard reverted optimizer.fused: slower by now" in table
+    assert "no remedy was proven faster" in table

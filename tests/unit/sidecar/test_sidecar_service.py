@@ -365,7 +365,7 @@ def test_what_has_stopped_paying_is_compared_and_undone_and_said(office: Office,
     assert {"event": "guard", "undid": [{"remedy": "optimizer.fused", "why": "slower by now: -12 %"}]} in [
         {key: each[key] for key in ("event", "undid") if key in each} for each in heard
     ]
-    assert any("the guard undid optimizer.fused" in str(each.get("text")) for each in heard)
+    assert any("the guard reverted optimizer.fused" in str(each.get("text")) for each in heard)
     for _ in range(20):
         office.later(300)
     guarded(office)

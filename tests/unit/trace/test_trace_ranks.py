@@ -81,7 +81,7 @@ def test_a_rank_that_waits_in_collectives_is_told_for_whom(tmp_path: Path) -> No
     waiting = found.traces[0]
     assert waiting.regime == "communication"
     assert "rank 1 (100%)" in waiting.reason
-    assert any("Cure that rank" in each.text for each in waiting.advice)
+    assert any("Speed it up" in each.text for each in waiting.advice)
 
 
 def test_ranks_whose_collectives_differ_are_not_matched(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def test_the_answer_to_a_wish_is_shown_for_a_while() -> None:
 
     async def work(desk: Desk) -> None:
         await desk.press("3", "a")
-        assert "optimizer.fused goes on at the next step boundary" in desk.text
+        assert "optimizer.fused will be applied at the next step boundary" in desk.text
         await desk.told("optimizer.fused is not on: it does not fit")
         assert "it does not fit" in desk.text
         now_s[0] = 60.0
@@ -154,7 +154,7 @@ def test_enter_explains_the_signal_under_the_cursor() -> None:
 
 
 def test_applying_what_can_not_be_applied_says_what_to_do() -> None:
-    assert "is on already" in text_after(tui.kept(), "3", "a")
+    assert "is already on" in text_after(tui.kept(), "3", "a")
     assert "autobrrr run --recipe" in text_after(tui.judged(), "3", *["down"] * 4, "a")
     assert "choose a remedy" in text_after(tui.judged(), "a")
     assert "no remedy is on" in text_after(tui.judged(), "u")

@@ -56,18 +56,18 @@ def only_trial(found: Tuning) -> Trial:
 
 def test_the_stall_is_announced_waited_for_and_left_out_of_the_gain() -> None:
     found, told = tuned(SimulatedJob(effects={COMPILE: HELPS}))
-    assert f"stands still for about {PRICE_S:.0f} s" in told[0].text
+    assert f"training pauses for about {PRICE_S:.0f} s" in told[0].text
     assert found.kept == [COMPILE]
     assert found.interval is not None
     assert found.interval[0] <= 1.3 <= found.interval[1]
-    assert "training stood still for 12.0 s" in only_trial(found).why
+    assert "training paused for 12.0 s" in only_trial(found).why
 
 
 def test_it_is_paid_once_however_often_it_is_switched() -> None:
     job = SimulatedJob(effects={COMPILE: HELPS})
     _, told = tuned(job)
     assert job.history.count(("apply", COMPILE)) > 6
-    assert sum("stands still" in each.text for each in told) == 1
+    assert sum("training pauses" in each.text for each in told) == 1
 
 
 def test_without_the_time_for_it_it_is_skipped_and_says_how_much_would_do() -> None:

@@ -23,7 +23,7 @@ PHASES = (
 )
 DOUBT = {"high": "●●●", "medium": "●●○", "low": "●○○"}
 CROWDED = 0.05  # of the time without a CPU: from here on a screen says so
-OUTCOMES = {"kept": "✓", "on": "✓", "trying": "▸", "closing": "▸", "watched": "▸", "reverted": "✗"}
+OUTCOMES = {"kept": "✓", "on": "✓", "trying": "▸", "confirming": "▸", "watched": "▸", "reverted": "✗"}
 CHANGES = ("stream", "changes-training")
 
 
@@ -434,7 +434,7 @@ def next_step(view: View) -> tuple[str, str]:
     if not view.acting:
         return "", ""
     if view.tuning:
-        return ("space goes on" if view.paused else "space pauses, t stops and keeps what is proven"), ""
+        return ("space continues" if view.paused else "space pauses, t stops and keeps what is proven"), ""
     script = "" if found.job is None else found.job.script.rsplit("/", 1)[-1]
     if found.levers:
         run = f", then: autobrrr run --recipe FILE -- python {script}" if script else ""

@@ -98,7 +98,7 @@ def activity(view: View) -> str:
     """What is happening right now."""
     found = view.snapshot
     if view.paused:
-        doing = view.progress.text if view.progress is not None else "the tuner rests"
+        doing = view.progress.text if view.progress is not None else "the tuner is paused"
         return f"paused: {doing}"
     if view.tuning and view.progress is not None:
         now = view.progress

@@ -31,8 +31,7 @@ TONES = {
     "refused": "dim",
     "skipped": "dim",
 }
-SAID = {"undone": "reverted"}
-STAGES = {"trial": "trying", "ablation": "trying", "final": "closing", "guard": "watched"}
+STAGES = {"trial": "trying", "ablation": "trying", "final": "confirming", "guard": "watched"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,12 +62,12 @@ def lines(view: View) -> list[RemedyRow]:
     for remedy in details.remedies if details is not None else ():
         key = label(remedy.remedy, remedy.options)
         if key not in found:
-            found[key] = _waiting(remedy, key)
+            found[key] = _untried(remedy, key)
     for lever in details.levers if details is not None else ():
         key = label(lever.remedy, lever.options)
         known = found.get(key)
         state = known.state if known is not None and known.state in ("kept", "trying") else "on"
-        base = known or _waiting(
+        base = known or _untried(
             RemedyLine(remedy=lever.remedy, options=lever.options, class_="rounding"), key
         )
         found[key] = _with(base, state=state, token=lever.token)
@@ -123,7 +122,7 @@ def note(line: RemedyRow, width: int) -> list[Row]:
 
 def _keys(view: View) -> str:
     if view.tuning:
-        return "space goes on" if view.paused else "space pauses the tuner"
+        return "space continues the tuner" if view.paused else "space pauses the tuner"
     return "t tries them in turn and keeps what is proven; a applies one; u reverts it"
 
 
@@ -149,7 +148,7 @@ def _tried(trial: Trial) -> RemedyRow:
         key=key_of(trial),
         remedy=trial.remedy,
         options=trial.options,
-        state=SAID.get(trial.outcome, trial.outcome),
+        state=trial.outcome_word,
         predicted=trial.predicted,
         achieved=trial.achieved,
         interval=trial.interval,
@@ -161,7 +160,7 @@ def _tried(trial: Trial) -> RemedyRow:
     )
 
 
-def _waiting(remedy: RemedyLine, key: str) -> RemedyRow:
+def _untried(remedy: RemedyLine, key: str) -> RemedyRow:
     if remedy.reach != "live":
         state = "restart" if remedy.reach == "relaunch" else "next epoch"
     else:

@@ -174,7 +174,7 @@ class SessionScreen(Screen[None]):
             return
         if self.view.tuning:
             self._confirm(
-                "Stop the tuning? The trial that runs is undone, what was kept stays on.",
+                "Stop the tuning? The current trial is reverted; what was kept stays applied.",
                 "stop it",
                 ViewRequest(do=Do.CANCEL),
             )
@@ -188,9 +188,9 @@ class SessionScreen(Screen[None]):
         if not self.view.tuning:
             self.tell("nothing is being tuned; t starts it")
         elif self.view.paused:
-            self._wish(ViewRequest(do=Do.RESUME), "the tuner goes on")
+            self._wish(ViewRequest(do=Do.RESUME), "the tuner continues")
         else:
-            self._wish(ViewRequest(do=Do.PAUSE), "the tuner rests after this pair of blocks")
+            self._wish(ViewRequest(do=Do.PAUSE), "the tuner pauses after this A/B pair")
 
     def action_apply(self) -> None:
         if self._refused("apply"):
@@ -200,9 +200,9 @@ class SessionScreen(Screen[None]):
             self.action_mode("tuning")
             self.tell("choose a remedy with up and down, then a")
         elif line.token is not None:
-            self.tell(f"{line.key} is on already; u undoes it")
+            self.tell(f"{line.key} is already on; u reverts it")
         elif line.reach != "live":
-            self.tell(f"{line.key} can not go on in a running job ({line.reach}): autobrrr run --recipe FILE")
+            self.tell(f"{line.key} can't be applied now ({line.reach}): autobrrr run --recipe FILE")
         else:
             wish = ViewRequest(do=Do.APPLY, remedy=line.remedy, options=line.options)
             if line.class_ in DARING:
@@ -215,7 +215,7 @@ class SessionScreen(Screen[None]):
                     f"{line.key} is of class {line.class_}: it {changes}. Apply it?", "apply it", wish
                 )
             else:
-                self._wish(wish, f"{line.key} goes on at the next step boundary")
+                self._wish(wish, f"{line.key} will be applied at the next step boundary")
 
     def action_undo(self) -> None:
         if self._refused("undo"):
@@ -223,12 +223,12 @@ class SessionScreen(Screen[None]):
         line = self._line()
         on = self.view.details.levers if self.view.details is not None else []
         if line is not None and line.token is not None:
-            self._wish(ViewRequest(do=Do.UNDO, remedy=line.remedy, token=line.token), f"{line.key} goes off")
+            self._wish(ViewRequest(do=Do.UNDO, remedy=line.remedy, token=line.token), f"reverting {line.key}")
         elif on:
             last = on[-1]
             self._wish(
                 ViewRequest(do=Do.UNDO, remedy=last.remedy, token=last.token),
-                f"{label(last.remedy, last.options)} goes off",
+                f"reverting {label(last.remedy, last.options)}",
             )
         else:
             self.tell("no remedy is on")
@@ -248,7 +248,7 @@ class SessionScreen(Screen[None]):
         wish = ViewRequest(do=Do.DETACH)
         if on or self.view.tuning:
             what = ", ".join(each.remedy for each in on) or "the trial that runs"
-            self._confirm(f"Detach? This undoes {what} and ends the session.", "detach", wish)
+            self._confirm(f"Detach? This reverts {what} and ends the session.", "detach", wish)
         else:
             self._wish(wish, "detaching")
 

@@ -14,16 +14,16 @@ from autobrrr_tui.widgets.row_widget import Lines
 KEYS = (
     ("0 to 6, Esc", "modes: glance, steps, diagnosis, tuning, gaps, recipe, log"),
     ("t", "tune: try the matching remedies on the running job, keep what is proven"),
-    ("space", "pause the tuner after the pair of blocks that runs; again: go on"),
-    ("a", "apply the remedy that is chosen in mode 3"),
-    ("u", "undo: the remedy chosen in mode 3, else the one switched on last"),
-    ("e", "export: write what is on as a recipe"),
-    ("w", "window: a few steps under the profiler; they take longer meanwhile"),
+    ("space", "pause the tuner after the current A/B pair; again: continue"),
+    ("a", "apply the remedy chosen in mode 3"),
+    ("u", "undo: revert the remedy chosen in mode 3, or else the last one applied"),
+    ("e", "export: write the applied remedies as a recipe"),
+    ("w", "window: run a few steps under the profiler; these steps take longer"),
     ("p", "probe: measure again, with the batch probe"),
-    ("d", "detach: undo everything, take everything off, end the session"),
-    ("q", "quit this screen; the session goes on"),
+    ("d", "detach: revert all remedies, remove the agent, end the session"),
+    ("q", "quit this screen; the session continues"),
     ("up, down, Enter", "choose, scroll; Enter explains a signal in mode 2"),
-    ("Ctrl-P", "all of it by name"),
+    ("Ctrl-P", "all commands by name"),
 )
 
 

@@ -248,7 +248,7 @@ def _grant(client: Client, wish: ViewRequest) -> str:
     simple = {
         Do.CANCEL: (client.cancel, "the tuner stops"),
         Do.PAUSE: (client.pause, "paused"),
-        Do.RESUME: (client.resume, "the tuner goes on"),
+        Do.RESUME: (client.resume, "the tuner continues"),
         Do.WINDOW: (client.window, "the next steps run under the profiler"),
     }
     act, done = simple[wish.do]
