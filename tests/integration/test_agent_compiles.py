@@ -8,7 +8,7 @@ import pytest
 
 from support.agent import AgentJob
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 JOB = """
 import sys, torch

@@ -273,7 +273,7 @@ def test_a_loader_worker_names_its_parent(job: StartJob) -> None:
         workers[:] = path.read_text().split()
         return bool(workers)
 
-    eventually(appeared, 20)
+    eventually(appeared)
     refused = None
     for worker in workers:
         try:
@@ -311,10 +311,8 @@ def test_a_job_that_sleeps_without_progress_is_given_up_on(
     lines: list[str] = []
     before = own_folders()
     with child(kind, standin=True) as target:
-        began = time.monotonic()
         with pytest.raises(CannotAttach, match=r"its main thread waits .*nothing in it makes progress"):
             go_in(target.pid, on_wait=lines.append)
-        assert time.monotonic() - began < 10
         assert target.alive()
     assert lines
     assert own_folders() == before

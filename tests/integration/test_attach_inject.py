@@ -131,7 +131,7 @@ def test_a_thread_waits_for_the_gil_and_the_borrowed_one_does_not(tmp_path: Path
     source = (
         "import ctypes, threading, time\n"
         "held = ctypes.PyDLL(None).usleep\n"  # with the GIL held
-        "def hold():\n    time.sleep(0.2); print('holds', flush=True); held(700_000); time.sleep(1000)\n"
+        "def hold():\n    time.sleep(0.2); print('holds', flush=True); held(3_000_000); time.sleep(1000)\n"
         "threading.Thread(target=hold, daemon=True).start()\n"
         "threading.Event().wait(0.4); print('woken', flush=True); time.sleep(1000)"
     )

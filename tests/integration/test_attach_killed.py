@@ -65,7 +65,7 @@ def threads(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/task"))
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_whenever_an_attach_is_killed_nothing_stays(job: Callable[..., TrainingJob], tmp_path: Path) -> None:
     trains = job("plain")
     cache = tmp_path / "cache"

@@ -256,7 +256,7 @@ def test_ctrl_c_in_the_first_second_leaves_nothing(
         assert "Traceback" not in said
         if verb == "attach":
             autobrrr(tmp_path, "detach", str(trained.pid))
-        eventually(lambda: not list((tmp_path / "run" / "autobrrr").glob("[0-9]*")), 20)
+        eventually(lambda: not list((tmp_path / "run" / "autobrrr").glob("[0-9]*")))
     eventually(lambda: len(os.listdir(began)) == threads)
     assert trained.alive()
 

@@ -11,9 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from support.training import TrainingJob, autobrrr
+from autobrrr.cli import main
+from support.attach import eventually
+from support.training import TrainingJob, autobrrr, environment
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 StartJob = Callable[..., TrainingJob]
 KINDS = ("plain", "loader", "trainer", "gan", "accumulate")
@@ -91,28 +93,29 @@ def test_a_second_attach_joins_and_detach_leaves_nothing(job: StartJob, tmp_path
     listed = autobrrr(tmp_path, "ls", "--json").json["jobs"]
     assert any(line["pid"] == target.pid and line["attached"] for line in listed)
     assert autobrrr(tmp_path, "detach", str(target.pid)).code == 0
-    _eventually(lambda: _footprint(target.pid) == before and not _sidecars(tmp_path))
+    eventually(lambda: _footprint(target.pid) == before and not _sidecars(tmp_path))
 
 
 @pytest.mark.timeout(600)
-def test_fifty_cycles_leak_nothing(job: StartJob, tmp_path: Path) -> None:
+def test_fifty_cycles_leak_nothing(job: StartJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # A session's modules are garbage afterwards, which only a full collection finds; a job that never
     # comes to one would show the garbage, not a leak.
     target = job("plain", "--collect-every", "500")
+    for name, value in environment(tmp_path).items():  # the commands run in this process
+        monkeypatch.setenv(name, value)
 
     def cycle() -> None:
-        words = ("--for", "200ms", "--json", "--no-probe")
-        assert autobrrr(tmp_path, "attach", str(target.pid), *words).code == 0
-        assert autobrrr(tmp_path, "detach", str(target.pid)).code == 0
+        assert main(["attach", str(target.pid), "--for", "200ms", "--json", "--no-probe"]) == 0
+        assert main(["detach", str(target.pid)]) == 0
 
     for _ in range(15):
         cycle()
     before, rss_before = _footprint(target.pid), psutil.Process(target.pid).memory_info().rss
     for _ in range(50):
         cycle()
-    _eventually(lambda: _footprint(target.pid) == before)
+    eventually(lambda: _footprint(target.pid) == before)
     process = psutil.Process(target.pid)
-    _eventually(lambda: process.memory_info().rss - rss_before < 50 * 64 * 1024)  # after a collection
+    eventually(lambda: process.memory_info().rss - rss_before < 50 * 64 * 1024)  # after a collection
     trained = target.finish()
     assert trained == job("plain", "--steps", str(trained.steps)).finish(300)
 
@@ -127,7 +130,7 @@ def test_a_sidecar_killed_at_any_moment_leaves_a_training_job_as_it_was(
     time.sleep(after_s)
     for pid in _sidecars(tmp_path):
         os.kill(pid, signal.SIGKILL)
-    _eventually(lambda: _footprint(target.pid) == before)
+    eventually(lambda: _footprint(target.pid) == before)
     trained = target.finish()
     assert trained == job("plain", "--steps", str(trained.steps)).finish(120)
 
@@ -157,10 +160,3 @@ def _sidecars(folder: Path) -> list[int]:
         except (psutil.Error, OSError):
             continue
     return sorted(found)
-
-
-def _eventually(holds: Callable[[], bool], timeout_s: float = 8) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

@@ -16,7 +16,7 @@ from autobrrr.sidecar.session.calibrations import Calibrations
 from support.attach import eventually
 from support.training import TrainingJob, environment
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +64,7 @@ def test_a_session_that_is_forgotten_ends_with_its_program(job: Callable[..., Tr
             left.close()
         return left is None
 
-    eventually(has_ended, 20)
+    eventually(has_ended)
     attached.finish()
 
 

@@ -26,7 +26,7 @@ from support.remedies import Training, loop_of, picture, training
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(900),
     pytest.mark.usefixtures("first_order", "untimed"),
 ]
 

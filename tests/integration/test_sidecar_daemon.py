@@ -22,6 +22,7 @@ from autobrrr.errors import AutobrrrError
 from autobrrr.injected.wire.framing import encode, receive
 from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.sidecar.sockets.session_socket import connect, find_target
+from support.attach import eventually
 from support.sidecar import raw_frame
 from support.training import autobrrr, environment
 
@@ -92,13 +93,6 @@ def sidecars(folder: Path) -> list[int]:
         except (psutil.Error, OSError):
             continue
     return found
-
-
-def eventually(holds: Callable[[], bool], timeout_s: float = 10) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_diagnose_attaches_decides_and_leaves_nothing(fake: Callable[..., FakeJob], tmp_path: Path) -> None:
