@@ -16,7 +16,7 @@ import pytest
 
 from autobrrr.injected.remedies.families import REGISTRY
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).resolve().parents[2]
 LIVE = [

@@ -9,7 +9,7 @@ import pytest
 
 from support.agent import AgentJob
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 JOB = """
 import datetime, os, random, time, torch

@@ -16,7 +16,7 @@ from autobrrr.injected.wire import ring_layout
 from support import real_jobs
 from support.agent import AgentJob, Step
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 SCRIPT = """
 import json, os, random, sys, torch

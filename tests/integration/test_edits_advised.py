@@ -9,7 +9,7 @@ import pytest
 
 from support.training import TrainingJob, autobrrr
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 
 def test_a_loop_that_accumulates_is_advised_larger_micro_batches(

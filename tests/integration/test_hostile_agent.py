@@ -21,7 +21,7 @@ from autobrrr.records import Diagnosis
 from autobrrr.sidecar.process.session_options import SessionOptions
 from support.training import environment
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 PROGRAM = Path(__file__).resolve().parents[1] / "support" / "hostile_agent.py"
 MOST_RSS_BYTES = 400 << 20

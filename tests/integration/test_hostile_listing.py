@@ -20,7 +20,7 @@ from autobrrr.readable import readable
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.timeout(60),
+    pytest.mark.timeout(900),
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to look at another user's process"),
 ]
 USER = 23456

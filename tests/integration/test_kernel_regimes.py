@@ -9,7 +9,7 @@ import pytest
 
 from support.training import TrainingJob, autobrrr
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.integration, pytest.mark.quiet, pytest.mark.timeout(900)]
 
 
 @pytest.mark.parametrize(

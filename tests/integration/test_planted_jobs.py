@@ -47,7 +47,7 @@ def test_every_case_trains_its_steps_on_hollow_data(told: dict[str, str]) -> Non
         capture_output=True,
         text=True,
         env=told,
-        timeout=150,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]

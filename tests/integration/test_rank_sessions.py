@@ -14,7 +14,7 @@ import pytest
 
 from support.training import JOBS, autobrrr, environment
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.integration, pytest.mark.quiet, pytest.mark.timeout(900)]
 
 
 class Torchrun:

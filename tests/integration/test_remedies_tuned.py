@@ -10,7 +10,7 @@ import pytest
 from autobrrr import recipe
 from support.training import TrainingJob, autobrrr
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.integration, pytest.mark.quiet, pytest.mark.timeout(900)]
 
 StartJob = Callable[..., TrainingJob]
 

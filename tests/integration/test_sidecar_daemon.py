@@ -26,7 +26,7 @@ from support.attach import eventually
 from support.sidecar import raw_frame
 from support.training import autobrrr, environment
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 FAKE = Path(__file__).resolve().parents[1] / "support" / "sidecar.py"
 

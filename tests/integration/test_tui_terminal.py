@@ -14,7 +14,7 @@ import pytest
 from support.training import TrainingJob, autobrrr, environment
 from support.tui_terminal import Terminal
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 StartJob = Callable[..., TrainingJob]
 Open = Callable[..., Terminal]
