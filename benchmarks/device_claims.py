@@ -1,7 +1,7 @@
 """What comparisons claim on a virtual GPU by the device's clock, and what they would by the host's.
 
 Whole comparisons with the product's own blocks, interval and stop rule on a job whose queue holds 1,024
-launches (`tests/support/virtual_gpu.py`), 2 % noise of host and device. Prints two tables: claims against
+launches (`virtual_gpu.py` of the tests), 2 % noise of host and device. Prints two tables: claims against
 the truth, which is what a step takes in the long run; and how often something worth nothing is kept.
 """
 
