@@ -243,6 +243,7 @@ class ProfilerWindow(Record, frozen=True, kw_only=True):
     why: str | None = None
     plain_step_ns: list[int] = []  # just before, without the profiler
     profiled_step_ns: list[int] = []
+    after_step_ns: list[int] = []  # once it was over, on a device; empty until there are enough
     stall_ns: int | None = None  # training stood still: profiler on and off, and while the trace was written
     write_ns: int | None = None  # of the trace, part of it: torch holds the interpreter meanwhile
     shapes: bool = False

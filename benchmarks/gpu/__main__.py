@@ -2,7 +2,8 @@
 
 facts: constants of the machine. truth: what `tune` claims against a stopwatch. harmless: bits with and
 without the product. remedies: those for a GPU, by their tests. planted-confirm, planted: what is true of
-planted jobs, and what `diagnose` says of them. A shard that is cut off goes on where it stood.
+planted jobs, and what `diagnose` says of them. limits: jobs on the emulated device (`tests/emulated`), whose
+kernels take a planted time. A shard that is cut off goes on where it stood.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from benchmarks.planted.results import RESULTS, ROOT
 
 WITHIN_S = 500.0
 OWN = ("facts", "truth", "harmless")
-SHARDS = (*OWN, "remedies", "planted-confirm", "planted")
+SHARDS = (*OWN, "remedies", "planted-confirm", "planted", "limits")
 
 
 def main() -> int:
@@ -30,7 +31,7 @@ def main() -> int:
 
 def shard(name: str, out: Path, within_s: float) -> int:
     out.mkdir(parents=True, exist_ok=True)
-    if name in OWN:
+    if name in (*OWN, "limits"):
         return own(name, out, within_s)
     if name == "remedies":
         words = ["-m", "pytest", "tests/gpu/test_remedies_gpu.py", f"--junitxml={out / 'gpu-remedies.xml'}"]
@@ -49,12 +50,16 @@ def own(name: str, out: Path, within_s: float) -> int:
         print("skipped: torch sees no CUDA device here", file=sys.stderr)
         return 0
     from benchmarks.gpu.ab_truth import COMPARISONS
+    from benchmarks.gpu.emulated_limits import LIMITS, table
     from benchmarks.gpu.facts import FACTS
     from benchmarks.gpu.findings import Findings
     from benchmarks.gpu.harmless import HARMS
 
-    measures = {"facts": FACTS, "truth": COMPARISONS, "harmless": HARMS}[name]
-    left = Findings(out / f"gpu-{name}.json", within_s).measure(measures)
+    measures = {"facts": FACTS, "truth": COMPARISONS, "harmless": HARMS, "limits": LIMITS}[name]
+    findings = Findings(out / f"gpu-{name}.json", within_s)
+    left = findings.measure(measures)
+    if name == "limits":
+        (out / "gpu-limits-emulated.md").write_text(table(findings.found), encoding="utf-8")
     if left:
         print(f"{left} not measured: out of time; the same command goes on", file=sys.stderr)
     return 0

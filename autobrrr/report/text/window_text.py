@@ -25,6 +25,9 @@ def window_text(window: ProfilerWindow) -> str:
     if window.stall_ns is not None:
         head += f"; training stood still {duration(window.stall_ns)}"
     lines = [head]
+    if plain and window.after_step_ns:
+        since = median(window.after_step_ns) / median(plain)
+        lines.append(f"    steps since then take {since:.2f} times what they took before")
     if window.cupti == "attached":
         lines.append(
             "    CUPTI stays in the job: this CUDA can't let go of it, and launches are slower from here on"

@@ -57,6 +57,7 @@ class Collected:
         self.collectives: CollectiveWaits | None = None
         self.frames: FrameSamples | None = None
         self.profile: ProfilerWindow | None = None
+        self._profile_seq = 0  # of the last step that counted when it came
         self.slack: HostSlack | None = None
         self.cost: AgentCost | None = None
         self.rehearsed: dict[str, Rehearsed] = {}  # by remedy
@@ -86,11 +87,21 @@ class Collected:
         profiled = self.window.profiled_ns[1:]  # in the first one the profiler began
         plain = self.window.step_ns[-PLAIN_STEPS:]
         seen = bool(profiled) and len(plain) > 0
+        self._profile_seq = self.window.last_seq
         return msgspec.structs.replace(
             window,
             plain_step_ns=[int(each) for each in plain] if seen else [],
             profiled_step_ns=profiled if seen else [],
         )
+
+    def follow_window(self) -> None:
+        """On a device: what steps take since the last window, once there are as many as before it."""
+        window = self.profile
+        if window is None or not self.is_asynchronous or window.after_step_ns or not window.plain_step_ns:
+            return
+        after = self.window.step_ns_after(self._profile_seq, len(window.plain_step_ns))
+        if after:
+            self.profile = msgspec.structs.replace(window, after_step_ns=after)
 
     def take(self, event: str, payload: Mapping[str, object]) -> bool:
         """Take in one event of the agent; false where it is none that carries a measurement.

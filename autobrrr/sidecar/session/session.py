@@ -426,6 +426,7 @@ class Session:
     def _look(self, now_ns: int) -> None:
         self.read_steps()
         self.intake.take_in(now_ns)
+        self.findings.follow_window()
 
     def _judge(self, now_ns: int) -> None:
         self._judged_ns, self._stale = now_ns, False

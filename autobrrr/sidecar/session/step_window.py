@@ -90,6 +90,16 @@ class StepWindow:
         return durations_ns(timed(self._recent, self.clock)).astype(np.int64)
 
     @property
+    def last_seq(self) -> int:
+        """Of the latest step that counts; -1 while there is none."""
+        return int(self._recent["seq"][-1]) if len(self._recent) else -1
+
+    def step_ns_after(self, seq: int, count: int) -> list[int]:
+        """Durations of the first so many steps after that one; empty while there are fewer."""
+        found = durations_ns(timed(self._recent[self._recent["seq"] > seq], self.clock))[:count]
+        return [int(each) for each in found] if len(found) == count else []
+
+    @property
     def ahead(self) -> NDArray[np.bool_]:
         """Of the steps that a device has stamped: whether the host ran ahead of it by a step or more."""
         stamped = timed(self._recent, "device")

@@ -11,6 +11,7 @@ from autobrrr.diagnosis.signals.profiler_window_signal import inflation
 from autobrrr.injected.loop.device_stamps import STAMP_EACH, STAMP_SOME
 from autobrrr.injected.wire import ring_layout
 from autobrrr.records import ProfilerWindow
+from autobrrr.report.text.window_text import window_text
 from autobrrr.sidecar.session.session_states import State
 from support.session import Stage
 from support.sidecar import anatomy
@@ -101,6 +102,29 @@ def test_how_much_longer_a_profiled_step_is_goes_by_the_device_s_clock(stage: St
     stage.event("slack", SLACK)
     assert stage.run() is not State.DELAYING
     assert [fields for do, fields in stage.agent.commands if do == "stamp"][-1] == STAMP_SOME
+
+
+def test_steps_since_a_window_are_told_beside_those_before_it(stage: Stage) -> None:
+    stage.enter(device="cuda", cuda=True)
+    stage.event("anatomy", anatomy())
+    for _ in range(40):
+        stage.writer.step(1_000_000, device_ns=5_000_000)
+    assert stage.run() is State.PROFILING
+    for _ in range(4):
+        stage.writer.step(9_000_000, flags=ring_layout.TRACED, device_ns=6_000_000)
+    stage.run()
+    stage.window(ProfilerWindow(status="ok", inside_share=0.5))
+    for count in (15, 1):
+        before = stage.session.findings.profile
+        assert before is not None
+        assert before.after_step_ns == []
+        for _ in range(count):
+            stage.writer.step(1_000_000, device_ns=5_500_000)
+        stage.run()
+    found = stage.session.findings.profile
+    assert found is not None
+    assert found.after_step_ns == [5_500_000] * 16
+    assert "steps since then take 1.10 times what they took before" in window_text(found)
 
 
 def test_the_host_is_not_held_up_where_nothing_may_be_probed(tmp_path: Path) -> None:

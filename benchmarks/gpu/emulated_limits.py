@@ -1,0 +1,126 @@
+"""Does `diagnose` name what limits jobs on a device whose kernels take a planted time?
+
+`emurun python -m benchmarks.gpu limits`: the table below on the emulated device of `tests/emulated`. A row is
+right where the limit is the planted one and the regime, if one is named, is one of those that may be; wrong
+where another is named; else silent.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.gpu.findings import Measure
+from benchmarks.gpu.live_session import folders, job, product, said
+
+FOR_S = 12
+SILENT = ("mixed", "unknown")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limited:
+    """A job, who limits it, and the regimes that may be named."""
+
+    name: str
+    words: str
+    limit: str
+    regimes: tuple[str, ...]
+
+
+HOST, KERNELS = ("overhead",), ("compute", "memory", "underfilled")
+LARGE = "--width 512 --batch 256 --optimizer fused --scale 60"
+
+
+def _row(name: str, limit: str, regimes: tuple[str, ...], words: str) -> Limited:
+    return Limited(name=name, words=words, limit=limit, regimes=regimes)
+
+
+JOBS = (
+    _row("launches, AdamW over tensors", "host", HOST, "--optimizer loop --layers 20"),
+    _row("launches, foreach", "host", HOST, "--layers 20"),
+    _row("launches, fused, the loss read", "host", HOST, "--layers 20 --optimizer fused --read step"),
+    _row("launches, a loss scale", "host", HOST, "--layers 20 --kind scaler"),
+    _row("launches, four backwards a step", "host", HOST, "--layers 12 --kind accumulate"),
+    _row("code of the loop's own", "host", ("host",), f"{LARGE} --scale 4 --host-us 12000 --read step"),
+    _row("kernels", "kernels", KERNELS, LARGE),
+    _row("kernels, the loss read each step", "kernels", KERNELS, f"{LARGE} --read step"),
+    _row("kernels, the loss read every 50 steps", "kernels", KERNELS, f"{LARGE} --read step --read-every 50"),
+    _row("kernels, a loss scale", "kernels", KERNELS, f"{LARGE} --kind scaler"),
+    _row("kernels, four backwards a step", "kernels", KERNELS, f"{LARGE} --kind accumulate"),
+    _row("kernels, few of them and long", "kernels", KERNELS, f"{LARGE} --layers 3 --scale 300"),
+    _row("kernels, a step that is a graph", "kernels", KERNELS, f"{LARGE} --kind graph --optimizer foreach"),
+    _row("kernels, a loader ahead of them", "kernels", KERNELS, f"{LARGE} --load-us 100 --workers 1"),
+    _row("a slow loader", "input", ("input",), "--load-us 20000 --optimizer fused"),
+    _row("a slow loader with a worker", "input", ("input",), "--load-us 25000 --workers 1 --optimizer fused"),
+    _row("a slow loader, larger kernels", "input", ("input",), f"{LARGE} --scale 10 --load-us 20000"),
+    _row("a reading for each parameter", "sync", ("sync",), f"{LARGE} --scale 8 --read parameter"),
+)  # fmt: skip
+
+
+def name_limit(one: Limited) -> dict[str, object]:
+    with folders() as environment:
+        words = ["benchmarks/gpu/planted_job.py", *one.words.split()]
+        with job(words, environment) as running:
+            said(running, "trains")
+            found = product(environment, "diagnose", str(running.pid), "--json", "--for", f"{FOR_S}s")
+        times = _seconds(Path(environment["XDG_STATE_HOME"]), running.pid)
+    limit, regime = str(found["limit"]), str(found["regime"])
+    cost, steps = found.get("cost"), found.get("step_ns")
+    return {
+        "planted": one.limit,
+        "limit": limit,
+        "limit_confidence": found["limit_confidence"],
+        "regime": regime,
+        "confidence": found["confidence"],
+        "score": score(one, limit, regime),
+        **times,
+        "own_cost_share": cost.get("share") if isinstance(cost, dict) else None,
+        "step_ns": steps.get("median") if isinstance(steps, dict) else None,
+        "why": found["limit_reason"],
+    }
+
+
+def score(one: Limited, limit: str, regime: str) -> str:
+    if limit not in (one.limit, *SILENT) or regime not in (*one.regimes, *SILENT):
+        return "wrong"
+    return "right" if limit == one.limit else "silent"
+
+
+def _seconds(state: Path, pid: int) -> dict[str, float | None]:
+    """From attach until a limit was named, and until it was sure."""
+    attached_s = named_s = sure_s = None
+    logs = sorted((state / "autobrrr" / "sessions").glob(f"*-{pid}.jsonl"))
+    for text in logs[-1].read_text(encoding="utf-8").splitlines() if logs else ():
+        entry = json.loads(text)
+        if entry["kind"] == "attached" and attached_s is None:
+            attached_s = entry["at"]
+        if entry["kind"] != "verdict" or attached_s is None:
+            continue
+        since_s = round(entry["at"] - attached_s, 2)
+        limit = entry["body"].get("limit", "unknown")
+        named_s = since_s if named_s is None and limit not in SILENT else named_s
+        sure_s = since_s if sure_s is None and entry["body"].get("limit_confidence") == "high" else sure_s
+    return {"named_s": named_s, "sure_s": sure_s}
+
+
+def table(found: dict[str, dict[str, object]]) -> str:
+    """The rows for people. No figure of it is one of a card."""
+    lines = ["# Limits of planted jobs, emulated", ""]
+    lines += ["Host code is real, kernels take a planted time and compute nothing: no figure of a GPU.", ""]
+    lines += ["| job | planted | limit | regime | score | named s | sure s | step ms | own cost |"]
+    lines += ["|---|---|---|---|---|---|---|---|---|"]
+    for name, row in found.items():
+        is_ = row.get("is")
+        if not isinstance(is_, dict):
+            lines.append(f"| {name} | | failed: {row.get('failed')} | | | | | | |")
+            continue
+        share, step = is_["own_cost_share"], is_["step_ns"]
+        cells = [name, is_["planted"], f"{is_['limit']}, {is_['limit_confidence']}", is_["regime"]]
+        cells += [is_["score"], is_["named_s"], is_["sure_s"]]
+        cells += [f"{step / 1e6:.2f}" if step else None, f"{share:.2%}" if share is not None else None]
+        lines.append("| " + " | ".join("-" if cell is None else str(cell) for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+LIMITS: dict[str, Measure] = {one.name: (lambda one=one: name_limit(one)) for one in JOBS}
