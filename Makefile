@@ -73,7 +73,7 @@ planted: setup
 # goes on where it stood. From a bare checkout and with the python3 that is there: needs torch, numpy, psutil,
 # nvidia-ml-py, msgspec, tomli-w and isal; WHEELS=folder holds those of them that are missing.
 GPU_SITE := build/gpu-site
-SHARD ?= facts truth harmless remedies planted-confirm planted
+SHARD ?= facts truth end-to-end harmless remedies planted-confirm planted
 OUT ?= benchmarks/results
 gpu:
 	@if [ -n "$(WHEELS)" ]; then \

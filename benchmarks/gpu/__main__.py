@@ -1,9 +1,10 @@
 """`python -m benchmarks.gpu SHARD…`: what only a GPU can say, each shard within nine minutes.
 
-facts: constants of the machine. truth: what `tune` claims against a stopwatch. harmless: bits with and
-without the product. remedies: those for a GPU, by their tests. planted-confirm, planted: what is true of
-planted jobs, and what `diagnose` says of them. limits: jobs on the emulated device (`tests/emulated`), whose
-kernels take a planted time. A shard that is cut off goes on where it stood.
+facts: constants of the machine. truth: what `tune` claims against a stopwatch. end-to-end: verdict, tuning
+and recipe of four scripts, and fresh starts with it. harmless: bits with and without the product. remedies:
+those for a GPU, by their tests. planted-confirm, planted: what is true of planted jobs, and what `diagnose`
+says of them. limits: jobs on the emulated device (`tests/emulated`), whose kernels take a planted time.
+A shard that is cut off goes on where it stood.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.planted.results import RESULTS, ROOT
 
 WITHIN_S = 500.0
-OWN = ("facts", "truth", "harmless")
+OWN = ("facts", "truth", "end-to-end", "harmless")
 SHARDS = (*OWN, "remedies", "planted-confirm", "planted", "limits")
 
 
@@ -51,11 +53,19 @@ def own(name: str, out: Path, within_s: float) -> int:
         return 0
     from benchmarks.gpu.ab_truth import COMPARISONS
     from benchmarks.gpu.emulated_limits import LIMITS, table
+    from benchmarks.gpu.end_to_end import RUNS
     from benchmarks.gpu.facts import FACTS
-    from benchmarks.gpu.findings import Findings
+    from benchmarks.gpu.findings import Findings, Measure
     from benchmarks.gpu.harmless import HARMS
 
-    measures = {"facts": FACTS, "truth": COMPARISONS, "harmless": HARMS, "limits": LIMITS}[name]
+    shards: dict[str, Mapping[str, Measure]] = {
+        "facts": FACTS,
+        "truth": COMPARISONS,
+        "end-to-end": RUNS,
+        "harmless": HARMS,
+        "limits": LIMITS,
+    }
+    measures = shards[name]
     findings = Findings(out / f"gpu-{name}.json", within_s)
     left = findings.measure(measures)
     if name == "limits":

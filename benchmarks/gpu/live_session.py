@@ -16,8 +16,8 @@ COMMAND_S = 240
 
 
 @contextlib.contextmanager
-def folders() -> Iterator[dict[str, str]]:
-    """An environment with runtime, state and cache folders of its own."""
+def folders(cache: Path | None = None) -> Iterator[dict[str, str]]:
+    """An environment with runtime, state and cache folders of its own; this cache, if one is given."""
     with tempfile.TemporaryDirectory() as folder:
         runtime = Path(folder) / "run"
         runtime.mkdir(mode=0o700)
@@ -26,7 +26,7 @@ def folders() -> Iterator[dict[str, str]]:
             **os.environ,
             "XDG_RUNTIME_DIR": str(runtime),
             "XDG_STATE_HOME": str(Path(folder) / "state"),
-            "XDG_CACHE_HOME": folder,
+            "XDG_CACHE_HOME": str(cache or folder),
             "PYTHONPATH": os.pathsep.join(filter(None, python_path)),
         }
 
