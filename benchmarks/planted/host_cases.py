@@ -90,6 +90,12 @@ OVERHEAD: tuple[Case, ...] = (
         why="a language model of width 16 on one text of 8 tokens",
     ),
     Case(
+        name="ode-wrapper",
+        job="ode",
+        truth="overhead",
+        why="a field of two layers, called 32 times by a solver through a module that each step makes anew",
+    ),
+    Case(
         name="tiny-dlrm",
         job="dlrm",
         knobs={"rows": 100, "width": 8, "batch": 8},

@@ -2,15 +2,17 @@
 
 In: every module call of one step. Out: `Job.saw_root` for those that no other module called. A
 call is a root if no frame of `Module._call_impl` lies below it on the stack, and none that loads a
-batch: the transforms of a dataset are no model. dynamo traces global
-hooks into what it compiles: the search ends where `torch.compile` is called, and under dynamo's eyes
-its hook is a plain function that returns at once.
+batch: the transforms of a dataset are no model. A module that is made anew in each step, as a solver's
+wrapper around the model is, is looked through: what it calls is the root. dynamo traces global hooks into
+what it compiles: the search ends where `torch.compile` is called, and under dynamo's eyes its hook is a
+plain function that returns at once.
 """
 
 from __future__ import annotations
 
 import functools
 import sys
+import weakref
 from _thread import get_ident
 from collections.abc import Callable
 from types import CodeType, FrameType
@@ -20,6 +22,8 @@ from ..live_torch.patches import Patch, patched, take_off_all
 
 TRIES = 6  # steps without a root call until the search ends
 SEARCHES = 3  # the loop may come to call other modules
+MOST_SEEN = 64
+LOOKS = 3  # sampled steps, after which a root that is still there is no passing one
 # The file names of the other functions tell dynamo to leave them out.
 TRACED = "<autobrrr injected.loop.root_modules>"
 # Callers of modules that are no forward: activation checkpointing inside backward, a DataLoader's batch.
@@ -31,9 +35,16 @@ class RootSearch:
     """On from one boundary to the next, or until something is compiled."""
 
     def __init__(
-        self, job: Job, owner: int, fail: Callable[[BaseException], None], most_calls: int | None = None
+        self,
+        job: Job,
+        owner: int,
+        fail: Callable[[BaseException], None],
+        most_calls: int | None = None,
+        passing: frozenset[type] = frozenset(),
     ) -> None:
         self._job = job
+        self.passing = passing  # classes whose modules don't outlive a step
+        self.seen: list[tuple[type, weakref.ref[object]]] = []
         self._owner = owner
         self._fail = fail
         self._hooks: dict[object, object] | None = None
@@ -92,8 +103,9 @@ class RootSearch:
         if get_ident() != self._owner and self._owner:
             return
         try:
-            if self._is_root(sys._getframe(2)):
-                self._job.saw_root(module)
+            if type(module) not in self.passing and self._is_root(sys._getframe(2)):
+                if self._job.saw_root(module) and len(self.seen) < MOST_SEEN:
+                    self.seen.append((type(module), weakref.ref(module)))
                 if "ScriptModule" in {cls.__name__ for cls in type(module).__mro__}:
                     self.scripted = True
                 self._calls += 1
@@ -108,7 +120,7 @@ class RootSearch:
         while frame is not None:
             code = frame.f_code
             if code in self._codes:
-                calls += 1
+                calls += not self.passing or type(frame.f_locals.get("self")) not in self.passing
                 if calls > 1:
                     return False
             elif code.co_name in OF_OTHERS:
@@ -134,7 +146,7 @@ def make_hook(compiler: object, called: Callable[[object], None]) -> AnyCall:
 
 
 class RootModules:
-    """When to search: once the loop is known, and again where a sampled step shows no forward."""
+    """When to search: once the loop is known, again where a step shows no forward, or a root is gone."""
 
     def __init__(self, job: Job, fail: Callable[[BaseException], None]) -> None:
         self.scripted = False  # a root is a ScriptModule
@@ -142,6 +154,9 @@ class RootModules:
         self._search: RootSearch | None = None
         self._left = SEARCHES
         self._begun = False
+        self._seen: list[tuple[type, weakref.ref[object]]] = []
+        self._looks = 0
+        self._passing: frozenset[type] = frozenset()
 
     @property
     def searching(self) -> bool:
@@ -151,12 +166,24 @@ class RootModules:
     def begin(self, owner: int) -> None:
         """Search from the next boundary on."""
         self._left -= 1
-        self._search = RootSearch(self._job, owner, self._fail)
+        self._search = RootSearch(self._job, owner, self._fail, passing=self._passing)
 
-    def miss(self, owner: int) -> None:
-        """No forward was seen in a sampled step that has a backward."""
-        if self._search is None and self._left > 0:
+    def check(self, owner: int, *, saw_forward: bool) -> None:
+        """A sampled step that has a backward is over: search again where its forward was not seen whole."""
+        if self._search is not None or self._left <= 0:
+            return
+        gone = self._gone()
+        self._looks += 1
+        if gone or self._looks >= LOOKS:
+            self._seen = []  # a model may well be replaced later
+        self._passing |= gone
+        if gone or not saw_forward:
             self.begin(owner)
+
+    def _gone(self) -> set[type]:
+        """Classes of which no module that was a root lives any more."""
+        alive = {kind for kind, module in self._seen if module() is not None}
+        return {kind for kind, _ in self._seen} - alive
 
     def step_ended(self) -> bool:
         """Take the hook off where it was on; True where the search is over."""
@@ -166,6 +193,11 @@ class RootModules:
         self._begun = False
         search.take_off()
         self.scripted |= search.scripted
+        if search.seen:
+            self._seen, self._looks = search.seen, 0
+        if not self._job.roots:
+            self._passing |= self._gone()
+            search.passing, search.seen = self._passing, []
         if self._job.roots or search.left <= 0:
             self._search = None
             return True
@@ -185,6 +217,6 @@ class RootModules:
     def stop(self) -> None:
         """From any thread, may be called twice."""
         search, self._search = self._search, None
-        self._begun = False
+        self._begun, self._seen, self._passing = False, [], frozenset()
         if search is not None:
             search.take_off()

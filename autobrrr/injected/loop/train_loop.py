@@ -445,8 +445,8 @@ class TrainLoop:
         forward_ns, backwards = fields[2], fields[5]
         self.last_backwards = backwards
         self.last_phases = self._sampling.by_name
-        if backwards and not forward_ns:
-            self.roots.miss(self.hot.owner)
+        if backwards:
+            self.roots.check(self.hot.owner, saw_forward=forward_ns != 0)
         return ring_layout.PHASES | (
             ring_layout.EVALUATION if self._quiet.is_more(self.phases.quiet_calls) else 0
         )
