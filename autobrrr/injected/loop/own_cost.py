@@ -99,7 +99,8 @@ def _no_door() -> None:
 def cost_of(loop: TrainLoop, hook_ns: int | None, sampled_hooks_ns: int | None) -> dict[str, object]:
     """The payload of `cost`."""
     steps = loop.hot.steps
-    boundary_ns = loop.boundary_ns - loop.measuring.cpu_ns + loop.stamps.spent_ns
+    measuring = loop.measuring
+    boundary_ns = loop.boundary_ns - measuring.cpu_ns + loop.stamps.spent_ns
     boundary = max(0, boundary_ns) / steps if steps else None
     whole = None
     if boundary is not None and hook_ns is not None:
@@ -110,7 +111,7 @@ def cost_of(loop: TrainLoop, hook_ns: int | None, sampled_hooks_ns: int | None) 
         "sampled_hooks_ns": sampled_hooks_ns,
         "boundary_ns_per_step": boundary,
         "ns_per_step": whole,
-        "one_off_ns": loop.measuring.taken_ns,
+        "one_off_ns": measuring.taken_ns,
     }
 
 

@@ -26,8 +26,9 @@ class Measuring:
     ) -> None:
         self.task: Task | None = None
         self.spent_ns = 0  # that training stood still for, all tasks so far
-        self.cpu_ns = 0  # of it on the CPU
         self.stretched_ns = 0  # what steps of training took longer for them
+        self.posted_ns = 0  # remedies applied and reverted, with their rehearsals
+        self.cpu_ns = 0  # the training thread's own in both
         self.usual_ns = 0  # a step before the task began
         self.unfinished: Task | None = None  # cancelled, but the training thread has a part in it
         self.at = NEVER  # the boundary of the next slice
@@ -68,10 +69,19 @@ class Measuring:
         if self.task is not None and self.usual_ns:
             self.stretched_ns += max(0, step_ns - self.usual_ns)
 
+    def posted(self, work: Callable[[], None]) -> None:
+        """Do what is no task, but is not done at every boundary either."""
+        began, cpu = self._clock(), self._cpu_clock()
+        try:
+            work()
+        finally:
+            self.posted_ns += self._clock() - began
+            self.cpu_ns += self._cpu_clock() - cpu
+
     @property
     def taken_ns(self) -> int:
-        """What all tasks so far have taken of training."""
-        return self.spent_ns + self.stretched_ns
+        """What all tasks and all posted work so far have taken of training."""
+        return self.spent_ns + self.stretched_ns + self.posted_ns
 
     def stop(self) -> None:
         """Cancel; `unfinished` keeps what only the training thread can take off."""

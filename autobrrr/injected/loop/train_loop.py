@@ -458,9 +458,8 @@ class TrainLoop:
         if self.roots.step_ended():
             self.news += 1
         held_back = bool(self._inbox or self.levers.watched) and self._captures()
-        if not held_back and (self.measuring.task is None or self._hurry):
-            while self._inbox and self.hot.live:
-                self._inbox.popleft()()
+        if self._inbox and not held_back and (self.measuring.task is None or self._hurry):
+            self.measuring.posted(self._do_posted)
         if not self.hot.live:
             return
         if self.levers.watched and not held_back:
@@ -478,6 +477,10 @@ class TrainLoop:
     def _captures(self) -> bool:
         """The job captures a CUDA graph: what we do now would become part of it, or break it."""
         return cuda_in_use() and bool(self.torch.cuda.is_current_stream_capturing())
+
+    def _do_posted(self) -> None:
+        while self._inbox and self.hot.live:
+            self._inbox.popleft()()
 
     def _settle(self, boundary: Boundary) -> None:
         steps = self.steps

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from autobrrr.injected.live_torch.live_job import Job
@@ -64,7 +65,9 @@ def test_the_cost_names_steps_that_were_traced_beside_the_slices() -> None:
         pages.release()
 
 
-def test_what_others_take_of_the_cpu_while_the_agent_works_is_not_its_cost() -> None:
+def test_what_others_take_of_the_cpu_while_the_agent_works_is_not_its_cost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A thread that is preempted in our hands would have been so in the job's own."""
     pages = StepRing()
     try:
@@ -78,14 +81,41 @@ def test_what_others_take_of_the_cpu_while_the_agent_works_is_not_its_cost() -> 
             cpu_clock=lambda: cpu[0],
         )
 
-        def preempted() -> None:
+        def preempted() -> bool:
             wall[0] += 40_000_000
             cpu[0] += 20_000
+            return False
 
-        loop.post(preempted)
+        monkeypatch.setattr(loop.roots, "step_ended", preempted)
         loop._close(wall[0])
         assert cost_of(loop, None, None)["boundary_ns_per_step"] == 20_000
         assert loop.hot.own == 40_000_000
+    finally:
+        pages.close_fd()
+        pages.release()
+
+
+def test_applying_a_remedy_is_a_pause_and_no_part_of_the_always_on_cost() -> None:
+    pages = StepRing()
+    try:
+        clock = [0]
+        loop = TrainLoop(
+            torch,
+            pages,
+            ActiveRemedies(REGISTRY),
+            lambda event: None,
+            clock=lambda: clock[0],
+            cpu_clock=lambda: clock[0],
+        )
+
+        def rehearses() -> None:
+            clock[0] += 70_000
+
+        loop.post(rehearses)
+        loop._close(0)
+        cost = cost_of(loop, 0, 0)
+        assert cost["one_off_ns"] == 70_000
+        assert cost["boundary_ns_per_step"] == 0
     finally:
         pages.close_fd()
         pages.release()
