@@ -21,6 +21,7 @@ from autobrrr.folders import Folder, as_user, open_beneath, remove_unheld
 
 CANDIDATES = ("/tmp", "/dev/shm", "/var/tmp")
 SOCKET = "link.sock"
+MOST_SAID_BYTES = 4095  # as a link
 MOST_SWEPT = 64  # of one folder; whoever fills it with more holds nobody up
 _NAME = re.compile(r"autobrrr-(\d{1,10})-[0-9a-f]{16}")
 
@@ -76,8 +77,12 @@ class TargetFolder:
         self._folder.write(name, data)
 
     def said(self, name: str) -> str | None:
-        """The text of a link that the target left: see `complaint`; None where there is none."""
-        return self._folder.link_text(name)
+        """The text of a link that the target left: see `complaint`; None where there is none.
+
+        Where the target may make no links it has left a file.
+        """
+        linked = self._folder.link_text(name)
+        return linked if linked is not None else self._folder.file_text(name, MOST_SAID_BYTES)
 
     def listen(self) -> socket.socket:
         """A listening socket at `SOCKET`; connectable by the target's uid and root alone."""

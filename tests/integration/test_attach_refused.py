@@ -81,6 +81,27 @@ def test_a_seccomp_filter_is_named_with_what_it_refuses(call: str, tmp_path: Pat
         assert "seccomp profile" in said.hint
 
 
+SYMLINK, SYMLINKAT, PIDFD_OPEN = 88, 266, 434
+
+
+@pytest.mark.parametrize("calls", [(SYMLINK, SYMLINKAT), (PIDFD_OPEN,)])
+def test_a_job_that_may_make_no_link_is_entered_all_the_same(calls: tuple[int, ...], tmp_path: Path) -> None:
+    with trains(f"{SECCOMP}refuse{calls}", real=True) as target:
+        threads = target.threads()
+        link = enter(target.pid, cache=tmp_path / "cache")
+        link.socket.close()
+        os.close(link.ring_fd)
+        eventually(lambda: target.threads() == threads)
+
+
+@pytest.mark.parametrize("call", ["socket", "memfd_create", "sendmsg"])
+def test_a_job_that_may_make_no_link_says_what_else_it_may_not(call: str, tmp_path: Path) -> None:
+    with trains(f"{SECCOMP}refuse({SYMLINK}, {SYMLINKAT}, {CALLS[call]})", real=True) as target:
+        said = refusal(target, tmp_path, shipped=True)
+        assert "its seccomp filter refuses it" in said.message
+        assert call in said.message
+
+
 @pytest.mark.parametrize("free", [0, 1])
 def test_a_job_out_of_descriptors_is_told_so(
     free: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -96,7 +96,8 @@ def stub(folder: str, extra: dict[str, str] | None = None) -> str:
     Args:
         extra: More fields of the boot record.
     """
-    return f'{STUB}first({folder!r}, globals().get("mapped"), {extra!r})'
+    call = f'first({folder!r}, globals().get("mapped"), {extra!r})'
+    return f"{STUB}try:\n    {call}\nfinally:\n    del first"
 
 
 def entries(package: Path = PACKAGE) -> tuple[Entry, ...]:

@@ -43,7 +43,8 @@ except:
  pass
 """
 # The link `taken` is made once: the same call may have been entered twice, where the first entry had to be
-# called back. It can't be made where the folder is gone. Links take no descriptor: see `complaint`.
+# called back. It can't be made where the folder is gone. Links take no descriptor: see `complaint`. Where a
+# filter refuses links, files are made in their place.
 _INNER = """import _thread, posix, time
 try:
  if time.monotonic() < {deadline}:
@@ -57,7 +58,13 @@ except KeyboardInterrupt:
 except BaseException:
  pass
 """
-_TAKEN = "  posix.symlink('taken', {taken!r})\n"
+_TAKEN = """  try:
+   posix.symlink('taken', {taken!r})
+  except (FileExistsError, FileNotFoundError):
+   raise
+  except OSError:
+   open({taken!r}, 'x').close()
+"""
 # First on the new thread: the job's signals are for the job's own threads.
 _THREAD = """try:
  import _signal, posix
@@ -69,10 +76,17 @@ except BaseException as error:
  except BaseException:
   pass
 """
-_SAY = (
-    "posix.symlink('\\n'.join((getattr(error, 'part', {part!r}), type(error).__name__,"
-    " str(getattr(error, 'errno', None)), str(error)))[:{most}], {file!r})"
-)
+_SAY = """import posix
+said = '\\n'.join((getattr(error, 'part', {part!r}), type(error).__name__,
+ str(getattr(error, 'errno', None)), str(error)))[:{most}]
+try:
+ posix.symlink(said, {file!r})
+except FileExistsError:
+ pass
+except OSError:
+ with open({file!r}, 'x') as file:
+  file.write(said)
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +152,8 @@ def compose(source: str, folder: str | None, deadline: float, mapped: str = MAPP
     def say(part: Part) -> str:
         if folder is None:
             return "pass"
-        return _SAY.format(part=part.value, most=MOST_CHARACTERS, file=f"{folder}/{FAILED}")
+        text = _SAY.format(part=part.value, most=MOST_CHARACTERS, file=f"{folder}/{FAILED}")
+        return f"exec({text!r})"
 
     inner = _INNER.format(
         deadline=repr(deadline),

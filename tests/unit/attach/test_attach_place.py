@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from autobrrr.attach import target_folder as places
-from autobrrr.attach.target_folder import TargetFolder, sweep
+from autobrrr.attach.target_folder import MOST_SAID_BYTES, TargetFolder, sweep
 from autobrrr.errors import CannotAttach, TargetGone
 
 THEM = 23456
@@ -181,9 +181,11 @@ def test_what_the_target_says_by_a_link_is_read_and_the_link_goes_with_the_folde
     with enter(tmp_path, THEM if os.geteuid() == 0 else None) as place:
         folder = root / place.path.lstrip("/")
         (folder / "failed").symlink_to(precious)
-        (folder / "taken").write_text("no link")
+        (folder / "taken").write_text("no link" * 1000)
+        os.mkfifo(folder / "pipe")
         assert place.said("failed") == str(precious)
-        assert place.said("taken") is None
+        assert len(place.said("taken") or "") == MOST_SAID_BYTES, "a file, where links are refused"
+        assert place.said("pipe") is None
     assert list((root / "tmp").iterdir()) == []
     assert precious.read_text() == "kept"
 
