@@ -17,7 +17,7 @@ from autobrrr.tuner.arm_switch import Arm, ArmSwitch
 from autobrrr.tuner.comparison import Comparing, compare
 from autobrrr.tuner.confidence_sequence import Interval
 from autobrrr.tuner.job_under_test import JobUnderTest, NotApplied, Steps, durations_ns, timed
-from autobrrr.tuner.stop_rules import Decision, PairStanding, percent
+from autobrrr.tuner.stop_rules import Decision, PairStanding, times_as_fast
 
 SUSPICIOUS_STEPS = 32
 CHECK_NS = 10_000_000_000
@@ -97,7 +97,7 @@ def still_pays(now: PairStanding) -> tuple[Decision, str] | None:
     if interval is None or now.pairs < 6:
         return None
     if interval.low > 0:
-        return "better", f"still faster: {percent(interval)}"
+        return "better", f"still faster: {times_as_fast(interval)}"
     if interval.high < 0:
-        return "hopeless", f"slower by now: {percent(interval)}"
+        return "hopeless", f"slower by now: {times_as_fast(interval)}"
     return None

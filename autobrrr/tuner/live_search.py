@@ -42,7 +42,7 @@ from autobrrr.tuner.confidence_sequence import Interval
 from autobrrr.tuner.gain_guard import GainGuard
 from autobrrr.tuner.job_under_test import JobUnderTest, LeverLost, NotApplied, durations_ns, timed
 from autobrrr.tuner.retry_undone import Undone, worth_again
-from autobrrr.tuner.stop_rules import FEWEST_PAIRS, PairStanding, percent, precision, proof
+from autobrrr.tuner.stop_rules import FEWEST_PAIRS, PairStanding, precision, proof, times_as_fast
 from autobrrr.tuner.trial_ledger import Outcome, TrialLedger
 from autobrrr.tuner.tune_settings import ABLATION_SHARE, CLOSING_SHARE, SEARCH_SHARE, TuneSettings
 from autobrrr.tuner.tuning_budget import TuningBudget
@@ -322,7 +322,7 @@ class _LiveTuning:
             return None
         confirmed = found.interval is not None and found.interval.low > 0
         if found.decision != "cancelled" and not confirmed:
-            said = found.why if found.interval is None else percent(found.interval)
+            said = found.why if found.interval is None else times_as_fast(found.interval)
             self.drop(self.kept, f"not confirmed by the confirmation run: {said}")
         return found
 
@@ -387,7 +387,7 @@ class _LiveTuning:
 
         def on_pair(now: PairStanding, interval: Interval | None, steps: int) -> None:
             subject = "all together" if choice is None else choice.label
-            figure = "" if interval is None else f": {percent(interval)}"
+            figure = "" if interval is None else f": {times_as_fast(interval)}"
             text = f"{_VERBS[stage]} {subject}{figure}, {now.pairs} pairs of blocks"
             self.say(stage, text, choice, interval=interval, pairs=now.pairs, steps=steps)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from autobrrr.records.gain_words import gain_words
 from autobrrr.tuner.confidence_sequence import Interval
 
 Decision = Literal["better", "hopeless", "harmful", "undecided", "failed", "cancelled", "unmeasured"]
@@ -45,13 +46,13 @@ def proof(worthwhile: float, horizon_ns: int, rare: bool) -> StopRule:
             return None
         least = math.log1p(max(worthwhile, now.pause_ns / max(horizon_ns, 1)))
         if now.throughput is not None and now.throughput.high < 0:
-            return "hopeless", f"throughput falls: {percent(now.throughput)}"
+            return "hopeless", f"throughput falls: {times_as_fast(now.throughput)}"
         if interval.high < least:
-            return "hopeless", f"no gain of {math.expm1(least):.1%} or more: {percent(interval)}"
+            return "hopeless", f"no gain of {math.expm1(least):.1%} or more: {times_as_fast(interval)}"
         if interval.low > 0 and interval.mean >= least:
-            return "better", f"faster: {percent(interval)}"
+            return "better", f"faster: {times_as_fast(interval)}"
         if now.pairs >= MOST_PAIRS:
-            return "undecided", f"not proven after {now.pairs} pairs of blocks: {percent(interval)}"
+            return "undecided", f"not proven after {now.pairs} pairs of blocks: {times_as_fast(interval)}"
         return None
 
     return rule
@@ -66,17 +67,17 @@ def precision(worthwhile: float, rare: bool) -> StopRule:
             return None
         half = (interval.high - interval.low) / 2
         if interval.high < 0:
-            return "hopeless", f"slower together: {percent(interval)}"
+            return "hopeless", f"slower together: {times_as_fast(interval)}"
         if half <= max(worthwhile, 0.1 * abs(interval.mean)) and interval.low > 0:
-            return "better", f"faster: {percent(interval)}"
+            return "better", f"faster: {times_as_fast(interval)}"
         if now.pairs >= MOST_PAIRS:
-            return "undecided", f"not proven after {now.pairs} pairs of blocks: {percent(interval)}"
+            return "undecided", f"not proven after {now.pairs} pairs of blocks: {times_as_fast(interval)}"
         return None
 
     return rule
 
 
-def percent(interval: Interval) -> str:
-    """The interval for people: `+3.1 % (+2.0 % to +4.2 %)`, as a change of speed."""
-    mean, low, high = (100 * math.expm1(min(x, 50.0)) for x in (interval.mean, interval.low, interval.high))
-    return f"{mean:+.1f} % ({low:+.1f} % to {high:+.1f} %)"
+def times_as_fast(interval: Interval) -> str:
+    """The interval for people: `1.03x [1.02–1.04]`; it holds logarithms of factors on speed."""
+    mean, low, high = (math.exp(min(x, 50.0)) for x in (interval.mean, interval.low, interval.high))
+    return gain_words(mean, [low, high])

@@ -31,7 +31,7 @@ from autobrrr.relaunch.trial.live_trial import LiveTrial
 from autobrrr.relaunch.trial.memory_use import Bytes, Free, available_bytes
 from autobrrr.relaunch.trial.trial_endings import TrialEnding
 from autobrrr.tuner.confidence_sequence import Interval
-from autobrrr.tuner.stop_rules import percent
+from autobrrr.tuner.stop_rules import times_as_fast
 
 BUDGET_NS = 600_000_000_000
 MINUTE_NS = 60_000_000_000
@@ -232,7 +232,9 @@ class Study:
         stage: str = "trial",
     ) -> Duel:
         def on_pair(interval: Interval | None, pairs: int) -> None:
-            text = f"{label}: {pairs} A/B pairs" if interval is None else f"{label}: {percent(interval)}"
+            text = (
+                f"{label}: {pairs} A/B pairs" if interval is None else f"{label}: {times_as_fast(interval)}"
+            )
             self._say(stage, text, pairs, interval)
 
         found = duel(
@@ -272,7 +274,7 @@ class Study:
                     continue
                 found = self._apart(part, whole, peeled, winner)
                 if found.interval is not None and found.interval.low <= 0:
-                    self._notes.append(f"{label} was dropped: {percent(found.interval)} on its own")
+                    self._notes.append(f"{label} was dropped: {times_as_fast(found.interval)} on its own")
                     winner = peeled
             finally:
                 whole.close()
@@ -355,7 +357,7 @@ class Study:
         if winner is not None and not proven:
             self._notes.append(
                 f"{self.space.label(winner)} was not confirmed by fresh starts"
-                + ("" if found is None else f": {percent(found)}")
+                + ("" if found is None else f": {times_as_fast(found)}")
             )
         measured = Baseline(
             step_ns=self._base_ns,

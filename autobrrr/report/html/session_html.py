@@ -11,10 +11,11 @@ from collections.abc import Collection, Iterator, Sequence
 from importlib import resources
 
 from autobrrr.records import Advice, Diagnosis, Trial, Tuning, limit_words
+from autobrrr.records.gain_words import factor_words, gain_words
 from autobrrr.report.log_scale import LogScale
 from autobrrr.report.quantities import duration, parts, share
 from autobrrr.report.text.session_text import PastSession
-from autobrrr.report.text.tuning_text import HEADINGS, bounds, cells, factor, label, verdict
+from autobrrr.report.text.tuning_text import HEADINGS, cells, label, verdict
 from autobrrr.report.text.verdict_text import carrying
 
 WIDTH, NAMES, FIGURES, ROW = 960, 270, 200, 26
@@ -127,7 +128,7 @@ def _forest(trials: Sequence[Trial], tuned: Tuning | None) -> str:
             at = x(predicted)
             drawn.append(f"<path class='told' d='M{at:.1f} {y - 5}l5 5l-5 5l-5 -5z'/>")
         if achieved is not None:
-            said = f"{factor(achieved)} {'' if interval is None else bounds(interval)}"
+            said = gain_words(achieved, interval)
             drawn.append(f"<circle cx='{x(achieved):.1f}' cy='{y}' r='4.5'/>")
             drawn.append(f"<text class='n' x='{WIDTH}' y='{y + 4}'>{_text(said)}</text>")
         drawn.append("</g>")
@@ -155,7 +156,7 @@ def _advice(advice: Sequence[Advice]) -> Iterator[str]:
     yield "<section><h2>Remedies</h2>"
     yield _table(
         ("remedy", "predicted", "reach", "class", "why"),
-        [(one.remedy, factor(one.expected), one.reach, one.class_, one.why) for one in advice],
+        [(one.remedy, factor_words(one.expected), one.reach, one.class_, one.why) for one in advice],
         {1},
     )
     yield "</section>"

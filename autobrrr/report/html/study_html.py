@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from autobrrr.records import Trial, Tuning
-from autobrrr.report.text.study_text import bounds, factor, memory, outcome, rate, verdict
+from autobrrr.records.gain_words import factor_words, interval_words
+from autobrrr.report.text.study_text import memory, outcome, rate, verdict
 
 WIDTH, HEIGHT, EDGE, BAR = 720, 220, 40, 360
 STYLE = (
@@ -66,8 +67,8 @@ def importance(trials: Sequence[Trial]) -> Mapping[str, float]:
 def _cells(trial: Trial) -> list[str]:
     return [
         trial.remedy,
-        factor(trial.achieved),
-        bounds(trial.interval),
+        factor_words(trial.achieved),
+        interval_words(trial.interval),
         trial.class_,
         outcome(trial),
         memory(trial.memory_bytes),
@@ -126,13 +127,13 @@ def _history(trials: Sequence[Trial]) -> str:
                 parts.append(f"<path d='M{x(i):.0f} {ends[0]:.0f}V{ends[1]:.0f}' stroke='#888' fill='none'/>")
             parts.append(
                 f"<circle cx='{x(i):.0f}' cy='{y(trial.achieved):.0f}' r='4' fill='#48c'>"
-                f"<title>{escape(trial.remedy)}: {factor(trial.achieved)}</title></circle>"
+                f"<title>{escape(trial.remedy)}: {factor_words(trial.achieved)}</title></circle>"
             )
         path.append(f"{x(i):.0f},{y(best):.0f}")
     return (
         f"<svg viewBox='0 0 {WIDTH} {HEIGHT}' width='{WIDTH}' role='img'>"
         f"<line x1='{EDGE}' x2='{WIDTH - EDGE}' y1='{y(1.0):.0f}' y2='{y(1.0):.0f}' stroke='#8888'/>"
         f"<text x='4' y='{y(1.0) + 4:.0f}' fill='currentColor'>1.00x</text>"
-        f"<text x='4' y='{y(best) + 4:.0f}' fill='currentColor'>{factor(best)}</text>"
+        f"<text x='4' y='{y(best) + 4:.0f}' fill='currentColor'>{factor_words(best)}</text>"
         f"<polyline points='{' '.join(path)}' fill='none' stroke='#48c'/>{''.join(parts)}</svg>"
     )

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from autobrrr.errors import UsageError
 from autobrrr.readable import readable
+from autobrrr.records.gain_words import factor_words
 from autobrrr.report.text.session_text import PastSession, past_session
-from autobrrr.report.text.tuning_text import factor
 
 MOST = 15  # each is read whole
 
@@ -44,7 +44,7 @@ def _cells(found: PastSession | None) -> tuple[str, str, str, str]:
         return "-", "-", "-", "can't be read"
     script = "?" if found.last.job is None else Path(found.last.job.script).name
     regime = f"{found.last.regime} ({found.last.confidence})"
-    gain = "-" if found.tuned is None or not found.tuned.kept else factor(found.tuned.speedup)
+    gain = "-" if found.tuned is None or not found.tuned.kept else factor_words(found.tuned.speedup)
     return readable(script), regime, gain, readable(found.ended) or "still running, or killed"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from autobrrr.records import Trial, Tuning
+from autobrrr.records.gain_words import factor_words, gain_words, interval_words
 
 UNITS = {"samples_per_s": "samples/s", "tokens_per_s": "tokens/s"}
 
@@ -14,8 +15,8 @@ def relaunch_table(tuning: Tuning) -> str:
         rows.append(
             (
                 trial.remedy,
-                factor(trial.achieved),
-                bounds(trial.interval),
+                factor_words(trial.achieved),
+                interval_words(trial.interval),
                 trial.class_,
                 outcome(trial),
                 memory(trial.memory_bytes),
@@ -40,7 +41,7 @@ def verdict(tuning: Tuning) -> str:
     if not tuning.kept:
         return f"nothing faster was proven: speed-up 1.0; as given: {rate(tuning, tuning.baseline)}"
     return (
-        f"speed-up {factor(tuning.speedup)} ({bounds(tuning.interval)}) with {', '.join(tuning.kept)}"
+        f"speed-up {gain_words(tuning.speedup, tuning.interval)} with {', '.join(tuning.kept)}"
         f" (class {tuning.class_}), from fresh starts side by side: {rate(tuning, tuning.baseline)}"
         f" as given, {rate(tuning, tuning.best)} now"
     )
@@ -63,11 +64,3 @@ def memory(count: int | None) -> str:
     if count is None:
         return "-"
     return f"{count / (1 << 30):.1f} GiB" if count >= 1 << 30 else f"{count / (1 << 20):.0f} MiB"
-
-
-def factor(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}x"
-
-
-def bounds(interval: list[float] | None) -> str:
-    return "-" if interval is None else f"{interval[0]:.2f} to {interval[1]:.2f}"

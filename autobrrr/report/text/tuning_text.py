@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autobrrr.records import Advice, Trial, TuneProgress, Tuning
+from autobrrr.records.gain_words import factor_words, gain_words, interval_words
 
 LATER = {"next_epoch": "from the next epoch on", "relaunch": "from the start on"}
 HEADINGS: tuple[str, ...] = ("remedy", "predicted", "achieved", "interval", "class", "outcome", "why")
 
 
 def progress_line(progress: TuneProgress) -> str:
-    """`[12 of 60 s] trying optimizer.fused: +12.0 % (+8.1 % to +16.0 %), 8 pairs of blocks`."""
+    """`[12 of 60 s] trying optimizer.fused: 1.12x [1.08–1.16], 8 pairs of blocks`."""
     spent, whole = progress.elapsed_ns / 1e9, progress.budget_ns / 1e9
     return f"[{spent:.0f} of {whole:.0f} s] {progress.text}"
 
 
 def trial_line(trial: Trial) -> str:
-    """`kept optimizer.fused: faster: +12.0 % ...`."""
+    """`kept optimizer.fused: faster: 1.12x ...`."""
     return f"{trial.outcome_word} {label(trial)}: {trial.why}"
 
 
@@ -57,7 +58,7 @@ def _skipped(skipped: list[Trial]) -> list[str]:
     """One line for each reason."""
     reasons: dict[str, list[str]] = {}
     for trial in skipped:
-        predicted = "" if trial.predicted is None else f" ({factor(trial.predicted)} predicted)"
+        predicted = "" if trial.predicted is None else f" ({factor_words(trial.predicted)} predicted)"
         reasons.setdefault(trial.why, []).append(label(trial) + predicted)
     return (
         ["", *(f"not tried: {', '.join(names)}: {why}" for why, names in reasons.items())] if reasons else []
@@ -69,7 +70,7 @@ def beyond(advice: Sequence[Advice]) -> list[str]:
     lines = []
     for each in advice:
         if each.reach in LATER:
-            gain = "" if each.expected is None else f", {factor(each.expected)} predicted"
+            gain = "" if each.expected is None else f", {factor_words(each.expected)} predicted"
             allow = "" if each.class_ in ("bitwise", "rounding") else f" --allow {each.class_}"
             command = f"autobrrr tune --param {each.remedy}{allow} -- CMD"
             said = f"{each.remedy} ({LATER[each.reach]}{gain}); to prove it: {command}"
@@ -86,7 +87,7 @@ def verdict(tuning: Tuning) -> str:
         unsaid = "no confirmation run, so their joint speed-up was not measured"
         return f"kept {kept} (class {tuning.class_}); {unsaid}"
     return (
-        f"speed-up {factor(tuning.speedup)} ({bounds(tuning.interval)}), from a confirmation run of "
+        f"speed-up {gain_words(tuning.speedup, tuning.interval)}, from a confirmation run of "
         f"all against none; kept {kept} (class {tuning.class_})"
     )
 
@@ -95,9 +96,9 @@ def cells(trial: Trial) -> tuple[str, ...]:
     """A trial's row under `HEADINGS`."""
     return (
         label(trial),
-        factor(trial.predicted),
-        factor(trial.achieved),
-        bounds(trial.interval),
+        factor_words(trial.predicted),
+        factor_words(trial.achieved),
+        interval_words(trial.interval),
         trial.class_,
         trial.outcome_word,
         trial.why,
@@ -108,13 +109,3 @@ def label(trial: Trial) -> str:
     """`threads.intra_op(threads=1)`."""
     inside = ", ".join(f"{name}={value}" for name, value in trial.options.items())
     return f"{trial.remedy}({inside})" if inside else trial.remedy
-
-
-def factor(value: float | None) -> str:
-    """`1.30x`."""
-    return "-" if value is None else f"{value:.2f}x"
-
-
-def bounds(interval: list[float] | None) -> str:
-    """`1.21 to 1.39`."""
-    return "-" if interval is None else f"{interval[0]:.2f} to {interval[1]:.2f}"

@@ -64,7 +64,7 @@ def tuning(kept: bool) -> Tuning:
 
 def test_the_table_says_every_trial_and_the_confirmed_figure() -> None:
     text = relaunch_table(tuning(kept=True))
-    assert "1.20x (1.15 to 1.25) with --workers=1 (class bitwise)" in text
+    assert "1.20x [1.15–1.25] with --workers=1 (class bitwise)" in text
     assert "100 samples/s as given, 120 samples/s now" in text
     assert "not possible" in text
     assert "300 MiB" in text

@@ -50,7 +50,7 @@ def test_predicted_stands_beside_achieved() -> None:
     row = next(line for line in tuning_table(TUNING).splitlines() if line.startswith("optimizer.fused"))
     assert "1.20x" in row
     assert "1.30x" in row
-    assert "1.20 to 1.40" in row
+    assert "[1.20–1.40]" in row
 
 
 def test_what_does_not_fit_is_one_line_however_many_options_were_tried() -> None:
