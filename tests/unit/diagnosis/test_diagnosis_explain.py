@@ -18,6 +18,7 @@ from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.records import ExactnessClass, Limit, Phases, Reach, Regime, Trial
 from autobrrr.report.text.tuning_text import HEADINGS
 from autobrrr.sidecar.session.session_states import State
+from autobrrr_tui.panes import tuning_pane
 
 
 def explained(name: str | None) -> int:
@@ -41,6 +42,9 @@ def test_every_word_of_a_screen_is_explained() -> None:
         *(name for name in HEADINGS if name not in ("remedy", "why")),
         *Phases.__struct_fields__,
         *get_args(Limit),
+        *tuning_pane.STAGES.values(),
+        *tuning_pane.TONES,
+        *("queued", "manual"),
     }
     assert words - set(EXPLANATIONS) == set()
 
