@@ -97,7 +97,7 @@ class TraceTask:
 
     def _go_on(self, boundary: Boundary) -> int | None:
         if self._traced is not None:
-            return self._run_alone(self._traced, boundary)
+            return self._run_alone(boundary)
         if self._kind:
             self._end_step(boundary)
         elif self._calibrating(boundary):
@@ -116,7 +116,7 @@ class TraceTask:
         if done and self._counted:
             self.cancel()
             self._traced = self._found()
-            return self._run_alone(self._traced, boundary)
+            return self._run_alone(boundary)
         if not done and self._tries > MOST_TRIES * 3 * self._wanted:
             raise TracingAbstained(
                 "too few ordinary steps: evaluations, skipped updates or changes in between"
@@ -232,15 +232,21 @@ class TraceTask:
         if depth:
             raise TracingAbstained("the job has a dispatch mode of its own")
 
-    def _run_alone(self, traced: dict[str, object], boundary: Boundary) -> int | None:
+    def _run_alone(self, boundary: Boundary) -> int | None:
         """Run the dearest products, no more at one boundary than training may notice; then tell all."""
-        table = cast("list[dict[str, object]]", traced["work"])
         boundary.mark |= ring_layout.SETTLING
-        if not self._alone.slice(table, max(PAUSE_NS, boundary.last_step_ns // 4)):
+        if not self._alone.slice(self._table, max(PAUSE_NS, boundary.last_step_ns // 4)):
             return 1
-        self._alone.fill_in(table)
-        self._emit({"event": "traced", "traced": traced})
+        self._finish()
         return None
+
+    @property
+    def _table(self) -> list[dict[str, object]]:
+        return cast("list[dict[str, object]]", (self._traced or {}).get("work", []))
+
+    def _finish(self) -> None:
+        self._alone.fill_in(self._table)
+        self._emit({"event": "traced", "traced": self._traced})
 
     def _found(self) -> dict[str, object]:
         wall = perf_counter_ns() - self._began_ns
