@@ -389,8 +389,9 @@ def test_what_is_slower_on_copies_never_meets_training(
         why = undo.trouble()
         assert (why is None) == stays
     assert why is None or why.startswith("slower: ")
-    told = undo.times()
+    told = undo.times(0)
     assert told is not None
+    assert undo.times(1) is None
     assert (told["graphs"], told["kinds"]) == (1, 1)
     assert told["other_ns"] / told["plain_ns"] == pytest.approx(other_ms / 2)
     same = all(map(torch.equal, cured.model.parameters(), plain.model.parameters()))
@@ -408,7 +409,7 @@ def test_a_rehearsal_times_real_calls_both_ways(monkeypatch: pytest.MonkeyPatch)
     undo = switched_on(cured)
     trained(cured, ENOUGH + 2)
     undo.trouble()
-    told = undo.times()
+    told = undo.times(0)
     assert told is not None
     assert told["graphs"] >= 1
     assert 0 < told["least_ns"] < told["other_ns"] < told["most_ns"]

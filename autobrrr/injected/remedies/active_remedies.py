@@ -56,7 +56,7 @@ class ActiveRemedies:
         self._next = 1
         self._releases: dict[str, Undo] = {}  # by remedy: what it keeps between an undo and the next apply
         self._more: dict[int, list[Undo]] = {}  # by token: for optimizers that came later
-        self._told: dict[str, float | None] = {}  # by remedy: kinds of calls whose times were told
+        self._told: dict[str, int] = {}  # by remedy: kinds of calls whose times were told
         self.arm = 0
 
     @property
@@ -92,10 +92,11 @@ class ActiveRemedies:
         """What levers' calls take, as timed on copies: those that are news since this was asked last."""
         news: list[dict[str, object]] = []
         for lever in self._applied:
-            found = lever.undo.times() if isinstance(lever.undo, WatchedUndo) else None
-            known = None if found is None else found["kinds"]
-            if found is not None and self._told.get(lever.remedy.name) != known:
-                self._told[lever.remedy.name] = known
+            if not isinstance(lever.undo, WatchedUndo):
+                continue
+            found = lever.undo.times(self._told.get(lever.remedy.name, 0))
+            if found is not None:
+                self._told[lever.remedy.name] = int(found["kinds"])
                 news.append({"remedy": lever.remedy.name, **found})
         return news
 

@@ -199,12 +199,13 @@ class CallsWatch:
         slower = [call.slower for call in self._calls]
         return slower[0] if slower and all(slower) else None
 
-    def times(self) -> dict[str, float] | None:
-        """Nanoseconds a step in timed calls, as they were and as they are led; None before one was timed.
+    def times(self, known: int = 0) -> dict[str, float] | None:
+        """Nanoseconds a step in timed calls, as they were and as they are led.
 
-        A kind that stays eager takes either way the same.
+        A kind that stays eager takes either way the same. None where no more kinds were timed than are known.
         """
-        if not self._steps or not any(call.times for call in self._calls):
+        kinds = sum(len(call.times) for call in self._calls)
+        if not self._steps or kinds <= known:
             return None
         found = dict.fromkeys(("plain_ns", "other_ns", "least_ns", "most_ns"), 0.0)
         for call in self._calls:
@@ -214,7 +215,6 @@ class CallsWatch:
                 found["plain_ns"] += share * each.plain_ns
                 for name in ("other_ns", "least_ns", "most_ns"):
                     found[name] += share * (each.plain_ns if stays else getattr(each, name))
-        kinds = sum(len(call.times) for call in self._calls)
         return {**found, "kinds": float(kinds), "graphs": float(sum(call.graphs for call in self._calls))}
 
 
