@@ -55,7 +55,6 @@ JOBS = (
     _row("a slow loader", "input", ("input",), "--load-us 20000 --optimizer fused"),
     _row("a slow loader with a worker", "input", ("input",), "--load-us 25000 --workers 1 --optimizer fused"),
     _row("a slow loader, larger kernels", "input", ("input",), f"{LARGE} --scale 10 --load-us 20000"),
-    _row("a reading for each parameter", "sync", ("sync",), f"{LARGE} --scale 8 --read parameter"),
 )  # fmt: skip
 
 
@@ -121,6 +120,9 @@ def table(found: dict[str, dict[str, object]]) -> str:
         cells += [is_["score"], is_["named_s"], is_["sure_s"]]
         cells += [f"{step / 1e6:.2f}" if step else None, f"{share:.2%}" if share is not None else None]
         lines.append("| " + " | ".join("-" if cell is None else str(cell) for cell in cells) + " |")
+    lines += ["", "## Silent or wrong", ""]
+    told = {name: row["is"] for name, row in found.items() if isinstance(row.get("is"), dict)}
+    lines += [f"- {name}: {is_['why']}" for name, is_ in told.items() if is_["score"] != "right"]  # type: ignore[index]
     return "\n".join(lines) + "\n"
 
 
