@@ -15,7 +15,7 @@ from support.remedies import OPTIMIZERS, job_for, options_of, picture
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.usefixtures("first_order", "machine_as_before", "nothing_compiled_stays"),
+    pytest.mark.usefixtures("first_order", "untimed", "machine_as_before", "nothing_compiled_stays"),
 ]
 
 DEVICES = [

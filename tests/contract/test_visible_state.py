@@ -16,7 +16,7 @@ from support.visible import SAVES, differing, optimizer_state, saved, visible_st
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.usefixtures("first_order", "machine_as_before", "nothing_compiled_stays"),
+    pytest.mark.usefixtures("first_order", "untimed", "machine_as_before", "nothing_compiled_stays"),
 ]
 
 UNDONE = {name: remedy for name, remedy in REGISTRY.items() if remedy.undo_safe}
