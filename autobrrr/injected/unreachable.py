@@ -17,6 +17,7 @@ from types import BuiltinFunctionType, FunctionType, ModuleType
 
 MOST_OBJECTS = 60_000  # about 6,000 are reached
 AT_ONCE, BREATH_S = 400, 0.0002  # after so many objects the training thread gets the GIL
+ALONE_S = 1.0  # the interval of the GIL from the counts on: nobody may take up what is about to go
 _TP_CLEAR = 51  # of typeslots.h, the stable ABI
 # Whose objects may hold ours: containers, methods, descriptors, aliases of types.
 # fmt: off
@@ -43,17 +44,24 @@ def free(roots: list[object], package: str, pause: Pause = time.sleep) -> int | 
     # A dataclass with slots is made twice, and nothing but its base knows the first.
     roots += [kind for kind in type.__subclasses__(object) if _top(_home_of(kind)) == package]
     ours = _reached(roots, package, pause)
-    garbage = _unreachable(ours, roots, pause) if ours is not None else None
-    roots.clear()
-    if garbage is None:
-        return None
-    ours = None
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(ALONE_S)
+    try:
+        pause(BREATH_S)  # who waits for the GIL already does so by the old interval: it gets its turn
+        return None if ours is None else _cleared(_unreachable(ours, roots))
+    finally:
+        ours = None
+        roots.clear()
+        sys.setswitchinterval(interval_s)
+
+
+def _cleared(garbage: list[object]) -> int:
     slot = ctypes.pythonapi["PyType_GetSlot"]  # an object of its own: the job may have one by that name
     slot.restype, slot.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_int)
     calls: dict[type, Callable[[object], object] | None] = {}
     found = len(garbage)
     garbage.append(slot)  # a function of a library refers to itself
-    for count, each in enumerate(garbage):
+    for each in garbage:
         kind = type(each)
         if kind not in calls:
             address = slot(kind, _TP_CLEAR)
@@ -63,8 +71,6 @@ def free(roots: list[object], package: str, pause: Pause = time.sleep) -> int | 
         clear = calls[kind]
         if clear is not None:
             clear(each)
-        if count % AT_ONCE == 0:
-            pause(BREATH_S)
     return found
 
 
@@ -109,15 +115,14 @@ def _top(home: object) -> str:
     return home.partition(".")[0] if isinstance(home, str) else ""
 
 
-def _unreachable(ours: list[object], roots: Sequence[object], pause: Pause) -> list[object]:
-    """Those that have no reference but from each other, by their counts."""
+def _unreachable(ours: list[object], roots: Sequence[object]) -> list[object]:
+    """Those that have no reference but from each other and the roots, by their counts."""
     inner: defaultdict[int, int] = defaultdict(int)
     for each in roots:
         inner[id(each)] += 1
     for at in range(0, len(ours), AT_ONCE):
         for each in gc.get_referents(*ours[at : at + AT_ONCE]):
             inner[id(each)] += 1
-        pause(BREATH_S)
     each = None
     ours.append(object())  # the list alone refers to it
     counts = list(map(sys.getrefcount, ours))
