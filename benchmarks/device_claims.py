@@ -16,7 +16,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from autobrrr.tuner.comparison import Comparison
-from support.gpu_scenarios import SCENARIOS, compared
+from support.simulated.gpu_scenarios import SCENARIOS, compared
 
 
 def said(found: Comparison) -> str:

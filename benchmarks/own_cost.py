@@ -32,7 +32,7 @@ from scipy.stats import t as student  # noqa: E402
 from autobrrr.injected import entry  # noqa: E402
 from autobrrr.injected.loop import own_cost  # noqa: E402
 from autobrrr.injected.wire import ring_layout  # noqa: E402
-from support.agent import Peer, Step, read_ring  # noqa: E402
+from support.injected.agent import Peer, Step, read_ring  # noqa: E402
 
 EDGE_NS = 15_000
 WARM_STEPS = 200  # after a change: hooks go on, the pattern is learnt, calibration runs

@@ -30,8 +30,8 @@ from torch.nn import functional  # noqa: E402
 from autobrrr.injected.batch_probe.probe_task import ShadowTask  # noqa: E402
 from autobrrr.injected.batch_probe.replay_schedule import pause_limit_ns  # noqa: E402
 from autobrrr.injected.live_torch.live_job import Job  # noqa: E402
-from support.shadow import LanguageModel, Recurrent, supervised  # noqa: E402
-from support.shadow_loop import Boundaries, Kind  # noqa: E402
+from support.batch_probe.shadow import LanguageModel, Recurrent, supervised  # noqa: E402
+from support.batch_probe.shadow_loop import Boundaries, Kind  # noqa: E402
 
 Sized = Callable[[int], Kind]
 

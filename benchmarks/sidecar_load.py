@@ -26,7 +26,7 @@ from autobrrr.machine.procfs import stat  # noqa: E402
 from autobrrr.sidecar.process.session_options import SessionOptions  # noqa: E402
 from support.training import environment  # noqa: E402
 
-FAKE = ROOT / "tests" / "support" / "sidecar.py"
+FAKE = ROOT / "tests" / "support" / "sessions" / "sidecar.py"
 RATES_MS = (0.2, 2.0, 200.0)
 LISTENERS = (0, 1, 4)
 COURSE_S = 60.0

@@ -25,17 +25,17 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tui")]
 from autobrrr.client import session_client  # noqa: E402
 from autobrrr.machine.procfs import stat  # noqa: E402
 from autobrrr.sidecar.process.session_options import SessionOptions  # noqa: E402
+from support.screens.tui_terminal import Terminal  # noqa: E402
 from support.training import environment  # noqa: E402
-from support.tui_terminal import Terminal  # noqa: E402
 
-FAKE = ROOT / "tests" / "support" / "sidecar.py"
+FAKE = ROOT / "tests" / "support" / "sessions" / "sidecar.py"
 KEYS = "1234560" * 6
 RANKS = """
 import dataclasses, sys, threading, time
 sys.path[:0] = {paths!r}
 from autobrrr_tui.app import show
 from autobrrr.records import StepStats
-from support import tui
+from support.screens import tui
 class Ranks(tui.FakeSource):
     def start(self, publish):
         threading.Thread(target=self.play, args=(publish,), daemon=True).start()

@@ -26,7 +26,7 @@ from tuner_statistics import KINDS, MINUTES_NS, Kind, run  # noqa: E402
 from autobrrr.tuner.candidate_space import Choice  # noqa: E402
 from autobrrr.tuner.live_search import tune  # noqa: E402
 from autobrrr.tuner.tune_settings import TuneSettings  # noqa: E402
-from support.tuner import SimulatedJob  # noqa: E402
+from support.simulated.tuner import SimulatedJob  # noqa: E402
 
 TABLES = ROOT / "benchmarks" / "results" / "combinations.json"
 MOST_STEPS = 2000

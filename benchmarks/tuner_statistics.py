@@ -20,7 +20,7 @@ from autobrrr.tuner.arm_switch import ArmSwitch
 from autobrrr.tuner.candidate_space import Choice
 from autobrrr.tuner.comparison import Comparing, Comparison, compare
 from autobrrr.tuner.stop_rules import proof
-from support.tuner import Effect, SimulatedJob
+from support.simulated.tuner import Effect, SimulatedJob
 
 ALPHA = 0.02
 WORTHWHILE = 0.01

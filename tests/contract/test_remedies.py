@@ -11,7 +11,7 @@ import torch
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.registry import CLASSES, Refused, Remedy, WatchedUndo
-from support.remedies import OPTIMIZERS, job_for, options_of, picture
+from support.injected.remedies import OPTIMIZERS, job_for, options_of, picture
 
 pytestmark = [
     pytest.mark.integration,
@@ -57,7 +57,7 @@ def test_an_undo_puts_everything_back(remedy: Remedy, optimizer: str, device: st
         return
     applied = picture(loop)
     undo()
-    assert applied != before, "picture() in tests/support/remedies.py does not show what this remedy changes"
+    assert applied != before, "picture() in support/injected/remedies.py does not show what it changes"
     assert picture(loop) == before
     undo()
     assert picture(loop) == before

@@ -14,7 +14,7 @@ from autobrrr.diagnosis.signal_reading import Reading
 from autobrrr.diagnosis.signals.signal_table import SIGNALS
 from autobrrr.diagnosis.verdict.agreement import AGREEMENT
 from autobrrr.records import FrameSamples, Regime, ShadowProbe, TracedSteps
-from support import diagnosis, diagnosis_any
+from support.judged import diagnosis, diagnosis_any
 
 KINDS = (
     diagnosis.tiny_mlp,
@@ -94,5 +94,7 @@ def test_every_signal_is_explained_and_in_the_table_of_agreement_or_names_nothin
     for name, signal in SIGNALS.items():
         assert EXPLANATIONS[name].kind == "signal"
         speaks = any(signal(kind()).says is not None for kind in KINDS)
-        hint = "it stands in AGREEMENT: add a job in which it speaks to tests/support/diagnosis.py and KINDS"
+        hint = (
+            "it stands in AGREEMENT: add a job that makes it speak to support/judged/diagnosis.py and KINDS"
+        )
         assert speaks == (name in paired), f"{name}: {hint if name in paired else 'no pair has it'}"

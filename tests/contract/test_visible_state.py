@@ -11,8 +11,8 @@ import torch
 
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.registry import Refused, Remedy, Undo
-from support.remedies import OPTIMIZERS, Training, job_for, options_of
-from support.visible import SAVES, differing, optimizer_state, saved, visible_state
+from support.injected.remedies import OPTIMIZERS, Training, job_for, options_of
+from support.injected.visible import SAVES, differing, optimizer_state, saved, visible_state
 
 pytestmark = [
     pytest.mark.integration,

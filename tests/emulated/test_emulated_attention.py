@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from autobrrr.injected.remedies.families import REGISTRY
-from support.remedies import training
+from support.injected.remedies import training
 
 pytestmark = pytest.mark.usefixtures("device")
 NAMES = {0: "math", 1: "flash", 2: "mem_efficient", 3: "cudnn"}

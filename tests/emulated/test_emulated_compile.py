@@ -11,7 +11,7 @@ from autobrrr.injected.remedies.compile import compile_models
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.model_calls.rehearsal import Rehearsal
 from autobrrr.injected.remedies.registry import WatchedUndo
-from support.remedies import picture, training
+from support.injected.remedies import picture, training
 
 pytestmark = [pytest.mark.usefixtures("device", "first_order"), pytest.mark.timeout(300)]
 

@@ -9,7 +9,7 @@ from autobrrr.injected.remedies.active_remedies import ActiveRemedies
 from autobrrr.injected.remedies.device_headroom import parameter_bytes, step_bytes
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.registry import RefusalCode, Refused
-from support.remedies import training
+from support.injected.remedies import training
 
 pytestmark = pytest.mark.usefixtures("device")
 GIB = 1 << 30

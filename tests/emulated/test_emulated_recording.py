@@ -13,7 +13,7 @@ from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.model_calls.copied_gradients import hold_gradients
 from autobrrr.injected.remedies.model_calls.rehearsal import Rehearsal
 from autobrrr.injected.remedies.registry import WatchedUndo
-from support.remedies import Training, picture, training
+from support.injected.remedies import Training, picture, training
 
 pytestmark = [pytest.mark.usefixtures("device", "first_order"), pytest.mark.timeout(300)]
 STEPS = 12

@@ -11,13 +11,13 @@ from autobrrr.injected.loop.device_stamps import STAMP_EACH
 from autobrrr.injected.loop.train_loop import TrainLoop
 from autobrrr.injected.remedies.active_remedies import ActiveRemedies
 from autobrrr.injected.wire.ring_writer import StepRing
-from support.agent import AgentJob
+from support.injected.agent import AgentJob
 
 pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.timeout(120)]
 
 WHOLE = """
 import torch
-from support import agent_job
+from support.injected import agent_job
 from torch import nn
 torch.set_num_threads(1)
 model = nn.Sequential(*[nn.Linear(128, 128) for _ in range(8)]).cuda()

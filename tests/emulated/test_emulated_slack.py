@@ -11,13 +11,13 @@ from autobrrr.diagnosis.signals.host_slack import Awaited, awaited, idle_by_plac
 from autobrrr.injected.loop.device_stamps import STAMP_EACH, STAMP_SOME
 from autobrrr.injected.measure.host_holds import HOLDS
 from autobrrr.records import HostSlack
-from support.agent import AgentJob
+from support.injected.agent import AgentJob
 
 pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.timeout(120)]
 
 JOB = """
 import ctypes, hashlib, torch
-from support import agent_job
+from support.injected import agent_job
 from torch import nn
 torch.set_num_threads(1)
 emulated = ctypes.CDLL(None)

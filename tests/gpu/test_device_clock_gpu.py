@@ -13,7 +13,7 @@ from autobrrr.injected.loop.train_loop import TrainLoop
 from autobrrr.injected.remedies.active_remedies import ActiveRemedies
 from autobrrr.injected.wire import ring_layout
 from autobrrr.injected.wire.ring_writer import StepRing
-from support.agent import Step, read_ring
+from support.injected.agent import Step, read_ring
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

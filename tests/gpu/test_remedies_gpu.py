@@ -13,7 +13,7 @@ import torch
 from autobrrr.injected.remedies.compile import compile_models as compile_module
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.registry import Refused, Undo, WatchedUndo
-from support.remedies import Training, picture, training
+from support.injected.remedies import Training, picture, training
 
 pytestmark = [
     pytest.mark.integration,

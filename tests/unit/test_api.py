@@ -17,7 +17,7 @@ from autobrrr import api
 from autobrrr.client.session_client import Client
 from autobrrr.errors import TargetGone, UsageError
 from autobrrr.records.wire_answers import SessionEnding
-from support import tui
+from support.screens import tui
 
 
 class FakeClient:

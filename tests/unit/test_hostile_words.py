@@ -18,8 +18,8 @@ from autobrrr.sidecar.session.remedy_switch import MOST_LOST, RemedySwitch
 from autobrrr.sidecar.session.window_reader import WindowReader, read_window
 from autobrrr.sidecar.sockets import agent_link
 from autobrrr.sidecar.sockets.agent_link import AgentLink, Heard
-from support.session import Stage
-from support.sidecar import facts
+from support.sessions.session import Stage
+from support.sessions.sidecar import facts
 
 TOLD = ProfilerWindow(status="ok")
 

@@ -30,8 +30,8 @@ from autobrrr.sidecar.sockets.agent_link import AgentLink, spoken
 from autobrrr_tui.app import AutobrrrApp
 from autobrrr_tui.screens.jobs_screen import TopScreen
 from autobrrr_tui.text_rows import plain, row, wrapped
-from support import tui
-from support.session import read_log
+from support.screens import tui
+from support.sessions.session import read_log
 
 CONTROLS = "\x1b[2J\x1b]0;title\x07\x9b31m\r\n\t\x00\x7f\x85\x1c"
 UNSEEN = "\u202e\u2066\u200b\u200d\ufeff\u2028\u2029\udc9b\U000e0041\u3164"

@@ -19,8 +19,8 @@ from autobrrr.errors import CannotAttach, UsageError
 from autobrrr.records import BatchProbe, Diagnosis, ProfilerWindow, Shares, SizeSweep, StepStats
 from autobrrr.sidecar.process.session_options import SessionOptions, add_arguments, from_arguments
 from autobrrr.sidecar.session.session_states import AWAITS_TURN
-from support import tui
-from support.verdicts import diagnosis
+from support.judged.verdicts import diagnosis
+from support.screens import tui
 
 
 def parsed(module: object, *words: str) -> argparse.Namespace:

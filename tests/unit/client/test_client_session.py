@@ -14,9 +14,9 @@ from autobrrr.records import Diagnosis, Trial, TuneProgress
 from autobrrr.records.wire_answers import RemedyChoice
 from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.sidecar.sockets.session_socket import SessionTarget
-from support.client import Session
-from support.service import RESULT, TRIAL
-from support.verdicts import OVERHEAD
+from support.judged.verdicts import OVERHEAD
+from support.sessions.client import Session
+from support.sessions.service import RESULT, TRIAL
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from autobrrr.records import Diagnosis, RankLine, RankTimes, to_json
 from autobrrr.report.text.live_line import live_line
 from autobrrr.report.text.rank_text import ranks_table, slowest_words
 from autobrrr.report.text.verdict_text import verdict_text
-from support import tui
+from support.screens import tui
 
 MS = 1_000_000
 

@@ -10,8 +10,8 @@ from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.records import Advice
-from support import diagnosis
-from support.diagnosis import MS, anatomy, measured, probed, traced
+from support.judged import diagnosis
+from support.judged.diagnosis import MS, anatomy, measured, probed, traced
 
 UPDATES = {"data_wait": 0.0, "forward": 0.2, "backward": 0.2, "optimizer": 0.6, "other": 0.0}
 

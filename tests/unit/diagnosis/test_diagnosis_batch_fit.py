@@ -8,7 +8,7 @@ import pytest
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.models.batch_fit import BatchFit, fit_batch
 from autobrrr.records import BatchProbe, ShadowProbe
-from support.diagnosis import MS, probed
+from support.judged.diagnosis import MS, probed
 
 replace = msgspec.structs.replace
 

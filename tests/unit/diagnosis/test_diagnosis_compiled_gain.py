@@ -14,8 +14,8 @@ from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.shares import step_parts
 from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.records import OpWork, Rehearsed
-from support import diagnosis
-from support.diagnosis import MS, anatomy, measured, probed, traced
+from support.judged import diagnosis
+from support.judged.diagnosis import MS, anatomy, measured, probed, traced
 
 SHARES = {"data_wait": 0.0, "forward": 0.45, "backward": 0.5, "optimizer": 0.05, "other": 0.0}
 

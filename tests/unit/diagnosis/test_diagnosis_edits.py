@@ -13,7 +13,7 @@ from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.records import Advice, CodeSite, FrameSamples, OpWork, WindowOp
 from autobrrr.records.agent_records import ProfilerWindow
-from support.diagnosis import MS, anatomy, facts, measured, probed, traced
+from support.judged.diagnosis import MS, anatomy, facts, measured, probed, traced
 
 
 def edits(job: Measurements) -> dict[str, Advice]:

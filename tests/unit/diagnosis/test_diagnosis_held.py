@@ -8,8 +8,8 @@ import pytest
 from autobrrr.diagnosis.models.held_phase import held_phase
 from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.injected.measure.stack_sampler import SchedulerClock, Sleeps
-from support import diagnosis
-from support.diagnosis import MS, held, held_stacks, replaced
+from support.judged import diagnosis
+from support.judged.diagnosis import MS, held, held_stacks, replaced
 
 
 def test_a_backward_that_sleeps_is_named_by_its_line_and_not_called_dispatch() -> None:

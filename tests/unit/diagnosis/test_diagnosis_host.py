@@ -8,8 +8,8 @@ import pytest
 from autobrrr.diagnosis.signal_reading import Reading
 from autobrrr.diagnosis.signals.signal_table import read_all
 from autobrrr.diagnosis.verdict.judge import judge
-from support import diagnosis
-from support.diagnosis import MS
+from support.judged import diagnosis
+from support.judged.diagnosis import MS
 
 
 def reading(measured: diagnosis.Measurements, signal: str) -> Reading:

@@ -10,8 +10,8 @@ import pytest
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.records import ShadowProbe, TracedSteps, Verdict
-from support import diagnosis
-from support.diagnosis import MS
+from support.judged import diagnosis
+from support.judged.diagnosis import MS
 
 replace = msgspec.structs.replace
 

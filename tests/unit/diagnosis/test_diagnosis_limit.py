@@ -12,8 +12,8 @@ from autobrrr.diagnosis.signals.signal_table import SIGNALS
 from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.diagnosis.verdict.step_limit import CLOCK_OF, SECONDS
 from autobrrr.records import Limit, Shares, Verdict
-from support import diagnosis
-from support.diagnosis import MS
+from support.judged import diagnosis
+from support.judged.diagnosis import MS
 
 HALVES = {"data_wait": 0.02, "forward": 0.2, "backward": 0.2, "optimizer": 0.1, "other": 0.48}
 

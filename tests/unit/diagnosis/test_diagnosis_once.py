@@ -7,7 +7,7 @@ import pytest
 from autobrrr.diagnosis.measurements import Measurements, once
 from autobrrr.diagnosis.models import shares, traced_kernels
 from autobrrr.diagnosis.verdict.judge import judge
-from support import diagnosis
+from support.judged import diagnosis
 
 
 def test_it_is_derived_once_of_one_thing_and_anew_of_another() -> None:

@@ -11,7 +11,7 @@ from autobrrr.diagnosis.models.shares import measured_shares
 from autobrrr.diagnosis.signals.signal_table import read_all
 from autobrrr.diagnosis.verdict.judge import Judgement, judge
 from autobrrr.records import TracedSteps, to_json
-from support.diagnosis_any import ABSURD_PROBES, absurd, nearly_overhead, possible
+from support.judged.diagnosis_any import ABSURD_PROBES, absurd, nearly_overhead, possible
 
 # On purpose not read from the table: what the design allows in this version.
 ALLOWED = {

@@ -11,7 +11,7 @@ from autobrrr.diagnosis.models.exposed_waits import exposed_by_phase
 from autobrrr.diagnosis.signals.signal_table import read_all
 from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.records import CollectiveWaits
-from support.diagnosis import hand_parallel, waiting_rank
+from support.judged.diagnosis import hand_parallel, waiting_rank
 
 
 def test_exposed_collectives_are_named_communication_by_two_clocks() -> None:

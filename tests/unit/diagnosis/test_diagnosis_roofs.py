@@ -13,8 +13,8 @@ from autobrrr.diagnosis.signal_reading import Reading
 from autobrrr.diagnosis.signals.signal_table import read_all
 from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.records import Verdict
-from support import diagnosis
-from support.diagnosis import MS, kernel_bound, peaks_of_machine, probed, worked
+from support.judged import diagnosis
+from support.judged.diagnosis import MS, kernel_bound, peaks_of_machine, probed, worked
 
 STEP_NS = 20.0 * MS
 

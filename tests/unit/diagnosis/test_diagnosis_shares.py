@@ -15,8 +15,8 @@ from autobrrr.diagnosis.models.shares import (
 )
 from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.records import Shares
-from support import diagnosis
-from support.diagnosis import MS, measured, traced
+from support.judged import diagnosis
+from support.judged.diagnosis import MS, measured, traced
 
 SHARES = {"data_wait": 0.1, "forward": 0.3, "backward": 0.3, "optimizer": 0.2, "other": 0.1}
 INSIDE = {"data_wait": 0.5, "forward": 0.5, "backward": 0.6, "optimizer": 0.25, "other": 0.4}

@@ -15,8 +15,8 @@ from autobrrr.diagnosis.verdict.gpu_verdict import device_verdict
 from autobrrr.injected.measure.host_holds import HOLDS, LEAST_NS, MOST_NS
 from autobrrr.injected.wire import ring_layout
 from autobrrr.records import HostHold, HostSlack, ProfilerWindow, Shares, Verdict
-from support.virtual_gpu import MS, US
-from support.virtual_slack import WARM_STEPS, PartedStep, VirtualSlack
+from support.simulated.virtual_gpu import MS, US
+from support.simulated.virtual_slack import WARM_STEPS, PartedStep, VirtualSlack
 
 KERNEL_BOUND = PartedStep()
 HOST_BOUND = PartedStep(launches=1500, kernels_ns=3 * MS)

@@ -12,8 +12,8 @@ from autobrrr.diagnosis.signals.signal_table import read_all
 from autobrrr.diagnosis.verdict.agreement import carried
 from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.records import HostSample, Verdict
-from support import diagnosis
-from support.diagnosis import crowded_threads, machine, replaced
+from support.judged import diagnosis
+from support.judged.diagnosis import crowded_threads, machine, replaced
 
 
 def verdict(measured: diagnosis.Measurements) -> Verdict:

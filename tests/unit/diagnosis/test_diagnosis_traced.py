@@ -8,8 +8,8 @@ import pytest
 from autobrrr.diagnosis.models.traced_kernels import KernelWork, is_compute, kernel_work
 from autobrrr.diagnosis.signals.signal_table import read_all
 from autobrrr.records import TracedSteps
-from support import diagnosis
-from support.diagnosis import MS, PHASE_SHARES, traced
+from support.judged import diagnosis
+from support.judged.diagnosis import MS, PHASE_SHARES, traced
 
 replace = msgspec.structs.replace
 

@@ -17,7 +17,7 @@ from autobrrr.injected.loop.device_stamps import MOST_EVENTS, NEVER, DeviceStamp
 from autobrrr.injected.loop.train_loop import TrainLoop
 from autobrrr.injected.wire import ring_layout
 from autobrrr.injected.wire.ring_writer import StepRing
-from support.agent import read_ring
+from support.injected.agent import read_ring
 
 MS = 1_000_000
 

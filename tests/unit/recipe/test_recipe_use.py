@@ -15,7 +15,7 @@ from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.recipe.recipe_fit import Here, satisfies
 from autobrrr.tuner.live_search import tune
 from autobrrr.tuner.tune_settings import TuneSettings
-from support.tuner import Effect, SimulatedJob
+from support.simulated.tuner import Effect, SimulatedJob
 
 SHIPPED = (
     "bitwise-only",

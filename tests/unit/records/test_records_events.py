@@ -18,7 +18,7 @@ from autobrrr.records.events import (
     from_event,
 )
 from autobrrr.records.wire_answers import ActivityLine, Ended, TuneFailed
-from support import tui
+from support.screens import tui
 
 EXAMPLES: list[Event] = [
     tui.snapshot(),

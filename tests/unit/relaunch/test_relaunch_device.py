@@ -9,8 +9,8 @@ import pytest
 from autobrrr.relaunch.study import paired_comparison as duels
 from autobrrr.relaunch.study.paired_comparison import Duel, Rule
 from autobrrr.tuner.job_under_test import StepClock
-from support.virtual_gpu import MS, GpuStep, truth_ns
-from support.virtual_trials import Machine, VirtualTrial
+from support.simulated.virtual_gpu import MS, GpuStep, truth_ns
+from support.simulated.virtual_trials import Machine, VirtualTrial
 
 RULE = Rule(budget_ns=int(8_000 * MS), half=0.01)
 

@@ -16,7 +16,7 @@ from autobrrr.errors import NotInstalled, UsageError
 from autobrrr.records import SizeSweep
 from autobrrr.report.html.session_html import _marks, _scale, page
 from autobrrr.report.text.session_text import past_session, report_text
-from support import tui
+from support.screens import tui
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from autobrrr.records import (
 from autobrrr.report.quantities import duration, phase_shares, share
 from autobrrr.report.text.live_line import live_line, regime_words
 from autobrrr.report.text.verdict_text import MOST_LINES, verdict_text
-from support.verdicts import OVERHEAD, SNAPSHOTS, UNDECIDED, diagnosis
+from support.judged.verdicts import OVERHEAD, SNAPSHOTS, UNDECIDED, diagnosis
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 

@@ -17,7 +17,7 @@ from autobrrr.roofline.quick_peaks import MeasuredPeaks
 from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.sidecar.session.calibrations import Calibrations
 from autobrrr.sidecar.session.collected import Collected
-from support import diagnosis
+from support.judged import diagnosis
 
 
 def test_the_cache_is_asked_until_it_has_the_jobs_own_number_of_threads(tmp_path: Path) -> None:

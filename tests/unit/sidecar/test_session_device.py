@@ -13,8 +13,8 @@ from autobrrr.injected.wire import ring_layout
 from autobrrr.records import ProfilerWindow
 from autobrrr.report.text.window_text import window_text
 from autobrrr.sidecar.session.session_states import State
-from support.session import Stage
-from support.sidecar import anatomy
+from support.sessions.session import Stage
+from support.sessions.sidecar import anatomy
 
 BUSY = {"held_ns": 50_000, "idle_ns": 0, "step_ns": 1_000_000, "beside_ns": [1_000_000, 1_000_000]}
 SLACK = {

@@ -20,7 +20,7 @@ from autobrrr.sidecar.tuning import live_bench as bench_module
 from autobrrr.sidecar.tuning.live_bench import KEPT_STEPS, LiveBench, StepTape
 from autobrrr.tuner.job_under_test import JobUnderTest, LeverLost, NotApplied
 from support.devices import AbsentDevice
-from support.sidecar import MS, RingWriter, ScriptedAgent, facts
+from support.sessions.sidecar import MS, RingWriter, ScriptedAgent, facts
 
 SECOND_NS = 1_000_000_000
 

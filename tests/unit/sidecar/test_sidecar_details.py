@@ -17,10 +17,10 @@ from autobrrr.sidecar.session.screen_details import recipe_now
 from autobrrr.sidecar.session.session_states import State
 from autobrrr.sidecar.tuning import live_bench
 from autobrrr.sidecar.tuning.live_bench import LiveBench
-from support.client import Session
-from support.service import RESULT, Guest, Office
-from support.session import read_log
-from support.sidecar import StepModel, anatomy, traced
+from support.sessions.client import Session
+from support.sessions.service import RESULT, Guest, Office
+from support.sessions.session import read_log
+from support.sessions.sidecar import StepModel, anatomy, traced
 
 FUSED = ActiveRemedy(token=1, remedy="optimizer.fused", class_="rounding")
 

@@ -15,7 +15,7 @@ from autobrrr.injected.wire import ring_layout
 from autobrrr.injected.wire.ring_writer import StepRing, sealed_memory
 from autobrrr.sidecar.session.ring_reader import RECORD, NoRing, Records, RingReader, representative
 from autobrrr.tuner.job_under_test import STEP
-from support.sidecar import MS, RingWriter
+from support.sessions.sidecar import MS, RingWriter
 
 
 def test_a_record_of_numpy_is_laid_out_as_the_agent_writes_it() -> None:

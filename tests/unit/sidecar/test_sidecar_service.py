@@ -15,8 +15,8 @@ from autobrrr.records.wire_answers import ActivityLine
 from autobrrr.sidecar.requests import CUT_FRAME_NS, MOST_SEATS
 from autobrrr.sidecar.tuning.live_bench import LiveBench
 from autobrrr.sidecar.tuning.tuning_thread import TuneRequest
-from support.service import RESULT, Guest, Office
-from support.sidecar import raw_frame
+from support.sessions.service import RESULT, Guest, Office
+from support.sessions.sidecar import raw_frame
 
 SECOND_NS = 1_000_000_000
 

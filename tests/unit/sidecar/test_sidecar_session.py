@@ -19,10 +19,10 @@ from autobrrr.sidecar.session.ring_reader import RECORD
 from autobrrr.sidecar.session.session import Session
 from autobrrr.sidecar.session.session_log import SessionLog
 from autobrrr.sidecar.session.session_states import State
-from support import diagnosis
 from support.devices import AbsentDevice
-from support.session import SECOND_NS, Stage
-from support.sidecar import StepModel, anatomy, cost, probed, traced
+from support.judged import diagnosis
+from support.sessions.session import SECOND_NS, Stage
+from support.sessions.sidecar import StepModel, anatomy, cost, probed, traced
 
 
 @pytest.fixture

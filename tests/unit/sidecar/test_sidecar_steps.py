@@ -7,7 +7,7 @@ import pytest
 from autobrrr.injected.wire import ring_layout
 from autobrrr.sidecar.session.ring_reader import RingReader
 from autobrrr.sidecar.session.step_window import MOST_STEPS, WINDOW_STEPS, StepWindow
-from support.sidecar import MS, RingWriter, StepModel
+from support.sessions.sidecar import MS, RingWriter, StepModel
 
 
 class Loop:

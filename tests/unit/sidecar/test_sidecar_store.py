@@ -9,7 +9,7 @@ from pathlib import Path
 
 from autobrrr.records import Attach
 from autobrrr.sidecar.session.session_log import SessionLog, log_path, tail
-from support.session import read_log
+from support.sessions.session import read_log
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:

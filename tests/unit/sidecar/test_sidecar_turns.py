@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from autobrrr.sidecar.session.session_states import State
-from support.session import Stage
-from support.sidecar import anatomy, probed, traced
+from support.sessions.session import Stage
+from support.sessions.sidecar import anatomy, probed, traced
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from autobrrr.injected.wire.framing import MAX_FRAME_BYTES, BadFrame, Closed, decode, encode, receive
 from autobrrr.sidecar.sockets.agent_link import AgentLink
 from autobrrr.sidecar.sockets.socket_frames import TooSlow, Wire
-from support.sidecar import raw_frame
+from support.sessions.sidecar import raw_frame
 
 
 def pair(**options: int) -> tuple[Wire, socket.socket]:

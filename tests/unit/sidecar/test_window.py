@@ -22,7 +22,7 @@ from autobrrr.report.text.window_text import window_text
 from autobrrr.sidecar.session.window_reader import read_window, told_window
 from autobrrr.sidecar.sockets.agent_link import AgentLink
 from autobrrr.trace.causes.host_thread_time import host_time
-from support import diagnosis
+from support.judged import diagnosis
 from support.trace import Scene, busy_scene
 
 MS = 1_000_000

@@ -18,7 +18,7 @@ from autobrrr_tui.text_boxes import beside, boxed, cut, fitted
 from autobrrr_tui.text_rows import Row, piece, plain
 from autobrrr_tui.view_reducer import all_off, take
 from autobrrr_tui.view_state import Mark, ScreenStanding, View
-from support import tui
+from support.screens import tui
 
 S = 1_000_000_000
 

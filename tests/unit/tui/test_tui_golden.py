@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from autobrrr_tui.view_state import ScreenStanding, View
-from support import tui
-from support.tui_screen import text_after
+from support.screens import tui
+from support.screens.tui_screen import text_after
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "tui"
 SIZES = ((80, 24), (120, 40))

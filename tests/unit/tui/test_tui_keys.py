@@ -15,8 +15,8 @@ from autobrrr_tui.sources.view_source import Do
 from autobrrr_tui.text_rows import Page
 from autobrrr_tui.view_messages import Updated
 from autobrrr_tui.view_state import ScreenStanding, View
-from support import tui
-from support.tui_screen import Desk, at_desk, text_after
+from support.screens import tui
+from support.screens.tui_screen import Desk, at_desk, text_after
 
 TOUCHING = ("t", "a", "u", "w", "p", "space", "d")
 

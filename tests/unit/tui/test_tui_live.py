@@ -27,7 +27,7 @@ from autobrrr_tui.sources.live_source import LiveSource
 from autobrrr_tui.sources.rank_sources import Siblings
 from autobrrr_tui.sources.view_source import Do, ViewRequest
 from autobrrr_tui.view_state import ScreenStanding, View
-from support import tui
+from support.screens import tui
 
 PATIENCE_S = 20.0
 

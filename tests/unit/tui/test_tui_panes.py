@@ -15,7 +15,7 @@ from autobrrr_tui.panes.rank_strip import strip
 from autobrrr_tui.screens.session_screen import PANES
 from autobrrr_tui.text_rows import Row, clipped, middled, padded, plain, wrapped
 from autobrrr_tui.view_state import RankCell, ScreenStanding, View
-from support import tui
+from support.screens import tui
 
 VIEWS = {
     "cpu": tui.judged(),

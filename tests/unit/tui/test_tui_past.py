@@ -17,7 +17,7 @@ from autobrrr_tui.sources.recorded_view import Entry, ViewReader, entries, read
 from autobrrr_tui.sources.replay_source import ReplaySource
 from autobrrr_tui.sources.view_source import Do, ViewRequest
 from autobrrr_tui.view_state import ScreenStanding, View
-from support import tui
+from support.screens import tui
 
 
 def line(at_s: float, kind: str, body: object) -> bytes:

@@ -15,7 +15,7 @@ from autobrrr_tui.app import AutobrrrApp
 from autobrrr_tui.screens.jobs_screen import TopScreen
 from autobrrr_tui.screens.session_screen import SessionScreen
 from autobrrr_tui.sources.view_source import Source
-from support import tui
+from support.screens import tui
 
 JOBS = [
     JobLine(

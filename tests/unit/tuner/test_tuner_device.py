@@ -14,8 +14,8 @@ from autobrrr.tuner.gain_guard import GainGuard
 from autobrrr.tuner.job_under_test import STEP, Steps, durations_ns, timed
 from autobrrr.tuner.live_search import tune
 from autobrrr.tuner.tune_settings import TuneSettings
-from support.gpu_scenarios import CHOICE, NOTHING, REMEDY, SCENARIOS, Scenario, compared
-from support.virtual_gpu import MS, GpuStep, VirtualGpu, VirtualGpuJob, truth_ns
+from support.simulated.gpu_scenarios import CHOICE, NOTHING, REMEDY, SCENARIOS, Scenario, compared
+from support.simulated.virtual_gpu import MS, GpuStep, VirtualGpu, VirtualGpuJob, truth_ns
 
 SECOND_NS = 1_000_000_000
 

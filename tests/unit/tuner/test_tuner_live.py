@@ -17,7 +17,7 @@ from autobrrr.tuner.candidate_space import Choice
 from autobrrr.tuner.job_under_test import NotApplied, SwitchedOn
 from autobrrr.tuner.live_search import GUARD_STEPS, tune
 from autobrrr.tuner.tune_settings import TuneSettings
-from support.tuner import CLASSES, Effect, SimulatedJob
+from support.simulated.tuner import CLASSES, Effect, SimulatedJob
 
 SECOND_NS = 1_000_000_000
 NOTHING = Effect(speed=1.0)

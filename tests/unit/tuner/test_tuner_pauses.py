@@ -15,7 +15,7 @@ from autobrrr.tuner.gain_guard import GainGuard
 from autobrrr.tuner.job_under_test import Steps, SwitchedOn
 from autobrrr.tuner.live_search import tune
 from autobrrr.tuner.tune_settings import TuneSettings
-from support.tuner import CLASSES, Effect, SimulatedJob
+from support.simulated.tuner import CLASSES, Effect, SimulatedJob
 
 SECOND_NS = 1_000_000_000
 FUSED = "optimizer.fused"

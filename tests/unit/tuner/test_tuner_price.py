@@ -20,7 +20,7 @@ from autobrrr.records import (
 from autobrrr.tuner.candidate_space import Choice, candidates
 from autobrrr.tuner.live_search import tune
 from autobrrr.tuner.tune_settings import TuneSettings
-from support.tuner import Effect, SimulatedJob
+from support.simulated.tuner import Effect, SimulatedJob
 
 SECOND_NS = 1_000_000_000
 COMPILE = "compile.default"

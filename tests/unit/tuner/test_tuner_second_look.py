@@ -11,7 +11,7 @@ from autobrrr.tuner.live_search import tune
 from autobrrr.tuner.retry_undone import Undone, worth_again
 from autobrrr.tuner.trial_ledger import TrialLedger
 from autobrrr.tuner.tune_settings import TuneSettings
-from support.tuner import Effect, SimulatedJob
+from support.simulated.tuner import Effect, SimulatedJob
 
 FREEZE, FUSED, FOREACH = (
     Choice(remedy=name) for name in ("gc.freeze", "optimizer.fused", "optimizer.foreach")

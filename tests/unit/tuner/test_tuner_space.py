@@ -26,7 +26,7 @@ from autobrrr.tuner.candidate_space import (
 from autobrrr.tuner.gain_guard import GainGuard
 from autobrrr.tuner.job_under_test import STEP, LeverLost, NotApplied
 from autobrrr.tuner.tuning_study import TuningStudy
-from support.tuner import Effect, SimulatedJob
+from support.simulated.tuner import Effect, SimulatedJob
 
 FUSED, FOREACH = Choice(remedy="optimizer.fused"), Choice(remedy="optimizer.foreach")
 ONE_THREAD = Choice(remedy="threads.intra_op", options=(("threads", 1),))

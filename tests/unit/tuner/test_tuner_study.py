@@ -18,7 +18,7 @@ from autobrrr.tuner.candidate_space import Candidate, Choice
 from autobrrr.tuner.comparison import Comparison
 from autobrrr.tuner.confidence_sequence import Interval
 from autobrrr.tuner.tuning_study import TuningStudy
-from support.tuner import Effect, SimulatedJob
+from support.simulated.tuner import Effect, SimulatedJob
 
 FUSED, FREEZE = Choice(remedy="optimizer.fused"), Choice(remedy="gc.freeze")
 FOREACH = Choice(remedy="optimizer.foreach")

@@ -1,0 +1,97 @@
+"""An attach that is killed while it enters leaves nothing: by itself, or when the next one comes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from autobrrr.attach.enter import enter
+from support.attach import eventually
+from support.training import TrainingJob, environment
+
+pytestmark = pytest.mark.integration
+
+ENTERS = """
+import os, sys
+from pathlib import Path
+from autobrrr.attach import enter, target_folder as place, way_in
+
+def killed_in(owner, name, after):
+    whole = getattr(owner, name)
+    def part(*words, **named):
+        if after:
+            whole(*words, **named)
+        os.kill(os.getpid(), 9)
+    setattr(owner, name, part)
+
+made = place.TargetFolder.__init__
+
+def named(self, *words, **options):
+    made(self, *words, **options)
+    print(self.path, flush=True)
+
+place.TargetFolder.__init__ = named
+owner = {"enter": enter, "Place": place.TargetFolder, "way_in": way_in}[sys.argv[2]]
+killed_in(owner, sys.argv[3], sys.argv[4] == "after")
+enter.enter(int(sys.argv[1]), cache=Path(sys.argv[5]))
+"""
+# Where the kill comes, and whether the agent is in the job by then and clears up by itself.
+POINTS = {
+    "the folder is made": ("Place", "write", "before", False),
+    "the bundle is written": ("enter", "_furnish", "after", False),
+    "the socket listens": ("Place", "listen", "after", False),
+    "the call is in": ("way_in", "inject", "after", True),
+    "the agent has connected": ("enter", "hello_from", "before", True),
+    "the agent said hello": ("enter", "hello_from", "after", True),
+}
+
+
+def rings(pid: int) -> list[str]:
+    found = []
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            found.append(os.readlink(f"/proc/{pid}/fd/{fd}"))
+        except FileNotFoundError:
+            continue
+    return [each for each in found if "memfd:autobrrr" in each]
+
+
+def threads(pid: int) -> int:
+    return len(os.listdir(f"/proc/{pid}/task"))
+
+
+@pytest.mark.timeout(900)
+def test_whenever_an_attach_is_killed_nothing_stays(job: Callable[..., TrainingJob], tmp_path: Path) -> None:
+    trains = job("plain")
+    cache = tmp_path / "cache"
+    alone = threads(trains.pid)
+    for point, (owner, name, when, by_itself) in POINTS.items():
+        words = [str(trains.pid), owner, name, when, str(cache)]
+        done = subprocess.run(
+            [sys.executable, "-c", ENTERS, *words],
+            env={**environment(tmp_path), "PYTHONPATH": str(Path(__file__).resolve().parents[3])},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == -9, (point, done.stderr)
+        eventually(lambda: threads(trains.pid) == alone and not rings(trains.pid))
+        left = Path(done.stdout.strip())
+        assert left.name.startswith("autobrrr-")
+        if by_itself:
+            eventually(lambda left=left: not left.exists())  # type: ignore[misc]
+        else:
+            assert left.exists(), point
+            link = enter(trains.pid, cache=cache)
+            assert not left.exists(), point
+            link.socket.close()
+            os.close(link.ring_fd)
+            eventually(lambda: threads(trains.pid) == alone)
+    trained = trains.finish()
+    assert trained == job("plain", "--steps", str(trained.steps)).finish(120)

@@ -1,0 +1,128 @@
+"""`--probe` overrides what a replay would show once more, never what it would change."""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from support.batch_probe.shadow_attributes import ATTRIBUTES
+from support.batch_probe.shadow_loop import Outcome, train
+from support.batch_probe.shadow_refused import trap
+from support.batch_probe.shadow_traps import RANDOM_ONLY, TRAPS, Trap, job
+
+pytestmark = pytest.mark.integration
+
+STEPS = 48
+OVERRIDDEN: dict[str, object] = {"override": True, "rounds": 2}
+LOG = logging.getLogger("job")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def both(kind: type[Trap]) -> tuple[Outcome, object, Outcome, object]:
+    """A run never attached and one probed with override, each with what the job has counted."""
+    held: list[Trap] = []
+    never = train(job(kind, held), STEPS, probe=False)
+    counted = held[-1].told()
+    outcome = train(job(kind, held), STEPS, probe=True, params=OVERRIDDEN)
+    return never, counted, outcome, held[-1].told()
+
+
+@pytest.mark.parametrize("kind", TRAPS + ATTRIBUTES)
+def test_what_a_replay_would_change_is_refused_even_with_override(kind: type[Trap]) -> None:
+    never, expected, outcome, counted = both(kind)
+    assert outcome.fingerprint == never.fingerprint
+    assert counted == expected
+    assert outcome.probed is not None
+    assert outcome.probed["status"] == "abstained"
+    assert outcome.probed["points"] == []
+    why = str(outcome.probed["why"])
+    assert any(said in why for said in ("a replay would do it again", "put back", "own state")), why
+
+
+@pytest.mark.parametrize("kind", RANDOM_ONLY)
+def test_what_is_put_back_is_probed_with_override(kind: type[Trap]) -> None:
+    never, expected, outcome, counted = both(kind)
+    assert outcome.fingerprint == never.fingerprint
+    assert counted == expected
+
+
+class Shows(nn.Module):
+    def __init__(self, log: Path) -> None:
+        super().__init__()
+        self.linear, self.path = nn.Linear(12, 4), str(log)
+        self.file = log.open("a")
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        LOG.debug("forward of %d", len(x))
+        self.file.write(".")
+        with open(self.path, "a") as file:
+            print("forward", file=file)
+        return self.linear(x)
+
+
+def test_what_a_forward_shows_may_be_overridden(tmp_path: Path) -> None:
+    held: list[Shows] = []
+
+    def make() -> nn.Module:
+        held.append(Shows(tmp_path / "log"))
+        return held[-1]
+
+    never = train(trap(make), STEPS, probe=False)
+    refused = train(trap(make), STEPS, probe=True)
+    outcome = train(trap(make), STEPS, probe=True, params=OVERRIDDEN)
+    for shows in held:
+        shows.file.close()
+    assert refused.probed is not None
+    assert refused.probed["status"] == "abstained"
+    assert outcome.probed is not None
+    assert outcome.probed["status"] == "ok", outcome.probed["why"]
+    assert refused.fingerprint == outcome.fingerprint == never.fingerprint
+
+
+class Tells:
+    """A hook that only shows."""
+
+    def __init__(self) -> None:
+        self.stream = io.StringIO()
+
+    def __call__(self, module: nn.Module, args: tuple[object, ...], result: torch.Tensor) -> None:
+        print(type(module).__name__)
+
+
+def test_a_hook_that_only_shows_may_be_overridden(capsys: pytest.CaptureFixture[str]) -> None:
+    def shown(module: nn.Module, args: tuple[object, ...], result: torch.Tensor) -> None:
+        print(type(module).__name__)
+
+    def make() -> nn.Module:
+        model = nn.Sequential(nn.Linear(12, 8), nn.Linear(8, 4))
+        model[0].register_forward_hook(shown)
+        return model
+
+    outcome = train(trap(make), STEPS, probe=True, params=OVERRIDDEN)
+    assert outcome.probed is not None
+    assert outcome.probed["status"] == "ok", outcome.probed["why"]
+
+
+def test_a_hook_that_holds_what_nobody_can_put_back_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    def make() -> nn.Module:
+        model = nn.Sequential(nn.Linear(12, 8), nn.Linear(8, 4))
+        model[0].register_forward_hook(Tells())
+        return model
+
+    outcome = train(trap(make), STEPS, probe=True, params=OVERRIDDEN)
+    assert outcome.probed is not None
+    assert outcome.probed["status"] == "abstained"
+    assert "_io.StringIO" in str(outcome.probed["why"])

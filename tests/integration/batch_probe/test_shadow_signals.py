@@ -1,0 +1,135 @@
+"""What a signal handler of the job raises in a replay belongs to the job; what a replay raises does not."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import nn
+
+from autobrrr.injected.batch_probe.step_recorder import function_modes
+from autobrrr.injected.job_state import effects
+from support.batch_probe.shadow_loop import train
+from support.batch_probe.shadow_refused import trap
+
+pytestmark = pytest.mark.integration
+
+CALL = nn.Module.__call__
+
+
+@pytest.fixture(autouse=True)
+def _surroundings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    # So that a forward may send a signal, as it arrives from outside in life.
+    monkeypatch.setattr(effects, "TRUSTED", effects.TRUSTED | {"os", "posix", "signal"})
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+    assert nn.Module.__call__ is CALL
+    assert function_modes(torch) == []
+
+
+class EndsAtTwice(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(12, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.shape[0] > 8:
+            raise SystemExit("at most 8")
+        return self.linear(x)
+
+
+def test_a_forward_that_would_end_the_job_ends_the_probe_even_with_override() -> None:
+    never = train(trap(EndsAtTwice), 40, probe=False)
+    outcome = train(trap(EndsAtTwice), 40, probe=True, params={"override": True, "rounds": 2})
+    assert outcome.fingerprint == never.fingerprint
+    assert outcome.probed is not None
+    assert "uses SystemExit, which could end the job" in str(outcome.probed["why"])
+
+
+def test_a_signal_that_ends_the_job_ends_it_in_a_replay_too() -> None:
+    class Slow(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(12, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if x.shape[0] > 8:  # only replays come here
+                os.kill(os.getpid(), signal.SIGTERM)
+            return self.linear(x)
+
+    def ends(*_: object) -> None:
+        sys.exit("terminated")
+
+    before = signal.signal(signal.SIGTERM, ends)
+    try:
+        with pytest.raises(SystemExit, match="terminated"):
+            train(trap(Slow), 40, probe=True, params={"override": True, "rounds": 2})
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+class Preempted(Exception):
+    """What a handler of the job's raises."""
+
+
+class Handles:
+    """A handler that is an object."""
+
+    def handle(self, *_: object) -> None:
+        raise Preempted
+
+    __call__ = handle
+
+
+def by_function(*_: object) -> None:
+    raise Preempted
+
+
+@pytest.mark.parametrize("handler", [by_function, Handles(), functools.partial(by_function, 1)])
+@pytest.mark.parametrize("size", [4, 2, 16], ids=["in the proof", "in the first replay", "in a larger one"])
+def test_what_a_handler_of_the_job_raises_in_a_replay_reaches_the_job(
+    handler: Callable[..., None], size: int
+) -> None:
+    class Signalled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(12, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if x.shape[0] == size:  # the batch is 8
+                os.kill(os.getpid(), signal.SIGUSR1)
+            return self.linear(x)
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with pytest.raises(Preempted):
+            train(trap(Signalled), 40, probe=True, params={"override": True, "rounds": 2})
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize("handler", [by_function, Handles(), functools.partial(by_function, 1), set().add])
+def test_an_error_of_a_replay_is_not_taken_for_one_of_a_handler(handler: Callable[..., None]) -> None:
+    class Raises(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(12, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if x.shape[0] != 8:
+                raise ValueError("only eight")
+            return self.linear(x)
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        outcome = train(trap(Raises), 40, probe=True, params={"override": True, "rounds": 2})
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert outcome.probed is not None

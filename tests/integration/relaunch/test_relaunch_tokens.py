@@ -1,0 +1,201 @@
+"""Trials whose samples differ in length, or get another one by a flag: what counts is tokens a second."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autobrrr.relaunch.search.argparse_flags import declared_flags
+from autobrrr.relaunch.search.param_specs import parse_parameter
+from autobrrr.relaunch.search.point_search import Search
+from autobrrr.relaunch.search.search_space import make_space
+from autobrrr.relaunch.study.paired_comparison import block
+from autobrrr.relaunch.study.study import Study
+from autobrrr.relaunch.study.work_per_step import Counting, at_own_length
+from autobrrr.relaunch.trial.trial_factory import TrialFactory
+from support import relaunch, training
+
+pytestmark = pytest.mark.integration
+ALL = ("bitwise", "rounding", "stream", "changes-training")
+# A step takes so long by construction: 5 ms, and 4 us a token.
+SCRIPT = """
+import argparse, random, time
+import torch
+from torch.optim.optimizer import Optimizer
+from torch.utils.data import DataLoader
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--seq-len", type=int, default=128)
+parser.add_argument("--shortest", type=int, default=0)
+parser.add_argument("--label", default="a")
+args = parser.parse_args()
+
+
+class Whole:
+    is_floating_point = is_complex = False
+
+
+class Tokens:
+    dtype = Whole()
+
+    def __init__(self, length):
+        self.shape = (8, length)
+
+
+class Text:
+    def __iter__(self):
+        while True:
+            yield Tokens(random.randint(args.shortest or args.seq_len, args.seq_len))
+
+
+class Plain(Optimizer):
+    def _update(self):
+        pass
+
+
+optimizer = Plain([torch.Tensor(1.0)])
+for batch in DataLoader(Text()):
+    optimizer.zero_grad()
+    time.sleep(0.005 + 4e-6 * batch.shape[0] * batch.shape[1])
+    torch.Tensor().backward()
+    optimizer.step()
+"""
+REAL = """
+import argparse, torch
+from torch.nn.utils.rnn import pad_sequence
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch-size", type=int, default=4)
+args = parser.parse_args()
+
+
+class Texts(torch.utils.data.Dataset):
+    def __len__(self):
+        return 1 << 20
+
+    def __getitem__(self, i):
+        return torch.randint(1, 100, (int(torch.randint(8, 65, ())),))
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.out = torch.nn.Embedding(100, 32), torch.nn.Linear(32, 100)
+
+    def forward(self, text):
+        return self.out(self.words(text))
+
+
+def padded(texts):
+    return {"text": pad_sequence(texts, batch_first=True)}
+
+
+model = Model()
+optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+while True:
+    for i, batch in enumerate(torch.utils.data.DataLoader(Texts(), args.batch_size, collate_fn=padded)):
+        text = batch["text"]
+        torch.nn.functional.cross_entropy(model(text).flatten(0, 1), text.flatten()).backward()
+        if i % 2:
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
+
+def tune(tmp_path: Path, spec: str, *flags: str) -> dict[str, object]:
+    """The study of one choice; nothing is forbidden."""
+    file = relaunch.script(tmp_path / "user", SCRIPT)
+    root = Path(__file__).resolve().parents[3]
+    env = {**training.environment(tmp_path), "PYTHONPATH": f"{root}:{relaunch.STANDIN}"}
+    words = ["--param", spec, "--allow", "changes-training", "--allow-writes", "--json"]
+    page = tmp_path / "r.html"
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "autobrrr", "tune", *words, "--html", str(page)),
+            *("--", sys.executable, str(file), *flags),
+        ],
+        capture_output=True,
+        text=True,
+        env={**env, "PYTHONDONTWRITEBYTECODE": "1"},
+        cwd=file.parent,
+        stdin=subprocess.DEVNULL,
+        timeout=150,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "tokens/s" in page.read_text()
+    found = json.loads(done.stdout)
+    assert isinstance(found, dict)
+    return found
+
+
+def test_samples_of_twice_the_length_are_compared_by_the_token(tmp_path: Path) -> None:
+    found = tune(tmp_path, "--seq-len=choice:128,256")
+    assert found["objective"] == "tokens_per_s"
+    assert found["kept"] == ["--seq-len=256"]
+    # 9.1 ms for 1024 tokens, 13.2 ms for 2048: 1.38; by the sample it would be 0.69. Sleeping a little
+    # longer than asked weighs more on the shorter step.
+    low, high = found["interval"]  # type: ignore[misc]
+    assert 1.2 < low <= found["speedup"] <= high < 1.7  # type: ignore[operator]
+    assert 0.7 * 1024 / 0.0091 < found["baseline"] <= 1.01 * 1024 / 0.0091  # type: ignore[operator]
+    assert "--seq-len may set the length of a sample: tokens are counted" in str(found["note"])
+    assert "samples are counted" not in str(found["note"])
+
+
+def stable(tmp_path: Path, text: str, env: dict[str, str], spec: str, *flags: str) -> TrialFactory:
+    """Where trials of a script come from, whose one parameter is this."""
+    file = relaunch.script(tmp_path / "user", text)
+    command = [sys.executable, str(file), *flags]
+    read = parse_parameter(spec, command, env, declared_flags(command))
+    return TrialFactory(
+        command=tuple(command),
+        folder=file.parent,
+        environment=env,
+        runtime=tmp_path / "run",
+        cache=tmp_path / "cache",
+        space=make_space([read], command, {}, ALL),
+        walled=False,
+    )
+
+
+def test_random_lengths_alone_bring_nothing(tmp_path: Path) -> None:
+    flags = ("--seq-len", "512", "--shortest", "16")
+    with stable(tmp_path, SCRIPT, relaunch.environment(), "--label=choice:a,b", *flags) as trials:
+        search = Search(trials.space)
+        tuning, recipe = Study(stable=trials, space=trials.space, search=search).run()
+    assert tuning.objective == "tokens_per_s"
+    assert "samples differ in length: tokens are counted" in (tuning.note or "")
+    assert (tuning.kept, tuning.speedup, recipe) == ([], 1.0, None)
+    (trial,) = tuning.trials
+    assert trial.interval is not None
+    low, high = trial.interval
+    assert low < 1.05
+    assert high > 0.95
+
+
+def test_a_real_job_shows_its_tokens_and_its_padding_is_no_gain(tmp_path: Path) -> None:
+    with stable(tmp_path, REAL, training.environment(tmp_path), "--batch-size=choice:4,16") as trials:
+        space = trials.space
+        (point,) = space.points()
+        base, larger = trials.start(space.base), trials.start(point)
+        for trial in (base, larger):
+            assert trial.warm_up(), trial.ending
+            trial.pause()
+        assert (base.samples, larger.samples) == (8, 32)  # two batches an update
+        blocks = [(block(base), block(larger)) for _ in range(8)]
+        pairs = [(one, other) for one, other in blocks if one is not None and other is not None]
+        seen, padded = base.steps.tokens_a_sample, larger.steps.tokens_a_sample
+        assert seen is not None
+        assert padded is not None
+        assert 48 < seen < 58  # the longest of 4 lengths from 8 to 64
+        assert 57 < padded < 64  # of 16
+        counting = Counting(space)
+        counting.look(base)
+        assert counting.tokens
+        found = counting.yardstick(base, larger, space.base, point)(pairs)
+        assert len(found) >= 2  # beside others few steps of a block show their tokens
+        with_padding = at_own_length(pairs, lambda tokens: tokens)
+        assert all(one < other for one, other in zip(found, with_padding, strict=True))

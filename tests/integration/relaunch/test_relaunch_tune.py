@@ -1,0 +1,255 @@
+"""`tune -- CMD` as a user calls it, on a script whose best flags are known by construction."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from autobrrr import recipe
+from autobrrr.relaunch.sandbox import orphans
+from support import relaunch, training
+
+pytestmark = pytest.mark.integration
+
+
+def tune(tmp_path: Path, *words: str, script: tuple[str, ...] = ()) -> training.Outcome:
+    file = tmp_path / "user" / "train.py"
+    if not file.exists():
+        relaunch.script(file.parent)
+    done = subprocess.run(
+        [sys.executable, "-m", "autobrrr", "tune", *words, "--", sys.executable, str(file), *script],
+        capture_output=True,
+        text=True,
+        env=environment(tmp_path),
+        cwd=file.parent,
+        stdin=subprocess.DEVNULL,
+        timeout=150,
+        check=False,
+    )
+    return training.Outcome(done.returncode, done.stdout, done.stderr)
+
+
+def environment(tmp_path: Path) -> dict[str, str]:
+    root = Path(__file__).resolve().parents[3]
+    ours = training.environment(tmp_path)
+    return {**ours, "PYTHONPATH": f"{root}:{relaunch.STANDIN}", "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def test_the_faster_flag_is_found_confirmed_and_written_as_a_recipe(tmp_path: Path) -> None:
+    relaunch.script(tmp_path / "user")
+    before = relaunch.fingerprint(tmp_path / "user")
+    file, page = tmp_path / "r.toml", tmp_path / "r.html"
+    kept = tmp_path / "kept"
+    done = tune(
+        tmp_path,
+        *("--param", "--num-workers=int:0..1"),
+        *("--allow", "changes-training", "--allow-writes" if not walled(tmp_path) else "--json", "--json"),
+        *("--recipe", str(file), "--html", str(page)),
+        *(("--keep-output", "../kept") if walled(tmp_path) else ()),
+        script=("--mode", "slow", "--write", "train.log"),
+    )
+    assert done.code == 0, done.stderr
+    found = done.json
+    assert found["objective"] == "step_ns"
+    assert found["kept"] == ["--num-workers=1"]
+    # 1.5 x 4.8 ms a step, and 1 ms less: 1.16; sleeping a little longer than asked brings it down.
+    low, high = found["interval"]  # type: ignore[misc]
+    assert 1.0 < low <= found["speedup"] <= high < 1.3
+    assert [each["outcome"] for each in found["trials"]] == ["kept"]  # type: ignore[attr-defined]
+    loaded = recipe.load(file)
+    assert dict(loaded.args) == {"--num-workers": 1}
+    assert loaded.match.script == "train.py"
+    assert loaded.evidence is not None
+    assert loaded.evidence.interval == (low, high)
+    assert "<svg" in page.read_text()
+    assert "--num-workers=1" in page.read_text()
+    if walled(tmp_path):
+        assert relaunch.fingerprint(tmp_path / "user") == before
+        assert (kept / str(tmp_path / "user" / "train.log").lstrip("/")).read_text() == "trained\n"
+
+
+def test_the_recipe_of_a_variable_is_applied_by_run(tmp_path: Path) -> None:
+    file = tmp_path / "r.toml"
+    file.write_text(recipe.dump(recipe.Recipe(env={"MALLOC_ARENA_MAX": "3"}, args={"--steps": 1})))
+    (tmp_path / "show.py").write_text(
+        "import argparse, os\np = argparse.ArgumentParser()\np.add_argument('--steps')\n"
+        "print(os.environ['MALLOC_ARENA_MAX'], p.parse_args().steps)\n"
+    )
+    done = training.autobrrr(
+        tmp_path, "run", "--recipe", str(file), "--", sys.executable, str(tmp_path / "show.py")
+    )
+    assert done.stdout == "3 1\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "script", "code", "says"),
+    [
+        (["--param", "--nope=int:1..2"], (), 2, "the script does not have this flag"),
+        (["--param", "--mode=choice:fast"], (), 2, "may change training results"),
+        (["--horizon", "5m"], (), 2, "--horizon"),
+        (["--param", "gc.freeze", "--copy-limit", "much"], (), 2, "--copy-limit much: invalid size"),
+        (["--trials", "0"], (), 2, "--trials"),
+        (["--recipe", "/no/such/folder/r.toml"], (), 2, "does not exist"),
+        ([], (), 2, "no terminal to ask on"),
+        (["--param", "gc.freeze", "--allow-writes"], ("--unknown",), 2, "unrecognized arguments"),
+        (["--param", "gc.freeze", "--allow-writes"], ("--most", "1"), 1, "out of memory"),
+        (["--param", "gc.freeze", "--allow-writes"], ("--steps", "0"), 1, "without a training step"),
+    ],
+)
+def test_what_can_t_be_done_is_one_clear_error(
+    words: list[str], script: tuple[str, ...], code: int, says: str, tmp_path: Path
+) -> None:
+    done = tune(tmp_path, *words, script=script)
+    assert done.code == code, done.stderr
+    assert says in done.stderr
+    said = [line for line in done.stderr.splitlines() if not line.startswith("autobrrr:   | ")]
+    assert not any("Traceback (most recent call last)" in line for line in said)
+    assert sum(line.startswith("autobrrr: error: ") for line in said[-2:]) == 1
+    assert done.stdout == ""
+    assert not list((tmp_path / "run").glob("autobrrr/study-*"))
+
+
+DAEMON = """
+import json, socket, subprocess, sys
+door = socket.create_server(("127.0.0.1", 0))
+print(door.getsockname()[1], flush=True)
+while True:
+    link, _ = door.accept()
+    order = json.loads(link.makefile().readline())
+    subprocess.Popen(order["command"], env=order["env"], stdin=subprocess.DEVNULL)
+"""
+HAND_OVER = """
+import json, os, socket, sys, time
+link = socket.create_connection(("127.0.0.1", int(os.environ["DOOR"])))
+link.sendall(json.dumps({"command": sys.argv[1:], "env": dict(os.environ)}).encode() + b"\\n")
+time.sleep(1000)
+"""
+
+
+def test_a_script_that_a_daemon_starts_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    file = relaunch.script(tmp_path / "user")
+    (tmp_path / "hand_over").write_text(HAND_OVER)
+    words = ["--param", "gc.freeze", "--allow-writes", "--"]
+    with subprocess.Popen([sys.executable, "-c", DAEMON], stdout=subprocess.PIPE, text=True) as daemon:
+        assert daemon.stdout is not None
+        door = daemon.stdout.readline().strip()
+        handed = [sys.executable, str(tmp_path / "hand_over"), sys.executable, str(file)]
+        done = subprocess.run(
+            [sys.executable, "-m", "autobrrr", "tune", *words, *handed],
+            capture_output=True,
+            text=True,
+            env={**environment(tmp_path), "DOOR": door},
+            cwd=file.parent,
+            check=False,
+            timeout=120,
+        )
+        daemon.kill()
+    assert done.returncode == 1, done.stderr
+    assert "a process that it did not start" in done.stderr
+    ours = str(tmp_path / "run")
+    assert not [pid for pid, _ in orphans.found() if runs_in(pid, ours)]
+
+
+def test_a_batch_beyond_the_limit_of_addresses_is_predicted_and_never_started(tmp_path: Path) -> None:
+    holds = "held = bytearray(args.batch_size * (40 << 20))\noptimizer = Plain"
+    file = relaunch.script(tmp_path / "user", relaunch.SCRIPT.replace("optimizer = Plain", holds))
+    words = [
+        "--param",
+        "--batch-size=choice:4,8,128",
+        "--allow",
+        "changes-training",
+        "--allow-writes",
+        "--json",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "autobrrr", "tune", *words, "--", sys.executable, str(file)],
+        capture_output=True,
+        text=True,
+        env=environment(tmp_path),
+        cwd=file.parent,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30)),
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert [(each["remedy"], each["outcome"]) for each in found["trials"]] == [("--batch-size=4", "undone")]
+    assert "a batch of 128 was not started: it needs about" in found["note"]
+    assert "of addresses, 4.0 GiB are free" in found["note"]
+    assert found["trials"][0]["memory_bytes"] > 1 << 20
+
+
+def test_a_study_that_is_killed_leaves_nothing_and_goes_on_where_it_was(tmp_path: Path) -> None:
+    relaunch.script(tmp_path / "user")
+    words = [
+        "--param",
+        "--num-workers=int:0..2",
+        "--allow-writes",
+        "--json",
+        "--",
+        sys.executable,
+        "train.py",
+    ]
+    first = subprocess.Popen(
+        [sys.executable, "-m", "autobrrr", "tune", *words],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(tmp_path),
+        cwd=tmp_path / "user",
+        stdin=subprocess.DEVNULL,
+    )
+    assert first.stderr is not None
+    said = iter(first.stderr.readline, "")
+    assert any("--num-workers=1: +" in line for line in said)
+    os.kill(first.pid, signal.SIGKILL)
+    first.wait()
+    first.stderr.close()
+    deadline = time.monotonic() + 5
+    ours = str(tmp_path / "run")
+    while any(runs_in(pid, ours) for pid, _ in orphans.found()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not [pid for pid, _ in orphans.found() if runs_in(pid, ours)]
+    second = subprocess.run(
+        [sys.executable, "-m", "autobrrr", "tune", *words],
+        capture_output=True,
+        text=True,
+        env=environment(tmp_path),
+        cwd=tmp_path / "user",
+        check=False,
+        timeout=120,
+    )
+    assert second.returncode == 0, second.stderr
+    assert "resuming a study that has 1 trials" in second.stderr
+    assert json.loads(second.stdout)["kept"] == ["--num-workers=2"]
+    assert not list((tmp_path / "run").glob("autobrrr/study-*"))
+
+
+def runs_in(pid: int, runtime: str) -> bool:
+    try:
+        return f"XDG_RUNTIME_DIR={runtime}".encode() in Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return False
+
+
+def walled(tmp_path: Path) -> bool:
+    """Whether this machine lets us raise walls."""
+    folder = tmp_path / "try"
+    folder.mkdir(exist_ok=True)
+    code = (
+        "import sys; from autobrrr.relaunch.sandbox import overlay_mounts as walls\n"
+        f"walls.raise_walls(size_bytes=1 << 20, folder={str(folder)!r}, needed=['/tmp'], open_folders=[])"
+    )
+    root = Path(__file__).resolve().parents[3]
+    return (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, cwd=root).returncode
+        == 0
+    )

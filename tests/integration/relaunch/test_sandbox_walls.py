@@ -1,0 +1,335 @@
+"""Walls around a trial: the user's tree is the same to the byte afterwards, whoever was killed when."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from autobrrr.errors import AutobrrrError
+from autobrrr.relaunch.sandbox import orphans
+from autobrrr.relaunch.trial import live_trial, trial_environment
+from autobrrr.relaunch.trial.live_trial import LiveTrial, NoSandbox
+from autobrrr.relaunch.trial.trial_factory import TrialFactory
+from autobrrr.relaunch.trial.trial_launch import Copy, Limits, Walls
+from support import relaunch
+
+pytestmark = pytest.mark.integration
+TRY = (
+    "import sys; from autobrrr.relaunch.sandbox import overlay_mounts as walls\n"
+    "folder, needed = sys.argv[1:]\n"
+    "try:\n    walls.raise_walls(size_bytes=1 << 20, folder=folder, needed=[needed], open_folders=[])\n"
+    "except walls.NoWalls as problem:\n    print(problem); sys.exit(9)\n"
+)
+WRITES = """
+import os, sys, time
+os.remove("notes.txt")
+open("train.log", "w").write("epoch 1")
+os.makedirs("runs/deep"); open("runs/deep/model.pt", "wb").write(b"w" * 1000)
+open("train.py", "a").write("# changed")
+os.rename("data.bin", "moved.bin")
+os.chmod("moved.bin", 0o600)
+open("/tmp/autobrrr-test-" + str(os.getpid()), "w").write("x")
+open("/dev/shm/autobrrr-test-" + str(os.getpid()), "w").write("x")
+print("written", os.getuid(), sorted(os.listdir(".")), flush=True)
+time.sleep(100)
+"""
+
+
+@pytest.fixture(autouse=True)
+def walls_are_possible(tmp_path: Path) -> None:
+    (tmp_path / "try").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", TRY, str(tmp_path / "try"), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).resolve().parents[3],
+    )
+    if done.returncode == 9:
+        pytest.skip(f"no overlay in a namespace here: {done.stdout.strip()}")
+    assert done.returncode == 0, done.stderr
+
+
+def tree(tmp_path: Path) -> Path:
+    file = relaunch.script(tmp_path / "user", WRITES)
+    (file.parent / "data.bin").write_bytes(os.urandom(5000))
+    return file
+
+
+def begin(file: Path, tmp_path: Path, size_bytes: int = 64 << 20, extra: tuple[Path, ...] = ()) -> LiveTrial:
+    fence = Walls(
+        size_bytes=size_bytes, needed=(str(file.parent),), open_folders=tuple(str(each) for each in extra)
+    )
+    return live_trial.start(
+        relaunch.launch(file), tmp_path / "run" / "t", Limits(grace_s=0.3), fence, tmp_path / "cache"
+    )
+
+
+def until_printed(trial: LiveTrial) -> None:
+    deadline = time.monotonic() + 20
+    while not trial.lines and trial.ending is None and time.monotonic() < deadline:
+        trial.look()
+        time.sleep(0.005)
+
+
+def test_the_script_sees_its_changes_and_the_user_none(tmp_path: Path) -> None:
+    file = tree(tmp_path)
+    before, outside = (
+        relaunch.fingerprint(file.parent),
+        (set(os.listdir("/tmp")), set(os.listdir("/dev/shm"))),
+    )
+    trial = begin(file, tmp_path)
+    try:
+        until_printed(trial)
+        assert trial.lines[0].startswith(
+            f"written {os.getuid()} ['moved.bin', 'runs', 'train.log', 'train.py']"
+        )
+    finally:
+        trial.close()
+    assert relaunch.fingerprint(file.parent) == before
+    for folder, earlier in zip(("/tmp", "/dev/shm"), outside, strict=True):
+        assert not [name for name in set(os.listdir(folder)) - earlier if name.startswith("autobrrr-test")]
+
+
+def test_the_tree_is_the_same_whoever_is_killed_at_whatever_moment(tmp_path: Path) -> None:
+    file = tree(tmp_path)
+    before = relaunch.fingerprint(file.parent)
+    draw = random.Random(7)
+    for victim in ("script", "keeper", "both") * 3:
+        trial = begin(file, tmp_path)
+        try:
+            time.sleep(draw.uniform(0.0, 0.25))
+            trial.look()
+            if victim != "keeper" and trial.pid:
+                os.kill(trial.pid, signal.SIGKILL)
+            if victim != "script":
+                os.kill(trial.keeper.pid, signal.SIGKILL)
+        finally:
+            trial.close()
+        assert relaunch.fingerprint(file.parent) == before
+        assert not list(orphans.found(trial.token))
+
+
+def test_a_script_that_writes_too_much_finds_the_disk_full(tmp_path: Path) -> None:
+    text = "open('large', 'wb').write(b'x' * (8 << 20))"
+    trial = begin(relaunch.script(tmp_path / "user", text), tmp_path, size_bytes=2 << 20)
+    try:
+        assert not trial.warm_up()
+        assert trial.ending is not None
+        assert trial.ending.kind == "disk_full"
+    finally:
+        trial.close()
+
+
+def test_an_open_folder_is_the_real_one_and_output_is_kept_on_demand(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    text = (
+        f"open({str(shared / 'cache')!r}, 'w').write('kept')\nopen('model.pt', 'w').write('weights')\n"
+        "import time; print('up', flush=True); time.sleep(100)"
+    )
+    file = relaunch.script(tmp_path / "user", text)
+    trial = begin(file, tmp_path, extra=(shared,))
+    until_printed(trial)
+    trial.close(keep=shared, keep_bytes=1 << 20)
+    assert (shared / "cache").read_text() == "kept"
+    assert trial.kept.problem is None
+    assert (shared / str(file.parent).lstrip("/") / "model.pt").read_text() == "weights"
+    assert not (file.parent / "model.pt").exists()
+
+
+def test_a_folder_that_can_t_be_covered_is_refused_before_the_script_starts(tmp_path: Path) -> None:
+    file = tree(tmp_path)
+    before = relaunch.fingerprint(file.parent)
+    fence = Walls(size_bytes=1 << 20, needed=("/proc",))
+    trial = live_trial.start(
+        relaunch.launch(file), tmp_path / "run" / "t", Limits(), fence, tmp_path / "cache"
+    )
+    try:
+        with pytest.raises(NoSandbox, match="no overlay is possible over /proc"):
+            trial.wait_for_start()
+    finally:
+        trial.close()
+    assert relaunch.fingerprint(file.parent) == before
+
+
+def test_a_user_without_rights_gets_the_same_walls(tmp_path: Path) -> None:
+    if os.getuid() != 0:
+        pytest.skip("the other tests run without rights")
+    base = Path("/tmp") / f"autobrrr-walls-{os.getpid()}"
+    base.mkdir(mode=0o777)
+    try:
+        (base / "w").mkdir()
+        os.chown(base / "w", 65534, 65534)
+        (base / "u").mkdir()
+        os.chown(base / "u", 65534, 65534)
+        code = (
+            "import ctypes, os, sys; from autobrrr.relaunch.sandbox import overlay_mounts as walls\n"
+            "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
+            "ctypes.CDLL(None).prctl(4, 1)  # /proc/self is its own again, as after a login\n"
+            "w, u = sys.argv[1:]\n"
+            "walls.raise_walls(size_bytes=1 << 20, folder=w, needed=[u], open_folders=[])\n"
+            "open(u + '/x', 'wb').write(b'1'); print(os.getuid(), os.listdir(u))\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(base / "w"), str(base / "u")],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=Path(__file__).resolve().parents[3],
+        )
+        if "Operation not permitted" in done.stderr:
+            pytest.skip("no user namespaces here")
+        assert done.stdout == "65534 ['x']\n", done.stderr
+        assert os.listdir(base / "u") == []
+    finally:
+        subprocess.run(["rm", "-rf", str(base)], check=True)
+
+
+def in_a_copy(file: Path, tmp_path: Path, limit_bytes: int = 1 << 20) -> LiveTrial:
+    fence = Copy(place=tmp_path / "scratch/t", limit_bytes=limit_bytes, size_bytes=1 << 20)
+    return live_trial.start(relaunch.launch(file), tmp_path / "run/t", Limits(), fence, tmp_path / "cache")
+
+
+def test_without_an_overlay_the_script_works_in_a_copy_and_all_else_is_read_only(tmp_path: Path) -> None:
+    text = """
+import os, tempfile
+open("train.log", "w").write("epoch 1"); open("notes.txt", "a").write("more"); os.remove("gone.txt")
+print(open("data/large.bin", "rb").read(3), os.getcwd())
+for path in ("data/new", "data/large.bin", OUTSIDE, "/usr/x"):
+    try:
+        open(path, "a"); print("wrote", path)
+    except OSError as error:
+        print(error.errno)
+tempfile.TemporaryFile().write(b"x"); open("/dev/shm/autobrrr-test", "w").write("x")
+print("done", flush=True)
+import time; time.sleep(100)
+"""
+    file = relaunch.script(tmp_path / "user", text.replace("OUTSIDE", repr(str(tmp_path / "outside"))))
+    (file.parent / "gone.txt").write_text("not yet")
+    (file.parent / "data").mkdir()
+    (file.parent / "data/large.bin").write_bytes(b"abc" * (1 << 20))
+    before = relaunch.fingerprint(file.parent)
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    trial = in_a_copy(file, tmp_path)
+    try:
+        trial.wait_for_start()
+        while trial.ending is None and "done" not in trial.lines:
+            trial.look()
+            time.sleep(0.005)
+        assert trial.lines == (f"b'abc' {file.parent}", *["30"] * 4, "done"), trial.ending
+        assert trial.copied is not None
+        assert trial.copied.endswith("data/ read-only)")
+    finally:
+        trial.close()
+    assert relaunch.fingerprint(file.parent) == before
+    assert not (tmp_path / "outside").exists()
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def test_of_a_copy_what_the_trial_wrote_is_kept_and_what_was_there_is_not(tmp_path: Path) -> None:
+    text = "open('model.pt', 'w').write('weights')\nimport time; print('up', flush=True); time.sleep(100)"
+    file = relaunch.script(tmp_path / "user", text)
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    fence = Copy(
+        place=tmp_path / "scratch/t", limit_bytes=1 << 20, size_bytes=1 << 20, open_folders=(str(kept),)
+    )
+    trial = live_trial.start(relaunch.launch(file), tmp_path / "run/t", Limits(), fence, tmp_path / "cache")
+    until_printed(trial)
+    trial.close(keep=kept, keep_bytes=1 << 20)
+    assert [str(each.name) for each in kept.rglob("*") if each.is_file()] == ["model.pt"]
+    assert not (file.parent / "model.pt").exists()
+
+
+def test_a_copy_is_swept_by_the_next_study_when_this_one_is_killed(tmp_path: Path) -> None:
+    file = relaunch.script(tmp_path / "user", "import time\nprint('up', flush=True)\ntime.sleep(100)")
+    before = relaunch.fingerprint(file.parent)
+    study = (
+        "import sys, time; from pathlib import Path; from support import relaunch\n"
+        "from autobrrr.relaunch.trial.trial_factory import TrialFactory\n"
+        "from autobrrr.relaunch.trial import live_trial as running\n"
+        f"here, file = Path({str(tmp_path)!r}), Path({str(file)!r})\n"
+        "launch = relaunch.launch(file)\n"
+        "with TrialFactory(command=launch.command, folder=file.parent, environment=launch.environment,\n"
+        "            runtime=here / 'run', cache=here / 'cache') as stable:\n"
+        "    stable._no_overlay = 'told so'\n"
+        "    trial = stable.start()\n"
+        "    while not trial.lines: trial.look(); time.sleep(0.01)\n"
+        "    print(trial.token, flush=True); time.sleep(100)\n"
+    )
+    root = Path(__file__).resolve().parents[3]
+    with subprocess.Popen(
+        [sys.executable, "-c", study],
+        env={**os.environ, "PYTHONPATH": f"{root}:{root / 'tests'}"},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as killed:
+        assert killed.stdout is not None
+        token = killed.stdout.readline().strip()
+        left = list((tmp_path / "cache/scratch").glob("study-*/t1/tree/train.py"))
+        killed.kill()
+    assert len(left) == 1
+    deadline = time.monotonic() + 5
+    while list(orphans.found(token)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    orphans.sweep(tmp_path / "run", tmp_path / "cache/scratch")
+    assert list((tmp_path / "cache/scratch").iterdir()) == []
+    assert list((tmp_path / "run").iterdir()) == []
+    assert relaunch.fingerprint(file.parent) == before
+
+
+def test_a_folder_that_is_too_large_to_copy_is_refused_before_the_script_starts(tmp_path: Path) -> None:
+    trial = in_a_copy(tree(tmp_path), tmp_path, limit_bytes=100)
+    try:
+        with pytest.raises(NoSandbox, match="too large to copy"):
+            trial.wait_for_start()
+    finally:
+        trial.close()
+    assert not (tmp_path / "scratch").exists()
+
+
+def test_a_study_falls_back_to_copies_and_says_so_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = relaunch.script(tmp_path / "user", "print(open('notes.txt').read())\nopen('train.py', 'w')")
+    before = relaunch.fingerprint(file.parent)
+    launch, said = relaunch.launch(file), list[str]()
+
+    def impossible(*_: object) -> Walls:
+        return Walls(size_bytes=1 << 20, needed=("/proc",))
+
+    monkeypatch.setattr(trial_environment, "walls", impossible)
+
+    def study(copy_limit_bytes: int) -> TrialFactory:
+        return TrialFactory(
+            command=launch.command,
+            folder=file.parent,
+            environment=launch.environment,
+            runtime=tmp_path / "run",
+            cache=tmp_path / "cache",
+            copy_limit_bytes=copy_limit_bytes,
+            tell=said.append,
+        )
+
+    with study(1 << 20) as stable:
+        for _ in range(2):
+            trial = stable.start()
+            assert not trial.warm_up()
+            assert trial.lines == ("of the user",)
+            trial.close()
+    assert len(said) == 1
+    assert "no overlay is possible over /proc" in said[0]
+    assert relaunch.fingerprint(file.parent) == before
+    with study(0) as stable, pytest.raises(AutobrrrError, match="write into your files") as refused:
+        stable.start()
+    assert "--copy-limit" in refused.value.hint
+    assert not list((tmp_path / "cache/scratch").iterdir())

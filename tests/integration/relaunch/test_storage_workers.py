@@ -1,0 +1,290 @@
+"""Workers that share a study through a real PostgreSQL server: killed, cut off, locked out, all at once."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import optuna
+import pytest
+from optuna.trial import FrozenTrial, TrialState
+
+from autobrrr import recipe
+from autobrrr.cli import main
+from autobrrr.errors import AutobrrrError
+from autobrrr.relaunch.search.point_search import Result
+from autobrrr.relaunch.search.search_space import Parameter, Point, Space
+from autobrrr.relaunch.study import study_storage
+from autobrrr.relaunch.study.shared_study import SharedSearch, Worker
+from support import postgres, relaunch, training
+
+pytestmark = pytest.mark.integration
+pytest.importorskip("psycopg", reason="the driver of PostgreSQL is not installed")
+
+Tune = Callable[[str], tuple[int, str]]
+# A worker as users start it, but one that is soon taken for dead and sooner sure.
+WORKER = """
+import sys
+from autobrrr.cli import main
+from autobrrr.relaunch.study import study as course, study_storage as storage
+storage.BEAT_S, storage.GRACE_S = 1, 6
+course.CANDIDATE = course.CLOSING = course.Rule(budget_ns=1_000_000_000, half=0.1)
+sys.exit(main(sys.argv[1:]))
+"""
+SPACE = Space(
+    parameters=tuple(
+        Parameter(
+            name=name,
+            kind="flag",
+            levels=tuple(range(count)),
+            given=0,
+            ordered=True,
+            cls="rounding",
+        )
+        for name, count in (("--workers", 5), ("--threads", 3))
+    )
+)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[postgres.Server]:
+    found = postgres.binaries()
+    if found is None:
+        pytest.skip("no PostgreSQL server is installed")
+    with postgres.server(found) as started:
+        yield started
+
+
+@pytest.fixture
+def tune(capsys: pytest.CaptureFixture[str]) -> Tune:
+    """Ends before anything is started; returns the exit code and what it said on standard error."""
+
+    def command(url: str) -> tuple[int, str]:
+        code = main(["tune", "--storage", url, "--param", "gc.freeze", "--", "python", "train.py"])
+        out, err = capsys.readouterr()
+        assert out == ""
+        return code, err
+
+    return command
+
+
+def study(url: str, name: str) -> optuna.Study:
+    """As Optuna Dashboard and anybody else opens it."""
+    place = study_storage.address(url)
+    return optuna.load_study(study_name=name, storage=place.url)
+
+
+def measured(point: Point) -> Result:
+    return Result(point=point, value=0.1 * point[0], low=0.0, kind="measured", why="so much")
+
+
+def results(trials: list[FrozenTrial]) -> list[str]:
+    return [each.user_attrs["point"] for each in trials if each.state == TrialState.COMPLETE]
+
+
+@pytest.fixture
+def temporary() -> Iterator[str]:
+    """A short folder for what a killed worker's trials would leave."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield folder
+
+
+def test_of_three_workers_one_is_killed_and_the_server_restarts_yet_each_point_counts_once(
+    server: postgres.Server, tmp_path: Path, temporary: str
+) -> None:
+    url = server.url(server.new_database())  # empty: all three make its tables
+    relaunch.script(tmp_path / "user")
+    root = Path(__file__).resolve().parents[3]
+    ours = training.environment(tmp_path) | {"TMPDIR": temporary}
+    ours |= {"PYTHONPATH": f"{root}:{relaunch.STANDIN}", "PYTHONDONTWRITEBYTECODE": "1"}
+    words = ["tune", "--storage", url, "--study", "three", "--param", "--slowness=choice:2,3,1,4"]
+    words += ["--allow", "changes-training", "--allow-writes", "--json"]
+    workers = [
+        subprocess.Popen(
+            [
+                *(sys.executable, "-c", WORKER, *words, "--recipe", str(tmp_path / f"{i}.toml")),
+                *("--", sys.executable, "train.py", "--slowness", "2"),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=(tmp_path / f"{i}.err").open("w"),
+            text=True,
+            env=ours,
+            cwd=tmp_path / "user",
+        )
+        for i in range(3)
+    ]
+    try:
+        killed = kill_one_that_measures(workers, url)
+        time.sleep(0.3)
+        server.stop()
+        time.sleep(1.0)
+        server.start()
+        said = {each.pid: each.communicate(timeout=150)[0] for each in workers}
+    finally:
+        for each in workers:
+            each.kill()
+            each.wait()
+    told = "".join((tmp_path / f"{i}.err").read_text() for i in range(3))
+    living = [each for each in workers if each.pid != killed]
+    assert [each.returncode for each in living] == [0, 0], told
+    trials = study(url, "three").trials
+    points = [f"--slowness={level}" for level in (1, 3, 4)]
+    assert sorted(results(trials)) == sorted(["as given", *points])
+    lost = [each for each in trials if each.user_attrs.get("pid") == killed and not each.values]
+    assert [each.state for each in lost] == [TrialState.FAIL]
+    again = [each for each in trials if lost[0].number in each.system_attrs.get("retry_history", ())]
+    assert len(again) == 1
+    for each in living:
+        found = json.loads(said[each.pid])
+        assert found["kept"] == ["--slowness=1"]
+        assert sorted(trial["remedy"] for trial in found["trials"]) == sorted(points)
+        assert any("measured on" in trial["why"] for trial in found["trials"])
+        number = workers.index(each)
+        assert dict(recipe.load(tmp_path / f"{number}.toml").args) == {"--slowness": 1}
+    kept = [file for file in tmp_path.rglob("*") if file.is_file() and not file.is_symlink()]
+    assert not [file for file in kept if b"s3cret" in file.read_bytes()]
+    assert "s3cret" not in "".join(text or "" for text in said.values())
+
+
+def kill_one_that_measures(workers: list[subprocess.Popen[str]], url: str) -> int:
+    """Once two are under way; returns whom."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        assert all(each.poll() is None for each in workers)
+        try:
+            running = [each for each in study(url, "three").trials if each.state == TrialState.RUNNING]
+        except (KeyError, optuna.exceptions.StorageInternalError):
+            running = []  # not made yet
+        pids = {each.user_attrs.get("pid") for each in running} - {None}
+        if len(pids) > 1:
+            pid = min(pids)
+            next(each for each in workers if each.pid == pid).kill()
+            return int(pid)
+        time.sleep(0.1)
+    raise AssertionError("no two workers measured at a time")
+
+
+def test_workers_that_ask_at_the_same_moment_never_get_the_same_point(server: postgres.Server) -> None:
+    place = study_storage.address(server.url(server.new_database()))
+    barrier = threading.Barrier(4)
+    got: list[Point] = []
+    errors: list[Exception] = []
+
+    def work(number: int) -> None:
+        try:
+            barrier.wait(20)
+            opened = study_storage.connect(place)  # empty: they race for the tables too
+            search = SharedSearch(SPACE, opened, name="race", worker=Worker(host=f"m{number}", pid=1))
+            barrier.wait(60)
+            while (point := search.ask()) is not None:
+                got.append(point)
+                assert search.tell(measured(point))
+            search.close()
+        except Exception as error:  # noqa: BLE001 (told to the test's own thread)
+            errors.append(error)
+            barrier.abort()
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(100)
+    assert not errors
+    assert sorted(got) == sorted(SPACE.points())
+    opened = study(server.url(f"db{server.databases}"), "race")
+    assert sorted(results(opened.trials)) == sorted(["as given", *map(SPACE.label, SPACE.points())])
+    assert opened.user_attrs["space"] == [["--workers", [*range(5)]], ["--threads", [*range(3)]]]
+
+
+def test_a_server_that_is_away_for_a_moment_is_waited_for_and_one_that_is_gone_is_an_error(
+    server: postgres.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    opened = study_storage.connect(study_storage.address(server.url(server.new_database())), said.append)
+    search = SharedSearch(SPACE, opened, name="away")
+    point = search.ask()
+    assert point is not None
+    server.stop()
+    back = threading.Timer(1.0, server.start)
+    back.start()
+    assert search.tell(measured(point))
+    back.join()
+    assert "does not answer; retrying" in said[0]
+    assert "answers again" in said[1]
+    point = search.ask()
+    assert point is not None
+    monkeypatch.setattr(study_storage, "PATIENCE_S", 1.0)
+    server.stop()
+    try:
+        with pytest.raises(AutobrrrError, match="has not answered for 1 s") as error:
+            search.tell(measured(point))
+        search.close()
+    finally:
+        server.start()
+    assert error.value.exit_code == 1
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("beat")]
+
+
+def test_a_worker_that_measures_for_long_says_that_it_lives_also_after_the_connection_dropped(
+    server: postgres.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(study_storage, "BEAT_S", 1)
+    database = server.new_database()
+    search = SharedSearch(
+        SPACE, study_storage.connect(study_storage.address(server.url(database))), name="long"
+    )
+
+    def next_beat(last: str) -> str:
+        deadline = time.monotonic() + 30
+        while (beat := server.run(database, "select max(heartbeat) from trial_heartbeats")) == last:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        return beat
+
+    assert search.ask() is not None
+    beat = next_beat(next_beat(""))
+    server.stop()
+    server.start()
+    next_beat(beat)
+    search.close()
+    assert not [thread for thread in threading.enumerate() if thread.name == "beat"]
+
+
+@pytest.mark.parametrize(
+    ("user", "database", "told"),
+    [
+        ((postgres.USER, "wr0ng-word"), "postgres", (2, "password authentication failed")),
+        (("nobody-we-know", "some-word"), "postgres", (2, "password authentication failed")),
+        ((postgres.USER, postgres.PASSWORD), "no_such", (2, 'database "no_such" does not exist')),
+        (("reader", "public"), "postgres", (1, "permission denied for schema ***")),
+    ],
+)
+def test_who_is_not_let_in_gets_one_line_without_the_password(
+    user: tuple[str, str], database: str, told: tuple[int, str], server: postgres.Server, tune: Tune
+) -> None:
+    name, password = user
+    if name == "reader":
+        server.run("postgres", "create role reader login password 'public'")
+    found, said = tune(server.url(database, user=name, password=password))
+    assert found == told[0]
+    assert told[1] in said
+    assert password not in said
+    assert [line.partition(":")[0] for line in said.rstrip("\n").split("\n")[1:]] in ([], ["hint"])
+
+
+def test_without_a_server_it_is_one_line_and_nobody_s_mistake(server: postgres.Server, tune: Tune) -> None:
+    server.stop()
+    try:
+        found, said = tune(server.url("db1"))
+    finally:
+        server.start()
+    assert found == 1
+    address = f"postgresql://127.0.0.1:{server.port}/db1"
+    assert said == f"autobrrr: error: {address} can't be used: Connection refused\n"

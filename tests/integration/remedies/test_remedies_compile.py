@@ -1,0 +1,417 @@
+"""Compiling live modules: rehearsed before training meets it, eager wherever it went wrong, all put back."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+import sys
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import nn
+
+from autobrrr.injected.live_torch.compiled_code import CompiledCheck, compiled_graphs
+from autobrrr.injected.live_torch.live_job import Job
+from autobrrr.injected.remedies.compile import compile_models as compile_module
+from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.injected.remedies.model_calls.backward_watch import ENOUGH
+from autobrrr.injected.remedies.model_calls.compiled_call import FEWEST_CALLS, STORM
+from autobrrr.injected.remedies.model_calls.rehearsal import Rehearsal
+from autobrrr.injected.remedies.model_calls.timed_calls import CallTimes
+from autobrrr.injected.remedies.registry import Refused, WatchedUndo
+from support.injected.remedies import Training, loop_of, picture, training
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.timeout(900),
+    pytest.mark.usefixtures("first_order", "untimed"),
+]
+
+DEFAULT, REGIONAL = REGISTRY["compile.default"], REGISTRY["compile.regional"]
+
+
+@pytest.fixture(autouse=True)
+def one_thread_and_nothing_compiled() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+    compile_module._release(torch)
+    torch._dynamo.utils.counters.clear()
+
+
+def switched_on(loop: Training, **options: object) -> WatchedUndo:
+    undo = DEFAULT.apply(loop.job, DEFAULT.option_values(options))
+    assert isinstance(undo, WatchedUndo)
+    return undo
+
+
+def trained(loop: Training, steps: int, *, seed: int = 5) -> list[torch.Tensor]:
+    torch.manual_seed(seed)
+    loop.train(steps)
+    return [each.detach().clone() for each in loop.model.parameters()]
+
+
+class Scaled(nn.Module):
+    """Reads a number of its own in each forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(16, 4)
+        self.scale = 1.5
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.inner(x)) * self.scale
+
+
+class Printing(Scaled):
+    """Tells the world."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        print("forward")
+        return super().forward(x)
+
+
+class Counting(Scaled):
+    """Remembers how often it was called."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.scale = self.scale + 1
+        return super().forward(x)
+
+
+def test_dropout_draws_the_same_numbers_compiled_and_the_session_s_end_leaves_no_trace() -> None:
+    plain, cured = training(), training()
+    before = picture(cured)
+    init, validate = nn.Module.__init__, torch.distributions.Distribution._validate_args
+    threads, depth = {thread.name for thread in threading.enumerate()}, sys.getrecursionlimit()
+    undo = switched_on(cured)
+    weights = list(zip(trained(cured, 6), trained(plain, 6), strict=True))
+    assert undo.trouble() is None
+    assert compiled_graphs() == 1
+    assert undo.cls is None
+    assert picture(cured)["random"] == picture(plain)["random"]
+    for mine, theirs in weights:
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-6)
+    undo()
+    DEFAULT.release(torch)  # type: ignore[misc]
+    assert compiled_graphs() == 0
+    after = picture(cured)
+    assert {name: after[name] for name in ("modules", "marks", "environment", "children", "class")} == {
+        name: before[name] for name in ("modules", "marks", "environment", "children", "class")
+    }
+    assert nn.Module.__init__ is init
+    assert torch.distributions.Distribution._validate_args is validate
+    assert {thread.name for thread in threading.enumerate()} <= threads
+    assert sys.getrecursionlimit() == depth
+
+
+def test_evaluation_and_rare_shapes_stay_eager_and_switching_again_compiles_nothing() -> None:
+    loop = training()
+    undo = switched_on(loop)
+    loop.train(ENOUGH + 1)
+    compiled = compiled_graphs()
+    loop.model.eval()
+    with torch.no_grad():
+        loop.model(torch.randn(5, 16))
+    loop.model.train()
+    for _ in range(FEWEST_CALLS - 1):
+        loop.model(torch.randn(3, 16)).sum().backward()
+    undo()
+    again = switched_on(loop)
+    loop.train(2)
+    assert compiled_graphs() == compiled == 1
+    loop.model(torch.randn(3, 16)).sum().backward()  # it keeps coming
+    assert compiled_graphs() == 2
+    assert again.trouble() is None
+    again()
+
+
+def test_a_released_session_leaves_the_job_s_own_graphs_in_the_count_and_the_next_may_compile() -> None:
+    loop = loop_of(lambda: nn.Sequential(nn.Linear(16, 4), nn.Tanh()))
+    undo = switched_on(loop)
+    loop.train(ENOUGH + 1)
+    torch.compile(lambda x: x.sin() + 1, backend="eager")(torch.ones(2))
+    assert compiled_graphs() == 2
+    undo()
+    DEFAULT.release(torch)  # type: ignore[misc]
+    assert compiled_graphs() == 1
+    assert CompiledCheck().compiled([])
+    torch._dynamo.utils.counters.clear()
+    again = switched_on(loop)
+    loop.train(ENOUGH + 1)
+    assert (again.trouble(), compiled_graphs()) == (None, 1)
+    again()
+    DEFAULT.release(torch)  # type: ignore[misc]
+    assert not CompiledCheck().compiled([])
+
+
+def test_another_number_of_threads_is_rehearsed_again_and_leaves_no_trace() -> None:
+    loop = loop_of(lambda: nn.Sequential(nn.Linear(16, 4), nn.Tanh()))
+    variables, threads = set(os.environ), {thread.name for thread in threading.enumerate()}
+    undo = switched_on(loop)
+    loop.train(ENOUGH + 1)
+    torch.set_num_threads(2)
+    loop.train(FEWEST_CALLS - 1)
+    assert compiled_graphs() == 1  # eager until it stays so
+    loop.train(1)
+    assert (undo.trouble(), compiled_graphs()) == (None, 2)
+    assert set(os.environ) == variables
+    loop.model[1].register_buffer("more", torch.ones(1))  # compiled anew in training
+    loop.train(1)
+    undo()
+    DEFAULT.release(torch)  # type: ignore[misc]
+    assert set(os.environ) == variables
+    assert {thread.name for thread in threading.enumerate()} <= threads
+
+
+def test_a_copy_or_a_pickle_of_a_compiled_model_is_a_plain_one_of_its_own() -> None:
+    loop = training()
+    undo = switched_on(loop)
+    loop.train(ENOUGH + 1)
+    assert undo.trouble() is None
+    twin, thawed = copy.deepcopy(loop.model), pickle.loads(pickle.dumps(loop.model))
+    x = torch.randn(4, 16)
+    for each in (twin, thawed):
+        assert [list(vars(part)) for part in each.modules()] == [
+            list(vars(part)) for part in training().model.modules()
+        ]
+        with torch.no_grad():
+            for parameter in each.parameters():
+                parameter.zero_()
+        assert not each(x).any()
+    assert loop.model(x).any()
+    undo()
+
+
+def test_what_can_not_be_compiled_trains_on_as_if_nothing_had_been() -> None:
+    import torch._inductor.config as inductor
+
+    plain, cured = training("SGD"), training("SGD")
+    with inductor.patch({"cpp.cxx": ("false",), "force_disable_caches": True}):
+        undo = switched_on(cured)
+        assert all(map(torch.equal, trained(cured, 4), trained(plain, 4)))
+    assert "can't be compiled: InductorError" in str(undo.trouble())
+    undo()
+    found, expected = picture(cured), picture(plain)
+    alike = ("weights", "state", "random", "modules", "marks", "environment", "children", "modes")
+    assert {name: found[name] for name in alike} == {name: expected[name] for name in alike}
+    with pytest.raises(Refused, match="can't be compiled"):
+        switched_on(cured)
+
+
+def test_code_that_never_stays_the_same_is_a_storm() -> None:
+    loop = loop_of(Scaled)
+    undo = switched_on(loop)
+    loop.train(ENOUGH + 1)
+    assert undo.trouble() is None
+    for scale in range(STORM + 3):
+        loop.model.scale = 2.5 + scale
+        loop.train(1)
+    assert "times more" in str(undo.trouble())
+    undo()
+
+
+def test_a_forward_that_changes_the_model_is_told_apart_and_left_alone() -> None:
+    plain, cured = loop_of(Counting, "SGD"), loop_of(Counting, "SGD")
+    undo = switched_on(cured)
+    assert all(map(torch.equal, trained(cured, 3), trained(plain, 3)))
+    assert "own state (Counting.scale)" in str(undo.trouble())
+    assert cured.model.scale == plain.model.scale
+    undo()
+
+
+def penalty(model: nn.Module) -> None:
+    x = torch.randn(8, 16, requires_grad=True)
+    (slope,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+    slope.square().mean().backward()
+
+
+def retained(model: nn.Module) -> None:
+    out = model(torch.randn(8, 16))
+    out[:, 0].sum().backward(retain_graph=True)
+    out[:, 1].sum().backward()
+
+
+@pytest.mark.parametrize(("step", "why"), [(penalty, "create_graph"), (retained, "more than one backward")])
+def test_a_backward_that_compiled_code_has_not_is_seen_before_anything_is_compiled(
+    step: Callable[[nn.Module], None], why: str
+) -> None:
+    loop = loop_of(lambda: nn.Sequential(nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 4)))
+    undo = switched_on(loop)
+    for _ in range(ENOUGH + 2):
+        step(loop.model)
+    assert why in str(undo.trouble())
+    assert compiled_graphs() == 0
+    undo()
+    with pytest.raises(Refused, match=why):
+        switched_on(loop)
+
+
+class Heads(nn.Module):
+    """Two heads, each with weights of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Linear(16, 4), nn.Linear(16, 4)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.one(x).tanh(), self.two(x).tanh()
+
+
+def heads() -> tuple[Heads, Job]:
+    model, job = Heads(), Job(torch)
+    job.saw_optimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    job.saw_root(model)
+    return model, job
+
+
+def test_a_head_that_the_loss_does_not_use_gets_no_gradient_of_zeros() -> None:
+    model, job = heads()
+    undo = DEFAULT.apply(job, {})
+    assert isinstance(undo, WatchedUndo)
+    for _ in range(ENOUGH + 2):
+        model(torch.randn(8, 16))[0].sum().backward()
+    assert model.two.weight.grad is None
+    assert "other gradients come out" in str(undo.trouble())
+    undo()
+
+
+def test_heads_are_compiled_where_one_backward_uses_both_and_no_longer_when_it_does_not() -> None:
+    model, job = heads()
+    undo = DEFAULT.apply(job, {})
+    assert isinstance(undo, WatchedUndo)
+    for _ in range(ENOUGH + 2):
+        sum(model(torch.randn(8, 16))).sum().backward()
+    assert (undo.trouble(), compiled_graphs()) == (None, 1)
+    model(torch.randn(8, 16))[0].sum().backward()
+    model.zero_grad()
+    for _ in range(2):
+        model(torch.randn(8, 16))[0].sum().backward()
+    assert "not always use the same" in str(undo.trouble())
+    undo()
+
+
+def test_gradients_differentiated_again_later_end_the_compiled_code_before_the_next_forward() -> None:
+    loop = training()
+    undo = switched_on(loop)
+    loop.train(ENOUGH + 1)
+    assert (undo.trouble(), compiled_graphs()) == (None, 1)
+    torch.autograd.grad(
+        loop.model(torch.randn(8, 16)).sum(), list(loop.model.parameters()), create_graph=True
+    )
+    assert "create_graph" in str(undo.trouble())
+    penalty(loop.model)  # eager again
+    undo()
+
+
+def test_wrong_numbers_are_never_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    def off(*_: object, **__: object) -> object:
+        return lambda module, x: module._call_impl(x) * 1.01
+
+    monkeypatch.setattr(torch, "compile", off)
+    plain, cured = training("SGD"), training("SGD")
+    undo = switched_on(cured)
+    assert all(map(torch.equal, trained(cured, 3), trained(plain, 3)))
+    assert "are off by 1.0e-02" in str(undo.trouble())
+    undo()
+
+
+def test_jobs_that_it_does_not_fit_are_refused_with_their_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    printing = loop_of(Printing)
+    with pytest.raises(Refused, match="calls print"):
+        switched_on(printing)
+    plain = training()
+    with pytest.raises(Refused, match="no block of the model is repeated"):
+        REGIONAL.apply(plain.job, {})
+    mostly_head = loop_of(
+        lambda: nn.Sequential(*(nn.Sequential(nn.Linear(16, 16)) for _ in range(2)), nn.Linear(16, 2000))
+    )
+    with pytest.raises(Refused, match="only 2% of the parameters"):
+        REGIONAL.apply(mostly_head.job, {})
+    hooked = training()
+    hooked.model[0].register_forward_hook(lambda *_: None)
+    with pytest.raises(Refused, match="forward hook"):
+        switched_on(hooked)
+    compiled = training()
+    compiled.model.compile()
+    with pytest.raises(Refused, match="compiled already"):
+        switched_on(compiled)
+    job = Job(torch)
+    job.saw_root(nn.CrossEntropyLoss())
+    with pytest.raises(Refused, match="no module that is trained"):
+        DEFAULT.apply(job, {})
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(Refused, match="no C\\+\\+ compiler \\(no-such-compiler\\)"):
+        switched_on(plain)
+
+
+def test_few_processes_compile_at_a_time_however_many_cores_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import torch._inductor.config as inductor_config
+
+    seen: list[int] = []
+
+    def uncompiled(
+        _torch: object, module: nn.Module, *_mode: object, **_how: object
+    ) -> Callable[..., object]:
+        def call(*args: object) -> object:
+            seen.append(inductor_config.compile_threads)
+            return module._call_impl(*args)
+
+        return call
+
+    monkeypatch.setattr(compile_module, "_compiled", uncompiled)
+    loop = training(model="attention")
+    with inductor_config.patch(compile_threads=32):
+        undo = REGISTRY["compile.default"].apply(loop.job, {"dynamic": False, "random": "same"})
+        loop.train(ENOUGH + 2)
+        assert set(seen) == {compile_module.MOST_WORKERS}
+        undo()
+        assert inductor_config.compile_threads == 32
+
+
+@pytest.mark.parametrize(("other_ms", "stays"), [(3.0, False), (1.0, True)])
+def test_what_is_slower_on_copies_never_meets_training(
+    other_ms: float, stays: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timed = CallTimes(2e6, other_ms * 1e6, 0.9 * other_ms * 1e6, 1.1 * other_ms * 1e6, 8)
+    monkeypatch.setattr(Rehearsal, "times", lambda *args: timed)
+    plain, cured = training(), training()
+    undo = switched_on(cured)
+    for steps in (ENOUGH + 2, 1, 1):
+        trained(cured, steps)
+        trained(plain, steps)
+        why = undo.trouble()
+        assert (why is None) == stays
+    assert why is None or why.startswith("slower: ")
+    told = undo.times(0)
+    assert told is not None
+    assert undo.times(1) is None
+    assert (told["graphs"], told["kinds"]) == (1, 1)
+    assert told["other_ns"] / told["plain_ns"] == pytest.approx(other_ms / 2)
+    same = all(map(torch.equal, cured.model.parameters(), plain.model.parameters()))
+    assert same or stays
+    undo()
+    if not stays:
+        with pytest.raises(Refused, match="slower"):
+            switched_on(cured)
+
+
+def test_a_rehearsal_times_real_calls_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(compile_module, "says", lambda pattern: None)
+    cured = training()
+    undo = switched_on(cured)
+    trained(cured, ENOUGH + 2)
+    undo.trouble()
+    told = undo.times(0)
+    assert told is not None
+    assert told["graphs"] >= 1
+    assert 0 < told["least_ns"] < told["other_ns"] < told["most_ns"]
+    assert told["plain_ns"] > 0
+    undo()

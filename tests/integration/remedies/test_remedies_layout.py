@@ -1,0 +1,175 @@
+"""`layout.channels_last` on live models: strides, trying out before training calls the model so, refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import nn
+
+from autobrrr.injected.live_torch.live_job import Job
+from autobrrr.injected.remedies.active_remedies import ActiveRemedies
+from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.injected.remedies.model.layout_call import MOST_KINDS, LaidOut
+from autobrrr.injected.remedies.registry import Refused, WatchedUndo
+from support.injected.remedies import picture, training
+
+pytestmark = pytest.mark.integration
+
+LAYOUT = REGISTRY["layout.channels_last"]
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+    assert LAYOUT.release is not None
+    LAYOUT.release(torch)
+
+
+class Convolving(nn.Module):
+    """Two convolutions; how their result becomes flat is up to the test."""
+
+    def __init__(self, flatten: Callable[[nn.Module, torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 6, 3), nn.Conv2d(6, 8, 3)
+        self.last = nn.Linear(8 * 4 * 4, 2)
+        self.flatten = flatten
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.flatten(self, torch.relu(self.second(torch.relu(self.first(x))))))
+
+
+class Loop:
+    """A job that trains one such model."""
+
+    def __init__(self, flatten: Callable[[nn.Module, torch.Tensor], torch.Tensor]) -> None:
+        torch.manual_seed(3)
+        self.model = Convolving(flatten)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3)
+        self.job = Job(torch)
+        self.step()
+        self.job.saw_root(self.model)
+        self.job.saw_optimizer(self.optimizer)
+
+    def step(self, batch: int = 4) -> None:
+        self.optimizer.zero_grad()
+        self.model(torch.randn(batch, 3, 8, 8)).square().mean().backward()
+        self.optimizer.step()
+
+    def switched_on(self) -> WatchedUndo:
+        undo = LAYOUT.apply(self.job, {})
+        assert isinstance(undo, WatchedUndo)
+        return undo
+
+    @property
+    def laid_out(self) -> bool:
+        return self.model.second.weight.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_a_model_that_takes_flat_views_of_its_activations_trains_on_in_its_own_layout() -> None:
+    plain, cured = (Loop(lambda _model, x: x.view(-1, 8 * 4 * 4)) for _ in range(2))
+    torch.manual_seed(5)
+    plain.step()
+    undo = cured.switched_on()
+    torch.manual_seed(5)
+    cured.step()
+    assert "view size is not compatible" in (undo.trouble() or "")
+    assert not cured.laid_out
+    assert all(map(torch.equal, plain.model.parameters(), cured.model.parameters()))
+    undo()
+    assert list(vars(cured.model)) == list(vars(plain.model))
+    with pytest.raises(Refused, match="does not fit this model"):
+        cured.switched_on()
+
+
+def test_an_evaluation_that_takes_flat_views_brings_the_old_layout_back_too() -> None:
+    loop = Loop(lambda model, x: x.flatten(1) if model.training else x.view(len(x), -1))
+    undo = loop.switched_on()
+    loop.step()
+    assert loop.laid_out
+    assert undo.trouble() is None
+    loop.model.eval()
+    with torch.no_grad():
+        assert loop.model(torch.randn(4, 3, 8, 8)).shape == (4, 2)
+    assert "view size is not compatible" in (undo.trouble() or "")
+    assert not loop.laid_out
+
+
+def test_a_model_that_fits_is_tried_out_once_for_each_kind_of_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop(lambda _model, x: x.flatten(1))
+    tried: list[object] = []
+    really = LaidOut._try_out
+    monkeypatch.setattr(LaidOut, "_try_out", lambda *given: tried.append(given[1]) or really(*given))
+    undo = loop.switched_on()
+    loop.step()
+    loop.step()
+    assert len(tried) == 1
+    loop.step(batch=2)
+    assert len(tried) == 2
+    undo()
+    undo = loop.switched_on()
+    loop.step()
+    assert len(tried) == 2
+    assert loop.laid_out
+    undo()
+    assert not loop.laid_out
+
+
+def test_a_model_whose_calls_keep_changing_goes_back_to_its_own_layout() -> None:
+    loop = Loop(lambda _model, x: x.flatten(1))
+    undo = loop.switched_on()
+    for batch in range(1, MOST_KINDS + 2):
+        loop.step(batch)
+    assert "keeps changing" in (undo.trouble() or "")
+    assert not loop.laid_out
+
+
+def test_trying_out_leaves_no_trace_in_training() -> None:
+    loop = training(model="images")
+    undo = LAYOUT.apply(loop.job, {})
+    before = picture(loop)
+    gradients = [None if each.grad is None else each.grad.clone() for each in loop.model.parameters()]
+    torch.manual_seed(5)
+    loop.model.eval()
+    with torch.no_grad():
+        loop.model(torch.randn(8, 16))
+    loop.model.train()
+    assert {name: picture(loop)[name] for name in ("weights", "state", "modules")} == {
+        name: before[name] for name in ("weights", "state", "modules")
+    }
+    for each, gradient in zip(loop.model.parameters(), gradients, strict=True):
+        assert gradient is not None
+        assert each.grad is not None
+        assert torch.equal(each.grad, gradient)
+    undo()
+
+
+class OwnUpdate(torch.optim.Optimizer):
+    """Reads gradients as flat memory, as Shampoo and Muon do."""
+
+    def __init__(self, params: Iterator[nn.Parameter]) -> None:
+        super().__init__(params, {"lr": 0.1})
+
+
+@pytest.mark.parametrize("kind", [torch.optim.LBFGS, OwnUpdate])
+def test_optimizers_that_may_read_gradients_as_flat_memory_are_refused(kind: type) -> None:
+    loop = Loop(lambda _model, x: x.flatten(1))
+    loop.job.saw_optimizer(optimizer := kind(loop.model.parameters()))
+    with pytest.raises(Refused, match=f"{kind.__name__} may read weights or gradients as flat memory"):
+        loop.switched_on()
+    assert optimizer is not None
+    assert not loop.laid_out
+
+
+def test_a_lever_that_did_not_fit_is_taken_off_at_the_next_boundary() -> None:
+    loop, levers = Loop(lambda _model, x: x.view(-1, 8 * 4 * 4)), ActiveRemedies(REGISTRY)
+    levers.apply(loop.job, "layout.channels_last", {})
+    loop.step()
+    ((lever, why),) = levers.troubles()
+    assert "view" in why
+    assert levers.undo(lever) is None
+    loop.step()

@@ -1,0 +1,252 @@
+"""Precision, layout, attention and recomputation on live modules: bits, strides, copies, and refusals."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import nn
+
+from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.injected.remedies.model_calls.call_layers import SLOT
+from autobrrr.injected.remedies.model_calls.repeated_blocks import repeated_blocks
+from autobrrr.injected.remedies.registry import Refused, Undo, WatchedUndo
+from support.injected.remedies import Training, loop_of, picture, training
+from support.injected.remedy_models import Attention, Residual
+
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untimed")]
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads(), torch.get_float32_matmul_precision()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before[0])
+    torch.set_float32_matmul_precision(before[1])
+
+
+def switched_on(name: str, loop: Training, **options: object) -> Undo:
+    remedy = REGISTRY[name]
+    return remedy.apply(loop.job, remedy.option_values(options))
+
+
+def weights(loop: Training, steps: int) -> list[torch.Tensor]:
+    torch.manual_seed(5)
+    loop.train(steps)
+    return [each.detach().clone() for each in loop.model.parameters()]
+
+
+def strides(loop: Training) -> list[object]:
+    kept = [value for state in loop.optimizer.state.values() for value in state.values()]
+    return [each.stride() for each in (*loop.model.parameters(), *kept)]
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_weights_and_what_the_optimizer_keeps_for_them_change_their_layout_together(fused: bool) -> None:
+    plain, cured = training(model="images"), training(model="images")
+    before = strides(cured)
+    more = switched_on("optimizer.fused", cured) if fused else None
+    undo = switched_on("layout.channels_last", cured)
+    assert cured.model[1].weight.is_contiguous(memory_format=torch.channels_last)
+    state = cured.optimizer.state[cured.model[1].weight]
+    assert state["exp_avg"].stride() == cured.model[1].weight.stride()
+    for mine, theirs in zip(weights(cured, 8), weights(plain, 8), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-4)
+    undo()
+    if more is not None:
+        more()
+    assert strides(cured) == before
+
+
+def test_state_made_while_the_layout_was_on_comes_back_too() -> None:
+    loop = training(model="images")
+    before = strides(loop)
+    undo = switched_on("layout.channels_last", loop)
+    loop.optimizer.state.clear()
+    loop.train(2)
+    undo()
+    assert strides(loop) == before
+    assert all(each.grad is None or each.grad.stride() == each.stride() for each in loop.model.parameters())
+
+
+def test_layouts_that_can_not_be_changed_alone_are_refused() -> None:
+    with pytest.raises(Refused, match="no 2-D convolution"):
+        switched_on("layout.channels_last", plain := training())
+    assert plain.model is not None
+    flat = training(model="images")
+    weight = flat.model[1].weight
+    buffer = torch.zeros(weight.numel() + 8)
+    weight.data = buffer[: weight.numel()].view(weight.shape).copy_(weight.data)
+    with pytest.raises(Refused, match="shares its memory"):
+        switched_on("layout.channels_last", flat)
+    done = training(model="images")
+    done.model.to(memory_format=torch.channels_last)
+    with pytest.raises(Refused, match="channels_last already"):
+        switched_on("layout.channels_last", done)
+
+
+def test_autocast_computes_in_bfloat16_and_hands_out_float32() -> None:
+    loop = training()
+    seen: list[torch.dtype] = []
+    x = torch.randn(4, 16)
+    loop.model[2].p = 0.0
+    exact = loop.model(x)
+    undo = switched_on("precision.autocast_bf16", loop)
+    loop.model(x)
+    loop.model[3].register_forward_hook(lambda _module, _args, out: seen.append(out.dtype))
+    rough = loop.model(x)
+    assert (seen, rough.dtype) == ([torch.bfloat16], torch.float32)
+    assert not torch.equal(rough, exact)
+    torch.testing.assert_close(rough, exact, rtol=0.05, atol=0.05)
+    twin = copy.deepcopy(loop.model)
+    assert torch.equal(loop.model.eval()(x), exact)
+    undo()
+    assert undo.trouble() is None
+    assert torch.equal(loop.model(x), exact)
+    assert torch.equal(twin(x), exact)
+    assert SLOT not in vars(loop.model)
+
+
+class Experts(nn.Module):
+    """Adds what each expert makes of its rows to a result in float32."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.experts = nn.ModuleList(nn.Linear(16, 4) for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out = torch.zeros(len(x), 4)
+        for number, expert in enumerate(self.experts):
+            rows = torch.arange(number, len(x), 2)
+            out.index_add_(0, rows, expert(x[rows]))
+        return out
+
+
+def test_a_model_that_can_not_do_with_bfloat16_trains_on_as_if_nothing_had_been() -> None:
+    plain, cured = loop_of(Experts, "SGD"), loop_of(Experts, "SGD")
+    undo = switched_on("precision.autocast_bf16", cured)
+    for loop in (plain, cured):
+        torch.manual_seed(5)
+        loop.train(3)
+    assert all(map(torch.equal, plain.model.parameters(), cured.model.parameters()))
+    assert isinstance(undo, WatchedUndo)
+    assert "bfloat16 does not fit this model: it fails: RuntimeError" in str(undo.trouble())
+    undo()
+
+
+def test_autocast_leaves_a_job_alone_that_has_its_own() -> None:
+    loop = training()
+    undo = switched_on("precision.autocast_bf16", loop)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert loop.model(torch.randn(4, 16)).dtype == torch.bfloat16
+    undo()
+    half = training(dtype=torch.bfloat16)
+    with pytest.raises(Refused, match="half precision already"):
+        switched_on("precision.autocast_bf16", half)
+
+
+def test_matmul_precision_is_refused_where_it_changes_no_bit() -> None:
+    loop = training()
+    before = picture(loop)
+    with pytest.raises(Refused, match="high changes no float32 product on this cpu"):
+        switched_on("precision.float32_matmul_precision", loop, precision="high")
+    assert picture(loop) == before
+    a = torch.randn(256, 256)
+    exact = a @ a
+    before = picture(loop)
+    torch.set_float32_matmul_precision("medium")
+    has_effect = not torch.equal(a @ a, exact)
+    torch.set_float32_matmul_precision("highest")
+    if not has_effect:
+        with pytest.raises(Refused, match="medium changes no float32 product"):
+            switched_on("precision.float32_matmul_precision", loop)
+        return
+    undo = switched_on("precision.float32_matmul_precision", loop)
+    assert not torch.equal(a @ a, exact)
+    undo()
+    assert torch.equal(a @ a, exact)
+    assert picture(loop) == before
+
+
+def test_recomputed_blocks_train_to_the_same_bits_with_dropout_and_keep_less() -> None:
+    plain, cured = training(model="blocks"), training(model="blocks")
+    undo = switched_on("recompute.checkpoint", cured)
+    kept = {}
+    for name, loop in (("plain", plain), ("cured", cured)):
+        sizes: list[int] = []
+        with torch.autograd.graph.saved_tensors_hooks(
+            lambda t, s=sizes: s.append(t.numel()) or t, lambda t: t
+        ):
+            loop.model(torch.randn(8, 16)).sum().backward()
+        kept[name] = sum(sizes)
+    assert kept["cured"] < kept["plain"] / 2
+    assert all(map(torch.equal, weights(cured, 6), weights(plain, 6)))
+    assert picture(cured)["random"] == picture(plain)["random"]
+    undo()
+    assert picture(cured)["modules"] == picture(plain)["modules"]
+
+
+def test_blocks_whose_second_forward_would_count_are_refused() -> None:
+    norms = loop_of(
+        lambda: nn.Sequential(
+            *(nn.Sequential(nn.Linear(16, 16), nn.BatchNorm1d(16)) for _ in range(2)), nn.Linear(16, 4)
+        )
+    )
+    with pytest.raises(Refused, match="BatchNorm1d would count every batch twice"):
+        switched_on("recompute.checkpoint", norms)
+
+
+def test_repeated_blocks_are_the_outermost_ones_of_one_shape() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder = nn.ModuleList(nn.Sequential(Residual(16), Residual(16)) for _ in range(3))
+            self.tail = nn.ModuleList([Residual(16), Residual(8)])
+            self.heads = nn.ModuleList(nn.Linear(16, 2) for _ in range(4))
+
+    net = Net()
+    assert repeated_blocks([net]) == list(net.encoder)  # type: ignore[list-item]
+
+
+def test_the_kernel_of_attention_is_switched_where_it_is_used_and_only_there() -> None:
+    loop = training(model="attention")
+    before = picture(loop)["modes"]
+    undo = switched_on("attention.sdpa", loop, kernel="math")
+    assert not torch.backends.cuda.flash_sdp_enabled()
+    assert torch.backends.cuda.math_sdp_enabled()
+    loop.train(1)
+    undo()
+    assert picture(loop)["modes"] == before
+    with pytest.raises(Refused, match="there is no cudnn kernel on a CPU"):
+        switched_on("attention.sdpa", loop, kernel="cudnn")
+    without = training()
+    with pytest.raises(Refused, match="calls scaled_dot_product_attention"):
+        switched_on("attention.sdpa", without, kernel="math")
+
+
+def test_attention_with_dropout_is_another_stream() -> None:
+    class Dropping(Attention):
+        def __init__(self, width: int) -> None:
+            super().__init__(width)
+            self.dropout = 0.1
+
+    sdpa = REGISTRY["attention.sdpa"]
+    steady, dropping = (
+        training(model="attention"),
+        loop_of(lambda: nn.Sequential(Dropping(16), nn.Linear(16, 4))),
+    )
+    assert sdpa.class_on(steady.job) == "rounding"
+    assert sdpa.class_on(dropping.job) == "stream"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize("name", [name for name, remedy in REGISTRY.items() if remedy.unproven])
+def test_what_needs_a_gpu_is_refused_without_one(name: str) -> None:
+    loop = training()
+    before = picture(loop)
+    with pytest.raises(Refused, match="CUDA"):
+        switched_on(name, loop)
+    assert picture(loop) == before

@@ -1,0 +1,258 @@
+"""Training jobs that a probe must refuse: a replay would change them, or show something twice.
+
+`REFUSED` names the reason that has to be given.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+from support.batch_probe.shadow import Job, mlp, supervised
+from support.batch_probe.shadow_loop import Kind
+
+
+class Graph(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 8), nn.Linear(8, 3)
+
+    def forward(self, nodes: torch.Tensor, edges: torch.Tensor) -> torch.Tensor:
+        gathered = torch.zeros(nodes.shape[0], 8).index_add(0, edges[1], self.first(nodes)[edges[0]])
+        return self.second(gathered.relu())
+
+
+def graph_network() -> Kind:
+    model = Graph()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    nodes, edges, labels = torch.randn(20, 6), torch.randint(0, 20, (2, 60)), torch.randint(0, 3, (20,))
+
+    def step() -> None:
+        optimizer.zero_grad()
+        functional.cross_entropy(model(nodes, edges), labels).backward()
+        optimizer.step()
+
+    return Kind([model, optimizer], step)
+
+
+class KeepsHidden(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell, self.head = nn.GRUCell(12, 8), nn.Linear(8, 4)
+        self.hidden = torch.zeros(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.cell(x, self.hidden)
+        self.hidden = hidden.detach()
+        return self.head(hidden)
+
+
+class MixesSamples(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix, self.head = nn.MultiheadAttention(12, 2), nn.Linear(12, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.mix(x, x, x)[0])
+
+
+class Counts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.calls = nn.Linear(12, 4), 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return self.linear(x) / (1 + self.calls % 2)
+
+
+class Prints(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(12, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.report(x)
+        return self.linear(x)
+
+    def report(self, x: torch.Tensor) -> None:
+        print("mean", x.mean().item())
+
+
+class Collects(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(12, 4)
+        self.log: list[int] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.log.append(x.shape[0])
+        return self.linear(x)
+
+
+class TrainsItself(nn.Module):
+    """Writes its own weight in forward, past the version counter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(12, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        getattr(self.linear.weight, "da" + "ta").mul_(0.999)
+        return self.linear(x)
+
+
+class TellsItsClass(nn.Module):
+    told: ClassVar[list[int]] = []
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(12, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.told.append(x.shape[0])
+        return self.linear(x) * (1 + len(self.told) % 2)
+
+
+class CountsInAnArray(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.seen = nn.Linear(12, 4), np.zeros(1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen[0] += 1
+        return self.linear(x) * (1 + float(self.seen[0]) % 2)
+
+
+class TakesTurns(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.scales = nn.Linear(12, 4), itertools.cycle((1.0, 2.0, 3.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) * next(self.scales)
+
+
+class StepsInside(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(12, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            self.linear.bias.add_(0.01)
+        return self.linear(x)
+
+
+CALLS: list[int] = []
+
+
+class TellsAGlobal(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(12, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        CALLS.append(x.shape[0])
+        return self.linear(x)
+
+
+def trap(model: Callable[[], nn.Module]) -> Job:
+    """A plain loop around a module that should not be replayed."""
+
+    def make() -> Kind:
+        return supervised(model(), torch.randn(4, 8, 12), torch.randint(0, 4, (4, 8)))
+
+    return make
+
+
+def user_hook_on_a_module() -> Kind:
+    kind = mlp()
+    model = kind.parts[0]
+    assert isinstance(model, nn.Sequential)
+    model[0].register_forward_hook(lambda *_: kind.shown.append("forward"))
+    return kind
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: torch.autograd.function.FunctionCtx, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: torch.autograd.function.FunctionCtx, grad: torch.Tensor) -> torch.Tensor:
+        return grad * 2
+
+
+def function_beside_the_model() -> Kind:
+    """Half of the loss comes through a function that replays would run without its gradient."""
+    model = nn.Linear(12, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        out = model(torch.randn(8, 12))
+        (out.square().mean() + Doubled.apply(out).mean()).backward()
+        optimizer.step()
+
+    return Kind([model, optimizer], step)
+
+
+def gradient_penalty() -> Kind:
+    critic = nn.Sequential(nn.Linear(12, 8), nn.Tanh(), nn.Linear(8, 1))
+    optimizer = torch.optim.Adam(critic.parameters(), lr=1e-3)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        x = torch.randn(8, 12).requires_grad_()
+        score = critic(x).sum()
+        (slope,) = torch.autograd.grad(score, x, create_graph=True)
+        (score + (slope.norm(dim=1) - 1).square().mean()).backward()
+        optimizer.step()
+
+    return Kind([critic, optimizer], step)
+
+
+def no_module_at_all() -> Kind:
+    weight = nn.Parameter(torch.randn(12, 4))
+    optimizer = torch.optim.SGD([weight], lr=0.01)
+    x = torch.randn(8, 12)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        (x @ weight).square().mean().backward()
+        optimizer.step()
+
+    return Kind([optimizer], step)
+
+
+def a_batch_of_one() -> Kind:
+    model = nn.Linear(12, 4)
+    return supervised(model, torch.randn(4, 1, 12), torch.randint(0, 4, (4, 1)))
+
+
+REFUSED: dict[str, tuple[Job, str]] = {
+    "graph network": (graph_network, "is a batch"),
+    "hidden state kept": (trap(KeepsHidden), "own state"),
+    "attention over the batch": (trap(MixesSamples), "is a batch"),
+    "counter in forward": (trap(Counts), "own state (Counts.calls)"),
+    "print in forward": (trap(Prints), "Prints.report calls print"),
+    "list that grows in forward": (trap(Collects), "own state (Collects.log)"),
+    "global list that grows in forward": (trap(TellsAGlobal), "(CALLS)"),
+    "list of a class that grows in forward": (trap(TellsItsClass), "own state (TellsItsClass.told)"),
+    "array that counts in forward": (trap(CountsInAnArray), "own state (CountsInAnArray.seen)"),
+    "iterator that forward takes from": (trap(TakesTurns), "takes from self.scales, an iterator"),
+    "weights written past the version counter": (trap(TrainsItself), "own state (a parameter)"),
+    "weights written in forward": (trap(StepsInside), "own state (a parameter)"),
+    "user's hook on a module": (user_hook_on_a_module, "forward hook on Linear would fire again"),
+    "function beside the model": (function_beside_the_model, "function of the job's own"),
+    "gradient of a gradient": (gradient_penalty, "create_graph"),
+    "no module": (no_module_at_all, "no module"),
+    "batch of one": (a_batch_of_one, "one sample"),
+}

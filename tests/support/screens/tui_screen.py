@@ -1,0 +1,76 @@
+"""Drives the app as a person would, in memory: a view goes in, keys are pressed, text comes out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from textual.pilot import Pilot
+
+from autobrrr_tui.app import AutobrrrApp
+from autobrrr_tui.screens.session_screen import SessionScreen
+from autobrrr_tui.view_state import View
+from support.screens.tui import FakeSource
+
+
+class Desk:
+    """A session screen with a made-up source, while the app runs."""
+
+    def __init__(self, pilot: Pilot[None], screen: SessionScreen, source: FakeSource) -> None:
+        self.pilot, self.screen, self.source = pilot, screen, source
+
+    async def press(self, *keys: str) -> None:
+        await self.pilot.press(*keys)
+        await self.pilot.pause()
+
+    async def show(self, view: View) -> None:
+        """A new view comes from the source."""
+        self.source.publish(view)
+        await self.pilot.pause()
+
+    async def told(self, text: str) -> None:
+        """The source answers the last wish."""
+        self.source.tell(text)
+        await self.pilot.pause()
+
+    @property
+    def text(self) -> str:
+        """What the terminal shows now, without colours."""
+        lines = self.pilot.app.screen._compositor.render_strips()
+        return "\n".join("".join(strip.text for strip in [line]).rstrip() for line in lines)
+
+
+def at_desk(
+    view: View,
+    work: Callable[[Desk], Awaitable[None]],
+    *,
+    size: tuple[int, int] = (80, 24),
+    export_to: Path = Path("/nonexistent"),
+    environ: dict[str, str] | None = None,
+    clock_s: Callable[[], float] = lambda: 0.0,
+) -> FakeSource:
+    """Open a screen on a view, do the work, leave; returns the source with the wishes it got."""
+    source = FakeSource(view)
+
+    async def run() -> None:
+        screen = SessionScreen(source, export_to=export_to, clock_s=clock_s)
+        app = AutobrrrApp(screen, environ=environ or {})
+        async with app.run_test(size=size) as pilot:
+            await pilot.pause()
+            await work(Desk(pilot, screen, source))
+
+    asyncio.run(run())
+    return source
+
+
+def text_after(view: View, *keys: str, size: tuple[int, int] = (80, 24), **options: object) -> str:
+    """What stands on the screen after these keys."""
+    found: list[str] = []
+
+    async def work(desk: Desk) -> None:
+        await desk.press(*keys)
+        found.append(desk.text)
+
+    at_desk(view, work, size=size, **options)  # type: ignore[arg-type]
+    return found[0]

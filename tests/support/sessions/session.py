@@ -1,0 +1,102 @@
+"""A session whose job, agent, clock and device are played by the test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from autobrrr.records import Attach, HostSample, JobFacts, ProfilerWindow
+from autobrrr.records.log_lines import LogLines, lines_of
+from autobrrr.sidecar.process.session_options import SessionOptions
+from autobrrr.sidecar.session.ring_reader import RingReader
+from autobrrr.sidecar.session.session import Session
+from autobrrr.sidecar.session.session_log import SessionLog
+from autobrrr.sidecar.session.session_states import State
+from support.devices import ReplayedDevice
+from support.sessions.sidecar import RingWriter, ScriptedAgent, StepModel, anatomy, facts, probed, traced
+
+SECOND_NS = 1_000_000_000
+
+
+class Stage:
+    """A session with everything around it played by the test; time passes only in `run`."""
+
+    def __init__(self, folder: Path, model: StepModel | None = None, **options: object) -> None:
+        self.now_ns = 1000 * SECOND_NS
+        self.alive = True
+        self.model = model or StepModel()
+        self.agent = ScriptedAgent()
+        self.writer = RingWriter()
+        self.log = SessionLog(folder / "session.jsonl")
+        self.said: list[str] = []
+        self.session = Session(
+            42,
+            SessionOptions(**options),  # type: ignore[arg-type]
+            device=ReplayedDevice(sample(n) for n in range(100_000)),
+            journal=self.log,
+            alive=lambda: self.alive,
+            clock_ns=lambda: self.now_ns,
+            cores=2,
+        )
+        self.session.say = lambda line: self.said.append(line.text)
+
+    def enter(self, **changes: object) -> Stage:
+        self.session.entered(
+            self.agent,
+            RingReader(self.writer.fd),
+            msgspec.convert(facts(42, **changes), JobFacts),
+            Attach(method="ptrace", latency_ns=3_000_000, pause_ns=400_000),
+        )
+        return self
+
+    def run(self, steps: int = 0, *, seconds: float = 0.1, flags: int = 0, arm: int = 0) -> State:
+        """Let the job train and the session look once, this much later."""
+        for _ in range(steps):
+            self.writer.model_step(self.model, flags=flags, arm=arm)
+        self.now_ns += int(seconds * SECOND_NS)
+        self.session.tick()
+        return self.session.state
+
+    def event(self, name: str, body: dict[str, object]) -> None:
+        self.session.on_event({"event": name, name: body})
+
+    def window(self, window: ProfilerWindow) -> None:
+        """A window comes, and its trace is read."""
+        self.session.read_window = lambda told, fd, done: done(told)
+        self.session.on_event({"event": "window", "window": msgspec.to_builtins(window)})
+
+    def journal(self, kind: str) -> list[dict[str, object]]:
+        return [body for each, body in read_log(self.log.path) if each == kind]
+
+    def measured(self) -> Stage:
+        """Through the whole course, to the verdict."""
+        self.enter()
+        self.event("anatomy", anatomy())
+        assert self.run(12) is State.TRACING
+        self.agent.answer("trace")
+        self.event("traced", traced(self.model))
+        assert self.run(24) is State.PROBING
+        self.agent.answer("probe")
+        self.event("probed", probed(self.model))
+        assert self.run(24) is State.JUDGED
+        return self
+
+
+def read_log(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
+    """Kind and body of every whole line; lines that are cut or no JSON object are left out."""
+    for line in LogLines(lines_of(path)):
+        yield line.kind, line.body
+
+
+def sample(number: int) -> HostSample:
+    return HostSample(
+        t_ns=number * SECOND_NS // 2,
+        cpu_share=1.0,
+        rss_bytes=1 << 30,
+        threads=5,
+        run_delay_share=0.0,
+        steal_share=0.0,
+        children_cpu_share=0.0,
+    )
