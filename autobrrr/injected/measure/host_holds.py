@@ -73,7 +73,7 @@ class HostSlackTask:
         return None
 
     def cancel(self) -> None:
-        """HeldStep nothing up any more."""
+        """Hold nothing up any more."""
         self._loop.hooks.before_backward = None
         self._loop.stamps.kept = None
         self._running = None

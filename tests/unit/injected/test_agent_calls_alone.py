@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from autobrrr.injected.measure import calls_alone, dispatch_timer
@@ -64,6 +65,29 @@ def test_nothing_random_is_drawn_and_no_gradient_is_left() -> None:
     assert torch.equal(torch.get_rng_state(), state)
     assert layer.weight.grad is None
     assert alone.best_ns
+
+
+class Seen(TorchFunctionMode):
+    """A mode of the job's that counts what runs."""
+
+    calls = 0
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        self.calls += 1
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_mode_or_a_profiler_of_the_job_s_sees_nothing_of_it() -> None:
+    layer = torch.nn.Linear(8, 8)
+    rows = counted(alone := CallsAlone(torch), lambda: layer(torch.randn(4, 8)))
+    with Seen() as seen:
+        assert alone.slice(rows, ENOUGH_NS)
+    assert (seen.calls, alone.best_ns) == (0, {})
+    rows = counted(alone := CallsAlone(torch), lambda: layer(torch.randn(4, 8)))
+    with torch.autograd.profiler.profile() as profile:
+        assert alone.slice(rows, ENOUGH_NS)
+    assert not [event for event in profile.function_events if "mm" in event.name]
+    assert alone.best_ns == {}
 
 
 def test_one_run_is_made_at_a_boundary_where_there_is_no_time_for_more() -> None:
