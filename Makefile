@@ -52,8 +52,11 @@ check: setup
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest $(WORKERS) tests/unit tests/contract -m "not integration"
 
+# Beside each other what can be; a test that fails in the crowd of them has to pass alone. Then what needs a quiet machine.
+CROWDED := $(SUITES) -m "integration and not quiet"
 test: check
-	$(BIN)/python -m pytest $(WORKERS) $(SUITES) -m "integration and not quiet"
+	$(BIN)/python -m pytest $(WORKERS) $(CROWDED) || \
+	  $(BIN)/python -m pytest $(CROWDED) --last-failed --last-failed-no-failures none
 	$(BIN)/python -m pytest $(SUITES) -m quiet
 
 format: setup

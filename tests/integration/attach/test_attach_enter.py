@@ -56,6 +56,7 @@ def leave(link: AgentConnection) -> None:
 
 
 def own_folders() -> set[str]:
+    """What attaches of this user have in /tmp now."""
     return {name for name in os.listdir("/tmp") if name.startswith(f"autobrrr-{os.getuid()}-")}
 
 
@@ -125,7 +126,7 @@ def test_the_agent_comes_up_from_code_objects_of_the_targets_own_python(
             assert link.attach.latency_ns is not None
             assert 0 <= link.attach.pause_ns < link.attach.latency_ns
             assert (link.attach.pause_ns == 0) == by_request
-            assert own_folders() == before
+            eventually(lambda: own_folders() <= before)  # others may come and go meanwhile
             leave(link)
             eventually(lambda: target.threads() == threads and open_files(target.pid) == files)
         assert target.alive()
@@ -172,7 +173,7 @@ def test_a_request_that_is_not_run_in_time_is_taken_back(go_in: Callable[..., Ag
         target.process.kill()
         assert target.process.stderr is not None
         assert target.process.stderr.read() == ""
-    assert own_folders() == before
+    eventually(lambda: own_folders() <= before)  # others may come and go meanwhile
 
 
 def test_cycles_leave_no_memory_mapped(go_in: Callable[..., AgentConnection]) -> None:
@@ -315,7 +316,7 @@ def test_a_job_that_sleeps_without_progress_is_given_up_on(
             go_in(target.pid, on_wait=lines.append)
         assert target.alive()
     assert lines
-    assert own_folders() == before
+    eventually(lambda: own_folders() <= before)  # others may come and go meanwhile
 
 
 @pytest.mark.parametrize("release", VERSIONS)
@@ -336,7 +337,7 @@ def test_a_job_that_trains_beside_a_main_thread_that_sleeps(
             leave(link)
             eventually(lambda: target.threads() == threads)
         assert target.alive()
-    assert own_folders() == before
+    eventually(lambda: own_folders() <= before)  # others may come and go meanwhile
 
 
 def test_a_job_that_trains_in_another_thread_where_none_waits_is_told_so(
@@ -377,7 +378,7 @@ def test_an_agent_that_fails_to_load_says_why_whichever_way_it_came(way: str, tm
             enter(target.pid, cache=tmp_path / "cache", entries=entries)
         eventually(lambda: target.threads() == threads)
         assert target.alive()
-    assert own_folders() == before
+    eventually(lambda: own_folders() <= before)  # others may come and go meanwhile
 
 
 def test_an_agent_with_a_wrong_token_is_not_let_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -209,7 +209,7 @@ def test_a_study_that_is_killed_leaves_nothing_and_goes_on_where_it_was(tmp_path
     )
     assert first.stderr is not None
     said = iter(first.stderr.readline, "")
-    assert any("--num-workers=1: +" in line for line in said)
+    assert any("--num-workers=1: " in line and "x [" in line for line in said)
     os.kill(first.pid, signal.SIGKILL)
     first.wait()
     first.stderr.close()
