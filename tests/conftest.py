@@ -9,12 +9,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from hypothesis import settings
 
 from support import training
-
-settings.register_profile("untimed", deadline=None)  # how long an example takes is the machine's affair
-settings.load_profile("untimed")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in a shell's background: programs
     signal.signal(signal.SIGINT, signal.default_int_handler)  # that tests start would ignore Ctrl-C

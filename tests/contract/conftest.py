@@ -7,8 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from hypothesis import settings
 
 from autobrrr.injected.remedies.families import REGISTRY
+
+settings.register_profile("house", deadline=None)  # how long an example takes is the machine's affair
+settings.load_profile("house")
 
 
 @pytest.fixture

@@ -6,10 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from hypothesis import settings
 
 from autobrrr.injected.loop.train_loop import TrainLoop
 from autobrrr.injected.remedies.active_remedies import ActiveRemedies
 from autobrrr.injected.wire.ring_writer import StepRing
+
+settings.register_profile("house", deadline=None)  # how long an example takes is the machine's affair
+settings.load_profile("house")
 
 
 @pytest.fixture

@@ -8,10 +8,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from textual.app import App, SystemCommand
 from textual.binding import Binding
+from textual.events import Resize
+from textual.geometry import Size
 from textual.screen import Screen
 
 from autobrrr_tui.screens.jobs_screen import Enter, ListJobs, TopScreen
@@ -67,11 +70,20 @@ class AutobrrrApp(App[None]):
     def on_mount(self) -> None:
         self.push_screen(self._first)
         if self._has_terminal():  # a hang-up may be ignored, as under nohup: then nobody would ever leave
-            self.set_interval(LOOK_S, self._leave_without_terminal)
+            self.set_interval(LOOK_S, self._look_at_terminal)
 
-    def _leave_without_terminal(self) -> None:
+    def _look_at_terminal(self) -> None:
+        """Leave where it is gone; take its size where the news of it was lost.
+
+        textual tells its screens of a new size from a timer that it drops where a busy machine makes it late.
+        """
         if not self._has_terminal():
             self.exit()
+        elif not self.is_headless and sys.__stdin__ is not None:
+            with suppress(OSError):  # it has just gone
+                size = Size(*os.get_terminal_size(sys.__stdin__.fileno()))
+                for screen in self.screen_stack if size != self.screen.size else ():
+                    screen.post_message(Resize(size, size))
 
     def action_leave(self) -> None:
         self.exit()
