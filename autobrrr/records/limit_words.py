@@ -22,10 +22,15 @@ LIMIT_OF_REGIME: Final[Mapping[str, Limit]] = {
 NAMES_NOBODY: Final = ("mixed", "unknown")
 
 
+def limit_name(limit: Limit) -> str:
+    """ "limited by kernels": who, without how sure."""
+    if limit == "unknown":
+        return "limit: unknown"
+    return "limited by several parts" if limit == "mixed" else f"limited by {limit}"
+
+
 def limit_words(limit: Limit, confidence: Confidence) -> str:
     """ "limited by kernels (high)": the head of every output."""
     if limit == "unknown":
-        return "limit: unknown"
-    if limit == "mixed":
-        return "limited by several parts (mixed)"
-    return f"limited by {limit} ({confidence})"
+        return limit_name(limit)
+    return f"{limit_name(limit)} ({'mixed' if limit == 'mixed' else confidence})"

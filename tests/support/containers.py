@@ -17,20 +17,25 @@ DOCKER_CAPABILITIES = (
     "+net_bind_service,+net_raw,+sys_chroot,+mknod,+audit_write,+setfcap"
 )
 PTRACE, PROCESS_VM_READV, PROCESS_VM_WRITEV = 101, 310, 311
-# Installs a filter that refuses the calls of its first word, and becomes the rest.
-_FILTER = """
-import ctypes, os, struct, sys
-numbers = [int(each) for each in sys.argv[1].split(",")]
-code = struct.pack("HBBI", 0x20, 0, 0, 0)
-for place, number in enumerate(numbers):
-    code += struct.pack("HBBI", 0x15, len(numbers) - place, 0, number)
-code += struct.pack("HBBI", 6, 0, 0, 0x7FFF0000) + struct.pack("HBBI", 6, 0, 0, 0x00050000 | 1)
-buffer = ctypes.create_string_buffer(code)
-class Program(ctypes.Structure):
-    _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_void_p)]
-program = Program(len(code) // 8, ctypes.addressof(buffer))
-libc = ctypes.CDLL(None)
-assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, ctypes.byref(program)) == 0
+# Defines a filter that answers some system calls with EPERM; the rest pass.
+SECCOMP = """
+import ctypes, struct
+def refuse(*numbers):
+    code = struct.pack("HBBI", 0x20, 0, 0, 0)
+    for place, number in enumerate(numbers):
+        code += struct.pack("HBBI", 0x15, len(numbers) - place, 0, number)
+    code += struct.pack("HBBI", 6, 0, 0, 0x7FFF0000) + struct.pack("HBBI", 6, 0, 0, 0x00050000 | 1)
+    buffer = ctypes.create_string_buffer(code)
+    class Program(ctypes.Structure):
+        _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_void_p)]
+    program = Program(len(code) // 8, ctypes.addressof(buffer))
+    libc = ctypes.CDLL(None)
+    assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, ctypes.byref(program)) == 0
+"""
+# Installs one that refuses the calls of its first word, and becomes the rest.
+_FILTER = f"""{SECCOMP}
+import os, sys
+refuse(*map(int, sys.argv[1].split(",")))
 os.execv(sys.argv[2], sys.argv[2:])
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
@@ -91,13 +92,14 @@ def short(remedy: str) -> str:
     return remedy.rpartition(".")[2]
 
 
-def all_off(view: View) -> View:
-    """Nothing is on any more: the job is gone, or everything was reverted."""
+def left_on(view: View, remedies: Sequence[str] = ()) -> View:
+    """The session is over: these remedies alone are still on in the job."""
     found, details = view.snapshot, view.details
     if found is not None:
-        view = replace(view, snapshot=msgspec.structs.replace(found, levers=[]))
+        view = replace(view, snapshot=msgspec.structs.replace(found, levers=list(remedies)))
     if details is not None:
-        view = replace(view, details=msgspec.structs.replace(details, levers=[]))
+        left = [lever for lever in details.levers if lever.remedy in remedies]
+        view = replace(view, details=msgspec.structs.replace(details, levers=left))
     return replace(view, progress=None)
 
 

@@ -19,28 +19,12 @@ from autobrrr.attach.enter import enter
 from autobrrr.errors import CannotAttach
 from autobrrr.machine import control_groups
 from support.attach import KINDS, Child, child, eventually, probe_bundle
+from support.containers import SECCOMP
 from support.training import TrainingJob, autobrrr, environment
 
 pytestmark = pytest.mark.integration
 
 V1, V2 = Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified")
-
-# A filter that answers some system calls with an error; the rest pass.
-SECCOMP = """
-import ctypes, struct
-def refuse(*numbers):
-    code = struct.pack("HBBI", 0x20, 0, 0, 0)
-    for place, number in enumerate(numbers):
-        code += struct.pack("HBBI", 0x15, len(numbers) - place, 0, number)
-    code += struct.pack("HBBI", 6, 0, 0, 0x7FFF0000) + struct.pack("HBBI", 6, 0, 0, 0x00050000 | 1)
-    buffer = ctypes.create_string_buffer(code)
-    class Program(ctypes.Structure):
-        _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_void_p)]
-    program = Program(len(code) // 8, ctypes.addressof(buffer))
-    libc = ctypes.CDLL(None)
-    assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, ctypes.byref(program)) == 0
-"""
-
 
 REAL = (
     "import torch\nmodel = torch.nn.Linear(4, 4)\noptimizer = torch.optim.SGD(model.parameters(), 0.1)\n"

@@ -16,7 +16,7 @@ from autobrrr_tui import text_charts
 from autobrrr_tui.panes import glance_parts
 from autobrrr_tui.text_boxes import beside, boxed, cut, fitted
 from autobrrr_tui.text_rows import Row, piece, plain
-from autobrrr_tui.view_reducer import all_off, take
+from autobrrr_tui.view_reducer import left_on, take
 from autobrrr_tui.view_state import Mark, ScreenStanding, View
 from support.screens import tui
 
@@ -124,7 +124,7 @@ def test_the_chart_names_what_it_cuts_off_and_shows_the_step_before() -> None:
 def test_nothing_is_called_on_once_the_session_is_over() -> None:
     kept = tui.kept()
     assert "on: optimizer.fused" in text_of(glance_parts.gain(kept, 60))
-    shown = text_of(glance_parts.gain(all_off(kept), 60))
+    shown = text_of(glance_parts.gain(left_on(kept), 60))
     assert "nothing is on now" in shown
     assert "on: " not in shown
 

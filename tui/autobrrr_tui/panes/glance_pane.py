@@ -43,9 +43,9 @@ def _panels(view: View, width: int, height: int) -> list[Row]:
     spare = height - top - len(after) - len(boxes)
     side = max(38, width * 3 // 10)
     details = _details(view, side - EDGES)
-    lowest = min(
-        max(8, spare // 2), max(len(details), len(parts.remedies(view, width - side - EDGES, 99))) + 2
-    )
+    remedies = parts.remedies(view, width - side - EDGES, max(6, spare // 2 - 2))
+    lowest = max(len(details), len(remedies)) + 2
+    lowest = min(max(8, spare // 2), lowest)
     middle = min(CHART, spare - lowest)
     signals = _signals(found, width - EDGES)
     free = spare - lowest - middle
@@ -68,7 +68,7 @@ def _panels(view: View, width: int, height: int) -> list[Row]:
         *(boxed("SIGNALS", signals, width, below) if below else []),
         *beside(
             boxed("PHASES", details, side, lowest),
-            boxed("REMEDIES", parts.remedies(view, width - side - EDGES, lowest - 2), width - side, lowest),
+            boxed("REMEDIES", remedies, width - side, lowest),
             side,
         ),
         *after,

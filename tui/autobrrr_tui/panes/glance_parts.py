@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autobrrr.records import Diagnosis, Phases, limit_words
+from autobrrr.records import Diagnosis, Phases
 from autobrrr.records.gain_words import factor_words, gain_words
+from autobrrr.records.limit_words import limit_name
 from autobrrr_tui import text_bars, text_charts
 from autobrrr_tui.panes.job_header import activity
-from autobrrr_tui.panes.tuning_pane import RemedyRow, lines
+from autobrrr_tui.panes.tuning_pane import DARING, RemedyRow, lines
 from autobrrr_tui.shown_figures import clock, duration, share, size
 from autobrrr_tui.text_rows import Piece, Row, clipped, middled, padded, piece, row, wrapped
 from autobrrr_tui.view_state import ScreenStanding, View
@@ -24,7 +25,6 @@ PHASES = (
 DOUBT = {"high": "●●●", "medium": "●●○", "low": "●○○"}
 CROWDED = 0.05  # of the time without a CPU: from here on a screen says so
 OUTCOMES = {"kept": "✓", "on": "✓", "trying": "▸", "confirming": "▸", "watched": "▸", "reverted": "✗"}
-CHANGES = ("stream", "changes-training")
 
 
 def verdict(view: View, room: int, most: int = 3) -> list[Row]:
@@ -40,8 +40,13 @@ def verdict(view: View, room: int, most: int = 3) -> list[Row]:
     strong, plain = ("dim", "dim") if age else ("regime", "plain")
     rows: list[Row] = []
     if named.limit != "unknown":
-        head = limit_words(named.limit, named.limit_confidence).partition(" (")[0]
-        rows.append(row(piece(head, strong), *_doubt(named.limit_confidence, named.provisional), age))
+        rows.append(
+            row(
+                piece(limit_name(named.limit), strong),
+                *_doubt(named.limit_confidence, named.provisional),
+                age,
+            )
+        )
         rows += [row(piece(line, plain)) for line in wrapped(named.limit_reason, room, most)]
     elif named.regime != "unknown":
         rows.append(row(piece(named.regime, strong), *_doubt(named.confidence, named.provisional), age))
@@ -148,7 +153,7 @@ def _badges(view: View) -> tuple[Piece, ...]:
 
 
 def _badge(class_: str) -> Piece:
-    return piece(f"  [{class_.partition('-')[0]}]", "warn" if class_ in CHANGES else "accent")
+    return piece(f"  [{class_.partition('-')[0]}]", "warn" if class_ in DARING else "accent")
 
 
 def _tried_now(view: View, room: int) -> list[Row]:
@@ -412,7 +417,7 @@ def _remedy(each: RemedyRow, names: int, ends: tuple[float, float], cells: int) 
         piece(padded(middled(each.key, names), names), "strong" if on else "plain"),
         *([piece(padded(drawn, cells), tone)] if cells else []),
         piece(f" {figure:<19}", tone if each.achieved is not None else "dim"),
-        piece(f" {each.class_.partition('-')[0]}", "warn" if each.class_ in CHANGES else "dim"),
+        piece(f" {each.class_.partition('-')[0]}", "warn" if each.class_ in DARING else "dim"),
     )
 
 

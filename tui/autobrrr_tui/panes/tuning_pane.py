@@ -31,6 +31,7 @@ TONES = {
     "refused": "dim",
     "skipped": "dim",
 }
+DARING = ("stream", "changes-training")  # classes whose results are not the same up to rounding
 STAGES = {"trial": "trying", "ablation": "trying", "final": "confirming", "guard": "watched"}
 
 

@@ -41,7 +41,6 @@ PANES: dict[str, Callable[[View, int, int], Page]] = {
     "recipe": recipe_pane.page,
     "log": log_pane.page,
 }
-DARING = ("stream", "changes-training")
 TOLD_S = 12.0
 
 
@@ -205,7 +204,7 @@ class SessionScreen(Screen[None]):
             self.tell(f"{line.key} can't be applied now ({line.reach}): autobrrr run --recipe FILE")
         else:
             wish = ViewRequest(do=Do.APPLY, remedy=line.remedy, options=line.options)
-            if line.class_ in DARING:
+            if line.class_ in tuning_pane.DARING:
                 changes = (
                     "changes the training"
                     if line.class_ == "changes-training"

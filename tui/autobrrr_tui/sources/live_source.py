@@ -13,15 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
 
-import msgspec
-
 from autobrrr.client.session_client import Client, join
 from autobrrr.errors import AutobrrrError, TargetGone
 from autobrrr.records.wire_answers import ActivityLine, Ended, RemedyChoice
 from autobrrr_tui.sources.rank_sources import Siblings
 from autobrrr_tui.sources.recorded_view import ViewReader
 from autobrrr_tui.sources.view_source import Do, Publish, Tell, TellMeaning, ViewRequest
-from autobrrr_tui.view_reducer import all_off, said, take
+from autobrrr_tui.view_reducer import left_on, said, take
 from autobrrr_tui.view_state import ScreenStanding, View
 
 OnText = Callable[[str], None]
@@ -107,12 +105,12 @@ class LiveSource:
                     self._follow(client)
                     self.ending = client.ending
                     if client.ending is not None:
-                        gone = client.ending.kind == "job ended"
-                        self._view = all_off(self._view) if gone else _over(self._view)
+                        last = None if client.ending.kind == "job ended" else self._view.snapshot
+                        self._view = left_on(self._view, last.levers if last is not None else ())
                         self._show(replace(self._view, standing=ScreenStanding.ENDED, why=client.ending.why))
                 return
             except TargetGone as error:
-                self._view = all_off(self._view)
+                self._view = left_on(self._view)
                 self._show(replace(self._view, standing=ScreenStanding.ENDED, why=error.message))
                 return
             except AutobrrrError as error:
@@ -173,7 +171,7 @@ class LiveSource:
             try:
                 client = self._rejoin(self._pid)
             except TargetGone as error:
-                self._view = all_off(self._view)
+                self._view = left_on(self._view)
                 self._show(replace(self._view, standing=ScreenStanding.ENDED, why=error.message, hint=""))
                 return None
             except AutobrrrError:
@@ -216,16 +214,6 @@ class _Asked:
 
     do: Callable[[Client], None]
     tell: Tell
-
-
-def _over(view: View) -> View:
-    """A session that has ended: its last snapshot says which levers stay on."""
-    on = view.snapshot.levers if view.snapshot is not None else []
-    details = view.details
-    if details is not None:
-        left = [lever for lever in details.levers if lever.remedy in on]
-        details = msgspec.structs.replace(details, levers=left)
-    return replace(view, details=details, progress=None)
 
 
 def _grant(client: Client, wish: ViewRequest) -> str:

@@ -16,7 +16,7 @@ from autobrrr.records import VerdictLine, verdict_line
 from autobrrr.records.events import Told, from_entry
 from autobrrr.records.log_lines import LogLines, lines_of
 from autobrrr.records.wire_answers import ActivityLine, Details, SessionEnding, StepHistory
-from autobrrr_tui.view_reducer import all_off, heard, said, take
+from autobrrr_tui.view_reducer import heard, left_on, said, take
 from autobrrr_tui.view_state import View
 
 
@@ -64,7 +64,7 @@ class ViewReader:
             self.view = replace(self.view, details=msgspec.structs.replace(known, history=found))
         elif isinstance(found, SessionEnding):
             self.ended = found.why
-            self.view = all_off(said(self.view, f"ended: {self.ended}", t_ns))
+            self.view = left_on(said(self.view, f"ended: {self.ended}", t_ns))
         elif isinstance(found, Told):
             self.view = take(self.view, found)
 
