@@ -50,11 +50,11 @@ def attach(
         TargetGone: there is no such process.
     """
     options = SessionOptions(readonly=readonly, outside=outside, probing="on" if probe else "off")
-    client = join_or_start(pid, options, on_wait=say)
+    client = join_or_start(
+        pid, options, owned=True, on_wait=say
+    )  # who forgets to detach leaves nothing behind
     try:
-        if client.started:
-            client.own()  # who forgets to detach leaves nothing behind
-        else:
+        if not client.started:
             tell_about_joined(client, options, say)
     except BaseException:
         client.close()
@@ -115,11 +115,13 @@ def tune(
     Raises:
         AutobrrrError: as `attach`; a name or class does not exist; the job ended meanwhile.
     """
-    client = join_or_start(pid, SessionOptions(), on_wait=say)
+    client = join_or_start(pid, SessionOptions(), owned=True, on_wait=say)
     try:
         if not client.started:
             tell_about_joined(client, SessionOptions(), say)
-        return JobSession(pid, client).tune(for_s=for_s, horizon_s=horizon_s, allow=allow, only=only, say=say)
+        return JobSession(pid, client, stays=True).tune(
+            for_s=for_s, horizon_s=horizon_s, allow=allow, only=only, say=say
+        )
     finally:
         client.close()
 
@@ -136,8 +138,9 @@ class JobSession:
         tuning: What the last `tune` of this object has found.
     """
 
-    def __init__(self, pid: int, client: Client) -> None:
+    def __init__(self, pid: int, client: Client, *, stays: bool = False) -> None:
         self.pid = pid
+        self._stays = stays  # once it is tuned
         self.started = client.started
         self.tuning: Tuning | None = None
         self._client = client
@@ -170,6 +173,9 @@ class JobSession:
         check_names(only or ())
         if self.started:
             diagnosing.await_verdict(self._client, diagnosing.before_tuning(for_s), say)
+
+        if self._stays:
+            self._client.own(False)
 
         def on_progress(progress: TuneProgress) -> None:
             say(progress_line(progress))

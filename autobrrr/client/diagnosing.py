@@ -55,8 +55,8 @@ class DiagnosisOptions:
 
 
 def opened_session(pid: int, options: SessionOptions, say: Say) -> Client:
-    """The session of a job, joined or started."""
-    return join_or_start(pid, options, on_wait=say)
+    """The session of a job, joined or started; one that is started ends with this command."""
+    return join_or_start(pid, options, owned=True, on_wait=say)
 
 
 def diagnosed(pid: int, options: DiagnosisOptions, say: Say, opened: Opened = opened_session) -> Diagnosis:
@@ -71,9 +71,7 @@ def diagnosed(pid: int, options: DiagnosisOptions, say: Say, opened: Opened = op
         peaks.measure(likely_threads(pid))
     with opened(pid, session, say) as client:
         try:
-            if client.started:
-                client.own()
-            else:
+            if not client.started:
                 tell_about_joined(client, session, say)
                 client.diagnose(options.probe_again)
             if options.window:

@@ -193,9 +193,9 @@ class Client:
         """Stop the tuner as soon as the job is in a state that can be left."""
         self._ask("cancel")
 
-    def own(self) -> None:
-        """Have the session end when this client goes, however it goes, unless others listen."""
-        self._ask("own")
+    def own(self, owned: bool = True) -> None:
+        """Have the session end when this client goes, unless others listen; or, where False, stay."""
+        self._ask("own", owned=owned)
 
     def log(self, lines: int = 50) -> LogTail:
         """The end of the session's log."""
@@ -368,13 +368,19 @@ def join_under_way(pid: int, *, on_wait: OnText) -> Client | None:
 
 
 def join_or_start(
-    pid: int, options: SessionOptions, *, foreground: bool = False, on_wait: OnText = lambda text: None
+    pid: int,
+    options: SessionOptions,
+    *,
+    foreground: bool = False,
+    owned: bool = False,
+    on_wait: OnText = lambda text: None,
 ) -> Client:
     """The session of a job; one is started where there is none.
 
     Args:
         options: For a session that is started; one that is there keeps its own.
         foreground: The session ends when this process does.
+        owned: A session that is started here ends with this client, also with one that is never made.
         on_wait: Gets live lines while attaching takes long.
 
     Raises:
@@ -388,7 +394,10 @@ def join_or_start(
         link = connect(target)
         if link is not None:
             try:
-                return Client(link, started=started)
+                client = Client(link, started=started)
+                if started and owned:
+                    client.own()
+                return client
             except TargetGone:
                 if not is_alive(target):
                     raise
@@ -405,7 +414,7 @@ def join_or_start(
             for line in passed_over(target):
                 on_wait(line)
             said = True
-        started = start(target, options, foreground=foreground, on_wait=on_wait)
+        started = start(target, options, foreground=foreground, owned=owned, on_wait=on_wait)
         if not started:
             if not waited:
                 on_wait(f"another command is attaching to process {pid}")

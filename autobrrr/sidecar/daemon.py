@@ -44,8 +44,13 @@ NICE = 5  # training comes first
 TUNER_S = 5.0
 
 
-def serve(endpoint: SessionSocket, options: SessionOptions, announcement: Announcement) -> None:
+def serve(
+    endpoint: SessionSocket, options: SessionOptions, announcement: Announcement, *, owned: bool = False
+) -> None:
     """Run the session of one job from attach to its end.
+
+    Args:
+        owned: It ends unless a client soon asks to own it.
 
     Raises:
         AutobrrrError: the job can't be attached to.
@@ -98,6 +103,8 @@ def serve(endpoint: SessionSocket, options: SessionOptions, announcement: Announ
     try:
         _be_modest()
         gpu.start()  # from here on, so that its thread is as modest
+        if owned:
+            service.expect_owner()
         announcement.ready()
         loop.run()
     finally:

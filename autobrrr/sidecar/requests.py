@@ -38,6 +38,7 @@ CROWDED_BYTES = 1 << 16  # more than this unread: no further snapshot until it i
 CUT_FRAME_NS = 10_000_000_000  # a frame must be complete after this time
 UNREAD_NS = 60_000_000_000  # nothing was taken for so long: the client is dropped
 MOST_LOG_LINES = 500
+OWNER_NS = 20_000_000_000  # for the command that started the session to join it, on a crowded machine
 
 
 class Service:
@@ -47,6 +48,7 @@ class Service:
         self, session: Session, tuning: TuningThread, log: SessionLog, clock_ns: Callable[[], int]
     ) -> None:
         self._session, self._tuning, self._log, self._clock_ns = session, tuning, log, clock_ns
+        self._unowned_until_ns: int | None = None
         self.seats: list[ClientConnection] = []
         self._do = {
             "ping": self._ping,
@@ -72,6 +74,10 @@ class Service:
     def watched(self) -> bool:
         """Whether anybody listens."""
         return any(seat.every_ns is not None for seat in self.seats)
+
+    def expect_owner(self) -> None:
+        """End the session unless a client comes soon that owns it: whoever started it may be gone already."""
+        self._unowned_until_ns = self._clock_ns() + OWNER_NS
 
     def join(self, link: socket.socket) -> ClientConnection:
         """A client has come."""
@@ -109,6 +115,9 @@ class Service:
         """Push what is due; returns the seats that are free now."""
         now_ns = self._clock_ns()
         self._tuning.look(self.push)
+        if self._unowned_until_ns is not None and now_ns > self._unowned_until_ns:
+            self._unowned_until_ns = None
+            self._session.detach(False, lambda ending: None)
         snapshot: Fields | None = None
         for seat in self.seats:
             if seat.cut_since_ns is not None and now_ns - seat.cut_since_ns > CUT_FRAME_NS:
@@ -304,8 +313,12 @@ class Service:
         )
 
     def _own(self, reply: Reply, message: Fields) -> None:
-        """The session ends with this client, unless somebody else listens by then."""
-        reply.seat.owner = True
+        """The session ends with this client, unless somebody else listens by then; or no longer does."""
+        owned = message.get("owned", True)
+        if not isinstance(owned, bool):
+            raise UsageError(f"owned is {owned!r}; true or false is needed")
+        reply.seat.owner = owned
+        self._unowned_until_ns = None
         reply.done()
 
     def _detach(self, reply: Reply, message: Fields) -> None:

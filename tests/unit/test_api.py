@@ -17,6 +17,7 @@ from autobrrr import api
 from autobrrr.client.session_client import Client
 from autobrrr.errors import TargetGone, UsageError
 from autobrrr.records.wire_answers import SessionEnding
+from autobrrr.sidecar.process.session_options import SessionOptions
 from support.screens import tui
 
 
@@ -27,9 +28,6 @@ class FakeClient:
         self.started, self.ending = started, None
         self.facts = SimpleNamespace(pid=7, outside=False, readonly=False, probing="on")
         self.done: list[str] = []
-
-    def own(self) -> None:
-        self.done.append("own")
 
     def snapshot(self) -> object:
         if "detach" in self.done:
@@ -47,7 +45,12 @@ class FakeClient:
 @pytest.fixture
 def joined(monkeypatch: pytest.MonkeyPatch) -> FakeClient:
     client = FakeClient()
-    monkeypatch.setattr(api, "join_or_start", lambda pid, options, on_wait: cast(Client, client))
+
+    def join_or_start(pid: int, options: SessionOptions, *, owned: bool, on_wait: object) -> Client:
+        client.done += ["own"] if owned and client.started else []
+        return cast(Client, client)
+
+    monkeypatch.setattr(api, "join_or_start", join_or_start)
     return client
 
 

@@ -79,10 +79,11 @@ def run(args: argparse.Namespace) -> int:
     allowed_classes(args.allow)
     check_names(only or ())
     options = SessionOptions()
-    with join_or_start(pid, options, on_wait=narrate) as client:
+    with join_or_start(pid, options, owned=True, on_wait=narrate) as client:
         if client.started:
             found = await_verdict(client, before_tuning(for_s), narrate)
             narrate(verdict_line(found))
+            client.own(False)  # from here on something may be kept
         else:
             tell_about_joined(client, options, narrate)
         try:

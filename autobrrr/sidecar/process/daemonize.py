@@ -77,6 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--ready-fd", type=int, default=None)
     parser.add_argument("--lock-fd", type=int, default=None)
     parser.add_argument("--foreground", action="store_true", help="stay a child of the starter")
+    parser.add_argument("--owned", action="store_true", help="end unless a client soon owns the session")
     add_arguments(parser)
     args = parser.parse_args(argv)
     announcement = Announcement(args.ready_fd)
@@ -90,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             from autobrrr.sidecar.daemon import serve
 
-            serve(endpoint, from_arguments(args), announcement)
+            serve(endpoint, from_arguments(args), announcement, owned=args.owned)
         finally:
             endpoint.close()
     except StarterGone:

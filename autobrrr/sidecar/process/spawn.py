@@ -19,9 +19,18 @@ from autobrrr.sidecar.sockets.session_socket import AlreadyServed, SessionSocket
 
 
 def start(
-    target: SessionTarget, options: SessionOptions, *, foreground: bool, on_wait: Callable[[str], None]
+    target: SessionTarget,
+    options: SessionOptions,
+    *,
+    foreground: bool,
+    owned: bool,
+    on_wait: Callable[[str], None],
 ) -> bool:
     """Start a sidecar and wait until it is ready; false where another serves the job.
+
+    Args:
+        foreground: It ends with this process.
+        owned: It ends unless a client soon asks to own the session.
 
     Raises:
         AutobrrrError: what kept the sidecar from entering the job.
@@ -30,7 +39,8 @@ def start(
         claim = SessionSocket(target)
     except AlreadyServed:
         return False
-    with _starting(claim, options, foreground) as announcements:
+    flags = [*(["--foreground"] if foreground else []), *(["--owned"] if owned else [])]
+    with _starting(claim, [*options.words(), *flags], foreground) as announcements:
         for line in announcements:
             said = json.loads(line)
             if "wait" in said:
@@ -46,7 +56,7 @@ def start(
 
 
 @contextmanager
-def _starting(claim: SessionSocket, options: SessionOptions, foreground: bool) -> Iterator[Iterator[str]]:
+def _starting(claim: SessionSocket, words: list[str], foreground: bool) -> Iterator[Iterator[str]]:
     reader, writer = os.pipe()
     command = [
         sys.executable,
@@ -57,10 +67,8 @@ def _starting(claim: SessionSocket, options: SessionOptions, foreground: bool) -
         str(writer),
         "--lock-fd",
         str(claim.lock_fd),
-        *options.words(),
+        *words,
     ]
-    if foreground:
-        command.append("--foreground")
     with os.fdopen(reader) as lines:
         try:
             process = subprocess.Popen(

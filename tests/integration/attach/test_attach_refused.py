@@ -244,7 +244,7 @@ def test_ctrl_c_in_the_first_second_leaves_nothing(
     trained = job("matmul")
     began = Path(f"/proc/{trained.pid}/task")
     threads = len(os.listdir(began))
-    for wait_s in (0.3, 0.6, 0.9):
+    for wait_s in (0.3, 0.9, 3.0):  # starting, entering, waiting for a verdict
         command = subprocess.Popen(
             [sys.executable, "-c", OWN, verb, str(trained.pid)],
             stdout=subprocess.PIPE,

@@ -119,7 +119,7 @@ def test_a_session_is_on_its_way_before_its_process_is_there(monkeypatch: pytest
 
     monkeypatch.setattr(spawn.subprocess, "Popen", no_process)
     with pytest.raises(OSError, match="no process"):
-        spawn.start(me, SessionOptions(), foreground=False, on_wait=lambda line: None)
+        spawn.start(me, SessionOptions(), foreground=False, owned=False, on_wait=lambda line: None)
     assert seen == [True]
     assert not is_under_way(me)
 

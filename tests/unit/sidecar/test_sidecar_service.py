@@ -236,6 +236,30 @@ def test_a_detach_that_keeps_waits_until_what_is_being_tried_is_off(
     assert office.session.ending.kind == "detached"
 
 
+def test_a_session_whose_starter_never_comes_ends(office: Office, guest: Guest) -> None:
+    office.service.expect_owner()
+    assert guest.ask("ping")["ok"] is True  # somebody who only looks does not own it
+    office.later(19)
+    assert "detach" not in office.agent.asked
+    office.later(2)
+    assert office.agent.asked[-1] == "detach"
+
+
+@pytest.mark.parametrize("owned", [True, False])
+def test_a_client_that_came_to_own_a_session_may_let_it_stay(
+    office: Office, guest: Guest, *, owned: bool
+) -> None:
+    office.service.expect_owner()
+    guest.ask("own")
+    guest.ask("own", owned=owned)
+    office.later(30)
+    assert "detach" not in office.agent.asked
+    guest.link.close()
+    office.service.readable(guest.seat)
+    office.service.free()
+    assert ("detach" in office.agent.asked) is owned
+
+
 def test_an_owned_session_goes_on_for_those_who_listen(office: Office, guest: Guest) -> None:
     guest.ask("own")
     Guest(office).ask("subscribe")
