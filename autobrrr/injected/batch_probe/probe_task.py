@@ -7,12 +7,14 @@ most. Ends with a `probed` event, whatever happens; training is never told.
 
 from __future__ import annotations
 
-import enum
+import inspect
 from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from statistics import median
 from types import ModuleType
-from typing import cast
+from typing import TypeVar, cast
 
 from ..job_state.side_effect_scan import CodeScan
 from ..job_state.state_guard import Guarded
@@ -24,7 +26,6 @@ from ..loop.boundary_task import Boundary
 from ..loop.handler_errors import raised_by_handler
 from ..wire import ring_layout
 from . import replay_schedule
-from .batch_dim import Slicing
 from .batch_dim_check import Forwards, checks
 from .probe_axes import BATCH, SWEEPS
 from .probe_refusals import before_recording, before_replay
@@ -34,6 +35,7 @@ from .step_replay import Player
 from .step_tape import Tape, freeze, objects
 
 Emit = Callable[[dict[str, object]], None]
+T = TypeVar("T")
 
 _NOT_PLAIN = (
     ring_layout.TRACED
@@ -43,6 +45,7 @@ _NOT_PLAIN = (
     | ring_layout.SETTLING
     | ring_layout.AFTER_SHADOW
 )
+_ONE_STEP = 0  # come again after this step, whatever the slice has taken
 _STEPS_FIRST = 3  # plain steps to see before anything else
 _RECORDINGS = 3  # steps to try, where one holds no backward or an evaluation
 _OVERRUN = 1.25  # of the limit: nobody can know beforehand what a replay will take
@@ -50,18 +53,7 @@ _OVERRUNS = 3  # as many such pauses, until the probe gives up: training comes f
 _ROOT = Path("/")
 
 
-class Stage(enum.Enum):
-    """What the next boundary does."""
-
-    WATCH = "watch"
-    RECORD = "record"
-    TAKE = "take"
-    READ = "read"
-    VERIFY = "verify"
-    TRY = "try"
-    COUNT = "count"
-    MEASURE = "measure"
-    DONE = "done"
+Slices = Generator[int, Boundary, T]  # yields after how many steps to come again, is sent the boundary
 
 
 class ShadowTask:
@@ -89,58 +81,54 @@ class ShadowTask:
         self._factors = [float(one) for one in cast("list[float]", params.get("factors") or ())]
         self._rounds = int(cast(int, params.get("rounds") or 5))
         self._override = bool(params.get("override"))
-        self._hooks: dict[int, object] = {}  # of the user's own, whose code was read, by id
         self._pause_wanted = cast("int | None", params.get("pause_ns"))
-        self._stage = Stage.WATCH
         self._steps: list[int] = []
         self._optimizer: list[int] = []
-        self._recorder: Recorder | None = None
-        self._recordings = 0
-        self._tape: Tape | None = None
-        self._guarded = Guarded([], [])
-        self._work: Generator[str, None, object] | None = None
-        self._scan: CodeScan | None = None
-        self._slicings: dict[int, Slicing] = {}
         self._measurement: Measurement | None = None
         self._seq = 0
         self._longest_ns = 0
         self._total_ns = 0
         self._overruns = 0
+        self._probe: Slices[Measurement] | None = self._probed()
+        next(self._probe)
 
     def at_boundary(self, boundary: Boundary) -> int | None:
         """One slice of work; after how many steps to come again, None at the end."""
-        if self._stage is Stage.DONE:
+        if self._probe is None:
             return None
         began = self._clock()
         self._notice(boundary)
         self._seq = boundary.seq
         why: str | None = None
+        after: int | None = None
         try:
-            after = self._slice(boundary)
+            after = self._probe.send(boundary)
+        except StopIteration as end:  # at once where an exception of the job's went through it before
+            why = None if end.value is not None else "a replay was interrupted by the job"
         except Abstain as refusal:
             within = refusal.__context__  # what ended a forward that had changed state by then
             if within is not None and raised_by_handler(within):
                 raise within from None
-            after, why = 1, str(refusal)
+            why = str(refusal)
         except (Exception, SystemExit) as error:  # a probe that fails is given up, training goes on
             if raised_by_handler(error):
                 raise
-            after, why = 1, f"the replay failed: {one_line(error)}"
+            why = f"the replay failed: {one_line(error)}"
         spent = self._clock() - began
         self._longest_ns = max(self._longest_ns, spent)
         self._total_ns += spent
-        why = why or self._too_dear(spent, boundary)
-        if why is not None or self._ended():
+        if after is not None:
+            why = self._too_dear(spent, boundary)
+        if why is not None or after is None:
             boundary.mark |= ring_layout.AFTER_SHADOW
             self._finish(why)
             return None
-        if self._stage is Stage.TAKE:
-            return 1  # the recording holds one step, no more
+        if after == _ONE_STEP:
+            return 1
         return max(after, replay_schedule.steps_until_next(spent, self._step_ns(boundary)))
 
     def cancel(self) -> None:
         """Take everything off and let go of everything; no event."""
-        self._stage = Stage.DONE
         self._release()
 
     def _notice(self, boundary: Boundary) -> None:
@@ -150,25 +138,6 @@ class ShadowTask:
         self._steps.append(boundary.last_step_ns)
         if boundary.last_optimizer_ns is not None:
             self._optimizer.append(boundary.last_optimizer_ns)
-
-    def _slice(self, boundary: Boundary) -> int:
-        match self._stage:
-            case Stage.WATCH:
-                return self._watch(boundary)
-            case Stage.RECORD:
-                return self._record(boundary)
-            case Stage.TAKE:
-                return self._take(boundary)
-            case Stage.READ:
-                return self._read(boundary)
-            case Stage.VERIFY:
-                return self._verify(boundary)
-            case Stage.TRY:
-                return self._try(boundary)
-            case Stage.COUNT:
-                return self._count(boundary)
-            case _:
-                return self._measure(boundary)
 
     def _too_dear(self, spent: int, boundary: Boundary) -> str | None:
         """Why the probe gives up, where it takes more of training than it may."""
@@ -181,63 +150,79 @@ class ShadowTask:
                 f"replays took up to {self._longest_ns / 1e6:.0f} ms where a pause may take "
                 f"{limit / 1e6:.0f} ms: a busy machine, or more threads than CPUs"
             )
-        if self._total_ns > budget and not self._ended():
+        if self._total_ns > budget:
             return f"its budget of {budget / 1e9:.1f} s of training time is spent"
         return None
 
-    def _ended(self) -> bool:
-        return self._stage is Stage.DONE
+    def _probed(self) -> Slices[Measurement]:
+        """The whole probe; what stands between two yields is done at one boundary."""
+        yield from self._watched()
+        tape = yield from self._recorded()
+        try:
+            hooks = {id(hook): hook for _, hook in user_hooks(tape.modules)} if self._override else {}
+            replayable = partial(before_replay, self._torch, tape, frozenset(hooks))
+            replayable()
+            guarded = yield from self._read(tape, list(hooks.values()))
+            try:
+                proof = checks(self._torch, tape, Forwards(self._torch, guarded), lambda: self._seq)
+                slicings = yield from self._spread(proof, replayable)
+                measurement = self._measurement = Measurement(
+                    torch=self._torch,
+                    tape=tape,
+                    slicings=slicings,
+                    guarded=guarded,
+                    player=Player(self._torch, tape, guarded, self._clock),
+                    factors=self._factors,
+                    clock=self._clock,
+                    root=_ROOT,
+                    axis=self._axis,
+                )
+                yield from self._measured(measurement, replayable)
+                measurement.close()
+            finally:
+                guarded.release()
+        finally:
+            tape.release()
+        return measurement
 
-    def _watch(self, boundary: Boundary) -> int:
-        before_recording(self._torch, self._job.roots, function_modes(self._torch))
-        if len(self._steps) >= _STEPS_FIRST:
-            self._stage = Stage.RECORD
-        boundary.sample = True
-        return 1
+    def _watched(self) -> Slices[None]:
+        """A few plain steps, before anything is done to one."""
+        while len(self._steps) < _STEPS_FIRST:
+            boundary = yield 1
+            before_recording(self._torch, self._job.roots, function_modes(self._torch))
+            boundary.sample = True
 
-    def _record(self, boundary: Boundary) -> int:
-        if not self._job.optimizers:
-            raise Abstain("no optimizer of torch's marks the steps of this loop")
-        before_recording(self._torch, self._job.roots, function_modes(self._torch))
-        self._progress("recording a step")
-        self._recordings += 1
-        trained = frozenset(id(part) for part in self._updated())
-        self._recorder = Recorder(self._torch, trained)
-        self._recorder.start()
-        boundary.mark |= ring_layout.SETTLING | ring_layout.AFTER_SHADOW
-        self._stage = Stage.TAKE
-        return 1
+    def _recorded(self) -> Slices[Tape]:
+        """A step that has a backward and no evaluation, where one of a few is such."""
+        for attempts_left in reversed(range(_RECORDINGS)):
+            boundary = yield 4 if attempts_left < _RECORDINGS - 1 else 1
+            if not self._job.optimizers:
+                raise Abstain("no optimizer of torch's marks the steps of this loop")
+            before_recording(self._torch, self._job.roots, function_modes(self._torch))
+            self._progress("recording a step")
+            recorder = Recorder(self._torch, frozenset(id(part) for part in self._updated()))
+            recorder.start()
+            boundary.mark |= ring_layout.SETTLING | ring_layout.AFTER_SHADOW
+            try:
+                boundary = yield _ONE_STEP
+            except GeneratorExit:
+                recorder.abandon()
+                raise
+            boundary.mark |= ring_layout.AFTER_SHADOW
+            if recorder.evaluated and attempts_left:
+                recorder.abandon()
+                continue
+            recording = recorder.stop()
+            seldom = boundary.last_flags & (ring_layout.SKIPPED | ring_layout.EVALUATION)
+            whole = any(node.kind == "backward" for node in recording.nodes) and not seldom
+            if whole or not attempts_left:
+                break
+        return freeze(self._torch, recording)
 
-    def _take(self, boundary: Boundary) -> int:
-        recorder, self._recorder = cast(Recorder, self._recorder), None
-        boundary.mark |= ring_layout.AFTER_SHADOW
-        if recorder.evaluated and self._recordings < _RECORDINGS:
-            recorder.abandon()
-            self._stage = Stage.RECORD
-            return 4
-        recording = recorder.stop()
-        seldom = boundary.last_flags & (ring_layout.SKIPPED | ring_layout.EVALUATION)
-        if self._recordings < _RECORDINGS and (
-            seldom or not any(node.kind == "backward" for node in recording.nodes)
-        ):
-            self._stage = Stage.RECORD
-            return 4
-        self._tape = freeze(self._torch, recording)
-        if self._override:
-            self._hooks = {id(hook): hook for _, hook in user_hooks(self._tape.modules)}
-        self._check_replay()
-        self._scan = CodeScan(self._torch)
-        self._work = cast(
-            "Generator[str, None, object]",
-            self._scan.steps(list(self._tape.modules), list(self._hooks.values())),
-        )
-        self._stage = Stage.READ
-        return 1
-
-    def _read(self, boundary: Boundary) -> int:
-        if not self._advance(boundary, None):
-            return 1
-        tape, scan = cast(Tape, self._tape), cast(CodeScan, self._scan)
+    def _read(self, tape: Tape, hooks: list[object]) -> Slices[Guarded]:
+        """Read the code that a replay runs; what has to be put back after each one."""
+        scan = CodeScan(self._torch)
+        yield from self._spread(scan.steps(list(tape.modules), hooks))
         refusal = scan.findings.refusal(output_too=not self._override)
         if refusal is not None:
             raise Abstain(f"{refusal}: a replay would do it again")
@@ -247,93 +232,63 @@ class ShadowTask:
         )
         if short is not None:
             raise Abstain(short)
-        self._guarded = Guarded(
+        return Guarded(
             modules=list(tape.modules),
             parameters=parameters,
             others=[*scan.findings.globals, *objects(tape)],
             written=list(parameters) if scan.findings.writes_data else [],
             derived=derived_attributes(tape.modules),
         )
-        self._scan = None
-        self._work = cast(
-            "Generator[str, None, object]",
-            checks(self._torch, tape, Forwards(self._torch, self._guarded), lambda: self._seq),
-        )
-        self._stage = Stage.VERIFY
-        return 1
 
-    def _verify(self, boundary: Boundary) -> int:
-        boundary.mark |= ring_layout.AFTER_SHADOW
-        self._check_replay()
-        done = self._advance(boundary, self._slicings)
-        if done:
-            tape = cast(Tape, self._tape)
-            self._measurement = Measurement(
-                torch=self._torch,
-                tape=tape,
-                slicings=self._slicings,
-                guarded=self._guarded,
-                player=Player(self._torch, tape, self._guarded, self._clock),
-                factors=self._factors,
-                clock=self._clock,
-                root=_ROOT,
-                axis=self._axis,
-            )
-            self._stage = Stage.TRY
-        return 1
+    def _measured(self, measurement: Measurement, replayable: Callable[[], None]) -> Slices[None]:
+        """One replay at each boundary: first ones, one that counts, timed ones."""
+        tried = counted = False
+        upcoming: str | None = ""
+        while upcoming is not None:
+            boundary = yield 1
+            replayable()
+            boundary.mark |= ring_layout.AFTER_SHADOW
+            step_ns, limit_ns = self._step_ns(boundary), self._limit(boundary)
+            if not tried:  # where it fails, the next boundary tries another way
+                tried = measurement.first()
+            elif not counted:
+                self._progress("counting operators")
+                counted = measurement.count(self._rounds, step_ns, limit_ns)
+            else:
+                upcoming = measurement.upcoming(step_ns, limit_ns)
+                if upcoming is not None:
+                    self._progress(upcoming)
+                    measurement.replay(step_ns, limit_ns)
+                    self._emit_so_far(measurement)
+                    upcoming = measurement.upcoming(step_ns, limit_ns)
 
-    def _try(self, boundary: Boundary) -> int:
-        """The first replay: where it fails, the next boundary tries another way."""
-        if self._at_replay(boundary).first():
-            self._stage = Stage.COUNT
-        return 1
+    def _spread(
+        self, work: Generator[str, None, T], replayable: Callable[[], None] | None = None
+    ) -> Slices[T]:
+        """Run other work, at each boundary until a part of a pause is used up; what it returns.
 
-    def _count(self, boundary: Boundary) -> int:
-        self._progress("counting operators")
-        measurement = self._at_replay(boundary)
-        if measurement.count(self._rounds, self._step_ns(boundary), self._limit(boundary)):
-            self._stage = Stage.MEASURE
-        return 1
-
-    def _measure(self, boundary: Boundary) -> int:
-        measurement = self._at_replay(boundary)
-        step_ns, limit_ns = self._step_ns(boundary), self._limit(boundary)
-        what = measurement.upcoming(step_ns, limit_ns)
-        if what is not None:
-            self._progress(what)
-            measurement.replay(step_ns, limit_ns)
-            self._emit_so_far(measurement)
-        if measurement.upcoming(step_ns, limit_ns) is None:
-            self._stage = Stage.DONE
-        return 1
-
-    def _advance(self, boundary: Boundary, found: dict[int, Slicing] | None) -> bool:
-        """Run the generator at hand until half a pause is used up; whether it has ended."""
-        work = cast("Generator[str, None, object]", self._work)
-        began = self._clock()
+        Args:
+            work: Yields what it does, wherever the rest may wait.
+            replayable: It runs code of the job's: raises where that may not be.
+        """
         spoken = ""
-        while True:
-            try:
-                activity = next(work)
-            except StopIteration as end:
-                self._work = None
-                if found is not None:
-                    found.update(cast("dict[int, Slicing]", end.value))
-                return True
-            if activity != spoken:
-                self._progress(activity)
-                spoken = activity
-            if self._clock() - began > self._limit(boundary) // 6:
-                return False
-
-    def _at_replay(self, boundary: Boundary) -> Measurement:
-        """Before a replay: nothing may have come up that rules it out."""
-        self._check_replay()
-        boundary.mark |= ring_layout.AFTER_SHADOW
-        return cast(Measurement, self._measurement)
-
-    def _check_replay(self) -> None:
-        before_replay(self._torch, cast(Tape, self._tape), frozenset(self._hooks))
+        with closing(work):
+            while True:
+                boundary = yield 1
+                if replayable is not None:
+                    boundary.mark |= ring_layout.AFTER_SHADOW
+                    replayable()
+                end_ns = self._clock() + self._limit(boundary) // 6
+                while True:
+                    try:
+                        activity = next(work)
+                    except StopIteration as end:
+                        return cast(T, end.value)
+                    if activity != spoken:
+                        self._progress(activity)
+                        spoken = activity
+                    if self._clock() > end_ns:
+                        break
 
     def _parameters(self, tape: Tape) -> list[Tensor]:
         """Of the root modules, of the optimizers, and those that the loop uses directly."""
@@ -382,10 +337,7 @@ class ShadowTask:
         }
 
     def _finish(self, why: str | None) -> None:
-        self._stage = Stage.DONE
         done = self._measurement
-        if done is not None and why is None:
-            done.close()
         probed: dict[str, object] = {
             "status": "ok" if why is None else "abstained",
             "why": why,
@@ -405,14 +357,7 @@ class ShadowTask:
 
     def _release(self) -> None:
         """No tensor, module or generator of the job's is held afterwards."""
-        recorder, self._recorder = self._recorder, None
-        if recorder is not None:
-            recorder.abandon()
-        work, self._work = self._work, None
-        if work is not None:
-            work.close()
-        if self._tape is not None:
-            self._tape.release()
-        self._guarded.release()
-        self._tape = self._measurement = self._scan = None
-        self._slicings, self._hooks = {}, {}
+        probe, self._probe = self._probe, None
+        if probe is not None and inspect.getgeneratorstate(probe) != inspect.GEN_RUNNING:
+            probe.close()  # else the job forks within a replay
+        self._measurement = None
