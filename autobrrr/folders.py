@@ -26,7 +26,7 @@ import socket
 import stat
 import struct
 import threading
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -307,10 +307,12 @@ class Folder:
         """The beginning of a plain file; None where there is none."""
 
         def read() -> str | None:
-            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self.fd)
+            with self._named(name) as found:
+                if not stat.S_ISREG(os.fstat(found).st_mode):
+                    return None  # to open a device alone may set something off
+                fd = os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
-                plain = stat.S_ISREG(os.fstat(fd).st_mode)
-                return os.read(fd, most_bytes).decode(errors="replace") if plain else None
+                return os.read(fd, most_bytes).decode(errors="replace")
             finally:
                 os.close(fd)
 
@@ -360,7 +362,8 @@ class Folder:
             link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             try:
                 link.settimeout(CONNECT_TIMEOUT_S)
-                link.connect(f"/proc/self/fd/{self.fd}/{name}")
+                with self._named(name) as found:
+                    link.connect(f"/proc/self/fd/{found}")
                 if peer_uid(link) not in trusted:
                     raise PermissionError(errno.EPERM, f"uid {peer_uid(link)} answers there")
             except OSError:
@@ -425,6 +428,15 @@ class Folder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    @contextlib.contextmanager
+    def _named(self, name: str) -> Iterator[int]:
+        """A descriptor that only names what lies there; a link is itself, and leads nowhere."""
+        fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.fd)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
 
     def _open_lock(self, name: str, create: int) -> int:
         flags = os.O_RDWR | create | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK

@@ -115,15 +115,13 @@ def _bundle_place(case: triage.TriageCase) -> DoctorCheck:
 
 def _bundle_code(case: triage.TriageCase) -> DoctorCheck:
     uid, gid = procfs.owner(case.pid, case.proc) or (os.geteuid(), os.getegid())
-    interpreter = code_bundle.interpreter_of(case.pid, uid, gid, case.proc)
+    interpreter = code_bundle.interpreter_of(case.pid, uid, gid, case.python().version, case.proc)
     if code_bundle.code(code_bundle.entries(), interpreter, paths.cache_dir()) is not None:
-        return DoctorCheck(
-            name="compile", status="ok", detail="its interpreter compiles the agent beforehand", fix=""
-        )
+        return DoctorCheck(name="compile", status="ok", detail="the agent is compiled beforehand", fix="")
     return DoctorCheck(
         name="compile",
         status="warn",
-        detail="its interpreter can't be run from here: the agent is compiled on its own thread",
+        detail="no Python of its version may be run from here: the agent is compiled on its own thread",
         fix="",
     )
 

@@ -120,7 +120,7 @@ def _furnish(
     made: tuple[code_bundle.Entry, ...],
     cache: Path,
 ) -> None:
-    interpreter = code_bundle.interpreter_of(target.pid, target.uid, target.gid)
+    interpreter = code_bundle.interpreter_of(target.pid, target.uid, target.gid, target.python)
     compiled = code_bundle.code(made, interpreter, cache)
     try:
         if compiled is not None:

@@ -1,7 +1,7 @@
 """Where this process itself stands, as far as that decides what it may attach to.
 
-Its capabilities, namespaces and filter of system calls, read from its own /proc; and what a container must
-be given, in the words of the runtimes.
+Its capabilities, namespaces and filter of system calls, read from its own /proc; whether a job has the same
+walls around it; and what a container must be given, in the words of the runtimes.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ SHARE_PIDS = (
     " or kubectl debug --target=CONTAINER)"
 )
 GIVE_TMP = "start its container with --tmpfs /tmp (Kubernetes: an emptyDir volume at /tmp)"
+_WALLS = ("mnt", "user", "pid")  # namespaces that keep a process from what is outside
 _FILTERED = "2"  # Seccomp: in /proc/PID/status
 # A request about no process: the kernel answers ESRCH, a filter that lets nobody trace something else.
 _ASK = "import ctypes; c = ctypes.CDLL(None, use_errno=True); c.ptrace(2, 0, 0, 0); print(ctypes.get_errno())"
@@ -72,6 +73,28 @@ def look(proc: Path = procfs.PROC) -> OwnPlace:
         sees_itself=_link(proc / "self") == str(os.getpid()),
         ptrace_filtered=status.get("Seccomp") == _FILTERED and not _ptrace_answers(),
     )
+
+
+def has_our_walls(pid: int, proc: Path = procfs.PROC) -> bool:
+    """Whether a process is kept in as we are: by namespaces, a root, a filter, a bound on capabilities.
+
+    Only then is it no way out for it where we run a program that it chose, be it as its own user.
+    """
+    theirs, ours = (procfs.status(each, proc) for each in (pid, os.getpid()))
+    try:
+        roots = [os.stat(proc / str(each) / "root") for each in (pid, os.getpid())]
+    except OSError:
+        return False
+    return (
+        bool(theirs)
+        and all(theirs.get(name) == ours.get(name) for name in ("Seccomp", "CapBnd"))
+        and all(_namespace(pid, kind, proc) == _namespace(os.getpid(), kind, proc) for kind in _WALLS)
+        and os.path.samestat(*roots)
+    )
+
+
+def _namespace(pid: int, kind: str, proc: Path) -> str | None:
+    return _link(proc / str(pid) / "ns" / kind)
 
 
 def yama_scope(proc: Path) -> int | None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autobrrr import paths
-from autobrrr.attach import job_roles
+from autobrrr.attach import job_roles, own_place
 from autobrrr.machine import procfs
 from autobrrr.machine.kernel_text import number
 from autobrrr.machine.processors import usable_cpus
@@ -58,13 +58,13 @@ def threads_at_once(pid: int, threads: int | None) -> int | None:
 
 
 def measuring_python(pid: int, proc: Path = PROC) -> MeasuringPython | None:
-    """The job's own interpreter and torch; None where they are not ours to run, or not in our file system."""
+    """The job's own interpreter and torch; None where they are not ours to run."""
     owner, torch = procfs.owner(pid, proc), job_roles.torch_of(pid, proc)
     if owner is None or owner[0] != os.geteuid() or torch is None or torch.version is None:
         return None
+    if not own_place.has_our_walls(pid, proc):
+        return None
     try:
-        if os.readlink(proc / str(pid) / "ns/mnt") != os.readlink(proc / "self/ns/mnt"):
-            return None
         program = os.readlink(proc / str(pid) / "exe")
     except OSError:
         return None

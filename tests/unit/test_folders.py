@@ -220,6 +220,32 @@ def test_whatever_the_umask_a_socket_is_never_open_to_others(ours: Folder) -> No
     door.close()
 
 
+def test_a_link_in_the_place_of_a_socket_leads_to_nobody(ours: Folder, tmp_path: Path) -> None:
+    """It would bring root to any socket of the machine, resolved outside the container that made it."""
+    with Folder.private(tmp_path / "service", os.geteuid()) as service, service.listen("door", 1):
+        os.symlink(tmp_path / "service" / "door", "door", dir_fd=ours.fd)
+        with pytest.raises(OSError):
+            ours.connect("door", (os.geteuid(),))
+
+
+def test_what_is_no_plain_file_is_not_even_opened(ours: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To open the device of a watchdog reboots the machine."""
+    os.mkfifo("pipe", dir_fd=ours.fd)
+    ours.write("note", b"0123456789")
+    opened: list[tuple[object, int]] = []
+    really = os.open
+
+    def spied(name: str, flags: int, *words: int, dir_fd: int | None = None) -> int:
+        opened.append((name, flags))
+        return really(name, flags, *words, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "open", spied)
+    assert (ours.file_text("note", 4), ours.file_text("none", 4), ours.file_text("pipe", 4)) == (
+        "0123", None, None
+    )  # fmt: skip
+    assert all(flags & os.O_PATH for name, flags in opened if name == "pipe")
+
+
 def test_a_lock_has_one_holder_and_dies_with_it(ours: Folder) -> None:
     first = ours.lock("a.lock")
     assert first is not None

@@ -1,7 +1,8 @@
 """What is shipped into the target: the agent's modules, as code objects and as source.
 
-Code objects are made by the target's own interpreter, out of process, and cached; the loader takes
-them only where the magic number is the target's own, else it compiles the source on its thread.
+Code objects are made out of process, and cached: by our own interpreter where it is of the target's version,
+else by the target's. The loader takes them only where the magic number is the target's own, else it compiles
+the source on its thread.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import marshal
 import os
 import select
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -21,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autobrrr import paths
+from autobrrr.attach import own_place
 from autobrrr.machine import process_maps, procfs
 
 PACKAGE = Path(__file__).resolve().parents[2]
@@ -163,8 +166,10 @@ def source(made: tuple[Entry, ...]) -> bytes:
     return marshal.dumps(made, MARSHAL_VERSION)
 
 
-def code(made: tuple[Entry, ...], interpreter: CompilingPython, cache: Path) -> bytes | None:
+def code(made: tuple[Entry, ...], interpreter: CompilingPython | None, cache: Path) -> bytes | None:
     """The file `code` of a bundle: from the cache, else compiled; None where that is not possible."""
+    if interpreter is None:
+        return None
     found = kept(made, interpreter, cache)
     if found is not None:
         return found
@@ -267,8 +272,19 @@ def compile_with(
     return done.stdout if done.returncode == 0 and len(done.stdout) > 4 else None
 
 
-def interpreter_of(pid: int, uid: int, gid: int, proc: Path = procfs.PROC) -> CompilingPython:
-    """The interpreter that a process runs, through its own link: right even if it was deleted."""
+def interpreter_of(
+    pid: int, uid: int, gid: int, version: tuple[int, int] | None, proc: Path = procfs.PROC
+) -> CompilingPython | None:
+    """What compiles for a process: our own Python where it is of its version, else the process's.
+
+    Its own is found through its link, so it is right even if it was deleted. Whoever runs the job chose that
+    program and its libraries: it runs as that user, and only where the job is kept in no closer than we are.
+    None where none may be run.
+    """
+    if version == sys.version_info[:2] and sys.executable:
+        return CompilingPython(program=sys.executable, name=sys.executable)
+    if not own_place.has_our_walls(pid, proc):
+        return None
     link = proc / str(pid) / "exe"
     try:
         name = os.readlink(link).removesuffix(process_maps.DELETED)

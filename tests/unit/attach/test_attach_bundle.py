@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ import pytest
 from autobrrr.attach.bundle import bundle_loader, code_bundle
 from autobrrr.attach.ptrace import injector
 from support.attach import probe_bundle
+from support.fake_proc import FakeProc
 
 OWN = code_bundle.CompilingPython(program=sys.executable, name=sys.executable)
 FOUND = dict.fromkeys(("agent", "agent.a", "agent.b", "remedies", "remedies.c"), (False, b""))
@@ -195,6 +197,50 @@ def test_somebody_elses_interpreter_runs_with_their_rights_and_their_library_pat
     assert (seen["user"], seen["group"], seen["extra_groups"]) == (1001, 1002, [])
     assert seen["env"] == {"LD_LIBRARY_PATH": "/opt/lib", "PYTHONHOME": "/opt"}
     assert "-I" not in seen["words"]  # type: ignore[operator]
+
+
+OTHER_VERSION = (3, 9)
+WALLS = ("mnt", "user", "pid")
+
+
+def kept_in(proc: FakeProc, number: int, root: Path, **changes: str) -> None:
+    """A process behind walls: namespaces, a root, a filter of system calls."""
+    given = {"Seccomp": "0", "CapBnd": "1ff", **{kind: f"{kind}:[1]" for kind in WALLS}, **changes}
+    folder = proc.add(
+        number, Seccomp=given["Seccomp"], CapBnd=given["CapBnd"], environ={"PYTHONHOME": "/theirs"}
+    )
+    for kind in WALLS:
+        (folder / "ns" / kind).symlink_to(given[kind])
+    root.mkdir(exist_ok=True)
+    (folder / "root").symlink_to(root)
+    (folder / "exe").symlink_to("/theirs/python")
+
+
+@pytest.mark.parametrize(
+    "walls",
+    [{kind: f"{kind}:[2]"} for kind in WALLS] + [{"Seccomp": "2"}, {"CapBnd": "a0"}, {"chroot": "yes"}],
+)
+def test_what_a_confined_job_chose_is_never_run_outside(walls: dict[str, str], tmp_path: Path) -> None:
+    """Whoever is root in a container without a user namespace would be root of the machine by it."""
+    proc = FakeProc(tmp_path / "proc")
+    kept_in(proc, os.getpid(), tmp_path / "root")
+    kept_in(proc, 7, tmp_path / ("jail" if walls.pop("chroot", "") else "root"), **walls)
+    assert code_bundle.interpreter_of(7, os.geteuid(), 0, OTHER_VERSION, proc.root) is None
+    ours = code_bundle.interpreter_of(7, os.geteuid(), 0, sys.version_info[:2], proc.root)
+    assert ours == OWN
+    assert code_bundle.code((), None, tmp_path) is None
+
+
+def test_a_job_that_is_kept_in_as_we_are_has_its_own_interpreter_run(tmp_path: Path) -> None:
+    proc = FakeProc(tmp_path / "proc")
+    for pid in (os.getpid(), 7):
+        kept_in(proc, pid, tmp_path / "root")
+    theirs = code_bundle.CompilingPython(
+        program=str(proc.root / "7" / "exe"), name="/theirs/python", variables=(("PYTHONHOME", "/theirs"),)
+    )
+    assert code_bundle.interpreter_of(7, os.geteuid(), 0, OTHER_VERSION, proc.root) == theirs
+    as_them = replace(theirs, user=(1001, 1002))
+    assert code_bundle.interpreter_of(7, 1001, 1002, OTHER_VERSION, proc.root) == as_them
 
 
 @pytest.mark.parametrize("folder", [None, '/tmp/it\'s "here"'])
