@@ -10,6 +10,14 @@ from collections.abc import Mapping
 
 from rich.style import Style
 
+from autobrrr.records.palette import COLOURS
+
+ON_WHITE = {
+    "yellow": "magenta",
+    "bright_yellow": "bright_black",
+    "bright_cyan": "cyan",
+    "white": "black",
+}
 DARK: Mapping[str, str] = {
     "plain": "",
     "dim": "dim",
@@ -23,12 +31,7 @@ DARK: Mapping[str, str] = {
     "key": "bold blue",
     "off": "dim strike",
     "here": "bold reverse",
-    "phase1": "yellow",
-    "phase2": "magenta",
-    "phase3": "blue",
-    "phase4": "cyan",
-    "phase5": "green",
-    "phase6": "dim",
+    **{name: hue.screen for name, hue in COLOURS.items()},
 }
 LIGHT: Mapping[str, str] = {
     **DARK,
@@ -36,7 +39,7 @@ LIGHT: Mapping[str, str] = {
     "regime": "bold magenta",
     "warn": "magenta",
     "accent": "blue",
-    "phase1": "red",
+    **{name: ON_WHITE.get(hue.screen, hue.screen) for name, hue in COLOURS.items()},
 }
 
 

@@ -1,178 +1,250 @@
-"""A past session as one page: no network, no script, light and dark; trials with their intervals as SVG.
+"""A past session as one page: verdict, gain, its steps on a time axis, every trial with its interval.
 
-In: the session as read from its log. Out: HTML. Each trial is a row: the gain predicted as a hollow mark,
-the gain achieved as a dot with its interval, on one logarithmic axis around 1.
+In: the session as read from its log. Out: HTML.
 """
 
 from __future__ import annotations
 
-import html
-from collections.abc import Collection, Iterator, Sequence
-from importlib import resources
+import shlex
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
 
-from autobrrr.records import Advice, Diagnosis, Trial, Tuning, limit_words
+import msgspec
+
+from autobrrr.diagnosis.glossary import EXPLANATIONS
+from autobrrr.records import Diagnosis, Phases, Trial, Tuning, limit_words
 from autobrrr.records.gain_words import factor_words, gain_words
-from autobrrr.report.log_scale import LogScale
+from autobrrr.report.html.interval_chart import Gain, IntervalChart, interval_chart
+from autobrrr.report.html.page_tables import Cell, PageTable, figure, words
+from autobrrr.report.html.page_template import inline_json, render
 from autobrrr.report.quantities import duration, parts, share
+from autobrrr.report.session_data import session_data
 from autobrrr.report.text.session_text import PastSession
-from autobrrr.report.text.tuning_text import HEADINGS, cells, label, verdict
+from autobrrr.report.text.tuning_text import label, verdict
 from autobrrr.report.text.verdict_text import carrying
 
-WIDTH, NAMES, FIGURES, ROW = 960, 270, 200, 26
-LEAST_SPAN = 1.1  # the axis shows at least this factor to both sides
-STYLES = ("roofline_page.css", "session_page.css")
+STEP_CHART = ("uplot/uPlot.iife.min.js", "step_chart.js")
+STEP_STYLE = ("uplot/uPlot.min.css",)
+MOST_SLOW = 15
 
 
 def page(session: PastSession) -> str:
     """The page."""
-    folder = resources.files("autobrrr.report.html")
-    style = "".join(folder.joinpath(name).read_text(encoding="utf-8") for name in STYLES)
-    found = session.last
-    title = f"{found.job.script if found.job is not None else 'job'} (pid {found.pid})"
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{_text(title)} - autobrrr session</title><style>{style}</style></head>"
-        f"<body><main>{''.join(_body(session, title))}</main></body></html>"
+    found, data = session.last, session_data(session)
+    drawn = len(session.timeline.seconds) > 1
+    tuned = session.tuned
+    trials = tuned.trials if tuned is not None else session.trials
+    return render(
+        "session",
+        data=data,
+        scripts=STEP_CHART if drawn else (),
+        styles=STEP_STYLE if drawn else (),
+        data_name=f"{data.session or 'session'}.json",
+        kind="session",
+        title=f"{found.job.script if found.job is not None else 'job'} (pid {found.pid})",
+        about=[each for each in _about(session) if each],
+        unread=session.unread,
+        found=found,
+        heads=_heads(found),
+        spent=parts(found.shares, 0.005) or [],
+        phases=_phase_parts(found.phases_ns),
+        glossary=EXPLANATIONS.get(found.regime),
+        figures=list(_figures(found, tuned)),
+        signals=_signals(found),
+        tuned=tuned,
+        tuned_words=None if tuned is None else verdict(tuned),
+        gains=_gains(trials, tuned),
+        trials=_trials(trials) if trials else None,
+        advice=_advice(found) if found.advice else None,
+        timeline=session.timeline,
+        step_data=inline_json(msgspec.json.encode(_step_data(session)).decode()) if drawn else None,
+        slow=_slow(session),
+        own=list(_own_cost(found)),
+        commands=list(_commands(session)),
     )
 
 
-def _body(session: PastSession, title: str) -> Iterator[str]:
-    found = session.last
-    yield f"<h1>{_text(title)}</h1>"
-    about = [f"session of {duration(found.t_ns or 0)}", f"{found.steps or 0} steps", session.ended]
+def _about(session: PastSession) -> Iterator[str]:
+    found, began_s = session.last, session.timeline.began_unix_s
     if found.job is not None:
-        about[:0] = [f"torch {found.job.torch}", f"Python {found.job.python}"]
-    yield f'<p class="muted">{_text(", ".join(each for each in about if each))}</p>'
-    if session.unread:
-        yield f'<p class="muted">{_text(session.unread)}</p>'
-    yield from _verdict(found)
-    trials = session.tuned.trials if session.tuned is not None else session.trials
-    if session.tuned is not None or trials:
-        yield from _tuning(session.tuned, trials)
-    if found.advice:
-        yield from _advice(found.advice)
+        yield f"torch {found.job.torch}"
+        yield f"Python {found.job.python}"
+        if found.job.rank is not None:
+            yield f"rank {found.job.rank} of {found.job.world_size}"
+    if began_s is not None and 0 < began_s < 1e11:
+        yield f"{datetime.fromtimestamp(began_s, timezone.utc):%Y-%m-%d %H:%M} UTC"
+    yield f"session of {duration(found.t_ns or 0)}, {found.steps or 0} steps"
+    yield session.ended or "its end is missing"
 
 
-def _verdict(found: Diagnosis) -> Iterator[str]:
-    confidence = "" if found.regime == "unknown" else f", confidence {found.confidence}"
-    yield "<section><h2>Verdict</h2>"
-    if found.limit != "unknown":
-        head = limit_words(found.limit, found.limit_confidence)
-        yield f"<p class='regime'>{head}</p><p>{_text(found.limit_reason)}</p>"
-    yield f"<p class='regime'>regime: {found.regime}<span>{confidence}</span></p>"
-    yield f"<p>{_text(found.reason if found.limit == 'unknown' else found.adds)}</p>"
-    spent = parts(found.shares, 0.005) or []
-    if spent:
-        yield "<div class='spent'>" + "".join(
-            f"<i class='s{i % 6}' style='flex:{part:.4f}' title='{_text(name)} {share(part)}'></i>"
-            for i, (name, part) in enumerate(spent)
-        )
-        yield "</div><p class='keys'>" + "".join(
-            f"<span><i class='s{i % 6}'></i>{_text(name)} {share(part)}</span>"
-            for i, (name, part) in enumerate(spent)
-        )
-        yield "</p>"
-    rows = [(one.signal.replace("_", " "), one.says or "", one.note) for one in carrying(found)]
+def _heads(found: Diagnosis) -> list[tuple[str, str, str]]:
+    """Headline, what is beside it, and the sentence below: who limits the step, then with what."""
+    sure = "" if found.regime == "unknown" else f"confidence {found.confidence}"
+    sure += " (provisional)" if found.provisional else ""
+    if found.limit == "unknown":
+        return [(f"regime: {found.regime}", sure, found.reason)]
+    return [
+        (limit_words(found.limit, found.limit_confidence), "", found.limit_reason),
+        (f"regime: {found.regime}", sure, found.adds),
+    ]
+
+
+def _figures(found: Diagnosis, tuned: Tuning | None) -> Iterator[tuple[str, str, str]]:
+    """Figure, what it is, tone."""
+    if tuned is not None and tuned.kept and tuned.interval is not None:
+        tone = "better" if tuned.interval[0] > 1 else ""
+        if tuned.objective == "step_ns":
+            yield f"{duration(tuned.baseline)} → {duration(tuned.best)}", "a step, before → after", ""
+        yield gain_words(tuned.speedup, tuned.interval), "faster, by a confirmation run", tone
+        saved = 60 * (1 - 1 / tuned.speedup) if tuned.speedup > 0 else 0.0
+        if saved >= 0.05:
+            yield f"{saved:.1f} min", "saved of each hour", tone
+        yield tuned.class_, "what it does to results", ""
     steps = found.step_ns
     if steps.median is not None:
-        rows[:0] = [("step", "", f"{duration(steps.median)} median, {duration(steps.p99)} p99")]
-    if rows:
-        yield _table(("signal", "says", "what it saw"), rows)
-    yield "</section>"
+        yield duration(steps.median), f"step at the end, median of {steps.count}", ""
+        yield duration(steps.p99), "p99", ""
 
 
-def _tuning(tuned: Tuning | None, trials: Sequence[Trial]) -> Iterator[str]:
-    yield "<section><h2>Trials</h2>"
-    if tuned is not None:
-        yield f"<p>{_text(verdict(tuned))}</p>"
-        yield f"<p class='muted'>{_text(tuned.note)}</p>" if tuned.note else ""
-        for undone in tuned.guard_undid:
-            yield f"<p class='bad'>the guard reverted {_text(undone.remedy)}: {_text(undone.why)}</p>"
-    measured = [trial for trial in trials if trial.achieved is not None or trial.predicted is not None]
-    if measured:
-        yield _forest(measured, tuned)
-        yield "<p class='keys'><span>&#9679; achieved, with its interval</span>"
-        yield "<span>&#9671; predicted</span></p>"
-    yield _table(HEADINGS, [cells(trial) for trial in trials], {1, 2, 3})
-    yield "</section>"
+def _phase_parts(phases: Phases) -> list[tuple[str, float]]:
+    measured = [(name, value or 0) for name, value in msgspec.structs.asdict(phases).items() if value]
+    whole = sum(value for _, value in measured)
+    return [(name.replace("_", " "), value / whole) for name, value in measured] if whole > 0 else []
 
 
-def _forest(trials: Sequence[Trial], tuned: Tuning | None) -> str:
-    """One row a trial, and one for all together."""
-    rows: list[tuple[str, float | None, float | None, list[float] | None, str]] = [
-        (label(each), each.predicted, each.achieved, each.interval, each.outcome) for each in trials
+def _signals(found: Diagnosis) -> PageTable:
+    carry = [each.signal for each in carrying(found)]
+    ranked = sorted(found.evidence, key=lambda each: (each.signal not in carry, each.value is None))
+    return PageTable(
+        caption="What each signal says; those that carry the verdict stand first.",
+        heads=("signal", "says", "what it saw"),
+        rows=[
+            [
+                *words(each.signal.replace("_", " "), each.says or ""),
+                Cell(text=each.note, tone="muted" if each.value is None else ""),
+            ]
+            for each in ranked
+        ],
+    )
+
+
+def _gains(trials: Sequence[Trial], tuned: Tuning | None) -> IntervalChart | None:
+    gains = [
+        Gain(
+            name=label(each),
+            achieved=each.achieved,
+            interval=each.interval,
+            predicted=each.predicted,
+            outcome=each.outcome_word,
+            is_kept=each.outcome == "kept",
+        )
+        for each in trials
+        if each.achieved is not None or each.predicted is not None
     ]
     if tuned is not None and tuned.interval is not None:
-        rows.append(("all together", None, tuned.speedup, tuned.interval, "final"))
-    scale = _scale([value for row in rows for value in (row[1], row[2], *(row[3] or [])) if value])
-    left, right = NAMES, WIDTH - FIGURES
+        total = Gain(name="all together", achieved=tuned.speedup, interval=tuned.interval, is_total=True)
+        gains.append(total)
+    return interval_chart(gains) if gains else None
 
-    def x(value: float) -> float:
-        return left + (right - left) * min(1.0, max(0.0, scale.share(value)))
 
-    height = ROW * (len(rows) + 1)
-    drawn = []
-    for mark in _marks(scale):
-        drawn.append(
-            f"<line class='{'one' if mark == 1 else 'grid'}' x1='{x(mark):.1f}' x2='{x(mark):.1f}' y1='4' "
-            f"y2='{height - ROW}'/><text class='m' x='{x(mark):.1f}' y='{height - 8}'>{mark:g}x</text>"
+def _trials(trials: Sequence[Trial]) -> PageTable:
+    return PageTable(
+        caption="Every remedy that was tried, in its order.",
+        heads=(
+            "remedy",
+            "outcome",
+            "#measured",
+            "#predicted",
+            "#A/B pairs",
+            "#steps",
+            "#took",
+            "class",
+            "why",
+        ),
+        rows=[
+            [
+                Cell(text=label(each)),
+                Cell(text=each.outcome_word),
+                figure(gain_words(each.achieved, each.interval), each.achieved),
+                figure(factor_words(each.predicted), each.predicted),
+                figure(str(each.blocks // 2), each.blocks),
+                figure(str(each.steps), each.steps),
+                figure(duration(each.duration_ns), each.duration_ns),
+                *words(each.class_, each.why),
+            ]
+            for each in trials
+        ],
+    )
+
+
+def _advice(found: Diagnosis) -> PageTable:
+    return PageTable(
+        caption="What the diagnosis advises, and what it predicts.",
+        heads=("remedy", "#predicted", "when it takes effect", "class", "why"),
+        rows=[
+            [
+                Cell(text=one.remedy),
+                figure(factor_words(one.expected), one.expected),
+                *words(one.reach.replace("_", " "), one.class_, one.why),
+            ]
+            for one in found.advice
+        ],
+    )
+
+
+def _slow(session: PastSession) -> PageTable | None:
+    slow = sorted(session.timeline.slow, key=lambda each: -each.ns)[:MOST_SLOW]
+    if not slow:
+        return None
+    return PageTable(
+        caption=f"{len(session.timeline.slow)} steps took at least three times the usual; the longest first.",
+        heads=("#at", "#step", "#usual", "#times", "what autobrrr knows of it"),
+        rows=[
+            [
+                figure(f"{each.at_s:.1f} s", each.at_s),
+                figure(duration(each.ns), each.ns),
+                figure(duration(each.usual_ns), each.usual_ns),
+                figure(f"{each.ns / max(each.usual_ns, 1):.1f}x", each.ns / max(each.usual_ns, 1)),
+                Cell(text=each.why or "not known", tone="" if each.why else "muted"),
+            ]
+            for each in slow
+        ],
+    )
+
+
+def _own_cost(found: Diagnosis) -> Iterator[str]:
+    cost, attach = found.cost, found.attach
+    if cost.ns_per_step is not None:
+        yield f"Watching takes {duration(cost.ns_per_step)} of each step ({share(cost.share)})."
+    if cost.one_off_ns:
+        whole = f", {share(cost.one_off_ns / found.t_ns)} of the session" if found.t_ns else ""
+        yield f"All pauses for measuring together: {duration(cost.one_off_ns)}{whole}."
+    if attach.pause_ns is not None:
+        yield f"Attaching ({attach.method}) paused the job for {duration(attach.pause_ns)}."
+
+
+def _commands(session: PastSession) -> Iterator[tuple[str, str]]:
+    """What it is for, and the command."""
+    found, tuned = session.last, session.tuned
+    command = f"python {shlex.join(found.job.argv)}" if found.job is not None and found.job.argv else "CMD"
+    if tuned is not None and tuned.kept:
+        yield (
+            "Start the job with what was kept:",
+            f"autobrrr run --recipe {tuned.recipe or 'RECIPE'} -- {command}",
         )
-    for i, (name, predicted, achieved, interval, outcome) in enumerate(rows):
-        y = ROW * i + ROW / 2
-        drawn.append(f"<g class='{outcome}'><text class='name' x='0' y='{y + 4}'>{_text(name)}</text>")
-        if interval is not None:
-            low, high = (x(bound) for bound in interval)
-            drawn.append(f"<line class='bar' x1='{low:.1f}' x2='{high:.1f}' y1='{y}' y2='{y}'/>")
-        if predicted is not None:
-            at = x(predicted)
-            drawn.append(f"<path class='told' d='M{at:.1f} {y - 5}l5 5l-5 5l-5 -5z'/>")
-        if achieved is not None:
-            said = gain_words(achieved, interval)
-            drawn.append(f"<circle cx='{x(achieved):.1f}' cy='{y}' r='4.5'/>")
-            drawn.append(f"<text class='n' x='{WIDTH}' y='{y + 4}'>{_text(said)}</text>")
-        drawn.append("</g>")
-    return f"<svg class='forest' viewBox='0 0 {WIDTH} {height}' role='img'>{''.join(drawn)}</svg>"
+    yield "Measure again, on a running job:", "autobrrr tune PID"
+    yield "Read this session again:", f"autobrrr report {session.path.name.partition('.')[0] or 'last'}"
 
 
-def _scale(values: Sequence[float]) -> LogScale:
-    """Around 1, with room at both ends."""
-    return LogScale(
-        low=min([1 / LEAST_SPAN, *(value / 1.03 for value in values)]),
-        high=max([LEAST_SPAN, *(value * 1.03 for value in values)]),
-    )
-
-
-def _marks(scale: LogScale) -> list[float]:
-    every = (0.1, 0.2, 0.5, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0)
-    kept: list[float] = []
-    for mark in sorted((each for each in every if scale.low <= each <= scale.high), key=lambda one: one != 1):
-        if all(abs(scale.share(mark) - scale.share(other)) > 0.06 for other in kept):
-            kept.append(mark)
-    return kept
-
-
-def _advice(advice: Sequence[Advice]) -> Iterator[str]:
-    yield "<section><h2>Remedies</h2>"
-    yield _table(
-        ("remedy", "predicted", "reach", "class", "why"),
-        [(one.remedy, factor_words(one.expected), one.reach, one.class_, one.why) for one in advice],
-        {1},
-    )
-    yield "</section>"
-
-
-def _table(
-    heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: Collection[int] = frozenset()
-) -> str:
-    kind = [' class="n"' if i in numbers else "" for i in range(len(heads))]
-    head = "".join(f"<th{kind[i]}>{_text(name)}</th>" for i, name in enumerate(heads))
-    body = "".join(
-        "<tr>" + "".join(f"<td{kind[i]}>{_text(cell)}</td>" for i, cell in enumerate(row)) + "</tr>"
-        for row in rows
-    )
-    return f"<div class='wide'><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-
-
-def _text(words: str) -> str:
-    return html.escape(words)
+def _step_data(session: PastSession) -> dict[str, object]:
+    """What the chart of steps draws."""
+    timeline, tuned = session.timeline, session.tuned
+    by_steps = tuned is not None and tuned.objective == "step_ns"
+    return {
+        "at": [each.at_s for each in timeline.seconds],
+        "median": [each.median_ns / 1e6 for each in timeline.seconds],
+        "longest": [each.longest_ns / 1e6 for each in timeline.seconds],
+        "bands": timeline.bands,
+        "marks": timeline.marks,
+        "before_ms": tuned.baseline / 1e6 if tuned is not None and tuned.baseline and by_steps else None,
+    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -14,6 +14,7 @@ from autobrrr.records import Diagnosis, Trial, Tuning
 from autobrrr.records.events import from_entry
 from autobrrr.records.log_lines import LogLines, lines_of
 from autobrrr.records.wire_answers import SessionEnding
+from autobrrr.report.session_timeline import SessionTimeline, TimelineReader
 from autobrrr.report.text.sweep_text import sweep_text
 from autobrrr.report.text.tuning_text import trial_line, tuning_table
 from autobrrr.report.text.verdict_text import verdict_text
@@ -29,6 +30,7 @@ class PastSession:
     trials: list[Trial]  # of one that did not
     ended: str
     unread: str | None  # what of the log can't be read
+    timeline: SessionTimeline = field(default_factory=SessionTimeline)
 
 
 def past_session(path: Path) -> PastSession:
@@ -40,7 +42,7 @@ def past_session(path: Path) -> PastSession:
     last: Diagnosis | None = None
     tuned: Tuning | None = None
     trials: list[Trial] = []
-    ended = ""
+    ended, course = "", TimelineReader()
     lines = LogLines(_opened(path))
     for line in lines:
         try:
@@ -48,6 +50,7 @@ def past_session(path: Path) -> PastSession:
         except msgspec.ValidationError as error:
             lines.pass_over(line.number, f"a {line.kind} of another version ({error})")
             continue
+        course.take(line, found)
         if isinstance(found, Diagnosis):
             last = found
         elif isinstance(found, Tuning):
@@ -60,7 +63,15 @@ def past_session(path: Path) -> PastSession:
         raise UsageError(
             f"{path} holds no snapshot of a session{_clause(lines.said)}", "a session writes one when it ends"
         )
-    return PastSession(path=path, last=last, tuned=tuned, trials=trials, ended=ended, unread=lines.said)
+    return PastSession(
+        path=path,
+        last=last,
+        tuned=tuned,
+        trials=trials,
+        ended=ended,
+        unread=lines.said,
+        timeline=course.timeline(),
+    )
 
 
 def report_text(path: Path) -> str:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import gzip
-import html
+import math
 import os
-import re
 from pathlib import Path
 
 import msgspec
@@ -14,8 +13,12 @@ import pytest
 from autobrrr.cli import main, terminal_screen
 from autobrrr.errors import NotInstalled, UsageError
 from autobrrr.records import SizeSweep
-from autobrrr.report.html.session_html import _marks, _scale, page
+from autobrrr.records.wire_answers import StepHistory
+from autobrrr.report.html.interval_chart import FARTHEST, Gain, gain_scale, gain_ticks, interval_chart
+from autobrrr.report.html.session_html import page
+from autobrrr.report.session_data import SessionData
 from autobrrr.report.text.session_text import past_session, report_text
+from support.pages import read_page
 from support.screens import tui
 
 
@@ -186,39 +189,81 @@ def test_what_a_signal_means_is_known_without_a_session() -> None:
 def test_a_page_shows_each_trial_with_its_interval_and_loads_nothing(logs: Path, tmp_path: Path) -> None:
     file = tmp_path / "session.html"
     assert main(["report", "last", "--html", str(file)]) == 0
-    page = file.read_text(encoding="utf-8")
+    text = file.read_text(encoding="utf-8")
+    found = read_page(text)
     measured = [
         each for each in tui.tuned().trials if each.achieved is not None and each.interval is not None
     ]
     assert measured
     for trial in tui.tuned().trials:
-        assert trial.remedy in page
-        assert html.escape(trial.why) in page
-    assert page.index("limited by host (high)") < page.index("regime: overhead")
-    forest = page[page.index("<svg class='forest'") : page.index("</svg>")]
-    assert forest.count("class='bar'") == len(measured) + 1  # and all together
-    assert forest.count("class='told'") == sum(each.predicted is not None for each in tui.tuned().trials)
-    assert not re.findall(r"(?:https?:|src=|@import|<script|<link)", page)
-    assert "prefers-color-scheme: dark" in page
+        assert trial.remedy in found.text
+        assert trial.why in found.text
+    assert found.text.index("limited by host (high)") < found.text.index("regime: overhead")
+    forest = text[text.index('<ul class="forest"') : text.index("</ul>", text.index('<ul class="forest"'))]
+    assert forest.count('class="span') == len(measured) + 1  # and all together
+    assert forest.count('class="told"') == sum(each.predicted is not None for each in tui.tuned().trials)
+
+
+def test_a_page_s_data_is_the_session_itself(logs: Path) -> None:
+    past = past_session(terminal_screen.session_file("last"))
+    told = msgspec.json.decode(read_page(page(past)).data["data"], type=SessionData)
+    assert told.session == "20260103-100000-42"
+    assert told.tuned == past.tuned
+    assert told.snapshot == past.last
 
 
 def test_what_a_log_holds_can_not_become_markup(tmp_path: Path) -> None:
-    markup = "<script>alert(1)</script>"
-    snapshot = msgspec.structs.replace(tui.snapshot(), reason=markup, limit_reason=markup, adds=markup)
+    markup = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
+    job = msgspec.structs.replace(tui.job(), script=markup, argv=[markup])
+    snapshot = msgspec.structs.replace(
+        tui.snapshot(), reason=markup, limit_reason=markup, adds=markup, levers=[markup], job=job
+    )
+    trial = msgspec.structs.replace(tui.trial(), remedy=markup, why=markup)
     file = tmp_path / "20260101-100000-1.jsonl"
-    file.write_bytes(_line("snapshot", snapshot))
+    history = StepHistory(bucket_ns=1_000_000_000, median_ns=[5, 6, 7], longest_ns=[6, 7, 8])
+    file.write_bytes(
+        _line("snapshot", snapshot)
+        + _line("trial", trial)
+        + _line("note", {"text": markup, "about": "switch"})
+        + msgspec.json.encode({"at": 9.0, "kind": "history", "body": history})
+    )
     shown = page(past_session(file))
-    assert "<script>" not in shown
-    assert "&lt;script&gt;" in shown
+    found = read_page(shown)
+    assert "step_chart" not in shown
+    assert "uPlot" in shown
+    assert "<img" not in shown
+    assert len(found.scripts) == 3
+    assert markup in found.text
+    assert markup in found.data["step-data"].replace("\\u003c", "<")
 
 
 @pytest.mark.parametrize("values", [[], [1.0], [0.2, 30.0], [1.02, 1.03]])
 def test_the_axis_holds_all_gains_and_one(values: list[float]) -> None:
-    scale = _scale(values)
-    assert all(0 <= scale.share(value) <= 1 for value in [1.0, *values])
-    marks = _marks(scale)
+    scale = gain_scale(values)
+    assert all(0 <= scale.share(value) <= 1 for value in [1.0, *values] if value < FARTHEST)
+    marks = gain_ticks(scale)
     assert 1.0 in marks
     assert len(marks) >= 2
+
+
+def test_an_interval_is_drawn_from_end_to_end_and_says_where_it_leaves_the_axis() -> None:
+    drawn = interval_chart(
+        [
+            Gain(name="wide", achieved=1.0, interval=[0.30, 2.36]),
+            Gain(name="faster", achieved=1.5, interval=[1.2, 1.9]),
+            Gain(name="slower", achieved=0.5, interval=[0.0, 0.9]),
+        ]
+    )
+    wide, faster, slower = drawn.rows
+    assert wide.low_at is not None
+    assert wide.high_at is not None
+    # Equal factors are equal lengths: 0.30 lies as far left of 1 as 1 / 0.30 would lie right of it.
+    assert (wide.high_at - drawn.one_at) / (drawn.one_at - wide.low_at) == pytest.approx(
+        math.log(2.36) / math.log(1 / 0.30)
+    )
+    assert (wide.side, faster.side, slower.side) == ("", "better", "worse")
+    assert slower.goes_lower
+    assert not any(row.goes_lower or row.goes_higher for row in (wide, faster))
 
 
 def test_a_page_that_can_not_be_written_is_a_line_not_a_traceback(logs: Path, tmp_path: Path) -> None:

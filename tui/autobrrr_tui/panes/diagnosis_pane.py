@@ -20,15 +20,15 @@ from autobrrr_tui.text_rows import (
 from autobrrr_tui.view_state import View
 
 SHARES = (
-    ("overhead", "▓", "phase1"),
-    ("input", "░", "phase2"),
-    ("host", "▒", "phase3"),
-    ("sync", "▚", "phase4"),
-    ("communication", "▞", "phase5"),
-    ("memory", "█", "phase6"),
-    ("compute", "▙", "phase1"),
-    ("underfilled", "▖", "phase2"),
-    ("other", "·", "dim"),
+    ("overhead", "▓", "overhead"),
+    ("input", "░", "input"),
+    ("host", "▒", "host"),
+    ("sync", "▚", "sync"),
+    ("communication", "▞", "communication"),
+    ("memory", "█", "memory"),
+    ("compute", "▙", "compute"),
+    ("underfilled", "▖", "underfilled"),
+    ("other", "·", "other"),
 )
 PLOT_CELLS, PLOT_ROWS = 36, 6
 

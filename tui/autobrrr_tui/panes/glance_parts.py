@@ -15,12 +15,12 @@ from autobrrr_tui.text_rows import Piece, Row, clipped, middled, padded, piece, 
 from autobrrr_tui.view_state import ScreenStanding, View
 
 PHASES = (
-    ("data_wait", "data", "░", "phase1"),
-    ("host_to_device", "copy", "▒", "phase2"),
-    ("forward", "forward", "▓", "phase3"),
-    ("backward", "backward", "█", "phase4"),
-    ("optimizer", "optimizer", "▞", "phase5"),
-    ("other", "other", "·", "phase6"),
+    ("data_wait", "data", "░", "data_wait"),
+    ("host_to_device", "copy", "▒", "host_to_device"),
+    ("forward", "forward", "▓", "forward"),
+    ("backward", "backward", "█", "backward"),
+    ("optimizer", "optimizer", "▞", "optimizer"),
+    ("other", "other", "·", "other"),
 )
 DOUBT = {"high": "●●●", "medium": "●●○", "low": "●○○"}
 CROWDED = 0.05  # of the time without a CPU: from here on a screen says so

@@ -57,7 +57,7 @@ def _histogram(history: StepHistory, width: int) -> list[Row]:
     axis = [str(max(history.counts)), "", "", "0"]
     rows = [heading(f"how long the last {sum(history.counts)} steps took (logarithmic)")]
     rows += [
-        row(piece(f"{label:>{AXIS}} ", "dim"), piece(line, "phase4"))
+        row(piece(f"{label:>{AXIS}} ", "dim"), piece(line, "accent"))
         for label, line in zip(axis, lines, strict=True)
     ]
     gap = max(1, len(history.counts) * each - len(low) - len(high))

@@ -1,0 +1,176 @@
+"""The course of a session on one clock: its steps a second, what was tried, what was on, what happened when.
+
+In: the lines of a session log or a recording, one after the other. Out: a record that a page draws and
+`--json` prints. Moments are seconds since the first line. The log's clock is the wall's; a history says only
+how far back its steps lie, so a second may be one too early or too late.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from autobrrr.records import CpuTaker, Diagnosis, Record, Trial, Tuning
+from autobrrr.records.log_lines import LogLine
+from autobrrr.records.wire_answers import ActivityLine, Details, SessionEnding, SlowStep, StepHistory
+from autobrrr.report.text.tuning_text import label
+
+MOST_MARKS = 200
+MOST_SECONDS = 100_000  # that are drawn: the newest
+MEASURED = {"traced": "steps were traced", "probed": "the batch was probed", "window": "steps were profiled"}
+
+
+class TimelineSecond(Record, frozen=True, kw_only=True, array_like=True):
+    """The steps that ended in one second."""
+
+    at_s: float
+    median_ns: int
+    longest_ns: int
+
+
+class TimelineBand(Record, frozen=True, kw_only=True):
+    """A stretch in which a remedy was tried in A/B pairs, or was on."""
+
+    kind: Literal["trial", "on"]
+    from_s: float
+    to_s: float
+    text: str  # the remedy
+    outcome: str | None = None  # of a trial
+
+
+class TimelineMark(Record, frozen=True, kw_only=True):
+    """Something that happened at one moment."""
+
+    kind: Literal["measured", "switch", "verdict", "tuned", "ended"]
+    at_s: float
+    text: str
+
+
+class SlowMoment(Record, frozen=True, kw_only=True):
+    """A step that took several times the usual."""
+
+    at_s: float
+    ns: int
+    usual_ns: int
+    why: str | None  # what autobrrr knows of it
+
+
+class SessionTimeline(Record, frozen=True, kw_only=True):
+    """All of it; empty where the log holds none."""
+
+    began_unix_s: float | None = None
+    length_s: float = 0.0
+    seconds: list[TimelineSecond] = []
+    bands: list[TimelineBand] = []
+    marks: list[TimelineMark] = []
+    slow: list[SlowMoment] = []
+    contention: list[CpuTaker] = []  # who took the CPUs, at most, in any snapshot
+
+
+class TimelineReader:
+    """Grows a timeline from the lines of a log."""
+
+    def __init__(self) -> None:
+        self._began_s: float | None = None
+        self._now_s = 0.0
+        self._seconds: dict[int, TimelineSecond] = {}
+        self._bands: list[TimelineBand] = []
+        self._marks: list[TimelineMark] = []
+        self._slow: dict[int, SlowMoment] = {}
+        self._takers: dict[int, CpuTaker] = {}
+        self._on: dict[str, float] = {}  # remedy: since when
+        self._regime = "unknown"
+        self._kept_s: float | None = None
+
+    def take(self, line: LogLine, found: Record | None) -> None:
+        """One line, and what it holds where this version reads it."""
+        if line.at_s is None:
+            return
+        if self._began_s is None:
+            self._began_s = line.at_s
+        self._now_s = now_s = max(self._now_s, line.at_s - self._began_s)
+        if line.kind in MEASURED:
+            self._mark("measured", MEASURED[line.kind])
+        elif isinstance(found, Details):
+            self._take_history(found.history)
+        elif isinstance(found, StepHistory):
+            self._take_history(found)
+        elif isinstance(found, Diagnosis):
+            self._take_snapshot(found)
+        elif isinstance(found, Trial):
+            self._bands.append(
+                TimelineBand(
+                    kind="trial",
+                    from_s=max(0.0, now_s - found.duration_ns / 1e9),
+                    to_s=now_s,
+                    text=label(found),
+                    outcome=found.outcome_word,
+                )
+            )
+        elif isinstance(found, Tuning):
+            self._kept_s = now_s
+            self._mark("tuned", f"kept {', '.join(found.kept)}" if found.kept else "nothing was kept")
+        elif isinstance(found, ActivityLine) and found.about == "switch":
+            self._mark("switch", found.text)
+        elif isinstance(found, SessionEnding):
+            self._mark("ended", found.why)
+
+    def timeline(self) -> SessionTimeline:
+        """What was read so far."""
+        self._turn_on({})
+        first, *_ = sorted(self._seconds) or [0]
+        seconds = [self._seconds[each] for each in sorted(self._seconds)][-MOST_SECONDS:]
+        if first < 0:  # the job's steps before the first line
+            seconds = [each for each in seconds if each.at_s >= 0]
+        return SessionTimeline(
+            began_unix_s=self._began_s,
+            length_s=round(self._now_s, 3),
+            seconds=seconds,
+            bands=self._bands,
+            marks=self._marks[-MOST_MARKS:],
+            slow=sorted(self._slow.values(), key=lambda each: each.at_s),
+            contention=sorted(self._takers.values(), key=lambda each: -each.share),
+        )
+
+    def _take_history(self, history: StepHistory) -> None:
+        width_s = history.bucket_ns / 1e9
+        for back, (median_ns, longest_ns) in enumerate(
+            zip(reversed(history.median_ns), reversed(history.longest_ns), strict=False)
+        ):
+            number = math.floor((self._now_s - back * width_s) / width_s) if width_s > 0 else 0
+            if median_ns is not None and longest_ns is not None:
+                self._seconds[number] = TimelineSecond(
+                    at_s=round(number * width_s, 3), median_ns=median_ns, longest_ns=longest_ns
+                )
+        for step in history.slow:
+            self._slow[step.seq] = self._slow_moment(step)
+
+    def _slow_moment(self, step: SlowStep) -> SlowMoment:
+        at_s = round(max(0.0, self._now_s - step.before_ns / 1e9), 3)
+        return SlowMoment(at_s=at_s, ns=step.ns, usual_ns=step.usual_ns, why=step.why)
+
+    def _take_snapshot(self, found: Diagnosis) -> None:
+        for taker in found.contention:
+            known = self._takers.get(taker.pid)
+            if known is None or known.share < taker.share:
+                self._takers[taker.pid] = taker
+        if found.regime not in (self._regime, "unknown"):
+            self._regime = found.regime
+            self._mark("verdict", f"regime: {found.regime} ({found.confidence})")
+        if found.state == "tuning":  # remedies go on and off by blocks: the trials say when
+            self._turn_on({})
+        else:
+            since_s = self._now_s if self._kept_s is None else self._kept_s
+            self._turn_on(dict.fromkeys(found.levers, since_s))
+            self._kept_s = None
+
+    def _turn_on(self, levers: dict[str, float]) -> None:
+        for remedy in [each for each in self._on if each not in levers]:
+            band = TimelineBand(kind="on", from_s=self._on.pop(remedy), to_s=self._now_s, text=remedy)
+            if band.to_s > band.from_s:
+                self._bands.append(band)
+        for remedy, since_s in levers.items():
+            self._on.setdefault(remedy, since_s)
+
+    def _mark(self, kind: Literal["measured", "switch", "verdict", "tuned", "ended"], text: str) -> None:
+        self._marks.append(TimelineMark(kind=kind, at_s=round(self._now_s, 3), text=text))

@@ -1,0 +1,79 @@
+"""The course of a session: steps a second, what was tried and what was on, on one clock."""
+
+from __future__ import annotations
+
+import msgspec
+
+from autobrrr.records import CpuTaker, Record
+from autobrrr.records.events import entry_of
+from autobrrr.records.log_lines import LogLines
+from autobrrr.records.wire_answers import SlowStep, StepHistory
+from autobrrr.report.session_timeline import SessionTimeline, TimelineReader
+from support.screens import tui
+
+S, MS = 1_000_000_000, 1_000_000
+
+
+def timeline(*entries: tuple[float, Record]) -> SessionTimeline:
+    reader = TimelineReader()
+    lines = [msgspec.json.encode({"at": at, "kind": entry_of(body), "body": body}) for at, body in entries]
+    for line, (_, body) in zip(LogLines(lines), entries, strict=True):
+        reader.take(line, body)
+    return reader.timeline()
+
+
+def test_a_history_is_laid_behind_its_moment_and_a_later_one_goes_on() -> None:
+    found = timeline(
+        (100.0, StepHistory(bucket_ns=S, median_ns=[9 * MS], longest_ns=[9 * MS])),
+        (
+            103.0,
+            StepHistory(bucket_ns=S, median_ns=[4 * MS, None, 5 * MS], longest_ns=[6 * MS, None, 7 * MS]),
+        ),
+        (105.0, StepHistory(bucket_ns=S, median_ns=[3 * MS], longest_ns=[8 * MS])),
+    )
+    assert [(each.at_s, each.median_ns // MS) for each in found.seconds] == [(0, 9), (1, 4), (3, 5), (5, 3)]
+    assert found.began_unix_s == 100.0
+    assert found.length_s == 5.0
+
+
+def test_steps_before_the_first_line_are_left_out() -> None:
+    found = timeline((50.0, StepHistory(bucket_ns=S, median_ns=[MS, MS, MS], longest_ns=[MS, MS, MS])))
+    assert [each.at_s for each in found.seconds] == [0]
+
+
+def test_a_trial_is_a_band_that_ends_where_it_was_written() -> None:
+    trial = msgspec.structs.replace(tui.trial(), duration_ns=3 * S)
+    found = timeline((10.0, tui.snapshot()), (15.0, trial))
+    (band,) = [each for each in found.bands if each.kind == "trial"]
+    assert (band.from_s, band.to_s, band.outcome) == (2.0, 5.0, "kept")
+
+
+def test_a_remedy_is_on_from_where_it_was_kept_to_where_it_is_gone() -> None:
+    on = tui.snapshot(levers=["optimizer.fused"], state="judged")
+    found = timeline(
+        (0.0, tui.snapshot(levers=[], state="judged")),
+        (4.0, tui.snapshot(levers=["optimizer.fused"], state="tuning")),  # a block: it is off again at once
+        (8.0, tui.tuned()),
+        (9.0, on),
+        (20.0, on),
+        (21.0, tui.snapshot(levers=[], state="judged")),
+    )
+    bands = [(each.text, each.from_s, each.to_s) for each in found.bands if each.kind == "on"]
+    assert bands == [("optimizer.fused", 8.0, 21.0)]
+
+
+def test_a_slow_step_is_named_once_however_often_it_is_told() -> None:
+    slow = SlowStep(seq=7, before_ns=2 * S, ns=50 * MS, usual_ns=5 * MS, why="traced")
+    again = msgspec.structs.replace(slow, before_ns=4 * S)
+    found = timeline(
+        (0.0, tui.snapshot()),
+        (10.0, StepHistory(bucket_ns=S, slow=[slow])),
+        (12.0, StepHistory(bucket_ns=S, slow=[again])),
+    )
+    assert [(each.at_s, each.ns, each.why) for each in found.slow] == [(8.0, 50 * MS, "traced")]
+
+
+def test_who_took_the_cpu_is_named_with_the_most_of_it() -> None:
+    takers = [CpuTaker(pid=5, command="job.py", share=part) for part in (0.2, 0.6, 0.3)]
+    found = timeline(*((float(i), tui.snapshot(contention=[taker])) for i, taker in enumerate(takers)))
+    assert [(each.pid, each.share) for each in found.contention] == [(5, 0.6)]
