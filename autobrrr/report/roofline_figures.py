@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 
 from autobrrr.report.quantities import NOT_MEASURED, duration
@@ -10,6 +11,71 @@ from autobrrr.roofline.roofline_records import Roofline
 
 SCALES = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
 Row = tuple[str, Callable[[Roofline], str]]
+ITEM_BYTES = {"float64": 8, "float32": 4, "tf32": 4, "float16": 2, "bfloat16": 2}
+SWEEP_BYTES = 8  # of an element of the repeated pass: read and written once, in fp32
+VECTOR = "vector units, float32"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roof:
+    """How fast anything can be: by memory up to the ridge point, by computing beyond it."""
+
+    name: str  # dtype of a matmul, or the vector units
+    threads: int
+    flops: float  # FLOP/s
+    bytes_per_s: float
+
+    @property
+    def ridge(self) -> float:
+        """FLOP/byte from which on memory is no longer the limit."""
+        return self.flops / self.bytes_per_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelPoint:
+    """A kernel that was measured, where it lies under the roofs."""
+
+    name: str
+    group: str  # a dtype, or "pointwise"
+    intensity: float  # FLOP/byte
+    flops: float  # FLOP/s
+
+
+def roofs(found: Roofline) -> list[Roof]:
+    """Every roof of every number of threads, where both of its limits were measured."""
+    return [
+        Roof(name=name, threads=run.threads, flops=flops, bytes_per_s=run.peak_bytes_per_s)
+        for run in runs(found)
+        if run.peak_bytes_per_s
+        for name, flops in (*run.peak_flops.items(), (VECTOR, _vector(run, fused=True)))
+        if flops
+    ]
+
+
+def under_roof(run: Roofline) -> list[KernelPoint]:
+    """The kernels that were measured, with the bytes that they must move at least.
+
+    A square matmul of n makes 2 n^3 FLOPs on three matrices of n^2 numbers.
+    """
+    swept = [
+        KernelPoint(
+            name=f"x * 2, {point.repeat} times",
+            group="pointwise",
+            intensity=point.repeat / SWEEP_BYTES,
+            flops=point.flops,
+        )
+        for point in run.sweep
+    ]
+    return swept + [
+        KernelPoint(
+            name=f"matmul of {point.n}, {point.dtype}",
+            group=point.dtype,
+            intensity=2 * point.n / (3 * ITEM_BYTES[point.dtype]),
+            flops=point.flops,
+        )
+        for point in run.matmul
+        if point.dtype in ITEM_BYTES
+    ]
 
 
 def rate(value: float | None, unit: str) -> str:

@@ -35,7 +35,6 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     # Not for --help: they bring msgspec, and that a tenth of a second.
     from autobrrr.records import to_json
-    from autobrrr.report.html import roofline_html
     from autobrrr.report.text import roofline_text
     from autobrrr.roofline.machine_identity import read_machine
     from autobrrr.roofline.roofline_measure import RooflineOptions, default_device, roofline
@@ -65,6 +64,8 @@ def run(args: argparse.Namespace) -> int:
     finally:
         progress.end()
     if args.html:
+        from autobrrr.report.html import roofline_html
+
         Path(args.html).write_text(roofline_html.page(found), encoding="utf-8")
         print(f"wrote {args.html}", file=sys.stderr)
     print(to_json(found) if args.json else roofline_text.render(found))

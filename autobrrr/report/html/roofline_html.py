@@ -1,97 +1,190 @@
-"""The roofline as one page: no network, no library, light and dark; plots are SVG."""
+"""The roofline as one page: its roofs and what was measured under them, tables, and the curves behind it."""
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterator
-from importlib import resources
+from datetime import datetime, timezone
 
-from autobrrr.report.html.roofline_svg import ChartLine, chart, flame
+from autobrrr.report.html.flame_chart import WIDTH, flame_boxes
+from autobrrr.report.html.page_charts import ChartFrame, ChartLine, ChartPoint, DrawnChart, chart
+from autobrrr.report.html.page_tables import Cell, PageTable, figure
+from autobrrr.report.html.page_template import render
 from autobrrr.report.quantities import duration
-from autobrrr.report.roofline_figures import rate, rows, runs, sentences, spec_lines
+from autobrrr.report.roofline_figures import Roof, rate, roofs, rows, runs, sentences, spec_lines, under_roof
 from autobrrr.roofline.roofline_records import Roofline
 
-COLOURS = ("a", "b", "c", "d")
+COLOURS = ("memory", "overhead", "sync", "input", "communication", "host")
+SIZE = (900.0, 430.0)
 
 
 def page(found: Roofline) -> str:
     """The page."""
-    style = resources.files("autobrrr.report.html").joinpath("roofline_page.css").read_text(encoding="utf-8")
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{_text(found.device)} - autobrrr roofline</title><style>{style}</style></head>"
-        f"<body><main>{''.join(_body(found))}</main></body></html>"
+    flame = flame_boxes(found.flame) if found.flame is not None else []
+    measured_at = datetime.fromtimestamp(found.measured_at_unix_s, timezone.utc)
+    return render(
+        "roofline",
+        data=found,
+        data_name="roofline.json",
+        kind="roofline",
+        title=found.device,
+        about=[
+            f"torch {found.torch}",
+            f"Python {found.python}",
+            f"measured {measured_at:%Y-%m-%d %H:%M} UTC",
+        ],
+        busy=found.waited_share,
+        roofline=_roofline(found),
+        ridges=_ridges(found),
+        figures=_table(found),
+        told=[*spec_lines(found), *sentences(found)],
+        charts=[*_sweep(found), *_matmul(found)],
+        flame=flame,
+        flame_size=(WIDTH, max((box.y + box.height for box in flame), default=0.0)),
+        command=f"autobrrr roofline --threads {found.threads} --html FILE",
     )
 
 
-def _body(found: Roofline) -> Iterator[str]:
-    yield f"<h1>{_text(found.device)}</h1>"
-    yield f'<p class="muted">torch {_text(found.torch)}, Python {_text(found.python)}</p>'
-    yield "<section><h2>Figures</h2>" + _table(found) + "</section>"
-    told = [*spec_lines(found), *sentences(found)]
-    if told:
-        yield "<section><h2>What they mean</h2><ul>"
-        yield "".join(f"<li>{_text(line)}</li>" for line in told) + "</ul></section>"
-    yield "<div class='columns'>"
-    yield from _sweep(found)
-    yield from _matmul(found)
-    yield "</div>"
-    if found.flame is not None:
-        yield "<section><h2>Where the time of one addition goes</h2>"
-        yield flame(found.flame) + "</section>"
+def _roofline(found: Roofline) -> DrawnChart | None:
+    """FLOP/s against FLOP/byte, both logarithmic: every roof, and every measured kernel below them."""
+    every = roofs(found)
+    points = [(run, kernel) for run in runs(found) for kernel in under_roof(run)]
+    if not every:
+        return None
+    colours = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(dict.fromkeys(r.name for r in every))}
+    low = min([roof.ridge / 16 for roof in every] + [kernel.intensity for _, kernel in points])
+    high = max([roof.ridge * 16 for roof in every] + [kernel.intensity for _, kernel in points])
+    lines = [_roof_line(roof, colours[roof.name], low, high, roof.threads < found.threads) for roof in every]
+    for run in runs(found):
+        for group in dict.fromkeys(kernel.group for kernel in under_roof(run)):
+            marks = [
+                ChartPoint(
+                    x=kernel.intensity,
+                    y=kernel.flops,
+                    words=f"{kernel.name}, {_threads(run)}: {rate(kernel.flops, 'FLOP/s')} "
+                    f"at {kernel.intensity:.3g} FLOP/byte",
+                )
+                for kernel in under_roof(run)
+                if kernel.group == group
+            ]
+            colour = colours.get(group, "compute")
+            lines.append(ChartLine(name=_kernels_name(group), colour=colour, points=marks, is_joined=False))
+    best = max(every, key=lambda roof: roof.flops)
+    says = (
+        f"Roofline of {found.device}: the highest roof is {best.name} with {rate(best.flops, 'FLOP/s')}, its "
+        f"ridge point lies at {best.ridge:.3g} FLOP/byte; the tables below have all figures."
+    )
+    widest = [roof for roof in every if roof.threads == found.threads]
+    return chart(
+        ChartFrame(
+            title="",
+            says=says,
+            name_y=lambda value: rate(value, "FLOP/s"),
+            name_x="arithmetic intensity, FLOP/byte",
+            uprights=[(roof.ridge, f"ridge {roof.ridge:.3g}") for roof in widest],
+            size=SIZE,
+        ),
+        lines,
+    )
 
 
-def _table(found: Roofline) -> str:
+def _roof_line(roof: Roof, colour: str, low: float, high: float, is_dashed: bool) -> ChartLine:
+    places = (low, roof.ridge, high)
+    return ChartLine(
+        name="",
+        colour=colour,
+        points=[ChartPoint(x=x, y=min(roof.flops, x * roof.bytes_per_s)) for x in places],
+        is_dotted=False,
+        is_dashed=is_dashed,
+        label=f"{roof.name}, {roof.threads} thread{'s' if roof.threads > 1 else ''}",
+    )
+
+
+def _ridges(found: Roofline) -> PageTable:
+    return PageTable(
+        caption="Roofs and ridge points. Left of its ridge point a kernel is bound by memory, right of it by "
+        "computing.",
+        heads=("roof", "#threads", "#peak", "#memory", "#ridge point"),
+        rows=[
+            [
+                Cell(text=roof.name),
+                figure(str(roof.threads), roof.threads),
+                figure(rate(roof.flops, "FLOP/s"), roof.flops),
+                figure(rate(roof.bytes_per_s, "B/s"), roof.bytes_per_s),
+                figure(f"{roof.ridge:.3g} FLOP/byte", roof.ridge),
+            ]
+            for roof in roofs(found)
+        ],
+    )
+
+
+def _table(found: Roofline) -> PageTable:
     every = runs(found)
-    heads = "".join(
-        f'<th class="n">{run.threads} thread{"s" if run.threads > 1 else ""}</th>' for run in every
+    return PageTable(
+        caption="Every figure that was measured.",
+        heads=("figure", *(f"-{_threads(run)}" for run in every)),
+        rows=[[Cell(text=name), *(Cell(text=cell(run)) for run in every)] for name, cell in rows(found)],
     )
-    body = "".join(
-        f"<tr><td>{_text(name)}</td>"
-        + "".join(f'<td class="n">{_text(cell(run))}</td>' for run in every)
-        + "</tr>"
-        for name, cell in rows(found)
-    )
-    return f"<table><thead><tr><th></th>{heads}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _sweep(found: Roofline) -> Iterator[str]:
+def _sweep(found: Roofline) -> Iterator[DrawnChart]:
     every = [run for run in runs(found) if run.sweep]
     if not every:
         return
-    names = [f"{run.threads} thread{'s' if run.threads > 1 else ''}" for run in every]
     for title, unit, value in (
-        ("Runtime against repeats of x * 2", "", lambda point: float(point.runtime_ns)),
-        ("FLOP/s against repeats", "FLOP/s", lambda point: point.flops),
-        ("Bandwidth against repeats", "B/s", lambda point: point.bytes_per_s),
+        ("Runtime of x * 2, repeated", "", lambda point: float(point.runtime_ns)),
+        ("FLOP/s of x * 2, repeated", "FLOP/s", lambda point: point.flops),
+        ("Bandwidth of x * 2, repeated", "B/s", lambda point: point.bytes_per_s),
     ):
+        label = (lambda y, unit=unit: rate(y, unit)) if unit else duration
         lines = [
             ChartLine(
-                name=name,
+                name=_threads(run),
                 colour=COLOURS[index % len(COLOURS)],
-                points=[(float(point.repeat), value(point)) for point in run.sweep],
+                points=[
+                    ChartPoint(x=float(point.repeat), y=value(point), words=label(value(point)))
+                    for point in run.sweep
+                ],
             )
-            for index, (name, run) in enumerate(zip(names, every, strict=True))
+            for index, run in enumerate(every)
         ]
-        label = (lambda y, unit=unit: rate(y, unit)) if unit else duration
-        upright = [(found.ridge_ops_per_element, "ridge")] if found.ridge_ops_per_element else []
-        yield f"<section><h2>{title}</h2>{chart(lines, label, upright)}</section>"
+        ridge = found.ridge_ops_per_element
+        yield chart(
+            ChartFrame(
+                title=title,
+                says=f"{title}, from {every[0].sweep[0].repeat} to {every[0].sweep[-1].repeat} repeats",
+                name_y=label,
+                name_x="repeats",
+                uprights=[(ridge, f"ridge {ridge:.0f}")] if ridge else [],
+            ),
+            lines,
+        )
 
 
-def _matmul(found: Roofline) -> Iterator[str]:
+def _matmul(found: Roofline) -> Iterator[DrawnChart]:
     lines = [
         ChartLine(
             name=dtype,
             colour=COLOURS[index % len(COLOURS)],
-            points=[(float(point.n), point.flops) for point in found.matmul if point.dtype == dtype],
+            points=[
+                ChartPoint(
+                    x=float(point.n), y=point.flops, words=f"n = {point.n}: {rate(point.flops, 'FLOP/s')}"
+                )
+                for point in found.matmul
+                if point.dtype == dtype
+            ],
         )
         for index, dtype in enumerate(dict.fromkeys(point.dtype for point in found.matmul))
     ]
     if lines:
-        drawn = chart(lines, lambda y: rate(y, "FLOP/s"), [])
-        yield f"<section><h2>Square matmuls against n</h2>{drawn}</section>"
+        title = "FLOP/s of square matmuls against n"
+        yield chart(
+            ChartFrame(title=title, says=title, name_y=lambda y: rate(y, "FLOP/s"), name_x="n"), lines
+        )
 
 
-def _text(text: str) -> str:
-    return html.escape(text)
+def _kernels_name(group: str) -> str:
+    return "x * 2, repeated" if group == "pointwise" else f"matmuls, {group}"
+
+
+def _threads(run: Roofline) -> str:
+    return f"{run.threads} thread{'s' if run.threads > 1 else ''}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import html.parser
 import json
 import re
 from pathlib import Path
@@ -16,6 +15,7 @@ from autobrrr.cli.verbs import roofline as verb
 from autobrrr.errors import AutobrrrError, UsageError
 from autobrrr.report import roofline_figures
 from autobrrr.report.html import roofline_html
+from autobrrr.report.html.page_charts import ChartFrame, ChartLine, ChartPoint, chart
 from autobrrr.report.log_scale import LogScale, around
 from autobrrr.report.text import roofline_text
 from autobrrr.report.text.roofline_plot import Series, plot
@@ -26,6 +26,7 @@ from autobrrr.roofline.peaks import with_peaks
 from autobrrr.roofline.roofline_records import Roofline
 from autobrrr.trace.kernels.device_peaks import peaks_of
 from support import roofline
+from support.pages import read_page
 
 
 def both() -> Roofline:
@@ -96,33 +97,40 @@ def test_the_makers_promise_stands_beside_what_was_reached() -> None:
     assert list(roofline_figures.spec_lines(roofline.measured(1))) == []
 
 
-class Page(html.parser.HTMLParser):
-    """Counts tags and remembers what the page would fetch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.seen: list[str] = []
-        self.fetched: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append(tag)
-        self.fetched += [value or "" for name, value in attrs if name in ("src", "href")]
-        if tag != "meta":
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-
 def test_the_page_is_whole_draws_all_plots_and_fetches_nothing() -> None:
-    page = Page()
-    page.feed(roofline_html.page(both()))
-    assert page.open == []
-    assert page.fetched == []
-    assert page.seen.count("svg") == 5  # runtime, FLOP/s, bandwidth, matmuls, flame
-    assert page.seen.count("polyline") == 3 * 2 + 2
-    assert "prefers-color-scheme: dark" in roofline_html.page(both())
+    page = read_page(roofline_html.page(both()))
+    assert page.seen.count("svg") == 6  # the roofline, runtime, FLOP/s, bandwidth, matmuls, flame
+    assert page.seen.count("polyline") == 2 * 3 + 3 * 2 + 2  # roofs: two dtypes and the vector units, twice
+    assert json.loads(page.data["data"])["single_thread"]["threads"] == 1
+
+
+def test_a_roof_bends_where_memory_stops_being_the_limit() -> None:
+    roofs = {(each.name, each.threads): each for each in roofline_figures.roofs(both())}
+    assert len(roofs) == 6
+    assert roofs["float32", 1].ridge == pytest.approx(100e9 / 24e9)
+    assert roofs["bfloat16", 2].flops == pytest.approx(400e9)
+    assert list(roofline_figures.roofs(roofline.measured(1))) == []  # no peaks: no roof is made up
+
+
+def test_a_measured_kernel_lies_where_its_bytes_and_operations_put_it() -> None:
+    points = {each.name: each for each in roofline_figures.under_roof(both())}
+    assert points["x * 2, 64 times"].intensity == pytest.approx(8.0)
+    assert points["matmul of 256, float32"].intensity == pytest.approx(2 * 256**3 / (3 * 256**2 * 4))
+    roofs = roofline_figures.roofs(both())
+    best = max(roof.flops for roof in roofs)
+    assert all(point.flops <= best for point in points.values())
+
+
+def test_both_axes_of_a_chart_are_logarithmic_and_an_interval_has_its_length() -> None:
+    frame = ChartFrame(title="", says="", name_y=str)
+    points = [ChartPoint(x=x, y=x, interval=[x / 2, x * 2]) for x in (1.0, 10.0, 100.0)]
+    (line,) = chart(frame, [ChartLine(name="a", colour="memory", points=points)]).lines
+    one, ten, hundred = line.marks
+    assert ten.x - one.x == pytest.approx(hundred.x - ten.x, abs=0.2)
+    assert one.y - ten.y == pytest.approx(ten.y - hundred.y, abs=0.2)
+    assert one.low is not None
+    assert one.high is not None
+    assert one.low - one.y == pytest.approx(one.y - one.high, abs=0.2)
 
 
 def test_a_name_with_markup_stays_a_name() -> None:

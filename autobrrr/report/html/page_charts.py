@@ -1,0 +1,209 @@
+"""Still charts of pages: where points, lines, ticks and labels lie in the picture; the template draws.
+
+The vertical axis is logarithmic; the horizontal one is too, or has named places one beside the other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from autobrrr.report.log_scale import LogScale, around
+
+LEFT, RIGHT, TOP, BOTTOM = 98.0, 16.0, 12.0, 44.0
+LEAST_APART = 30.0  # between the labels of two ticks
+LETTER = 6.6  # a letter's width
+LABEL_HEIGHT = 14.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChartPoint:
+    """A measured point, with its interval where it has one."""
+
+    x: float
+    y: float
+    words: str = ""  # that a pointer shows
+    interval: Sequence[float] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChartLine:
+    """A series; `colour` is one of the palette."""
+
+    name: str
+    colour: str
+    points: Sequence[ChartPoint]
+    is_joined: bool = True
+    is_dotted: bool = True  # the points themselves are drawn
+    is_dashed: bool = False
+    label: str = ""  # at the last point
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChartTick:
+    """A place on an axis."""
+
+    at: float
+    label: str
+    strong: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnMark:
+    x: float
+    y: float
+    low: float | None
+    high: float | None
+    words: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnLine:
+    colour: str
+    path: str
+    dashed: bool
+    marks: Sequence[DrawnMark]
+    label: str
+    label_x: float
+    label_y: float
+    label_end: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnChart:
+    """What the template puts down."""
+
+    title: str
+    says: str  # the chart in words
+    name_x: str
+    width: float
+    height: float
+    left: float
+    right: float
+    top: float
+    bottom: float
+    up: Sequence[ChartTick]
+    across: Sequence[ChartTick]
+    uprights: Sequence[ChartTick]
+    lines: Sequence[DrawnLine]
+    legend: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChartFrame:
+    """The axes of one chart.
+
+    `places`: names along the horizontal axis, at 0, 1, ...; None for a logarithmic axis. `up`: the vertical
+    scale; None for one around the points. `strong`: a value of the vertical axis whose line is set off.
+    """
+
+    title: str
+    says: str
+    name_y: Callable[[float], str]
+    name_x: str = ""
+    places: Sequence[str] | None = None
+    up: LogScale | None = None
+    up_ticks: Sequence[float] | None = None
+    strong: float | None = None
+    uprights: Sequence[tuple[float, str]] = ()
+    size: tuple[float, float] = (640.0, 320.0)
+
+
+def chart(frame: ChartFrame, lines: Sequence[ChartLine]) -> DrawnChart:
+    """Place everything; at least one line with at least one point, all above nothing.
+
+    Raises:
+        ValueError: a value has no logarithm.
+    """
+    width, height = frame.size
+    right, bottom = width - RIGHT, height - BOTTOM
+    points = [point for line in lines for point in line.points]
+    ends = [bound for point in points for bound in (point.interval or ()) if bound > 0]
+    up = frame.up or around([*(point.y for point in points), *ends])
+    across = around((point.x for point in points), 1.0001) if frame.places is None else None
+
+    def x(value: float) -> float:
+        share = (value + 0.5) / max(1, len(frame.places or ())) if across is None else across.share(value)
+        return round(LEFT + share * (right - LEFT), 1)
+
+    def y(value: float) -> float:
+        share = up.share(min(max(value, up.low), up.high))
+        return round(bottom - share * (bottom - TOP), 1)
+
+    if across is None:
+        named = [(float(i), name) for i, name in enumerate(frame.places or ())]
+    else:
+        named = [(value, f"{value:g}") for value in across.marks()]
+    return DrawnChart(
+        title=frame.title,
+        says=frame.says,
+        name_x=frame.name_x,
+        width=width,
+        height=height,
+        left=LEFT,
+        right=right,
+        top=TOP,
+        bottom=bottom,
+        up=[
+            ChartTick(at=y(value), label=frame.name_y(value), strong=value == frame.strong)
+            for value in (frame.up_ticks if frame.up_ticks is not None else up.marks())
+        ],
+        across=_apart(ChartTick(at=x(value), label=name) for value, name in named),
+        uprights=[
+            ChartTick(at=x(value), label=label, strong=x(value) > (LEFT + right) / 2)
+            for value, label in frame.uprights
+            if across is None or across.low <= value <= across.high
+        ],
+        lines=_spread([_line(line, x, y, right) for line in lines]),
+        legend=list(dict.fromkeys((line.name, line.colour) for line in lines if line.name)),
+    )
+
+
+def _line(
+    line: ChartLine, x: Callable[[float], float], y: Callable[[float], float], right: float
+) -> DrawnLine:
+    places = [(x(point.x), y(point.y)) for point in line.points]
+    marks = [
+        DrawnMark(
+            x=at[0],
+            y=at[1],
+            low=None if point.interval is None else y(point.interval[0]),
+            high=None if point.interval is None else y(point.interval[1]),
+            words=point.words,
+        )
+        for point, at in zip(line.points, places, strict=True)
+    ]
+    last = places[-1] if places else (0.0, 0.0)
+    ends = last[0] + 8 + LETTER * len(line.label) > right
+    return DrawnLine(
+        colour=line.colour,
+        path=" ".join(f"{a},{b}" for a, b in places) if line.is_joined else "",
+        dashed=line.is_dashed,
+        marks=marks if line.is_dotted else [],
+        label=line.label,
+        label_x=last[0] + (-4 if ends else 8),
+        label_y=last[1] - 5,
+        label_end=ends,
+    )
+
+
+def _spread(lines: Sequence[DrawnLine]) -> list[DrawnLine]:
+    """Labels that would lie on each other move up."""
+    taken = math.inf
+    moved: dict[int, DrawnLine] = {}
+    for index, line in sorted(enumerate(lines), key=lambda each: -each[1].label_y):
+        if line.label:
+            taken = min(line.label_y, taken - LABEL_HEIGHT)
+            moved[index] = replace(line, label_y=taken)
+    return [moved.get(index, line) for index, line in enumerate(lines)]
+
+
+def _apart(ticks: Iterable[ChartTick]) -> list[ChartTick]:
+    """As many as can be read beside each other."""
+    kept: list[ChartTick] = []
+    for tick in ticks:
+        room = max(LEAST_APART, LETTER * (len(tick.label) + (len(kept[-1].label) if kept else 0)) / 2 + 8)
+        if not kept or tick.at - kept[-1].at >= room:
+            kept.append(tick)
+    return kept
