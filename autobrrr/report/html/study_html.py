@@ -1,139 +1,197 @@
-"""A study of relaunched trials as one HTML page without scripts: history, parameter importance, the table."""
+"""A study of relaunched trials as one page: trials with intervals, what made the difference, slices."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from html import escape
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from autobrrr.records import Trial, Tuning
-from autobrrr.records.gain_words import factor_words, interval_words
+from autobrrr.records.gain_words import factor_words, gain_words
+from autobrrr.report.html.interval_chart import Gain, IntervalChart, gain_scale, gain_ticks, interval_chart
+from autobrrr.report.html.page_charts import ChartFrame, ChartLine, ChartPoint, DrawnChart, chart
+from autobrrr.report.html.page_tables import Cell, PageTable, bar, figure, words
+from autobrrr.report.html.page_template import render
+from autobrrr.report.quantities import duration, share
 from autobrrr.report.text.study_text import memory, outcome, rate, verdict
 
-WIDTH, HEIGHT, EDGE, BAR = 720, 220, 40, 360
-STYLE = (
-    ":root{color-scheme:light dark}"
-    "body{font:15px system-ui;margin:2em auto;max-width:60em;padding:0 1em}"
-    "table{border-collapse:collapse}"
-    "td,th{padding:.2em .8em .2em 0;text-align:left;border-bottom:1px solid #8884}"
-    ".bar{background:#48c;height:.8em;display:inline-block}"
-)
+LEAST_TRIALS = 4  # that were measured, before an importance is said
+MOST_LEVELS = 24  # of a parameter, in a slice
+WIDE, SLICE = (900.0, 320.0), (640.0, 260.0)
 
 
 def relaunch_html(tuning: Tuning) -> str:
     """The page."""
-    rows = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in _cells(trial)) + "</tr>"
-        for trial in sorted(tuning.trials, key=lambda each: -(each.achieved or 0.0))
-    )
+    ranked = sorted(tuning.trials, key=lambda each: -(each.achieved or 0.0))
+    measured = [each for each in tuning.trials if each.achieved]
     weights = importance(tuning.trials)
-    bars = "".join(
-        f"<tr><td>{escape(name)}</td><td><span class=bar style='width:{300 * share:.0f}px'></span>"
-        f" {100 * share:.0f} %</td></tr>"
-        for name, share in weights.items()
-    )
-    return (
-        "<!doctype html><meta charset=utf-8><title>autobrrr tune</title>"
-        f"<style>{STYLE}</style><h1>autobrrr tune</h1><p>{escape(verdict(tuning))}</p>"
-        + (f"<p>{escape(tuning.note)}</p>" if tuning.note else "")
-        + _against_default(tuning)
-        + f"<h2>History</h2>{_history(tuning.trials)}"
-        + (f"<h2>What made the difference</h2><table>{bars}</table>" if bars else "")
-        + "<h2>Trials</h2><table><tr><th>trial<th>speed<th>interval<th>class<th>outcome"
-        "<th>memory<th>predicted<th>why</tr>" + f"{rows}</table>\n"
+    return render(
+        "study",
+        data=tuning,
+        data_name="study.json",
+        kind="tune",
+        title=tuning.job.script if tuning.job is not None else "a study of relaunched trials",
+        about=[f"{len(tuning.trials)} trials, {len(measured)} measured", f"by {tuning.objective}"],
+        verdict=verdict(tuning),
+        note=tuning.note,
+        figures=list(_figures(tuning)),
+        gains=_gains(tuning, ranked) if measured else None,
+        importance=_importance(weights) if weights else None,
+        history=_history(tuning.trials) if measured else None,
+        slices=list(_slices(measured)),
+        trials=_table(ranked),
+        command=f"autobrrr run --recipe {tuning.recipe} -- CMD" if tuning.recipe else None,
     )
 
 
 def importance(trials: Sequence[Trial]) -> Mapping[str, float]:
-    """Share of the variance of the log-speed that the levels of each parameter explain by themselves.
+    """Share of each parameter in what tells the fast trials from the rest (PED-ANOVA of Optuna); sums to 1.
 
-    Between-level variance over total variance, one parameter at a time; interactions belong to none.
+    Empty for fewer than four measured trials, and where the intervals of all trials overlap: then there is no
+    difference to explain.
     """
-    measured = [(each, math.log(each.achieved)) for each in trials if each.achieved]
-    if len(measured) < 3:
+    measured = [each for each in trials if each.achieved and each.interval and each.options]
+    if len(measured) < LEAST_TRIALS or not _differ(measured):
         return {}
-    mean = sum(value for _, value in measured) / len(measured)
-    total = sum((value - mean) ** 2 for _, value in measured)
-    found = {}
-    for name in dict.fromkeys(name for each, _ in measured for name in each.options):
-        groups: dict[str, list[float]] = {}
-        for each, value in measured:
-            groups.setdefault(str(each.options.get(name)), []).append(value)
-        between = sum(len(group) * (sum(group) / len(group) - mean) ** 2 for group in groups.values())
-        found[name] = between / total if total else 0.0
+    import optuna
+    from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    names = list(measured[0].options)
+    levels = {name: sorted({str(each.options.get(name)) for each in measured}) for name in names}
+    kinds = {name: optuna.distributions.CategoricalDistribution(found) for name, found in levels.items()}
+    study = optuna.study.create_study(
+        storage=optuna.storages.InMemoryStorage(),
+        direction="maximize",
+        sampler=optuna.samplers.RandomSampler(seed=0),
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the evaluator is new, and says so
+        for each in measured:
+            levels_of = {name: str(each.options.get(name)) for name in names}
+            study.add_trial(
+                optuna.trial.create_trial(params=levels_of, distributions=kinds, value=each.achieved)
+            )
+        found = get_param_importances(study, evaluator=PedAnovaImportanceEvaluator())
     return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
-def _cells(trial: Trial) -> list[str]:
-    return [
-        trial.remedy,
-        factor_words(trial.achieved),
-        interval_words(trial.interval),
-        trial.class_,
-        outcome(trial),
-        memory(trial.memory_bytes),
-        memory(trial.predicted_memory_bytes),
-        trial.why,
+def _differ(measured: Sequence[Trial]) -> bool:
+    """Whether the interval of one trial lies above that of another."""
+    intervals = [each.interval for each in measured if each.interval is not None]
+    return max(low for low, _ in intervals) > min(high for _, high in intervals)
+
+
+def _figures(tuning: Tuning) -> Iterator[tuple[str, str, str]]:
+    if tuning.kept and tuning.interval is not None:
+        tone = "better" if tuning.interval[0] > 1 else ""
+        yield gain_words(tuning.speedup, tuning.interval), "faster, from fresh starts side by side", tone
+        yield rate(tuning, tuning.best), ", ".join(tuning.kept), ""
+        yield tuning.class_, "what it does to results", ""
+    yield rate(tuning, tuning.baseline), "as given", ""
+
+
+def _gains(tuning: Tuning, ranked: Sequence[Trial]) -> IntervalChart:
+    rows = [
+        Gain(
+            name=each.remedy,
+            achieved=each.achieved,
+            interval=each.interval,
+            predicted=each.predicted,
+            outcome=outcome(each),
+            is_kept=each.outcome == "kept",
+        )
+        for each in ranked
+        if each.achieved
     ]
+    if tuning.kept and tuning.interval is not None:
+        confirmed = f"{', '.join(tuning.kept)}: fresh starts"
+        rows.append(Gain(name=confirmed, achieved=tuning.speedup, interval=tuning.interval, is_total=True))
+    return interval_chart(rows)
 
 
-def _against_default(tuning: Tuning) -> str:
-    """Two bars: the command as given, and the best with its interval; nothing where nothing was proven."""
-    if tuning.interval is None or not tuning.kept:
-        return ""
-    low, high = tuning.interval
-    scale = BAR / max(high, 1.0)
-    rows = (
-        ("as given", 1.0, rate(tuning, tuning.baseline), ""),
-        (
-            ", ".join(tuning.kept),
-            tuning.speedup,
-            rate(tuning, tuning.best),
-            f"<path d='M{low * scale:.1f} 9H{high * scale:.1f}' stroke='currentColor' stroke-width='2'/>",
-        ),
+def _importance(weights: Mapping[str, float]) -> PageTable:
+    return PageTable(
+        caption="How well each parameter tells fast trials from slow ones (PED-ANOVA); a guide only.",
+        heads=("parameter", "#importance", "-"),
+        rows=[
+            [Cell(text=name), figure(share(part), part), bar(part, "memory")]
+            for name, part in weights.items()
+        ],
     )
-    bars = "".join(
-        f"<tr><td>{escape(name)}</td><td><svg width='{BAR}' height='18' role='img'>"
-        f"<rect width='{speed * scale:.1f}' height='18' fill='#48c'/>{whisker}</svg></td>"
-        f"<td>{escape(figure)}</td></tr>"
-        for name, speed, figure, whisker in rows
-    )
-    return f"<h2>Best against default</h2><table>{bars}</table>"
 
 
-def _history(trials: Sequence[Trial]) -> str:
-    """Speed of every trial in its order, with intervals, and the best so far as a line."""
-    speeds = [each.achieved for each in trials if each.achieved]
-    low, high = min([1.0, *speeds]), max([1.0, *speeds])
-    low, high = low - 0.05 * (high - low or 1), high + 0.05 * (high - low or 1)
-
-    def x(i: int) -> float:
-        return EDGE + (WIDTH - 2 * EDGE) * (i + 0.5) / max(1, len(trials))
-
-    def y(value: float) -> float:
-        return HEIGHT - EDGE - (HEIGHT - 2 * EDGE) * (min(max(value, low), high) - low) / (high - low)
-
-    parts, best, path = [], 1.0, []
-    for i, trial in enumerate(trials):
-        if trial.achieved is None:
-            parts.append(
-                f"<text x='{x(i):.0f}' y='{y(low):.0f}' fill='#c44' text-anchor='middle'>&times;"
-                f"<title>{escape(trial.remedy)}: {escape(trial.why)}</title></text>"
-            )
-        else:
+def _history(trials: Sequence[Trial]) -> DrawnChart:
+    """Every trial in its order, and the best so far."""
+    points, best, path = [], 1.0, []
+    for index, trial in enumerate(trials):
+        if trial.achieved:
             best = max(best, trial.achieved)
-            if trial.interval is not None:
-                ends = [y(bound) for bound in trial.interval]
-                parts.append(f"<path d='M{x(i):.0f} {ends[0]:.0f}V{ends[1]:.0f}' stroke='#888' fill='none'/>")
-            parts.append(
-                f"<circle cx='{x(i):.0f}' cy='{y(trial.achieved):.0f}' r='4' fill='#48c'>"
-                f"<title>{escape(trial.remedy)}: {factor_words(trial.achieved)}</title></circle>"
-            )
-        path.append(f"{x(i):.0f},{y(best):.0f}")
-    return (
-        f"<svg viewBox='0 0 {WIDTH} {HEIGHT}' width='{WIDTH}' role='img'>"
-        f"<line x1='{EDGE}' x2='{WIDTH - EDGE}' y1='{y(1.0):.0f}' y2='{y(1.0):.0f}' stroke='#8888'/>"
-        f"<text x='4' y='{y(1.0) + 4:.0f}' fill='currentColor'>1.00x</text>"
-        f"<text x='4' y='{y(best) + 4:.0f}' fill='currentColor'>{factor_words(best)}</text>"
-        f"<polyline points='{' '.join(path)}' fill='none' stroke='#48c'/>{''.join(parts)}</svg>"
+            points.append(_point(trial, index))
+        path.append(ChartPoint(x=index, y=best))
+    lines = [
+        ChartLine(name="best so far", colour="overhead", points=path, is_dotted=False),
+        ChartLine(name="trial, with its interval", colour="memory", points=points, is_joined=False),
+    ]
+    says = f"Speed of {len(points)} trials in their order; the best reaches {factor_words(best)}."
+    frame = _speeds([str(i + 1) for i in range(len(trials))], lines)
+    return chart(replace(frame, says=says, name_x="trial", size=WIDE), lines)
+
+
+def _slices(measured: Sequence[Trial]) -> Iterator[DrawnChart]:
+    """One chart a parameter: the speed of each trial by the level it had."""
+    for name in dict.fromkeys(name for each in measured for name in each.options):
+        levels = list(dict.fromkeys(str(each.options.get(name)) for each in measured))
+        levels.sort(key=lambda level: (0, float(level), "") if level.isdecimal() else (1, 0.0, level))
+        if not 1 < len(levels) <= MOST_LEVELS:
+            continue
+        points = []
+        for place, level in enumerate(levels):
+            at_level = [each for each in measured if str(each.options.get(name)) == level]
+            apart = 0.6 / max(1, len(at_level))
+            points += [
+                _point(each, place + apart * (i - (len(at_level) - 1) / 2)) for i, each in enumerate(at_level)
+            ]
+        line = ChartLine(name="", colour="memory", points=points, is_joined=False)
+        said = f"Speed of the trials by {name}"
+        yield chart(replace(_speeds(levels, [line]), title=name, says=said, size=SLICE), [line])
+
+
+def _point(trial: Trial, at: float) -> ChartPoint:
+    said = f"{trial.remedy}: {gain_words(trial.achieved, trial.interval)}"
+    return ChartPoint(x=at, y=trial.achieved or 1.0, words=said, interval=trial.interval)
+
+
+def _speeds(places: Sequence[str], lines: Sequence[ChartLine]) -> ChartFrame:
+    """Axes for speeds: logarithmic around 1x, and every interval is held whole."""
+    scale = gain_scale(
+        value for line in lines for point in line.points for value in (point.y, *(point.interval or ()))
+    )
+    return ChartFrame(
+        title="",
+        says="",
+        name_y=lambda value: f"{value:g}x",
+        places=places,
+        up=scale,
+        up_ticks=gain_ticks(scale),
+        strong=1.0,
+    )
+
+
+def _table(trials: Sequence[Trial]) -> PageTable:
+    return PageTable(
+        caption="Every trial, the fastest first.",
+        heads=("trial", "#speed", "class", "outcome", "#memory", "#predicted memory", "#took", "why"),
+        rows=[
+            [
+                Cell(text=each.remedy),
+                figure(gain_words(each.achieved, each.interval), each.achieved),
+                *words(each.class_, outcome(each)),
+                figure(memory(each.memory_bytes), each.memory_bytes),
+                figure(memory(each.predicted_memory_bytes), each.predicted_memory_bytes),
+                figure(duration(each.duration_ns), each.duration_ns),
+                Cell(text=each.why),
+            ]
+            for each in trials
+        ],
     )

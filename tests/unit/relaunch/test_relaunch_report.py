@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from autobrrr.errors import AutobrrrError
@@ -14,8 +16,9 @@ from autobrrr.relaunch.study.command_refusals import refuse_crowding
 from autobrrr.relaunch.study.propose_space import doubled, proposed
 from autobrrr.relaunch.trial.memory_use import available_bytes
 from autobrrr.relaunch.trial.trial_environment import variables, walls
-from autobrrr.report.html.study_html import importance, relaunch_html
+from autobrrr.report.html.study_html import _slices, importance, relaunch_html
 from autobrrr.report.text.study_text import relaunch_table
+from support.pages import read_page
 
 USUAL = ("bitwise", "rounding")
 
@@ -79,26 +82,45 @@ def test_nothing_proven_is_said_as_plainly() -> None:
 
 
 def test_the_page_escapes_what_scripts_print_and_shows_every_trial() -> None:
-    page = relaunch_html(tuning(kept=True))
-    assert "&lt;here&gt;" in page
-    assert "<here>" not in page
-    assert page.count("<circle") == 4
-    assert "<script" not in page
-    assert page.count("<td>300 MiB</td><td>2.0 GiB</td>") == 4
-    best = page[page.index("Best against default") : page.index("History")]
-    assert "<td>100 samples/s</td>" in best
-    assert "<td>120 samples/s</td>" in best
-    widths = [float(each.split("'")[1]) for each in best.split("<rect width=")[1:]]
-    assert widths[1] / widths[0] == pytest.approx(1.2, abs=0.01)
-    assert "Best against default" not in relaunch_html(tuning(kept=False))
+    text = relaunch_html(tuning(kept=True))
+    page = read_page(text)
+    assert "oom: out of memory <here>" in page.text
+    assert "<here>" not in text
+    assert text.count('class="span') == 4 + 1  # and the fresh starts
+    assert page.text.count("300 MiB") == 4
+    assert "100 samples/s" in page.text
+    assert "120 samples/s" in page.text
+    assert json.loads(page.data["data"])["speedup"] == 1.2
+    assert "fresh starts" not in read_page(relaunch_html(tuning(kept=False))).text
+
+
+def test_a_study_without_any_measured_trial_has_its_page_too() -> None:
+    failed = msgspec.structs.replace(tuning(kept=False), trials=[trial(8, "2", None, "refused")])
+    assert "not possible" in read_page(relaunch_html(failed)).text
+
+
+def test_every_parameter_has_a_slice_with_all_its_levels() -> None:
+    drawn = list(_slices([each for each in TRIALS if each.achieved]))
+    assert [each.title for each in drawn] == ["--workers", "env:T"]
+    assert [tick.label for tick in drawn[0].across] == ["1", "2"]
+    (line,) = drawn[0].lines
+    assert len({mark.x for mark in line.marks}) == 4  # of one level they stand side by side
+    wide = msgspec.structs.replace(trial(1, "1", 1.0), interval=[0.3, 2.36])
+    (whiskers,) = next(_slices([wide, trial(2, "1", 1.0)])).lines
+    assert whiskers.marks[0].low != whiskers.marks[1].low
 
 
 def test_what_made_the_difference_is_the_parameter_that_did() -> None:
     found = importance(TRIALS)
     assert list(found) == ["--workers", "env:T"]
-    assert found["--workers"] > 0.99
-    assert found["env:T"] < 0.01
+    assert found["--workers"] > 0.9
+    assert sum(found.values()) == pytest.approx(1.0)
+
+
+def test_without_a_difference_nothing_made_it() -> None:
     assert importance(TRIALS[:2]) == {}
+    alike = [msgspec.structs.replace(each, interval=[0.5, 2.0]) for each in TRIALS if each.achieved]
+    assert importance(alike) == {}
 
 
 def advice(remedy: str, cls: str = "rounding") -> Advice:
