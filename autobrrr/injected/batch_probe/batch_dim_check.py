@@ -7,6 +7,7 @@ a gradient, under the guard; its caller spreads the steps over step boundaries.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from types import ModuleType
 from typing import cast
 
@@ -21,6 +22,7 @@ from .step_recorder import Node
 from .step_tape import Tape
 
 Forward = Callable[[Node, dict[int, Tensor]], list[Tensor]]
+_LOOKS = 3  # at what a forward takes: the first is the dearest
 
 
 class Forwards:
@@ -76,8 +78,26 @@ def fill(node: Node, tensors: dict[int, Tensor]) -> tuple[tuple[object, ...], di
     return args, cast("dict[str, object]", map_tree(node.kwargs, leaf))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """The pause at a step boundary in which forwards may run.
+
+    Attributes:
+        moment: The number of the boundary: weights change between two of them, so only results of one
+            boundary can be compared.
+        clock: Nanoseconds.
+        limit_ns: How long a pause may be.
+        left_ns: How much of this one is left.
+    """
+
+    moment: Callable[[], int]
+    clock: Callable[[], int]
+    limit_ns: Callable[[], int]
+    left_ns: Callable[[], int]
+
+
 def checks(
-    torch: ModuleType, tape: Tape, forward: Forward, moment: Callable[[], int]
+    torch: ModuleType, tape: Tape, forward: Forward, pause: Pause
 ) -> Generator[str, None, dict[int, Slicing]]:
     """Yields what is being checked after each comparison; returns the slicing by node number.
 
@@ -85,11 +105,10 @@ def checks(
         torch: The target's torch.
         tape: The recorded step.
         forward: Runs a root call on given tensors.
-        moment: The number of the step boundary: weights change between two of them, so only
-            results of one boundary can be compared.
+        pause: Whatever is compared fits into one, its first forward apart: nobody knows what that takes.
 
     Raises:
-        Abstain: a root call has no batch dimension that its halves confirm.
+        Abstain: a root call has no batch dimension that its halves confirm, or a pause no room for them.
     """
     found: dict[int, Slicing] = {}
     done: dict[tuple[object, ...], Slicing] = {}
@@ -99,7 +118,7 @@ def checks(
         numbers = inputs_of(node)
         signature = (id(node.target), *(tape.values[number].shape for number in numbers))
         if signature not in done:
-            done[signature] = yield from _Proof(torch, tape, node, forward, moment).steps()
+            done[signature] = yield from _Proof(torch, tape, node, forward, pause).steps()
         found[index] = done[signature]
     if not found:
         raise Abstain("no module with parameters is called in the step")
@@ -129,14 +148,14 @@ class _Proof:
         tape: Tape,
         node: Node,
         forward: Forward,
-        moment: Callable[[], int],
+        pause: Pause,
     ) -> None:
         numbers = inputs_of(node)
         self._torch = torch
         self._node = node
         self._numbers = numbers
         self._forward = forward
-        self._moment = moment
+        self._pause = pause
         self._name = type(node.target).__name__
         values = [tape.values[number] for number in numbers]
         if any(value.tensor is None for value in values) or not values:
@@ -146,10 +165,12 @@ class _Proof:
         self._versions = [value.version for value in values]
         self._full: list[Tensor] = []
         self._full_at: int | None = None
+        self._whole_ns: int | None = None  # the quickest forward of the whole batch
 
     def steps(self) -> Generator[str, None, Slicing]:
         """Yields wherever the next forward may as well wait for another boundary."""
         name, activity = self._name, f"checking the batch dimension of {self._name}"
+        yield from self._room(2, activity)
         self._check_repeatable()
         yield activity
         shapes = describe(self._torch, self._tensors, self._stays)
@@ -157,10 +178,12 @@ class _Proof:
         for slicing in proposals(shapes):
             half = slicing.size // 2
             # The second half first: there a time dimension fails.
+            yield from self._room(2, activity)
             confirmed = self._confirms(slicing, None, (half, slicing.size))
             yield activity
             if confirmed is None:
                 continue
+            yield from self._room(2, activity)
             confirmed = self._confirms(slicing, (0, half), (half, slicing.size))
             yield activity
             if confirmed:
@@ -193,10 +216,33 @@ class _Proof:
         ):
             raise Abstain(f"the forward of {self._name} isn't repeatable: twice the same input, two results")
 
+    def _room(self, forwards: int, activity: str) -> Generator[str, None, None]:
+        """Yields until so many forwards of the whole batch, or halves that add up to them, fit into a pause.
+
+        Raises:
+            Abstain: they don't fit into a whole one.
+        """
+        for _ in range(_LOOKS):
+            if self._has_room(forwards):
+                return
+            self._reference()
+            yield activity
+        if not self._has_room(forwards):
+            limit_ms, needed_ms = self._pause.limit_ns() / 1e6, forwards * (self._whole_ns or 0) / 1e6
+            spoken = f"to check the batch dimension of {self._name} would take {needed_ms:.0f} ms"
+            raise Abstain(f"{spoken}, more than a pause may ({limit_ms:.0f} ms)")
+
+    def _has_room(self, forwards: int) -> bool:
+        made = self._full_at == self._pause.moment()
+        return self._whole_ns is not None and (forwards - made) * self._whole_ns <= self._pause.left_ns()
+
     def _reference(self) -> list[Tensor]:
         """The result for the whole batch with the weights of this boundary."""
-        if self._full_at != self._moment():
-            self._full, self._full_at = self._run(self._whole(), 0, 1), self._moment()
+        if self._full_at != self._pause.moment():
+            began_ns = self._pause.clock()
+            self._full, self._full_at = self._run(self._whole(), 0, 1), self._pause.moment()
+            took_ns = self._pause.clock() - began_ns
+            self._whole_ns = took_ns if self._whole_ns is None else min(self._whole_ns, took_ns)
         return self._full
 
     def _run(self, slicing: Slicing, low: int, high: int) -> list[Tensor]:

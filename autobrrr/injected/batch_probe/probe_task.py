@@ -26,7 +26,7 @@ from ..loop.boundary_task import Boundary
 from ..loop.handler_errors import raised_by_handler
 from ..wire import ring_layout
 from . import replay_schedule
-from .batch_dim_check import Forwards, checks
+from .batch_dim_check import Forwards, Pause, checks
 from .probe_axes import BATCH, SWEEPS
 from .probe_refusals import before_recording, before_replay
 from .replay_sequence import Measurement, one_line
@@ -86,6 +86,7 @@ class ShadowTask:
         self._optimizer: list[int] = []
         self._measurement: Measurement | None = None
         self._seq = 0
+        self._began_ns = self._limit_ns = 0  # of the pause that is on
         self._longest_ns = 0
         self._total_ns = 0
         self._overruns = 0
@@ -96,9 +97,9 @@ class ShadowTask:
         """One slice of work; after how many steps to come again, None at the end."""
         if self._probe is None:
             return None
-        began = self._clock()
+        began = self._began_ns = self._clock()
         self._notice(boundary)
-        self._seq = boundary.seq
+        self._seq, self._limit_ns = boundary.seq, self._limit(boundary)
         why: str | None = None
         after: int | None = None
         try:
@@ -164,7 +165,13 @@ class ShadowTask:
             replayable()
             guarded = yield from self._read(tape, list(hooks.values()))
             try:
-                proof = checks(self._torch, tape, Forwards(self._torch, guarded), lambda: self._seq)
+                pause = Pause(
+                    moment=lambda: self._seq,
+                    clock=self._clock,
+                    limit_ns=lambda: self._limit_ns,
+                    left_ns=lambda: self._began_ns + self._limit_ns - self._clock(),
+                )
+                proof = checks(self._torch, tape, Forwards(self._torch, guarded), pause)
                 slicings = yield from self._spread(proof, replayable)
                 measurement = self._measurement = Measurement(
                     torch=self._torch,

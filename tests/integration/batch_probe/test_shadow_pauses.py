@@ -83,8 +83,22 @@ def test_no_slice_of_a_sweep_takes_more_than_a_pause_may(along: str, first_time:
 
 def test_twice_the_batch_is_left_out_where_it_would_take_longer_than_a_pause_may() -> None:
     """4 ms for each sample."""
-    outcome = outcome_of(32, 1.0, {"rounds": 2, "pause_ns": 45 * MS}, Work(), 40)
+    outcome = outcome_of(32, 1.0, {"rounds": 2, "pause_ns": 70 * MS}, Work(), 40)
     assert outcome.probed is not None
     assert [point["batch"] for point in outcome.probed["points"]] == [2, 4, 8]  # type: ignore[attr-defined]
     assert "2B left out" in outcome.probed["notes"][0]  # type: ignore[index]
-    assert outcome.probed["longest_pause_ns"] <= 3 * 32 * MS  # type: ignore[operator]
+    assert outcome.probed["longest_pause_ns"] <= 70 * MS  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("first_time", [1.0, 1.9], ids=["as dear each time", "dear at first"])
+@pytest.mark.parametrize("pause_ms", [33, 45, 62])
+def test_what_must_be_compared_at_one_boundary_fits_into_a_pause_or_is_left(
+    pause_ms: int, first_time: float
+) -> None:
+    """A forward takes 32 ms; two of them, or one and two halves, have to be made with the same weights."""
+    params: dict[str, object] = {"rounds": 2, "pause_ns": pause_ms * MS}
+    outcome = outcome_of(32, first_time, params, Work(), 40)
+    assert outcome.probed is not None
+    assert outcome.probed["status"] == "abstained"
+    assert f"more than a pause may ({pause_ms} ms)" in str(outcome.probed["why"])
+    assert outcome.probed["longest_pause_ns"] <= max(pause_ms, 32 * first_time + 1) * MS  # type: ignore[operator]
