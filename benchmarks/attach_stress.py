@@ -1,9 +1,12 @@
 """Attach over and over to targets that are busy in every way, and count what goes wrong.
 
     python benchmarks/attach_stress.py [--attaches 200] [--fresh 40] [--versions 3.11,3.13] [--only join]
+        [--into ROWS.jsonl] [--for SECONDS]
 
 Each target takes `--fresh` attaches per process, then a new process is started. A fault is a target
 that died, or whose own arithmetic came out wrong, or an injection that was refused or never ran.
+With `--into` each process adds a row, and the same command goes on where it was cut off, as long as the
+sources of attach are the same; `--for` ends a piece after the process that is under way.
 A busy target is entered as `attach` does it: by sys.remote_exec from Python 3.14 on, else by a pending
 call (`--borrow`: in any case). One whose main thread sleeps while another works is entered by a thread.
 Prints a table on standard error, one JSON object on standard output.
@@ -13,15 +16,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
@@ -29,7 +34,11 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 from autobrrr.attach import remote_exec  # noqa: E402
 from autobrrr.attach.ptrace.injector import NOT_MAPPED, InjectionWay, compose, inject  # noqa: E402
 from autobrrr.errors import AutobrrrError  # noqa: E402
+from benchmarks.planted.results import append, read, revision  # noqa: E402
 from support.attach import SLEEPS, interpreters, leaves  # noqa: E402
+
+Row = dict[str, Any]
+SOURCES = ("autobrrr/attach", "autobrrr/machine")  # a row is for what they were
 
 # Each checks its own work, and ends with status 3 when it is wrong.
 TARGETS = {
@@ -85,27 +94,35 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--attaches", type=int, default=200, help="per target and version")
+    parser.add_argument("--attaches", type=int, default=200, help="per target and version, in all pieces")
     parser.add_argument("--fresh", type=int, default=40, help="attaches per process")
     parser.add_argument("--versions", default=",".join(sorted(interpreters())))
     parser.add_argument("--only", default="", help="parts of targets' names, with commas")
     parser.add_argument("--borrow", action="store_true", help="no sys.remote_exec")
+    parser.add_argument("--into", type=Path, help="file of the rows")
+    parser.add_argument("--for", dest="for_s", type=float, default=math.inf, help="seconds")
     args = parser.parse_args()
-    rows = []
-    for version in args.versions.split(","):
-        python = interpreters()[version]
-        targets = {**TARGETS, **BESIDE, **({**TORCH_TARGETS, **TORCH_BESIDE} if _has_torch(python) else {})}
-        for name, source in targets.items():
-            if not any(part in name for part in args.only.split(",")):
-                continue
-            way = _by_thread if "beside" in name else _by_call
-            if version >= "3.14" and way is _by_call and not args.borrow:
-                way = _by_request
-            figures = stress(python, source, args.attaches, args.fresh, way)
-            rows.append({"python": version, "target": name, "way": way.__name__.strip("_"), **figures})
-            print(_line(rows[-1]), file=sys.stderr, flush=True)
-    faults = sum(int(row["faults"]) for row in rows)
-    print(json.dumps({"attaches": sum(int(r["attaches"]) for r in rows), "faults": faults, "rows": rows}))
+    until_s = time.monotonic() + args.for_s
+    version_of_attach = revision(sources=SOURCES)
+    rows = [] if args.into is None else read(args.into)
+    rows = [row for row in rows if row["revision"] == version_of_attach]
+    wanted = list(targets(args.versions.split(","), args.only.split(","), borrow=args.borrow))
+    while time.monotonic() < until_s:
+        each = fewest(wanted, rows, args.attaches)
+        if each is None:
+            break
+        count = min(args.fresh, args.attaches - done(rows, each))
+        row = {**each.named, "revision": version_of_attach, **stress(each, count)}
+        rows.append(row)
+        if args.into is not None:
+            append(args.into, row)
+    told = [summary(each, rows) for each in wanted if done(rows, each)]
+    for one in told:
+        print(_line(one), file=sys.stderr, flush=True)
+    faults = sum(int(one["faults"]) for one in told)
+    missing = sum(max(0, args.attaches - done(rows, each)) for each in wanted)
+    attaches = sum(int(one["attaches"]) for one in told)
+    print(json.dumps({"attaches": attaches, "missing": missing, "faults": faults, "rows": told}))
     return 1 if faults else 0
 
 
@@ -144,53 +161,112 @@ def _by_request(pid: int, answer: Path) -> Iterator[Taken]:
         script.unlink()
 
 
-def stress(python: str, source: str, attaches: int, fresh: int, go: Go) -> dict[str, object]:
-    """Attach so many times; returns counts and figures in milliseconds."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A program that is entered, by a Python, in a way."""
+
+    version: str
+    python: str
+    name: str
+    source: str
+    go: Go
+
+    @property
+    def named(self) -> dict[str, str]:
+        """What tells its rows from others'."""
+        return {"python": self.version, "target": self.name, "way": self.go.__name__.strip("_")}
+
+
+def targets(versions: Sequence[str], parts: Sequence[str], *, borrow: bool) -> Iterator[Target]:
+    """All programs of these Pythons whose names hold one of the parts."""
+    for version in versions:
+        python = interpreters()[version]
+        with_torch = {**TORCH_TARGETS, **TORCH_BESIDE} if _has_torch(python) else {}
+        for name, source in {**TARGETS, **BESIDE, **with_torch}.items():
+            if not any(part in name for part in parts):
+                continue
+            go: Go = _by_thread if "beside" in name else _by_call
+            if tuple(map(int, version.split("."))) >= (3, 14) and go is _by_call and not borrow:
+                go = _by_request
+            yield Target(version=version, python=python, name=name, source=source, go=go)
+
+
+def done(rows: Sequence[Row], target: Target) -> int:
+    """Attaches to a target so far."""
+    return sum(int(row["attaches"]) for row in _of(rows, target))
+
+
+def fewest(wanted: Sequence[Target], rows: Sequence[Row], attaches: int) -> Target | None:
+    """The target that was entered least, so that each piece holds some of all; None where all are done."""
+    count, at = min(((done(rows, each), at) for at, each in enumerate(wanted)), default=(attaches, 0))
+    return wanted[at] if count < attaches else None
+
+
+def summary(target: Target, rows: Sequence[Row]) -> Row:
+    """All rows of a target as one, with figures in milliseconds."""
+    found = _of(rows, target)
+    return {
+        **target.named,
+        "attaches": sum(int(row["attaches"]) for row in found),
+        "faults": sum(len(row["faults"]) for row in found),
+        "what": sorted({fault for row in found for fault in row["faults"]}),
+        "retried": sum(int(row["retried"]) for row in found),
+        "stop_ms": _figures([each for row in found for each in row["pauses_ms"]]),
+        "latency_ms": _figures([each for row in found for each in row["latencies_ms"]]),
+    }
+
+
+def _of(rows: Sequence[Row], target: Target) -> list[Row]:
+    return [row for row in rows if target.named.items() <= row.items()]
+
+
+def stress(target: Target, attaches: int) -> Row:
+    """Attach so many times to one process: how it went, each time in milliseconds."""
     pauses_ms: list[float] = []
     latencies_ms: list[float] = []
     faults: list[str] = []
-    done = retried = 0
-    while done < attaches:
-        process = subprocess.Popen([python, "-c", PREAMBLE + source], stdout=subprocess.PIPE, text=True)
-        assert process.stdout is not None
+    count = retried = 0
+    process = subprocess.Popen(
+        [target.python, "-c", PREAMBLE + target.source], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    if "'warm'" in target.source:
         process.stdout.readline()
-        if "'warm'" in source:
-            process.stdout.readline()
-        try:
-            for _ in range(min(fresh, attaches - done)):
-                done += 1
-                answer = Path(f"/tmp/autobrrr-stress-{process.pid}")
-                began = time.monotonic()
-                try:
-                    with go(process.pid, answer) as taken:
-                        while _is_awaited(answer, process, began):
-                            time.sleep(0.0005)
-                except (AutobrrrError, remote_exec.RemoteExecClosed) as error:
-                    faults.append(str(error))
-                    break
-                pauses_ms.append(taken.pause_ns / 1e6)
-                retried += taken.tries > 1
-                if not answer.exists():
-                    faults.append(f"never ran; status {process.poll()}")
-                    break
-                answer.unlink()
-                latencies_ms.append((time.monotonic() - began) * 1e3)
-            time.sleep(0.05)
-            if process.poll() is not None:
-                faults.append(f"target ended with {process.returncode}")
-        finally:
-            process.kill()
-            process.communicate()
-            for left in (f"/tmp/autobrrr-stress-{process.pid}", f"/tmp/autobrrr-stress-{process.pid}.part"):
-                if os.path.exists(left):
-                    os.unlink(left)
+    try:
+        for _ in range(attaches):
+            count += 1
+            answer = Path(f"/tmp/autobrrr-stress-{process.pid}")
+            began = time.monotonic()
+            try:
+                with target.go(process.pid, answer) as taken:
+                    while _is_awaited(answer, process, began):
+                        time.sleep(0.0005)
+            except (AutobrrrError, remote_exec.RemoteExecClosed) as error:
+                faults.append(str(error))
+                break
+            pauses_ms.append(round(taken.pause_ns / 1e6, 3))
+            retried += taken.tries > 1
+            if not answer.exists():
+                faults.append(f"never ran; status {process.poll()}")
+                break
+            answer.unlink()
+            latencies_ms.append(round((time.monotonic() - began) * 1e3, 1))
+        time.sleep(0.05)
+        if process.poll() is not None:
+            faults.append(f"target ended with {process.returncode}")
+    finally:
+        process.kill()
+        process.communicate()
+        for left in (f"/tmp/autobrrr-stress-{process.pid}", f"/tmp/autobrrr-stress-{process.pid}.part"):
+            if os.path.exists(left):
+                os.unlink(left)
     return {
-        "attaches": done,
-        "faults": len(faults),
-        "what": sorted(set(faults)),
+        "attaches": count,
+        "faults": faults,
         "retried": retried,
-        "stop_ms": _figures(pauses_ms),
-        "latency_ms": _figures(latencies_ms),
+        "pauses_ms": pauses_ms,
+        "latencies_ms": latencies_ms,
     }
 
 

@@ -1,93 +1,178 @@
 """Does attaching ever wear a job out? Many attach/detach cycles, then many killed sidecars.
 
-    python benchmarks/endurance.py [--cycles 500] [--kills 100]
+    python benchmarks/endurance.py [--cycles 500] [--kills 100] [--shard 50] [--into ROWS.jsonl]
+        [--for SECONDS]
 
-One real training job for each part. After every cycle and kill its threads and open files must be
-what they were; at the end its weights must be, to the bit, those of a run of as many steps that was
-never attached. Prints one JSON line a part; exit code 1 where anything differs.
+A real training job for each shard. After every cycle and kill its threads and open files must be what they
+were; a shard ends with a cycle, after which no socket may lie in its folder either. Its weights must be, to
+the bit, those of a run of as many steps that was never attached. A sidecar is killed at any moment from its
+first on: while it enters (the agent is not in the job yet), or inside, while it watches, traces and probes.
+With `--into` each shard adds a row, and the same command goes on where it was cut off, as long as the sources
+are the same; `--for` ends the shard that is under way. Prints one JSON line a part; exit code 1 where
+anything differs.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
 import signal
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
+from benchmarks.planted.results import append, read, revision  # noqa: E402
 from support import training  # noqa: E402
 
 PATIENCE_S = 8.0
+START_S = 60.0  # until the sidecar of an attach is there
+ENTERING_S, INSIDE_S = 1.5, 12.0  # after its first moment, at most, a sidecar is killed
+SOURCES = ("autobrrr",)
+Row = dict[str, Any]
+Act = Callable[[Path, int], str]  # does it once; at which stage it was
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--cycles", type=int, default=500)
-    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--cycles", type=int, default=500, help="in all pieces")
+    parser.add_argument("--kills", type=int, default=100, help="in all pieces")
+    parser.add_argument("--shard", type=int, default=50, help="cycles or kills of one job")
+    parser.add_argument("--into", type=Path, help="file of the rows")
+    parser.add_argument("--for", dest="for_s", type=float, default=math.inf, help="seconds")
     args = parser.parse_args()
-    parts = {"cycles": (args.cycles, cycle), "kills": (args.kills, kill)}
-    fine = True
+    until_s = time.monotonic() + args.for_s
+    of = revision(sources=SOURCES)
+    rows = [] if args.into is None else [row for row in read(args.into) if row["revision"] == of]
+    parts: dict[str, tuple[int, Act]] = {"cycles": (args.cycles, cycle), "kills": (args.kills, kill)}
+    told = []
     for name, (count, act) in parts.items():
-        fine &= endure(name, count, act)
-    return int(not fine)
+        while (left := missing(name, count, rows)) and time.monotonic() < until_s:
+            row = {"part": name, "revision": of, **endure(min(left, args.shard), act, until_s)}
+            rows.append(row)
+            if args.into is not None:
+                append(args.into, row)
+        told.append({**summary(name, rows), "missing": missing(name, count, rows)})
+        print(json.dumps(told[-1]), flush=True)
+    return int(any(one["left_something"] or not one["same_bits"] for one in told))
 
 
-def endure(name: str, count: int, act: Callable[[Path, int], None]) -> bool:
-    """Do it `count` times to one job; prints what came of it."""
+def missing(part: str, count: int, rows: Sequence[Row]) -> int:
+    """How many are still to be done."""
+    return max(0, count - sum(int(row["times"]) for row in rows if row["part"] == part))
+
+
+def summary(part: str, rows: Sequence[Row]) -> Row:
+    """All shards of a part as one; memory is that of the worst shard."""
+    found = [row for row in rows if row["part"] == part]
+    stages: Counter[str] = Counter()
+    for row in found:
+        stages.update(row["stages"])
+    return {
+        "part": part,
+        "times": sum(row["times"] for row in found),
+        "shards": len(found),
+        "stages": dict(stages),
+        "left_something": sum(row["left_something"] for row in found),
+        "same_bits": all(row["same_bits"] for row in found),
+        "steps": sum(row["steps"] for row in found),
+        "grown_bytes": max((row["grown_bytes"] for row in found), default=0),
+    }
+
+
+def endure(count: int, act: Act, until_s: float) -> Row:
+    """Do it `count` times to one job, or until the time is up, and once at least."""
+    stages: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(prefix="endurance-") as place:
         folder = Path(place)
         job = training.start("plain", folder, "--collect-every", "500")
         try:
             before, differing = footprint(job.pid), 0
             rss_before = psutil.Process(job.pid).memory_info().rss
-            for _ in range(count):
-                act(folder, job.pid)
+            while not stages or (stages.total() < count and time.monotonic() < until_s):
+                stages[act(folder, job.pid)] += 1
                 differing += not settles(lambda: footprint(job.pid) == before)
+            cycle(folder, job.pid)  # it takes away what killed ones could not
+            differing += not settles(lambda: footprint(job.pid) == before and not sockets(folder))
             grown = psutil.Process(job.pid).memory_info().rss - rss_before
             trained = job.finish()
         finally:
             job.kill()
         reference = training.start("plain", folder, "--steps", str(trained.steps))
-        same = reference.finish(3600) == trained
-        reference.kill()
-    fine = same and not differing
-    result = {"part": name, "times": count, "left_something": differing, "same_bits": same}
-    print(json.dumps({**result, "steps": trained.steps, "grown_bytes": grown}), flush=True)
-    return fine
+        try:
+            same = reference.finish(3600) == trained
+        finally:
+            reference.kill()
+    return {
+        "times": stages.total(),
+        "stages": dict(stages),
+        "left_something": differing,
+        "same_bits": same,
+        "steps": trained.steps,
+        "grown_bytes": grown,
+    }
 
 
-def cycle(folder: Path, pid: int) -> None:
+def cycle(folder: Path, pid: int) -> str:
     """Attach, watch for a moment, detach."""
     for words in (("attach", str(pid), "--for", "200ms", "--json"), ("detach", str(pid))):
         outcome = training.autobrrr(folder, *words)
         assert outcome.code == 0, outcome.stderr
+    return "watching"
 
 
-def kill(folder: Path, pid: int) -> None:
-    """Attach, and kill the sidecar at a random moment of what it does first."""
-    outcome = training.autobrrr(folder, "attach", str(pid), "--for", "1ms", "--json")
-    assert outcome.code == 0, outcome.stderr
-    time.sleep(random.uniform(0, 4))
-    runtime = str(folder / "run")
+def kill(folder: Path, pid: int) -> str:
+    """Attach, and kill the sidecar: every other time soon after its first moment, while it enters."""
+    command = subprocess.Popen(
+        [sys.executable, "-m", "autobrrr", "attach", str(pid), "--probe", "--for", "20s", "--json"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=training.environment(folder),
+    )
+    try:
+        before = footprint(pid)
+        if settles(lambda: bool(sidecars(folder)), START_S):
+            time.sleep(random.uniform(0, random.choice((ENTERING_S, INSIDE_S))))
+        stage = "entering" if footprint(pid) == before else "inside"
+        for process in sidecars(folder):
+            process.send_signal(signal.SIGKILL)
+        command.wait(60)
+    finally:
+        command.kill()
+        command.wait()
+    return stage
+
+
+def sidecars(folder: Path) -> list[psutil.Process]:
+    """Those of sessions of this benchmark."""
+    found = []
     for process in psutil.process_iter():
         try:
-            ours = process.environ().get("XDG_RUNTIME_DIR") == runtime
+            ours = process.environ().get("XDG_RUNTIME_DIR") == str(folder / "run")
             if ours and "autobrrr.sidecar" in " ".join(process.cmdline()):
-                process.send_signal(signal.SIGKILL)
+                found.append(process)
         except (psutil.Error, OSError):
             continue
+    return found
+
+
+def sockets(folder: Path) -> list[str]:
+    """Sockets and locks that lie in the runtime folder."""
+    return [each.name for each in (folder / "run").rglob("*.sock*")]
 
 
 def footprint(pid: int) -> tuple[int, int]:
@@ -95,9 +180,9 @@ def footprint(pid: int) -> tuple[int, int]:
     return len(os.listdir(f"/proc/{pid}/fd")), len(os.listdir(f"/proc/{pid}/task"))
 
 
-def settles(holds: Callable[[], bool]) -> bool:
+def settles(holds: Callable[[], bool], within_s: float = PATIENCE_S) -> bool:
     """Whether it holds within some seconds."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + within_s
     while not holds():
         if time.monotonic() > deadline:
             return False

@@ -18,10 +18,10 @@ RESULTS = ROOT / "benchmarks" / "results"
 SOURCES = ("autobrrr", "benchmarks/planted")
 
 
-def revision(root: Path = ROOT) -> str:
+def revision(root: Path = ROOT, sources: Iterable[str] = SOURCES) -> str:
     """A digest over the sources as they lie there, committed or not."""
     digest = hashlib.sha256()
-    for folder in SOURCES:
+    for folder in sources:
         for path in sorted((root / folder).rglob("*.py")):
             digest.update(str(path.relative_to(root)).encode())
             digest.update(path.read_bytes())
