@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from autobrrr.errors import AutobrrrError
@@ -49,6 +49,8 @@ def start(
                 raise error_from(said["error"])
             else:
                 return bool(said.get("ready", False))
+    with suppress(AutobrrrError):
+        SessionSocket(target).close()  # what a sidecar that was killed could not take away
     raise AutobrrrError(
         f"the sidecar of process {target.pid} ended before it was ready",
         "its log: sidecar.log in the state folder",

@@ -12,7 +12,9 @@ import pytest
 
 from autobrrr.errors import AutobrrrError, TargetGone
 from autobrrr.sidecar.process.daemonize import Announcement, StarterGone, main
-from autobrrr.sidecar.process.spawn import environment, error_from
+from autobrrr.sidecar.process.session_options import SessionOptions
+from autobrrr.sidecar.process.spawn import environment, error_from, start
+from autobrrr.sidecar.sockets.session_socket import find_target
 
 
 @pytest.fixture
@@ -46,6 +48,17 @@ def test_a_starter_that_has_gone_is_noticed(pipe: tuple[int, int]) -> None:
     with pytest.raises(StarterGone):
         announcement.wait("still waiting")
     announcement.error(AutobrrrError("nobody hears it"))
+
+
+def test_a_sidecar_that_was_killed_before_it_was_ready_leaves_no_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", "/bin/false")  # ends at once, and says nothing
+    with pytest.raises(AutobrrrError, match="ended before it was ready"):
+        start(find_target(os.getpid()), SessionOptions(), foreground=False, on_wait=print)
+    assert list((tmp_path / "autobrrr").iterdir()) == []
 
 
 def test_without_a_starter_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
