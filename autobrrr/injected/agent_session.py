@@ -405,7 +405,8 @@ class AgentSession:
     def _leave(self, *, keep: bool, patience_s: float) -> list[str]:
         """Everything off; what could not be taken off."""
         loop = self._loop
-        needs_boundary = (bool(self._levers.ours) and not keep) or loop.measuring.task is not None
+        of_remedies = self._levers.kept or (self._levers.ours and not keep)
+        needs_boundary = bool(of_remedies) or loop.measuring.task is not None
         deadline = time.monotonic() + patience_s
         if needs_boundary and loop.hot.live:
             loop.task_ends()

@@ -261,6 +261,7 @@ class TrainLoop:
         self._stop(at_boundary=True)
         self._flush()
         if keep:
+            self.levers.let_go()
             self.levers.forget()
         else:
             self._report(self.levers.undo_all())
@@ -269,20 +270,21 @@ class TrainLoop:
     def take_down_from_outside(self, *, keep: bool) -> list[str]:
         """The same from the agent's thread, while training is not inside the agent's code.
 
-        Levers that need the training thread are left for its next boundary; their names.
+        Levers that need the training thread, and what they kept, are left for its next boundary; their names.
         """
         self._stop(at_boundary=False)
         self._flush()
-        if keep:
-            self.levers.forget()
-        else:
+        waiting = self.levers.kept
+        if not keep:
             self._report(self.levers.undo_anywhere())
-        waiting = [lever.remedy.name for lever in self.levers.ours]
+            waiting += [lever.remedy.name for lever in self.levers.ours]
         if self.measuring.unfinished is not None:
             waiting.append(self.measuring.unfinished.name)
         if waiting:
-            self.hot.will = lambda: self.take_down(keep=False)
+            self.hot.will = lambda: self.take_down(keep=keep)
             return waiting
+        if keep:
+            self.levers.forget()
         self._finish()
         return []
 

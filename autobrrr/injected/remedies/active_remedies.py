@@ -206,11 +206,19 @@ class ActiveRemedies:
     def undo_all(self) -> list[NotUndone]:
         """Undo every lever of the session, the youngest first, and let go of what they kept."""
         losses = [self.undo(lever) for lever in reversed(self.ours)]
-        on = {lever.remedy.release for lever in self._applied}
-        for name in list(self._releases):
-            if self._registry[name].release not in on:
-                self._releases.pop(name)()
+        self.let_go()
         return [loss for loss in losses if loss is not None]
+
+    @property
+    def kept(self) -> list[str]:
+        """Remedies that are off, and have kept something for the next time that they are switched on."""
+        on = {lever.remedy.release for lever in self._applied}
+        return [name for name in self._releases if self._registry[name].release not in on]
+
+    def let_go(self) -> None:
+        """Give up what is kept. On the training thread, between two steps."""
+        for name in self.kept:
+            self._releases.pop(name)()
 
     def undo_anywhere(self) -> list[NotUndone]:
         """Undo those that are safe to undo while the training thread is in the middle of a step."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import signal
+import threading
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -85,6 +86,71 @@ def test_a_second_undo_of_a_lever_within_one_step_is_refused_and_the_session_goe
     replies = [(each["reply"], each["ok"], each.get("why")) for each in link.sent if "reply" in each]
     assert replies == [(1, True, None), (2, False, "no lever has the token 1")]
     assert undone == ["a"]
+
+
+class Tried:
+    """A session in which two remedies were tried; one is off again, and has kept something."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self.let_go: list[str] = []
+        registry = {name: self._remedy(name) for name in ("compiled", "graphed")}
+        self.levers = ActiveRemedies(registry)
+        self.agent = AgentSession({}, torch, cast(AgentSocket, Ends()), self.levers)
+        self.loop = self.agent._loop
+        self.loop.put_on(lambda: None)
+        optimizer.step()
+        for name in registry:
+            self.levers.apply(self.loop.job, name, {})
+        self.levers.undo(self.levers.applied[0])
+
+    def _remedy(self, name: str) -> Remedy:
+        return Remedy(
+            name=name,
+            apply=lambda job, options: lambda: None,
+            treats=(),
+            reach="live",
+            cls="bitwise",
+            doc="For the test.",
+            targets=(name,),
+            release=lambda torch: self.let_go.append(name),
+        )
+
+    def close(self) -> None:
+        self.agent._pages.close_fd()
+        self.agent._pages.release()
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_what_a_remedy_kept_that_was_tried_and_undone_is_let_go_of_at_the_end_of_the_session(
+    optimizer: torch.optim.Optimizer, keep: bool
+) -> None:
+    """Compiled code would stay, and the next session would take the job for a compiled one."""
+    tried = Tried(optimizer)
+    if not keep:
+        tried.levers.undo(tried.levers.applied[0])
+    left: list[list[str]] = []
+    leaves = threading.Thread(target=lambda: left.append(tried.agent._leave(keep=keep, patience_s=60)))
+    leaves.start()
+    while leaves.is_alive():
+        optimizer.step()
+    tried.close()
+    assert tried.let_go == (["compiled"] if keep else ["compiled", "graphed"])
+    assert left == [[]]
+    assert tried.loop.gone
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_it_is_let_go_of_at_the_next_step_where_training_came_to_none_in_time(
+    optimizer: torch.optim.Optimizer, keep: bool
+) -> None:
+    tried = Tried(optimizer)
+    waiting = tried.loop.take_down_from_outside(keep=keep)
+    assert waiting == (["compiled"] if keep else ["compiled", "graphed"])
+    assert (tried.let_go, tried.loop.gone) == ([], False)  # not from another thread
+    optimizer.step()
+    tried.close()
+    assert tried.let_go == waiting
+    assert tried.loop.gone
 
 
 class Preempted(Exception):
