@@ -142,7 +142,8 @@ class DeviceAnalysis(Record, kw_only=True, frozen=True):
     host_late_by_cause_ns: dict[str, int]
     host_late_after_synchronisation_ns: int
     first_use_ns: int  # in launch calls that last 1 ms or more while the device idles
-    long_operators_ns: int  # idle inside operators whose own time is 0.5 ms or more
+    long_operators_ns: int  # idle inside operators of 0.5 ms or more that usually last
+    held_up_ns: int  # idle inside operators of 0.5 ms or more that are short otherwise
     gaps: int
     gpu_events: int
     kernel_count: int

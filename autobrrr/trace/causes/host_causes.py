@@ -37,13 +37,12 @@ CAUSES = (
 
 # Told apart inside, and counted with operator dispatch and Python where causes are shown: dispatch
 # and the Python around it come in microseconds, so what lasts is the work of the host itself.
-LONG_OPERATOR, LONG_PYTHON = 9, 10
-MARKS = 11
+LONG_OPERATOR, LONG_PYTHON, HELD_UP = 9, 10, 11
+MARKS = 12
 DISPATCHING = [ALLOCATION, OPTIMIZER, OP_DISPATCH, PYTHON_CODE]  # ... of each operator anew
-SHOWN_AS = {LONG_OPERATOR: OP_DISPATCH, LONG_PYTHON: PYTHON_CODE}
-LONG_OPERATOR_NS = (
-    500_000  # of one operator's own time: it computes on the CPU, or is used for the first time
-)
+SHOWN_AS = {LONG_OPERATOR: OP_DISPATCH, LONG_PYTHON: PYTHON_CODE, HELD_UP: OP_DISPATCH}
+LONG_OPERATOR_NS = 500_000  # of one operator's own time: the host computes in it, or is held up
+USUALLY_LONG_NS = 100_000  # the median call of an operator in which the host computes
 LONG_PYTHON_NS = 1_000_000  # without any operator between
 
 FIRST_USE_NS = 1_000_000  # a launch call that takes longer while the device idles loads a module or tunes

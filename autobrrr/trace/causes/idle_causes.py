@@ -18,6 +18,7 @@ from autobrrr.trace.causes import host_causes
 from autobrrr.trace.causes.host_causes import (
     CAUSES,
     DATA_LOADER,
+    HELD_UP,
     OP_DISPATCH,
     PROFILER,
     PYTHON_CODE,
@@ -31,14 +32,16 @@ from autobrrr.trace.reading.trace_columns import (
     OPERATOR,
     OVERHEAD,
     PYTHON,
+    Flags,
     Trace,
+    among,
     coded,
     distinct,
     used,
 )
 from autobrrr.trace.timeline.idle_gaps import Gaps
 from autobrrr.trace.timeline.intervals import joined, union
-from autobrrr.trace.timeline.launches import NO_LAUNCH, is_launch
+from autobrrr.trace.timeline.launches import NO_LAUNCH, first_operations, is_launch
 from autobrrr.trace.timeline.thread_timeline import Indices, Nesting, ThreadLine, nest
 
 Marks = NDArray[np.int8]
@@ -48,7 +51,8 @@ class LateCauses(Struct, frozen=True, kw_only=True):
     """The host-late parts of gaps, divided.
 
     Attributes:
-        by_gap_ns: shape [gaps, MARKS]: in the order of `CAUSES`, then long operators and long Python.
+        by_gap_ns: shape [gaps, MARKS]: in the order of `CAUSES`, then long operators, long Python and
+            operators that are short otherwise.
         after_synchronisation: shape [gaps]; the gap began while the launching thread waited for the
             device, so that the whole of it is the price of that wait.
     """
@@ -73,7 +77,8 @@ class HostTimeline:
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
         host = trace.host
-        self._own = _own_causes(trace)
+        self._launching = np.array([is_launch(name) for name in trace.names], np.bool_)
+        self._own = _own_causes(trace, self._launching)
         self._by_thread = np.argsort(host.thread, kind="stable")
         self._edges = np.searchsorted(host.thread[self._by_thread], np.arange(len(trace.threads) + 1))
         self._nestings: dict[int, Nesting] = {}
@@ -129,7 +134,11 @@ class HostTimeline:
         return ThreadLine(times, self._with_long(thread, times, value))
 
     def _with_long(self, thread: int, times: Nanoseconds, value: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Marks single operators, and runs of Python, that last longer than dispatch ever does."""
+        """Marks single operators, and runs of Python, that last longer than dispatch ever does.
+
+        The host computes in an operator that usually lasts. One that is short otherwise is used for the first
+        time, or others keep the host from running.
+        """
         if len(times) < 2:
             return value
         length = np.append(np.diff(times), 0)
@@ -141,11 +150,26 @@ class HostTimeline:
                 continue
             operator = (owner >= 0) & (kinds[nesting.row[np.maximum(owner, 0)]] == OPERATOR)
             long = operator & (value == OP_DISPATCH) & (length >= host_causes.LONG_OPERATOR_NS)
-            value = np.where(long, host_causes.LONG_OPERATOR, value)
+            usual = self._usually_long(nesting, self.owners(each), distinct(owner[long]))
+            value = np.where(long, np.where(among(owner, usual), host_causes.LONG_OPERATOR, HELD_UP), value)
         python = value == PYTHON_CODE
         run = np.cumsum(np.concatenate(([True], python[1:] != python[:-1]))) - 1
         lasting = np.bincount(run, length)[run] >= host_causes.LONG_PYTHON_NS
         return np.where(python & lasting, host_causes.LONG_PYTHON, value)
+
+    def _usually_long(self, nesting: Nesting, owners: ThreadLine, rows: Indices) -> Indices:
+        """Of these events of a nesting those whose like usually last: same name, and launching as they do."""
+        if len(rows) == 0:
+            return rows
+        host = self._trace.host
+        own = np.zeros(len(nesting), np.int64)
+        at, of = owners.value[:-1], np.diff(owners.time)
+        np.add.at(own, at[at >= 0], of[at >= 0])
+        launches = nesting.holding((host.kind == CALL)[nesting.row] & self._launching[host.name[nesting.row]])
+        like = host.name[nesting.row].astype(np.int64) * 2 + launches
+        usual = {key: np.median(own[like == key]) for key in distinct(like[rows]).tolist()}
+        chosen = [row for row in rows.tolist() if usual[int(like[row])] >= host_causes.USUALLY_LONG_NS]
+        return np.array(chosen, np.int64)
 
     def late(self, gaps: Gaps) -> LateCauses:
         """Divide the host-late part of gaps."""
@@ -215,8 +239,8 @@ class HostTimeline:
         return int(host.start[rows].min()), int(host.end[rows].max())
 
 
-def _own_causes(trace: Trace) -> Marks:
-    """Of each host event the cause that its own name tells."""
+def _own_causes(trace: Trace, launching: Flags) -> Marks:
+    """Of each host event the cause that its own name tells; `launching`: of each name."""
     host = trace.host
     table = np.zeros((len(trace.names) or 1, 9), np.int8)
     pairs = used(host.name.astype(np.int64) * 16 + host.kind)
@@ -224,10 +248,11 @@ def _own_causes(trace: Trace) -> Marks:
         name, kind = divmod(key, 16)
         table[name, kind] = host_causes.cause_of_name(trace.names[name], kind)
     own = table[host.name, host.kind] if len(host) else np.empty(0, np.int8)
-    launching = np.array([is_launch(name) for name in trace.names], np.bool_)
     if len(host):
         long = (host.end - host.start) >= host_causes.FIRST_USE_NS
-        own[(host.kind == CALL) & launching[host.name] & long] = host_causes.INITIALISATION
+        first = trace.gpu.correlation[first_operations(trace.gpu)]
+        loads = (host.kind == CALL) & launching[host.name] & long & among(host.correlation, first)
+        own[loads] = host_causes.INITIALISATION
     return own
 
 

@@ -12,6 +12,7 @@ from autobrrr.trace.kernels.kernel_classes import is_collective
 from autobrrr.trace.reading.trace_columns import KERNEL, MEMCPY, MEMSET, Flags, GpuColumns, Trace, used
 from autobrrr.trace.timeline.idle_gaps import Gaps
 from autobrrr.trace.timeline.intervals import Union, joined, overlap_ns, union
+from autobrrr.trace.timeline.launches import first_operations
 from autobrrr.trace.trace_records import Copies
 
 LAUNCH_LATENCY_NS = 10_000
@@ -73,8 +74,7 @@ def first_use_ns(gaps: Gaps, gpu: GpuColumns) -> int:
         gpu: All operations of the device, those that the gaps' operations are rows of.
     """
     first = np.zeros(len(gpu), np.bool_)
-    order = np.argsort(gpu.start, kind="stable")
-    first[order[np.unique(gpu.name[order], return_index=True)[1]]] = True
+    first[first_operations(gpu)] = True
     long = (gaps.in_launch >= 1_000_000) & first[gaps.operation]
     return int(gaps.in_launch[long].sum())
 

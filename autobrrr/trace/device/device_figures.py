@@ -70,6 +70,7 @@ def device_figures(device: DeviceWork) -> DeviceAnalysis:
         ),
         first_use_ns=first_use_ns(gaps, gpu),
         long_operators_ns=int(late.by_gap_ns[:, LONG_OPERATOR].sum()),
+        held_up_ns=int(late.by_gap_ns[:, host_causes.HELD_UP].sum()),
         gaps=len(gaps),
         gpu_events=len(gpu),
         kernel_count=int((gpu.kind == KERNEL).sum()),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from autobrrr.trace.causes.host_causes import DATA_LOADER, LONG_OPERATOR, LONG_PYTHON
+from autobrrr.trace.causes.host_causes import DATA_LOADER, HELD_UP, LONG_OPERATOR, LONG_PYTHON
 from autobrrr.trace.causes.idle_causes import LateCauses
 from autobrrr.trace.causes.time_slices import time_sliced
 from autobrrr.trace.column_stats import median
@@ -34,7 +34,8 @@ class Steady(Struct, frozen=True, kw_only=True):
     untraced_ns: int
     first_use_ns: int  # launch calls of a millisecond or more, modules and compilation on the host
     loader_idle_ended_by_copy: float | None  # of the idle time that a loader caused
-    long_operators_ns: int  # the host computes in operators on the CPU, or uses them for the first time
+    long_operators_ns: int  # the host computes in operators on the CPU
+    held_up_ns: int  # operators that are short otherwise: first uses, or a host that others keep from running
     long_python_gaps: int
     long_python_largest: float | None  # share of the largest of them
     time_slices: int  # gaps in which another process has the device
@@ -84,6 +85,7 @@ def steady_part(device: DeviceWork, marks: list[StepMark]) -> Steady:
         first_use_ns=loading + causes["initialisation"],
         loader_idle_ended_by_copy=_ended_by_copy(device, gaps, late),
         long_operators_ns=int(late.by_gap_ns[:, LONG_OPERATOR].sum()),
+        held_up_ns=int(late.by_gap_ns[:, HELD_UP].sum()),
         long_python_gaps=int((python > 0).sum()),
         long_python_largest=int(python.max()) / int(python.sum()) if python.any() else None,
     )

@@ -50,6 +50,7 @@ LIMIT_OF: Final[Mapping[str, Limit]] = {
     "launches": "host",
     "python": "host",
     "operators_on_host": "host",
+    "held_up": "host",
     "untraced_host": "host",
     "waits": "sync",
     "first_use": "startup",
@@ -101,6 +102,7 @@ def time_parts_ns(
     for name, mark, once in (
         ("python", host_causes.LONG_PYTHON, "python_once"),
         ("operators_on_host", host_causes.LONG_OPERATOR, "operators_once"),
+        ("held_up", host_causes.HELD_UP, "held_up_once"),
     ):
         parts[name if recurs(late.by_gap_ns[:, mark]) else once] = int(marks[mark])
     return parts

@@ -58,6 +58,13 @@ def count_launches(gpu: GpuColumns, calls: LaunchCalls, correlation: NDArray[np.
     return int((mine[place] == launched).sum())
 
 
+def first_operations(gpu: GpuColumns) -> Rows:
+    """Rows of the operations whose kernel runs on its device for the first time in the trace."""
+    order = np.argsort(gpu.start, kind="stable")
+    key = gpu.device[order].astype(np.int64) << 32 | gpu.name[order]
+    return np.asarray(order[np.unique(key, return_index=True)[1]], np.int64)
+
+
 def is_launch(name: str) -> bool:
     """Whether a runtime or driver call launches work ("cudaLaunchKernel", "hipGraphLaunch", ...)."""
     return "Launch" in name and "HostFunc" not in name

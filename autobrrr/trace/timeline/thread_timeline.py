@@ -43,6 +43,14 @@ class Nesting(Struct, frozen=True, kw_only=True):
             marks[plain] = np.where(outer >= 0, marks[outer], 0)
         return marks
 
+    def holding(self, marked: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Which events are marked, or have a marked one in them."""
+        holds = marked.copy()
+        for rows in reversed(self._levels()):
+            inner = rows[holds[rows]]
+            holds[self.parent[inner][self.parent[inner] >= 0]] = True
+        return holds
+
     def owners(self) -> ThreadLine:
         """The innermost event at every moment."""
         count = len(self)

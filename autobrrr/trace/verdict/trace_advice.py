@@ -15,6 +15,7 @@ from autobrrr.trace.causes.gap_groups import largest_groups
 from autobrrr.trace.causes.host_causes import (
     ALLOCATION,
     DATA_LOADER,
+    HELD_UP,
     LONG_OPERATOR,
     LONG_PYTHON,
     OP_DISPATCH,
@@ -45,7 +46,7 @@ def advise(device: DeviceWork, figures: DeviceAnalysis) -> list[TraceAdvice]:
     """Advice for one device, the largest bound first."""
     late = device.corrected[1] if device.corrected is not None else device.late
     python_ns = int(late.by_gap_ns[:, LONG_PYTHON].sum())
-    held_ns = python_ns + int(late.by_gap_ns[:, LONG_OPERATOR].sum())
+    held_ns = python_ns + int(late.by_gap_ns[:, [LONG_OPERATOR, HELD_UP]].sum())
     found = [
         _graphs(figures, held_ns),
         _host_code(figures, python_ns),

@@ -50,6 +50,7 @@ _PARTS_OF: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("launches", "launch calls"),
         ("python", "long stretches of Python"),
         ("operators_on_host", "operators that compute on the CPU"),
+        ("held_up", "operators that are short otherwise: first uses, or other load on the CPU"),
         ("untraced_host", "the host, which recorded nothing"),
     ),
     "input": (

@@ -96,7 +96,9 @@ def _host_in_loader(seen: DeviceSignals) -> Evidence:
     share = seen.loader_share
     return _evidence(
         "host_in_loader", share, "share of the span",
-        f"main thread {share:.0%} of the span inside a data loader" if share else "no data loader was seen",
+        "no data loader was seen"
+        if not share
+        else f"main thread {_of_span(share)} of the span inside a data loader",
         says="input" if share is not None and share >= NAMED_AT else None,
         against=["input"] if share is not None and share <= 0.05 and seen.loader_share is not None else [],
     )  # fmt: skip
@@ -206,6 +208,11 @@ def _peers(figures: DeviceAnalysis, peers: Straggler | None) -> Evidence:
         " collectives is before the last peer came",
         says="communication",
     )  # fmt: skip
+
+
+def _of_span(share: float) -> str:
+    """What is there is never said to be nothing."""
+    return f"{share:.0%}" if share >= 0.01 else "under 1%"
 
 
 def _evidence(

@@ -171,7 +171,11 @@ def _unexplained(figures: DeviceAnalysis, steady: Steady, lead: float) -> str:
         ),
         (steady.unmatched_ns, "idle time whose launch call is not in the file"),
         (steady.untraced_ns, "time in which the host recorded nothing"),
-        (steady.long_operators_ns, "single operators that hold the host for long: they compute on the CPU"),
+        (steady.long_operators_ns, "operators that always hold the host for long: they compute on the CPU"),
+        (
+            steady.held_up_ns,
+            "single operators that are short otherwise: first uses, or other load on the CPU",
+        ),
     )
     ns, what = max(parts)
     total = sum(steady.parts_ns.values())

@@ -139,8 +139,13 @@ def _of_device(device: DeviceAnalysis, several: bool) -> list[str]:
         )
     if device.long_operators_ns > 0.05 * device.span_ns:
         found.append(
-            f"{where}{device.long_operators_ns / 1e6:.1f} ms of idle lie inside operators of 0.5 ms or more:"
-            " they compute on the CPU, are used for the first time, or the host was held up. Among the idle"
-            " time that is operator dispatch; of the device's time it is other"
+            f"{where}{device.long_operators_ns / 1e6:.1f} ms of idle lie inside operators of 0.5 ms or more"
+            " that usually last: they compute on the CPU. Among the idle time that is operator dispatch; of"
+            " the device's time it is other"
+        )
+    if device.held_up_ns > 0.05 * device.span_ns:
+        found.append(
+            f"{where}{device.held_up_ns / 1e6:.1f} ms of idle lie inside operators of 0.5 ms or more that are"
+            " short otherwise: they were used for the first time, or others kept the host from running"
         )
     return found
