@@ -3,7 +3,8 @@
 torch picks the first, in an order of its own, of those that are switched on and take the inputs. On a GPU
 the one asked for goes first in that order and the others stay on: masks, head sizes and types that it does
 not take go where they went before, and not to the plain implementation, whose memory grows with the square
-of the length. On a CPU, which has a fixed order, the plain one stays beside the one asked for.
+of the length; where it takes no call of the first step, the remedy is reverted, and its reason names one. On
+a CPU, which has a fixed order, the plain one stays beside the one asked for.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import TYPE_CHECKING
 from ..model_calls.call_layers import device_types, trained_roots
 from ..optimizer.optimizer_flags import undo_all
 from ..process.process_value import switch
-from ..registry import Option, Refused, Undo, remedy
+from ..registry import Option, Refused, Undo, WatchedUndo, remedy
+from .attention_inputs import AttentionInputs
 
 if TYPE_CHECKING:
     from autobrrr.injected.live_torch.live_job import Job
@@ -58,9 +60,12 @@ def sdpa(job: Job, options: Mapping[str, object]) -> Undo:
         raise Refused(f"this torch has no switch for {wanted}")
     states = {name: getattr(place, f"{name}_sdp_enabled")() for name in known}
     undos: list[Callable[[], None]] = []
+    inputs = AttentionInputs(job.torch, str(wanted))
     if "cuda" in device_types(roots):
         after = {**states, wanted: True}
         undos.append(_put_first(job, str(wanted), states[wanted]))
+        undos.append(inputs.end)
+        inputs.begin()
     else:
         after = {name: name in (wanted, "math") for name in known}
         if states == after:
@@ -69,7 +74,7 @@ def sdpa(job: Job, options: Mapping[str, object]) -> Undo:
         if states[name] != after[name]:
             read, write = getattr(place, f"{name}_sdp_enabled"), getattr(place, f"enable_{name}_sdp")
             undos.append(switch(read, write, after[name]))
-    return undo_all(undos)
+    return WatchedUndo(undo_all(undos), inputs.trouble)
 
 
 def _put_first(job: Job, wanted: str, enabled: bool) -> Undo:
