@@ -133,8 +133,8 @@ class Patience:
             self.profiled_s = now_s if self.profiled_s is None else self.profiled_s
             if now_s - self.profiled_s < WINDOW_S:
                 return False
-        if self.for_s is not None:
-            return spent_s >= self.for_s
+        if self.for_s is not None:  # a window that was asked for is worth waiting for
+            return spent_s >= self.for_s + (0.0 if windowed else WINDOW_S)
         stuck = now_s - self.moved_s > STILL_S
         late = swept and windowed and spent_s >= DEFAULT_S and self.steps >= DEFAULT_STEPS
         return stuck or (late and not self._one_more_decides(snapshot))

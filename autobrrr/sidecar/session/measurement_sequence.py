@@ -16,13 +16,13 @@ from autobrrr.diagnosis.thresholds import BUSY_AT
 from autobrrr.injected.loop.device_stamps import STAMP_EACH, STAMP_SOME
 from autobrrr.records import (
     CollectiveWaits,
-    Confidence,
     FrameSamples,
     HostSlack,
     ProfilerWindow,
     Record,
     ShadowProbe,
     TracedSteps,
+    Verdict,
 )
 from autobrrr.sidecar.process.rank_lock import NoRankLock, Turn, Waiting
 from autobrrr.sidecar.process.session_options import Probing, SessionOptions, Sweep
@@ -45,6 +45,7 @@ NOTICEABLE = 0.15  # share of the step from which on stacks are worth sampling
 FRAMES_MS = 1500
 FRAMES_EVERY_MS = 10
 RETRACE_NS = (5 * SECOND_NS, 15 * SECOND_NS, 60 * SECOND_NS, 300 * SECOND_NS)
+WINDOW_AGAIN_NS = RETRACE_NS[:2]  # after an unlucky window: each one holds training up
 STILL_BUSY_NS = 30 * SECOND_NS  # a trace that others disturbed, while they go on
 QUIET_LOOKS = 3  # at the machine, one after the other
 DRIFT = 0.4  # the median step has moved so far since it was traced
@@ -74,12 +75,14 @@ class MeasurementSequence:
         self._retraces = 0
         self._traced_median_ns: float | None = None
         self._window_wanted = False
+        self._windows_again = 0
+        self._of_job_before = False  # what is being profiled is the job before it was changed
         self._sweeps_wanted: list[Sweep] = []
         self._sweep_along: Sweep = "batch"
 
-    def step(self, now_ns: int, confidence: Confidence) -> None:
-        """One look; `confidence` is that of the verdict as it stands."""
-        self._confidence = confidence
+    def step(self, now_ns: int, verdict: Verdict) -> None:
+        """One look; `verdict` is as it stands."""
+        self._verdict = verdict
         if self._first_step_ns is None and self._findings.window.seen:
             self._first_step_ns = now_ns
         if self.state is State.WATCHING:
@@ -100,6 +103,9 @@ class MeasurementSequence:
         if probing is not None:
             old = findings.options
             findings.options = SessionOptions(readonly=old.readonly, outside=old.outside, probing=probing)
+        self._of_job_before = self.state in (State.PROFILING, State.DELAYING)
+        findings.profile = findings.slack = None
+        self._windows_again = 0
         if self.state is State.JUDGED:
             findings.traced = findings.probe = findings.frames = findings.collectives = None
             findings.probing = None
@@ -111,6 +117,8 @@ class MeasurementSequence:
         if self._findings.options.readonly:
             return "the session is read-only"
         self._window_wanted = True
+        if self.state not in (State.PROFILING, State.DELAYING):
+            self._findings.profile = self._findings.slack = None  # whoever asks waits for a new one
         return None
 
     def sweep(self, along: Sweep) -> str | None:
@@ -289,7 +297,7 @@ class MeasurementSequence:
         findings = self._findings
         if findings.frames is None and self._noticeable():
             measure: Callable[[int], None] = self._sample
-        elif self._window_wanted:
+        elif self._window_is_due(now_ns):
             measure = self._profile
         elif self._sweeps_wanted:
             measure = partial(self._begin_sweep, along=self._sweeps_wanted[0])
@@ -304,9 +312,26 @@ class MeasurementSequence:
         if self._may_measure(now_ns):
             measure(now_ns)
 
+    def _window_is_due(self, now_ns: int) -> bool:
+        """One was asked for, the job has been changed since the last one, or that one was unlucky."""
+        findings = self._findings
+        if self._of_job_before:
+            self._of_job_before, findings.profile, findings.slack = False, None, None
+            self._window_wanted = True
+        if self._window_wanted or self._untraceable() is None or findings.options.readonly:
+            return self._window_wanted
+        window, turn = findings.profile, self._windows_again
+        unlucky = window is not None and (window.status != "ok" or self._verdict.limit == "unknown")
+        if unlucky and turn < len(WINDOW_AGAIN_NS) and not self._machine_is_busy():
+            if now_ns - self._since_ns < WINDOW_AGAIN_NS[turn]:
+                return False
+            self._windows_again += 1
+            self._window_wanted = True
+        return self._window_wanted
+
     def _in_doubt(self, now_ns: int) -> bool:
         findings = self._findings
-        if self._confidence == "high" or self._untraceable() is not None or findings.options.readonly:
+        if self._verdict.confidence == "high" or self._untraceable() is not None or findings.options.readonly:
             return False
         if self._trace_was_disturbed():
             # Another look brings something once the machine is quiet, and nothing before.
@@ -321,6 +346,10 @@ class MeasurementSequence:
     def _machine_is_quiet(self) -> bool:
         looks = [sample.run_delay_share for sample in list(self._findings.host)[-QUIET_LOOKS:]]
         return len(looks) == QUIET_LOOKS and all(delay is not None and delay < BUSY_AT for delay in looks)
+
+    def _machine_is_busy(self) -> bool:
+        looks = [sample.run_delay_share for sample in list(self._findings.host)[-QUIET_LOOKS:]]
+        return any(delay is not None and delay >= BUSY_AT for delay in looks)
 
     def _retrace(self, now_ns: int) -> None:
         self._retraces += 1

@@ -162,7 +162,7 @@ class Session:
             self._method[self._state](now_ns)
         elif self._course is not None:
             before = self._course.state
-            self._course.step(now_ns, self._judgement.verdict.confidence)
+            self._course.step(now_ns, self._judgement.verdict)
             self._stale = self._stale or self._course.state is not before
         due = self._stale or now_ns - self._judged_ns >= JUDGE_EVERY_NS
         if due and self._state is None:

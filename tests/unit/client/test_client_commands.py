@@ -162,6 +162,16 @@ def test_without_one_it_waits_fifteen_seconds_and_fifty_steps() -> None:
     assert patience.is_over(diagnosis(steps=50))
 
 
+def test_a_window_that_was_asked_for_is_waited_for_beyond_the_time_that_was_given() -> None:
+    clock = Clock()
+    patience = diagnosing.Patience(for_s=5, window=True, clock_s=clock)
+    clock.now_s += 6
+    assert not patience.is_over(diagnosis(steps=60, confidence="high"))
+    assert patience.is_over(diagnosis(steps=60, window=ProfilerWindow(status="ok")))
+    clock.now_s += diagnosing.WINDOW_S
+    assert patience.is_over(diagnosis(steps=60))
+
+
 def test_it_waits_for_one_replay_more_that_decides_and_no_longer() -> None:
     clock = Clock()
     patience = diagnosing.Patience(clock_s=clock)

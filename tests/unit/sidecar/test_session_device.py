@@ -10,7 +10,7 @@ import pytest
 from autobrrr.diagnosis.signals.profiler_window_signal import inflation
 from autobrrr.injected.loop.device_stamps import STAMP_EACH, STAMP_SOME
 from autobrrr.injected.wire import ring_layout
-from autobrrr.records import ProfilerWindow
+from autobrrr.records import ProfilerWindow, Shares, Verdict
 from autobrrr.report.text.window_text import window_text
 from autobrrr.sidecar.session.session_states import State
 from support.sessions.session import Stage
@@ -198,3 +198,88 @@ def test_what_is_the_host_s_doing_is_excluded_where_the_host_is_always_a_step_ah
     (said,) = [each for each in stage.session.snapshot().evidence if each.signal == "host_lead"]
     assert said.value == (1.0 if flags else 0.0)
     assert list(said.against) == against
+
+
+def windowed(stage: Stage, window: ProfilerWindow) -> None:
+    """A device's window and slack are there, and the session watches."""
+    stage.enter(device="cuda", cuda=True)
+    stage.event("anatomy", anatomy())
+    assert stage.run(40) is State.PROFILING
+    through(stage, window)
+
+
+def through(stage: Stage, window: ProfilerWindow) -> None:
+    stage.window(window)
+    assert stage.run() is State.DELAYING
+    stage.event("slack", SLACK)
+    stage.run(4)
+    if stage.session.state is State.SAMPLING:
+        stage.event("frames", {"samples": 0, "places": []})
+        stage.run(4)
+    assert stage.session.state is State.JUDGED
+
+
+def asked_for_windows(stage: Stage) -> int:
+    return stage.agent.asked.count("window")
+
+
+NAMED = Verdict(
+    regime="compute",
+    confidence="low",
+    reason="by a trace",
+    limit="kernels",
+    shares=Shares(compute=0.9),
+    evidence=[],
+)
+
+
+def test_what_a_window_showed_of_the_job_before_it_was_changed_does_not_speak_any_more(
+    stage: Stage,
+) -> None:
+    windowed(stage, ProfilerWindow(status="ok", verdict=NAMED))
+    findings = stage.session.findings
+    assert findings.profile is not None
+    assert findings.slack is not None
+    stage.session.apply("optimizer.fused", {}, lambda switched: None)
+    stage.agent.answer("apply", token=1, seq=1)
+    assert findings.profile is None
+    assert findings.slack is None
+    for _ in range(6):
+        stage.run(8, seconds=1)
+    assert asked_for_windows(stage) == 2, "the changed job is profiled by itself"
+
+
+def test_a_window_that_was_under_way_when_the_job_was_changed_is_taken_again(stage: Stage) -> None:
+    stage.enter(device="cuda", cuda=True)
+    stage.event("anatomy", anatomy())
+    assert stage.run(40) is State.PROFILING
+    stage.session.apply("optimizer.fused", {}, lambda switched: None)
+    stage.agent.answer("apply", token=1, seq=1)
+    through(stage, ProfilerWindow(status="ok", verdict=NAMED))
+    stage.run(8)
+    assert stage.session.state is State.PROFILING
+    assert stage.session.findings.profile is None
+
+
+@pytest.mark.parametrize(
+    ("window", "again"),
+    [
+        (ProfilerWindow(status="abstained", why="an evaluation fell into it"), 2),
+        (ProfilerWindow(status="ok", verdict=NAMED), 0),
+    ],
+)
+def test_an_unlucky_window_is_taken_again_twice(stage: Stage, window: ProfilerWindow, again: int) -> None:
+    windowed(stage, window)
+    for wait_s in (6, 16, 60, 300):
+        stage.run(4, seconds=wait_s - 2)
+        if stage.run(4, seconds=2) is State.PROFILING:
+            through(stage, window)
+    assert asked_for_windows(stage) == 1 + again
+
+
+def test_whoever_asks_for_a_window_waits_for_a_new_one(stage: Stage) -> None:
+    windowed(stage, ProfilerWindow(status="ok", verdict=NAMED))
+    assert stage.session.open_window() is None
+    assert stage.session.snapshot().window is None
+    stage.run(4)
+    assert stage.session.state is State.PROFILING
