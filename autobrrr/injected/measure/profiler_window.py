@@ -30,9 +30,10 @@ MOST_BYTES = 256 << 20
 SLOW_STEP_NS = 2_000_000_000  # from here on one step is enough
 MOST_WAITED = 20
 OVERDUE_STEPS = 20
-# Steps get fewer where they have many operators: switching off and saving take tens of microseconds for
-# each, and both hold the job up. Differentiable operators are counted; about five more belong to each.
-MANY_CALLS, TOO_MANY_CALLS = 600, 6000
+# Steps get fewer where they have many operators: writing each of them holds the interpreter for about 36 us,
+# and that is to stay below 100 ms. Of operators those are counted that autograd sees, or that take memory.
+MOST_OPERATORS = 2800  # in the window, the step that settles included
+OPERATORS_A_CALL, OPERATORS_AN_ALLOCATION = 6, 2
 FEW_STEPS = 2
 TEARDOWN = "TEARDOWN_CUPTI"  # read by torch when the profiler is switched off
 TEARDOWN_FROM = (12, 6)  # CUDA before it can't start CUPTI a second time beside graphs
@@ -67,7 +68,7 @@ class WindowTask:
         self._on = False
         self._ended: str | None = None  # why the window is over before its time
         self._witnesses: list[Patch] = []
-        self._calls: int | None = None  # autograd's count at the last boundary
+        self._counts: list[int] = []  # autograd's and the allocator's, at the last boundary
         self._cupti: str | None = None
 
     @property
@@ -130,11 +131,23 @@ class WindowTask:
     def _count_calls(self) -> None:
         """Fewer steps, where the last one had many operators."""
         counted = getattr(self._autograd, "_get_sequence_nr", None)
-        if counted is None:
+        before, self._counts = self._counts, [int(counted()) if counted else 0, self._allocations()]
+        if not before:
             return
-        before, self._calls = self._calls, int(counted())
-        if before is not None and self._calls - before > MANY_CALLS:
-            self._steps = min(self._steps, 1 if self._calls - before > TOO_MANY_CALLS else FEW_STEPS)
+        calls, allocations = (now - then for now, then in zip(self._counts, before, strict=True))
+        operators = max(calls * OPERATORS_A_CALL, allocations * OPERATORS_AN_ALLOCATION)
+        if operators * (self._steps + 1) > MOST_OPERATORS:
+            fits = operators * (FEW_STEPS + 1) <= MOST_OPERATORS
+            self._steps = min(self._steps, FEW_STEPS if fits else 1)
+
+    def _allocations(self) -> int:
+        """Blocks that torch's allocator has given out so far on the current device; 0 without one."""
+        stats = getattr(self._loop.torch._C, "_cuda_memoryStats", None) if self._cuda else None
+        return (
+            int(stats(self._loop.torch.cuda.current_device())["allocation"]["all"]["allocated"])
+            if stats
+            else 0
+        )
 
     def _capturing(self) -> bool:
         return self._cuda and bool(self._loop.torch.cuda.is_current_stream_capturing())

@@ -39,6 +39,7 @@ TRACED_STEPS = 6
 LONG_STEP_NS = 200_000_000  # from here on so many would keep the first verdict waiting:
 TRACED_LONG_STEPS = 3
 WINDOW_STEPS = 4
+SHAPED_STEPS = 2
 TIMED_STEPS = 16
 TIMED_LONG_STEPS = 8
 NOTICEABLE = 0.15  # share of the step from which on stacks are worth sampling
@@ -76,6 +77,7 @@ class MeasurementSequence:
         self._traced_median_ns: float | None = None
         self._window_wanted = False
         self._windows_again = 0
+        self._without_shapes: ProfilerWindow | None = None  # beside which one with shapes is taken
         self._of_job_before = False  # what is being profiled is the job before it was changed
         self._sweeps_wanted: list[Sweep] = []
         self._sweep_along: Sweep = "batch"
@@ -171,8 +173,12 @@ class MeasurementSequence:
     def _profiled(self, now_ns: int) -> None:
         """On a device, also what no trace shows: whether it waits where the host is held up."""
         findings = self._findings
+        if self._without_shapes is not None and findings.profile is not None and not findings.profile.shapes:
+            findings.profile = self._without_shapes  # the other one was none
         if not findings.is_asynchronous:
             self._sample(now_ns)
+        elif self._wants_shapes() and not self._of_job_before:
+            self._profile_shapes(now_ns)
         elif findings.options.probing == "off":
             self._stamped(now_ns)
         else:
@@ -251,7 +257,24 @@ class MeasurementSequence:
         activity = f"profiling {WINDOW_STEPS} steps: {stall}"
         if on_gpu:  # first: what is asked while the window is on waits for its end
             self._agent.command("stamp", lambda reply: None, **STAMP_EACH)
-        self._begin(State.PROFILING, now_ns, activity, steps=WINDOW_STEPS, shapes=on_gpu)
+        self._without_shapes = None
+        self._begin(State.PROFILING, now_ns, activity, steps=WINDOW_STEPS, shapes=False)
+
+    def _wants_shapes(self) -> bool:
+        """Only work against the roofs needs them: of products, in a job that its kernels limit.
+
+        They make switching the profiler off last twice as long, most of all where the host is what limits.
+        """
+        window = self._findings.profile
+        if window is None or window.verdict is None or window.shapes or self._without_shapes is not None:
+            return False
+        products = window.verdict.shares.compute or 0.0
+        return window.verdict.limit == "kernels" and products >= NOTICEABLE
+
+    def _profile_shapes(self, now_ns: int) -> None:
+        self._without_shapes = self._findings.profile
+        activity = f"profiling {SHAPED_STEPS} steps with the shapes of their products"
+        self._begin(State.PROFILING, now_ns, activity, steps=SHAPED_STEPS, shapes=True)
 
     def _sample(self, now_ns: int) -> None:
         if self._findings.frames is not None or not self._noticeable():
@@ -321,7 +344,9 @@ class MeasurementSequence:
         if self._window_wanted or self._untraceable() is None or findings.options.readonly:
             return self._window_wanted
         window, turn = findings.profile, self._windows_again
-        unlucky = window is not None and (window.status != "ok" or self._verdict.limit == "unknown")
+        unlucky = window is not None and (
+            window.status != "ok" or (window.verdict is not None and self._verdict.limit == "unknown")
+        )
         if unlucky and turn < len(WINDOW_AGAIN_NS) and not self._machine_is_busy():
             if now_ns - self._since_ns < WINDOW_AGAIN_NS[turn]:
                 return False

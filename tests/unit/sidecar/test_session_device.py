@@ -200,11 +200,15 @@ def test_what_is_the_host_s_doing_is_excluded_where_the_host_is_always_a_step_ah
     assert list(said.against) == against
 
 
-def windowed(stage: Stage, window: ProfilerWindow) -> None:
-    """A device's window and slack are there, and the session watches."""
+def profiling(stage: Stage) -> None:
     stage.enter(device="cuda", cuda=True)
     stage.event("anatomy", anatomy())
     assert stage.run(40) is State.PROFILING
+
+
+def windowed(stage: Stage, window: ProfilerWindow) -> None:
+    """A device's window and slack are there, and the session watches."""
+    profiling(stage)
     through(stage, window)
 
 
@@ -224,12 +228,16 @@ def asked_for_windows(stage: Stage) -> int:
 
 
 NAMED = Verdict(
-    regime="compute",
+    regime="memory",
     confidence="low",
     reason="by a trace",
     limit="kernels",
-    shares=Shares(compute=0.9),
+    shares=Shares(memory=0.9),
     evidence=[],
+)
+PRODUCTS = msgspec.structs.replace(NAMED, regime="unknown", shares=Shares(compute=0.9))
+HOST = msgspec.structs.replace(
+    NAMED, regime="overhead", limit="host", shares=Shares(overhead=0.8, compute=0.2)
 )
 
 
@@ -283,3 +291,34 @@ def test_whoever_asks_for_a_window_waits_for_a_new_one(stage: Stage) -> None:
     assert stage.session.snapshot().window is None
     stage.run(4)
     assert stage.session.state is State.PROFILING
+
+
+@pytest.mark.parametrize("verdict", [NAMED, HOST])
+def test_shapes_are_not_asked_for_where_nothing_needs_them(stage: Stage, verdict: Verdict) -> None:
+    profiling(stage)
+    stage.window(ProfilerWindow(status="ok", verdict=verdict))
+    assert stage.run() is State.DELAYING
+    assert [fields for do, fields in stage.agent.commands if do == "window"] == [
+        {"steps": 4, "shapes": False}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("second", "kept"),
+    [
+        (ProfilerWindow(status="ok", verdict=PRODUCTS, shapes=True), True),
+        (ProfilerWindow(status="abstained", why="an evaluation fell into it"), False),
+    ],
+)
+def test_shapes_of_products_come_from_a_second_short_window(
+    stage: Stage, second: ProfilerWindow, kept: bool
+) -> None:
+    profiling(stage)
+    stage.window(ProfilerWindow(status="ok", verdict=PRODUCTS))
+    assert stage.run() is State.PROFILING
+    assert stage.agent.commands[-1] == ("window", {"steps": 2, "shapes": True})
+    stage.window(second)
+    assert stage.run() is State.DELAYING
+    found = stage.session.findings.profile
+    assert found is not None
+    assert (found.status, found.shapes) == ("ok", kept)
