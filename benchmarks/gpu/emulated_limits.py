@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from benchmarks.gpu.findings import Measure
 from benchmarks.gpu.live_session import ROOT, folders, job, product, said
@@ -29,7 +30,11 @@ class Limited:
     regimes: tuple[str, ...]
 
 
+RANKS: Final = "communication"
+MOVED = ("memory",)
 HOST, KERNELS = ("overhead",), ("compute", "memory", "underfilled")
+WIDE = "--width 4096 --batch 4096 --optimizer fused"
+GRAPH = "--kind graph --optimizer foreach"
 LARGE = "--width 512 --batch 256 --optimizer fused --scale 60"
 
 
@@ -55,6 +60,43 @@ JOBS = (
     _row("a slow loader", "input", ("input",), "--load-us 20000 --optimizer fused"),
     _row("a slow loader with a worker", "input", ("input",), "--load-us 25000 --workers 1 --optimizer fused"),
     _row("a slow loader, larger kernels", "input", ("input",), f"{LARGE} --scale 10 --load-us 20000"),
+)  # fmt: skip
+# What the rules were held against while they were made, beyond the first ones.
+MORE = (
+    _row("launches, few of them", "host", HOST, "--layers 4 --optimizer fused"),
+    _row("launches, normalisations", "host", HOST, "--layer norm --layers 16"),
+    _row("launches, autocast and a loss scale", "host", HOST, "--layers 16 --kind scaler --cast"),
+    _row("launches, an evaluation in the loop", "host", HOST, "--layers 16 --kind evaluate"),
+    _row("launches, two streams", "host", HOST, "--layers 16 --kind streams"),
+    _row("launches, the loss read every 50 steps", "host", HOST, "--layers 20 --read step --read-every 50"),
+    _row("kernels, products that fill the device", "kernels", ("compute",), f"{WIDE} --layers 6"),
+    _row("kernels, products in half precision", "kernels", ("compute",), f"{WIDE} --layers 6 --cast"),
+    _row("kernels, numbers moved", "kernels", MOVED, f"{WIDE} --layers 8 --layer pointwise --scale 4"),
+    _row("kernels, normalisations", "kernels", MOVED, f"{WIDE} --layers 8 --layer norm --scale 4"),
+    _row("kernels, too small for the device", "kernels", ("underfilled",), "--optimizer fused --scale 100"),
+    _row("kernels, autocast and a loss scale", "kernels", KERNELS, f"{LARGE} --kind scaler --cast"),
+    _row("kernels, two streams", "kernels", KERNELS, f"{LARGE} --kind streams"),
+    _row("kernels, an evaluation in the loop", "kernels", KERNELS, f"{LARGE} --kind evaluate"),
+    _row("kernels, convolutions", "kernels", KERNELS, f"{WIDE} --layer convolution --layers 6 --batch 256"),
+    _row("kernels, a policy that acts", "kernels", KERNELS, "--kind policy --layers 6 --scale 200"),
+    _row("a policy and its world", "host", (*HOST, "host"), "--kind policy --layers 6"),
+    _row("copies from pageable memory", "input", ("input",), "--layers 6 --pageable-mib 64"),
+    _row("two ranks, one of them late", RANKS, (RANKS,), "--layers 6 --lag-us 20000"),
+    _row("a slow loader, a loss scale", "input", ("input",), "--load-us 20000 --kind scaler"),
+)  # fmt: skip
+# Tried once, when nothing of the rules was changed any more.
+KEPT_ASIDE = (
+    _row("aside: launches, pointwise layers", "host", HOST, "--layer pointwise --layers 24"),
+    _row("aside: launches, accumulated in half", "host", HOST, "--layers 8 --kind accumulate --cast"),
+    _row("aside: code of the loop's own", "host", ("host",), "--layers 6 --host-us 20000"),
+    _row("aside: launches, a loader ahead of them", "host", HOST, "--layers 20 --load-us 100 --workers 1"),
+    _row("aside: kernels, one kind and long", "kernels", KERNELS, f"{WIDE} --layers 1 --scale 20"),
+    _row("aside: kernels, AdamW over tensors", "kernels", KERNELS, f"{LARGE} --optimizer loop --scale 120"),
+    _row("aside: kernels, numbers moved in half", "kernels", MOVED, f"{WIDE} --layer norm --cast --scale 4"),
+    _row("aside: kernels, a longer graph", "kernels", KERNELS, f"{LARGE} --scale 200 {GRAPH}"),
+    _row("aside: a slow loader, an evaluation", "input", ("input",), "--load-us 15000 --kind evaluate"),
+    _row("aside: copies, large and pageable", "input", ("input",), "--layers 6 --pageable-mib 256"),
+    _row("aside: two ranks, one very late", RANKS, (RANKS,), "--layers 12 --lag-us 60000"),
 )  # fmt: skip
 
 
@@ -126,4 +168,5 @@ def table(found: dict[str, dict[str, object]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-LIMITS: dict[str, Measure] = {one.name: (lambda one=one: name_limit(one)) for one in JOBS}
+LIMITS: dict[str, Measure] = {one.name: (lambda one=one: name_limit(one)) for one in (*MORE, *JOBS)}
+ASIDE: dict[str, Measure] = {one.name: (lambda one=one: name_limit(one)) for one in KEPT_ASIDE}

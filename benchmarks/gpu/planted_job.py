@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import multiprocessing
+import os
+import socket
 import time
 from collections.abc import Iterator
 
@@ -25,7 +28,12 @@ parser.add_argument("--read-every", type=int, default=1, help="steps between two
 parser.add_argument("--host-us", type=float, default=0.0, help="Python of the loop's own, in each step")
 parser.add_argument("--load-us", type=float, default=0.0, help="asleep over each batch of a loader")
 parser.add_argument("--workers", type=int, default=0)
-parser.add_argument("--kind", choices=("plain", "scaler", "accumulate", "compile", "graph"), default="plain")
+KINDS = ("plain", "scaler", "accumulate", "compile", "graph", "streams", "evaluate", "policy")
+parser.add_argument("--kind", choices=KINDS, default="plain")
+parser.add_argument("--layer", choices=("linear", "norm", "pointwise", "convolution"), default="linear")
+parser.add_argument("--cast", action="store_true", help="autocast to bfloat16")
+parser.add_argument("--pageable-mib", type=int, default=0, help="copied from pageable memory in each step")
+parser.add_argument("--lag-us", type=float, default=0.0, help="two ranks, of which the other sleeps so long")
 parser.add_argument("--seconds", type=float, default=120.0)
 args = parser.parse_args()
 
@@ -42,22 +50,65 @@ class Slow(Dataset[Tensor]):
 
 
 def batches() -> Iterator[Tensor]:
-    data = torch.ones(args.batch, args.width, device="cuda")
+    sides = (args.batch, 8, args.width) if args.layer == "convolution" else (args.batch, args.width)
+    data = torch.ones(sides, device="cuda")
+    pageable = torch.ones(args.pageable_mib << 18)
     if not args.load_us:
         while True:
+            if args.pageable_mib:
+                pageable.cuda()
             yield data
     workers = {"multiprocessing_context": "spawn"} if args.workers else {}
     for batch in DataLoader(Slow(), batch_size=None, num_workers=args.workers, **workers):
         yield batch.cuda()
 
 
+class Pointwise(nn.Module):
+    """Moves each number three times and multiplies none with another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(1))
+
+    def forward(self, data: Tensor) -> Tensor:
+        return torch.relu(data * self.scale) + 1.0
+
+
+def layer() -> nn.Module:
+    if args.layer == "linear":
+        return nn.Linear(args.width, args.width)
+    if args.layer == "convolution":
+        return nn.Conv1d(8, 8, 3, padding=1)
+    return nn.LayerNorm(args.width) if args.layer == "norm" else Pointwise()
+
+
+def join_ranks(rank: int, port: int) -> None:
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "RANK": str(rank)}
+    torch.distributed.init_process_group("gloo")
+
+
+def lagging(port: int) -> None:
+    """The other rank: late for each sum."""
+    join_ranks(1, port)
+    while True:
+        time.sleep(args.lag_us / 1e6)
+        torch.distributed.all_reduce(torch.ones(1))
+
+
 def main() -> None:
+    if args.lag_us:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        multiprocessing.get_context("spawn").Process(target=lagging, args=(port,), daemon=True).start()
+        join_ranks(0, port)
     torch.manual_seed(0)
     torch.set_num_threads(1)
     device = ctypes.CDLL(None)
     device.emu_scale.argtypes = [ctypes.c_double]
     device.emu_scale(args.scale)
-    layers = [nn.Linear(args.width, args.width) for _ in range(args.layers)]
+    device.emu_ahead_us.restype = ctypes.c_double
+    layers = [layer() for _ in range(args.layers)]
     model = nn.Sequential(*layers).cuda()
     forward = torch.compile(model) if args.kind == "compile" else model
     forms = {"loop": {"foreach": False}, "foreach": {"foreach": True}, "fused": {"fused": True}}
@@ -72,17 +123,40 @@ def main() -> None:
                 data.sum().item()
             loss = data.square().mean()
         else:
-            loss = forward(data).square().mean()
+            with torch.autocast("cuda", torch.bfloat16, enabled=args.cast):
+                loss = forward(data).square().mean()
         scaler.scale(loss).backward()
         return loss.detach()
 
+    aside = torch.cuda.Stream()
+
+    def act(data: Tensor) -> None:
+        """A policy that decides, step by step, in a world that is computed on the host."""
+        with torch.no_grad():
+            for _ in range(8):
+                choice = int(model(data)[0].argmax().item())
+                sum(each * choice for each in range(2000))
+
     def step(data: Tensor, number: int) -> None:
+        if args.kind == "policy":
+            act(data)
+        if args.kind == "evaluate" and number % 10 == 0:
+            with torch.no_grad():
+                for _ in range(3):
+                    model(data)
+        if args.kind == "streams":
+            with torch.cuda.stream(aside):
+                held = data * 2
+            torch.cuda.current_stream().wait_stream(aside)
+            data = data + held
         optimizer.zero_grad(set_to_none=args.kind != "graph")
         for _ in range(4 if args.kind == "accumulate" else 1):
             loss = backward(data)
         if args.read == "parameter":
             for parameter in model.parameters():
                 parameter.grad.norm().item()
+        if args.lag_us:
+            torch.distributed.all_reduce(torch.ones(1))
         scaler.step(optimizer)
         scaler.update()
         if args.read == "step" and number % args.read_every == 0:
@@ -104,7 +178,7 @@ def main() -> None:
             while time.perf_counter() < until:
                 pass
         if number == 20:
-            print("trains", flush=True)
+            print(f"trains, the host {device.emu_ahead_us(0) / 1e3:.1f} ms ahead", flush=True)
         if time.perf_counter() > end:
             return
 
