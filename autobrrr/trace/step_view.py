@@ -1,7 +1,8 @@
-"""A short stretch of a trace for drawing: what host threads and device did, and the gaps explained.
+"""Stretches of a trace for drawing: what host threads and device did there, and the gaps explained.
 
-In comes one device's work, out go rows that a page can draw; times are nanoseconds since the
-stretch began. A median step is taken where steps are marked, else the middle of the span.
+In comes one device's work, out go rows that a page can draw; times are nanoseconds since the device's
+first operation. Drawn are a median step where steps are marked, else the middle of the span, and what lies
+around each of the longest gaps; of the rest how busy the device was.
 """
 
 from __future__ import annotations
@@ -13,27 +14,32 @@ from autobrrr.trace.causes.host_causes import CAUSES
 from autobrrr.trace.device.device_work import DeviceWork
 from autobrrr.trace.kernels.kernel_classes import CLASSES
 from autobrrr.trace.reading.trace_columns import CALL, KERNEL, PYTHON, used
+from autobrrr.trace.timeline.intervals import union
 from autobrrr.trace.timeline.launches import NO_LAUNCH
 from autobrrr.trace.timeline.trace_steps import StepMark
 
 MOST_OPERATIONS = 3000
+LONGEST_GAPS = 10
+BINS = 600  # of the whole span
+_NEAR_GAP = 24  # operations on each side of a long gap
 _MOST_HOST = 9000
+_MOST_HOST_NEAR_GAP = 300
 _DEPTH = 5
 
 
-class ViewedOperation(Record, kw_only=True, frozen=True):
+class ViewedOperation(Record, kw_only=True, frozen=True, array_like=True):
     """One operation of the device."""
 
     start: int
     end: int
     lane: int
-    kind: str  # kernel class, or memcpy, memset
+    kind: int  # into StepView.names: kernel class, or copy
     name: int  # into StepView.names
     launch: int | None  # start of its launch call
     thread: int | None  # lane of the thread that launched it
 
 
-class ViewedEvent(Record, kw_only=True, frozen=True):
+class ViewedEvent(Record, kw_only=True, frozen=True, array_like=True):
     """One event of a host thread."""
 
     start: int
@@ -44,22 +50,31 @@ class ViewedEvent(Record, kw_only=True, frozen=True):
     name: int
 
 
-class ViewedGap(Record, kw_only=True, frozen=True):
+class ViewedGap(Record, kw_only=True, frozen=True, array_like=True):
     """One gap, in up to three pieces."""
 
     start: int
     launched: int
     returned: int
     end: int
-    cause: str  # of the host-late piece; "unmatched" where there is no launch
+    cause: int  # into StepView.names: of the host-late piece; "unmatched" where there is no launch
+
+
+class Stretch(Record, kw_only=True, frozen=True, array_like=True):
+    """What is drawn in full."""
+
+    start: int
+    end: int
 
 
 class StepView(Record, kw_only=True, frozen=True):
-    """One stretch."""
+    """One device: `stretches[0]` is shown first."""
 
     title: str
     device: int | str
-    length: int
+    span: int  # of the device
+    stretches: list[Stretch]
+    busy_percent: list[int]  # of each of BINS equal parts of the span
     streams: list[str]
     threads: list[str]
     operations: list[ViewedOperation]
@@ -69,19 +84,27 @@ class StepView(Record, kw_only=True, frozen=True):
 
 
 def step_view(device: DeviceWork, marks: list[StepMark]) -> StepView:
-    """The stretch of one device that shows best what its time goes to."""
+    """The stretches of one device that show best what its time goes to."""
     title, begin, end = _stretch(device, marks)
+    windows = [(begin, end), *_around_gaps(device, begin, end)]
     names: dict[str, int] = {}
-    operations, streams, threads = _operations(device, begin, end, names)
+    operations, streams, threads = _operations(device, windows, names)
+    origin = device.gaps.span_start
     return StepView(
         title=title,
         device=device.label,
-        length=end - begin,
+        span=device.gaps.span_end - origin,
+        stretches=[Stretch(start=start - origin, end=end - origin) for start, end in windows],
+        busy_percent=_busy(device),
         streams=streams,
         threads=[device.trace.threads[thread].tid for thread in threads],
         operations=operations,
-        events=_events(device, begin, end, names, threads),
-        gaps=_gaps(device, begin, end),
+        events=[
+            event
+            for index, window in enumerate(windows)
+            for event in _events(device, window, names, threads, _MOST_HOST_NEAR_GAP if index else _MOST_HOST)
+        ],
+        gaps=_gaps(device, windows, names),
         names=list(names),
     )
 
@@ -106,12 +129,46 @@ def _stretch(device: DeviceWork, marks: list[StepMark]) -> tuple[str, int, int]:
     return "the middle of the trace", int(ranked_starts[first]), int(ranked_starts[last])
 
 
+def _around_gaps(device: DeviceWork, begin: int, end: int) -> list[tuple[int, int]]:
+    """Where the longest gaps are that do not lie in that stretch, with some operations around them."""
+    gaps, starts = device.gaps, np.sort(device.gpu.start)
+    wanted: list[tuple[int, int]] = []
+    for gap in np.argsort(-gaps.lengths)[:LONGEST_GAPS].tolist():
+        first, last = int(gaps.start[gap]), int(gaps.end[gap])
+        if first >= begin and last <= end:
+            continue
+        before = max(int(np.searchsorted(starts, first)) - _NEAR_GAP, 0)
+        after = min(int(np.searchsorted(starts, last)) + _NEAR_GAP, len(starts) - 1)
+        wanted.append((int(starts[before]), max(int(starts[after]), last)))
+    found: list[tuple[int, int]] = []
+    for start, stop in sorted(wanted):  # without the first stretch, and each moment once
+        pieces = [(start, min(stop, begin)), (max(start, end), stop)]
+        for piece_start, piece_end in pieces:
+            from_ns = max(piece_start, found[-1][1]) if found else piece_start
+            if from_ns < piece_end:
+                found.append((from_ns, piece_end))
+    return found
+
+
+def _busy(device: DeviceWork) -> list[int]:
+    """How busy the device was in each part of its span, 0-100."""
+    edges = np.linspace(device.gaps.span_start, device.gaps.span_end, BINS + 1).astype(np.int64)
+    busy = union(device.gpu.start, device.gpu.end).within(edges[:-1], edges[1:])
+    share = busy / np.maximum(np.diff(edges), 1)
+    return [round(100 * part) for part in np.clip(share, 0, 1).tolist()]
+
+
 def _operations(
-    device: DeviceWork, begin: int, end: int, names: dict[str, int]
+    device: DeviceWork, windows: list[tuple[int, int]], names: dict[str, int]
 ) -> tuple[list[ViewedOperation], list[str], list[int]]:
-    gpu, trace = device.gpu, device.trace
-    rows = np.flatnonzero((gpu.start < end) & (gpu.end > begin))
-    rows = rows[np.argsort(gpu.start[rows], kind="stable")][: MOST_OPERATIONS + 200]
+    gpu, trace, origin = device.gpu, device.trace, device.gaps.span_start
+    inside = np.zeros(len(gpu.start), np.bool_)
+    for index, (begin, end) in enumerate(windows):
+        rows = np.flatnonzero((gpu.start < end) & (gpu.end > begin))
+        most = MOST_OPERATIONS + 200 if index == 0 else 4 * _NEAR_GAP
+        inside[rows[np.argsort(gpu.start[rows], kind="stable")][:most]] = True
+    rows = np.flatnonzero(inside)
+    rows = rows[np.argsort(gpu.start[rows], kind="stable")]
     lanes = {stream: lane for lane, stream in enumerate(used(gpu.stream[rows]))}
     call = device.call[rows]
     threads = used(trace.host.thread[call[call != NO_LAUNCH]])
@@ -123,12 +180,12 @@ def _operations(
         kind = CLASSES[device.work.class_[row]] if gpu.kind[row] == KERNEL else "copy"
         found.append(
             ViewedOperation(
-                start=int(gpu.start[row]) - begin,
-                end=int(gpu.end[row]) - begin,
+                start=int(gpu.start[row]) - origin,
+                end=int(gpu.end[row]) - origin,
                 lane=lanes[int(gpu.stream[row])],
-                kind=kind,
+                kind=names.setdefault(kind, len(names)),
                 name=names.setdefault(trace.names[gpu.name[row]], len(names)),
-                launch=int(trace.host.start[by]) - begin if by != NO_LAUNCH else None,
+                launch=int(trace.host.start[by]) - origin if by != NO_LAUNCH else None,
                 thread=threads.index(int(trace.host.thread[by])) if by != NO_LAUNCH else None,
             )
         )
@@ -136,10 +193,11 @@ def _operations(
 
 
 def _events(
-    device: DeviceWork, begin: int, end: int, names: dict[str, int], threads: list[int]
+    device: DeviceWork, window: tuple[int, int], names: dict[str, int], threads: list[int], most: int
 ) -> list[ViewedEvent]:
     """The outer levels of each thread; Python frames only where nothing else is there."""
-    host, trace = device.trace.host, device.trace
+    host, trace, origin = device.trace.host, device.trace, device.gaps.span_start
+    begin, end = window
     found: list[ViewedEvent] = []
     for lane, thread in enumerate(threads):
         nesting = device.timeline.nesting(thread)
@@ -147,15 +205,15 @@ def _events(
         wanted = inside & (host.kind[nesting.row] != PYTHON)
         depth = _shallow(nesting.parent, wanted)
         chosen = np.flatnonzero(wanted & (depth < _DEPTH))
-        if len(chosen) > _MOST_HOST:
-            longest = np.argsort(-(nesting.end - nesting.start)[chosen])[:_MOST_HOST]
+        if len(chosen) > most:
+            longest = np.argsort(-(nesting.end - nesting.start)[chosen])[:most]
             chosen = np.sort(chosen[longest])
         for index in chosen.tolist():
             row = int(nesting.row[index])
             found.append(
                 ViewedEvent(
-                    start=max(int(nesting.start[index]), begin) - begin,
-                    end=min(int(nesting.end[index]), end) - begin,
+                    start=max(int(nesting.start[index]), begin) - origin,
+                    end=min(int(nesting.end[index]), end) - origin,
                     thread=lane,
                     depth=int(depth[index]),
                     call=bool(host.kind[row] == CALL),
@@ -176,16 +234,21 @@ def _shallow(parent: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     return depth
 
 
-def _gaps(device: DeviceWork, begin: int, end: int) -> list[ViewedGap]:
-    gaps, late = device.gaps, device.late.shown_ns()
-    rows = np.flatnonzero((gaps.start < end) & (gaps.end > begin))
-    return [
-        ViewedGap(
-            start=max(int(gaps.start[gap]), begin) - begin,
-            launched=min(max(int(gaps.launched[gap]), begin), end) - begin,
-            returned=min(max(int(gaps.returned[gap]), begin), end) - begin,
-            end=min(int(gaps.end[gap]), end) - begin,
-            cause="unmatched" if gaps.call[gap] == NO_LAUNCH else CAUSES[int(late[gap].argmax())],
-        )
-        for gap in rows.tolist()
-    ]
+def _gaps(device: DeviceWork, windows: list[tuple[int, int]], names: dict[str, int]) -> list[ViewedGap]:
+    gaps, late, origin = device.gaps, device.late.shown_ns(), device.gaps.span_start
+    found = []
+    for begin, end in windows:
+        for gap in np.flatnonzero((gaps.start < end) & (gaps.end > begin)).tolist():
+            cause = "unmatched" if gaps.call[gap] == NO_LAUNCH else CAUSES[int(late[gap].argmax())]
+            places = (gaps.start[gap], gaps.launched[gap], gaps.returned[gap], gaps.end[gap])
+            start, launched, returned, until = (min(max(int(at), begin), end) - origin for at in places)
+            found.append(
+                ViewedGap(
+                    start=start,
+                    launched=launched,
+                    returned=returned,
+                    end=until,
+                    cause=names.setdefault(cause, len(names)),
+                )
+            )
+    return found

@@ -1,4 +1,4 @@
-"""The analysis of traces as one page: no network, no library, light and dark.
+"""The analysis of traces as one page: headline and advice first, timelines to move in, then every table.
 
 Comes in as records and drawn stretches, goes out as HTML. The timeline is drawn by the page's own
 script from data that stands in it; everything else is plain tables.
@@ -6,23 +6,67 @@ script from data that stands in it; everything else is plain tables.
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import resources
+from dataclasses import dataclass
 
 import msgspec
+from markupsafe import Markup
 
 from autobrrr.records import Evidence, limit_words
+from autobrrr.report.html.page_tables import Cell, PageTable, bar, figure, swatch, words
+from autobrrr.report.html.page_template import inline_json, render
+from autobrrr.report.rank_sentence import rank_sentence
 from autobrrr.report.text.trace_flops import FOOTNOTE, fine_share, flops_rows, note
 from autobrrr.report.text.trace_text import CAUSE_WORDS, duration, plain
 from autobrrr.trace.step_view import StepView
-from autobrrr.trace.trace_records import Analysis, DeviceAnalysis, RankComparison, TraceAnalysis
+from autobrrr.trace.trace_records import (
+    Analysis,
+    DeviceAnalysis,
+    RankComparison,
+    Stall,
+    TraceAnalysis,
+)
 
+MOST_STEPS = 40
 _PARTS = {
     "in_launch": "in the launch call",
     "after_launch": "after the launch",
     "unmatched": "no launch in the file",
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnTimeline:
+    """One timeline: its name in the page, what it shows, its data."""
+
+    name: str
+    title: str
+    says: str
+    data: Markup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracePart:
+    """What the page says of one trace."""
+
+    trace: TraceAnalysis
+    about: Sequence[str]
+    head: str
+    headline: str | None
+    shares: Sequence[tuple[str, float]]
+    timelines: Sequence[DrawnTimeline]
+    devices: Sequence[DevicePart]
+    steps: PageTable | None
+    signals: PageTable | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DevicePart:
+    """The tables of one device; `head` where there are several."""
+
+    head: str | None
+    pairs: Sequence[PageTable]  # narrow ones, side by side
+    tables: Sequence[PageTable]
 
 
 def page(analysis: Analysis, views: Mapping[str, Sequence[StepView]]) -> str:
@@ -32,114 +76,62 @@ def page(analysis: Analysis, views: Mapping[str, Sequence[StepView]]) -> str:
         analysis: What was found.
         views: Stretches to draw, by file.
     """
-    style, script = _asset("trace_page.css"), _asset("trace_page.js")
-    body = "".join(_body(analysis, views))
-    title = analysis.traces[0].file if len(analysis.traces) == 1 else f"{len(analysis.traces)} traces"
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{_text(title)} - autobrrr analyze</title><style>{style}</style></head>"
-        f'<body><main>{body}</main><div id="tip"></div><script>{script}</script></body></html>'
+    traces = analysis.traces
+    return render(
+        "trace",
+        data=analysis,
+        scripts=("trace_timeline.js",),
+        data_name="analysis.json",
+        kind="analyze",
+        title=traces[0].file if len(traces) == 1 else f"{len(traces)} traces",
+        about=_about(traces[0]) if len(traces) == 1 else [],
+        ranks=None if analysis.ranks is None else _ranks(analysis.ranks),
+        ranks_note=None if analysis.ranks is None else analysis.ranks.note,
+        ranks_say=None if analysis.ranks is None else rank_sentence(analysis.ranks),
+        parts_of=[_part(trace, views.get(trace.file, ()), i) for i, trace in enumerate(traces)],
+        skipped=analysis.skipped,
     )
 
 
-def _body(analysis: Analysis, views: Mapping[str, Sequence[StepView]]) -> Iterator[str]:
-    if analysis.ranks is not None:
-        yield from _ranks(analysis.ranks)
-    for index, trace in enumerate(analysis.traces):
-        inner = "".join(_trace(trace, views.get(trace.file, ()), index))
-        if len(analysis.traces) == 1:
-            yield inner
-        else:
-            opened = " open" if index == 0 else ""
-            head = f"{_text(trace.file)}: {trace.limit}, {trace.regime}"
-            yield f"<details{opened}><summary>{head}</summary>{inner}</details>"
-    if analysis.skipped:
-        yield f"<section><h2>Passed over</h2>{_list(analysis.skipped)}</section>"
+def _about(trace: TraceAnalysis) -> list[str]:
+    rank = [] if trace.rank is None else [f"rank {trace.rank}"]
+    return [trace.gpu or "GPU unknown", *rank, f"{trace.events} events", f"{trace.json_bytes / 1e6:.1f} MB"]
 
 
-def _trace(trace: TraceAnalysis, views: Sequence[StepView], index: int) -> Iterator[str]:
-    rank = "" if trace.rank is None else f", rank {trace.rank}"
-    sure = "" if trace.regime in ("mixed", "unknown") else f"<small>{trace.confidence} confidence</small>"
-    yield f'<h1>{_text(trace.file)}</h1><p class="muted">{_text(trace.gpu or "GPU unknown")}{rank}, '
-    yield f"{trace.events} events, {trace.json_bytes / 1e6:.1f} MB</p>"
-    head = limit_words(trace.limit, trace.limit_confidence)
-    yield f'<section><h2>Verdict</h2><p class="regime">{head}</p><p>{_text(trace.limit_reason)}</p>'
-    yield f'<p class="regime"><small>regime: {trace.regime}</small>{sure}</p><p>{_text(trace.reason)}</p>'
-    if trace.decide_with:
-        yield f'<p class="muted">What would decide: {_text(trace.decide_with)}</p>'
-    if trace.devices:
-        shares = {name: getattr(trace.shares, name) or 0.0 for name in trace.shares.__struct_fields__}
-        yield _stacked(shares)
-    if len(trace.devices) == 1:
-        yield f'<p class="muted">{_extent(trace.devices[0])}</p>'
-    yield "</section>"
-    if trace.findings:
-        yield f"<section><h2>What stands out</h2>{_list(trace.findings)}</section>"
-    if trace.advice:
-        rows = [
-            f'<span class="gain">up to {each.gain:.2f}x</span> {_text(each.text)}'
-            + (f" Where: <code>{_text(each.where)}</code>." if each.where else "")
-            for each in trace.advice
-        ]
-        yield "<section><h2>Advice</h2><ul>" + "".join(f"<li>{row}</li>" for row in rows)
-        yield '</ul><p class="muted">Each bound alone: the speed if all of that time were gone.</p></section>'
-    for number, view in enumerate(views):
-        yield _timeline(view, f"view-{index}-{number}")
-    for device in trace.devices:
-        yield from _device(device, len(trace.devices) > 1)
-    if trace.steps:
-        yield _steps(trace)
-    if trace.evidence:
-        yield from _evidence(trace)
-    if trace.warnings:
-        yield f"<section><h2>To know about this trace</h2>{_list(trace.warnings)}</section>"
-
-
-def _timeline(view: StepView, name: str) -> str:
-    data = msgspec.json.encode(view).decode().replace("</", "<\\/")
-    return (
-        f'<section class="timeline"><h2>Timeline: {_text(view.title)}, device {view.device}</h2>'
-        f'<canvas data-view="{name}"></canvas><p class="muted">Wheel: zoom. Drag: move. Double click: all'
-        " of it."
-        ' Arrows go from launch to kernel.</p><script type="application/json"'
-        f' id="{name}">{data}</script></section>'
+def _part(trace: TraceAnalysis, views: Sequence[StepView], index: int) -> TracePart:
+    names = {view.device: f"view-{index}-{number}" for number, view in enumerate(views)}
+    shares = {name: getattr(trace.shares, name) or 0.0 for name in trace.shares.__struct_fields__}
+    ranked = sorted(((name, part) for name, part in shares.items() if part >= 0.001), key=lambda one: -one[1])
+    several = len(trace.devices) > 1
+    return TracePart(
+        trace=trace,
+        about=_about(trace),
+        head=limit_words(trace.limit, trace.limit_confidence),
+        headline=_idle_words(trace.devices[0]) if len(trace.devices) == 1 else None,
+        shares=ranked if trace.devices else [],
+        timelines=[_timeline(view, names[view.device]) for view in views],
+        devices=[_device(device, several, names.get(device.device)) for device in trace.devices],
+        steps=_steps(trace) if trace.steps else None,
+        signals=_signals(trace) if trace.evidence else None,
     )
 
 
-def _device(device: DeviceAnalysis, several: bool) -> Iterator[str]:
-    if several:
-        yield f"<section><h2>Device {device.device}</h2><p>{_extent(device)}, "
-        yield f"{limit_words(device.limit, device.limit_confidence)}: {_text(device.limit_reason)}; "
-        yield f"regime {device.regime}: {_text(device.reason)}</p></section>"
-    yield "<div class='columns'>"
-    yield "<section><h2>Why the device was idle</h2>" + _causes(device) + "</section>"
-    yield "<section><h2>Kernels by class</h2>" + _kernels(device) + "</section></div>"
-    yield from _flops(device)
-    yield from _places(device)
-    rows = [
-        [
-            f'<td class="name" title="{_text(kernel.name)}">{_swatch(kernel.class_)}'
-            f"{_text(plain(kernel.name)[:240])}</td>",
-            f"<td>{_text(kernel.operator or '')}</td>",
-            _number(duration(kernel.ns)),
-            _number(str(kernel.count)),
-            _number(duration(kernel.median_ns)),
-        ]
-        for kernel in device.top_kernels
-    ]
-    if rows:
-        yield "<section><h2>Longest kernels</h2>"
-        yield _table(["kernel", "operator", "#time", "#count", "#median"], rows) + "</section>"
+def _timeline(view: StepView, name: str) -> DrawnTimeline:
+    shown = view.stretches[0]
+    return DrawnTimeline(
+        name=name,
+        title=f"Timeline: {view.title}, device {view.device}",
+        says=(
+            f"Timeline of device {view.device}: {len(view.operations)} operations on {len(view.streams)} "
+            f"streams; shown first: {duration(shown.end - shown.start)} of {duration(view.span)}. "
+            "The tables below say what the idle time goes to."
+        ),
+        data=inline_json(msgspec.json.encode(view).decode()),
+    )
 
 
-def _extent(device: DeviceAnalysis) -> str:
-    span = max(device.span_ns, 1)
-    busy, idle = device.busy_ns / span, device.idle_ns / span
-    return f"{duration(device.span_ns)} of the device, busy {busy:.1%}, idle {idle:.1%}"
-
-
-def _causes(device: DeviceAnalysis) -> str:
+def _idle_causes(device: DeviceAnalysis) -> list[tuple[int, str, str]]:
+    """Idle nanoseconds, colour and words, the widest first."""
     clock = device.idle_clock_corrected
     idle = clock.idle if clock else device.idle
     late = clock.host_late_by_cause_ns if clock else device.host_late_by_cause_ns
@@ -152,123 +144,193 @@ def _causes(device: DeviceAnalysis) -> str:
             (idle.unmatched_ns, "unmatched"),
         )
     ]
+    return [row for row in sorted(rows, reverse=True) if row[0] > 0]
+
+
+def _idle_words(device: DeviceAnalysis) -> str:
+    """How idle the device is, and mostly why."""
+    span, causes = max(device.span_ns, 1), _idle_causes(device)
+    said = f"In {duration(device.span_ns)} the device is busy {device.busy_ns / span:.0%} and idle "
+    said += f"{device.idle_ns / span:.0%} of the time"
+    if causes and device.idle_ns > 0:
+        said += f"; {causes[0][0] / device.idle_ns:.0%} of the idle time: {causes[0][2]}"
+    return f"{said}."
+
+
+def _device(device: DeviceAnalysis, several: bool, view: str | None) -> DevicePart:
+    head = None
+    if several:
+        limit = limit_words(device.limit, device.limit_confidence)
+        judged = f"{limit}: {device.limit_reason}; regime {device.regime}: {device.reason}"
+        head = f"Device {device.device}: {judged}. {_idle_words(device)}"
+    pairs = [_causes(device), _kernels(device)]
+    tables = [_stalls(device, view), _flops(device), _waits(device), _top_kernels(device)]
+    return DevicePart(
+        head=head,
+        pairs=[table for table in pairs if table.rows],
+        tables=[table for table in tables if table.rows],
+    )
+
+
+def _causes(device: DeviceAnalysis) -> PageTable:
     total = max(device.idle_ns, 1)
-    lines = [
-        [
-            f"<td>{_swatch(name)}{_text(words)}</td>",
-            _number(duration(ns)),
-            _number(f"{ns / total:.1%}"),
-            _bar(ns / total, name),
-        ]
-        for ns, name, words in sorted(rows, reverse=True)
-        if ns > 0
-    ]
-    note = '<p class="muted">With the device\'s clock moved by a constant.</p>' if clock else ""
-    return _table(["cause", "#time", "#of idle", ""], lines) + note
-
-
-def _kernels(device: DeviceAnalysis) -> str:
-    lines = [
-        [
-            f"<td class='class'>{_swatch(name)}{name}</td>",
-            _number(duration(kernels.ns)),
-            _number(f"{kernels.share:.1%}"),
-            _number(str(kernels.count)),
-            _number(
-                f"{kernels.flops / kernels.counted_ns / 1e3:.3g}"
-                if kernels.flops and kernels.counted_ns
-                else ""
-            ),
-            _bar(kernels.share, name),
-        ]
-        for name, kernels in device.kernels.items()
-    ]
-    return _table(["class", "#time", "#share", "#count", "#TFLOP/s", ""], lines)
-
-
-def _flops(device: DeviceAnalysis) -> Iterator[str]:
-    rows = [
-        [
-            f"<td class='class'>{_swatch(row.name)}{row.name}</td>",
-            _number("" if row.flops_share is None else fine_share(row.flops_share)),
-            _bar(row.flops_share, row.name) if row.flops_share is not None else "<td></td>",
-            _number(f"{row.time_share:.1%}"),
-            _bar(row.time_share, row.name),
-            _number("" if row.flops_per_s is None else f"{row.flops_per_s / 1e12:.3g}"),
-            _number("" if row.times_slower is None else f"{row.times_slower:.3g}x"),
-            f'<td class="muted">{_text(note(row))}</td>',
-        ]
-        for row in flops_rows(device)
-    ]
-    if rows:
-        heads = ["class", "#FLOPs", "", "#kernel time", "", "#TFLOP/s", "#slower", ""]
-        yield "<section><h2>FLOPs against time</h2>" + _table(heads, rows)
-        yield f'<p class="muted">{FOOTNOTE}</p></section>'
-
-
-def _places(device: DeviceAnalysis) -> Iterator[str]:
-    if device.synchronisations:
-        rows = [
+    moved = " (with the device's clock moved by a constant)" if device.idle_clock_corrected else ""
+    return PageTable(
+        caption=f"Why the device was idle{moved}",
+        heads=("cause", "#time", "#of idle", "-"),
+        rows=[
             [
-                f"<td>{_text(place.call)}</td>",
-                f'<td class="name">{_text(place.python or place.operator or "")}</td>',
-                _number(str(place.count)),
-                _number(duration(place.blocked_ns)),
-                _number(duration(place.idle_ns)),
+                swatch(said, name),
+                figure(duration(ns), ns),
+                figure(f"{ns / total:.1%}", ns),
+                bar(ns / total, name),
+            ]
+            for ns, name, said in _idle_causes(device)
+        ],
+    )
+
+
+def _kernels(device: DeviceAnalysis) -> PageTable:
+    return PageTable(
+        caption="Kernels by class",
+        heads=("class", "#time", "#share", "#count", "#TFLOP/s", "-"),
+        rows=[
+            [
+                swatch(name, name),
+                figure(duration(kernels.ns), kernels.ns),
+                figure(f"{kernels.share:.1%}", kernels.share),
+                figure(str(kernels.count), kernels.count),
+                _rate(kernels.flops, kernels.counted_ns),
+                bar(kernels.share, name),
+            ]
+            for name, kernels in device.kernels.items()
+        ],
+    )
+
+
+def _rate(flops: int | None, ns: int | None) -> Cell:
+    if not flops or not ns:
+        return Cell()
+    return figure(f"{flops / ns / 1e3:.3g}", flops / ns)
+
+
+def _flops(device: DeviceAnalysis) -> PageTable:
+    return PageTable(
+        caption=f"FLOPs against time. {FOOTNOTE}",
+        heads=("class", "#FLOPs", "-", "#kernel time", "-", "#TFLOP/s", "#slower", "note"),
+        rows=[
+            [
+                swatch(row.name, row.name),
+                figure("" if row.flops_share is None else fine_share(row.flops_share), row.flops_share),
+                Cell() if row.flops_share is None else bar(row.flops_share, row.name),
+                figure(f"{row.time_share:.1%}", row.time_share),
+                bar(row.time_share, row.name),
+                figure("" if row.flops_per_s is None else f"{row.flops_per_s / 1e12:.3g}", row.flops_per_s),
+                figure("" if row.times_slower is None else f"{row.times_slower:.3g}x", row.times_slower),
+                Cell(text=note(row), tone="muted"),
+            ]
+            for row in flops_rows(device)
+        ],
+    )
+
+
+def _waits(device: DeviceAnalysis) -> PageTable:
+    return PageTable(
+        caption="Waits of the host for the device",
+        heads=("call", "where", "#count", "#blocked", "#idle after"),
+        rows=[
+            [
+                *words(place.call, place.python or place.operator or ""),
+                figure(str(place.count), place.count),
+                figure(duration(place.blocked_ns), place.blocked_ns),
+                figure(duration(place.idle_ns), place.idle_ns),
             ]
             for place in device.synchronisations
-        ]
-        yield "<section><h2>Waits of the host for the device</h2>"
-        yield _table(["call", "where", "#count", "#blocked", "#idle after"], rows) + "</section>"
-    if device.stalls:
-        rows = [
+        ],
+    )
+
+
+def _stalls(device: DeviceAnalysis, view: str | None) -> PageTable:
+    return PageTable(
+        caption="Longest gaps; each leads into the timeline" if view else "Longest gaps",
+        heads=("#length", "#at", "why", "until", "launched by"),
+        rows=[
             [
-                _number(duration(stall.ns)),
-                _number(duration(stall.start_ns)),
-                f"<td>{_text(_stall(stall.part, stall.cause))}</td>",
-                f'<td class="name" title="{_text(stall.ended_by)}">{_text(plain(stall.ended_by)[:120])}</td>',
-                f'<td class="name place">{_text(stall.python or stall.operator or "")}</td>',
+                Cell(
+                    text=duration(stall.ns),
+                    sort=stall.ns,
+                    jump=(view, stall.start_ns, stall.start_ns + stall.ns) if view else None,
+                ),
+                figure(duration(stall.start_ns), stall.start_ns),
+                Cell(text=_stall(stall)),
+                Cell(text=plain(stall.ended_by)[:120], title=stall.ended_by),
+                Cell(text=stall.python or stall.operator or ""),
             ]
             for stall in device.stalls[:10]
-        ]
-        yield "<section><h2>Longest gaps</h2>"
-        yield _table(["#length", "#at", "why", "until", "launched by"], rows) + "</section>"
+        ],
+    )
 
 
-def _stall(part: str, cause: str | None) -> str:
-    words = part.replace("_", " ")
-    return f"{words}: {CAUSE_WORDS.get(cause, cause)}" if cause and part == "host_late" else words
+def _stall(stall: Stall) -> str:
+    part = stall.part.replace("_", " ")
+    return (
+        f"{part}: {CAUSE_WORDS.get(stall.cause, stall.cause)}"
+        if stall.cause and part == "host late"
+        else part
+    )
 
 
-def _steps(trace: TraceAnalysis) -> str:
+def _top_kernels(device: DeviceAnalysis) -> PageTable:
+    return PageTable(
+        caption="Longest kernels",
+        heads=("kernel", "operator", "#time", "#count", "#median"),
+        rows=[
+            [
+                Cell(text=plain(kernel.name)[:240], title=kernel.name, colour=kernel.class_),
+                Cell(text=kernel.operator or ""),
+                figure(duration(kernel.ns), kernel.ns),
+                figure(str(kernel.count), kernel.count),
+                figure(duration(kernel.median_ns), kernel.median_ns),
+            ]
+            for kernel in device.top_kernels
+        ],
+    )
+
+
+def _steps(trace: TraceAnalysis) -> PageTable:
     longest = max(step.duration_ns for step in trace.steps)
-    rows = [
-        [
-            f"<td>{_text(step.name)}{' (early)' if step.early else ''}</td>",
-            _number(duration(step.duration_ns)),
-            _bar(step.duration_ns / max(longest, 1), "other" if step.early else "memory"),
-            _number(f"{step.devices[0].busy_ns / max(step.duration_ns, 1):.0%}" if step.devices else ""),
-        ]
-        for step in trace.steps[:40]
-    ]
     stats = trace.step_ns
-    counted = f"{stats.count} step" + ("" if stats.count == 1 else "s")
-    head = f"<p>{counted}, median {duration(stats.median)}, p99 {duration(stats.p99)}</p>"
-    return f"<section><h2>Steps</h2>{head}{_table(['step', '#duration', '', '#device busy'], rows)}</section>"
+    counted = f"{stats.count} step{'' if stats.count == 1 else 's'}"
+    rows = []
+    for step in trace.steps[:MOST_STEPS]:
+        busy = step.devices[0].busy_ns / max(step.duration_ns, 1) if step.devices else None
+        rows.append(
+            [
+                Cell(text=f"{step.name}{' (early)' if step.early else ''}"),
+                figure(duration(step.duration_ns), step.duration_ns),
+                bar(step.duration_ns / max(longest, 1), "other" if step.early else "memory"),
+                figure("" if busy is None else f"{busy:.0%}", busy),
+            ]
+        )
+    return PageTable(
+        caption=f"{counted}, median {duration(stats.median)}, p99 {duration(stats.p99)}",
+        heads=("step", "#duration", "-", "#device busy"),
+        rows=rows,
+    )
 
 
-def _evidence(trace: TraceAnalysis) -> Iterator[str]:
-    rows = [
-        [
-            f"<td>{_text(each.signal.replace('_', ' '))}</td>",
-            f"<td>{_text(each.says or '')}</td>",
-            _number(_value(each)),
-            f"<td>{_text('' if each.unit == 'ns' else each.unit)}</td><td>{_text(each.note)}</td>",
-        ]
-        for each in trace.evidence
-    ]
-    yield (
-        "<section><h2>Signals</h2>" + _table(["signal", "says", "#value", "of", "note"], rows) + "</section>"
+def _signals(trace: TraceAnalysis) -> PageTable:
+    return PageTable(
+        caption="What each signal says",
+        heads=("signal", "says", "#value", "of", "note"),
+        rows=[
+            [
+                *words(each.signal.replace("_", " "), each.says or ""),
+                figure(_value(each), each.value),
+                *words("" if each.unit == "ns" else each.unit, each.note),
+            ]
+            for each in trace.evidence
+        ],
     )
 
 
@@ -278,71 +340,40 @@ def _value(each: Evidence) -> str:
     return duration(each.value) if each.unit == "ns" else f"{each.value:.3g}"
 
 
-def _ranks(ranks: RankComparison) -> Iterator[str]:
-    rows = [
-        [
-            _number("-" if each.rank is None else str(each.rank)),
-            _number(str(each.device)),
-            _number(duration(each.step_median_ns)),
-            _number(duration(each.busy_ns)),
-            _number(duration(each.communication_ns)),
-            _number(duration(each.waiting_ns)),
-            _number(duration(each.late_ns)),
-            _number("-" if each.last_in is None else str(each.last_in)),
-        ]
-        for each in ranks.ranks
-    ]
-    heads = [
-        "#rank",
-        "#device",
-        "#step",
-        "#busy",
-        "#collectives",
-        "#waits for peers",
-        "#peers wait for it",
-        "#came last",
-    ]
-    yield f"<section><h2>Ranks</h2><p>{_text(ranks.note)}</p>{_table(heads, rows)}</section>"
+def _ranks(ranks: RankComparison) -> PageTable:
+    longest = max((each.busy_ns for each in ranks.ranks), default=1)
 
+    def rows() -> Iterator[list[Cell]]:
+        for each in ranks.ranks:
+            work_ns = max(each.busy_ns - (each.waiting_ns or 0), 0)
+            yield [
+                figure("-" if each.rank is None else str(each.rank), each.rank),
+                figure(str(each.device), None),
+                figure(duration(each.step_median_ns), each.step_median_ns),
+                figure(duration(each.busy_ns), each.busy_ns),
+                figure(duration(each.communication_ns), each.communication_ns),
+                figure(duration(each.waiting_ns), each.waiting_ns),
+                bar((each.waiting_ns or 0) / max(longest, 1), "communication"),
+                figure(duration(work_ns) if each.waiting_ns is not None else "-", work_ns),
+                bar(work_ns / max(longest, 1) if each.waiting_ns is not None else 0.0, "compute"),
+                figure(duration(each.late_ns), each.late_ns),
+                figure("-" if each.last_in is None else str(each.last_in), each.last_in),
+            ]
 
-def _stacked(shares: Mapping[str, float]) -> str:
-    ranked = sorted(((share, name) for name, share in shares.items() if share >= 0.001), reverse=True)
-    bars = "".join(
-        f'<span style="flex:{share:.4f};background:var(--{name})" title="{name} {share:.1%}"></span>'
-        for share, name in ranked
+    return PageTable(
+        caption="Every rank; bars compare waiting for peers with work",
+        heads=(
+            "#rank",
+            "#device",
+            "#step",
+            "#busy in all",
+            "#collectives",
+            "#waits for peers",
+            "-",
+            "#works",
+            "-",
+            "#peers wait for it",
+            "#came last",
+        ),
+        rows=list(rows()),
     )
-    legend = "".join(f"<span>{_swatch(name)}{name} {share:.1%}</span>" for share, name in ranked)
-    return f'<div class="stack">{bars}</div><div class="legend">{legend}</div>'
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    top = "".join(
-        f'<th class="n">{head[1:]}</th>' if head.startswith("#") else f"<th>{head}</th>" for head in heads
-    )
-    body = "".join(f"<tr>{''.join(row)}</tr>" for row in rows)
-    return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def _list(lines: Sequence[str]) -> str:
-    return "<ul>" + "".join(f"<li>{_text(line)}</li>" for line in lines) + "</ul>"
-
-
-def _number(text: str) -> str:
-    return f'<td class="n">{_text(text)}</td>'
-
-
-def _swatch(name: str) -> str:
-    return f'<i style="background:var(--{name})"></i>'
-
-
-def _bar(share: float, name: str) -> str:
-    style = f"width:{share:.2%};background:var(--{name})"
-    return f'<td class="barcell"><span class="bar" style="{style}"></span></td>'
-
-
-def _text(text: str) -> str:
-    return html.escape(text)
-
-
-def _asset(name: str) -> str:
-    return resources.files("autobrrr.report.html").joinpath(name).read_text(encoding="utf-8")
