@@ -129,6 +129,7 @@ function draw(section, view) {
   function show(start, end) {
     const wide = Math.min(Math.max(end - start, 200), span * 1.04);
     from = Math.max(-span * .02, Math.min(start, span * 1.02 - wide)); to = from + wide;
+    canvas.dataset.from = Math.round(from); canvas.dataset.to = Math.round(to);
     paint();
   }
   const zoom = (factor, centre = (from + to) / 2) => show(centre - (centre - from) * factor, centre + (to - centre) * factor);

@@ -1,0 +1,231 @@
+"""Every page in a real browser: whole, quiet, readable at any width, and deaf to what names say."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from autobrrr.cli.verbs import analyze
+from autobrrr.records import Record
+from autobrrr.records.wire_answers import ActivityLine, StepHistory
+from autobrrr.report.html import roofline_html, session_html, study_html
+from autobrrr.report.text.session_text import past_session
+from autobrrr.roofline.peaks import with_peaks
+from support import roofline
+from support.browser import Browser, chromium
+from support.screens import tui
+from support.trace import busy_scene
+
+pytestmark = pytest.mark.integration
+HOSTILE = "</script><script>window.stolen=1</script><img src=x onerror='window.stolen=2'>\"'"
+MS = 1_000_000
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("pages")
+
+
+@pytest.fixture(scope="module")
+def browser(folder: Path) -> Iterator[Browser]:
+    with chromium(folder) as found:
+        yield found
+
+
+def session(folder: Path) -> str:
+    """A log with a tuning, minutes of steps, and names that would like to run."""
+    job = tui.job(script=f"train {HOSTILE}.py", argv=[f"train {HOSTILE}.py"])
+    snapshot = tui.snapshot(job=job, reason=HOSTILE, adds=HOSTILE)
+    trials = [msgspec.structs.replace(each, remedy=each.remedy + HOSTILE) for each in tui.tuned().trials]
+    steps = [4 * MS + (i * 7919 % 13) * MS // 10 for i in range(120)]
+    entries: list[tuple[float, str, Record]] = [
+        (0.0, "snapshot", snapshot),
+        (30.0, "note", ActivityLine(text=HOSTILE, about="switch")),
+        *((40.0 + 5 * i, "trial", trial) for i, trial in enumerate(trials)),
+        (90.0, "tuned", msgspec.structs.replace(tui.tuned(), trials=trials, note=HOSTILE)),
+        (91.0, "snapshot", msgspec.structs.replace(snapshot, levers=["optimizer.fused"])),
+        (
+            120.0,
+            "history",
+            StepHistory(bucket_ns=1000 * MS, median_ns=steps, longest_ns=[9 * MS, *steps[1:]]),
+        ),
+        (120.0, "snapshot", msgspec.structs.replace(snapshot, levers=["optimizer.fused"])),
+    ]
+    log = folder / "one.jsonl.gz"
+    lines = [msgspec.json.encode({"at": 1e9 + at, "kind": kind, "body": body}) for at, kind, body in entries]
+    log.write_bytes(gzip.compress(b"\n".join(lines)))
+    return session_html.page(past_session(log))
+
+
+def study(folder: Path) -> str:
+    trials = [
+        msgspec.structs.replace(
+            tui.tuned().trials[0],
+            remedy=f"--workers={i} {HOSTILE}",
+            options={f"--workers{HOSTILE}": i},
+            achieved=1 + i / 10,
+            interval=[0.98 + i / 10, 1.02 + i / 10],
+        )
+        for i in range(5)
+    ]
+    return study_html.relaunch_html(msgspec.structs.replace(tui.tuned(), trials=trials))
+
+
+def roofs(folder: Path) -> str:
+    many = with_peaks(roofline.measured(2, flame=roofline.flame(), device=f"CPU {HOSTILE}"))
+    return roofline_html.page(msgspec.structs.replace(many, single_thread=with_peaks(roofline.measured(1))))
+
+
+def trace(folder: Path) -> str:
+    scene = busy_scene(3, 20)
+    scene.operator(0, 5, HOSTILE)
+    scene.kernel(900_000, 9_000, HOSTILE, launch=(2, 1))
+    return analysed(folder, [scene.write(folder, "t.json")])
+
+
+def ranks(folder: Path) -> str:
+    return analysed(folder, [busy_scene(2, 10).write(folder, f"rank{i}.json") for i in range(2)])
+
+
+def analysed(folder: Path, traces: list[Path]) -> str:
+    import argparse
+
+    parser, target = argparse.ArgumentParser(), folder / "analysed.html"
+    analyze.prepare_parser(parser)
+    assert analyze.run(parser.parse_args([*map(str, traces), "--json", "--html", str(target)])) == 0
+    return target.read_text()
+
+
+PAGES: dict[str, Callable[[Path], str]] = {
+    "session": session,
+    "study": study,
+    "roofline": roofs,
+    "trace": trace,
+    "ranks": ranks,
+}
+
+
+@pytest.fixture(params=list(PAGES))
+def page(request: pytest.FixtureRequest, folder: Path) -> Path:
+    return drawn(request.param, folder)
+
+
+def drawn(name: str, folder: Path) -> Path:
+    file = folder / f"{name}.html"
+    if not file.exists():
+        file.write_text(PAGES[name](folder), encoding="utf-8")
+    return file
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 768, 1280])
+def test_a_page_is_quiet_and_no_wider_than_its_window(
+    browser: Browser, page: Path, width: int, scheme: str
+) -> None:
+    browser.open(page, width=width, scheme=scheme)
+    assert browser.run("return document.documentElement.scrollWidth") == width
+    assert browser.run("return window.stolen ?? 0") == 0
+    assert browser.run("return document.images.length") == 0
+    ground = browser.run("return getComputedStyle(document.body).backgroundColor")
+    assert ground == ("rgb(246, 246, 244)" if scheme == "light" else "rgb(18, 19, 22)")
+    assert browser.complaints() == []
+
+
+def test_everything_to_press_or_see_has_a_name(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    assert browser.nameless() == []
+
+
+def test_a_script_that_is_not_the_page_s_own_does_not_run(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    browser.run(
+        "const s = document.createElement('script'); s.textContent = 'window.stolen = 3';"
+        "document.body.append(s)"
+    )
+    assert browser.run("return window.stolen ?? 0") == 0
+    assert "Content Security Policy" in " ".join(browser.complaints())
+
+
+def test_the_data_of_a_page_can_be_saved(browser: Browser, page: Path, folder: Path) -> None:
+    browser.open(page)
+    name = browser.run("return document.getElementById('save').dataset.name")
+    assert isinstance(name, str)
+    saved = folder / name
+    saved.unlink(missing_ok=True)
+    browser.press("#save")
+    until(saved.exists)
+    assert json.loads(saved.read_text())["schema"] == 1
+
+
+def test_colours_can_be_switched_and_stay(browser: Browser, folder: Path) -> None:
+    page = drawn("session", folder)
+    browser.open(page, scheme="light")
+    ground = "return getComputedStyle(document.body).backgroundColor"
+    browser.press("#theme")
+    assert browser.run(ground) == "rgb(18, 19, 22)"
+    browser.open(page, scheme="light")
+    assert browser.run(ground) == "rgb(18, 19, 22)"
+    browser.press("#theme")
+    assert browser.run(ground) == "rgb(246, 246, 244)"
+    browser.press("#theme")
+    assert browser.complaints() == []
+
+
+def test_a_table_is_sorted_by_its_figures(browser: Browser, folder: Path) -> None:
+    browser.open(drawn("trace", folder))
+    values = """const all = [...document.querySelectorAll('table')];
+      const t = all.find(t => t.caption.textContent.startsWith('Longest gaps'));
+      const head = [...t.tHead.rows[0].cells].find(c => c.textContent.startsWith('at'));
+      for (let i = 0; i < arguments[0]; i++) head.querySelector('button').click();
+      return [head.ariaSort, [...t.tBodies[0].rows].map(r => Number(r.cells[head.cellIndex].dataset.sort))]"""
+    kind, falling = browser.run(values, 1)  # type: ignore[misc]
+    assert (kind, falling) == ("descending", sorted(falling, reverse=True))
+    kind, rising = browser.run(values, 1)  # type: ignore[misc]
+    assert (kind, rising) == ("ascending", sorted(falling))
+    assert len(set(falling)) > 1
+
+
+def test_a_gap_s_row_leads_to_it_and_keys_move_the_timeline(browser: Browser, folder: Path) -> None:
+    browser.open(drawn("trace", folder))
+    shown, wanted = (
+        f"const d = document.querySelector('{each}').dataset; return [Number(d.from), Number(d.to)]"
+        for each in ("canvas.main", ".jump")
+    )
+    browser.press(".jump")
+    gap, (start, end) = browser.run(wanted), browser.run(shown)  # type: ignore[misc]
+    assert start < gap[0] < gap[1] < end  # type: ignore[index]
+    browser.keys("canvas.main", "w")
+    near = browser.run(shown)
+    assert start < near[0] < near[1] < end  # type: ignore[index]
+    browser.keys("canvas.main", "d")
+    assert browser.run(shown)[0] > near[0]  # type: ignore[index]
+    browser.keys("canvas.main", "9")
+    whole = browser.run(shown)
+    assert whole[1] - whole[0] > end - start  # type: ignore[index]
+    assert browser.complaints() == []
+
+
+def test_the_steps_of_a_session_are_drawn_and_can_be_zoomed(browser: Browser, folder: Path) -> None:
+    browser.open(drawn("session", folder))
+    assert browser.complaints() == []
+    inked = """const c = document.querySelector('.steps canvas');
+      const all = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
+      return all.filter((v, i) => i % 4 == 3 && v).length"""
+    before = browser.run(inked)
+    assert isinstance(before, int)
+    assert before > 1000
+    browser.keys(".steps", "+")
+    until(lambda: browser.run(inked) != before)
+
+
+def until(come: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + 20
+    while not come():
+        assert time.monotonic() < end_s
+        time.sleep(0.05)
