@@ -9,6 +9,7 @@ the page's scripts have run; the second of two visits counts, as the first start
 from __future__ import annotations
 
 import argparse
+import shutil
 import statistics
 import sys
 import tempfile
@@ -51,7 +52,7 @@ def main() -> None:
     options = webdriver.ChromeOptions()
     for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
         options.add_argument(flag)
-    driver = webdriver.Chrome(options=options, service=Service())
+    driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
     sizes, times = [], []
     print("| trace | page, MB | drawn, ms |\n|---|---|---|")
     try:

@@ -28,6 +28,8 @@ from autobrrr.injected.remedies.families import REGISTRY  # noqa: E402
 from autobrrr.injected.remedies.registry import Remedy  # noqa: E402
 from autobrrr.recipe.recipe_reader import tomllib  # noqa: E402
 from autobrrr.records import Diagnosis, DoctorCheck, JobLine, Tuning  # noqa: E402
+from autobrrr.report.session_data import SessionData  # noqa: E402
+from autobrrr.report.side_by_side import ComparedAnalysis, ComparedSessions  # noqa: E402
 from autobrrr.roofline.roofline_records import Roofline  # noqa: E402
 from autobrrr.trace.trace_records import Analysis  # noqa: E402
 
@@ -229,6 +231,9 @@ JSON = (
     ("diagnose --json, and a line of attach --json", Diagnosis),
     ("tune --json", Tuning),
     ("analyze --json", Analysis),
+    ("analyze A --diff B --json", ComparedAnalysis),
+    ("report SESSION --json", SessionData),
+    ("report --diff A B --json", ComparedSessions),
     ("roofline --json", Roofline),
     ("a check of doctor --json", DoctorCheck),
     ("a job of ls --json", JobLine),

@@ -26,6 +26,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         metavar="TRACE",
         help="a torch.profiler trace (.json or .json.gz), a folder of traces, or - for standard input",
     )
+    parser.add_argument("--diff", metavar="TRACE", help="compare with this trace, taken later")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--html", metavar="FILE", help="write a report page: one file, no network")
     parser.add_argument(
@@ -42,6 +43,8 @@ def run(args: argparse.Namespace) -> int:
     from autobrrr.trace.trace_analysis import analyse
 
     sources = named_traces(args.traces)
+    if args.diff:
+        return _compare(args, sources)
     if args.perfetto and len(sources) > 1:
         raise UsageError("--perfetto takes one trace", "name the trace of one rank")
     if args.perfetto and sources[0].name == STANDARD_INPUT:
@@ -59,6 +62,27 @@ def run(args: argparse.Namespace) -> int:
     if args.perfetto:
         watchers.write_lanes(Path(args.perfetto), sources[0])
     print(to_json(analysis) if args.json else trace_text.render(analysis))
+    return 0
+
+
+def _compare(args: argparse.Namespace, sources: list[TraceFile]) -> int:
+    from autobrrr.records import to_json
+    from autobrrr.report.side_by_side import comparison_text
+    from autobrrr.report.trace_diff import compare_traces
+    from autobrrr.trace.reading.trace_source import named_traces
+    from autobrrr.trace.trace_analysis import analyse
+
+    if args.perfetto:
+        raise UsageError("--perfetto takes one trace", "leave out --diff")
+    if args.html:
+        check_place(args.html)
+    found = compare_traces(*(analyse(each, None, _nothing) for each in (sources, named_traces([args.diff]))))
+    if args.html:
+        from autobrrr.report.html import diff_html
+
+        Path(args.html).write_text(diff_html.page(found), encoding="utf-8")
+        _say(f"wrote {args.html}")
+    print(to_json(found) if args.json else comparison_text(found.comparison))
     return 0
 
 

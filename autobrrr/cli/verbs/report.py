@@ -1,4 +1,4 @@
-"""`autobrrr report SESSION`: what a past session has found, as text, as a page or in the terminal UI."""
+"""`autobrrr report SESSION`: what a past session has found, as text, JSON, a page or in the terminal UI."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from pathlib import Path
 from autobrrr import paths
 from autobrrr.cli.terminal_screen import past_session, session_file, wants_screen
 from autobrrr.errors import EXIT_DONE, UsageError
+from autobrrr.records import to_json
+from autobrrr.report.session_data import session_data
+from autobrrr.report.session_diff import compare_sessions
+from autobrrr.report.side_by_side import comparison_text
 from autobrrr.report.text.session_text import past_session as past
 from autobrrr.report.text.session_text import report_text
 from autobrrr.report.text.sessions_list import latest_sessions, sessions_table
@@ -20,15 +24,21 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         metavar="SESSION",
         help="a session log, its name, a pid (its latest session), last, or demo (default: list sessions)",
     )
+    parser.add_argument("--diff", nargs=2, metavar=("A", "B"), help="compare two sessions: A before, B after")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument(
-        "--html", type=Path, metavar="FILE", help="write a page with all trials and their intervals"
+        "--html", type=Path, metavar="FILE", help="write a page: the steps over time, each trial, own cost"
     )
     parser.add_argument("--tui", action="store_true", help="open it in the terminal UI")
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.diff is not None:
+        if args.session is not None or args.tui:
+            raise UsageError("--diff names both sessions", "autobrrr report --diff A B")
+        return _compare(*args.diff, as_json=args.json, page=args.html)
     if args.session is None:
-        if args.tui or args.html is not None:
+        if args.tui or args.json or args.html is not None:
             raise UsageError("no session is given", "autobrrr report lists them")
         print(sessions_table(latest_sessions(paths.state_dir())))
         return EXIT_DONE
@@ -42,11 +52,29 @@ def run(args: argparse.Namespace) -> int:
     if args.html is not None:
         from autobrrr.report.html.session_html import page
 
-        try:
-            args.html.write_text(page(past(session_file(args.session))), encoding="utf-8")
-        except OSError as error:
-            raise UsageError(f"{args.html}: {error.strerror}") from None
-        print(args.html)
+        _write(args.html, page(past(session_file(args.session))))
+        if not args.json:
+            print(args.html)
+            return EXIT_DONE
+    if args.json:
+        print(to_json(session_data(past(session_file(args.session)))))
         return EXIT_DONE
     print(report_text(session_file(args.session)))
     return EXIT_DONE
+
+
+def _compare(before: str, after: str, *, as_json: bool, page: Path | None) -> int:
+    found = compare_sessions(*(session_data(past(session_file(each))) for each in (before, after)))
+    if page is not None:
+        from autobrrr.report.html import diff_html
+
+        _write(page, diff_html.page(found))
+    print(to_json(found) if as_json else comparison_text(found.comparison))
+    return EXIT_DONE
+
+
+def _write(file: Path, page: str) -> None:
+    try:
+        file.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror}") from None

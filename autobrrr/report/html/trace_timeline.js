@@ -38,7 +38,7 @@ function draw(section, view) {
     if (!width) return;
     const g = context(canvas, height), scale = (width - left) / (to - from), x = t => left + (t - from) * scale;
     hits = [];
-    const colors = {}, tone = name => colors[name] || (colors[name] = color(name));
+    const labels = [], colors = {}, tone = name => colors[name] || (colors[name] = color(name));
     const ink = tone("ink"), muted = tone("muted"), line = tone("line"), host = tone("host_event"), call = tone("in_launch");
     const step = nice((to - from) / (width / 130));
     g.fillStyle = muted; g.strokeStyle = line; g.lineWidth = 1;
@@ -53,14 +53,17 @@ function draw(section, view) {
       bare = Math.max(bare, end);
       if (bare >= to) break;
     }
+    const dust = {};  // of each row and colour: the pixel that is full already
     const box = (start, end, top, tall, fill, label, item) => {
       if (end < from || start > to) return;
       const l = Math.max(x(start), left), r = Math.min(x(end), width), wide = Math.max(r - l, .6);
-      g.fillStyle = fill; g.fillRect(l, top, wide, tall);
-      if (wide > 34) {
-        g.save(); g.beginPath(); g.rect(l, top, wide, tall); g.clip();
-        g.fillStyle = ink; g.fillText(label, l + NAME, top + tall / 2 + .5); g.restore();
+      if (wide < 1) {
+        const pixel = Math.round(2 * l), key = top + fill;
+        if (dust[key] === pixel) return;
+        dust[key] = pixel;
       }
+      g.fillStyle = fill; g.fillRect(l, top, wide, tall);
+      if (wide > 34) labels.push([label.slice(0, (wide - NAME) / 6.4), l + NAME, top + tall / 2 + .5]);
       hits.push([l, top, l + Math.max(wide, 2), top + tall, item]);
     };
     for (const e of events)
@@ -75,19 +78,27 @@ function draw(section, view) {
     }
     const seen = operations.filter(o => o.end >= from && o.start <= to);
     const thin = seen.length > 250 ? Math.ceil(seen.length / 160) : 1;
-    seen.forEach((o, i) => {
-      if (o.launch === null || (i % thin && o !== hovered)) return;
-      const bottom = threadTop[o.thread] + levels[o.thread] * ROW;
-      g.strokeStyle = o === hovered ? ink : tone("arrow"); g.lineWidth = o === hovered ? 1.6 : 1;
-      g.beginPath(); g.moveTo(x(o.launch), bottom - 2); g.lineTo(x(o.start), streamTop[o.lane]); g.stroke();
-      if (o === hovered || thin === 1) {
-        g.fillStyle = g.strokeStyle; g.beginPath(); g.moveTo(x(o.start), streamTop[o.lane]);
-        g.lineTo(x(o.start) - 3, streamTop[o.lane] - 5); g.lineTo(x(o.start) + 3, streamTop[o.lane] - 5); g.fill();
+    const shown = seen.filter((o, i) => o.launch !== null && i % thin === 0);
+    const arrows = (all, tips, style, wide) => {
+      g.strokeStyle = g.fillStyle = style; g.lineWidth = wide;
+      g.beginPath();
+      for (const o of all) { g.moveTo(x(o.launch), threadTop[o.thread] + levels[o.thread] * ROW - 2); g.lineTo(x(o.start), streamTop[o.lane]); }
+      g.stroke();
+      if (!tips) return;
+      g.beginPath();
+      for (const o of all) {
+        const at = x(o.start), down = streamTop[o.lane];
+        g.moveTo(at, down); g.lineTo(at - 3, down - 5); g.lineTo(at + 3, down - 5);
       }
-    });
+      g.fill();
+    };
+    arrows(shown, thin === 1, tone("arrow"), 1);
+    if (hovered && hovered.launch !== null) arrows([hovered], true, ink, 1.6);
     for (const o of seen)
       box(o.start, o.end, streamTop[o.lane], LANE, tone(o.kind), short(names[o.name]),
         { text: names[o.name], start: o.start, end: o.end, what: o.kind, op: o });
+    g.fillStyle = ink;
+    for (const [label, at, middle] of labels) g.fillText(label, at, middle);
     if (marked) {
       g.strokeStyle = tone("accent"); g.lineWidth = 2;
       g.strokeRect(x(marked[0]), gapTop - 3, Math.max(x(marked[1]) - x(marked[0]), 2), LANE + 6);

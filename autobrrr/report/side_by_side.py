@@ -1,0 +1,127 @@
+"""Two sessions, or two traces, side by side: figures of both, and why they may not be comparable.
+
+Two runs at two times are no A/B test: nothing here claims a speed-up.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from autobrrr.readable import readable
+from autobrrr.records import SCHEMA, Diagnosis, Record, limit_words
+from autobrrr.report.quantities import duration, share
+from autobrrr.report.session_data import SessionData
+from autobrrr.trace.trace_records import Analysis, TraceAnalysis
+
+NO_AB_TEST = "These are two runs at two times, not an A/B test: what the machine did besides differs, too."
+SAME = 0.02  # figures that differ by less count as the same
+
+
+class ComparedFigure(Record, frozen=True, kw_only=True):
+    """One figure of both; None is "not measured"."""
+
+    group: str
+    name: str
+    unit: Literal["ns", "share", "count"]
+    before: float | None
+    after: float | None
+    less_is_better: bool | None = None  # None: it is no matter of better or worse
+
+    @property
+    def ratio(self) -> float | None:
+        """After over before."""
+        return self.after / self.before if self.before and self.after is not None else None
+
+    @property
+    def side(self) -> Literal["", "better", "worse"]:
+        """Whether it got better; "" where it stayed, or where nobody can say."""
+        ratio = self.ratio
+        if ratio is None or self.less_is_better is None or abs(ratio - 1) < SAME:
+            return ""
+        return "better" if (ratio < 1) == self.less_is_better else "worse"
+
+
+class ComparedWord(Record, frozen=True, kw_only=True):
+    """What both say in words."""
+
+    name: str
+    before: str
+    after: str
+
+
+class SideBySide(Record, frozen=True, kw_only=True):
+    """Two of a kind; `caveats` say why their figures may not be comparable."""
+
+    kind: Literal["sessions", "traces"]
+    before: str
+    after: str
+    words: list[ComparedWord]
+    figures: list[ComparedFigure]
+    caveats: list[str]
+
+
+class ComparedSessions(Record, frozen=True, kw_only=True):
+    """`report --diff A B --json`."""
+
+    schema: int = SCHEMA
+    sessions: list[SessionData]  # A, B
+    comparison: SideBySide
+
+
+class ComparedAnalysis(Analysis, frozen=True, kw_only=True):
+    """`analyze A --diff B --json`: both traces as of `analyze`, and how they compare."""
+
+    comparison: SideBySide
+
+
+def judged(one: Diagnosis | TraceAnalysis, other: Diagnosis | TraceAnalysis) -> list[ComparedWord]:
+    """What limits each, and its regime."""
+    limits = [
+        "unknown" if each.limit == "unknown" else limit_words(each.limit, each.limit_confidence)
+        for each in (one, other)
+    ]
+    regimes = [f"{each.regime} ({each.confidence})" for each in (one, other)]
+    return [
+        ComparedWord(name="limit", before=limits[0], after=limits[1]),
+        ComparedWord(name="regime", before=regimes[0], after=regimes[1]),
+    ]
+
+
+def quantity(value: float | None, unit: Literal["ns", "share", "count"]) -> str:
+    """A figure with its unit."""
+    if value is None:
+        return "-"
+    return duration(value) if unit == "ns" else share(value) if unit == "share" else f"{value:.4g}"
+
+
+def change(figure: ComparedFigure) -> str:
+    """How it changed: a share by points, all else by a factor."""
+    if figure.before is None or figure.after is None:
+        return ""
+    if figure.unit == "share":
+        points = 100 * (figure.after - figure.before)
+        return "same" if abs(points) < 0.5 else f"{points:+.0f} points"
+    ratio = figure.ratio
+    if ratio is None:
+        return "same" if figure.before == figure.after else "new"
+    return "same" if abs(ratio - 1) < SAME else f"{ratio:.2f}x"
+
+
+def comparison_text(found: SideBySide) -> str:
+    """The comparison for a terminal."""
+    lines = [f"before: {found.before}", f"after:  {found.after}", ""]
+    names = [each.name for each in found.words] + [each.name for each in found.figures]
+    width = max(map(len, names), default=0) + 2
+    for word in found.words:
+        if word.before == word.after:
+            lines.append(f"{word.name:<{width}}{word.after}")
+        else:
+            lines += [f"{word.name:<{width}}{word.before}", f"{'':<{width - 3}}-> {word.after}"]
+    group = ""
+    for figure in found.figures:
+        if figure.group != group:
+            group = figure.group
+            lines += ["", f"{group:<{width}}{'before':>10}  {'after':>10}  {'after / before':>14}"]
+        said = [quantity(value, figure.unit) for value in (figure.before, figure.after)]
+        lines.append(f"{figure.name:<{width}}{said[0]:>10}  {said[1]:>10}  {change(figure):>14}".rstrip())
+    return "\n".join(map(readable, [*lines, "", *found.caveats]))
