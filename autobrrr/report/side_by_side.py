@@ -15,6 +15,7 @@ from autobrrr.trace.trace_records import Analysis, TraceAnalysis
 
 NO_AB_TEST = "These are two runs at two times, not an A/B test: what the machine did besides differs, too."
 SAME = 0.02  # figures that differ by less count as the same
+SAME_POINTS = 0.005  # the same of shares
 
 
 class ComparedFigure(Record, frozen=True, kw_only=True):
@@ -35,10 +36,17 @@ class ComparedFigure(Record, frozen=True, kw_only=True):
     @property
     def side(self) -> Literal["", "better", "worse"]:
         """Whether it got better; "" where it stayed, or where nobody can say."""
-        ratio = self.ratio
-        if ratio is None or self.less_is_better is None or abs(ratio - 1) < SAME:
+        if self.before is None or self.after is None or self.less_is_better is None or self.is_same:
             return ""
-        return "better" if (ratio < 1) == self.less_is_better else "worse"
+        return "better" if (self.after < self.before) == self.less_is_better else "worse"
+
+    @property
+    def is_same(self) -> bool:
+        """Whether both are measured and differ by next to nothing."""
+        if self.before is None or self.after is None:
+            return False
+        apart = abs(self.after - self.before)
+        return apart < SAME_POINTS if self.unit == "share" else apart <= SAME * self.before
 
 
 class ComparedWord(Record, frozen=True, kw_only=True):
@@ -98,13 +106,12 @@ def change(figure: ComparedFigure) -> str:
     """How it changed: a share by points, all else by a factor."""
     if figure.before is None or figure.after is None:
         return ""
+    if figure.is_same:
+        return "same"
     if figure.unit == "share":
-        points = 100 * (figure.after - figure.before)
-        return "same" if abs(points) < 0.5 else f"{points:+.0f} points"
+        return f"{100 * (figure.after - figure.before):+.0f} points"
     ratio = figure.ratio
-    if ratio is None:
-        return "same" if figure.before == figure.after else "new"
-    return "same" if abs(ratio - 1) < SAME else f"{ratio:.2f}x"
+    return "new" if ratio is None else f"{ratio:.2f}x"
 
 
 def comparison_text(found: SideBySide) -> str:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
+from statistics import median
+
+import msgspec
 
 from autobrrr.errors import UsageError
 from autobrrr.report.side_by_side import (
@@ -52,62 +56,66 @@ def _words(before: TraceAnalysis, after: TraceAnalysis) -> Iterator[ComparedWord
 
 
 def _figures(before: TraceAnalysis, after: TraceAnalysis) -> Iterator[ComparedFigure]:
-    """Shares are of the device's span: so traces of different length compare."""
-    yield ComparedFigure(
-        group="step",
-        name="median",
-        unit="ns",
-        before=before.step_ns.median,
-        after=after.step_ns.median,
-        less_is_better=True,
-    )
+    """Steps in time; what is known of the whole trace alone as shares: traces differ in length."""
     ours, theirs = before.devices[0], after.devices[0]
-    yield ComparedFigure(
-        group="step", name="device's span", unit="ns", before=ours.span_ns, after=theirs.span_ns
-    )
-    for name, pair, less in (
-        ("busy", (ours.busy_ns, theirs.busy_ns), None),
-        ("idle", (ours.idle_ns, theirs.idle_ns), True),
-        ("communication, exposed", (ours.exposed_communication_ns, theirs.exposed_communication_ns), True),
-        ("copies, exposed", (ours.exposed_memcpy_ns, theirs.exposed_memcpy_ns), True),
+    whole = (step_medians(before), step_medians(after))
+    for name, less in (("step", True), ("busy", None), ("idle", True)):
+        times = (whole[0].get(name), whole[1].get(name))
+        yield ComparedFigure(
+            group="step",
+            name="median" if name == "step" else f"of it {name}",
+            unit="ns",
+            before=times[0],
+            after=times[1],
+            less_is_better=less,
+        )
+    shares = partial(_share, (max(ours.span_ns, 1), max(theirs.span_ns, 1)))
+    for name, one, other, less in (
+        ("busy", ours.busy_ns, theirs.busy_ns, None),
+        ("idle", ours.idle_ns, theirs.idle_ns, True),
+        ("communication, exposed", ours.exposed_communication_ns, theirs.exposed_communication_ns, True),
+        ("copies, exposed", ours.exposed_memcpy_ns, theirs.exposed_memcpy_ns, True),
     ):
-        yield _share("share of the span", name, pair, (ours, theirs), less)
+        yield shares("device, share of its time", name, (one, other), less)
     idle = (_idle(ours), _idle(theirs))
     for name in dict.fromkeys([*idle[0], *idle[1]]):
         pair = (idle[0].get(name, 0), idle[1].get(name, 0))
         if any(pair):
-            yield _share("idle, share of the span", name, pair, (ours, theirs), True)
+            yield shares("idle by cause, share of all time", name, pair, None)
     for name in dict.fromkeys([*ours.kernels, *theirs.kernels]):
-        times = tuple(each.kernels[name].ns if name in each.kernels else 0 for each in (ours, theirs))
-        yield _share("kernels, share of the span", name, (times[0], times[1]), (ours, theirs), None)
-    counts = (
+        spent = [each.kernels[name].ns if name in each.kernels else 0 for each in (ours, theirs)]
+        yield shares("kernels by class, share of all time", name, (spent[0], spent[1]), None)
+    for name, first, second in (
         ("kernels", ours.kernel_count, theirs.kernel_count),
         ("launches", ours.launches, theirs.launches),
-    )
-    steps = before.step_ns.count, after.step_ns.count
-    for name, one, other in counts:
-        yield ComparedFigure(group="in the whole trace", name=name, unit="count", before=one, after=other)
-    yield ComparedFigure(
-        group="in the whole trace", name="steps measured", unit="count", before=steps[0], after=steps[1]
-    )
+        ("steps measured", before.step_ns.count, after.step_ns.count),
+    ):
+        yield ComparedFigure(group="in the whole trace", name=name, unit="count", before=first, after=second)
     yield from _kernels(ours, theirs)
 
 
+def step_medians(trace: TraceAnalysis) -> dict[str, float]:
+    """Of the device in whole steps that are not early ones: the step, busy, idle; ns. Empty without steps."""
+    found: dict[str, float] = {}
+    if trace.step_ns.median is not None:
+        found["step"] = trace.step_ns.median
+    whole = [each for each in trace.steps if each.devices and not (each.early or each.partial)]
+    if whole:
+        found["busy"] = median(each.devices[0].busy_ns for each in whole)
+        found["idle"] = median(sum(msgspec.structs.astuple(each.devices[0].idle)) for each in whole)
+    return found
+
+
 def _share(
-    group: str,
-    name: str,
-    pair: tuple[int, int],
-    devices: tuple[DeviceAnalysis, DeviceAnalysis],
-    less_is_better: bool | None,
+    spans_ns: tuple[int, int], group: str, name: str, times: tuple[int, int], less: bool | None
 ) -> ComparedFigure:
-    shares = [ns / max(device.span_ns, 1) for ns, device in zip(pair, devices, strict=True)]
     return ComparedFigure(
         group=group,
         name=name,
         unit="share",
-        before=shares[0],
-        after=shares[1],
-        less_is_better=less_is_better,
+        before=times[0] / spans_ns[0],
+        after=times[1] / spans_ns[1],
+        less_is_better=less,
     )
 
 

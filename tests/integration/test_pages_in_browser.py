@@ -14,7 +14,9 @@ import pytest
 from autobrrr.cli.verbs import analyze
 from autobrrr.records import Record
 from autobrrr.records.wire_answers import ActivityLine, StepHistory
-from autobrrr.report.html import roofline_html, session_html, study_html
+from autobrrr.report.html import diff_html, roofline_html, session_html, study_html
+from autobrrr.report.session_data import session_data
+from autobrrr.report.session_diff import compare_sessions
 from autobrrr.report.text.session_text import past_session
 from autobrrr.roofline.peaks import with_peaks
 from support import roofline
@@ -39,6 +41,10 @@ def browser(folder: Path) -> Iterator[Browser]:
 
 
 def session(folder: Path) -> str:
+    return session_html.page(past_session(log(folder)))
+
+
+def log(folder: Path) -> Path:
     """A log with a tuning, minutes of steps, and names that would like to run."""
     job = tui.job(script=f"train {HOSTILE}.py", argv=[f"train {HOSTILE}.py"])
     snapshot = tui.snapshot(job=job, reason=HOSTILE, adds=HOSTILE)
@@ -57,10 +63,10 @@ def session(folder: Path) -> str:
         ),
         (120.0, "snapshot", msgspec.structs.replace(snapshot, levers=["optimizer.fused"])),
     ]
-    log = folder / "one.jsonl.gz"
+    file = folder / "one.jsonl.gz"
     lines = [msgspec.json.encode({"at": 1e9 + at, "kind": kind, "body": body}) for at, kind, body in entries]
-    log.write_bytes(gzip.compress(b"\n".join(lines)))
-    return session_html.page(past_session(log))
+    file.write_bytes(gzip.compress(b"\n".join(lines)))
+    return file
 
 
 def study(folder: Path) -> str:
@@ -102,12 +108,18 @@ def analysed(folder: Path, traces: list[Path]) -> str:
     return target.read_text()
 
 
+def diff(folder: Path) -> str:
+    one, other = (session_data(past_session(log(folder))) for _ in range(2))
+    return diff_html.page(compare_sessions(one, other))
+
+
 PAGES: dict[str, Callable[[Path], str]] = {
     "session": session,
     "study": study,
     "roofline": roofs,
     "trace": trace,
     "ranks": ranks,
+    "diff": diff,
 }
 
 

@@ -85,7 +85,7 @@ def figure(
         (figure("share", 0.2, 0.5), "+30 points", "worse"),
         (figure("share", 0.5, 0.502), "same", ""),
         (figure("ns", None, 3.0), "", ""),
-        (figure("ns", 0.0, 3.0), "new", ""),
+        (figure("ns", 0.0, 3.0), "new", "worse"),
         (figure("ns", 0.0, 0.0), "same", ""),
     ],
 )
@@ -145,7 +145,7 @@ def test_two_traces_are_compared_by_the_verb(tmp_path: Path, capsys: pytest.Capt
     told = json.loads(capsys.readouterr().out)
     assert [each["file"] for each in told["traces"]] == [before, after]
     figures = {(each["group"], each["name"]): each for each in told["comparison"]["figures"]}
-    idle = figures["share of the span", "idle"]
+    idle = figures["device, share of its time", "idle"]
     assert idle["before"] == pytest.approx(0.5, abs=0.03)
     assert idle["after"] == pytest.approx(0.2, abs=0.03)
     assert figures["one kernel, median", "k"]["before"] == 100
