@@ -9,9 +9,6 @@ from autobrrr import paths
 from autobrrr.cli.terminal_screen import past_session, session_file, wants_screen
 from autobrrr.errors import EXIT_DONE, UsageError
 from autobrrr.records import to_json
-from autobrrr.report.session_data import session_data
-from autobrrr.report.session_diff import compare_sessions
-from autobrrr.report.side_by_side import comparison_text
 from autobrrr.report.text.session_text import past_session as past
 from autobrrr.report.text.session_text import report_text
 from autobrrr.report.text.sessions_list import latest_sessions, sessions_table
@@ -57,6 +54,8 @@ def run(args: argparse.Namespace) -> int:
             print(args.html)
             return EXIT_DONE
     if args.json:
+        from autobrrr.report.session_data import session_data
+
         print(to_json(session_data(past(session_file(args.session)))))
         return EXIT_DONE
     print(report_text(session_file(args.session)))
@@ -64,6 +63,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _compare(before: str, after: str, *, as_json: bool, page: Path | None) -> int:
+    from autobrrr.report.session_data import session_data
+    from autobrrr.report.session_diff import compare_sessions
+    from autobrrr.report.side_by_side import comparison_text
+
     found = compare_sessions(*(session_data(past(session_file(each))) for each in (before, after)))
     if page is not None:
         from autobrrr.report.html import diff_html
