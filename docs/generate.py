@@ -34,6 +34,7 @@ from autobrrr.roofline.roofline_records import Roofline  # noqa: E402
 from autobrrr.trace.trace_records import Analysis  # noqa: E402
 
 MADE = "<!-- Made by docs/generate.py: edit what it is made from. -->"
+EVERYWHERE = ("help", "loudness")  # arguments that every verb takes, said once
 RESULTS = ROOT / "benchmarks" / "results"
 FAMILIES = {
     "optimizer": "Optimizer",
@@ -69,9 +70,10 @@ def _page(title: str, lines: Iterable[str]) -> str:
 
 
 def _commands() -> Iterator[str]:
-    yield "Every verb answers `--help`. Results go to standard output (`--json`: one object on a"
-    yield "line), narration to"
-    yield "standard error. Durations are written `300ms`, `10s`, `5m`, `2h`."
+    yield "Every verb answers `--help`. Results go to standard output (`--json`: one object on a line),"
+    yield "narration to standard error: `-q` leaves it out, `-v` says every stage in a line of its own and"
+    yield "shows all details. A result ends with `next:` and what to type now."
+    yield "Durations are written `300ms`, `10s`, `5m`, `2h`."
     yield ""
     yield from _table(
         ("exit code", "means"),
@@ -122,7 +124,9 @@ def _verb(verb: str, parser: argparse.ArgumentParser) -> Iterator[str]:
 
 
 def _arguments(parser: argparse.ArgumentParser) -> Iterator[str]:
-    found = [each for each in parser._actions if each.dest != "help" and each.help != argparse.SUPPRESS]
+    found = [
+        each for each in parser._actions if each.dest not in EVERYWHERE and each.help != argparse.SUPPRESS
+    ]
     found = [each for each in found if not isinstance(each, argparse._SubParsersAction)]
     rows = [(f"`{_shown(each)}`", each.help or "") for each in found]
     if rows:

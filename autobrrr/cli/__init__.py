@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from autobrrr.cli import argument_parser
+from autobrrr.cli.narration import NARRATOR
 from autobrrr.errors import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, AutobrrrError, UsageError
 from autobrrr.readable import nearest, readable
 
@@ -60,7 +61,7 @@ def main(argv: Sequence[str] | None = None, ready: Callable[[], object] = lambda
     words = list(sys.argv[1:] if argv is None else argv)
     as_json = "--json" in words
     try:
-        return _run(words, ready)
+        return _finished(words, ready)
     except AutobrrrError as error:
         return complain(error, as_json)
     except KeyboardInterrupt:
@@ -73,12 +74,21 @@ def main(argv: Sequence[str] | None = None, ready: Callable[[], object] = lambda
         return complain(AutobrrrError(f"the system refused: {error}", exit_code=EXIT_FAILED), as_json)
 
 
+def _finished(words: Sequence[str], ready: Callable[[], object]) -> int:
+    """Run it; however it ends, no status is left on the screen."""
+    try:
+        return _run(words, ready)
+    finally:
+        NARRATOR.clear()
+
+
 def _run(words: Sequence[str], ready: Callable[[], object]) -> int:
     first = words[0] if words else "--help"
     if first in VERBS:
         parser = argument_parser.Parser(prog=f"autobrrr {first}", description=f"{_sentence(VERBS[first])}.")
         module = argument_parser.fill(parser, first)
         args = parser.parse_args(words[1:])
+        NARRATOR.loudness = args.loudness
         ready()
         return int(module.run(args))
     if not first.startswith("-"):

@@ -10,6 +10,7 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
+from autobrrr.cli.narration import Loudness
 from autobrrr.errors import UsageError
 from autobrrr.readable import nearest
 
@@ -47,6 +48,24 @@ def fill(parser: argparse.ArgumentParser, verb: str) -> Any:
     """Add a verb's arguments; returns its module."""
     module = importlib.import_module(f"autobrrr.cli.verbs.{verb}")
     module.prepare_parser(parser)
+    loudness = parser.add_mutually_exclusive_group()
+    loudness.add_argument(
+        "-q",
+        "--quiet",
+        dest="loudness",
+        action="store_const",
+        const=Loudness.QUIET,
+        help="print the result only",
+    )
+    loudness.add_argument(
+        "-v",
+        "--verbose",
+        dest="loudness",
+        action="store_const",
+        const=Loudness.VERBOSE,
+        help="say every stage in a line of its own, and show all details",
+    )
+    parser.set_defaults(loudness=Loudness.NORMAL)
     return module
 
 

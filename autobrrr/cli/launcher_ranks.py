@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 from autobrrr.attach import job_roles
 from autobrrr.cli import shown
-from autobrrr.cli.verb_arguments import narrate
+from autobrrr.cli.narration import NARRATOR, narrate
 from autobrrr.client.session_client import Client, join_or_start
 from autobrrr.errors import AutobrrrError
 from autobrrr.records import RankLine
@@ -53,6 +53,12 @@ def say_of(pid: int) -> Callable[[str], None]:
     """Narration of one rank among several."""
     name = named(pid)
     return lambda text: narrate(f"{name}: {text}")
+
+
+def doing_of(pid: int) -> Callable[[str, float | None], None]:
+    """The status of one rank among several."""
+    name = named(pid)
+    return lambda text, left_s: NARRATOR.status(f"{name}: {text}", left_s)
 
 
 def enter(

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from autobrrr import paths
-from autobrrr.cli.verb_arguments import clear_line, narrate
+from autobrrr.cli.narration import NARRATOR, narrate
+from autobrrr.cli.printed import columns, show
 from autobrrr.errors import EXIT_DONE, AutobrrrError, NotInstalled, UsageError
 from autobrrr.records import ExactnessClass, Trial, TuneProgress, Tuning, to_json
 
@@ -135,27 +136,27 @@ def _study(args: argparse.Namespace, words: list[str]) -> int:
         search = _own(args, command, space) if storage is None else _shared(args, command, space, storage)
         count = len(space.points())
         narrate(f"{count} points besides the unmodified command, at most {search.most} trials")
+        if args.for_s is not None:
+            narrate("a trial that has begun is brought to its end, so --for may be passed by one trial")
         if not search.results and search.most < count and observed is None:
             observed = _observed(stable)
         if observed is not None:
             search.prefer(seeds(space, observed.hints))
-        lines = _Lines()
         course = Study(
             stable=stable,
             space=space,
             search=search,
             budget_ns=BUDGET_NS if args.for_s is None else int(args.for_s * 1e9),
             keep_output=keep,
-            listener=Listener(on_progress=lines.progress, on_trial=lines.trial),
+            listener=Listener(on_progress=_say_progress, on_trial=_say_trial),
         )
         try:
             tuning, found = course.run(None if observed is None else observed.base)
         except KeyboardInterrupt:
-            clear_line()
+            NARRATOR.clear()
             narrate("stopped; all trials have ended. Run the same command again to resume")
             raise
-    clear_line()
-    return _tell(args, tuning, found)
+    return _tell(args, words, tuning, found)
 
 
 def _storage(url: str) -> Storage:
@@ -196,9 +197,10 @@ def _shared(args: argparse.Namespace, command: list[str], space: Space, storage:
     return search
 
 
-def _tell(args: argparse.Namespace, tuning: Tuning, found: object) -> int:
+def _tell(args: argparse.Namespace, words: list[str], tuning: Tuning, found: object) -> int:
     from autobrrr import recipe
     from autobrrr.report.html.study_html import relaunch_html
+    from autobrrr.report.text.next_step import after_trials
     from autobrrr.report.text.study_text import relaunch_table
 
     if args.recipe is not None and isinstance(found, recipe.Recipe):
@@ -208,7 +210,12 @@ def _tell(args: argparse.Namespace, tuning: Tuning, found: object) -> int:
         narrate("no recipe is written: nothing was proven faster")
     if args.html is not None:
         _write(args.html, relaunch_html(tuning))
-    print(to_json(tuning) if args.json else relaunch_table(tuning), flush=True)
+    NARRATOR.clear()
+    if args.json:
+        print(to_json(tuning), flush=True)
+    else:
+        show(relaunch_table(tuning, columns()))
+        NARRATOR.next_step(after_trials(tuning, words))
     return EXIT_DONE
 
 
@@ -256,7 +263,7 @@ def _observed(stable: TrialFactory) -> Observed:
     from autobrrr.relaunch.study import propose_space
     from autobrrr.relaunch.study.command_refusals import Unmeasurable
 
-    narrate("measuring the unmodified command")
+    NARRATOR.status("measuring the unmodified command")
     base = stable.start()
     if not base.warm_up() and base.ending is not None:
         raise Unmeasurable(base.ending)
@@ -295,6 +302,7 @@ def _proposal(
         levels = ", ".join("as given" if level is None else str(level) for level in each.levels)
         narrate(f"proposed: {each.name}: {levels}")
     if not yes:
+        NARRATOR.clear()
         print("autobrrr: continue? [y/N] ", end="", file=sys.stderr, flush=True)
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             raise UsageError("the proposed space was not accepted", "name what to vary with --param")
@@ -308,21 +316,11 @@ def _write(file: Path, text: str) -> None:
         raise AutobrrrError(f"{file} could not be written: {error.strerror}") from None
 
 
-class _Lines:
-    """Progress: one line that is rewritten on a terminal; else one line for each trial and stage."""
+def _say_progress(progress: TuneProgress) -> None:
+    left_s = (progress.budget_ns - progress.elapsed_ns) / 1e9
+    line = f"[{progress.elapsed_ns / 1e9:.0f} s, {max(0.0, left_s):.0f} s left] {progress.text}"
+    NARRATOR.status(line, subject=progress.stage)
 
-    def __init__(self) -> None:
-        self._stage = ""
 
-    def progress(self, progress: TuneProgress) -> None:
-        left = max(0, progress.budget_ns - progress.elapsed_ns) / 1e9
-        line = f"[{progress.elapsed_ns / 1e9:.0f} s, {left:.0f} s left] {progress.text}"
-        if sys.stderr.isatty():
-            print(f"\r\033[K{line[:118]}", end="", file=sys.stderr, flush=True)
-        elif progress.stage != self._stage:
-            self._stage = progress.stage
-            narrate(line)
-
-    def trial(self, trial: Trial) -> None:
-        clear_line()
-        narrate(f"{trial.remedy}: {trial.why}")
+def _say_trial(trial: Trial) -> None:
+    narrate(f"{trial.remedy}: {trial.why}")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
+from autobrrr.cli.narration import narrate
 from autobrrr.errors import CannotAttach, TargetGone, UsageError
 from autobrrr.readable import readable
 from autobrrr.sidecar.process.session_options import Probing, SessionOptions
@@ -96,14 +96,3 @@ def wanted_probing(args: argparse.Namespace) -> Probing:
     if args.no_probe:
         return "off"
     return "overridden" if args.probe else "on"
-
-
-def clear_line() -> None:
-    """Ends a progress line that is rewritten on a terminal: what comes next begins at its left."""
-    if sys.stderr.isatty():
-        print("\r\033[K", end="", file=sys.stderr, flush=True)
-
-
-def narrate(text: str) -> None:
-    """A line of narration: to standard error, and one line whatever it holds."""
-    print(f"autobrrr: {readable(text)}", file=sys.stderr, flush=True)

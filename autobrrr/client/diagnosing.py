@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from autobrrr.attach import triage
 from autobrrr.client.job_peaks import (
     has_torch,
     likely_threads,
@@ -38,7 +39,10 @@ VERDICT_SHARE = 0.25  # of a tuning's budget: how long to wait for a verdict, wh
 VERDICT_S = 15.0
 BEFORE_TIMED = ("attaching", "watching", "tracing", "timing")  # states in which collectives are not timed yet
 
+FIRST_VERDICT_S = 10.0
+
 Say = Callable[[str], None]
+Doing = Callable[[str, float | None], None]  # what happens now, and seconds until its end at most
 Opened = Callable[[int, SessionOptions, Say], Client]
 _MEASURING_PEAKS = threading.Lock()
 
@@ -59,15 +63,27 @@ def opened_session(pid: int, options: SessionOptions, say: Say) -> Client:
     return join_or_start(pid, options, owned=True, on_wait=say)
 
 
-def diagnosed(pid: int, options: DiagnosisOptions, say: Say, opened: Opened = opened_session) -> Diagnosis:
+def diagnosed(
+    pid: int,
+    options: DiagnosisOptions,
+    say: Say,
+    opened: Opened = opened_session,
+    doing: Doing | None = None,
+) -> Diagnosis:
     """Attach to one process, wait for its verdict, take off what was put on.
+
+    Args:
+        say: Gets lines of narration; stages too where `doing` does not take them.
 
     Raises:
         AutobrrrError: it can't be attached, or has ended before anything could be said.
     """
     session = options.session
+    patience = Patience(for_s=options.for_s, window=options.window, sweep=options.sweep)  # from here on
+    for line in _beyond(options):
+        say(line)
     peaks = _PeaksOfJob(pid, say, wanted=not (session.readonly or session.outside))
-    if has_torch(pid):  # what has none is refused below, before seconds of work
+    if has_torch(pid) and triage.refusal(triage.TriageCase(pid=pid)) is None:  # else refused, or joined
         peaks.measure(likely_threads(pid))
     with opened(pid, session, say) as client:
         try:
@@ -78,8 +94,7 @@ def diagnosed(pid: int, options: DiagnosisOptions, say: Say, opened: Opened = op
                 client.window()
             if options.sweep:
                 client.sweep(options.sweep)
-            patience = Patience(for_s=options.for_s, window=options.window, sweep=options.sweep)
-            found = await_verdict(client, patience, say, peaks.look)
+            found = await_verdict(client, patience, say, peaks.look, doing)
             if not patience.has_swept(found):
                 say(f"the sweep of the {options.sweep} did not finish")
         finally:
@@ -89,6 +104,22 @@ def diagnosed(pid: int, options: DiagnosisOptions, say: Say, opened: Opened = op
                     say(f"could not be removed from the job: {', '.join(left)}")
     _refuse_nothing(pid, client)
     return msgspec.structs.replace(found, final=None)
+
+
+def _beyond(options: DiagnosisOptions) -> list[str]:
+    """What the given time does not hold, to be said before it starts."""
+    if options.for_s is None:
+        return []
+    lines = []
+    if options.for_s < FIRST_VERDICT_S:
+        lines.append(f"a verdict takes about {FIRST_VERDICT_S:.0f} s; a shorter --for may name nothing")
+    if options.window:
+        lines.append(
+            f"a profiler window that is on at the end of --for is waited for, up to {WINDOW_S:.0f} s"
+        )
+    if options.sweep:
+        lines.append(f"the sweep of the {options.sweep} is dropped where --for ends before it")
+    return lines
 
 
 def of_several_ranks(found: Diagnosis) -> bool:
@@ -139,6 +170,17 @@ class Patience:
         late = swept and windowed and spent_s >= DEFAULT_S and self.steps >= DEFAULT_STEPS
         return stuck or (late and not self._one_more_decides(snapshot))
 
+    def left_s(self, snapshot: Diagnosis) -> float | None:
+        """At most so many seconds from now; None where nobody knows."""
+        spent_s = self.clock_s() - self.began_s
+        if self.for_s is not None:
+            return self.for_s - spent_s
+        if self.window or self.sweep:
+            return None
+        step_ns = snapshot.step_ns.median
+        steps_s = 0.0 if step_ns is None else (DEFAULT_STEPS - self.steps) * step_ns / 1e9
+        return max(DEFAULT_S - spent_s, steps_s)
+
     def _one_more_decides(self, snapshot: Diagnosis) -> bool:
         """Whether the batch probe can decide after its next replay, and that is not too far away."""
         return snapshot.batch_probe.decides_in == 1 and self.steps < DEFAULT_STEPS + MORE_STEPS
@@ -187,12 +229,17 @@ def _timed(snapshot: Diagnosis) -> bool:
 
 
 def await_verdict(
-    client: Client, patience: Patience, say: Say, look: Callable[[Diagnosis], object] = lambda snapshot: None
+    client: Client,
+    patience: Patience,
+    say: Say,
+    look: Callable[[Diagnosis], object] = lambda snapshot: None,
+    doing: Doing | None = None,
 ) -> Diagnosis:
     """Wait for a session's verdict as long as patience lasts.
 
     Args:
         look: Sees every snapshot.
+        doing: Gets every stage; where it is left out `say` does.
 
     Raises:
         TargetGone: the session ended without one.
@@ -206,7 +253,9 @@ def await_verdict(
         if not is_first_said and _has_long_steps(snapshot):
             is_first_said = True
             say(f"so far {snapshot.regime}: {snapshot.reason}")
-        if snapshot.activity != told:
+        if doing is not None and snapshot.activity:
+            doing(snapshot.activity, patience.left_s(snapshot))
+        elif snapshot.activity != told:
             told = snapshot.activity
             say(f"{told}")
     raise TargetGone("the session ended without a verdict")

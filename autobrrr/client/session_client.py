@@ -153,6 +153,7 @@ class Client:
         self,
         *,
         for_s: float | None = None,
+        spent_s: float = 0.0,
         horizon_s: float | None = None,
         allow: str | None = None,
         only: Sequence[str] | None = None,
@@ -162,6 +163,7 @@ class Client:
         """Tune the job; returns when the tuner is through. Leaving earlier cancels it.
 
         Args:
+            spent_s: Of the user's time, what has passed already.
             allow: The widest exactness class that may be tried.
             only: Names of remedies; all where None.
 
@@ -172,6 +174,7 @@ class Client:
         self._ask(
             "tune",
             for_ns=None if for_s is None else int(for_s * 1e9),
+            spent_ns=int(spent_s * 1e9),
             horizon_ns=None if horizon_s is None else int(horizon_s * 1e9),
             allow=allow,
             only=None if only is None else list(only),

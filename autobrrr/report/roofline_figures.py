@@ -158,13 +158,17 @@ def sentences(found: Roofline) -> Iterator[str]:
             "here the cosine itself, not memory, takes the time."
         )
     points = found.sweep
-    if points and points[-1].flops < 0.7 * max(point.flops for point in points):
+    if not found.is_disturbed and points and points[-1].flops < 0.7 * max(point.flops for point in points):
         yield (
             f"At {points[-1].repeat} repeats FLOP/s fall again: each multiplication waits for the one "
             "before it, and the chain is longer than the processor looks ahead."
         )
-    if (found.waited_share or 0.0) > 0.1:
-        yield f"Others used the cores for {found.waited_share:.0%} of the time: the peaks may be too low."
+    if found.is_disturbed:
+        who = ", ".join(f"{each.command} (pid {each.pid}, {each.share:.0%})" for each in found.contention)
+        yield (
+            f"Others used the cores for {found.waited_share:.0%} of the time{f': {who}' if who else ''}. "
+            "The peaks may be too low, so they are not kept: measure again when the machine is quiet."
+        )
     for name, why in found.left_out.items():
         yield f"Left out, {name.replace('_', ' ')}: {why}."
 

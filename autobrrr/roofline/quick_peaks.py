@@ -28,13 +28,12 @@ from autobrrr.roofline.machine_identity import (
     torch_version,
 )
 from autobrrr.roofline.matmul_curve import MatmulPoint
-from autobrrr.roofline.roofline_records import Roofline
+from autobrrr.roofline.roofline_records import DISTURBED_AT, Roofline
 
 CHILD = Path(__file__).with_name("quick_child.py")
 BUDGET_S = 0.08  # for the matmul, and again for the triad: importing torch takes most of a second
 PATIENCE_S = 20.0  # a cold disk may take long to give torch
-DISTURBED_AT = 0.10  # share of the time that the threads waited for a core: measured again,
-AGAIN_AFTER_S = 600.0  # but not at every call
+AGAIN_AFTER_S = 600.0  # disturbed peaks are measured again, but not at every call
 LEAST_TRIAD_BYTES, MOST_TRIAD_BYTES = 96 << 20, 384 << 20  # all three arrays
 
 
@@ -101,7 +100,7 @@ def quick_peaks(
         return None
     machine = machine or read_machine()
     full = known_roofline(cached_file(cache, "full", device=machine.title, torch=torch, threads=threads), say)
-    if full is not None and not _disturbed(full) and (peaks := _of_full(full)) is not None:
+    if full is not None and not full.is_disturbed and (peaks := _of_full(full)) is not None:
         return peaks
     file = cached_file(cache, "quick", device=machine.title, torch=torch, threads=threads)
     known = read_cached(file, MeasuredPeaks, lambda found: _is_sound(found) and found.threads == threads, say)
@@ -135,7 +134,7 @@ def _may_be_too_low(known: MeasuredPeaks, now_s: float) -> bool:
     return _disturbed(known) and now_s - known.measured_at_unix_s > AGAIN_AFTER_S
 
 
-def _disturbed(known: MeasuredPeaks | Roofline) -> bool:
+def _disturbed(known: MeasuredPeaks) -> bool:
     return (known.waited_share or 0.0) > DISTURBED_AT
 
 

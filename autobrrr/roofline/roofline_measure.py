@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ from pathlib import Path
 import msgspec
 
 from autobrrr.errors import AutobrrrError, NotInstalled, UsageError
+from autobrrr.machine.cpu_takers import SHOWN, CpuTakers
+from autobrrr.records import CpuTaker
 from autobrrr.roofline.calibration_cache import keep, known_roofline
 from autobrrr.roofline.machine_identity import (
     ASSUMED_CACHE_BYTES,
@@ -72,6 +75,8 @@ def roofline(
     for index, threads in enumerate(counts):
         file = cached_file(cache, "full", device=name, torch=torch, threads=threads)
         known = None if wish.again or wish.effort != 1.0 else known_roofline(file)
+        if known is not None and known.is_disturbed:  # of an earlier version, which kept it
+            known = None
         flame = wish.flame and threads == counts[-1]
         if known is None or (flame and known.flame is None):
             asked = RooflineRequest(
@@ -83,7 +88,7 @@ def roofline(
                 start=known,
             )
             known = _ask(asked, cache, _part(progress, index, len(counts), threads))
-            if wish.effort == 1.0:
+            if wish.effort == 1.0 and not known.is_disturbed:
                 keep(file, known)
         assert known is not None
         found.append(known)
@@ -110,7 +115,7 @@ def _ask(asked: RooflineRequest, cache: Path, progress: Progress) -> Roofline:
         ) as child,
     ):
         try:
-            found = _listen(child, progress)
+            found = _listen(child, progress, CpuTakers(child.pid))
         except BaseException:
             child.kill()
             raise
@@ -125,10 +130,14 @@ def _ask(asked: RooflineRequest, cache: Path, progress: Progress) -> Roofline:
         return found
 
 
-def _listen(child: subprocess.Popen[bytes], progress: Progress) -> Roofline | None:
+def _listen(child: subprocess.Popen[bytes], progress: Progress, takers: CpuTakers) -> Roofline | None:
     assert child.stdout is not None
     found = None
+    most: dict[int, CpuTaker] = {}
     for line in child.stdout:
+        for each in takers.look(time.monotonic_ns(), busy=True):
+            if each.pid not in most or most[each.pid].share < each.share:
+                most[each.pid] = each
         try:
             word = WORD.decode(line)
         except msgspec.MsgspecError:
@@ -139,4 +148,7 @@ def _listen(child: subprocess.Popen[bytes], progress: Progress) -> Roofline | No
             raise UsageError(word.why, "--device cpu")
         elif isinstance(word, Found):
             found = word.roofline
-    return found
+    if found is None or not found.is_disturbed:
+        return found
+    taken = sorted(most.values(), key=lambda each: -each.share)
+    return msgspec.structs.replace(found, contention=taken[:SHOWN])

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import msgspec
 
-from autobrrr.records import SCHEMA, Record
+from autobrrr.records import SCHEMA, CpuTaker, Record
 from autobrrr.roofline.matmul_curve import MatmulPoint
 from autobrrr.trace.kernels.device_peaks import SpecPeaks
+
+DISTURBED_AT = 0.10  # share of the time that the threads waited for a core
 
 
 class SweepPoint(Record, frozen=True, kw_only=True):
@@ -101,6 +103,12 @@ class Roofline(Record, frozen=True, kw_only=True):
     waited_share: float | None = None  # of the time that the threads wanted a core and had none
     left_out: dict[str, str] = {}  # experiment: why it was not made
     single_thread: Roofline | None = None  # the same on one thread, on a CPU
+    contention: list[CpuTaker] = []  # who had the cores meanwhile
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether others had the cores for so long that a peak may be higher; such figures are not kept."""
+        return (self.waited_share or 0.0) > DISTURBED_AT
 
 
 class RooflineRequest(Record, frozen=True, kw_only=True):

@@ -21,6 +21,9 @@ class TuneSettings:
     budget_ns: int = MINUTE_NS
     """Time of the whole tuning. A confirmation run that is not yet sure may take a quarter more."""
 
+    spent_ns: int = 0
+    """Of the user's time, what passed before the tuning: attaching and the verdict."""
+
     horizon_ns: int = 30 * MINUTE_NS
     """Time over which a gain counts against the pause of switching it on."""
 

@@ -69,4 +69,5 @@ class TuningBudget:
     def enough(self, untried: Sequence[Candidate], step_ns: float) -> str:
         """The budget within which these could be tried too."""
         needed_ns = sum(3 * self.needed_ns(each.choice, step_ns) for each in untried)
-        return f"--for {math.ceil((self.elapsed_ns + needed_ns) / SEARCH_SHARE / 1e9)}s"
+        whole_ns = (self.elapsed_ns + needed_ns) / SEARCH_SHARE + self.settings.spent_ns
+        return f"--for {math.ceil(whole_ns / 1e9)}s"

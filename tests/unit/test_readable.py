@@ -122,7 +122,7 @@ def test_every_text_of_an_agent_s_message_is_safe_before_anyone_sees_it(said: di
 @settings(deadline=None, max_examples=50)
 def test_lines_for_a_terminal_are_safe_and_lines(text: str) -> None:
     line = JobLine(pid=7, script=text, rank=None, torch=text, attached=False, attachable=False, why=text)
-    _, one, _ = ls.table([line]).split("\n")
+    _, one = ls.table([line]).split("\n")
     assert is_safe(one)
     found = tui.snapshot(**fields({"activity": text, "reason": text}), job=tui.job(script=readable(text)))
     assert is_safe(live_line(found))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from autobrrr.cli.narration import NARRATOR, narrate
 from autobrrr.cli.output_file import check_place
+from autobrrr.cli.printed import show
 from autobrrr.errors import UsageError
 
 if TYPE_CHECKING:  # numpy and msgspec are not for --help
@@ -56,12 +58,19 @@ def run(args: argparse.Namespace) -> int:
             check_place(target)
     watchers = _Watchers(page=bool(args.html), lanes=bool(args.perfetto))
     many = len(sources) > 1
-    analysis = analyse(sources, watchers.see if watchers.wanted else None, _say if many else _nothing)
+    analysis = analyse(
+        sources, watchers.see if watchers.wanted else None, NARRATOR.status if many else _nothing
+    )
     if args.html:
         watchers.write_page(Path(args.html), analysis)
     if args.perfetto:
         watchers.write_lanes(Path(args.perfetto), sources[0])
-    print(to_json(analysis) if args.json else trace_text.render(analysis))
+    if args.json:
+        print(to_json(analysis))
+        return 0
+    show(trace_text.render(analysis))
+    if not args.html:
+        NARRATOR.next_step(f"autobrrr analyze {shlex.join(args.traces)} --html trace.html   (the timeline)")
     return 0
 
 
@@ -114,17 +123,13 @@ class _Watchers:
         from autobrrr.report.html import trace_html
 
         target.write_text(trace_html.page(analysis, self._views), encoding="utf-8")
-        _say(f"wrote {target}")
+        narrate(f"wrote {target}")
 
     def write_lanes(self, target: Path, source: TraceFile) -> None:
         from autobrrr.report import perfetto_export
 
         perfetto_export.write(target, source, self._gaps)
-        _say(f"wrote {target}: open it at ui.perfetto.dev")
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr)
+        narrate(f"wrote {target}: open it at ui.perfetto.dev")
 
 
 def _nothing(line: str) -> None:

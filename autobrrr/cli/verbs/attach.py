@@ -15,14 +15,10 @@ import msgspec
 
 from autobrrr.cli.durations import duration_s
 from autobrrr.cli.launcher_ranks import RanksOutcome, enter, for_each, ranks_of, say_of
+from autobrrr.cli.narration import NARRATOR, narrate
 from autobrrr.cli.rank_follower import Follower
 from autobrrr.cli.terminal_screen import serve, show_session, wants_screen
-from autobrrr.cli.verb_arguments import (
-    add_target,
-    narrate,
-    one_pid,
-    session_options,
-)
+from autobrrr.cli.verb_arguments import add_target, one_pid, session_options
 from autobrrr.client.all_ranks import together
 from autobrrr.client.joined_session import tell_about_joined
 from autobrrr.client.session_client import Client, join_or_start
@@ -92,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
             client.close()  # the screen finds them among the sessions
         code = _on_screen(next(iter(outcome.done), pid), options, remedies, args.for_s)
         if launched:
-            narrate(f"the sessions of all ranks continue; autobrrr detach {pid} ends them")
+            NARRATOR.next_step(f"autobrrr detach {pid}   (ends the sessions of all ranks)")
         return outcome.exit_code(code)
     show: Callable[[Diagnosis], None] = _show_json if args.json else _show_line
     with join_or_start(pid, options, foreground=args.foreground, on_wait=narrate) as client:
@@ -146,7 +142,8 @@ def _all_ranks(args: argparse.Namespace, options: SessionOptions, pids: list[int
     if len(over) == len(endings) and not any(ending.decided for ending in over):
         raise TargetGone("the ranks ended before they could be diagnosed")
     if not args.foreground and None in endings:
-        narrate(f"the sessions continue; autobrrr detach {args.pid[0]} ends them")
+        narrate("the sessions continue")
+        NARRATOR.next_step(f"autobrrr detach {args.pid[0]}   (ends them)")
     return outcome.exit_code(EXIT_INTERRUPTED if watched.interrupted else EXIT_DONE)
 
 
@@ -234,7 +231,8 @@ def _farewell(pid: int, ending: Ended | None, watched: WatchEnding, ended_with_u
             raise AutobrrrError(f"the agent has left process {pid}: {ending.why}", "autobrrr attach again")
         return EXIT_DONE
     if not ended_with_us:
-        narrate(f"the session continues; autobrrr detach {pid} ends it")
+        narrate("the session continues")
+        NARRATOR.next_step(f"autobrrr detach {pid}   (ends it)")
     return EXIT_INTERRUPTED if watched.interrupted else EXIT_DONE
 
 

@@ -9,7 +9,8 @@ import argparse
 from collections.abc import Callable
 
 from autobrrr.cli.launcher_ranks import for_each, ranks_of, say_of
-from autobrrr.cli.verb_arguments import narrate, process_number
+from autobrrr.cli.narration import NARRATOR, narrate
+from autobrrr.cli.verb_arguments import process_number
 from autobrrr.client.session_client import join, join_under_way, under_way
 from autobrrr.errors import EXIT_DONE, AutobrrrError
 from autobrrr.sidecar.sockets.session_socket import find_target, passed_over
@@ -24,6 +25,7 @@ def run(args: argparse.Namespace) -> int:
     launched = ranks_of(args.pid)
     if not launched:
         _detach(args.pid, args.keep, narrate)
+        NARRATOR.next_step(f"autobrrr report {args.pid}   (shows what the session found)")
         return EXIT_DONE
     attached = [pid for pid in launched if _has_session(pid)]
     if not attached:

@@ -9,18 +9,15 @@ import argparse
 from typing import get_args
 
 from autobrrr.cli.durations import duration_s
-from autobrrr.cli.launcher_ranks import enter, for_each, ranks_of, say_of
-from autobrrr.cli.verb_arguments import (
-    add_target,
-    narrate,
-    one_pid,
-    session_options,
-    wanted_probing,
-)
+from autobrrr.cli.launcher_ranks import doing_of, enter, for_each, ranks_of, say_of
+from autobrrr.cli.narration import NARRATOR, narrate
+from autobrrr.cli.printed import columns, show
+from autobrrr.cli.verb_arguments import add_target, one_pid, session_options, wanted_probing
 from autobrrr.client import all_ranks
 from autobrrr.client.diagnosing import DiagnosisOptions, diagnosed, of_several_ranks
 from autobrrr.errors import EXIT_DONE
 from autobrrr.records import Diagnosis, to_json
+from autobrrr.report.text.next_step import after_diagnosis
 from autobrrr.report.text.rank_text import ranks_table
 from autobrrr.report.text.sweep_text import sweep_text
 from autobrrr.report.text.verdict_text import verdict_text
@@ -60,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     launched = ranks_of(pid)
     if launched:
         return _run_all(args, options, launched)
-    found = diagnosed(pid, options, narrate)
+    found = diagnosed(pid, options, narrate, doing=NARRATOR.status)
     if of_several_ranks(found):
         found = all_ranks.with_siblings(found, all_ranks.ask(all_ranks.siblings(pid)))
     _show(args, found)
@@ -69,21 +66,22 @@ def run(args: argparse.Namespace) -> int:
 
 def _run_all(args: argparse.Namespace, options: DiagnosisOptions, pids: list[int]) -> int:
     """The same for every rank of a launcher; on top the one that the others wait for."""
-    outcome = for_each(pids, lambda pid: diagnosed(pid, options, say_of(pid), enter))
+    outcome = for_each(pids, lambda pid: diagnosed(pid, options, say_of(pid), enter, doing_of(pid)))
     outcome.say_failures()
     found = all_ranks.together(list(outcome.done.values()), outcome.missing)
-    _show(args, found)
-    if not args.json and found.ranks is not None:
-        print(ranks_table(found.ranks))
+    _show(args, found, ranks_of_launcher=True)
     return outcome.exit_code(EXIT_DONE)
 
 
-def _show(args: argparse.Namespace, found: Diagnosis) -> None:
+def _show(args: argparse.Namespace, found: Diagnosis, *, ranks_of_launcher: bool = False) -> None:
     if args.json:
         print(to_json(found))
         return
-    print(verdict_text(found))
+    show(verdict_text(found))
     if args.window and found.window is not None:
-        print(window_text(found.window))
+        show(window_text(found.window))
     if found.sweep is not None and found.sweep.along == args.sweep:
-        print(sweep_text(found.sweep))
+        show(sweep_text(found.sweep))
+    if found.ranks is not None and ranks_of_launcher:
+        show(ranks_table(found.ranks, columns()))
+    NARRATOR.next_step(after_diagnosis(found))

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import sys
 
 import msgspec
 
 from autobrrr.attach import doctor_checks
+from autobrrr.cli.narration import NARRATOR, Loudness
+from autobrrr.cli.printed import show
 from autobrrr.cli.verb_arguments import process_number
 from autobrrr.errors import EXIT_CANNOT_ATTACH, EXIT_DONE
 from autobrrr.readable import readable
 from autobrrr.records import SCHEMA, DoctorCheck
+from autobrrr.report.text.next_step import after_checks
 
 _MARKS = {"ok": "ok  ", "warn": "warn", "fail": "FAIL"}
-_COLOURS = {"ok": "32", "warn": "33", "fail": "31"}
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -35,19 +35,29 @@ def run(args: argparse.Namespace) -> int:
         checks, code = doctor_checks.of_process(args.pid)
     if args.json:
         print(json.dumps({"schema": SCHEMA, "checks": [msgspec.to_builtins(check) for check in checks]}))
-    else:
-        print(table(checks, coloured=sys.stdout.isatty() and "NO_COLOR" not in os.environ))
+        return code
+    show(table(checks, whole=args.loudness is Loudness.VERBOSE))
+    NARRATOR.next_step(after_checks(checks, args.pid))
     return code
 
 
-def table(checks: list[DoctorCheck], *, coloured: bool) -> str:
-    """The checks for people; the command that fixes it stands under its check."""
-    width = max(len(check.name) for check in checks)
-    lines = []
-    for check in checks:
+def table(checks: list[DoctorCheck], *, whole: bool) -> str:
+    """The checks for people: one line where all is well; the command that fixes it stands under its check.
+
+    Args:
+        whole: Show what is well, too.
+    """
+    shown = [check for check in checks if whole or check.status != "ok"]
+    passed = sum(check.status == "ok" for check in checks)
+    fails = any(check.status == "fail" for check in checks)
+    lines = (
+        []
+        if fails
+        else [f"{'usable, with limits' if shown and not whole else 'all is well'}: {passed} checks passed"]
+    )
+    width = max((len(check.name) for check in shown), default=0)
+    for check in shown:
         mark = _MARKS[check.status]
-        if coloured:
-            mark = f"\033[{_COLOURS[check.status]}m{mark}\033[0m"
         lines.append(f"{mark}  {check.name.ljust(width)}  {readable(check.detail)}")
         if check.fix:
             lines.append(f"      {' ' * width}  -> {readable(check.fix)}")

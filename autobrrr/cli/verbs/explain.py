@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from autobrrr.cli.printed import show
 from autobrrr.errors import EXIT_DONE, UsageError
 from autobrrr.readable import nearest
 
@@ -33,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     from autobrrr.diagnosis.glossary_words import KINDS
 
     if args.signal is None:
-        print(listing(EXPLANATIONS, KINDS))
+        show(listing(EXPLANATIONS, KINDS))
         return EXIT_DONE
     name = re.sub(r"[-\s/]+", "_", str(args.signal).strip().lower())
     name = name if name in EXPLANATIONS else name.replace("a_b_", "ab_")
@@ -41,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
         near = nearest(name, EXPLANATIONS)
         hint = f"did you mean {near}?" if near else "`autobrrr explain` lists all words"
         raise UsageError(f"nothing is called {args.signal!r}", hint)
-    print(text(EXPLANATIONS[name]))
+    show(text(EXPLANATIONS[name]))
     return EXIT_DONE
 
 

@@ -9,10 +9,13 @@ import os
 import msgspec
 
 from autobrrr.attach import job_listing
-from autobrrr.cli.verb_arguments import narrate
+from autobrrr.cli.narration import NARRATOR, narrate
+from autobrrr.cli.printed import columns, show
 from autobrrr.errors import AutobrrrError
 from autobrrr.readable import readable
 from autobrrr.records import SCHEMA, JobLine
+from autobrrr.report.text.next_step import after_listing
+from autobrrr.report.text_table import text_table
 from autobrrr.sidecar.sockets.session_socket import connect, find_target, passed_over
 
 
@@ -27,8 +30,16 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({"schema": SCHEMA, "jobs": [msgspec.to_builtins(line) for line in lines]}))
     else:
-        print(table(lines))
+        show(table(lines, columns()))
+        _say_shut(lines)
+        NARRATOR.next_step(after_listing(lines))
     return 0
+
+
+def _say_shut(lines: list[JobLine]) -> None:
+    shut = [line.pid for line in lines if not (line.attached or line.attachable)]
+    if shut:
+        narrate(f"autobrrr doctor {shut[0]} says why a job is not ready")
 
 
 def jobs() -> list[JobLine]:
@@ -46,23 +57,12 @@ HEADINGS = ("PID", "USER", "RANK", "TORCH", "CPU", "RSS", "AGE", "STATE", "SCRIP
 RIGHT = (4, 5, 6)  # columns of figures
 
 
-def table(lines: list[JobLine]) -> str:
+def table(lines: list[JobLine], width: int | None = None) -> str:
     """The list for people; CPU is the mean since the start, of one core."""
     if not lines:
         return "no training job runs on this machine, or none that you may read"
     rows = [HEADINGS, *map(_cells, lines)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
-    shown = [
-        "  ".join(
-            cell.rjust(width) if column in RIGHT else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
-    shut = [line.pid for line in lines if not (line.attached or line.attachable)]
-    if shut:
-        shown.append(f"not ready: autobrrr doctor {shut[0]} says why")
-    return "\n".join(shown)
+    return "\n".join(text_table(rows, width=width, right=RIGHT, wrap=(len(HEADINGS) - 1,)))
 
 
 def _cells(line: JobLine) -> tuple[str, ...]:

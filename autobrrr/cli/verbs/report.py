@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 
 from autobrrr import paths
+from autobrrr.cli.narration import NARRATOR
+from autobrrr.cli.printed import columns, show
 from autobrrr.cli.terminal_screen import past_session, session_file, wants_screen
 from autobrrr.errors import EXIT_DONE, UsageError
 from autobrrr.records import to_json
@@ -37,14 +39,18 @@ def run(args: argparse.Namespace) -> int:
     if args.session is None:
         if args.tui or args.json or args.html is not None:
             raise UsageError("no session is given", "autobrrr report lists them")
-        print(sessions_table(latest_sessions(paths.state_dir())))
+        listed = latest_sessions(paths.state_dir())
+        show(sessions_table(listed, columns()))
+        NARRATOR.next_step(
+            "autobrrr report SESSION   (last is the newest)" if listed else "autobrrr report demo"
+        )
         return EXIT_DONE
     if args.tui:
         if not wants_screen():
             raise UsageError("--tui needs a terminal", "autobrrr report SESSION prints it")
-        from autobrrr_tui.app import show
+        from autobrrr_tui.app import show as show_screen
 
-        show(past_session(args.session))
+        show_screen(past_session(args.session))
         return EXIT_DONE
     if args.html is not None:
         from autobrrr.report.html.session_html import page
@@ -58,7 +64,8 @@ def run(args: argparse.Namespace) -> int:
 
         print(to_json(session_data(past(session_file(args.session)))))
         return EXIT_DONE
-    print(report_text(session_file(args.session)))
+    show(report_text(session_file(args.session), columns()))
+    NARRATOR.next_step(f"autobrrr report {args.session} --html session.html   (or --tui: on the screen)")
     return EXIT_DONE
 
 

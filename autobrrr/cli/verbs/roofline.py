@@ -5,15 +5,16 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import sys
+import time
 from pathlib import Path
 
 from autobrrr import paths
+from autobrrr.cli.narration import NARRATOR, narrate
 from autobrrr.cli.output_file import check_place
+from autobrrr.cli.printed import show
 from autobrrr.errors import EXIT_DONE, UsageError
 
 DEVICE = re.compile(r"cpu|cuda(:\d+)?")
-BAR = 20
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -58,36 +59,35 @@ def run(args: argparse.Namespace) -> int:
     wish = RooflineOptions(
         device=device, threads=args.threads or machine.cores, flame=args.flame, again=args.again
     )
-    progress = _Progress()
-    try:
-        found = roofline(wish, paths.cache_dir(), machine, progress.show)
-    finally:
-        progress.end()
+    found = roofline(wish, paths.cache_dir(), machine, _Progress().show)
     if args.html:
         from autobrrr.report.html import roofline_html
 
         Path(args.html).write_text(roofline_html.page(found), encoding="utf-8")
-        print(f"wrote {args.html}", file=sys.stderr)
-    print(to_json(found) if args.json else roofline_text.render(found))
+        narrate(f"wrote {args.html}")
+    NARRATOR.clear()
+    if args.json:
+        print(to_json(found))
+        return EXIT_DONE
+    show(roofline_text.render(found))
+    again = "autobrrr roofline --again   (on a quiet machine)"
+    NARRATOR.next_step(
+        again if found.is_disturbed else "autobrrr diagnose PID   (holds a job against these peaks)"
+    )
     return EXIT_DONE
 
 
 class _Progress:
-    """A bar on standard error that draws over itself; plain lines where that is no terminal."""
+    """Which experiment runs, and how long all of them take at the speed of those that are done."""
 
     def __init__(self) -> None:
-        self._over = sys.stderr.isatty()
-        self._drawn = False
+        self._began_s: float | None = None
+        self._began_share = 0.0
 
     def show(self, title: str, done_share: float) -> None:
-        if not self._over:
-            print(f"[{done_share:4.0%}] {title}", file=sys.stderr, flush=True)
-            return
-        full = round(done_share * BAR)
-        line = f"{'━' * full}{'─' * (BAR - full)} {done_share:4.0%} {title}"
-        print(f"\r\x1b[K{line[:78]}", end="", file=sys.stderr, flush=True)
-        self._drawn = True
-
-    def end(self) -> None:
-        if self._drawn:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+        now_s = time.monotonic()
+        if self._began_s is None:
+            self._began_s, self._began_share = now_s, done_share
+        done = done_share - self._began_share
+        left_s = (now_s - self._began_s) * (1 - done_share) / done if done > 0 else None
+        NARRATOR.status(f"{done_share:4.0%}  {title}", left_s, subject=title)

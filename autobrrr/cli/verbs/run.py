@@ -8,16 +8,20 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import signal
-import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from autobrrr import paths
 from autobrrr.attach.preload import preload_outcome, preloaded_agent
+from autobrrr.cli.narration import NARRATOR, narrate
 from autobrrr.errors import EXIT_USAGE, UsageError
-from autobrrr.readable import readable
+
+if TYPE_CHECKING:
+    from autobrrr.recipe.recipe_contents import Measured
 
 _FORWARDED = (
     signal.SIGINT,
@@ -61,6 +65,7 @@ class Order:
     plan: dict[str, object] | None
     command: list[str]
     variables: dict[str, str]
+    evidence: Measured | None = None
 
     @property
     def planned(self) -> list[str]:
@@ -75,6 +80,7 @@ def _with_recipe(file: Path, command: list[str], *, strict: bool) -> Order:
         UsageError: the recipe is not valid, or (`strict`) does not fit this machine or script.
     """
     from autobrrr import recipe
+    from autobrrr.report.text.run_text import begun_with
 
     loaded = recipe.load(file)
     script = recipe.script_of(command)
@@ -87,16 +93,21 @@ def _with_recipe(file: Path, command: list[str], *, strict: bool) -> Order:
     for misfit in said:
         if strict:
             raise UsageError(f"{file}: {misfit}", "drop --strict to apply the rest")
-        print(readable(f"autobrrr: {file}: {misfit}"), file=sys.stderr)
+        narrate(f"{file}: {misfit}")
     left_out = recipe.unavailable(loaded, now)
     flags = {flag: value for flag, value in loaded.args.items() if flag not in unknown}
     plan = recipe.plan(loaded, left_out)
     if script is not None:
         plan["script"] = None  # it has been looked at; else each process that trains compares itself
+    variables = recipe.environment(loaded, os.environ, left_out)
+    begun = begun_with(loaded, flags, variables)
+    if begun is not None:
+        narrate(begun)
     return Order(
         plan=plan,
         command=recipe.with_flags(command, flags),
-        variables=recipe.environment(loaded, os.environ, left_out),
+        variables=variables,
+        evidence=loaded.evidence,
     )
 
 
@@ -130,6 +141,14 @@ def _supervise(prepared: preloaded_agent.Prepared, order: Order, *, strict: bool
             "step_ns": told.step_ns,
         }
         print(json.dumps(final), flush=True)
+        return code
+    from autobrrr.report.text.run_text import speed_reached  # brings records, which --help need not
+
+    reached = speed_reached(told.step_ns, order.evidence)
+    if reached is not None:
+        narrate(reached)
+        if not order.planned and order.evidence is None:
+            NARRATOR.next_step(f"autobrrr tune -- {shlex.join(command)}   (looks for what makes it faster)")
     return code
 
 
@@ -149,7 +168,7 @@ def _watch(
         for line in fresh:
             why = f": {line['why']}" if line.get("why") else ""
             if not quiet:
-                print(f"autobrrr: {line['status']} {line['remedy']}{why}", file=sys.stderr, flush=True)
+                narrate(f"{line['status']} {line['remedy']}{why}")
             if line["status"] == "refused":
                 if strict and not refused and not ended:
                     os.kill(pid, signal.SIGTERM)

@@ -9,23 +9,27 @@ that runs.
 from __future__ import annotations
 
 import argparse
-import sys
+import time
 from pathlib import Path
 
 import msgspec
 
 from autobrrr.cli import tune_script
 from autobrrr.cli.durations import duration_s
-from autobrrr.cli.verb_arguments import clear_line, narrate
+from autobrrr.cli.narration import NARRATOR, narrate
+from autobrrr.cli.printed import columns, show
 from autobrrr.client.diagnosing import await_verdict, before_tuning
 from autobrrr.client.joined_session import tell_about_joined
 from autobrrr.client.session_client import Client, join_or_start
 from autobrrr.errors import EXIT_DONE, EXIT_GUARD_UNDID, AutobrrrError, CannotAttach, UsageError
-from autobrrr.records import Advice, Trial, TuneProgress, Tuning, to_json, verdict_line
+from autobrrr.machine import procfs
+from autobrrr.records import Advice, TuneProgress, Tuning, to_json, verdict_line
+from autobrrr.report.text.next_step import after_tuning
 from autobrrr.report.text.tuning_text import beyond, progress_line, trial_line, tuning_table
 from autobrrr.sidecar.process.session_options import SessionOptions
 
 DEFAULT_S = 60.0
+LEAST_S = 5.0  # of a tuning, whatever attaching took
 OF_A_SCRIPT = (
     "param",
     "trials",
@@ -70,6 +74,7 @@ def run(args: argparse.Namespace) -> int:
     if _is_script(args):
         return tune_script.run(args, args.target)
     pid = _pid(args)
+    began_s = time.monotonic()
     for_s = DEFAULT_S if args.for_s is None else args.for_s
     if args.recipe is not None:
         _refuse_unwritable(args.recipe)
@@ -81,35 +86,47 @@ def run(args: argparse.Namespace) -> int:
     options = SessionOptions()
     with join_or_start(pid, options, owned=True, on_wait=narrate) as client:
         if client.started:
-            found = await_verdict(client, before_tuning(for_s), narrate)
+            found = await_verdict(client, before_tuning(for_s), narrate, doing=NARRATOR.status)
             narrate(verdict_line(found))
             client.own(False)  # from here on something may be kept
         else:
             tell_about_joined(client, options, narrate)
+        spent_s = time.monotonic() - began_s
+        left_s = max(LEAST_S, for_s - spent_s)
+        if args.for_s is not None:
+            narrate(
+                f"{left_s:.0f} s are left; a confirmation run that looks promising may take a quarter more"
+            )
         try:
             tuning = client.tune(
-                for_s=for_s,
+                for_s=left_s,
+                spent_s=spent_s,
                 horizon_s=args.horizon_s,
                 allow=args.allow,
                 only=only,
-                on_progress=_Lines().progress,
-                on_trial=_say_trial,
+                on_progress=_say_progress,
+                on_trial=lambda trial: narrate(trial_line(trial)),
             )
-            clear_line()
         except KeyboardInterrupt:
-            clear_line()
+            NARRATOR.clear()
             narrate("stopping; the current trial is reverted, remedies kept before it stay applied")
             narrate(f"autobrrr detach {pid} reverts them; no recipe is written")
             raise
         advised = [] if only else _advice(client)
     tuning = _with_recipe(tuning, args.recipe)
-    print(to_json(tuning) if args.json else tuning_table(tuning), flush=True)
+    NARRATOR.clear()
+    if args.json:
+        print(to_json(tuning), flush=True)
+    else:
+        show(tuning_table(tuning, columns()))
     for line in beyond(advised):
         narrate(line)
     if args.recipe is not None and not tuning.kept:
         narrate("no recipe is written: no remedy was proven faster")
     if tuning.kept:
         narrate(f"kept remedies stay applied; autobrrr detach {pid} reverts them")
+    if not args.json:
+        NARRATOR.next_step(after_tuning(tuning, pid, list(map(str, procfs.cmdline(pid)))))
     return EXIT_GUARD_UNDID if tuning.guard_undid else EXIT_DONE
 
 
@@ -153,25 +170,10 @@ def _advice(client: Client) -> list[Advice]:
         return []
 
 
-class _Lines:
-    """Progress: one line that is rewritten on a terminal, else a line when the subject changes."""
-
-    def __init__(self) -> None:
-        self._said: tuple[str, str | None, str] | None = None
-
-    def progress(self, progress: TuneProgress) -> None:
-        if sys.stderr.isatty():
-            print(f"\r\033[K{progress_line(progress)[:110]}", end="", file=sys.stderr, flush=True)
-            return
-        subject = (progress.stage, progress.remedy, str(progress.options))
-        if subject != self._said:
-            self._said = subject
-            narrate(progress_line(progress))
-
-
-def _say_trial(trial: Trial) -> None:
-    clear_line()
-    narrate(trial_line(trial))
+def _say_progress(progress: TuneProgress) -> None:
+    left_s = (progress.budget_ns - progress.elapsed_ns) / 1e9
+    subject = f"{progress.stage} {progress.remedy} {progress.options}"
+    NARRATOR.status(progress_line(progress), left_s, subject=subject)
 
 
 def _with_recipe(tuning: Tuning, file: Path | None) -> Tuning:

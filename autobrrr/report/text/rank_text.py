@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from autobrrr.records import Diagnosis, RankLine
 from autobrrr.report.quantities import duration
+from autobrrr.report.text_table import text_table
 
 
 def slowest_words(found: Diagnosis) -> str | None:
@@ -21,8 +22,8 @@ def slowest_words(found: Diagnosis) -> str | None:
     return f"rank {slowest.rank}{this} is slowest{of}: the others wait {waits} for it"
 
 
-def ranks_table(lines: Sequence[RankLine]) -> str:
-    """One line a rank: its pid, its regime, what it waits and works in a step."""
+def ranks_table(lines: Sequence[RankLine], width: int | None = None) -> str:
+    """One line a rank: its pid, its regime, what it waits and works in a step; wrapped to the width."""
     rows = [("rank", "pid", "regime", "step", "waits", "own work", "")]
     for line in lines:
         if line.why is not None:
@@ -43,11 +44,7 @@ def ranks_table(lines: Sequence[RankLine]) -> str:
                 "slowest" if line.slowest else "",
             )
         )
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join(
-        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    )
+    return "\n".join(text_table(rows, width=width, wrap=(6,), indent=2))
 
 
 def _not_compared(lines: Sequence[RankLine] | None) -> str | None:

@@ -74,7 +74,7 @@ def past_session(path: Path) -> PastSession:
     )
 
 
-def report_text(path: Path) -> str:
+def report_text(path: Path, width: int | None = None) -> str:
     """What a person wants to know of a past session.
 
     Raises:
@@ -85,7 +85,7 @@ def report_text(path: Path) -> str:
     if found.last.sweep is not None:
         texts[0] += f"\n{sweep_text(found.last.sweep)}"
     if found.tuned is not None:
-        texts.append(tuning_table(found.tuned))
+        texts.append(tuning_table(found.tuned, width))
     if found.trials:
         texts.append("\n".join(trial_line(trial) for trial in found.trials))
     seconds = (found.last.t_ns or 0) / 1e9

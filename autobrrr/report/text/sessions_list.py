@@ -9,6 +9,7 @@ from autobrrr.errors import UsageError
 from autobrrr.readable import readable
 from autobrrr.records.gain_words import factor_words
 from autobrrr.report.text.session_text import PastSession, past_session
+from autobrrr.report.text_table import text_table
 
 MOST = 15  # each is read whole
 
@@ -28,15 +29,13 @@ def latest_sessions(state: Path) -> list[ListedSession]:
     return [ListedSession(name=log.stem, found=_read(log)) for log in logs]
 
 
-def sessions_table(sessions: list[ListedSession]) -> str:
-    """A line for each session, and how to open one."""
+def sessions_table(sessions: list[ListedSession], width: int | None = None) -> str:
+    """A line for each session."""
     if not sessions:
         return "no session yet; autobrrr report demo shows a recorded one"
     rows = [("SESSION", "SCRIPT", "REGIME", "SPEED-UP", "ENDED")]
     rows += [(each.name, *_cells(each.found)) for each in sessions]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-    return "\n".join([*lines, "", "autobrrr report SESSION shows one; last is the newest"])
+    return "\n".join(text_table(rows, width=width, wrap=(1, 4)))
 
 
 def _cells(found: PastSession | None) -> tuple[str, str, str, str]:

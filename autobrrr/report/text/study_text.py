@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from autobrrr.records import Trial, Tuning
 from autobrrr.records.gain_words import factor_words, gain_words, interval_words
+from autobrrr.report.text_table import text_table
 
 UNITS = {"samples_per_s": "samples/s", "tokens_per_s": "tokens/s"}
 
 
-def relaunch_table(tuning: Tuning) -> str:
+def relaunch_table(tuning: Tuning, width: int | None = None) -> str:
     """Trials, the best first, and the figure of the fresh starts at the end."""
     rows = [("trial", "speed", "interval", "class", "outcome", "memory", "why")]
     for trial in sorted(tuning.trials, key=lambda each: -(each.achieved or 0.0)):
@@ -23,11 +24,7 @@ def relaunch_table(tuning: Tuning) -> str:
                 trial.why if trial.outcome == "refused" else "",
             )
         )
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
-    lines = [
-        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]).rstrip()
-        for row in rows
-    ]
+    lines = text_table(rows, width=width, wrap=(0, 6))
     lines += ["", verdict(tuning)]
     if tuning.note:
         lines.append(f"note: {tuning.note}")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from autobrrr.records import Advice, Trial, TuneProgress, Tuning
 from autobrrr.records.gain_words import factor_words, gain_words, interval_words
+from autobrrr.report.text_table import text_table
 
 LATER = {"next_epoch": "from the next epoch on", "relaunch": "from the start on"}
 HEADINGS: tuple[str, ...] = ("remedy", "predicted", "achieved", "interval", "class", "outcome", "why")
@@ -22,17 +23,17 @@ def trial_line(trial: Trial) -> str:
     return f"{trial.outcome_word} {label(trial)}: {trial.why}"
 
 
-def tuning_table(tuning: Tuning) -> str:
-    """Predicted against achieved for every trial, then the figure of the confirmation run."""
+def tuning_table(tuning: Tuning, width: int | None = None) -> str:
+    """Predicted against achieved for every trial, then the figure of the confirmation run.
+
+    Args:
+        width: Of the terminal, for cells to be wrapped; None: they are not.
+    """
     rows = [HEADINGS]
     refused = [trial for trial in tuning.trials if trial.outcome == "refused"]
     skipped = [trial for trial in tuning.trials if trial.outcome == "skipped"]
     rows += [cells(trial) for trial in tuning.trials if trial not in refused and trial not in skipped]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
-    lines = [
-        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]).rstrip()
-        for row in rows
-    ]
+    lines = text_table(rows, width=width, wrap=(0, 6))
     lines += _refusals(refused)
     lines += _skipped(skipped)
     lines += ["", verdict(tuning)]

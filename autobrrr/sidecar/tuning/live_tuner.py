@@ -58,6 +58,7 @@ def _settings(request: TuneRequest, journal: Path | None) -> TuneSettings:
     usual = TuneSettings()
     return TuneSettings(
         budget_ns=usual.budget_ns if request.for_ns is None else request.for_ns,
+        spent_ns=request.spent_ns,
         horizon_ns=usual.horizon_ns if request.horizon_ns is None else request.horizon_ns,
         allowed=allowed_classes(request.allow),
         only=tuple(request.only or ()),

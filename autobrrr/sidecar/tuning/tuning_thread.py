@@ -30,6 +30,7 @@ class TuneRequest(Record, frozen=True, kw_only=True):
     """What `tune` was asked for. `allow`: the widest class; None for those allowed by default."""
 
     for_ns: int | None = None
+    spent_ns: int = 0  # of the user's time before that
     horizon_ns: int | None = None
     allow: str | None = None
     only: list[str] | None = None

@@ -67,7 +67,7 @@ def test_a_version_that_would_hold_up_its_reader_is_not_read(folder: Path, kind:
         assert found.why_not is not None
         assert "version of its torch can't be read" in found.why_not
         checks, _ = doctor_checks.of_process(pid)
-        assert "version of its torch can't be read" in doctor.table(checks, coloured=False)
+        assert "version of its torch can't be read" in doctor.table(checks, whole=True)
 
 
 @pytest.mark.parametrize("to", ["/dev/zero", "/proc/kmsg", "/proc/1/environ"])

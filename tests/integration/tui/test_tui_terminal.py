@@ -55,7 +55,7 @@ def test_a_person_looks_around_leaves_comes_back_and_detaches(
     screen.until(lambda s: regime(s) != "" and "[0 Glance]" in s.text)
     screen.press("q")
     assert screen.code() == 0
-    assert f"the session continues; autobrrr detach {target.pid} ends it" in screen.text.replace("\n", "")
+    assert f"next: autobrrr detach {target.pid}" in screen.text.replace("\n", "")
     assert target.alive()
 
     again = terminal("attach", str(target.pid), columns=120, lines=40)

@@ -68,7 +68,7 @@ def test_without_a_name_the_sessions_are_listed_the_newest_first(
 ) -> None:
     (logs / "20260104-100000-7.jsonl").write_text("torn")
     assert main(["report"]) == 0
-    heads, *lines = capsys.readouterr().out.splitlines()
+    heads, *lines = (told := capsys.readouterr()).out.splitlines()
     assert heads.split() == ["SESSION", "SCRIPT", "REGIME", "SPEED-UP", "ENDED"]
     assert [line.split()[0] for line in lines[:4]] == [
         "20260104-100000-7",
@@ -79,7 +79,7 @@ def test_without_a_name_the_sessions_are_listed_the_newest_first(
     assert lines[0].endswith("can't be read")
     assert "overhead (high)" in lines[1]
     assert lines[1].endswith("end of 20260103-100000-42")
-    assert "report SESSION" in lines[-1]
+    assert told.err.startswith("next: autobrrr report SESSION")
 
 
 def test_without_any_session_the_recorded_one_is_named(

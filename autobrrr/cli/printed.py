@@ -1,0 +1,72 @@
+"""Results on standard output: exact where a program reads them; in colour and wrapped on a terminal.
+
+What is coloured is figures and names that every result has; a word of a verdict has its colour from one
+table. `NO_COLOR` and `TERM=dumb` are honoured.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+
+from autobrrr.cli.narration import NARRATOR
+
+LEAST_COLUMNS = 30
+LABEL = re.compile(r"^(\s*\S+(?: \S+)*?\s{2,})\S")  # of a line: a name, and room up to its text
+COLOURED = {  # a pattern, and the style of its groups
+    r"\bregime: (?P<word>\w+)": "bold",
+    r"(?P<word>limited by [a-z]+(?: parts)?)": "bold",
+    r"(?P<sure>\(high\)|confidence high)": "green",
+    r"(?P<doubt>\(low\)|confidence low|\bprovisional\b)": "yellow",
+    r"\b(?P<better>(?:1\.0*[1-9]\d*|[2-9]\d*\.\d+|[1-9]\d+\.\d+)x)(?= \[|$)": "green",
+    r"\b(?P<worse>0\.\d+x)(?= \[|$)": "red",
+    r"(?P<interval>\[\d+\.\d+–\d+\.\d+\])": "dim",
+    r"(?m)^(?P<ok>ok)  ": "green",
+    r"(?m)^(?P<warn>warn)  ": "yellow",
+    r"(?m)^(?P<fail>FAIL)  ": "bold red",
+    r"(?m)^(?P<heads>[A-Z]{3,}(?: +[A-Z-]{3,})+)$": "bold",
+    r"(?P<bar>[█━▏]+)": "cyan",
+}
+
+
+def columns() -> int | None:
+    """The width of the terminal; None where nobody looks at one."""
+    return max(LEAST_COLUMNS, shutil.get_terminal_size().columns) if sys.stdout.isatty() else None
+
+
+def show(text: str) -> None:
+    """Print a result; the status line is gone before it."""
+    NARRATOR.clear()
+    width = columns()
+    if width is None:
+        print(text, flush=True)
+        return
+    from rich.console import Console  # not for --help, and not for a pipe
+    from rich.text import Text
+
+    shown = Text("\n".join(part for line in text.split("\n") for part in hung(line, width)))
+    for pattern, style in COLOURED.items():
+        for found in re.finditer(pattern, shown.plain):
+            shown.stylize(style, *found.span(1))
+    Console(width=width, highlight=False).print(shown, soft_wrap=True)
+
+
+def hung(line: str, width: int) -> list[str]:
+    """A line that is too long, wrapped between words; what follows stands below its text, not its name."""
+    from rich.cells import cell_len
+
+    if cell_len(line) <= width:
+        return [line]
+    import textwrap
+
+    label = LABEL.match(line)
+    indent = len(label.group(1)) if label else len(line) - len(line.lstrip()) + 2
+    return textwrap.wrap(
+        line,
+        width,
+        subsequent_indent=" " * min(indent, width // 3),
+        break_on_hyphens=False,
+        drop_whitespace=True,
+        replace_whitespace=False,
+    )

@@ -1,0 +1,93 @@
+"""What to type now: the last line of a result, decided by what was found.
+
+In: records. Out: a command, sometimes with what it is for; never the only place where a result is said.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from autobrrr.readable import readable
+from autobrrr.records import Advice, Diagnosis, DoctorCheck, JobLine, Tuning
+
+STARTED = "CMD"  # where nobody knows how the job was started
+TRIED = ("bitwise", "rounding")  # classes that a tuning tries unasked
+
+
+def after_diagnosis(found: Diagnosis) -> str:
+    """A crowded machine first, then what is worth trying, then what would decide."""
+    if found.provisional and found.contention:
+        who = found.contention[0]
+        return f"end {readable(who.command)} (pid {who.pid}), then autobrrr diagnose {found.pid}"
+    live = [each for each in found.advice if each.reach == "live"]
+    if live:
+        allow = "" if any(each.class_ in TRIED for each in live) else f" --allow {live[0].class_}"
+        command = f"autobrrr tune {found.pid}{allow} --recipe fast.toml"
+        return f"{command}   (tries {_names(live)}; autobrrr detach reverts all)"
+    at_start = [each for each in found.advice if each.reach in ("next_epoch", "relaunch")]
+    if at_start:
+        return f"{proving(at_start[0])}   (starts the script again)"
+    edits = [each for each in found.advice if each.reach == "edit"]
+    if edits:
+        return f"edit the script ({edits[0].remedy}), start it again, then autobrrr diagnose PID"
+    if found.decide_with:
+        return found.decide_with
+    word = found.limit if found.regime == "unknown" else found.regime
+    return f"autobrrr explain {word}"
+
+
+def proving(advice: Advice) -> str:
+    """The command that tries what no running step can."""
+    allow = "" if advice.class_ in TRIED else f" --allow {advice.class_}"
+    return f"autobrrr tune --param {advice.remedy}{allow} -- {STARTED}"
+
+
+def after_tuning(tuning: Tuning, pid: int, command: Sequence[str]) -> str:
+    """How what was kept comes into the next run; else how to let go."""
+    if tuning.kept and tuning.recipe:
+        return started_with(tuning.recipe, command)
+    if tuning.kept:
+        return f"autobrrr attach {pid}   (e writes what is on as a recipe; autobrrr detach {pid} reverts it)"
+    return f"autobrrr detach {pid}"
+
+
+def after_trials(tuning: Tuning, command: Sequence[str]) -> str:
+    """The same for a script that was started repeatedly."""
+    if tuning.kept and tuning.recipe:
+        return started_with(tuning.recipe, command)
+    if tuning.kept:
+        return "the same command with --recipe fast.toml   (goes on from these trials, and writes the winner)"
+    return f"autobrrr run -- {_command(command)}   (then autobrrr diagnose says what limits it)"
+
+
+def started_with(recipe: str, command: Sequence[str]) -> str:
+    """The command that starts the next run."""
+    return f"autobrrr run --recipe {shlex.quote(recipe)} -- {_command(command)}"
+
+
+def after_listing(lines: Sequence[JobLine]) -> str:
+    """Of all jobs the first that can be looked at."""
+    ready = next((each for each in lines if each.attached or each.attachable), None)
+    if ready is not None:
+        return f"autobrrr diagnose {ready.pid}"
+    if lines:
+        return f"autobrrr doctor {lines[0].pid}   (says why it is not ready)"
+    return "autobrrr run -- python train.py   (or autobrrr demo)"
+
+
+def after_checks(checks: Sequence[DoctorCheck], pid: int | None) -> str:
+    """The first thing to mend; else the verb that can begin."""
+    failed = next((each for each in checks if each.status == "fail" and each.fix), None)
+    if failed is not None:
+        return failed.fix or ""
+    return "autobrrr ls" if pid is None else f"autobrrr diagnose {pid}"
+
+
+def _names(advice: Sequence[Advice]) -> str:
+    first, others = advice[0].remedy, len(advice) - 1
+    return first if not others else f"{first} and {others} more"
+
+
+def _command(words: Sequence[str]) -> str:
+    return shlex.join(words) if words else STARTED

@@ -1,0 +1,150 @@
+"""What stands on standard error, and how a result looks on a terminal and in a pipe."""
+
+from __future__ import annotations
+
+import sys
+from io import StringIO
+
+import pyte
+import pytest
+from rich.cells import cell_len
+
+from autobrrr.cli import argument_parser, main, printed
+from autobrrr.cli.narration import Loudness, Narrator
+from autobrrr.report.text.verdict_text import verdict_text
+from support.judged.verdicts import SNAPSHOTS
+
+COLUMNS, LINES = 60, 16
+
+
+class Terminal(StringIO):
+    """Takes what is written, and shows what a person would see of it."""
+
+    def isatty(self) -> bool:
+        return True
+
+    @property
+    def screen(self) -> list[str]:
+        shown = pyte.Screen(COLUMNS, LINES)
+        pyte.Stream(shown).feed(self.getvalue().replace("\n", "\r\n"))
+        return [line.rstrip() for line in shown.display if line.strip()]
+
+
+def looked_at(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """A terminal in the place of both streams; pytest puts its own there when a fixture is through."""
+    made = Terminal()
+    for name, value in (("COLUMNS", str(COLUMNS)), ("LINES", str(LINES)), ("TERM", "xterm-256color")):
+        monkeypatch.setenv(name, value)
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(sys, "stderr", made)
+    monkeypatch.setattr(sys, "stdout", made)
+    return made
+
+
+def test_on_a_terminal_the_status_is_one_line_and_gone_before_the_result(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    terminal = looked_at(monkeypatch)
+    narrator = Narrator()
+    for replay in range(20):
+        narrator.status(f"probing 2B, {replay} of 28", 12.0)
+    narrator.say("joined the existing session of process 7")
+    (line, status) = terminal.screen
+    assert line == "autobrrr: joined the existing session of process 7"
+    assert "probing 2B, 19 of 28" in status
+    assert "up to 12 s left" in status
+    narrator.clear()
+    assert terminal.screen == [line]
+
+
+def test_a_long_status_stays_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = looked_at(monkeypatch)
+    narrator = Narrator()
+    narrator.status("trying " + "optimizer.fused " * 20, 3.0)
+    assert len(terminal.screen) == 1
+    narrator.clear()
+    assert terminal.screen == []
+
+
+def test_names_that_steer_a_terminal_or_look_like_markup_are_shown_as_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    terminal = looked_at(monkeypatch)
+    narrator = Narrator()
+    narrator.status("watching [bold]a.py[/bold] \x1b[2J")
+    narrator.say("[red]b.py")
+    narrator.next_step("autobrrr diagnose [1]")
+    assert terminal.screen == ["autobrrr: [red]b.py", "next: autobrrr diagnose [1]"]
+    assert "\x1b[2J" not in terminal.getvalue()
+
+
+def test_in_a_pipe_a_stage_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    narrator = Narrator()
+    narrator.status("[1 of 60 s] trying a", 59.0, subject="a")
+    narrator.status("[2 of 60 s] trying a", 58.0, subject="a")
+    narrator.status("[3 of 60 s] trying b", 57.0, subject="b")
+    narrator.clear()
+    said = capsys.readouterr()
+    assert said.err.splitlines() == ["autobrrr: [1 of 60 s] trying a", "autobrrr: [3 of 60 s] trying b"]
+    assert said.out == ""
+
+
+def test_quiet_says_nothing_and_verbose_says_every_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = looked_at(monkeypatch)
+    narrator = Narrator()
+    narrator.loudness = Loudness.QUIET
+    narrator.say("a")
+    narrator.status("b", 1.0)
+    narrator.next_step("c")
+    assert terminal.getvalue() == ""
+    narrator.loudness = Loudness.VERBOSE
+    narrator.status("tracing")
+    narrator.status("probing")
+    narrator.clear()
+    assert terminal.screen == ["autobrrr: tracing", "autobrrr: probing"]
+
+
+def test_loud_and_quiet_contradict_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ls", "-q", "-v"]) == 2
+    assert "not allowed with" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["doctor", "tune", "recipe"])
+def test_every_verb_takes_them(verb: str) -> None:
+    parser = argument_parser.Parser()
+    argument_parser.fill(parser, verb)
+    words = ["-v", "ls"] if verb == "recipe" else ["-v"]
+    assert parser.parse_args(words).loudness is Loudness.VERBOSE
+
+
+def test_a_result_is_exact_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    text = verdict_text(SNAPSHOTS["overhead"])
+    printed.show(text)
+    assert capsys.readouterr().out == f"{text}\n"
+
+
+def test_on_a_terminal_it_is_coloured_and_hangs_below_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = looked_at(monkeypatch)
+    printed.show("train.py (pid 7): regime: overhead, confidence high\n  remedy        " + "a word " * 12)
+    assert "\x1b[" in terminal.getvalue()
+    head, first, *more = terminal.screen
+    assert head == "train.py (pid 7): regime: overhead, confidence high"
+    assert {len(line) - len(line.lstrip()) for line in more} == {first.index("a word")}
+
+
+def test_without_colours_where_the_user_wants_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = looked_at(monkeypatch)
+    monkeypatch.setenv("NO_COLOR", "1")
+    printed.show("speed-up 1.56x [1.44–1.69]; limited by kernels (high)")
+    codes = [code for code in ("\x1b[3", "\x1b[9") if code in terminal.getvalue()]
+    assert codes == []
+
+
+@pytest.mark.parametrize("name", SNAPSHOTS)
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_no_line_of_a_verdict_is_wider_than_the_terminal(name: str, width: int) -> None:
+    text = verdict_text(SNAPSHOTS[name])
+    lines = [part for line in text.split("\n") for part in printed.hung(line, width)]
+    assert max(map(cell_len, lines)) <= width
+    assert "".join("".join(lines).split()) == "".join(text.split())

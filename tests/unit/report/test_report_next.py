@@ -1,0 +1,154 @@
+"""What to type now, tables that wrap in their cell, and what a run with a recipe says."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+import pytest
+
+from autobrrr.recipe import Recipe
+from autobrrr.recipe.recipe_contents import Chosen, Measured
+from autobrrr.records import Advice, CpuTaker, DoctorCheck, ExactnessClass, JobLine, Reach, Tuning
+from autobrrr.report.text.next_step import (
+    after_checks,
+    after_diagnosis,
+    after_listing,
+    after_trials,
+    after_tuning,
+)
+from autobrrr.report.text.run_text import begun_with, speed_reached
+from autobrrr.report.text_table import text_table
+from support.judged.verdicts import OVERHEAD
+
+
+def advice(remedy: str, reach: Reach, class_: ExactnessClass = "rounding") -> Advice:
+    return Advice(remedy=remedy, why="", expected=1.2, reach=reach, class_=class_)
+
+
+LIVE = advice("optimizer.fused", "live")
+RISKY = advice("precision.tf32", "live", "changes-training")
+NEXT = advice("loader.workers", "next_epoch")
+EDIT = advice("sync.item", "edit")
+
+
+@pytest.mark.parametrize(
+    ("given", "begins"),
+    [
+        ([LIVE, NEXT], "autobrrr tune {pid} --recipe fast.toml   (tries optimizer.fused;"),
+        ([LIVE, RISKY, NEXT], "autobrrr tune {pid} --recipe fast.toml   (tries optimizer.fused and 1 more;"),
+        ([RISKY], "autobrrr tune {pid} --allow changes-training --recipe"),
+        ([NEXT, EDIT], "autobrrr tune --param loader.workers -- CMD"),
+        ([EDIT], "edit the script (sync.item)"),
+        ([], "autobrrr explain overhead"),
+    ],
+)
+def test_after_a_diagnosis_comes_what_is_worth_trying(given: list[Advice], begins: str) -> None:
+    found = msgspec.structs.replace(OVERHEAD, advice=given, decide_with=None, provisional=False)
+    assert after_diagnosis(found).startswith(begins.format(pid=found.pid))
+
+
+def test_on_a_crowded_machine_it_names_who_is_in_the_way() -> None:
+    other = CpuTaker(pid=14868, command="python \x1b[2Jjob.py", share=0.36)
+    found = msgspec.structs.replace(OVERHEAD, advice=[LIVE], provisional=True, contention=[other])
+    assert (
+        after_diagnosis(found) == f"end python \\x1b[2Jjob.py (pid 14868), then autobrrr diagnose {found.pid}"
+    )
+
+
+def test_what_would_decide_comes_where_nothing_can_be_tried() -> None:
+    found = msgspec.structs.replace(OVERHEAD, advice=[], decide_with="autobrrr diagnose 7 --window")
+    assert after_diagnosis(found) == "autobrrr diagnose 7 --window"
+
+
+def tuned(*kept: str, recipe: str | None = None) -> Tuning:
+    return Tuning(
+        objective="step_ns",
+        baseline=5.0,
+        best=4.0,
+        speedup=1.25,
+        interval=[1.2, 1.3],
+        class_="rounding",
+        kept=list(kept),
+        reverted=[],
+        trials=[],
+        recipe=recipe,
+    )
+
+
+def test_what_was_kept_leads_to_the_next_run() -> None:
+    command = ["python", "my job.py"]
+    written = tuned("a", recipe="fast one.toml")
+    line = "autobrrr run --recipe 'fast one.toml' -- python 'my job.py'"
+    assert after_tuning(written, 7, command) == line
+    assert after_trials(written, command) == line
+    assert "e writes what is on as a recipe" in after_tuning(tuned("a"), 7, command)
+    assert after_tuning(tuned(), 7, command) == "autobrrr detach 7"
+    assert after_tuning(written, 7, []).endswith("-- CMD")
+
+
+@pytest.mark.parametrize(
+    ("attachable", "line"),
+    [(True, "autobrrr diagnose 7"), (False, "autobrrr doctor 7   (says why it is not ready)")],
+)
+def test_a_list_leads_to_the_first_job_that_is_ready(attachable: bool, line: str) -> None:
+    job = JobLine(
+        pid=7, script="a.py", rank=None, torch=None, attached=False, attachable=attachable, why=None
+    )
+    assert after_listing([job]) == line
+    assert after_listing([]).startswith("autobrrr run")
+
+
+@pytest.mark.parametrize(
+    ("status", "pid", "line"),
+    [("fail", 7, "mend it"), ("warn", 7, "autobrrr diagnose 7"), ("ok", None, "autobrrr ls")],
+)
+def test_checks_lead_to_what_mends_the_first(
+    status: Literal["ok", "warn", "fail"], pid: int | None, line: str
+) -> None:
+    checks = [
+        DoctorCheck(name="a", status="ok", detail="", fix=""),
+        DoctorCheck(name="b", status=status, detail="", fix="mend it"),
+    ]
+    assert after_checks(checks, pid) == line
+
+
+ROWS = [("remedy", "speed", "why"), ("optimizer.fused", "1.20x", "it takes " + "many words " * 9)]
+
+
+@pytest.mark.parametrize("width", [40, 60, 100])
+def test_a_cell_is_wrapped_within_its_column(width: int) -> None:
+    head, *lines = text_table(ROWS, width=width, right=(1,), wrap=(2,))
+    assert all(len(line) <= width for line in lines)
+    at = head.index("why")
+    assert len(lines) > 1
+    assert all(not line[:at].strip() and line[at] != " " for line in lines[1:])
+
+
+def test_without_a_width_each_row_is_a_line() -> None:
+    assert text_table(ROWS, indent=2) == [
+        "  remedy           speed  why",
+        f"  optimizer.fused  1.20x  {ROWS[1][2].rstrip()}",
+    ]
+
+
+def test_a_run_says_what_it_begins_with() -> None:
+    chosen = Recipe(source="fast.toml", remedies=(Chosen(name="gc.freeze"),))
+    said = begun_with(chosen, {"--batch-size": 32}, {"OMP_NUM_THREADS": "1"})
+    assert said == "recipe fast.toml: flags --batch-size 32; variables OMP_NUM_THREADS=1; remedies gc.freeze"
+    assert begun_with(Recipe(), {}, {}) is None
+
+
+def test_at_its_end_it_says_how_fast_it_was_beside_the_evidence() -> None:
+    evidence = Measured(
+        speedup=1.56, interval=(1.44, 1.69), baseline_ns=5.37e6, best_ns=3.44e6, measured_on="2 cores"
+    )
+    assert speed_reached({"median": 3_500_000, "count": 2000}, evidence) == (
+        "this run: 3.50 ms a step, the median of 2000; "
+        "the recipe was measured at 5.37 ms → 3.44 ms, 1.56x [1.44–1.69] on 2 cores"
+    )
+    assert (
+        speed_reached({"median": 3_500_000, "count": 9}, None) == "this run: 3.50 ms a step, the median of 9"
+    )
+    assert speed_reached({"median": True}, evidence) is None
+    assert speed_reached(None, evidence) is None
