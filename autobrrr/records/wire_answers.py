@@ -22,6 +22,8 @@ class SessionFacts(Record, frozen=True, kw_only=True):
     readonly: bool
     outside: bool
     probing: Literal["on", "off", "overridden"]
+    metrics: str | None = None  # where Prometheus may fetch its figures
+    log_to: str | None = None  # the experiment tracker that is told
 
 
 class Ended(Record, frozen=True, kw_only=True):

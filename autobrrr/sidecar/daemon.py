@@ -24,10 +24,13 @@ from autobrrr.machine.nvml import NvmlDevice
 from autobrrr.machine.processors import usable_cpus
 from autobrrr.machine.procfs import tid_outside
 from autobrrr.records import Attach
+from autobrrr.records.wire_answers import ActivityLine
 from autobrrr.sidecar.event_loop import SIGNALS, EventLoop, LoopCalls, open_pidfd
 from autobrrr.sidecar.process.daemonize import Announcement
 from autobrrr.sidecar.process.rank_lock import RankLock
 from autobrrr.sidecar.process.session_options import SessionOptions
+from autobrrr.sidecar.published.published_figures import Published, published
+from autobrrr.sidecar.published.publisher import publisher
 from autobrrr.sidecar.requests import Service
 from autobrrr.sidecar.session.calibrations import Calibrations
 from autobrrr.sidecar.session.ring_reader import RingReader
@@ -88,7 +91,16 @@ def serve(
             raise AutobrrrError("interrupted while attaching; nothing was changed")
         announcement.wait(text)
 
-    agent = _enter(target.pid, options, session, device, on_wait)
+    def figures() -> Published:
+        return published(session.snapshot(), tuning.tuned)
+
+    told = publisher(options, target.pid, lambda text: calls(lambda: service.say(ActivityLine(text=text))))
+    service.metrics = told.url
+    try:
+        agent = _enter(target.pid, options, session, device, on_wait)
+    except BaseException:
+        told.close()
+        raise
     pidfd = open_pidfd(target.pid)
     loop = EventLoop(
         endpoint=endpoint,
@@ -98,6 +110,7 @@ def serve(
         pidfd=pidfd,
         alive=lambda: is_alive(target),
         calls=calls,
+        publish=lambda: told.look(time.monotonic_ns(), figures),
     )
     signals.pass_on(calls, session)
     try:
@@ -111,6 +124,7 @@ def serve(
         # Whatever went wrong: once the link is closed the agent takes everything off.
         tuning.cancel()
         tuning.join(TUNER_S)
+        told.close(None if session.state is not State.ENDED else figures)
         session.intake.turn.give()
         gpu.close()
         signals.restore()

@@ -69,6 +69,7 @@ class EventLoop:
     Args:
         pidfd: Becomes readable when the job ends; None where the kernel has none.
         alive: Whether the job is there, asked now and then where there is no pidfd.
+        publish: Called at every tick: tells other programs what is new.
     """
 
     def __init__(
@@ -81,10 +82,12 @@ class EventLoop:
         pidfd: int | None,
         alive: Callable[[], bool],
         calls: LoopCalls,
+        publish: Callable[[], object] = lambda: None,
     ) -> None:
         self._endpoint, self._session, self._service = endpoint, session, service
         self._agent, self._alive, self._calls = agent, alive, calls
         self._alive_s = 0.0
+        self._publish = publish
         self._selector = selectors.DefaultSelector()
         self._add(calls.inside, lambda mask: calls.run())
         self._listener = endpoint.listen()
@@ -125,6 +128,7 @@ class EventLoop:
         except Exception as error:  # noqa: BLE001 - clients must hear how it ended, whatever the figures were
             traceback.print_exc()
             self._session.fail(error)
+        self._publish()
         self._drop(self._service.tick())
 
     def _period_s(self) -> float:

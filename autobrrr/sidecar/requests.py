@@ -50,6 +50,7 @@ class Service:
         self._session, self._tuning, self._log, self._clock_ns = session, tuning, log, clock_ns
         self._unowned_until_ns: int | None = None
         self.seats: list[ClientConnection] = []
+        self.metrics: str | None = None  # where figures can be fetched
         self._do = {
             "ping": self._ping,
             "snapshot": self._snapshot,
@@ -197,6 +198,8 @@ class Service:
             readonly=session.findings.options.readonly,
             outside=session.findings.options.outside,
             probing=session.findings.options.probing,
+            metrics=self.metrics,
+            log_to=session.findings.options.log_to,
         )
 
     def _snapshot(self, reply: Reply, message: Fields) -> None:

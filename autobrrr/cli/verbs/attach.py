@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import get_args
 
 import msgspec
 
@@ -26,7 +27,7 @@ from autobrrr.errors import EXIT_DONE, EXIT_INTERRUPTED, AutobrrrError, TargetGo
 from autobrrr.records import Diagnosis, RankLine, to_json
 from autobrrr.records.wire_answers import Ended, RemedyChoice
 from autobrrr.report.text.live_line import live_line
-from autobrrr.sidecar.process.session_options import SessionOptions
+from autobrrr.sidecar.process.session_options import SessionOptions, Tracker
 
 JSON_EVERY_S = 0.5
 MEETING_S, MEETING_EVERY_S = 10.0, 0.5
@@ -49,6 +50,19 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--recipe", metavar="FILE", help="apply the live remedies of a recipe")
     parser.add_argument("--foreground", action="store_true", help="end the session with this command")
+    parser.add_argument(
+        "--metrics",
+        metavar="PORT",
+        help="serve figures to Prometheus while the session lasts: on 127.0.0.1, or HOST:PORT",
+    )
+    parser.add_argument(
+        "--log-to",
+        choices=get_args(Tracker),
+        help="write verdict, step time and gain to an experiment tracker",
+    )
+    parser.add_argument(
+        "--log-folder", metavar="DIR", default=".", help="where --log-to writes (default: this folder)"
+    )
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument("--plain", action="store_true", help="print live lines, also on a terminal")
     shown.add_argument("--json", action="store_true", help="print one JSON object per snapshot")
@@ -75,6 +89,11 @@ def run(args: argparse.Namespace) -> int:
     remedies = live_remedies(args.recipe) if args.recipe else []
     on_screen = wants_screen() and not (args.plain or args.json or args.foreground)
     launched = ranks_of(pid)
+    if launched and (args.metrics or args.log_to):
+        raise UsageError(
+            "--metrics and --log-to take one process, and a launcher has several",
+            f"attach to one of them, for example {launched[0]}",
+        )
     if launched and args.recipe:
         raise UsageError(
             "--recipe applies remedies to one process, and a launcher has several",
@@ -95,6 +114,8 @@ def run(args: argparse.Namespace) -> int:
         try:
             if not client.started:
                 tell_about_joined(client, options, narrate)
+            if client.facts.metrics is not None:
+                narrate(f"metrics: {client.facts.metrics}")
             if remedies:
                 _switch_on(client, remedies)
             watched = _watch(client, args.for_s, show, JSON_EVERY_S if args.json else LINE_EVERY_S)
@@ -185,6 +206,8 @@ def _on_screen(
         client = join_or_start(pid, options, on_wait=on_wait)
         if not client.started:
             tell_about_joined(client, options, on_wait)
+        if client.facts.metrics is not None:
+            on_wait(f"metrics: {client.facts.metrics}")
         if remedies:
             _switch_on(client, remedies, on_wait)
         return client
@@ -196,8 +219,17 @@ def _on_screen(
 def _words_of(args: argparse.Namespace) -> list[str]:
     """This command again, for a process that serves one browser."""
     flags = [name for name in ("readonly", "outside", "probe", "no_probe") if getattr(args, name)]
-    recipe = ["--recipe", os.path.abspath(args.recipe)] if args.recipe else []
-    return ["attach", str(one_pid(args)), *(f"--{name.replace('_', '-')}" for name in flags), *recipe]
+    named = [
+        f"--{name.replace('_', '-')}={value}"
+        for name, value in (
+            ("recipe", os.path.abspath(args.recipe) if args.recipe else None),
+            ("metrics", args.metrics),
+            ("log_to", args.log_to),
+            ("log_folder", os.path.abspath(args.log_folder) if args.log_to else None),
+        )
+        if value
+    ]
+    return ["attach", str(one_pid(args)), *(f"--{name.replace('_', '-')}" for name in flags), *named]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 Probing = Literal["on", "off", "overridden"]
+Tracker = Literal["wandb", "mlflow", "tensorboard"]
 Sweep = Literal["batch", "length", "width"]
 
 
@@ -23,6 +24,12 @@ class SessionOptions:
     """Whether the batch probe runs; `overridden`: also over code that prints or writes."""
     outside: bool = False
     """No code in the target at all."""
+    metrics: str | None = None
+    """Where Prometheus may fetch figures: a port of this machine, or HOST:PORT."""
+    log_to: Tracker | None = None
+    """The experiment tracker that is told."""
+    log_folder: str | None = None
+    """Where that writes; absolute."""
 
     def words(self) -> list[str]:
         """As arguments of `python -m autobrrr.sidecar`."""
@@ -31,6 +38,13 @@ class SessionOptions:
             words.append("--readonly")
         if self.outside:
             words.append("--outside")
+        for flag, value in (
+            ("metrics", self.metrics),
+            ("log-to", self.log_to),
+            ("log-folder", self.log_folder),
+        ):
+            if value is not None:
+                words.append(f"--{flag}={value}")
         return words
 
 
@@ -39,7 +53,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--probing", choices=get_args(Probing), default="on")
     parser.add_argument("--readonly", action="store_true")
     parser.add_argument("--outside", action="store_true")
+    parser.add_argument("--metrics")
+    parser.add_argument("--log-to", choices=get_args(Tracker))
+    parser.add_argument("--log-folder")
 
 
 def from_arguments(args: argparse.Namespace) -> SessionOptions:
-    return SessionOptions(readonly=args.readonly, probing=args.probing, outside=args.outside)
+    return SessionOptions(
+        readonly=args.readonly,
+        probing=args.probing,
+        outside=args.outside,
+        metrics=args.metrics,
+        log_to=args.log_to,
+        log_folder=args.log_folder,
+    )

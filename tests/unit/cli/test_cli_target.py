@@ -16,7 +16,15 @@ from autobrrr.sidecar.process.session_options import SessionOptions
 
 
 def session(**given: object) -> Client:
-    facts = {"pid": 7, "outside": False, "readonly": False, "probing": "on", **given}
+    facts = {
+        "pid": 7,
+        "outside": False,
+        "readonly": False,
+        "probing": "on",
+        "metrics": None,
+        "log_to": None,
+        **given,
+    }
     return cast(Client, SimpleNamespace(facts=SimpleNamespace(**facts)))
 
 
@@ -26,6 +34,8 @@ def session(**given: object) -> Client:
         (SessionOptions(outside=True), "--outside"),
         (SessionOptions(readonly=True), "--readonly"),
         (SessionOptions(probing="off"), "--no-probe"),
+        (SessionOptions(metrics="9464"), "--metrics"),
+        (SessionOptions(log_to="wandb"), "--log-to wandb"),
     ],
 )
 def test_a_session_that_does_more_than_was_asked_for_is_not_joined(asked: SessionOptions, flag: str) -> None:

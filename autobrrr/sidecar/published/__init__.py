@@ -1,0 +1,1 @@
+"""What a session tells other programs: Prometheus, OpenTelemetry, experiment trackers."""

@@ -1,0 +1,120 @@
+"""`attach --metrics`: figures where Prometheus fetches them, on this machine only unless told otherwise.
+
+One connection is served at a time, and only for so long: who is slow delays other readers, never the
+session.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import threading
+from collections.abc import Iterator
+from socketserver import TCPServer
+from typing import TYPE_CHECKING, Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+from autobrrr.errors import NotInstalled, UsageError
+from autobrrr.sidecar.published.published_figures import Published
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+HERE = "127.0.0.1"
+PATIENCE_S = 2.0
+PREFIX = "autobrrr"
+
+
+def address_of(text: str) -> tuple[str, int]:
+    """`9464` on this machine, or `HOST:9464`.
+
+    Raises:
+        UsageError: it is no port.
+    """
+    host, _, port = text.rpartition(":")
+    if not (port.isascii() and port.isdecimal() and int(port) < 65536):
+        raise UsageError(f"--metrics {text} is not a port", "write --metrics 9464, or HOST:9464")
+    return host.strip("[]") or HERE, int(port)
+
+
+class _Request(WSGIRequestHandler):
+    timeout = PATIENCE_S
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """A session has no log of who reads its figures."""
+
+
+class _Server(WSGIServer):
+    address_family = WSGIServer.address_family
+
+    def server_bind(self) -> None:
+        """Without asking a name server who we are, as WSGIServer does."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+        self.setup_environ()
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A reader that breaks off is no fault."""
+
+
+class PrometheusListener:
+    """Listens from the start, so that a port that is taken is said before the job is entered.
+
+    Args:
+        where: As `address_of` reads it.
+
+    Raises:
+        UsageError: nobody can listen there.
+        NotInstalled: the library that writes the format is missing.
+    """
+
+    def __init__(self, where: str) -> None:
+        host, port = address_of(where)
+        if importlib.util.find_spec("prometheus_client") is None:
+            raise NotInstalled("prometheus-client", "attach --metrics", "metrics")
+        from prometheus_client import CollectorRegistry, make_wsgi_app
+
+        self._latest: Published | None = None
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(self)
+        kind = type("_Server6", (_Server,), {"address_family": 10}) if ":" in host else _Server
+        try:
+            self._server = kind((host, port), _Request)
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise UsageError(f"--metrics {where}: {why}", "name another port: --metrics PORT") from None
+        self._server.set_app(make_wsgi_app(registry))
+        self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        """Where the figures are."""
+        host, port = self._server.server_address[:2]
+        return f"http://{f'[{host!s}]' if ':' in str(host) else host}:{port}/metrics"
+
+    def take(self, told: Published) -> None:
+        """From here on these are shown."""
+        self._latest = told
+
+    def close(self) -> None:
+        """Nobody can connect any more when this returns."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(PATIENCE_S)
+
+    def collect(self) -> Iterator[Metric]:
+        """What `prometheus_client` asks for at each request."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        told = self._latest
+        families: dict[str, Metric] = {}
+        for figure in () if told is None else told.figures:
+            counts = figure.unit == "total"
+            name = f"{PREFIX}_{figure.name}" + (f"_{figure.unit}" if figure.unit and not counts else "")
+            names = [name for name, _ in (*told.job, *figure.labels)] if told else []
+            if name not in families:
+                family = CounterMetricFamily if counts else GaugeMetricFamily
+                families[name] = family(name, figure.help, labels=names)
+            values = [value for _, value in (*told.job, *figure.labels)] if told else []
+            families[name].add_metric(values, figure.value)  # type: ignore[attr-defined]
+        yield from families.values()

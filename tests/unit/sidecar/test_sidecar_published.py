@@ -1,0 +1,274 @@
+"""What other programs are told: names that stay, nothing unmeasured, foreign text made inert."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autobrrr.cli import main
+from autobrrr.errors import NotInstalled, UsageError
+from autobrrr.records import BatchProbe, Diagnosis, HostSample, StepStats, Tuning
+from autobrrr.sidecar.process.session_options import SessionOptions
+from autobrrr.sidecar.published import prometheus_listener, run_trackers, telemetry_export
+from autobrrr.sidecar.published.prometheus_listener import PrometheusListener, address_of
+from autobrrr.sidecar.published.published_figures import Published, published
+from autobrrr.sidecar.published.publisher import Publisher, publisher
+from support.judged.verdicts import OVERHEAD
+from support.screens import tui
+
+LINE = re.compile(r'^autobrrr_[a-z0-9_]+\{(?:[a-z]+="(?:[^"\\\n]|\\["\\n])*",?)*\} \S+$')
+DASHBOARD = Path(__file__).resolve().parents[3] / "docs" / "grafana" / "autobrrr.json"
+GAINED = Tuning(
+    objective="step_ns",
+    baseline=5.0,
+    best=4.0,
+    speedup=1.25,
+    interval=[1.2, 1.3],
+    class_="rounding",
+    kept=["optimizer.fused"],
+    reverted=[],
+    trials=[],
+    recipe=None,
+)
+
+
+WAITING = HostSample(
+    t_ns=1,
+    cpu_share=1.0,
+    rss_bytes=1,
+    threads=1,
+    run_delay_share=0.1,
+    steal_share=None,
+    children_cpu_share=None,
+)
+
+
+def found(**changes: object) -> Diagnosis:
+    return msgspec.structs.replace(OVERHEAD, **{"job": tui.job(), "steps": 60, **changes})
+
+
+@contextmanager
+def listening(where: str = "0") -> Iterator[PrometheusListener]:
+    with closing(PrometheusListener(where)) as listener:
+        yield listener
+
+
+def fetched(listener: PrometheusListener) -> list[str]:
+    with urllib.request.urlopen(listener.url, timeout=20) as answer:
+        return [line for line in answer.read().decode().splitlines() if not line.startswith("#")]
+
+
+def value(lines: list[str], name: str) -> float:
+    (line,) = [line for line in lines if line.startswith(name)]
+    return float(line.rpartition(" ")[2])
+
+
+def test_prometheus_reads_what_the_session_knows() -> None:
+    with listening() as listener:
+        assert listener.url.startswith("http://127.0.0.1:")
+        assert fetched(listener) == []  # nothing is known yet
+        listener.take(published(found(), GAINED))
+        lines = fetched(listener)
+    assert value(lines, "autobrrr_step_seconds") == pytest.approx((OVERHEAD.step_ns.median or 0) / 1e9)
+    assert value(lines, "autobrrr_steps_total") == 60
+    assert [line for line in lines if line.startswith("autobrrr_regime") and line.endswith(" 1.0")] == [
+        line for line in lines if 'regime="overhead"' in line
+    ]
+    bounds = [line.rpartition(" ")[2] for line in lines if line.startswith("autobrrr_gain_ratio")]
+    assert bounds == ["1.25", "1.2", "1.3"]
+    assert all(map(LINE.match, lines))
+
+
+def test_what_is_not_measured_is_left_out_and_never_nothing() -> None:
+    nothing = StepStats(count=0, mean=None, median=None, p99=None)
+    told = published(found(step_ns=nothing, host=None), None)
+    names = {each.name for each in told.figures}
+    assert names.isdisjoint({"step", "step_p99", "samples_per_second", "gain", "cpu_wait"})
+
+
+def test_the_listener_is_gone_with_the_session() -> None:
+    with listening() as listener:
+        url = listener.url
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(url, timeout=20)
+
+
+def test_who_connects_and_says_nothing_does_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prometheus_listener._Request, "timeout", 0.05)
+    with listening() as listener:
+        host, port = address_of(listener.url.removeprefix("http://").removesuffix("/metrics"))
+        with socket.create_connection((host, port)):
+            listener.take(published(found(), None))
+            assert fetched(listener)
+
+
+@given(st.text(st.characters(), min_size=1), st.text(st.characters()))
+@settings(deadline=None, max_examples=40)
+def test_hostile_names_are_values_of_labels_and_nothing_else(script: str, reason: str) -> None:
+    listener = _Shared.listener()
+    listener.take(published(found(job=tui.job(script=script), reason=reason), None))
+    lines = fetched(listener)
+    assert lines
+    assert all(map(LINE.match, lines))
+    assert all(line.isprintable() for line in lines)
+
+
+class _Shared:
+    made: PrometheusListener | None = None
+
+    @classmethod
+    def listener(cls) -> PrometheusListener:
+        cls.made = cls.made or PrometheusListener("0")
+        return cls.made
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_listener_stays() -> Iterator[None]:
+    yield
+    if _Shared.made is not None:
+        _Shared.made.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [("9464", ("127.0.0.1", 9464)), ("0.0.0.0:1", ("0.0.0.0", 1)), ("[::1]:80", ("::1", 80))],
+)
+def test_it_listens_on_this_machine_unless_it_is_told(text: str, address: tuple[str, int]) -> None:
+    assert address_of(text) == address
+
+
+@pytest.mark.parametrize("text", ["", "x", "70000", "-1", "host:", "1:٣"])
+def test_what_is_no_port_is_said(text: str) -> None:
+    with pytest.raises(UsageError, match="not a port"):
+        address_of(text)
+
+
+def test_a_port_that_is_taken_and_a_library_that_is_missing_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other, pytest.raises(UsageError, match="in use"):
+        PrometheusListener(str(other.getsockname()[1]))
+    monkeypatch.setattr(prometheus_listener.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(NotInstalled, match="prometheus-client"):
+        PrometheusListener("0")
+    with pytest.raises(UsageError, match="not installed beside autobrrr"):
+        run_trackers.tracker("wandb", 7, Path())
+
+
+def test_every_figure_of_the_dashboard_is_told() -> None:
+    with listening() as listener:
+        told = found(host=WAITING, batch_probe=BatchProbe(status="abstained", batch=16))
+        listener.take(published(told, GAINED))
+        names = {line.partition("{")[0] for line in fetched(listener)}
+    wanted = set(re.findall(r"autobrrr_[a-z0-9_]+", DASHBOARD.read_text()))
+    assert json.loads(DASHBOARD.read_text())["panels"]
+    assert len(wanted) >= 10
+    assert wanted - names == set()
+
+
+class Told:
+    """Takes figures, and fails where it is told to."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        self.fails, self.seen, self.closed = fails, [], False  # type: ignore[var-annotated]
+
+    def take(self, told: Published) -> None:
+        if self.fails:
+            raise OSError("no network")
+        self.seen.append(told)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_an_outlet_that_fails_is_left_out_and_the_others_get_the_last_figures() -> None:
+    good, bad, said = Told(), Told(fails=True), []  # type: ignore[var-annotated]
+    given = Publisher(None, [bad, good], said.append)
+    last = published(found(), None)
+    given.close(lambda: last)
+    assert good.seen == [last]
+    assert good.closed
+    assert said == ["Told is left out from here on: OSError: no network"]
+
+
+def test_where_nobody_asked_nothing_is_made() -> None:
+    given = publisher(SessionOptions(), 7, print, {})
+    given.look(0, lambda: pytest.fail("nobody asked"))
+    given.close(lambda: pytest.fail("nobody asked"))
+    assert given.url is None
+
+
+@pytest.mark.parametrize(
+    ("env", "asked"),
+    [
+        ({}, False),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}, True),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_SDK_DISABLED": "true"}, False),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_METRICS_EXPORTER": "none"}, False),
+        ({"OTEL_METRICS_EXPORTER": "otlp"}, True),
+    ],
+)
+def test_the_environment_asks_for_telemetry_or_does_not(env: dict[str, str], asked: bool) -> None:
+    assert telemetry_export.is_asked_for(env) is asked
+
+
+def test_telemetry_that_is_asked_for_and_not_installed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(telemetry_export.importlib.util, "find_spec", lambda name: None)
+    said: list[str] = []
+    publisher(SessionOptions(), 7, said.append, {"OTEL_METRICS_EXPORTER": "otlp"}).close()
+    assert len(said) == 1
+    assert "not installed" in said[0]
+
+
+def test_telemetry_sends_the_same_figures() -> None:
+    export = pytest.importorskip("opentelemetry.sdk.metrics.export")
+
+    class Kept(export.MetricExporter):  # type: ignore[misc, name-defined]
+        def export(self, metrics_data: object, timeout_millis: float = 0, **more: object) -> object:
+            sent.append(json.loads(metrics_data.to_json()))  # type: ignore[attr-defined]
+            return export.MetricExportResult.SUCCESS
+
+        def force_flush(self, timeout_millis: float = 0) -> bool:
+            return True
+
+        def shutdown(self, timeout_millis: float = 0, **more: object) -> None:
+            pass
+
+    sent: list[dict[str, list[dict[str, list[dict[str, list[dict[str, object]]]]]]]] = []
+    exporter = telemetry_export.TelemetryExport(Kept())
+    exporter.take(published(found(), GAINED))
+    exporter.close()
+    metrics = sent[-1]["resource_metrics"][0]["scope_metrics"][0]["metrics"]
+    by_name = {str(each["name"]): each for each in metrics}
+    assert {"autobrrr.step", "autobrrr.gain", "autobrrr.regime", "autobrrr.steps"} <= set(by_name)
+    assert by_name["autobrrr.step"]["unit"] == "s"
+
+
+def test_a_tracker_that_does_not_exist_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["attach", "1", "--log-to", "paper"]) == 2
+    assert "wandb, mlflow, tensorboard" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", run_trackers.TRACKERS)
+def test_a_tracker_that_is_installed_keeps_what_it_is_told(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip(name)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    tracker = run_trackers.tracker(name, 7, tmp_path)
+    tracker.take(published(found(), GAINED))
+    tracker.take(published(found(steps=90), GAINED))
+    tracker.close()
+    kept = b"".join(file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
+    assert b"autobrrr/step_seconds" in kept or list(tmp_path.rglob("autobrrr/step_seconds"))
+    assert b"overhead (high)" in kept
