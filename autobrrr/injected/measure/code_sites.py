@@ -16,8 +16,10 @@ from types import CodeType, FrameType
 from typing import NamedTuple
 
 Stacks = Counter[tuple[CodeType, int]]  # (code, instruction) of frames that were on the stack
+CallPaths = Counter[tuple[str, tuple[tuple[CodeType, int], ...]]]  # (phase, frames from the innermost)
 
 MOST_SITES = 24
+MOST_PATHS, DEEPEST_PATH = 48, 24
 DEEPEST = 200
 READS_BACK = frozenset({"item", "tolist"})
 COPIES = frozenset({"to", "cuda"})
@@ -126,6 +128,34 @@ def sites_on(stacks: Stacks, foreign: tuple[str, ...]) -> list[dict[str, object]
         {"what": what, "where": where, "samples": samples}
         for (what, where), samples in found.most_common(MOST_SITES)
     ]
+
+
+def paths_of(paths: CallPaths, foreign: tuple[str, ...]) -> list[dict[str, object]]:
+    """How the user's code called its way to where the thread was found, outermost first, the dearest first."""
+    merged: Counter[tuple[str, tuple[str, ...]]] = Counter()
+    named: dict[tuple[CodeType, int], str] = {}
+    for (phase, frames), samples in paths.items():
+        own = [
+            at
+            for at in frames
+            if "/site-packages/" not in at[0].co_filename and not at[0].co_filename.startswith(foreign)
+        ]
+        for at in own:
+            if at not in named:
+                named[at] = _named(*at)
+        merged[phase, tuple(named[at] for at in reversed(own[:DEEPEST_PATH]))] += samples
+    return [
+        {"phase": phase, "frames": list(frames), "samples": samples}
+        for (phase, frames), samples in merged.most_common(MOST_PATHS)
+    ]
+
+
+def _named(code: CodeType, offset: int) -> str:
+    line = next(
+        (line for start, end, line in code.co_lines() if start <= offset < end and line is not None),
+        code.co_firstlineno,
+    )
+    return f"{os.path.basename(code.co_filename)}:{line} {code.co_name}"
 
 
 def attention_in(codes: Iterable[CodeType]) -> list[str]:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from types import FrameType, ModuleType
 
 from ..phases.loader_watch import LoaderWatch
-from .code_sites import Stacks, sites_on, user_stack
+from .code_sites import CallPaths, Stacks, paths_of, sites_on, user_stack
 
 DEEPEST = 200
 SWITCH_S = 0.0001
@@ -84,6 +84,7 @@ def sample(
     foreign = foreign_folders(torch)
     places: Counter[Place] = Counter()
     stacks: Stacks = Counter()
+    paths: CallPaths = Counter()
     sleeps = Sleeps(SchedulerClock(tid))
     looked = empty = 0
     end = time.monotonic() + for_s
@@ -91,7 +92,7 @@ def sample(
     interval.shorten()
     try:
         while time.monotonic() < end and not ended():
-            place = look(ident, foreign, stacks)
+            place = look(ident, foreign, stacks, paths)
             if place is None:
                 break
             places[place] += 1
@@ -120,17 +121,23 @@ def sample(
         ],
         "queue_empty_share": empty / looked if looked else None,
         "code": sites_on(stacks, foreign),
+        "paths": paths_of(paths, foreign),
     }
 
 
-def look(ident: int, foreign: tuple[str, ...], stacks: Stacks | None = None) -> Place | None:
+def look(
+    ident: int, foreign: tuple[str, ...], stacks: Stacks | None = None, paths: CallPaths | None = None
+) -> Place | None:
     """Where the thread stands now; None where it is gone. Holds on to no frame: it keeps tensors alive."""
     frame = sys._current_frames().get(ident)
     if frame is None:
         return None
-    if stacks is not None:
-        stacks.update(set(user_stack(frame, foreign)))
-    return place_of(frame, foreign)
+    place = place_of(frame, foreign)
+    if stacks is not None and paths is not None:
+        path = user_stack(frame, foreign)
+        stacks.update(set(path))
+        paths[place[1], tuple(path)] += 1
+    return place
 
 
 class SwitchInterval:

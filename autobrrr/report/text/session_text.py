@@ -10,9 +10,10 @@ import msgspec
 
 from autobrrr.errors import UsageError
 from autobrrr.readable import readable
-from autobrrr.records import Diagnosis, Trial, Tuning
+from autobrrr.records import Diagnosis, FrameSamples, Trial, Tuning
 from autobrrr.records.events import from_entry
 from autobrrr.records.log_lines import LogLines, lines_of
+from autobrrr.records.record_base import as_record
 from autobrrr.records.wire_answers import SessionEnding
 from autobrrr.report.session_timeline import SessionTimeline, TimelineReader
 from autobrrr.report.text.sweep_text import sweep_text
@@ -31,6 +32,7 @@ class PastSession:
     ended: str
     unread: str | None  # what of the log can't be read
     timeline: SessionTimeline = field(default_factory=SessionTimeline)
+    sampled: list[FrameSamples] = field(default_factory=list)  # stacks, each time that some were taken
 
 
 def past_session(path: Path) -> PastSession:
@@ -42,11 +44,14 @@ def past_session(path: Path) -> PastSession:
     last: Diagnosis | None = None
     tuned: Tuning | None = None
     trials: list[Trial] = []
+    sampled: list[FrameSamples] = []
     ended, course = "", TimelineReader()
     lines = LogLines(_opened(path))
     for line in lines:
         try:
             found = from_entry(line.kind, line.body)
+            if line.kind == "frames":
+                sampled.append(as_record(line.body.get("frames"), FrameSamples))
         except msgspec.ValidationError as error:
             lines.pass_over(line.number, f"a {line.kind} of another version ({error})")
             continue
@@ -71,6 +76,7 @@ def past_session(path: Path) -> PastSession:
         ended=ended,
         unread=lines.said,
         timeline=course.timeline(),
+        sampled=sampled,
     )
 
 

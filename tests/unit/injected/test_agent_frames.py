@@ -5,11 +5,13 @@ from __future__ import annotations
 import socket
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
 from autobrrr.injected.measure import stack_sampler
+from autobrrr.injected.measure.code_sites import CallPaths, Stacks, paths_of
 from autobrrr.injected.measure.stack_sampler import SWITCH_S, SwitchInterval, look, restore_intervals
 from autobrrr.injected.phases.loader_watch import LoaderWatch
 from autobrrr.injected.wire.agent_socket import AgentSocket
@@ -88,3 +90,33 @@ def test_sampling_ends_with_the_link_that_waits_for_it() -> None:
     finally:
         link.close()
         ours.close()
+
+
+def test_the_way_to_where_a_thread_stands_is_kept_outermost_first() -> None:
+    begun, over = threading.Event(), threading.Event()
+
+    def inner() -> None:
+        begun.set()
+        over.wait(60)
+
+    def outer() -> None:
+        inner()
+
+    thread = threading.Thread(target=outer)
+    thread.start()
+    begun.wait(60)
+    foreign = stack_sampler.foreign_folders(sys.modules[__name__])[:4]
+    stacks: Stacks = Counter()
+    paths: CallPaths = Counter()
+    try:
+        for _ in range(3):
+            look(thread.ident or 0, foreign, stacks, paths)
+    finally:
+        over.set()
+        thread.join()
+    (path,) = paths_of(paths, foreign)
+    first = outer.__code__.co_firstlineno + 1
+    assert path["frames"][0] == f"test_agent_frames.py:{first} outer"  # type: ignore[index]
+    assert path["frames"][1].endswith(" inner")  # type: ignore[index]
+    assert path["samples"] == 3
+    assert path["phase"] == "other"
