@@ -6,6 +6,7 @@ terminal and gone before anything else is printed; elsewhere it is a line whenev
 
 from __future__ import annotations
 
+import shutil
 import sys
 import threading
 from enum import IntEnum
@@ -72,6 +73,10 @@ class Narrator:
 
     def _line(self, line: str) -> None:
         sys.stdout.flush()
+        if sys.stderr.isatty():
+            from autobrrr.report.text_table import hung
+
+            line = "\n".join(hung(line, shutil.get_terminal_size().columns))
         with self._lock:
             if self._drawn is not None:
                 self._drawn.console.print(line, markup=False, highlight=False, soft_wrap=True)

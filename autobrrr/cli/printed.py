@@ -11,9 +11,9 @@ import shutil
 import sys
 
 from autobrrr.cli.narration import NARRATOR
+from autobrrr.report.text_table import hung
 
 LEAST_COLUMNS = 30
-LABEL = re.compile(r"^(\s*\S+(?: \S+)*?\s{2,})\S")  # of a line: a name, and room up to its text
 COLOURED = {  # a pattern, and the style of its groups
     r"\bregime: (?P<word>\w+)": "bold",
     r"(?P<word>limited by [a-z]+(?: parts)?)": "bold",
@@ -50,23 +50,3 @@ def show(text: str) -> None:
         for found in re.finditer(pattern, shown.plain):
             shown.stylize(style, *found.span(1))
     Console(width=width, highlight=False).print(shown, soft_wrap=True)
-
-
-def hung(line: str, width: int) -> list[str]:
-    """A line that is too long, wrapped between words; what follows stands below its text, not its name."""
-    from rich.cells import cell_len
-
-    if cell_len(line) <= width:
-        return [line]
-    import textwrap
-
-    label = LABEL.match(line)
-    indent = len(label.group(1)) if label else len(line) - len(line.lstrip()) + 2
-    return textwrap.wrap(
-        line,
-        width,
-        subsequent_indent=" " * min(indent, width // 3),
-        break_on_hyphens=False,
-        drop_whitespace=True,
-        replace_whitespace=False,
-    )

@@ -40,6 +40,7 @@ VERDICT_S = 15.0
 BEFORE_TIMED = ("attaching", "watching", "tracing", "timing")  # states in which collectives are not timed yet
 
 FIRST_VERDICT_S = 10.0
+PEAKS_SHARE, LEAST_PEAKS_S = 0.1, 2.0  # of a given time, for each of two ways to measure the peaks
 
 Say = Callable[[str], None]
 Doing = Callable[[str, float | None], None]  # what happens now, and seconds until its end at most
@@ -82,9 +83,18 @@ def diagnosed(
     patience = Patience(for_s=options.for_s, window=options.window, sweep=options.sweep)  # from here on
     for line in _beyond(options):
         say(line)
-    peaks = _PeaksOfJob(pid, say, wanted=not (session.readonly or session.outside))
+    stage = say if doing is None else (lambda text: doing(text, options.for_s))
+    peaks = _PeaksOfJob(
+        pid,
+        say,
+        stage,
+        wanted=not (session.readonly or session.outside),
+        patience_s=None if options.for_s is None else max(LEAST_PEAKS_S, PEAKS_SHARE * options.for_s),
+    )
     if has_torch(pid) and triage.refusal(triage.TriageCase(pid=pid)) is None:  # else refused, or joined
         peaks.measure(likely_threads(pid))
+    if doing is not None:
+        doing(f"attaching to process {pid}", options.for_s)
     with opened(pid, session, say) as client:
         try:
             if not client.started:
@@ -208,8 +218,9 @@ def is_settled(snapshot: Diagnosis) -> bool:
 class _PeaksOfJob:
     """Measures this machine's peaks at the threads that a job starts with, and at those that it sets."""
 
-    def __init__(self, pid: int, say: Say, *, wanted: bool) -> None:
-        self._pid, self._say, self._open = pid, say, wanted
+    def __init__(self, pid: int, say: Say, stage: Say, *, wanted: bool, patience_s: float | None) -> None:
+        self._pid, self._say, self._stage, self._open = pid, say, stage, wanted
+        self._patience_s = patience_s
         self._python = measuring_python(pid) if wanted else None
 
     def look(self, snapshot: Diagnosis) -> None:
@@ -220,7 +231,13 @@ class _PeaksOfJob:
     def measure(self, threads: int | None) -> None:
         if self._open:
             with _MEASURING_PEAKS:
-                make_sure_of_peaks(threads_at_once(self._pid, threads), self._python, self._say)
+                make_sure_of_peaks(
+                    threads_at_once(self._pid, threads),
+                    self._python,
+                    self._say,
+                    doing=self._stage,
+                    patience_s=self._patience_s,
+                )
 
 
 def _timed(snapshot: Diagnosis) -> bool:

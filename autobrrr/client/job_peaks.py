@@ -72,11 +72,25 @@ def measuring_python(pid: int, proc: Path = PROC) -> MeasuringPython | None:
 
 
 def make_sure_of_peaks(
-    threads: int | None, job: MeasuringPython | None, say: Callable[[str], None], cache: Path | None = None
+    threads: int | None,
+    job: MeasuringPython | None,
+    say: Callable[[str], None],
+    cache: Path | None = None,
+    *,
+    doing: Callable[[str], None] | None = None,
+    patience_s: float | None = None,
 ) -> None:
-    """Measure the peaks at so many threads, with the job's torch or else our own, unless they are cached."""
+    """Measure the peaks at so many threads, with the job's torch or else our own, unless they are cached.
+
+    Args:
+        doing: Is told that they are measured; `say` where it is left out.
+        patience_s: For each of the two; None: as long as a cold disk may take.
+    """
     from autobrrr.roofline.machine_identity import torch_version
-    from autobrrr.roofline.quick_peaks import quick_peaks  # not for --help: it brings msgspec records
+    from autobrrr.roofline.quick_peaks import (
+        PATIENCE_S,
+        quick_peaks,
+    )  # not for --help: it brings msgspec records
 
     folder = cache or paths.cache_dir()
     if threads is None:
@@ -94,7 +108,16 @@ def make_sure_of_peaks(
     ways = [way for way in ways if way.version is not None or torch_version() is not None]
     if not ways:
         return
-    say(f"measuring this machine's peaks with {threads} thread{'s' if threads > 1 else ''}, once")
+    (doing or say)(f"measuring this machine's peaks with {threads} thread{'s' if threads > 1 else ''}, once")
     for way in ways:
-        if quick_peaks(threads, folder, way.program, version=way.version, site=way.site) is not None:
+        found = quick_peaks(
+            threads,
+            folder,
+            way.program,
+            version=way.version,
+            site=way.site,
+            patience_s=PATIENCE_S if patience_s is None else patience_s,
+        )
+        if found is not None:
             return
+    say("this machine's peaks could not be measured in time: the verdict does without them")

@@ -5,10 +5,12 @@ In: rows of cells, and the width of a terminal or None. Out: lines without colou
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from io import StringIO
 
 UNBOUNDED = 1 << 20  # nobody wraps what a program reads
+LABEL = re.compile(r"^(\s*\S+(?: \S+)*?\s{2,})\S")  # of a line: a name, and room up to its text
 
 
 def text_table(
@@ -45,3 +47,23 @@ def text_table(
     room = UNBOUNDED if width is None else max(1, width - indent)
     Console(file=drawn, width=room, color_system=None, force_terminal=False).print(table)
     return [f"{' ' * indent}{line}".rstrip() for line in drawn.getvalue().splitlines()]
+
+
+def hung(line: str, width: int) -> list[str]:
+    """A line that is too long, wrapped between words; what follows stands below its text, not its name."""
+    from rich.cells import cell_len
+
+    if cell_len(line) <= width:
+        return [line]
+    import textwrap
+
+    label = LABEL.match(line)
+    indent = len(label.group(1)) if label else len(line) - len(line.lstrip()) + 2
+    return textwrap.wrap(
+        line,
+        width,
+        subsequent_indent=" " * min(indent, width // 3),
+        break_on_hyphens=False,
+        drop_whitespace=True,
+        replace_whitespace=False,
+    )

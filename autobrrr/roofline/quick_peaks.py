@@ -77,6 +77,7 @@ def quick_peaks(
     machine: Machine | None = None,
     now_s: Callable[[], float] = time.time,
     say: Callable[[str], None] = lambda line: None,
+    patience_s: float = PATIENCE_S,
 ) -> MeasuredPeaks | None:
     """The peaks of this machine at a number of threads: from the cache, else measured now.
 
@@ -94,6 +95,7 @@ def quick_peaks(
         machine: This machine unless given.
         now_s: The time of day.
         say: Gets a line where the cache holds what can't be used.
+        patience_s: A measurement that takes longer is given up.
     """
     torch = version or torch_version(python)
     if torch is None or threads < 1:
@@ -105,7 +107,7 @@ def quick_peaks(
     file = cached_file(cache, "quick", device=machine.title, torch=torch, threads=threads)
     known = read_cached(file, MeasuredPeaks, lambda found: _is_sound(found) and found.threads == threads, say)
     if measure and (known is None or _may_be_too_low(known, now_s())):
-        found = _measure(threads, python, site, machine, now_s())
+        found = _measure(threads, python, site, machine, now_s(), patience_s=patience_s)
         if found is not None:
             known = _better(known, found)
             keep(file, known)
@@ -153,7 +155,7 @@ def _better(known: MeasuredPeaks | None, found: MeasuredPeaks) -> MeasuredPeaks:
 
 
 def _measure(
-    threads: int, python: str, site: str | None, machine: Machine, now_s: float
+    threads: int, python: str, site: str | None, machine: Machine, now_s: float, *, patience_s: float
 ) -> MeasuredPeaks | None:
     size = _matmul_n(threads)
     triad_bytes = 4 * (machine.last_cache_bytes or ASSUMED_CACHE_BYTES)
@@ -165,7 +167,7 @@ def _measure(
         "site": site,
     }
     isolated = [] if site is None else ["-I"]  # our own PYTHON… variables are not that interpreter's
-    line = run_child([python, *isolated, str(CHILD), json.dumps(asked)], threads, PATIENCE_S)
+    line = run_child([python, *isolated, str(CHILD), json.dumps(asked)], threads, patience_s)
     try:
         found = msgspec.json.decode(line, type=_Measured)
     except msgspec.MsgspecError:

@@ -50,11 +50,11 @@ def table(checks: list[DoctorCheck], *, whole: bool) -> str:
     shown = [check for check in checks if whole or check.status != "ok"]
     passed = sum(check.status == "ok" for check in checks)
     fails = any(check.status == "fail" for check in checks)
-    lines = (
-        []
-        if fails
-        else [f"{'usable, with limits' if shown and not whole else 'all is well'}: {passed} checks passed"]
-    )
+    lines = []
+    if not (fails or whole):
+        lines.append(
+            f"{'usable, with limits' if shown else 'all is well'}: {passed} checks passed (-v lists them)"
+        )
     width = max((len(check.name) for check in shown), default=0)
     for check in shown:
         mark = _MARKS[check.status]

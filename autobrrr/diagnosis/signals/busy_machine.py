@@ -38,9 +38,9 @@ def busy_machine(measured: Measurements) -> Reading:
     throttled = median([share for share in limits if share is not None])
     known = [share for share in (delay, steal, throttled) if share is not None]
     if not known:
-        return abstention(NAME, UNIT, "run-queue delay was not measured")
+        return abstention(NAME, UNIT, "how long the training thread waits for a CPU was not measured")
     share = max(known)
-    what = "run-queue delay of the training thread"
+    what = "of the time the training thread was ready to run and had no CPU"
     if throttled == share and throttled != delay:
         what = "of the time stopped by the CPU limit of its container"
     elif steal == share and steal != delay:

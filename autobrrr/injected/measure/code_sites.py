@@ -131,7 +131,7 @@ def sites_on(stacks: Stacks, foreign: tuple[str, ...]) -> list[dict[str, object]
 
 
 def paths_of(paths: CallPaths, foreign: tuple[str, ...]) -> list[dict[str, object]]:
-    """How the user's code called its way to where the thread was found, outermost first, the dearest first."""
+    """How the user's code called its way to where the thread was found, outermost frame first."""
     merged: Counter[tuple[str, tuple[str, ...]]] = Counter()
     named: dict[tuple[CodeType, int], str] = {}
     for (phase, frames), samples in paths.items():

@@ -12,6 +12,7 @@ from autobrrr.readable import readable
 from autobrrr.records import Advice, Diagnosis, DoctorCheck, JobLine, Tuning
 
 STARTED = "CMD"  # where nobody knows how the job was started
+LONGER = "5m"
 TRIED = ("bitwise", "rounding")  # classes that a tuning tries unasked
 
 
@@ -49,6 +50,8 @@ def after_tuning(tuning: Tuning, pid: int, command: Sequence[str]) -> str:
         return started_with(tuning.recipe, command)
     if tuning.kept:
         return f"autobrrr attach {pid}   (e writes what is on as a recipe; autobrrr detach {pid} reverts it)"
+    if any(each.outcome == "skipped" for each in tuning.trials):
+        return f"autobrrr tune {pid} --for {LONGER}   (some remedies were not tried)"
     return f"autobrrr detach {pid}"
 
 

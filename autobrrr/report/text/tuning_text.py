@@ -33,7 +33,7 @@ def tuning_table(tuning: Tuning, width: int | None = None) -> str:
     refused = [trial for trial in tuning.trials if trial.outcome == "refused"]
     skipped = [trial for trial in tuning.trials if trial.outcome == "skipped"]
     rows += [cells(trial) for trial in tuning.trials if trial not in refused and trial not in skipped]
-    lines = text_table(rows, width=width, wrap=(0, 6))
+    lines = text_table(rows, width=width, wrap=(0, 6)) if len(rows) > 1 else []
     lines += _refusals(refused)
     lines += _skipped(skipped)
     lines += ["", verdict(tuning)]
@@ -42,7 +42,7 @@ def tuning_table(tuning: Tuning, width: int | None = None) -> str:
     lines += [f"the guard reverted {each.remedy}: {each.why}" for each in tuning.guard_undid]
     if tuning.recipe:
         lines.append(f"recipe: {tuning.recipe}")
-    return "\n".join(lines)
+    return "\n".join(lines).lstrip("\n")
 
 
 def _refusals(refused: list[Trial]) -> list[str]:

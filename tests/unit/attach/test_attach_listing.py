@@ -93,10 +93,10 @@ def test_the_doctors_table_has_the_mending_under_the_check() -> None:
 
 def test_the_doctor_says_in_one_line_that_all_is_well() -> None:
     well = [DoctorCheck(name=name, status="ok", detail="fine", fix="") for name in ("a", "b")]
-    assert doctor.table(well, whole=False) == "all is well: 2 checks passed"
+    assert doctor.table(well, whole=False) == "all is well: 2 checks passed (-v lists them)"
     limited = [*well, DoctorCheck(name="gpu", status="warn", detail="no driver", fix="")]
     assert doctor.table(limited, whole=False).splitlines() == [
-        "usable, with limits: 2 checks passed",
+        "usable, with limits: 2 checks passed (-v lists them)",
         "warn  gpu  no driver",
     ]
 

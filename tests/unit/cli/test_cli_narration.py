@@ -12,6 +12,7 @@ from rich.cells import cell_len
 from autobrrr.cli import argument_parser, main, printed
 from autobrrr.cli.narration import Loudness, Narrator
 from autobrrr.report.text.verdict_text import verdict_text
+from autobrrr.report.text_table import hung
 from support.judged.verdicts import SNAPSHOTS
 
 COLUMNS, LINES = 60, 16
@@ -145,6 +146,6 @@ def test_without_colours_where_the_user_wants_none(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("width", [60, 80, 200])
 def test_no_line_of_a_verdict_is_wider_than_the_terminal(name: str, width: int) -> None:
     text = verdict_text(SNAPSHOTS[name])
-    lines = [part for line in text.split("\n") for part in printed.hung(line, width)]
+    lines = [part for line in text.split("\n") for part in hung(line, width)]
     assert max(map(cell_len, lines)) <= width
     assert "".join("".join(lines).split()) == "".join(text.split())

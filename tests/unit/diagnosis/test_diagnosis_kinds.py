@@ -153,7 +153,7 @@ def test_a_busy_machine_lowers_a_verdict_then_withholds_it(delay: float, regime:
     assert found.regime == regime
     assert found.confidence == ("high" if delay < 0.1 else "low")
     if regime == "unknown":
-        assert "machine busy, verdict withheld: 40 % run-queue delay" in found.reason
+        assert "machine busy, verdict withheld: 40 % of the time the training thread" in found.reason
 
 
 def test_even_a_clear_case_is_withheld_on_a_crowded_machine() -> None:

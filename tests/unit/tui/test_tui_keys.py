@@ -312,3 +312,32 @@ def test_figures_that_no_pane_can_draw_are_said_and_the_screen_goes_on(
 def test_what_is_cut_off_at_the_edge_is_marked() -> None:
     shown = text_after(tui.judged(), "1", size=(20, 6)).splitlines()
     assert any(line.endswith("…") and len(line) == 20 for line in shown)
+
+
+def test_enter_explains_the_remedy_under_the_cursor() -> None:
+    async def work(desk: Desk) -> None:
+        await desk.press("3", "enter")
+        assert "optimizer.fused (" in desk.text
+
+    assert at_desk(tui.judged(), work).asked == ["optimizer.fused"]
+
+
+@pytest.mark.parametrize(
+    ("view", "keys", "copied"),
+    [
+        (tui.judged(), ("3", "down"), "optimizer.foreach"),
+        (tui.judged(), ("2", "down"), None),
+        (tui.kept(), ("5",), "schema = 1"),
+        (tui.judged(), (), "regime: "),
+    ],
+    ids=["remedy", "signal", "recipe", "verdict"],
+)
+def test_y_copies_what_is_meant(view: View, keys: tuple[str, ...], copied: str | None) -> None:
+    async def work(desk: Desk) -> None:
+        await desk.press(*keys, "y")
+        text = desk.pilot.app.clipboard
+        assert text
+        assert copied is None or copied in text
+        assert "copied: " in desk.text
+
+    at_desk(view, work)

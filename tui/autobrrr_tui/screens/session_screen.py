@@ -10,6 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.screen import Screen
 
+from autobrrr.records import verdict_line
 from autobrrr.records.wire_answers import Explained
 from autobrrr_tui.panes import (
     diagnosis_pane,
@@ -64,6 +65,7 @@ class SessionScreen(Screen[None]):
         Binding("space", "pause", "pause or go on"),
         Binding("d", "detach", "detach"),
         Binding("q", "quit", "quit"),
+        Binding("y", "copy", "copy"),
         Binding("question_mark", "help", "help"),
         Binding("escape", "back", show=False),
         Binding("enter", "enter", show=False),
@@ -156,11 +158,21 @@ class SessionScreen(Screen[None]):
 
     def action_enter(self) -> None:
         picked = self._body.picked
-        if self.mode == "diagnosis" and picked is not None:
-            self.tell(f"looking up {picked} ...")
-            self.source.explain(picked, self._post_meaning)
+        line = self._line()
+        word = line.remedy if line is not None else picked if self.mode == "diagnosis" else None
+        if word is not None:
+            self.tell(f"looking up {word} ...")
+            self.source.explain(word, self._post_meaning)
         elif self.mode == "glance":
             self.action_mode("diagnosis")
+
+    def action_copy(self) -> None:
+        text = self._copied()
+        if text:
+            self.app.copy_to_clipboard(text)
+            self.tell(f"copied: {text.splitlines()[0]}")
+        else:
+            self.tell("there is nothing to copy here")
 
     def action_help(self) -> None:
         self.app.push_screen(help_page())
@@ -275,6 +287,15 @@ class SessionScreen(Screen[None]):
         if self.mode != "tuning":
             return None
         return next((line for line in tuning_pane.lines(self.view) if line.key == self._body.picked), None)
+
+    def _copied(self) -> str:
+        """What `y` copies: the recipe in its mode, else what is chosen, else what the verdict says."""
+        details, found = self.view.details, self.view.snapshot
+        if self.mode == "recipe":
+            return details.recipe.text if details is not None and details.recipe is not None else ""
+        if self._body.picked is not None:
+            return self._body.picked
+        return "" if found is None else verdict_line(found)
 
     def _refused(self, action: str) -> bool:
         """Says why a key does nothing."""

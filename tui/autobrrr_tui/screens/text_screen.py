@@ -22,7 +22,7 @@ KEYS = (
     ("p", "probe: measure again, with the batch probe"),
     ("d", "detach: revert all remedies, remove the agent, end the session"),
     ("q", "quit this screen; the session continues"),
-    ("up, down, Enter", "choose, scroll; Enter explains a signal in mode 2"),
+    ("up, down, Enter", "choose, scroll; Enter explains it, y copies it"),
     ("Ctrl-P", "all commands by name"),
 )
 
