@@ -90,8 +90,11 @@ def _compare(args: argparse.Namespace, sources: list[TraceFile]) -> int:
         from autobrrr.report.html import diff_html
 
         Path(args.html).write_text(diff_html.page(found), encoding="utf-8")
-        _say(f"wrote {args.html}")
-    print(to_json(found) if args.json else comparison_text(found.comparison))
+        narrate(f"wrote {args.html}")
+    if args.json:
+        print(to_json(found))
+    else:
+        show(comparison_text(found.comparison))
     return 0
 
 

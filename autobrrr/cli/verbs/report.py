@@ -89,7 +89,10 @@ def _compare(before: str, after: str, *, as_json: bool, page: Path | None) -> in
         from autobrrr.report.html import diff_html
 
         _write(page, diff_html.page(found))
-    print(to_json(found) if as_json else comparison_text(found.comparison))
+    if as_json:
+        print(to_json(found))
+    else:
+        show(comparison_text(found.comparison))
     return EXIT_DONE
 
 
