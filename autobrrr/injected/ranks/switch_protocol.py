@@ -1,0 +1,280 @@
+"""How ranks change something at one step, or none of them does: states and messages, no torch, no waiting.
+
+A plan names a count `at` that no rank has come to. Each rank that holds the plan says so; once all have, the
+coordinator puts `go`. A rank that comes to `at` and knows no outcome puts `drop`. What was put first stands
+for all. Every message is a value that is written once, so one that comes late, twice or never changes nothing
+that stands.
+
+A rank that is ready may not decide alone: `go` may stand already. So it has to ask before it goes past `at`.
+Where the register answers at once (`shared_log.py`), the training thread asks there and then, and ranks never
+differ. Where an answer may take long (`job_store.py`), the agent's thread asks from `settle_from` on, and the
+training thread goes on without: it changes nothing, and is *in doubt* until the answer is there. Then ranks
+can differ, and this rank says so. No protocol can do better without waiting: whoever hears last could have
+been missed.
+
+Counts are the same on all ranks at the same boundary, and rise. Classes here do no input or output: who
+drives them puts what they want and tells them what stands.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from dataclasses import dataclass
+
+READY, NOT_READY = "ready", "not "  # of a rank; the second goes on with the reason
+
+
+class SwitchOutcome(enum.Enum):
+    """What stands for all ranks."""
+
+    GO = "go"
+    DROP = "drop"
+
+
+class BoundaryDuty(enum.Enum):
+    """What the training thread does about a plan at a boundary."""
+
+    NOTHING = "nothing"
+    TRY = "try"  # a plan is offered: see whether it can be done here, then call `tried`
+    HURRY = "hurry"  # wake the agent's thread: it has something to ask
+    ASK = "ask"  # put `drop` here and now, then call `settled`
+    SWITCH = "switch"
+    STAY = "stay"
+    DOUBT = "doubt"  # it can't be known yet: nothing changes here, and the ranks may differ
+    MISSED = "missed"  # the others have switched; this one was in doubt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwitchPlan:
+    """Something that changes on all ranks at the first boundary whose count is at least `at`."""
+
+    number: int  # plans of a job are numbered from 1 on
+    settle_from: int  # nobody takes the plan up from here on; who knows no outcome asks
+    at: int
+    change: str  # what; whoever carries it out reads it
+
+    def text(self) -> str:
+        """As it is written."""
+        return json.dumps([self.settle_from, self.at, self.change])
+
+    @classmethod
+    def read(cls, number: int, text: str) -> SwitchPlan:
+        """Raises ValueError where this is no plan."""
+        found = json.loads(text)
+        if not isinstance(found, list) or list(map(type, found)) != [int, int, str]:
+            raise ValueError(f"no plan: {text[:80]!r}")
+        return cls(number=number, settle_from=found[0], at=found[1], change=found[2])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterAsk:
+    """One question to the register: what stands at a key, once `value` was put there where nothing stood.
+
+    `value` is None for a look, which changes nothing.
+    """
+
+    number: int
+    key: str
+    value: str | None
+
+
+def plan_key(number: int) -> str:
+    return f"{number}/plan"
+
+
+def ready_key(number: int, rank: int) -> str:
+    return f"{number}/ready/{rank}"
+
+
+def outcome_key(number: int) -> str:
+    return f"{number}/outcome"
+
+
+class RankMember:
+    """One rank's part. The training thread calls `at_boundary`, `tried`, `settled`, the agent's all else.
+
+    The threads share single attributes, each written whole. What is known of an outcome carries its number,
+    so one that is heard late is not taken for that of the next plan.
+
+    Args:
+        asks_itself: The register answers at once: the training thread may ask it.
+        number: Of the plan that is looked for first.
+    """
+
+    __slots__ = (
+        "_answered",
+        "_asks_itself",
+        "_known",
+        "_offer",
+        "doubts",
+        "held",
+        "leaving",
+        "number",
+        "rank",
+        "refusal",
+    )
+
+    def __init__(self, rank: int, *, asks_itself: bool, number: int = 1) -> None:
+        self.rank, self.number = rank, number
+        self.held: SwitchPlan | None = None
+        self.doubts = False
+        self.leaving = False  # takes up no plan any more
+        self.refusal: str | None = None  # why the plan can't be done here
+        self._asks_itself = asks_itself
+        self._offer: SwitchPlan | None = None
+        self._answered = 0  # plans up to this one were answered
+        self._known: tuple[int, SwitchOutcome] | None = None
+
+    @property
+    def free(self) -> bool:
+        """Nothing is held: the rank may leave."""
+        return self.held is None
+
+    # The training thread
+
+    def at_boundary(self, count: int) -> BoundaryDuty:
+        """What to do between two steps."""
+        plan = self.held
+        if plan is None:
+            offer = self._offer
+            if offer is None or offer.number != self.number or self.refusal is not None:
+                return BoundaryDuty.NOTHING
+            if self.leaving or count >= offer.settle_from:
+                self.refusal = "it is leaving" if self.leaving else "the plan came too late"
+                return BoundaryDuty.HURRY
+            return BoundaryDuty.TRY
+        outcome = self._outcome()
+        if count < plan.at:
+            return (
+                BoundaryDuty.HURRY if outcome is None and count >= plan.settle_from else BoundaryDuty.NOTHING
+            )
+        if outcome is None:
+            if self._asks_itself:
+                return BoundaryDuty.ASK
+            self.doubts = True
+            return BoundaryDuty.DOUBT
+        return self._carry_out(outcome)
+
+    def tried(self, why: str | None) -> None:
+        """The offered plan can be done here (None), or why not. It is held from now on, or never."""
+        if why is None:
+            self.held = self._offer
+        else:
+            self.refusal = why
+
+    def settled(self, standing: str) -> BoundaryDuty:
+        """What stands at the outcome's key, after `ASK`."""
+        return self._carry_out(SwitchOutcome(standing))
+
+    def _carry_out(self, outcome: SwitchOutcome) -> BoundaryDuty:
+        doubted, self.doubts, self.held = self.doubts, False, None
+        self.number += 1
+        if outcome is SwitchOutcome.DROP:
+            return BoundaryDuty.STAY
+        return BoundaryDuty.MISSED if doubted else BoundaryDuty.SWITCH
+
+    def _outcome(self) -> SwitchOutcome | None:
+        known = self._known
+        return known[1] if known is not None and known[0] == self.number else None
+
+    # The agent's thread
+
+    def wants(self) -> RegisterAsk | None:
+        """What to ask next; None where the training thread has to come to a boundary first."""
+        number, plan, refusal = self.number, self.held, self.refusal
+        if plan is not None and plan.number == number:
+            if self._answered < number:
+                return RegisterAsk(number=number, key=ready_key(number, self.rank), value=READY)
+            if self._outcome() is not None:
+                return None
+            return RegisterAsk(number=number, key=outcome_key(number), value=None)
+        if refusal is not None:
+            value = f"{NOT_READY}{refusal}"
+            return RegisterAsk(number=number, key=ready_key(number, self.rank), value=value)
+        if self._offer is None or self._offer.number != number:
+            return RegisterAsk(number=number, key=plan_key(number), value=None)
+        return None
+
+    def presses(self) -> RegisterAsk | None:
+        """What to ask to have an end: `drop` for the plan that is held, where no outcome is known."""
+        if self.held is None or self._outcome() is not None:
+            return None
+        return RegisterAsk(
+            number=self.held.number, key=outcome_key(self.held.number), value=SwitchOutcome.DROP.value
+        )
+
+    def heard(self, ask: RegisterAsk, standing: str | None) -> None:
+        """What stands there; None: nothing does. Raises ValueError where it is none of ours."""
+        number = ask.number
+        if standing is None or number != self.number:
+            return
+        if ask.key == plan_key(number):
+            self._offer = SwitchPlan.read(number, standing)
+        elif ask.key == outcome_key(number):
+            self._known = (number, SwitchOutcome(standing))
+        elif self.held is not None:
+            self._answered = number
+        elif self.refusal is not None:  # said: on to the next plan; in this order, or it would be tried again
+            self.number = number + 1
+            self.refusal = None
+
+
+class SwitchCoordinator:
+    """Puts `go` once all ranks are ready, on the thread of whoever wants the change.
+
+    If it dies, the ranks drop.
+
+    Attributes:
+        outcome: What stands, once it is known.
+        why: Why it was dropped, where a rank said so.
+        beaten: Another plan has this number.
+    """
+
+    __slots__ = ("_plan", "_proposed", "_waited_for", "beaten", "outcome", "why")
+
+    def __init__(self, plan: SwitchPlan, ranks: int) -> None:
+        self._plan = plan
+        self._proposed = False
+        self._waited_for = tuple(range(ranks))
+        self.outcome: SwitchOutcome | None = None
+        self.why: str | None = None
+        self.beaten = False
+
+    @property
+    def waited_for(self) -> tuple[int, ...]:
+        """Ranks that have said nothing yet."""
+        return self._waited_for
+
+    def wants(self) -> RegisterAsk | None:
+        """What to ask next; None once there is an outcome."""
+        number = self._plan.number
+        if self.beaten or self.outcome is not None:
+            return None
+        if not self._proposed:
+            return RegisterAsk(number=number, key=plan_key(number), value=self._plan.text())
+        if self.why is not None:
+            return RegisterAsk(number=number, key=outcome_key(number), value=SwitchOutcome.DROP.value)
+        if self._waited_for:
+            return RegisterAsk(number=number, key=ready_key(number, self._waited_for[0]), value=None)
+        return RegisterAsk(number=number, key=outcome_key(number), value=SwitchOutcome.GO.value)
+
+    def presses(self) -> RegisterAsk:
+        """What to ask to have an end: somebody may have dropped it, or nobody waits any longer."""
+        number = self._plan.number
+        return RegisterAsk(number=number, key=outcome_key(number), value=SwitchOutcome.DROP.value)
+
+    def heard(self, ask: RegisterAsk, standing: str | None) -> None:
+        """What stands there; None: nothing does."""
+        number = self._plan.number
+        if standing is None:
+            return
+        if ask.key == plan_key(number):
+            self._proposed = True
+            self.beaten = standing != self._plan.text()
+        elif ask.key == outcome_key(number):
+            self.outcome = SwitchOutcome(standing)
+        elif standing == READY:
+            self._waited_for = self._waited_for[1:]
+        else:
+            self.why = standing.removeprefix(NOT_READY)
