@@ -1,0 +1,149 @@
+"""The store at which the ranks of a job have met, asked by us through a connection of our own.
+
+A call on the job's own connection would keep the job's calls waiting: a connection serves one call at a time.
+A server that is stopped answers none. So each question is asked on a thread that is left behind where no
+answer comes, and never on the training thread. In: the default process group. Out: what stands at our keys,
+of at most 4 KiB each; they are deleted when the agent leaves.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from types import ModuleType
+from typing import Protocol, TypeVar, cast
+
+from .shared_log import RegisterLost
+
+ANSWER_S = 5.0
+CONNECT_S = 3.0
+MOST_BYTES = 4096
+PREFIX = "autobrrr/ranks"
+T = TypeVar("T")
+
+
+class _Store(Protocol):
+    """What is used of torch's store."""
+
+    def check(self, keys: list[str]) -> bool: ...
+    def get(self, key: str) -> bytes: ...
+    def compare_set(self, key: str, expected_value: str, desired_value: str) -> bytes: ...
+    def delete_key(self, key: str) -> bool: ...
+
+
+class JobStore:
+    """Our keys in it. Every call waits for the store, for some seconds at most; raises RegisterLost.
+
+    Args:
+        store: A connection that nobody else uses.
+        generation: Of the job: a launcher that starts its ranks anew may keep the store.
+    """
+
+    def __init__(self, store: _Store, generation: str = "0") -> None:
+        self._store: _Store | None = store
+        self._prefix = f"{PREFIX}/{generation}/"
+        self._put: set[str] = set()
+        self.hangs = False  # a question was never answered, and its thread is still there
+
+    def get(self, key: str) -> str | None:
+        """What stands at a key; None: nothing."""
+        name = self._prefix + key
+
+        def look(store: _Store) -> str | None:  # `get` would wait for a key that is not there
+            return store.get(name).decode(errors="replace") if store.check([name]) else None
+
+        return self._ask(look)
+
+    def put(self, key: str, value: str, instead_of: str = "") -> str:
+        """What stands at a key, once `value` took the place of that: of nothing, if not said otherwise."""
+        if len(value.encode()) > MOST_BYTES:
+            raise RegisterLost(f"{key} is larger than {MOST_BYTES} bytes")
+        name = self._prefix + key
+        standing = self._ask(
+            lambda store: store.compare_set(name, instead_of, value).decode(errors="replace")
+        )
+        if standing == value:
+            self._put.add(name)
+        return standing
+
+    def leave(self) -> None:
+        """Delete what we put there, and hang up. Says nothing where the store has gone: so have the keys."""
+        put, self._put = self._put, set()
+        try:
+            if put:
+                self._ask(lambda store: [store.delete_key(name) for name in put])
+        except RegisterLost:
+            pass
+        self._store = None
+
+    def _ask(self, question: Callable[[_Store], T]) -> T:
+        store = self._store
+        if store is None or self.hangs:
+            raise RegisterLost("the job's store does not answer")
+        try:
+            return within(ANSWER_S, lambda: question(store))
+        except TimeoutError:
+            self.hangs = True
+            raise RegisterLost(f"the job's store gave no answer in {ANSWER_S:.0f} s") from None
+
+
+def connect(torch: ModuleType, timeout_s: float = CONNECT_S) -> JobStore:
+    """A connection of our own to the store of the default process group. Raises RegisterLost."""
+    distributed = getattr(torch, "distributed", None)
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        raise RegisterLost("the job has no process group")
+
+    def dial() -> _Store:
+        store = distributed.distributed_c10d._get_default_store()
+        while hasattr(store, "underlying_store"):
+            store = store.underlying_store
+        made = getattr(distributed, "TCPStore", None)
+        if made is not None and isinstance(store, made):
+            wait = timedelta(seconds=timeout_s)
+            return cast(
+                _Store, made(store.host, store.port, is_master=False, timeout=wait, wait_for_workers=False)
+            )
+        if hasattr(store, "clone"):
+            return cast(_Store, store.clone())
+        raise RegisterLost(
+            f"the ranks met at a {type(store).__name__}, to which there is no second connection"
+        )
+
+    try:
+        store = within(2 * timeout_s, dial)
+    except TimeoutError:
+        raise RegisterLost("the job's store does not answer") from None
+    return JobStore(store, os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+
+
+def within(seconds: float, work: Callable[[], T]) -> T:
+    """Do it on a thread of its own, which is left behind where it takes longer.
+
+    Raises:
+        TimeoutError: it takes longer.
+        RegisterLost: torch raised, in torch's words.
+    """
+    done: list[T] = []
+    failed: list[Exception] = []
+    over = _thread.allocate_lock()
+    over.acquire()
+
+    def run() -> None:
+        try:
+            done.append(work())
+        except Exception as error:  # noqa: BLE001 - raised again below, on the thread that asked
+            failed.append(error)
+        finally:
+            over.release()
+
+    _thread.start_new_thread(run, ())
+    if not over.acquire(timeout=seconds):
+        raise TimeoutError
+    if failed:
+        if isinstance(failed[0], RegisterLost):
+            raise failed[0]
+        first = (str(failed[0]).splitlines() or [""])[0][:120]
+        raise RegisterLost(f"the job's store: {type(failed[0]).__name__}: {first}")
+    return done[0]

@@ -1,0 +1,174 @@
+"""What ranks put somewhere: the first stands, and who can't be asked is not waited for."""
+
+from __future__ import annotations
+
+import os
+import threading
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from autobrrr.injected.ranks import job_store
+from autobrrr.injected.ranks.job_store import JobStore, connect, within
+from autobrrr.injected.ranks.shared_log import RECORD_BYTES, NotThisMachine, RegisterLost, SharedLog
+
+
+class KeptInMemory:
+    """A store of torch's, as far as it is used."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, bytes] = {}
+
+    def check(self, keys: list[str]) -> bool:
+        return all(key in self.kept for key in keys)
+
+    def get(self, key: str) -> bytes:
+        return self.kept[key]
+
+    def compare_set(self, key: str, expected_value: str, desired_value: str) -> bytes:
+        if self.kept.get(key, b"") == expected_value.encode():
+            self.kept[key] = desired_value.encode()
+        return self.kept.get(key, expected_value.encode())
+
+    def delete_key(self, key: str) -> bool:
+        return self.kept.pop(key, None) is not None
+
+
+def test_what_is_put_first_stands_for_all() -> None:
+    one = SharedLog.create()
+    other = SharedLog.open(one.address)
+    assert other.get("1/outcome") is None
+    assert one.put("1/outcome", "go") == "go"
+    assert other.put("1/outcome", "drop") == "go"
+    assert other.put("2/outcome", "drop") == "drop"
+    assert one.put("2/outcome", "go") == "drop"
+    one.close()
+    assert other.get("1/outcome") == "go"
+    other.close()
+
+
+def test_all_see_more_records_than_are_read_at_once() -> None:
+    one = SharedLog.create()
+    other = SharedLog.open(one.address)
+    for number in range(1000):
+        one.put(str(number), f"value {number}")
+    assert other.get("999") == "value 999"
+    assert len(other.keys()) == 1001  # and the token
+    one.close()
+    other.close()
+
+
+def test_threads_that_put_at_once_hear_the_same() -> None:
+    one = SharedLog.create()
+    ends = [one, *(SharedLog.open(one.address) for _ in range(3))]
+    heard: list[list[str]] = [[] for _ in ends]
+
+    def put(place: int) -> None:
+        heard[place] = [ends[place % 2].put(str(number), str(place)) for number in range(300)]
+
+    threads = [threading.Thread(target=put, args=(place,)) for place in range(len(ends))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert heard[0] == heard[1] == heard[2] == heard[3]
+    assert len(heard[0]) == 300
+    for end in ends:
+        end.close()
+
+
+def test_a_log_that_has_gone_is_not_taken_for_another_file() -> None:
+    one = SharedLog.create()
+    address = one.address
+    number = int(address.split("\t")[2])
+    one.close()
+    with pytest.raises(RegisterLost, match="gone"):
+        SharedLog.open(address)
+    reader, writer = os.pipe()
+    os.dup2(reader, number)
+    with pytest.raises(RegisterLost):
+        SharedLog.open(address)
+    for fd in {reader, writer, number}:
+        os.close(fd)
+    with pytest.raises(RegisterLost):
+        one.get("anything")
+    with pytest.raises(RegisterLost, match="no address"):
+        SharedLog.open("nonsense")
+    with pytest.raises(NotThisMachine):
+        SharedLog.open("another machine\t1\t2\tabc")
+
+
+def test_what_is_too_long_is_refused() -> None:
+    one = SharedLog.create()
+    with pytest.raises(RegisterLost, match="there is room"):
+        one.put("1/plan", "x" * RECORD_BYTES)
+    assert one.get("1/plan") is None
+    one.close()
+
+
+def test_our_keys_go_when_we_leave_and_those_of_others_stay() -> None:
+    kept = KeptInMemory()
+    one, other = JobStore(kept), JobStore(kept)
+    assert one.get("log") is None
+    assert one.put("log", "mine") == "mine"
+    assert other.put("log", "theirs") == "mine"
+    assert other.put("log", "theirs", instead_of="mine") == "theirs"
+    assert other.put("here", "yes") == "yes"
+    one.leave()
+    assert kept.kept == {"autobrrr/ranks/0/here": b"yes"}
+    other.leave()
+    assert kept.kept == {}
+    with pytest.raises(RegisterLost):
+        other.get("log")
+
+
+def test_a_launcher_that_starts_its_ranks_anew_finds_no_old_keys() -> None:
+    kept = KeptInMemory()
+    JobStore(kept, "0").put("log", "before")
+    assert JobStore(kept, "1").get("log") is None
+
+
+def test_a_value_that_is_too_large_is_refused() -> None:
+    with pytest.raises(RegisterLost, match="larger than 4096 bytes"):
+        JobStore(KeptInMemory()).put("log", "x" * 5000)
+
+
+def test_what_takes_too_long_is_left_behind() -> None:
+    lock = threading.Lock()
+    lock.acquire()
+    with pytest.raises(TimeoutError):
+        within(0.01, lock.acquire)
+    lock.release()
+    assert within(10, lambda: 7) == 7
+
+
+def test_a_store_that_never_answers_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    lock, asked = threading.Lock(), []
+    lock.acquire()
+
+    class Stopped(KeptInMemory):
+        def check(self, keys: list[str]) -> bool:
+            asked.append(keys)
+            return lock.acquire()
+
+    monkeypatch.setattr(job_store, "ANSWER_S", 0.01)
+    one = JobStore(Stopped())
+    for _ in range(3):
+        with pytest.raises(RegisterLost, match="answer"):
+            one.get("log")
+    assert len(asked) == 1
+    assert one.hangs
+    lock.release()
+
+
+def test_a_job_without_a_group_has_no_store() -> None:
+    with pytest.raises(RegisterLost, match="no process group"):
+        connect(ModuleType("torch"))
+    torch = ModuleType("torch")
+    torch.distributed = SimpleNamespace(  # type: ignore[attr-defined]
+        is_available=lambda: True,
+        is_initialized=lambda: True,
+        distributed_c10d=SimpleNamespace(_get_default_store=object),
+    )
+    with pytest.raises(RegisterLost, match="no second connection"):
+        connect(torch)
