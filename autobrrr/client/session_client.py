@@ -118,6 +118,11 @@ class Client:
         why = self._ask("undo", APPLY_S, token=token).get("why")
         return None if why is None else str(why)
 
+    def together(self) -> str | None:
+        """Have levers switched on all ranks at one step; returns why that can't be, None where it can."""
+        why = self._ask("together", APPLY_S).get("why")
+        return None if why is None else str(why)
+
     def details(self) -> Details:
         """What a screen shows beside the snapshot."""
         return _typed(self._ask("details").get("details"), Details)

@@ -25,7 +25,10 @@ from .measure.host_holds import HostSlackTask
 from .measure.profiler_window import WindowTask
 from .measure.traced_steps import TraceTask
 from .phases.sampling_schedule import BUDGET
-from .remedies.active_remedies import ActiveRemedies, AppliedRemedy, gone
+from .ranks.rank_meeting import meet
+from .ranks.rank_switching import RankSwitching
+from .ranks.shared_log import RegisterLost
+from .remedies.active_remedies import ActiveRemedies, AppliedRemedy, gone, told
 from .remedies.registry import Refused
 from .wire.agent_socket import AgentSocket, LinkLost
 from .wire.ring_writer import StepRing
@@ -34,6 +37,7 @@ TICK_MS = 2000
 LOOK_FOR_MARKS_AFTER_S = 2.0
 LINK_LOST_PATIENCE_S = 1.0
 DETACH_PATIENCE_S = 20.0
+RANKS_PATIENCE_S = 5.0
 MOST_WINDOW_STEPS = 16
 MOST_HOLD_MS = 200
 Reply = dict[str, object]
@@ -70,6 +74,7 @@ class AgentSession:
         self._ticked = 0.0
         self._news_seen = 0
         self._detached = False
+        self._ranks: RankSwitching | None = None  # once this rank has found the others
         self._commands: dict[str, Callable[[Mapping[str, object]], Reply | None]] = {
             "watch": self._do_watch,
             "stamp": self._do_stamp,
@@ -82,6 +87,7 @@ class AgentSession:
             "frames": self._do_frames,
             "apply": self._do_apply,
             "undo": self._do_undo,
+            "together": self._do_together,
             "facts": self._do_facts,
             "detach": self._do_detach,
         }
@@ -112,6 +118,8 @@ class AgentSession:
         """In a forked child: nothing of ours is left there."""
         stack_sampler.restore_intervals()
         self._link.close()
+        if self._ranks is not None:
+            self._ranks.forked()
 
     def _hello(self) -> None:
         facts = self._facts_told = self._facts()
@@ -135,7 +143,8 @@ class AgentSession:
                 return
             if time.monotonic() - self._ticked > TICK_MS / 2000 or self._loop.news != self._news_seen:
                 self._tick()
-            if self._link.wait(TICK_MS) and not self._outbox:
+            look_ms = TICK_MS if self._ranks is None else self._ranks.pump()
+            if self._link.wait(look_ms) and not self._outbox:
                 self._obey(self._link.receive())
 
     def _tick(self) -> None:
@@ -306,6 +315,8 @@ class AgentSession:
     def _begin(self, task: Task) -> None:
         if self._loop.measuring.task is not None:
             raise Refused(f"busy with {self._loop.measuring.task.name}")
+        if self._ranks is not None and self._ranks.holds:
+            raise Refused("busy with a change of all ranks")
         self._loop.begin_task(task)
 
     def _do_frames(self, command: Mapping[str, object]) -> Reply | None:
@@ -336,6 +347,10 @@ class AgentSession:
         if allowed is not None and not isinstance(allowed, list):
             raise TypeError("allowed is a list of classes")
         number = command.get("id")
+        if self._ranks is not None:
+            change = {"do": "apply", "remedy": name, "options": options, "allowed": allowed}
+            self._ranks.wish(number if isinstance(number, int) else None, change)
+            return
 
         def apply() -> None:
             try:
@@ -361,6 +376,10 @@ class AgentSession:
         lever = self._levers.find(command["token"])
         self._levers.may_go(self._loop.job, lever)
         number = command.get("id")
+        if self._ranks is not None and lever.together:
+            change = {"do": "undo", "remedy": lever.remedy.name}
+            self._ranks.wish(number if isinstance(number, int) else None, change)
+            return
 
         def undo() -> None:
             if lever not in self._levers.applied:  # another undo of this step, or it undid itself
@@ -379,18 +398,21 @@ class AgentSession:
 
         self._loop.post(undo)
 
+    def _do_together(self, command: Mapping[str, object]) -> Reply:
+        """Find the other ranks: from now on remedies go on and off on all of them."""
+        if self._readonly:
+            raise Refused("the session is read-only")
+        if self._ranks is None:
+            try:
+                met = meet(self._torch)
+            except RegisterLost as lost:
+                raise Refused(str(lost)) from None
+            self._ranks = RankSwitching(self._loop, met, self._emit)
+            self._loop.each_boundary = self._ranks.at_boundary
+        return {"rank": self._ranks.rank, "ranks": self._ranks.ranks}
+
     def _do_facts(self, command: Mapping[str, object]) -> Reply:
-        levers = [
-            {
-                "token": lever.token,
-                "remedy": lever.remedy.name,
-                "options": dict(lever.options),
-                "class": lever.cls,
-                "reach": lever.remedy.reach,
-                "planned": lever.planned,
-            }
-            for lever in self._levers.applied
-        ]
+        levers = [told(lever) for lever in self._levers.applied]
         return {"facts": self._facts(), "anatomy": self._anatomy, "levers": levers}
 
     def _do_detach(self, command: Mapping[str, object]) -> Reply:
@@ -405,6 +427,14 @@ class AgentSession:
     def _leave(self, *, keep: bool, patience_s: float) -> list[str]:
         """Everything off; what could not be taken off."""
         loop = self._loop
+        bound: list[str] = []
+        if self._ranks is not None:
+            self._ranks.leave(keep=keep, patience_s=max(patience_s, RANKS_PATIENCE_S))
+            bound = (
+                []
+                if keep
+                else [f"{lever.remedy.name} (on in all ranks)" for lever in self._ranks.on if lever.bound]
+            )
         of_remedies = self._levers.kept or (self._levers.ours and not keep)
         needs_boundary = bool(of_remedies) or loop.measuring.task is not None
         deadline = time.monotonic() + patience_s
@@ -420,11 +450,13 @@ class AgentSession:
         waiting: list[str] = []
         if not loop.gone:
             waiting = loop.take_down_from_outside(keep=keep)
-        return sorted({*loop.left, *(f"{name} (undone at the next step)" for name in waiting)})
+        return sorted({*loop.left, *bound, *(f"{name} (undone at the next step)" for name in waiting)})
 
     def _release(self) -> None:
         # `busy` is off and the door closed: nothing writes any more.
         self._pages.release()
+        if self._ranks is not None:
+            self._ranks.close()
 
     def _tell_removed(self) -> None:
         try:

@@ -58,6 +58,7 @@ class Service:
             "diagnose": self._diagnose,
             "apply": self._apply,
             "undo": self._undo,
+            "together": self._together,
             "tune": self._tune,
             "cancel": self._cancel,
             "window": self._window,
@@ -261,6 +262,11 @@ class Service:
         """Raises AutobrrrError while a tuner compares: a lever of somebody else's would spoil it."""
         if self._session.state is State.TUNING:
             raise AutobrrrError("the job is being tuned", "wait for it, or cancel the tuning first")
+
+    def _together(self, reply: Reply, message: Fields) -> None:
+        """From now on levers go on and off on all ranks at one step."""
+        self._leave_the_tuner_alone()
+        self._session.together(lambda done: reply.done(why=done.why))
 
     def _tune(self, reply: Reply, message: Fields) -> None:
         self._tuning.begin(reply.seat, message, self.push)

@@ -81,6 +81,9 @@ class TrainLoop:
         self.last_backwards = 0  # in the last sampled step
         self.step_ns = 0  # mean of the last stretch
         self.measuring = Measuring(emit, clock, cpu_clock)
+        # Called at each boundary that we look at; whether the next one must be looked at too.
+        self.each_boundary: Callable[[], bool] | None = None
+        self._expectant = False
         self.roots = RootModules(self.job, self.fail)
         self._emit = emit
         self._clock, self._cpu_clock = clock, cpu_clock
@@ -247,6 +250,8 @@ class TrainLoop:
         for found in self.levers.rehearsed():
             self._emit({"event": "rehearsed", "rehearsed": found})
         for lever, why in self.levers.troubles():
+            if lever.bound:
+                continue  # all ranks revert it, or none does
             self.hooks_off()
             loss = self.levers.undo(lever)
             self.check_again(lever)
@@ -328,6 +333,7 @@ class TrainLoop:
 
     def _finish(self) -> None:
         self.hot.will = None
+        self.each_boundary = None
         self.left += self.hooks.take_off_wrappers()  # they may lie over a scout's
         self.left += self._scouts.keep_only(None)
         self.left += take_off_all(self._patches)
@@ -464,6 +470,8 @@ class TrainLoop:
             self.measuring.posted(self._do_posted)
         if not self.hot.live:
             return
+        if self.each_boundary is not None:
+            self.measuring.posted(self._look_at_boundary)
         if self.levers.watched and not held_back:
             self.undo_troubled()
         if self.levers.arm != self.hot.arm:
@@ -483,6 +491,9 @@ class TrainLoop:
     def _do_posted(self) -> None:
         while self._inbox and self.hot.live:
             self._inbox.popleft()()
+
+    def _look_at_boundary(self) -> None:
+        self._expectant = self.each_boundary is not None and self.each_boundary()
 
     def _settle(self, boundary: Boundary) -> None:
         steps = self.steps
@@ -508,7 +519,7 @@ class TrainLoop:
 
     def _plain_steps(self, *, sample: bool) -> int:
         """How many steps from here on need nothing but a note of their end."""
-        if sample or self.hot.flags or self.steps.settling or self.roots.searching:
+        if sample or self.hot.flags or self.steps.settling or self.roots.searching or self._expectant:
             return 0
         seq = self.hot.seq
         measuring = self.measuring

@@ -13,7 +13,7 @@ import os
 import secrets
 from pathlib import Path
 
-RECORD_BYTES = 256  # a page holds whole records: an append is never torn
+RECORD_BYTES = 512  # a page holds whole records: an append is never torn
 SEPARATOR = "\t"
 TOKEN_KEY = "log"
 
@@ -97,7 +97,7 @@ class SharedLog:
         self._read()
         return self._known.get(key)
 
-    def keys(self) -> list[str]:
+    def held_keys(self) -> list[str]:
         """All keys at which something stands. Raises RegisterLost."""
         self._read()
         return list(self._known)

@@ -22,7 +22,16 @@ import enum
 import json
 from dataclasses import dataclass
 
-READY, NOT_READY = "ready", "not "  # of a rank; the second goes on with the reason
+READY = "ready"
+
+
+class NotReady(enum.Enum):
+    """Why a rank does not take a plan up; what it says begins with it."""
+
+    LATE = "late"  # its step has come already
+    BUSY = "busy"  # not now
+    LEAVING = "leaving"
+    UNFIT = "unfit"  # and it stays so
 
 
 class SwitchOutcome(enum.Enum):
@@ -120,11 +129,18 @@ class RankMember:
         self.held: SwitchPlan | None = None
         self.doubts = False
         self.leaving = False  # takes up no plan any more
-        self.refusal: str | None = None  # why the plan can't be done here
+        self.refusal: str | None = None  # of the plan that is offered: the kind, and why
         self._asks_itself = asks_itself
         self._offer: SwitchPlan | None = None
         self._answered = 0  # plans up to this one were answered
         self._known: tuple[int, SwitchOutcome] | None = None
+
+    @property
+    def offer(self) -> SwitchPlan | None:
+        """A plan that waits for the next boundary."""
+        offer = self._offer
+        open_ = self.held is None and self.refusal is None and offer is not None
+        return offer if open_ and offer is not None and offer.number == self.number else None
 
     @property
     def free(self) -> bool:
@@ -137,11 +153,12 @@ class RankMember:
         """What to do between two steps."""
         plan = self.held
         if plan is None:
-            offer = self._offer
-            if offer is None or offer.number != self.number or self.refusal is not None:
+            offer = self.offer
+            if offer is None:
                 return BoundaryDuty.NOTHING
             if self.leaving or count >= offer.settle_from:
-                self.refusal = "it is leaving" if self.leaving else "the plan came too late"
+                kind = NotReady.LEAVING if self.leaving else NotReady.LATE
+                self.refusal = f"{kind.value} rank {self.rank}"
                 return BoundaryDuty.HURRY
             return BoundaryDuty.TRY
         outcome = self._outcome()
@@ -156,12 +173,12 @@ class RankMember:
             return BoundaryDuty.DOUBT
         return self._carry_out(outcome)
 
-    def tried(self, why: str | None) -> None:
+    def tried(self, why: str | None, kind: NotReady = NotReady.UNFIT) -> None:
         """The offered plan can be done here (None), or why not. It is held from now on, or never."""
         if why is None:
             self.held = self._offer
         else:
-            self.refusal = why
+            self.refusal = f"{kind.value} {why}"
 
     def settled(self, standing: str) -> BoundaryDuty:
         """What stands at the outcome's key, after `ASK`."""
@@ -190,8 +207,7 @@ class RankMember:
                 return None
             return RegisterAsk(number=number, key=outcome_key(number), value=None)
         if refusal is not None:
-            value = f"{NOT_READY}{refusal}"
-            return RegisterAsk(number=number, key=ready_key(number, self.rank), value=value)
+            return RegisterAsk(number=number, key=ready_key(number, self.rank), value=refusal)
         if self._offer is None or self._offer.number != number:
             return RegisterAsk(number=number, key=plan_key(number), value=None)
         return None
@@ -227,18 +243,19 @@ class SwitchCoordinator:
 
     Attributes:
         outcome: What stands, once it is known.
-        why: Why it was dropped, where a rank said so.
+        refused: What kind of refusal it was, where a rank said so; `why` in its words.
         beaten: Another plan has this number.
     """
 
-    __slots__ = ("_plan", "_proposed", "_waited_for", "beaten", "outcome", "why")
+    __slots__ = ("_plan", "_proposed", "_waited_for", "beaten", "outcome", "refused", "why")
 
     def __init__(self, plan: SwitchPlan, ranks: int) -> None:
         self._plan = plan
         self._proposed = False
         self._waited_for = tuple(range(ranks))
         self.outcome: SwitchOutcome | None = None
-        self.why: str | None = None
+        self.refused: NotReady | None = None
+        self.why = ""
         self.beaten = False
 
     @property
@@ -253,11 +270,18 @@ class SwitchCoordinator:
             return None
         if not self._proposed:
             return RegisterAsk(number=number, key=plan_key(number), value=self._plan.text())
-        if self.why is not None:
+        if self.refused is not None:
             return RegisterAsk(number=number, key=outcome_key(number), value=SwitchOutcome.DROP.value)
         if self._waited_for:
             return RegisterAsk(number=number, key=ready_key(number, self._waited_for[0]), value=None)
         return RegisterAsk(number=number, key=outcome_key(number), value=SwitchOutcome.GO.value)
+
+    def looks(self) -> list[RegisterAsk]:
+        """What to ask to know who has said what."""
+        number = self._plan.number
+        return [
+            RegisterAsk(number=number, key=ready_key(number, rank), value=None) for rank in self._waited_for
+        ]
 
     def presses(self) -> RegisterAsk:
         """What to ask to have an end: somebody may have dropped it, or nobody waits any longer."""
@@ -265,7 +289,7 @@ class SwitchCoordinator:
         return RegisterAsk(number=number, key=outcome_key(number), value=SwitchOutcome.DROP.value)
 
     def heard(self, ask: RegisterAsk, standing: str | None) -> None:
-        """What stands there; None: nothing does."""
+        """What stands there; None: nothing does. Raises ValueError where it is none of ours."""
         number = self._plan.number
         if standing is None:
             return
@@ -275,6 +299,8 @@ class SwitchCoordinator:
         elif ask.key == outcome_key(number):
             self.outcome = SwitchOutcome(standing)
         elif standing == READY:
-            self._waited_for = self._waited_for[1:]
+            waited = self._waited_for
+            self._waited_for = tuple(rank for rank in waited if ready_key(number, rank) != ask.key)
         else:
-            self.why = standing.removeprefix(NOT_READY)
+            kind, _, self.why = standing.partition(" ")
+            self.refused = NotReady(kind)

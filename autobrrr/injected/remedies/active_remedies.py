@@ -36,6 +36,12 @@ class AppliedRemedy:
     undo: Undo
     cls: str
     planned: bool  # of the recipe that the job was started with
+    together: bool = False  # on in all ranks since one step
+
+    @property
+    def bound(self) -> bool:
+        """This rank alone without it would drift from the others."""
+        return self.together and self.cls != "bitwise" and not _only_feeds(self.remedy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +72,8 @@ class ActiveRemedies:
 
     @property
     def ours(self) -> list[AppliedRemedy]:
-        """Those that go with the session: not those of the recipe the job was started with."""
-        return [lever for lever in self._applied if not lever.planned]
+        """Those that go with the session: not those of a recipe, nor what only all ranks can revert."""
+        return [lever for lever in self._applied if not lever.planned and not lever.bound]
 
     @property
     def compiled(self) -> bool:
@@ -108,8 +114,12 @@ class ActiveRemedies:
         *,
         planned: bool = False,
         allowed: Sequence[str] | None = None,
+        together: bool = False,
     ) -> AppliedRemedy:
         """Apply a remedy now.
+
+        Args:
+            together: All ranks of the job do so at this step.
 
         Raises:
             Refused: unknown, options that don't fit, a target that another lever holds, a class on
@@ -121,7 +131,8 @@ class ActiveRemedies:
         if remedy.reach == "relaunch" and not planned:
             raise Refused(f"{name} needs a new start of the job")
         ranks = _ranks(job)
-        if ranks > 1 and not planned and not _only_feeds(remedy) and remedy.class_on(job) != "bitwise":
+        alone = ranks > 1 and not planned and not together
+        if alone and not _only_feeds(remedy) and remedy.class_on(job) != "bitwise":
             raise Refused(
                 f"this is one of {ranks} ranks, and {name} does not keep the bits: its weights would drift "
                 "from the others'; a recipe switches it on in all of them from the start"
@@ -152,6 +163,7 @@ class ActiveRemedies:
             undo=undo,
             cls=widened or remedy.class_on(job),
             planned=planned,
+            together=together,
         )
         self._next += 1
         self.arm += 1
@@ -231,7 +243,19 @@ class ActiveRemedies:
 
     def forget(self) -> None:
         """Leave the session's levers on for good."""
-        self._applied = [lever for lever in self._applied if lever.planned]
+        self._applied = [lever for lever in self._applied if lever.planned or lever.bound]
+
+
+def told(lever: AppliedRemedy) -> dict[str, object]:
+    """What the sidecar keeps of it."""
+    return {
+        "token": lever.token,
+        "remedy": lever.remedy.name,
+        "options": dict(lever.options),
+        "class": lever.cls,
+        "reach": lever.remedy.reach,
+        "planned": lever.planned,
+    }
 
 
 def gone(token: object) -> str:

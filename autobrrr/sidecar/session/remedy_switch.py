@@ -87,6 +87,15 @@ class RemedySwitch:
 
         self._agent.command("undo", replied, token=token)
 
+    def together(self, on_done: OnSwitched) -> None:
+        """From now on switch them on all ranks of the job, or on none."""
+        self._agent.command("together", lambda reply: on_done(_switched(reply)))
+
+    def as_told(self, levers: object) -> None:
+        """Another rank has switched some on all ranks: what the agent says is on."""
+        self.on = {}
+        self.found(levers)
+
     def only(self, remedies: Sequence[str]) -> None:
         """The rest has gone with the agent: on are these alone, which could not be reverted."""
         self.on = {token: lever for token, lever in self.on.items() if lever.remedy in remedies}

@@ -195,6 +195,10 @@ class Session:
             text = self.levers.lose(event)
             if text is not None:
                 self._note(text)
+        elif name == "together" and self.levers is not None:
+            self.levers.as_told(event.get("levers"))
+            on = ", ".join(self.levers.names) or "nothing"
+            self._note(f"another rank has switched all ranks; applied: {on}", about="switch")
         elif name == "removed":
             self._end(SessionEnding(kind="removed", why=f"the agent took itself out: {said(event, 'why')}"))
 
@@ -261,6 +265,14 @@ class Session:
             return
         lever = self.levers.on.get(token)
         self.levers.undo(token, self._after_switch(f"{lever.remedy if lever else token} is off", on_done))
+
+    def together(self, on_done: OnSwitched) -> None:
+        """Have levers switched on all ranks of the job at one step from now on, or on none."""
+        refusal = self._no_levers()
+        if refusal is not None or self.levers is None:
+            on_done(Switched(why=refusal))
+            return
+        self.levers.together(on_done)
 
     def begin_tuning(self) -> str | None:
         """Hand the job to the tuner; a sentence where that can't be."""

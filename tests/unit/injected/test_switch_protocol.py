@@ -7,6 +7,7 @@ import pytest
 from autobrrr.injected.ranks.switch_protocol import (
     READY,
     BoundaryDuty,
+    NotReady,
     RankMember,
     RegisterAsk,
     SwitchCoordinator,
@@ -158,7 +159,7 @@ def test_a_rank_that_can_not_says_why_and_goes_on_to_the_next_plan() -> None:
     assert first is not None
     coordinator.heard(first, first.value)
     coordinator.heard(said, said.value)
-    assert coordinator.why == "it does not fit"
+    assert (coordinator.refused, coordinator.why) == (NotReady.UNFIT, "it does not fit")
     last = coordinator.wants()
     assert last == RegisterAsk(number=1, key=outcome_key(1), value=SwitchOutcome.DROP.value)
 

@@ -1,0 +1,331 @@
+"""Remedies that go on and off on all ranks at one step: the protocol on the live loop.
+
+In: what the sidecar wants changed, what other ranks want, step boundaries. Out: remedies applied and reverted
+on the training thread at the agreed boundary, replies and events. The training thread asks the shared log,
+which answers at once, and waits for nobody; all other questions are the agent's thread's.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+
+from ..loop.train_loop import TrainLoop
+from ..phases.sampled_step import cuda_in_use
+from ..remedies.active_remedies import AppliedRemedy, told
+from ..remedies.registry import RefusalCode, Refused
+from .rank_meeting import RankMeeting
+from .shared_log import RegisterLost
+from .switch_protocol import (
+    BoundaryDuty,
+    NotReady,
+    RankMember,
+    RegisterAsk,
+    SwitchCoordinator,
+    SwitchOutcome,
+    SwitchPlan,
+    outcome_key,
+)
+
+LEAD_S, FEWEST_LEAD_STEPS = 0.06, 6  # from a plan to its step
+MOST_TRIES = 4  # each with twice the lead
+BUSY_MS, QUIET_MS = 10, 200  # between looks at the log
+BUSY_FOR_S = 5.0  # after a plan
+EVERYTHING = ""  # as the name of a remedy to revert
+ANY_CLASS_WITH_ALL = ("bitwise", "rounding")
+PASSING = (None, NotReady.LATE, NotReady.BUSY)  # worth another try
+Change = Mapping[str, object]
+Emit = Callable[[dict[str, object]], None]
+
+
+class SwitchWish:
+    """One change that this rank wants, until all have made it or none has."""
+
+    def __init__(self, number: int | None, change: Change) -> None:
+        self.number = number  # of the command to reply to; None: nobody waits
+        self.text = json.dumps(change, separators=(",", ":"))
+        self.tries = 0
+        self.plan: SwitchPlan | None = None
+        self.coordinator: SwitchCoordinator | None = None
+
+
+class RankSwitching:
+    """This rank among all ranks. `at_boundary` belongs to the training thread, the rest to the agent's."""
+
+    def __init__(self, loop: TrainLoop, met: RankMeeting, emit: Emit) -> None:
+        self._loop, self._levers, self._emit = loop, loop.levers, emit
+        self._met, self._log = met, met.log
+        known = [int(key.split("/")[0]) for key in met.log.held_keys() if key.endswith("/plan")]
+        self._member = RankMember(met.rank, asks_itself=True, number=max(known, default=0) + 1)
+        self._wish: SwitchWish | None = None
+        self._seen: list[tuple[int, int]] = []  # counts at boundaries, and when, while they are gauged
+        self._gauging = False
+        self._busy_until_s = 0.0
+        self._amiss: str | None = None  # a remedy that went on elsewhere, and could not here
+        self._own: set[int] = set()  # tokens of what our sidecar asked for
+        self.doubt: str | None = None  # the log could not be asked at the step
+
+    @property
+    def rank(self) -> int:
+        return self._met.rank
+
+    @property
+    def ranks(self) -> int:
+        return self._met.ranks
+
+    @property
+    def on(self) -> list[AppliedRemedy]:
+        """Remedies that are on in all ranks."""
+        return [lever for lever in self._levers.applied if lever.together]
+
+    @property
+    def holds(self) -> bool:
+        """Something is to change soon, or may be."""
+        return self._member.held is not None or self._wish is not None
+
+    # The agent's thread
+
+    def wish(self, number: int | None, change: Change) -> None:
+        """Have this changed on all ranks; the reply comes when it is done, or will not be. Raises Refused."""
+        if self._wish is not None:
+            raise Refused("another change of all ranks is under way", RefusalCode.NOT_MET)
+        self._wish = SwitchWish(number, change)
+        self._gauge()
+
+    def pump(self) -> int:
+        """Ask and hear what there is to hear; milliseconds until the next look."""
+        try:
+            self._pump()
+        except (RegisterLost, ValueError) as lost:
+            self._give_up(f"the ranks can't be asked: {lost}")
+        busy = self.holds or time.monotonic() < self._busy_until_s
+        return BUSY_MS if busy else QUIET_MS
+
+    def leave(self, *, keep: bool, patience_s: float) -> None:
+        """Revert on all ranks at one step what is on in all; where that does not come about, all keep it."""
+        until_s = time.monotonic() + patience_s
+        self._give_up("this rank is leaving")
+        while self.on and not keep and time.monotonic() < until_s and self._loop.hot.live:
+            if self._wish is None and self._member.held is None:
+                self.wish(None, {"do": "undo", "remedy": EVERYTHING})
+            time.sleep(self.pump() / 1000)
+        self._wish = None
+        self._member.leaving = True
+        while not self._member.free and time.monotonic() < until_s and self._loop.hot.live:
+            self._ask_for_member(self._member.presses())
+            self._loop.hot.poke()
+            time.sleep(BUSY_MS / 1000)
+
+    def forked(self) -> None:
+        """In a forked child: nothing of ours is left there."""
+        self._log.close()
+
+    def close(self) -> None:
+        """Nothing of the ranks is left here; the training thread does not come by any more."""
+        self._met.store.leave()
+        self._log.close()
+
+    def _pump(self) -> None:
+        self._follow()
+        if self._amiss is not None and self._wish is None:
+            name, self._amiss = self._amiss, None
+            self.wish(None, {"do": "undo", "remedy": name})
+        wish = self._wish
+        if wish is None:
+            return
+        if wish.coordinator is None:
+            self._propose(wish)
+            self._follow()
+        if wish.coordinator is not None and wish.plan is not None:
+            self._coordinate(wish, wish.coordinator, wish.plan)
+
+    def _follow(self) -> None:
+        before: RegisterAsk | None = None
+        while (ask := self._member.wants()) is not None and ask != before:
+            before = ask
+            self._ask_for_member(ask)
+
+    def _ask_for_member(self, ask: RegisterAsk | None) -> None:
+        if ask is None:
+            return
+        standing = self._asked(ask)
+        self._member.heard(ask, standing)
+        if ask.value is None and standing is not None and self._member.held is None:
+            self._busy_until_s = time.monotonic() + BUSY_FOR_S
+            self._loop.hot.poke()  # it is offered at the next boundary
+
+    def _asked(self, ask: RegisterAsk) -> str | None:
+        return self._log.get(ask.key) if ask.value is None else self._log.put(ask.key, ask.value)
+
+    def _propose(self, wish: SwitchWish) -> None:
+        seen = self._seen[-2:]
+        if self._gauging or len(seen) < 2 or not self._member.free:
+            return
+        (count, ns), (later, later_ns) = seen
+        a_step, step_s = max(1, later - count), (later_ns - ns) / 1e9
+        lead_s = LEAD_S * (1 << wish.tries)
+        lead = max(FEWEST_LEAD_STEPS, round(lead_s / max(step_s, 1e-6)) + 2)
+        wish.plan = SwitchPlan(
+            number=self._member.number,
+            settle_from=later + a_step * (lead - 1),
+            at=later + a_step * lead,
+            change=wish.text,
+        )
+        wish.coordinator = SwitchCoordinator(wish.plan, self._met.ranks)
+        self._coordinate(wish, wish.coordinator, wish.plan)
+
+    def _coordinate(self, wish: SwitchWish, coordinator: SwitchCoordinator, plan: SwitchPlan) -> None:
+        before: RegisterAsk | None = None
+        while (ask := coordinator.wants()) is not None and ask != before:
+            before = ask
+            coordinator.heard(ask, self._asked(ask))
+        if self._member.number <= plan.number:
+            return
+        if coordinator.outcome is None and not coordinator.beaten:
+            for ask in (*coordinator.looks(), coordinator.presses()):
+                coordinator.heard(ask, self._asked(ask))
+        if coordinator.outcome is SwitchOutcome.GO and not coordinator.beaten:
+            self._wish = None  # its reply was given at the boundary
+            return
+        wish.tries += 1
+        wish.coordinator = wish.plan = None
+        if coordinator.beaten or (coordinator.refused in PASSING and wish.tries < MOST_TRIES):
+            self._gauge()
+            return
+        missing = ", ".join(map(str, coordinator.waited_for))
+        self._give_up(
+            coordinator.why or f"rank {missing} did not answer; a remedy goes on in all ranks or in none"
+        )
+
+    def _gauge(self) -> None:
+        self._seen, self._gauging = [], True
+        self._busy_until_s = time.monotonic() + BUSY_FOR_S
+        self._loop.hot.poke()
+
+    def _give_up(self, why: str) -> None:
+        wish, self._wish = self._wish, None
+        if wish is not None and wish.number is not None:
+            self._emit({"reply": wish.number, "ok": False, "why": why, "code": RefusalCode.UNFIT.value})
+
+    # The training thread
+
+    def at_boundary(self) -> bool:
+        """Between two steps; whether the next boundary must not be passed by."""
+        count = self._met.count()
+        if self._gauging:
+            self._seen.append((count, time.perf_counter_ns()))
+            if len(self._seen) >= 2:
+                self._gauging = False
+                self._emit({})
+        member, plan = self._member, self._member.held
+        duty = member.at_boundary(count)
+        if duty is BoundaryDuty.TRY:
+            self._try(member.offer)
+            self._emit({})
+        elif duty is BoundaryDuty.HURRY:
+            self._emit({})
+        elif duty is BoundaryDuty.ASK and plan is not None:
+            duty = self._settle(plan)
+        if duty is BoundaryDuty.SWITCH and plan is not None:
+            self._carry_out(plan)
+        if self._levers.watched and self._amiss is None and member.held is None:
+            self._look_for_trouble()
+        if duty in (BoundaryDuty.SWITCH, BoundaryDuty.STAY):
+            self._emit({})
+        return self._gauging or member.held is not None or member.offer is not None
+
+    def _look_for_trouble(self) -> None:
+        """What says that it must go off goes off on all ranks; by itself it does no harm meanwhile."""
+        for lever, _ in self._levers.troubles():
+            if lever.bound:
+                self._amiss = lever.remedy.name
+                self._emit({})
+
+    def _settle(self, plan: SwitchPlan) -> BoundaryDuty:
+        try:
+            return self._member.settled(self._log.put(outcome_key(plan.number), SwitchOutcome.DROP.value))
+        except RegisterLost as lost:  # nothing else can be known: it stays as it is, and says so
+            self.doubt = f"{lost}; the ranks may differ from here on"
+            return self._member.settled(SwitchOutcome.DROP.value)
+
+    def _try(self, plan: SwitchPlan | None) -> None:
+        busy = None if self._loop.measuring.task is None else self._loop.measuring.task.name
+        if cuda_in_use() and self._loop.torch.cuda.is_current_stream_capturing():
+            busy = "the capture of a CUDA graph"
+        if busy is not None:
+            self._member.tried(f"rank {self._met.rank} is busy with {busy}", NotReady.BUSY)
+        elif plan is not None:
+            self._member.tried(self._why_not(plan))
+
+    def _why_not(self, plan: SwitchPlan) -> str | None:
+        """Try the offered change and take it back, before any step runs with it; why it can't be done."""
+        change = _read(plan.change)
+        if change.get("do") == "undo":
+            return None
+        try:
+            lever = self._apply(change)
+        except Refused as refused:
+            return f"rank {self._met.rank}: {refused}"[:200]
+        why = None
+        if lever.cls not in ANY_CLASS_WITH_ALL:
+            why = f"its class is {lever.cls} on rank {self._met.rank}"
+        loss = self._levers.undo(lever)
+        self._loop.check_again(lever)
+        return why if loss is None else f"rank {self._met.rank}: it could not be reverted: {loss.why}"[:200]
+
+    def _apply(self, change: Mapping[str, object]) -> AppliedRemedy:
+        options, allowed = change.get("options"), change.get("allowed")
+        self._loop.hooks_off()
+        return self._levers.apply(
+            self._loop.job,
+            str(change.get("remedy")),
+            options if isinstance(options, dict) else {},
+            allowed=allowed if isinstance(allowed, list) else None,
+            together=True,
+        )
+
+    def _carry_out(self, plan: SwitchPlan) -> None:
+        wish = self._wish
+        number = wish.number if wish is not None and wish.plan == plan else None
+        change = _read(plan.change)
+        if change.get("do") == "undo":
+            self._revert(str(change.get("remedy")), number)
+            return
+        try:
+            lever = self._apply(change)
+        except Refused as refused:  # it could be applied some steps ago: it goes off again, on all ranks
+            self._amiss = str(change.get("remedy"))
+            if number is not None:
+                self._emit({"reply": number, "ok": False, "why": str(refused), "code": refused.code.value})
+            return
+        if number is not None:
+            self._own.add(lever.token)
+        self._tell(number, {"token": lever.token, "class": lever.cls})
+
+    def _revert(self, name: str, number: int | None) -> None:
+        self._loop.hooks_off()
+        for lever in reversed(self.on):
+            if name not in (EVERYTHING, lever.remedy.name):
+                continue
+            loss = self._levers.undo(lever)
+            self._loop.check_again(lever)
+            if loss is not None or (number is None and lever.token in self._own):
+                why = "all ranks have reverted it" if loss is None else loss.why
+                self._emit(
+                    {"event": "lever_lost", "token": lever.token, "remedy": lever.remedy.name, "why": why}
+                )
+            self._own.discard(lever.token)
+        self._tell(number, {})
+
+    def _tell(self, number: int | None, what: Mapping[str, object]) -> None:
+        if number is not None:
+            seq = self._loop.hot.seq
+            self._emit({"reply": number, "ok": True, "arm": self._levers.arm, "seq": seq, **what})
+        else:
+            self._emit({"event": "together", "levers": [told(lever) for lever in self._levers.applied]})
+
+
+def _read(text: str) -> Mapping[str, object]:
+    found = json.loads(text)
+    return found if isinstance(found, dict) else {}
