@@ -62,15 +62,20 @@ def doing_of(pid: int) -> Callable[[str, float | None], None]:
 
 
 def enter(
-    pid: int, options: SessionOptions, say: Callable[[str], None], *, foreground: bool = False
+    pid: int,
+    options: SessionOptions,
+    say: Callable[[str], None],
+    *,
+    foreground: bool = False,
+    owned: bool = False,
 ) -> Client:
-    """The session of one of several ranks; few are entered at a time.
+    """The session of one of several ranks; few are entered at a time. The arguments are `join_or_start`'s.
 
     Raises:
         AutobrrrError: it could not be entered.
     """
     with _ENTERING:
-        return join_or_start(pid, options, foreground=foreground, on_wait=say)
+        return join_or_start(pid, options, foreground=foreground, owned=owned, on_wait=say)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -25,7 +25,7 @@ from .measure.host_holds import HostSlackTask
 from .measure.profiler_window import WindowTask
 from .measure.traced_steps import TraceTask
 from .phases.sampling_schedule import BUDGET
-from .ranks.rank_meeting import meet
+from .ranks.rank_meeting import meet, refuse_sharded
 from .ranks.rank_switching import RankSwitching
 from .ranks.shared_log import RegisterLost
 from .remedies.active_remedies import ActiveRemedies, AppliedRemedy, gone, told
@@ -403,6 +403,7 @@ class AgentSession:
         if self._readonly:
             raise Refused("the session is read-only")
         if self._ranks is None:
+            refuse_sharded(self._loop.job)
             try:
                 met = meet(self._torch)
             except RegisterLost as lost:

@@ -6,6 +6,7 @@ Ends as soon as the verdict is of high confidence, at the latest when its time i
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from typing import get_args
 
 from autobrrr.cli.durations import duration_s
@@ -66,7 +67,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _run_all(args: argparse.Namespace, options: DiagnosisOptions, pids: list[int]) -> int:
     """The same for every rank of a launcher; on top the one that the others wait for."""
-    outcome = for_each(pids, lambda pid: diagnosed(pid, options, say_of(pid), enter, doing_of(pid)))
+    opened = partial(enter, owned=True)
+    outcome = for_each(pids, lambda pid: diagnosed(pid, options, say_of(pid), opened, doing_of(pid)))
     outcome.say_failures()
     found = all_ranks.together(list(outcome.done.values()), outcome.missing)
     _show(args, found, ranks_of_launcher=True)

@@ -9,15 +9,19 @@ that runs.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
 from autobrrr.cli import tune_script
 from autobrrr.cli.durations import duration_s
+from autobrrr.cli.launcher_ranks import enter, for_each, named, ranks_of, say_of
 from autobrrr.cli.narration import NARRATOR, narrate
 from autobrrr.cli.printed import columns, show
+from autobrrr.client import all_ranks
 from autobrrr.client.diagnosing import await_verdict, before_tuning
 from autobrrr.client.joined_session import tell_about_joined
 from autobrrr.client.session_client import Client, join_or_start
@@ -84,13 +88,14 @@ def run(args: argparse.Namespace) -> int:
     allowed_classes(args.allow)
     check_names(only or ())
     options = SessionOptions()
-    with join_or_start(pid, options, owned=True, on_wait=narrate) as client:
-        if client.started:
-            found = await_verdict(client, before_tuning(for_s), narrate, doing=NARRATOR.status)
-            narrate(verdict_line(found))
-            client.own(False)  # from here on something may be kept
+    launched = ranks_of(pid)
+    with contextlib.ExitStack() as sessions:
+        if launched:
+            client = _of_all_ranks(launched, options, for_s, sessions)
         else:
-            tell_about_joined(client, options, narrate)
+            client = sessions.enter_context(join_or_start(pid, options, owned=True, on_wait=narrate))
+            _get_ready(client, options, for_s, narrate, doing=NARRATOR.status)
+            client.own(False)  # from here on something may be kept
         spent_s = time.monotonic() - began_s
         left_s = max(LEAST_S, for_s - spent_s)
         if args.for_s is not None:
@@ -128,6 +133,51 @@ def run(args: argparse.Namespace) -> int:
     if not args.json:
         NARRATOR.next_step(after_tuning(tuning, pid, list(map(str, procfs.cmdline(pid)))))
     return EXIT_GUARD_UNDID if tuning.guard_undid else EXIT_DONE
+
+
+def _get_ready(
+    client: Client,
+    options: SessionOptions,
+    for_s: float,
+    say: Callable[[str], None],
+    doing: Callable[[str, float | None], None] | None = None,
+) -> None:
+    """Wait for the verdict of a session that is new."""
+    if client.started:
+        say(verdict_line(await_verdict(client, before_tuning(for_s), say, doing=doing)))
+    else:
+        tell_about_joined(client, options, say)
+
+
+def _of_all_ranks(
+    pids: list[int], options: SessionOptions, for_s: float, sessions: contextlib.ExitStack
+) -> Client:
+    """The session that tunes all ranks of a launcher; each remedy goes on in all of them, or in none.
+
+    Raises:
+        AutobrrrError: a rank can't be attached to, or they can't switch together.
+    """
+
+    def ready(pid: int) -> Client:
+        client = enter(pid, options, say_of(pid), owned=True)
+        _get_ready(client, options, for_s, say_of(pid))
+        why = client.together()
+        if why is not None:
+            raise AutobrrrError(f"remedies can't be applied to all ranks: {why}", f"autobrrr tune {pid}")
+        return client
+
+    outcome = for_each(pids, ready)
+    for client in outcome.done.values():
+        sessions.enter_context(client)
+    for error in outcome.failed.values():
+        raise error
+    for client in outcome.done.values():
+        client.own(False)  # from here on something may be kept
+    found = all_ranks.slowest_of([client.snapshot() for client in outcome.done.values()])
+    slowest = None if found is None else found.pid
+    lead = outcome.done[slowest if slowest in outcome.done else pids[0]]
+    narrate(f"tuning all {len(pids)} ranks, timed on {named(lead.facts.pid)}")
+    return lead
 
 
 def _is_script(args: argparse.Namespace) -> bool:

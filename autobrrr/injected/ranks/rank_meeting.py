@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
 
+from ..live_torch.live_job import Job
+from ..remedies.registry import Refused
 from . import job_store
 from .shared_log import NotThisMachine, RegisterLost, SharedLog
 
@@ -26,6 +28,15 @@ class RankMeeting:
     log: SharedLog
     store: job_store.JobStore
     count: Callable[[], int]  # collectives that this rank has begun: at a boundary the same for all
+
+
+def refuse_sharded(job: Job) -> None:
+    """Raises Refused where each rank holds a part of the parameters: remedies were not tried on those."""
+    for optimizer in job.optimizers:
+        for group in getattr(optimizer, "param_groups", ()):
+            for each in group.get("params", ()):
+                if hasattr(each, "device_mesh") or type(each).__name__ == "FlatParameter":
+                    raise Refused("the job's parameters are sharded over the ranks")
 
 
 def meet(torch: ModuleType) -> RankMeeting:

@@ -1,0 +1,115 @@
+"""`tune` on the launcher of two real ranks: each remedy is tried on both, and the weights stay equal."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.attach import eventually
+from support.training import JOBS, autobrrr, environment
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+WORDS = ("--for", "12s", "--only", "optimizer.fused", "--json")
+
+
+class RankPair:
+    """A launcher of two ranks of `jobs/together.py`, which end at one step."""
+
+    def __init__(self, folder: Path) -> None:
+        scratch = folder / "t"
+        scratch.mkdir()
+        self.stop = folder / "stop"
+        launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+        self.process = subprocess.Popen(
+            [sys.executable, *launcher, str(JOBS / "together.py"), "--until", str(self.stop)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**environment(folder), "TMPDIR": str(scratch)},
+        )
+        self.lines: list[str] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        eventually(lambda: "".join(self.lines).count("training") == 2, 120)
+
+    @property
+    def pid(self) -> str:
+        return str(self.process.pid)
+
+    def weights(self) -> list[str]:
+        """Of both ranks, once they have ended."""
+        self.stop.touch()
+        assert self.process.wait(120) == 0, self.lines
+        self._reader.join(30)
+        return [line.split()[-1] for line in self.lines if line.startswith("rank ")]
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line)
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[RankPair]:
+    started = RankPair(tmp_path)
+    yield started
+    if started.process.poll() is None:
+        started.process.terminate()
+        started.process.wait(60)
+
+
+def test_a_remedy_of_class_rounding_is_compared_on_all_ranks(pair: RankPair, tmp_path: Path) -> None:
+    found = autobrrr(tmp_path, "tune", pair.pid, *WORDS)
+    assert found.code == 0, found.stderr
+    trial = found.json["trials"][0]  # type: ignore[index]
+    assert trial["class"] == "rounding", found.stderr
+    assert trial["blocks"] >= 2
+    assert "tuning all 2 ranks" in found.stderr
+    left = autobrrr(tmp_path, "detach", pair.pid)
+    assert left.code == 0, left.stderr
+    first, second = pair.weights()
+    assert first == second
+
+
+def test_a_sidecar_that_is_killed_while_ranks_are_tuned_splits_no_weights(
+    pair: RankPair, tmp_path: Path
+) -> None:
+    ranks = autobrrr(tmp_path, "diagnose", pair.pid, "--no-probe", "--for", "3s", "--json").json["ranks"]
+    tuning = subprocess.Popen(
+        [sys.executable, "-m", "autobrrr", "tune", pair.pid, *WORDS],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(tmp_path),
+    )
+    assert tuning.stderr is not None
+    for line in tuning.stderr:
+        if "trying" in line:
+            break
+    victim = sidecar_of(int(ranks[1]["pid"]))  # type: ignore[index]
+    os.kill(victim, signal.SIGKILL)
+    tuning.communicate(timeout=120)
+    for pid in (each["pid"] for each in ranks):  # type: ignore[attr-defined]
+        autobrrr(tmp_path, "detach", str(pid))
+    first, second = pair.weights()
+    assert first == second
+
+
+def sidecar_of(pid: int) -> int:
+    """The background process of a session, by its command line."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if b"autobrrr.sidecar" in b" ".join(words) and str(pid).encode() in words:
+                return int(entry.name)
+    raise AssertionError(f"process {pid} has no sidecar")
