@@ -77,13 +77,16 @@ def stopping(jobs: RankJobs, draw: random.Random) -> Iterator[None]:
         thread.join()
 
 
-def play(seed: int, ranks: int, each: int) -> Round:
-    """One job from beginning to end."""
+def play(seed: int, ranks: int, each: int) -> Round | None:
+    """One job from beginning to end; None: the machine is too busy for it to begin within a minute."""
     draw = random.Random(seed)
     asked = made = dropped = 0
     with tempfile.TemporaryDirectory() as folder, RankJobs(Path(folder), ranks=ranks) as jobs:
         try:
             peers = jobs.peers()
+        except TimeoutError:
+            return None
+        try:
             for peer in peers:
                 found = peer.ask("together")
                 if not found["ok"]:
@@ -168,7 +171,11 @@ def main() -> int:
     asked, seed = sum(one.asked for one in of), max((one.seed for one in of), default=0)
     while asked < args.switches:
         seed += 1
-        rounds.append(play(seed, args.ranks, min(args.each, args.switches - asked)))
+        played = play(seed, args.ranks, min(args.each, args.switches - asked))
+        if played is None:
+            print(f"job {seed} did not begin within a minute; the next one is tried", flush=True)
+            continue
+        rounds.append(played)
         asked += rounds[-1].asked
         with RESULTS.open("a") as file:
             file.write(json.dumps(asdict(rounds[-1])) + "\n")

@@ -75,6 +75,7 @@ class AgentSession:
         self._news_seen = 0
         self._detached = False
         self._ranks: RankSwitching | None = None  # once this rank has found the others
+        self._stays: list[str] = []  # what could not be reverted on all ranks at one step
         self._commands: dict[str, Callable[[Mapping[str, object]], Reply | None]] = {
             "watch": self._do_watch,
             "stamp": self._do_stamp,
@@ -423,19 +424,14 @@ class AgentSession:
             self._flush()
         except LinkLost:
             pass
-        return {"left": left}
+        return {"left": left, "stays": self._stays}
 
     def _leave(self, *, keep: bool, patience_s: float) -> list[str]:
         """Everything off; what could not be taken off."""
         loop = self._loop
-        bound: list[str] = []
         if self._ranks is not None:
             self._ranks.leave(keep=keep, patience_s=max(patience_s, RANKS_PATIENCE_S))
-            bound = (
-                []
-                if keep
-                else [f"{lever.remedy.name} (on in all ranks)" for lever in self._ranks.on if lever.bound]
-            )
+            self._stays = [] if keep else [lever.remedy.name for lever in self._ranks.on if lever.bound]
         of_remedies = self._levers.kept or (self._levers.ours and not keep)
         needs_boundary = bool(of_remedies) or loop.measuring.task is not None
         deadline = time.monotonic() + patience_s
@@ -451,7 +447,7 @@ class AgentSession:
         waiting: list[str] = []
         if not loop.gone:
             waiting = loop.take_down_from_outside(keep=keep)
-        return sorted({*loop.left, *bound, *(f"{name} (undone at the next step)" for name in waiting)})
+        return sorted({*loop.left, *(f"{name} (undone at the next step)" for name in waiting)})
 
     def _release(self) -> None:
         # `busy` is off and the door closed: nothing writes any more.

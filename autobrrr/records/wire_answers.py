@@ -45,11 +45,15 @@ class RemedyOutcome(Record, frozen=True, kw_only=True):
 
 
 class SessionEnding(Record, frozen=True, kw_only=True):
-    """Why a session is over; `left` is what could not be taken off the target."""
+    """Why a session is over.
+
+    `left` is what could not be taken off the target, `stays` what all ranks of the job keep.
+    """
 
     kind: Literal["detached", "job ended", "link lost", "removed", "failed"]
     why: str
     left: tuple[str, ...] = ()
+    stays: tuple[str, ...] = ()
 
 
 class LogTail(Record, frozen=True, kw_only=True):

@@ -64,6 +64,8 @@ def _detach(pid: int, keep: bool, say: Callable[[str], None]) -> None:
         )
     if left.kind == "job ended":
         say(f"process {pid} has ended, and so has its session")
+    elif left.stays:
+        say(f"detached; all ranks keep {', '.join(left.stays)}: they could not revert it at one step")
     elif levers:
         say(f"detached; {'still applied' if keep else 'reverted'}: {', '.join(levers)}")
     else:

@@ -27,7 +27,7 @@ class RankMeeting:
     ranks: int
     log: SharedLog
     store: job_store.JobStore
-    count: Callable[[], int]  # collectives that this rank has begun: at a boundary the same for all
+    count: Callable[[], int | None]  # collectives that this rank has begun: at a boundary the same for all
 
 
 def refuse_sharded(job: Job) -> None:
@@ -48,12 +48,16 @@ def meet(torch: ModuleType) -> RankMeeting:
     distributed = getattr(torch, "distributed", None)
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         raise RegisterLost("the job has no process group")
-    group = distributed.distributed_c10d._get_default_group()
-    count: Callable[[], int] = group._get_sequence_number_for_group
-    try:
-        count()
-    except RuntimeError:
-        raise RegisterLost("its process group does not count collectives") from None
+    home = distributed.distributed_c10d
+
+    def count() -> int | None:
+        try:  # looked up each time: a job may end its group, and it must not live on through us
+            return int(home._get_default_group()._get_sequence_number_for_group())
+        except (RuntimeError, ValueError):
+            return None
+
+    if count() is None:
+        raise RegisterLost("its process group does not count collectives")
     store = job_store.connect(torch)
     try:
         log = _shared(store)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from ..loop.train_loop import TrainLoop
 from ..phases.sampled_step import cuda_in_use
@@ -64,7 +65,6 @@ class RankSwitching:
         self._busy_until_s = 0.0
         self._amiss: str | None = None  # a remedy that went on elsewhere, and could not here
         self._own: set[int] = set()  # tokens of what our sidecar asked for
-        self.doubt: str | None = None  # the log could not be asked at the step
 
     @property
     def rank(self) -> int:
@@ -123,6 +123,8 @@ class RankSwitching:
 
     def close(self) -> None:
         """Nothing of the ranks is left here; the training thread does not come by any more."""
+        with suppress(RegisterLost, ValueError):  # where the agent went for an error it may hold a plan
+            self._ask_for_member(self._member.presses())
         self._met.store.leave()
         self._log.close()
 
@@ -213,6 +215,8 @@ class RankSwitching:
     def at_boundary(self) -> bool:
         """Between two steps; whether the next boundary must not be passed by."""
         count = self._met.count()
+        if count is None:
+            return False
         if self._gauging:
             self._seen.append((count, time.perf_counter_ns()))
             if len(self._seen) >= 2:
@@ -245,9 +249,8 @@ class RankSwitching:
     def _settle(self, plan: SwitchPlan) -> BoundaryDuty:
         try:
             return self._member.settled(self._log.put(outcome_key(plan.number), SwitchOutcome.DROP.value))
-        except RegisterLost as lost:  # nothing else can be known: it stays as it is, and says so
-            self.doubt = f"{lost}; the ranks may differ from here on"
-            return self._member.settled(SwitchOutcome.DROP.value)
+        except RegisterLost as lost:  # what the others do can't be known: the agent goes, and says so
+            raise RegisterLost(f"{lost}; the ranks may differ from here on") from None
 
     def _try(self, plan: SwitchPlan | None) -> None:
         busy = None if self._loop.measuring.task is None else self._loop.measuring.task.name

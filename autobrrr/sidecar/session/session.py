@@ -386,9 +386,8 @@ class Session:
                 return
             self._end(SessionEnding(kind="detached", why=said(reply, "why"), left=("the agent",)))
             return
-        left = reply.get("left")
-        names = tuple(name for name in left if isinstance(name, str)) if isinstance(left, list) else ()
-        self._end(SessionEnding(kind="detached", why="detached", left=names))
+        left, stays = _names(reply.get("left")), _names(reply.get("stays"))
+        self._end(SessionEnding(kind="detached", why="detached", left=left, stays=stays))
 
     def _end(self, ending: SessionEnding) -> None:
         if self.ending is not None:
@@ -399,7 +398,7 @@ class Session:
         self.ending, self._state = ending, State.ENDED
         self.intake.turn.give()
         if self.levers is not None and not self._keeps and "the agent" not in ending.left:
-            self.levers.only(ending.left)
+            self.levers.only((*ending.left, *ending.stays))
         self._activity = ending.kind
         self._journal.write("ended", ending)
         self._chronicle.close(self.snapshot, self.findings)
@@ -457,6 +456,10 @@ class Session:
         line = ActivityLine(text=text, about=about)
         self._journal.write("note", line)
         self.say(line)
+
+
+def _names(told: object) -> tuple[str, ...]:
+    return tuple(name for name in told if isinstance(name, str)) if isinstance(told, list) else ()
 
 
 def _said(verdict: Verdict) -> tuple[str, ...]:

@@ -6,10 +6,13 @@ Every rank writes down, step by step, whether its update is fused, and at the en
 from __future__ import annotations
 
 import json
+import select
 import socket
 from pathlib import Path
 
 from support.injected.agent import AgentJob, Peer
+
+START_S = 240
 
 JOB = """
 import hashlib, json, time, torch
@@ -89,7 +92,10 @@ class RankJobs:
 
     def peers(self) -> list[Peer]:
         """The links, once every rank trains."""
-        found = [job.peer() for job in self.jobs[: self.agents]]
+        jobs = self.jobs[: self.agents]
+        for job in jobs:  # where others use the machine, torch alone takes half a minute to come up
+            select.select([job.server], [], [], START_S)
+        found = [job.peer() for job in jobs]
         for peer in found:
             peer.wait_steps(20)
         return found

@@ -378,6 +378,17 @@ def test_what_another_rank_has_switched_on_all_ranks_is_listed(stage: Stage) -> 
     assert stage.said[-1].endswith("applied: nothing")
 
 
+def test_what_all_ranks_keep_after_a_detach_is_listed(stage: Stage) -> None:
+    stage.measured()
+    stage.session.apply("optimizer.fused", {}, lambda done: None)
+    stage.agent.answer("apply", token=1, arm=1, seq=70)
+    endings: list[SessionEnding] = []
+    stage.session.detach(False, endings.append)
+    stage.agent.answer("detach", left=[], stays=["optimizer.fused"])
+    assert endings[0].stays == ("optimizer.fused",)
+    assert stage.session.snapshot().levers == ["optimizer.fused"]
+
+
 def test_a_session_that_only_looks_joins_no_switching(tmp_path: Path) -> None:
     for options in ({"readonly": True}, {"outside": True}):
         stage = Stage(tmp_path, **options)
@@ -437,7 +448,7 @@ def test_detach_asks_the_agent_and_ends_with_what_it_left(stage: Stage) -> None:
     stage.session.detach(False, endings.append)
     assert len(endings) == 3
     assert stage.session.snapshot().final is True
-    assert stage.journal("ended") == [{"kind": "detached", "why": "detached", "left": []}]
+    assert stage.journal("ended") == [{"kind": "detached", "why": "detached", "left": [], "stays": []}]
     assert stage.journal("snapshot")[-1]["regime"] == "overhead"
 
 
