@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from autobrrr.attach import triage
 from autobrrr.client.job_peaks import (
     has_torch,
     likely_threads,
@@ -91,6 +90,8 @@ def diagnosed(
         wanted=not (session.readonly or session.outside),
         patience_s=None if options.for_s is None else max(LEAST_PEAKS_S, PEAKS_SHARE * options.for_s),
     )
+    from autobrrr.attach import triage  # not for --help
+
     if has_torch(pid) and triage.refusal(triage.TriageCase(pid=pid)) is None:  # else refused, or joined
         peaks.measure(likely_threads(pid))
     if doing is not None:
