@@ -28,6 +28,7 @@ from autobrrr.injected.remedies.families import REGISTRY  # noqa: E402
 from autobrrr.injected.remedies.registry import Remedy  # noqa: E402
 from autobrrr.recipe.recipe_reader import tomllib  # noqa: E402
 from autobrrr.records import Diagnosis, DoctorCheck, JobLine, Tuning  # noqa: E402
+from autobrrr.records.proof_records import Proof  # noqa: E402
 from autobrrr.report.session_data import SessionData  # noqa: E402
 from autobrrr.report.side_by_side import ComparedAnalysis, ComparedSessions  # noqa: E402
 from autobrrr.roofline.roofline_records import Roofline  # noqa: E402
@@ -84,6 +85,7 @@ def _commands() -> Iterator[str]:
             ("3", "the job can't be attached to; it was not changed"),
             ("4", "the job has ended, or never was"),
             ("5", "a guard reverted a remedy that had been kept"),
+            ("6", "`prove` refused: not the same work, or a gate that can't be told here"),
             ("130", "interrupted"),
         ],
     )
@@ -234,6 +236,7 @@ def _words() -> Iterator[str]:
 JSON = (
     ("diagnose --json, and a line of attach --json", Diagnosis),
     ("tune --json", Tuning),
+    ("prove --json", Proof),
     ("analyze --json", Analysis),
     ("analyze A --diff B --json", ComparedAnalysis),
     ("report SESSION --json", SessionData),

@@ -23,6 +23,7 @@ VERBS = {
     "attach": "attach to a running job; show its state and its regime live",
     "diagnose": "attach, name what limits the step, detach",
     "tune": "try the matching remedies and keep what is proven faster",
+    "prove": "referee a speed-up: same work, same results, faster by how much",
     "run": "start an unedited script with the agent preloaded and a recipe applied",
     "detach": "end a session: revert its remedies and remove everything from the job",
     "ls": "list the training jobs of this machine",
@@ -37,7 +38,7 @@ VERBS = {
 }
 GROUPS = {
     "a running job": ("attach", "diagnose", "tune", "detach", "ls", "top", "doctor"),
-    "a script": ("run", "tune", "recipe"),
+    "a script": ("run", "tune", "prove", "recipe"),
     "traces, the machine, earlier sessions": ("analyze", "roofline", "report"),
     "to learn": ("explain", "demo"),
 }
@@ -46,6 +47,7 @@ EXAMPLES = {
     "autobrrr tune 4242 --recipe fast.toml": "try remedies on it; write down what is proven",
     "autobrrr run --recipe fast.toml -- python train.py": "start the next run with them",
     "autobrrr tune -- python train.py": "find faster flags for a script",
+    "autobrrr prove --git main..HEAD -- python train.py": "is the branch really faster?",
 }
 
 

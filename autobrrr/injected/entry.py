@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from types import ModuleType
 
 from .agent_session import AgentSession
+from .audit.work_audit import WorkAudit
 from .loop import fork_guard
 from .recipe_startup import RecipeStartup
 from .remedies.active_remedies import ActiveRemedies
@@ -126,6 +127,10 @@ def _serve(boot: dict[str, object], torch: ModuleType, link: AgentSocket, levers
 
 
 def _stay(boot: dict[str, object], torch: ModuleType, levers: ActiveRemedies, path: str) -> None:
+    audited, offset = boot.get("audited"), boot.get("audit_offset")
+    if isinstance(audited, str) and isinstance(offset, int):
+        with suppress(Exception):  # then nothing is written, which whoever reads it sees
+            WorkAudit(torch, audited, offset).begin()
     plan = RecipeStartup(torch, levers, boot)
     plan.begin()
     server = listen(path)

@@ -29,6 +29,7 @@ from autobrrr.folders import Folder, is_held
 from autobrrr.machine import procfs
 
 SITE = Path(__file__).resolve().with_name("preload_site")
+SITE_FILE = "sitecustomize.py"
 CONNECT_TRIES, CONNECT_PAUSE_S = 20, 0.01
 
 
@@ -107,10 +108,25 @@ class Prepared:
             os.close(self.held.pop())
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audit:
+    """Where the account of a run goes; each process adds its rank and its number to the name.
+
+    Attributes:
+        offset: Which of every few steps has its operators counted.
+    """
+
+    file: Path
+    offset: int
+
+
 def prepare(
     plan: Mapping[str, object] | None,
     env: Mapping[str, str],
     runtime: Path,
+    *,
+    audit: Audit | None = None,
+    nameless: bool = False,
 ) -> Prepared:
     """Make the folder and the environment of a command.
 
@@ -118,6 +134,8 @@ def prepare(
         plan: What the agent shall apply; None: nothing.
         env: The environment to start from.
         runtime: The runtime folder; agents listen there.
+        audit: Account for the whole run, from the import of torch on.
+        nameless: No variable, path or file that the command sees has our name.
 
     Raises:
         AutobrrrError: the runtime folder can't be used.
@@ -140,19 +158,24 @@ def prepare(
         "outcome": None,
         "deadline": 1e18,
     }
+    if audit is not None:
+        boot |= {"audited": str(audit.file), "audit_offset": audit.offset}
     try:
         (folder / "boot.json").write_text(json.dumps(boot))
         (folder / "stub").write_text(code_bundle.STUB)
+        if nameless:
+            text = (SITE / SITE_FILE).read_text()
+            (folder / SITE_FILE).write_text(text.replace(VARIABLE, "SITE_BOOT").replace("autobrrr", "site"))
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
         os.close(lock)
         raise AutobrrrError(f"{folder} can't be written: {error.strerror}") from None
-    search = [str(SITE), *([env["PYTHONPATH"]] if env.get("PYTHONPATH") else [])]
-    return Prepared(
-        folder=folder,
-        held=[lock],
-        environment={**env, "PYTHONPATH": os.pathsep.join(search), VARIABLE: str(folder)},
-    )
+    place = folder if nameless else SITE
+    search = [str(place), *([env["PYTHONPATH"]] if env.get("PYTHONPATH") else [])]
+    environment = {**env, "PYTHONPATH": os.pathsep.join(search)}
+    if not nameless:
+        environment[VARIABLE] = str(folder)
+    return Prepared(folder=folder, held=[lock], environment=environment)
 
 
 def furnish(

@@ -23,7 +23,8 @@ from typing import NoReturn
 from autobrrr.machine import procfs
 from autobrrr.relaunch.sandbox import overlay_mounts, workdir_copy
 
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+PR_SET_PDEATHSIG, PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 1, 15, 36
+ARGUMENTS = 45  # field of /proc/PID/stat behind the name: where the words of the command lie, and end
 ORPHAN_GRACE_S = 0.5  # for the script, when the study is gone
 LOOK_S = 0.005
 PAUSE_PATIENCE_S = 2.0
@@ -253,8 +254,19 @@ def main() -> None:
         signal.signal(caught, signal.SIG_IGN)  # the study ends the trial, or the end of the socket does
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     link = socket.socket(fileno=int(sys.argv[1]))
+    _be_a_shell()
     link.set_inheritable(False)
     try:
         Keeper(link).keep()
     finally:
         link.close()
+
+
+def _be_a_shell(proc: Path = Path("/proc")) -> None:
+    """Show no name of ours to the script, whose parent this is: what it does must not hang on that."""
+    fields = (proc / "self/stat").read_text().rpartition(")")[2].split()
+    first, end = int(fields[ARGUMENTS]), int(fields[ARGUMENTS + 1])
+    if 0 < first < end:
+        ctypes.memset(first, 0, end - first)
+        ctypes.memmove(first, b"sh", min(2, end - first))
+    ctypes.CDLL(None).prctl(PR_SET_NAME, b"sh")

@@ -368,13 +368,15 @@ def start(
         NoSandbox: walls can't be raised here; also later, from `look`.
     """
     token = orphans.new_token()
-    environment = {**launch.environment, orphans.VARIABLE: token}
+    environment = {**launch.environment, **({} if launch.nameless else {orphans.VARIABLE: token})}
     try:
         folder.mkdir(mode=0o700, parents=True)
         (folder / "written").mkdir(mode=0o700)
         if launch.temporary is not None:
             launch.temporary.mkdir(mode=0o700)
-        prepared = preloaded_agent.prepare(launch.plan, environment, folder)
+        prepared = preloaded_agent.prepare(
+            launch.plan, environment, folder, audit=launch.audit, nameless=launch.nameless
+        )
         ours, its = socket.socketpair()
         with its:
             keeper = subprocess.Popen(

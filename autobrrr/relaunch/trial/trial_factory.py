@@ -102,27 +102,42 @@ class TrialFactory:
             AutobrrrError: it can't be started, or there can be no walls around it.
         """
         found = self.space.recipe(point) if point is not None else recipe.Recipe()
-        self._number += 1
-        env = trial_environment.variables(self.environment, self.home)
-        env.setdefault(INDUCTOR_CACHE, str(self.home / "inductor"))
+        env = self.variables()
         try:
             env |= recipe.environment(found, env)
         except Refused:
             pass  # the agent says why it is not on
         plan = recipe.plan(found)
         plan["script"] = None
-        words, env = with_own_port(recipe.with_flags(self.command, found.args), env)
-        launch = TrialLaunch(
-            command=tuple(words),
-            environment=env,
-            folder=self.folder,
-            plan=plan if found.remedies else None,
-            remedies=tuple(chosen.name for chosen in found.remedies),
+        return self.begin(
+            TrialLaunch(
+                command=tuple(recipe.with_flags(self.command, found.args)),
+                environment=env,
+                folder=self.folder,
+                plan=plan if found.remedies else None,
+                remedies=tuple(chosen.name for chosen in found.remedies),
+            )
         )
+
+    def variables(self) -> dict[str, str]:
+        """What every trial starts with."""
+        env = trial_environment.variables(self.environment, self.home)
+        env.setdefault(INDUCTOR_CACHE, str(self.home / "inductor"))
+        return env
+
+    def begin(self, launch: TrialLaunch) -> LiveTrial:
+        """Start what is prepared, with a port of its own, within the walls of this study.
+
+        Raises:
+            AutobrrrError: it can't be started, or there can be no walls around it.
+        """
+        self._number += 1
+        words, env = with_own_port(launch.command, launch.environment)
+        launch = replace(launch, command=tuple(words), environment=env)
         if not self.walled:
             return self._begin(self._tidy(launch), None)
         opened = (str(self.home), *(str(each.resolve()) for each in self.open_folders))
-        fence = trial_environment.walls(self.folder, env, opened)
+        fence = trial_environment.walls(launch.folder, launch.environment, opened)
         try:
             if self._no_overlay is None:
                 return self._begin(launch, fence)

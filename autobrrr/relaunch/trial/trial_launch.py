@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from autobrrr.attach.preload.preloaded_agent import Audit
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialLaunch:
@@ -13,6 +15,8 @@ class TrialLaunch:
 
     Attributes:
         temporary: A folder that is made for its temporary files, and goes when it does; None: it has one.
+        audit: An account of the whole run is written.
+        nameless: Nothing that it sees has our name: it is not to know that it is watched.
     """
 
     command: tuple[str, ...]
@@ -21,6 +25,8 @@ class TrialLaunch:
     plan: Mapping[str, object] | None = None
     remedies: tuple[str, ...] = ()
     temporary: Path | None = None
+    audit: Audit | None = None
+    nameless: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

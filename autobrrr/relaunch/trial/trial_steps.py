@@ -79,6 +79,11 @@ class TrialSteps:
         return int(np.median(samples_of(known))) if len(known) else None
 
     @property
+    def backwards(self) -> float | None:
+        """Mean backward calls of one step; None where none was seen closely."""
+        return float(self._sampled["backwards"].mean()) if len(self._sampled) else None
+
+    @property
     def tokens(self) -> float | None:
         """Mean tokens of one step; None where they are not seen."""
         known = self._sampled[self._sampled["tokens"] > 0]

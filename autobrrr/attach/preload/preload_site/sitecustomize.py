@@ -100,6 +100,8 @@ def begin(boot: str) -> None:
         "outcome": f"{boot}/outcome-{os.environ.get('LOCAL_RANK', '0')}-{os.getpid()}",
         "ready": is_ready,
     }
+    if record.get("audited"):  # a name for each process
+        extra["audited"] = f"{record['audited']}-{os.environ.get('LOCAL_RANK', '0')}-{os.getpid()}"
 
     def work() -> None:
         import signal
@@ -121,7 +123,7 @@ def begin(boot: str) -> None:
             is_ready()
 
     _thread.start_new_thread(work, ())
-    if record["plan"]:
+    if record["plan"] or record.get("audited"):
         ready.acquire(True, READY_S)
 
 
@@ -139,7 +141,8 @@ def step_aside() -> None:
     folder = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != folder]
     sys.path_importer_cache.pop(folder, None)
-    boot = os.environ.get("AUTOBRRR_BOOT")
+    beside = os.path.isfile(folder + "/boot.json")  # a copy of this file, for one run
+    boot = folder if beside else os.environ.get("AUTOBRRR_BOOT")
     try:
         if boot and os.path.isfile(boot + "/boot.json") and is_a_job(sys.orig_argv):
             sys.meta_path.insert(0, Watcher(boot))

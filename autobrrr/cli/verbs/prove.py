@@ -1,0 +1,207 @@
+"""`autobrrr prove`: is a script faster after a change, and does it still do the same work?
+
+Two commands, a recipe, or two revisions of a repository. Nothing of the user's is changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import re
+import shlex
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autobrrr import paths
+from autobrrr.cli.durations import duration_s
+from autobrrr.cli.output_file import check_place
+from autobrrr.cli.verb_arguments import narrate
+from autobrrr.errors import EXIT_DONE, EXIT_FAILED, EXIT_REFUSED, AutobrrrError, NotInstalled, UsageError
+
+if TYPE_CHECKING:
+    from autobrrr.records.proof_records import Proof
+    from autobrrr.relaunch.trial.trial_factory import TrialFactory
+    from autobrrr.relaunch.trial.trial_launch import TrialLaunch
+
+GATE = re.compile(r"slower:(\d+(?:\.\d+)?)%")
+DEFAULT_S, LEAST_S = 120.0, 10.0
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--before", metavar="CMD", help="the command as it was, in quotes")
+    parser.add_argument("--after", metavar="CMD", help="the command that is said to be faster, in quotes")
+    parser.add_argument("--recipe", type=Path, metavar="FILE", help="after: -- CMD with this recipe")
+    parser.add_argument(
+        "--git", metavar="BASE..HEAD", help="before and after: -- CMD in two revisions of this repository"
+    )
+    parser.add_argument(
+        "--gate", metavar="slower:N%", help="accept what is slower by no more (default: it must be faster)"
+    )
+    parser.add_argument(
+        "--for",
+        dest="for_s",
+        type=duration_s,
+        metavar="D",
+        default=DEFAULT_S,
+        help="time budget (default 2m)",
+    )
+    parser.add_argument(
+        "--allow",
+        metavar="CLASS",
+        help="widest difference of results: bitwise, rounding (default), stream, changes-training",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
+    parser.add_argument("--markdown", metavar="FILE", help="write a comment for a pull request")
+    parser.add_argument("--junit", metavar="FILE", help="write a JUnit report for CI")
+    parser.add_argument("--html", metavar="FILE", help="write a report page")
+    parser.add_argument(
+        "--allow-writes", action="store_true", help="run without the sandbox: the script may write anywhere"
+    )
+    parser.add_argument("command", nargs="*", metavar="-- CMD", help="the command, with --recipe or --git")
+
+
+def run(args: argparse.Namespace) -> int:
+    import importlib.util
+
+    gate = None if args.gate is None else _gate(args.gate)
+    for file in (args.markdown, args.junit, args.html):
+        if file is not None:
+            check_place(file)
+    if args.for_s < LEAST_S:
+        raise UsageError(f"--for is too short: {LEAST_S:.0f}s at least")
+    if importlib.util.find_spec("scipy") is None:
+        raise NotInstalled("scipy", "prove", "relaunch")
+    proof = _proof(args, gate)
+    _write(args, proof)
+    return {"refused": EXIT_REFUSED, "not_proven": EXIT_FAILED}.get(proof.verdict, EXIT_DONE)
+
+
+def _proof(args: argparse.Namespace, gate: float | None) -> Proof:
+    from autobrrr.prove.referee import Question, prove
+    from autobrrr.relaunch.study.command_refusals import Unmeasurable
+    from autobrrr.relaunch.trial.trial_factory import TrialFactory
+    from autobrrr.tuner.candidate_space import allowed_classes
+
+    allowed = allowed_classes(args.allow)
+    with tempfile.TemporaryDirectory(prefix="tmp") as place, contextlib.ExitStack() as stack:
+        factory = stack.enter_context(
+            TrialFactory(
+                command=(),
+                folder=Path.cwd(),
+                environment=os.environ,
+                runtime=Path(place) / "r",
+                cache=paths.cache_dir(),
+                walled=not args.allow_writes,
+                tell=narrate,
+            )
+        )
+        before, after = stack.enter_context(_sides(args, factory, Path(place)))
+        question = Question(
+            before=before, after=after, allowed=allowed, gate=gate, budget_ns=int(args.for_s * 1e9)
+        )
+        try:
+            return prove(question, factory, _Lines().tell)
+        except Unmeasurable as refusal:
+            for line in refusal.lines:
+                narrate(f"  | {line}")
+            raise
+
+
+@contextlib.contextmanager
+def _sides(
+    args: argparse.Namespace, factory: TrialFactory, place: Path
+) -> Iterator[tuple[TrialLaunch, TrialLaunch]]:
+    """How both sides are started.
+
+    Raises:
+        UsageError: the arguments name none, or more than one pair.
+    """
+    from autobrrr.prove.revision_folders import revision_folders
+
+    ways = [args.before is not None or args.after is not None, args.recipe is not None, args.git is not None]
+    if sum(ways) != 1:
+        raise UsageError(
+            "name one pair", "--before CMD --after CMD, or --recipe FILE -- CMD, or --git BASE..HEAD -- CMD"
+        )
+    if ways[0]:
+        if args.before is None or args.after is None or args.command:
+            raise UsageError("--before CMD and --after CMD go together, without a command behind --")
+        yield _launch(shlex.split(args.before), factory), _launch(shlex.split(args.after), factory)
+        return
+    if not args.command:
+        raise UsageError("no command is given", "autobrrr prove --recipe FILE -- python train.py")
+    as_given = _launch(args.command, factory)
+    if args.recipe is not None:
+        yield as_given, _with_recipe(args.recipe, as_given)
+        return
+    base, head = revision_folders(args.git, Path.cwd(), place, narrate)
+    yield replace(as_given, folder=base), replace(as_given, folder=head)
+
+
+def _launch(words: list[str], factory: TrialFactory) -> TrialLaunch:
+    from autobrrr.relaunch.study.command_refusals import refuse_elsewhere
+    from autobrrr.relaunch.trial.trial_launch import TrialLaunch
+
+    if not words:
+        raise UsageError("a command is empty")
+    refuse_elsewhere(words)
+    env = {"PYTHONHASHSEED": "0", **factory.variables()}
+    return TrialLaunch(command=tuple(words), environment=env, folder=Path.cwd(), nameless=True)
+
+
+def _with_recipe(file: Path, given: TrialLaunch) -> TrialLaunch:
+    from autobrrr import recipe
+
+    found = recipe.load(file)
+    plan = recipe.plan(found)
+    plan["script"] = None
+    return replace(
+        given,
+        command=tuple(recipe.with_flags(list(given.command), found.args)),
+        environment={**given.environment, **recipe.environment(found, given.environment)},
+        plan=plan if found.remedies else None,
+        remedies=tuple(chosen.name for chosen in found.remedies),
+    )
+
+
+def _gate(text: str) -> float:
+    found = GATE.fullmatch(text)
+    if found is None or not 0 < float(found.group(1)) < 100:
+        raise UsageError(f"--gate {text}: not a gate", "write slower:3%")
+    return float(found.group(1)) / 100
+
+
+def _write(args: argparse.Namespace, proof: Proof) -> None:
+    from autobrrr.records import to_json
+    from autobrrr.report.text.proof_text import proof_junit, proof_markdown, proof_text
+
+    for file, text in ((args.markdown, proof_markdown), (args.junit, proof_junit), (args.html, _html)):
+        if file is not None:
+            try:
+                Path(file).write_text(text(proof))
+            except OSError as error:
+                raise AutobrrrError(f"{file} could not be written: {error.strerror}") from None
+    print(to_json(proof) if args.json else proof_text(proof), flush=True)
+
+
+def _html(proof: Proof) -> str:
+    from autobrrr.report.html.proof_html import proof_html
+
+    return proof_html(proof)
+
+
+class _Lines:
+    """Progress: each stage once."""
+
+    def __init__(self) -> None:
+        self._stage = ""
+
+    def tell(self, line: str) -> None:
+        stage = line.partition(":")[0]
+        if stage != self._stage:
+            self._stage = stage
+            narrate(line)

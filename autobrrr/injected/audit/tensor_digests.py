@@ -1,0 +1,59 @@
+"""Tensors as short numbers: equal digests mean equal bits; norms say how far two tensors are apart.
+
+In: tensors of the job. Out: whole numbers and floats. No random number is drawn, no tensor is changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable
+from types import ModuleType
+from typing import Any
+
+MOST_ROWS = 4096
+MOST_ROW_BYTES = 1 << 16
+_KEPT_BITS = (1 << 63) - 1
+
+
+def bits(torch: ModuleType, tensor: Any) -> int:
+    """A digest of all bits of a dense tensor, of any shape and kind; 0 where it can't be read."""
+    try:
+        flat = _as_integers(torch, tensor)
+        plain = int(flat.sum(dtype=torch.int64))
+        wide = flat[: 1 << 20].to(torch.int64)
+        places = torch.arange(1, len(wide) + 1, dtype=torch.int64, device=wide.device)
+        placed = int((wide * (places * 2654435761 | 1)).sum())
+    except (RuntimeError, NotImplementedError, TypeError):
+        return 0
+    return hash((plain, placed, tuple(tensor.shape))) & _KEPT_BITS
+
+
+def rows(torch: ModuleType, tensor: Any) -> list[str]:
+    """A digest of each row, which is a sample: shape [batch, …]. At most 4096 rows, 64 KiB of each."""
+    try:
+        plain = tensor.detach()[:MOST_ROWS].cpu().contiguous()
+        table = plain.reshape(plain.shape[0], -1).view(torch.uint8)[:, :MOST_ROW_BYTES].numpy()
+    except (RuntimeError, NotImplementedError, TypeError):
+        return []
+    return [hashlib.blake2b(row.tobytes(), digest_size=8).hexdigest() for row in table]
+
+
+def norm(torch: ModuleType, tensors: Iterable[Any]) -> float | None:
+    """The length of all tensors together; None without one, and where it is not finite."""
+    total, seen = 0.0, False
+    for tensor in tensors:
+        if tensor is None or not (tensor.is_floating_point() or tensor.is_complex()):
+            continue
+        seen = True
+        total += float(torch.linalg.vector_norm(tensor.detach(), dtype=torch.float64)) ** 2
+    return math.sqrt(total) if seen and math.isfinite(total) else None
+
+
+def _as_integers(torch: ModuleType, tensor: Any) -> Any:
+    found = tensor.detach()
+    if found.is_complex():
+        found = torch.view_as_real(found)
+    kinds = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    flat = found.contiguous().reshape(-1)
+    return flat.view(kinds[found.element_size()])

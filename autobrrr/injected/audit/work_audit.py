@@ -1,0 +1,329 @@
+"""Counts and digests of a whole run, from the import of torch to the end: what it did, not what it prints.
+
+In: torch, before the script's next line. Out: one line of JSON for each training step, and for each thing
+beside them (seeds, datasets, checkpoints, processes), in a file. It slows the run: nothing is timed in it.
+An error of ours ends the account, never the script.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from types import BuiltinFunctionType, ModuleType
+from typing import Any
+
+from ..live_torch import op_flops
+from ..live_torch.dispatch_modes import Mode, Operator, dispatch_mode
+from ..live_torch.patches import patched
+from ..phases.batch_shapes import batch_size, token_count
+from . import outside_calls, tensor_digests
+from .outside_calls import OutsideCalls
+from .step_account import StepAccount
+
+SEED = 1729
+FLOPS_EVERY = 4  # steps; operators are watched in one of so many, and the others run as they would
+PLACED_STEPS = 3
+MOST_PLACES = 400
+ROWS_STEPS = 4000
+CLOCKS = ("time", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "time_ns", "process_time")
+AnyCall = Callable[..., Any]
+
+
+class WorkAudit:
+    """The account of one process.
+
+    Args:
+        path: Where it is written.
+        offset: Which of every few steps has its operators watched.
+    """
+
+    def __init__(self, torch: ModuleType, path: str, offset: int) -> None:
+        self._torch = torch
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._offset = offset % FLOPS_EVERY
+        self._pid = os.getpid()
+        self._account = StepAccount()
+        self._steps = 0
+        self._depth = 0
+        self._busy = False
+        self._broken = False
+        self._mode: Mode | None = None
+        self._models: dict[int, Any] = {}
+        self._names: dict[int, str] = {}
+        self._parameters: dict[int, Any] = {}
+        self._before: dict[int, Any] = {}
+        self._gradient: float | None = None
+        self._anchor = 0
+
+    def begin(self) -> None:
+        """On the importing thread or ours, before the script goes on."""
+        torch = self._torch
+        self._seed()
+        OutsideCalls(self._note).listen()
+        for owner, name in (
+            (torch, "manual_seed"),
+            (sys.modules.get("random"), "seed"),
+            (sys.modules.get("numpy.random"), "seed"),
+        ):
+            patched(
+                owner, name, functools.partial(self._seeding, name=f"{getattr(owner, '__name__', '')}.seed")
+            )
+        patched(torch, "save", self._saving)
+        patched(torch.autograd, "backward", self._backward)
+        patched(torch.utils.data.DataLoader, "__iter__", self._loading)
+        modules = torch.nn.modules.module
+        modules.register_module_forward_pre_hook(self._enter)
+        modules.register_module_forward_hook(self._leave, always_call=True)
+        optimizers = sys.modules["torch.optim.optimizer"]
+        optimizers.register_optimizer_step_pre_hook(self._before_update)
+        optimizers.register_optimizer_step_post_hook(self._updated)
+        atexit.register(self._end)
+
+    def _seed(self) -> None:
+        """So that a script without a seed is the same run on both sides; one with a seed sets its own."""
+        import random
+
+        self._torch.manual_seed(SEED)
+        random.seed(SEED)
+        numpy = sys.modules.get("numpy")
+        if numpy is not None:
+            numpy.random.seed(SEED)
+
+    def _write(self, line: dict[str, object]) -> None:
+        os.write(self._fd, json.dumps(line).encode() + b"\n")
+
+    def _note(self, kind: str, what: object) -> None:
+        if os.getpid() == self._pid and not self._broken:
+            self._write({"note": kind, "what": what, "step": self._steps})
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """Ours, with nothing of ours watching; never an error, and nothing in forked children."""
+        if self._busy or self._broken or os.getpid() != self._pid:
+            return
+        self._busy = True
+        try:
+            with self._torch.no_grad():
+                work()
+        except Exception as error:  # noqa: BLE001
+            self._note("broken", f"{type(error).__name__}: {error}")
+            self._broken = True
+        finally:
+            self._busy = False
+
+    def _seeding(self, original: AnyCall, name: str) -> AnyCall:
+        @functools.wraps(original)
+        def seed(*args: Any, **kwargs: Any) -> Any:
+            value = (*args, *kwargs.values())[:1]
+            self._guarded(lambda: self._note("seeded", f"{name}({', '.join(map(str, value))})"))
+            return original(*args, **kwargs)
+
+        return seed
+
+    def _saving(self, original: AnyCall) -> AnyCall:
+        @functools.wraps(original)
+        def save(*args: Any, **kwargs: Any) -> Any:
+            self._guarded(lambda: self._note("saved", self._steps))
+            return original(*args, **kwargs)
+
+        return save
+
+    def _loading(self, original: AnyCall) -> AnyCall:
+        @functools.wraps(original)
+        def __iter__(loader: Any) -> Any:
+            self._guarded(lambda: self._note("dataset", _dataset(loader)))
+            return original(loader)
+
+        return __iter__
+
+    def _backward(self, original: AnyCall) -> AnyCall:
+        @functools.wraps(original)
+        def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            def seen() -> None:
+                self._account.backwards += 1
+                if getattr(tensors, "numel", lambda: 0)() == 1:
+                    self._account.loss = float(tensors.detach())
+
+            self._guarded(seen)
+            self._watch()
+            try:
+                return original(tensors, *args, **kwargs)
+            finally:
+                self._unwatch()
+
+        return backward
+
+    def _enter(self, module: Any, args: Any) -> None:
+        if self._busy or os.getpid() != self._pid or self._torch.compiler.is_compiling():
+            return
+        self._depth += 1
+        if self._depth == 1:
+            trains = self._torch.is_grad_enabled() and module.training
+            self._guarded(lambda: self._called(module, args, trains=trains))
+            if trains:
+                self._watch()
+
+    def _leave(self, module: Any, args: Any, output: Any) -> None:
+        if self._busy or os.getpid() != self._pid or not self._depth or self._torch.compiler.is_compiling():
+            return
+        self._depth -= 1
+        if not self._depth:
+            self._unwatch()
+        if self._steps < PLACED_STEPS and self._torch.is_grad_enabled():
+            self._guarded(lambda: self._place(module, output))
+
+    def _called(self, module: Any, args: Any, *, trains: bool) -> None:
+        """A call of a whole model: what it is given is what it works on."""
+        if id(module) not in self._models:
+            self._know(module)
+        if self._models[id(module)] is None:
+            return
+        size = max(0, batch_size(args))
+        if not trains:
+            self._account.evaluated += size
+            return
+        account, key = self._account, id(module)
+        account.samples[key] = account.samples.get(key, 0) + size
+        tokens = token_count(args)
+        if tokens >= 0:
+            account.tokens[key] = account.tokens.get(key, 0) + tokens
+        found = next((each for each in args if hasattr(each, "element_size")), None)
+        if found is not None and found.dim() and self._steps < ROWS_STEPS:
+            account.rows += self._aside(lambda: tensor_digests.rows(self._torch, found))
+
+    def _know(self, module: Any) -> None:
+        """Models have parameters; losses, which are modules too, mostly have none."""
+        held = list(module.parameters())
+        self._models[id(module)] = module if held else None
+        if held:
+            for name, each in module.named_modules():
+                self._names.setdefault(id(each), name or type(module).__name__)
+        self._keep(held)
+
+    def _keep(self, parameters: list[Any]) -> None:
+        for each in parameters:
+            if id(each) not in self._parameters:
+                self._parameters[id(each)] = each
+                self._before[id(each)] = each.detach().clone()
+
+    def _place(self, module: Any, output: Any) -> None:
+        if len(self._account.places) >= MOST_PLACES or not hasattr(output, "element_size"):
+            return
+        name = self._names.get(id(module), type(module).__name__)
+        torch = self._torch
+
+        def digest() -> tuple[int, float | None]:
+            return tensor_digests.bits(torch, output), tensor_digests.norm(torch, [output])
+
+        value, length = self._aside(digest)
+        self._account.places.append((name, _place_of(torch), value, length))
+
+    def _watch(self) -> None:
+        if self._mode is None and self._steps % FLOPS_EVERY == self._offset and not self._broken:
+            self._account.flops = self._account.flops or {}
+            self._mode = dispatch_mode(self._torch, self._operator)
+            self._mode.__enter__()
+
+    def _unwatch(self) -> None:
+        if self._mode is not None and not self._depth:
+            mode, self._mode = self._mode, None
+            mode.__exit__(None, None, None)
+
+    def _operator(self, operator: Operator, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+        result = operator(*args, **kwargs)
+        flops = 0 if self._busy else op_flops.of(operator, args, result)
+        if flops and self._account.flops is not None:
+            first = result[0] if isinstance(result, (tuple, list)) and result else result
+            kind = str(getattr(first, "dtype", "")).removeprefix("torch.")
+            self._account.flops[kind] = self._account.flops.get(kind, 0) + flops
+        return result
+
+    def _aside(self, work: Callable[[], Any]) -> Any:
+        """Without the mode that counts operators."""
+        with self._torch.utils._python_dispatch._disable_current_modes():
+            return work()
+
+    def _before_update(self, optimizer: Any, *_: Any) -> None:
+        def look() -> None:
+            held = [each for group in optimizer.param_groups for each in group["params"]]
+            self._keep(held)
+            self._gradient = tensor_digests.norm(self._torch, (each.grad for each in held))
+
+        self._guarded(look)
+
+    def _updated(self, optimizer: Any, *_: Any) -> None:
+        self._guarded(lambda: self._close(id(optimizer)))
+
+    def _close(self, optimizer: int) -> None:
+        account = self._account
+        account.optimizers += 1
+        self._anchor = self._anchor or optimizer
+        if optimizer != self._anchor:
+            return
+        torch = self._torch
+        moved, changed, total, digest = [], 0, 0, 0
+        for key, each in self._parameters.items():
+            now, earlier = each.detach(), self._before[key]
+            total += now.numel()
+            digest = (digest * 1000003 + tensor_digests.bits(torch, now)) % (1 << 61)
+            if earlier.shape != now.shape or not torch.equal(earlier, now):
+                changed += now.numel()
+                if earlier.shape == now.shape:
+                    moved.append(now.double() - earlier.double())
+                self._before[key] = now.clone()
+        self._write(
+            {
+                "step": self._steps,
+                **account.line(),
+                "gradient": self._gradient,
+                "parameters": digest,
+                "moved": tensor_digests.norm(torch, moved),
+                "updated": changed,
+                "elements": total,
+                "precision": torch.get_float32_matmul_precision(),
+            }
+        )
+        self._gradient = None
+        self._account = StepAccount()
+        self._steps += 1
+        if self._steps == 2:
+            self._look_around()
+
+    def _look_around(self) -> None:
+        for file in outside_calls.names_us():
+            self._note("names_us", file)
+        for name in CLOCKS:
+            if not isinstance(getattr(time, name), BuiltinFunctionType):
+                self._note("clock", name)
+
+    def _end(self) -> None:
+        if os.getpid() == self._pid and not self._broken:
+            self._look_around()
+            self._write({"end": self._steps, "evaluated": self._account.evaluated})
+
+
+def _dataset(loader: Any) -> list[int | None]:
+    """Samples of the dataset, and batches of an epoch; None where it has no length."""
+    found: list[int | None] = []
+    for thing in (loader.dataset, loader):
+        try:
+            found.append(len(thing))
+        except (TypeError, NotImplementedError):
+            found.append(None)
+    return found
+
+
+def _place_of(torch: ModuleType) -> str:
+    """File and line of the nearest caller that is not torch's."""
+    home = os.path.dirname(str(torch.__file__))
+    frame = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith((home, "<")) and os.path.isabs(file):
+            return f"{os.path.basename(file)}:{frame.f_lineno}"
+        frame = frame.f_back  # type: ignore[assignment]
+    return ""

@@ -1,0 +1,1 @@
+"""The referee: whether a change makes a script faster, and whether it still does the same work."""

@@ -1,0 +1,141 @@
+"""Where two runs from one seed part, and how much that means.
+
+In: accounts of both sides, and of the unchanged side again. Out: a class. The first step that differs
+decides: by how much its numbers differ, and whether its batch does. Differences grow from step to step,
+so that a later one says less.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from autobrrr.prove.run_account import AccountedStep, RunAccount
+from autobrrr.records import ExactnessClass
+from autobrrr.records.proof_records import Sameness
+
+# Relative distances that another order of summation makes in one step of float32 numbers.
+LOSS, GRADIENT, MOVED = 1e-5, 1e-4, 2e-2
+# Adam divides by the size of gradients: where those are all rounding, single elements may turn.
+WINDOW, FAR = 8, 0.3
+What = Literal["batch", "output", "loss", "gradient", "parameters"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parting:
+    """The first step that differs, and what differs first there."""
+
+    step: int
+    what: What
+
+
+def parting(one: Sequence[AccountedStep], other: Sequence[AccountedStep]) -> Parting | None:
+    """None where all steps that both have are the same, bit by bit."""
+    for step, (a, b) in enumerate(zip(one, other, strict=False)):
+        what: What | None = None
+        if a.rows != b.rows:
+            what = "batch"
+        elif not _equal(a.loss, b.loss):
+            what = "loss"
+        elif not _equal(a.gradient, b.gradient):
+            what = "gradient"
+        elif a.parameters != b.parameters:
+            what = "parameters"
+        if what is not None:
+            return Parting(step=step, what=what)
+    return None
+
+
+def sameness(before: RunAccount, again: RunAccount, after: RunAccount) -> Sameness:
+    """How the two sides part."""
+    found = parting(before.steps, after.steps)
+    own = parting(before.steps, again.steps)
+    count = min(len(before.steps), len(after.steps))
+    place = None if found is None else _first_place(before.steps[found.step], after.steps[found.step])
+    what = None if found is None else found.what
+    return Sameness(
+        class_=_class(before, again, after, found, own),
+        deterministic=own is None,
+        compared_steps=count,
+        step=None if found is None else found.step,
+        what="output" if place is not None and what in ("loss", "gradient", "parameters") else what,
+        module=None if place is None else place[0],
+        place=None if place is None else place[1],
+        loss_distance=_distance(before.steps[count - 1].loss, after.steps[count - 1].loss),
+        before_distance=_last_distance(before, again),
+    )
+
+
+def _class(
+    before: RunAccount, again: RunAccount, after: RunAccount, found: Parting | None, own: Parting | None
+) -> ExactnessClass | None:
+    if found is None:
+        return "bitwise"
+    if _is_rounding(before.steps, after.steps, found.step):
+        return "rounding"
+    if own is not None and not _is_rounding(before.steps, again.steps, own.step):
+        return None  # not one and the same run each time: nothing can be said
+    return "stream" if found.what == "batch" else "changes-training"
+
+
+def _is_rounding(one: Sequence[AccountedStep], other: Sequence[AccountedStep], step: int) -> bool:
+    a, b = one[step], other[step]
+    near = (
+        (a.loss, b.loss, LOSS),
+        (a.gradient, b.gradient, GRADIENT),
+        (a.moved, b.moved, MOVED),
+    )
+    for mine, its, most in near:
+        if (mine is None) != (its is None):
+            return False
+        distance = _distance(mine, its)
+        if distance is not None and distance > most:
+            return False
+    return a.elements == b.elements and not _far_later(one, other)
+
+
+def _far_later(one: Sequence[AccountedStep], other: Sequence[AccountedStep]) -> bool:
+    """Updates become longer or shorter than the other side's, for several steps on end."""
+    ratios = [
+        abs(math.log(a.moved / b.moved)) if a.moved and b.moved else 0.0 if a.moved == b.moved else 9.0
+        for a, b in zip(one, other, strict=False)
+    ]
+    middles = [
+        float(np.median(ratios[i : i + WINDOW])) for i in range(0, len(ratios) - WINDOW + 1, WINDOW // 2)
+    ]
+    return any(middle > FAR for middle in middles)
+
+
+def _first_place(one: AccountedStep, other: AccountedStep) -> tuple[str, str] | None:
+    """The first output that differs, of modules that both have; where the call stands in the second."""
+    its: dict[str, tuple[str, int, float | None]] = {}
+    for name, place, digest, length in other.places:
+        its.setdefault(name, (place, digest, length))
+    for name, _, digest, length in one.places:
+        found = its.get(name)
+        if found is not None and found[1:] != (digest, length):
+            return name, found[0]
+    return None
+
+
+def _last_distance(one: RunAccount, other: RunAccount) -> float | None:
+    count = min(len(one.steps), len(other.steps))
+    return _distance(one.steps[count - 1].loss, other.steps[count - 1].loss) if count else None
+
+
+def _distance(a: float | None, b: float | None) -> float | None:
+    """Relative; None where one is not measured."""
+    if a is None or b is None:
+        return None
+    if _equal(a, b):
+        return 0.0
+    largest = max(abs(a), abs(b))
+    return abs(a - b) / largest if math.isfinite(largest) and largest else math.inf
+
+
+def _equal(a: float | None, b: float | None) -> bool:
+    return a == b or (a is not None and b is not None and math.isnan(a) and math.isnan(b))

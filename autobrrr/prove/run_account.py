@@ -1,0 +1,98 @@
+"""The account that a run has written of itself, read as data of a stranger.
+
+In: a file that grows. Out: its steps and notes. Lines that are not as they should be are left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+MOST_BYTES = 256 << 20
+Place = tuple[str, str, int, float | None]
+
+
+class AccountedStep(msgspec.Struct, frozen=True, kw_only=True):
+    """One training step: see `injected/audit/step_account.py`."""
+
+    step: int
+    backwards: int
+    optimizers: int
+    samples: int | None
+    tokens: int | None
+    evaluated: int
+    rows: list[str]
+    loss: float | None
+    flops: dict[str, int] | None
+    places: list[Place]
+    gradient: float | None
+    parameters: int
+    moved: float | None
+    updated: int
+    elements: int
+    precision: str
+
+
+class _Note(msgspec.Struct, frozen=True, kw_only=True):
+    note: str
+    what: object
+    step: int
+
+
+class _End(msgspec.Struct, frozen=True, kw_only=True):
+    end: int
+    evaluated: int
+
+
+@dataclass(slots=True)
+class RunAccount:
+    """One run, as far as it has come.
+
+    Attributes:
+        notes: (kind, what, step), in order.
+        ended: Whether the script came to its end by itself.
+        exit_code: Of the script; None where it was stopped.
+    """
+
+    file: Path
+    steps: list[AccountedStep] = field(default_factory=list)
+    notes: list[tuple[str, object, int]] = field(default_factory=list)
+    ended: bool = False
+    evaluated_last: int = 0
+    _read: int = 0
+    _rest: bytes = b""
+
+    def look(self) -> None:
+        """Read what has been added."""
+        found = min(self.file.parent.glob(f"{self.file.name}-*"), default=None)
+        if found is None or self._read > MOST_BYTES:
+            return
+        with found.open("rb") as file:
+            file.seek(self._read)
+            data = file.read(MOST_BYTES)
+        self._read += len(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            self._take(line)
+
+    def _take(self, line: bytes) -> None:
+        try:
+            if line.startswith(b'{"step"'):
+                self.steps.append(msgspec.json.decode(line, type=AccountedStep))
+            elif line.startswith(b'{"note"'):
+                note = msgspec.json.decode(line, type=_Note)
+                self.notes.append((note.note, note.what, note.step))
+            elif line.startswith(b'{"end"'):
+                self.evaluated_last = msgspec.json.decode(line, type=_End).evaluated
+        except (msgspec.DecodeError, msgspec.ValidationError):
+            return
+
+    def noted(self, kind: str, before_step: int | None = None) -> list[object]:
+        """What was noted of a kind; of the first few steps only, where it says so."""
+        return [
+            what
+            for name, what, step in self.notes
+            if name == kind and (before_step is None or step < before_step)
+        ]

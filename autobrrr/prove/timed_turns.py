@@ -1,0 +1,165 @@
+"""Speed: fresh processes that take turns, one running while the others are suspended.
+
+In: how both sides are started. Out: for each start, how fast `after` is against `before`, and one process of
+`before` against another. Order of turns is drawn anew each round; that of starts goes round.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from autobrrr.prove.start_statistics import StartResult
+from autobrrr.relaunch.study.command_refusals import Unmeasurable, refuse_crowding, refuse_strangers
+from autobrrr.relaunch.study.paired_comparison import block, typical_ns
+from autobrrr.relaunch.study.settle_together import settle_in_turn
+from autobrrr.relaunch.study.work_per_step import by_steps
+from autobrrr.relaunch.trial.live_trial import LiveTrial
+from autobrrr.relaunch.trial.memory_use import available_bytes
+from autobrrr.relaunch.trial.trial_agents import USUAL
+from autobrrr.relaunch.trial.trial_factory import TrialFactory
+from autobrrr.relaunch.trial.trial_launch import TrialLaunch
+from autobrrr.tuner.job_under_test import StepClock
+from autobrrr.tuner.token_adjustment import TokenBlock
+
+SIDES = ("before", "twin", "after")
+ROUNDS, FEWEST_ROUNDS = 10, 4
+
+
+@dataclass(slots=True)
+class SideSeen:
+    """What one side showed while it was timed, start by start."""
+
+    samples: list[float] = field(default_factory=list)
+    backwards: list[float] = field(default_factory=list)
+    step_ns: list[float] = field(default_factory=list)
+    steps: int = 0
+    running_ns: int = 0
+
+    def take(self, trial: LiveTrial) -> None:
+        if trial.samples is not None:
+            self.samples.append(float(trial.samples))
+        if trial.steps.backwards is not None:
+            self.backwards.append(trial.steps.backwards)
+        self.step_ns.append(typical_ns(trial))
+
+
+@dataclass(slots=True)
+class TimedTurns:
+    """Starts of both sides, one after the other.
+
+    Attributes:
+        results: Of each start.
+        pairs: Of neighbouring turns, over all starts.
+    """
+
+    factory: TrialFactory
+    before: TrialLaunch
+    after: TrialLaunch
+    tell: Callable[[str], None] = lambda line: None
+    draw: random.Random = field(default_factory=lambda: random.Random(0))
+    results: list[StartResult] = field(default_factory=list)
+    seen: dict[str, SideSeen] = field(default_factory=lambda: {side: SideSeen() for side in SIDES})
+    pairs: int = 0
+    clock: StepClock = "host"
+
+    def start(self) -> None:
+        """One start more: three fresh processes, and their turns.
+
+        Raises:
+            Unmeasurable: a side fails, or ends before it can be timed.
+            AutobrrrError: three of them do not fit into memory.
+        """
+        first = len(self.results) % len(SIDES)
+        trials: dict[str, LiveTrial] = {}
+        try:
+            for side in (*SIDES[first:], *SIDES[:first]):
+                trials[side] = self.factory.begin(self.after if side == "after" else self.before)
+            self._settle(trials)
+            self._turns(trials)
+        finally:
+            for trial in trials.values():
+                trial.close()
+
+    def _settle(self, trials: dict[str, LiveTrial]) -> None:
+        def settle(trial: LiveTrial) -> bool:
+            is_fit = trial.warm_up()
+            trial.witnesses.watch(USUAL)
+            return is_fit
+
+        number = len(self.results) + 1
+        ready = settle_in_turn(
+            tuple(trials.values()),
+            settle,
+            lambda: self.tell(f"start {number}: waiting for stable step times"),
+        )
+        if not ready:
+            raise Unmeasurable(next(each.ending for each in trials.values() if each.ending is not None))
+        for trial in trials.values():
+            refuse_strangers(trial.witnesses.pid, trial.family)
+        if not self.results:
+            taken = trials["before"].taken()
+            refuse_crowding(taken.memory, available_bytes())
+
+    def _turns(self, trials: dict[str, LiveTrial]) -> None:
+        rounds: list[dict[str, TokenBlock]] = []
+        for number in range(ROUNDS):
+            found = {}
+            for side in self.draw.sample(SIDES, len(SIDES)):
+                turn = self._turn(side, trials[side])
+                if turn is None:
+                    break
+                found[side] = turn
+            if len(found) < len(SIDES):
+                break
+            rounds.append(found)
+            self.tell(f"start {len(self.results) + 1}: round {number + 1} of {ROUNDS}")
+        failed = next(
+            (
+                each.ending
+                for each in trials.values()
+                if each.ending is not None and not each.ending.is_orderly
+            ),
+            None,
+        )
+        short = next((each.ending for each in trials.values() if each.ending is not None), None)
+        if failed is not None or (short is not None and len(rounds) < FEWEST_ROUNDS):
+            ending = failed or short
+            assert ending is not None
+            raise Unmeasurable(ending)
+        self._conclude(rounds)
+        self.clock = trials["before"].steps.clock
+        for side, trial in trials.items():
+            self.seen[side].take(trial)
+
+    def _turn(self, side: str, trial: LiveTrial) -> TokenBlock | None:
+        counted, began_ns = trial.steps.count, time.perf_counter_ns()
+        found = block(trial)
+        if found is not None:
+            self.seen[side].steps += trial.steps.count - counted
+            self.seen[side].running_ns += time.perf_counter_ns() - began_ns
+        return found
+
+    @property
+    def whole_ratio(self) -> float | None:
+        """Steps a second of `after` against `before`, rare long steps and all; None: no turn."""
+        rates = {side: each.steps / each.running_ns for side, each in self.seen.items() if each.running_ns}
+        before = [rates[side] for side in ("before", "twin") if rates.get(side)]
+        return rates["after"] / float(np.mean(before)) if before and rates.get("after") else None
+
+    def _conclude(self, rounds: list[dict[str, TokenBlock]]) -> None:
+        def mean(one: str, other: str) -> float | None:
+            values = by_steps([(each[one], each[other]) for each in rounds])
+            return float(np.mean(values)) if len(values) >= FEWEST_ROUNDS else None
+
+        against = [mean("before", "after"), mean("twin", "after")]
+        luck = mean("before", "twin")
+        known = [value for value in against if value is not None]
+        if len(known) < len(against) or luck is None:
+            return
+        self.pairs += 2 * len(rounds)
+        self.results.append(StartResult(gain=float(np.mean(known)), luck=luck))

@@ -1,0 +1,297 @@
+"""Whether `after` does the work of `before`: one rule for each way of doing less.
+
+In: accounts of both sides, and the class of their results. Out: refusals, the gravest first. Where both come
+to the same numbers step by step, what a step does inside is its own affair; what a run does as a whole, whom
+it looks at and what it starts beside it still count.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from autobrrr.prove.run_account import AccountedStep, RunAccount
+from autobrrr.records import ExactnessClass
+from autobrrr.records.proof_records import RefusedWork, WorkDone, WorkRefusal
+
+LESS = 0.97  # of FLOPs: what a step does besides may move a little
+HALF = 0.5
+NOTICEABLE = 0.005
+SHORT = ("bfloat16", "float16", "float8_e4m3fn", "float8_e5m2", "int8")
+SEEDS_BEFORE_STEP = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sides:
+    """Both accounts, over as many steps as both have.
+
+    Attributes:
+        same: They come to the same numbers, but for rounding.
+    """
+
+    before: RunAccount
+    after: RunAccount
+    same: bool
+
+    @property
+    def count(self) -> int:
+        return min(len(self.before.steps), len(self.after.steps))
+
+    @property
+    def both(self) -> tuple[list[AccountedStep], list[AccountedStep]]:
+        return self.before.steps[: self.count], self.after.steps[: self.count]
+
+    def new(self, kind: str) -> list[str]:
+        """What was noted of `after` alone."""
+        known = {str(each) for each in self.before.noted(kind)}
+        return [str(each) for each in self.after.noted(kind) if str(each) not in known]
+
+
+Rule = Callable[[Sides], Iterator[RefusedWork]]
+
+
+def refusals(before: RunAccount, after: RunAccount, cls: ExactnessClass | None) -> list[RefusedWork]:
+    """All that speaks against comparing the two.
+
+    Args:
+        cls: Of the results; None: not known.
+    """
+    sides = Sides(before=before, after=after, same=cls in ("bitwise", "rounding"))
+    rules = (*BESIDE, *(() if sides.same else EACH_STEP), *WHOLE_RUN)
+    found = [each for rule in rules for each in rule(sides)]
+    return (
+        found
+        if any(each.code in LESS_WORK for each in found)
+        else [each for each in found if each.code is not WorkRefusal.OUTSIDE_PROCESS]
+    )
+
+
+def work_done(account: RunAccount, count: int) -> WorkDone:
+    """One side's work, means over its first `count` steps."""
+    steps = account.steps[:count]
+    flops = _flops(steps)
+    kinds: Counter[str] = Counter()
+    for each in steps:
+        kinds.update(each.flops or {})
+    rows = [row for each in steps for row in each.rows]
+    return WorkDone(
+        steps=len(account.steps),
+        ended=account.ended,
+        samples_per_step=_mean([each.samples for each in steps]),
+        tokens_per_step=_mean([each.tokens for each in steps]),
+        backwards_per_step=float(np.mean([each.backwards for each in steps])),
+        updates_per_step=float(np.mean([each.optimizers for each in steps])),
+        updated_share=min((each.updated / each.elements for each in steps if each.elements), default=None),
+        flops_per_step=flops,
+        dtypes={kind: value / sum(kinds.values()) for kind, value in kinds.items()},
+        distinct_share=len(set(rows)) / len(rows) if rows else None,
+        dataset_samples=_dataset(account),
+        evaluated=_evaluated(account, None if account.ended else count),
+        checkpoints=len(account.noted("saved", None if account.ended else count)),
+        seeds=[str(each) for each in account.noted("seeded", SEEDS_BEFORE_STEP)],
+    )
+
+
+def _looks(sides: Sides) -> Iterator[RefusedWork]:
+    if looked := sides.new("looked"):
+        yield _refused(WorkRefusal.LOOKS_FOR_REFEREE, f"it reads about its {looked[0]} in /proc")
+    if named := sides.new("names_us"):
+        yield _refused(WorkRefusal.LOOKS_FOR_REFEREE, f"{named[0]} names autobrrr")
+
+
+def _clocks(sides: Sides) -> Iterator[RefusedWork]:
+    if clocks := sides.new("clock"):
+        yield _refused(WorkRefusal.OTHER_CLOCK, f"it replaces time.{clocks[0]}")
+
+
+def _ends(sides: Sides) -> Iterator[RefusedWork]:
+    before, after = sides.before, sides.after
+    if after.ended and len(after.steps) < len(before.steps):
+        least = "" if before.ended else "at least "
+        why = f"it ends after {len(after.steps)} steps, before after {least}{len(before.steps)}"
+        yield _refused(WorkRefusal.FEWER_STEPS, why)
+
+
+def _evaluation(sides: Sides) -> Iterator[RefusedWork]:
+    count = None if sides.before.ended and sides.after.ended else sides.count
+    its, mine = (_evaluated(each, count) for each in (sides.before, sides.after))
+    if mine < its:
+        yield _refused(WorkRefusal.LESS_EVALUATION, f"it evaluates on {mine} samples, before on {its}")
+
+
+def _checkpoints(sides: Sides) -> Iterator[RefusedWork]:
+    count = None if sides.before.ended and sides.after.ended else sides.count
+    its, mine = (len(each.noted("saved", count)) for each in (sides.before, sides.after))
+    if mine < its:
+        yield _refused(WorkRefusal.FEWER_CHECKPOINTS, f"it saves {mine} checkpoints, before {its}")
+
+
+def _precision(sides: Sides) -> Iterator[RefusedWork]:
+    its, mine = (_short_share(steps) for steps in sides.both)
+    if mine > its + NOTICEABLE:
+        why = f"{mine:.0%} of its products are of 16 bits or fewer, before {its:.0%}"
+        yield _refused(WorkRefusal.LOWER_PRECISION, why)
+    order = ("highest", "high", "medium")
+    lowest = [max(order.index(each.precision) for each in steps) for steps in sides.both]
+    if lowest[1] > lowest[0]:
+        yield _refused(
+            WorkRefusal.LOWER_PRECISION,
+            f"float32 products have precision {order[lowest[1]]}, before {order[lowest[0]]}",
+        )
+
+
+def _outside(sides: Sides) -> Iterator[RefusedWork]:
+    new = [
+        *sides.new("started"),
+        *("a process of its own" for what in sides.new("forked") if what == "process"),
+    ]
+    if new:
+        yield _refused(WorkRefusal.OUTSIDE_PROCESS, f"it starts {new[0]}, and does less itself")
+
+
+def _stale(sides: Sides) -> Iterator[RefusedWork]:
+    its, mine = (_flops(steps) for steps in sides.both)
+    if sides.same and its and mine is not None and mine < HALF * its:
+        yield _refused(
+            WorkRefusal.STALE_OUTPUTS, f"it comes to the same numbers with {mine / its:.0%} of the operations"
+        )
+
+
+def _backward(sides: Sides) -> Iterator[RefusedWork]:
+    its, mine = ([each.backwards for each in steps] for steps in sides.both)
+    without = mine.count(0) - its.count(0)
+    if without > 0:
+        yield _refused(WorkRefusal.SKIPPED_BACKWARD, f"{without} of {len(mine)} steps have no backward call")
+    elif sum(mine) < sum(its):
+        yield _refused(
+            WorkRefusal.SKIPPED_BACKWARD,
+            f"it makes {np.mean(mine):.3g} backward calls a step, before {np.mean(its):.3g}",
+        )
+
+
+def _updates(sides: Sides) -> Iterator[RefusedWork]:
+    its, mine = ([each.updated for each in steps] for steps in sides.both)
+    still = mine.count(0) - its.count(0)
+    if still > 0:
+        why = f"{still} of {len(mine)} steps leave all parameters as they were"
+        yield _refused(WorkRefusal.SKIPPED_UPDATES, why)
+        return
+    one, other = (
+        np.mean([each.updated / max(1, each.elements) for each in steps]) if steps else 0.0
+        for steps in sides.both
+    )
+    if other < one - NOTICEABLE:
+        yield _refused(
+            WorkRefusal.FROZEN_LAYERS, f"a step updates {other:.1%} of the parameters, before {one:.1%}"
+        )
+    steps_its, steps_mine = ([each.optimizers for each in steps] for steps in sides.both)
+    if sum(steps_mine) < sum(steps_its):
+        yield _refused(WorkRefusal.SKIPPED_UPDATES, "it calls its optimizers less often")
+
+
+def _samples(sides: Sides) -> Iterator[RefusedWork]:
+    its, mine = (_mean([each.samples for each in steps]) for steps in sides.both)
+    if its and mine and mine > its * (1 + NOTICEABLE):
+        yield _refused(
+            WorkRefusal.SKIPPED_UPDATES, f"{mine:.4g} samples go into one update, before {its:.4g}"
+        )
+    if its and mine is not None and mine < its * (1 - NOTICEABLE):
+        yield _refused(WorkRefusal.DROPPED_SAMPLES, f"a step has {mine:.4g} samples, before {its:.4g}")
+    held, holds = _dataset(sides.before), _dataset(sides.after)
+    if held and holds and holds < held:
+        yield _refused(WorkRefusal.DROPPED_SAMPLES, f"its dataset has {holds} samples, before {held}")
+
+
+def _content(sides: Sides) -> Iterator[RefusedWork]:
+    if len({sum(len(each.rows) for each in steps) for steps in sides.both}) > 1:
+        return  # that there are fewer is another rule's affair, and they end elsewhere in an epoch
+    (its, its_twice), (mine, twice) = (_distinct(steps) for steps in sides.both)
+    if mine is None or its is None or mine >= its - NOTICEABLE:
+        return
+    if twice > its_twice:
+        why = f"{twice} of {sides.count} steps have the batch of the step before"
+        yield _refused(WorkRefusal.CACHED_BATCH, why)
+    else:
+        why = f"{mine:.0%} of the samples are read for the first time, before {its:.0%}"
+        yield _refused(WorkRefusal.REPEATED_SAMPLES, why)
+
+
+def _lengths(sides: Sides) -> Iterator[RefusedWork]:
+    its, mine = (_length(steps) for steps in sides.both)
+    if its and mine and mine < its * (1 - NOTICEABLE):
+        yield _refused(WorkRefusal.SHORTER_SEQUENCES, f"a sample has {mine:.4g} tokens, before {its:.4g}")
+
+
+def _operations(sides: Sides) -> Iterator[RefusedWork]:
+    its, mine = (_flops(steps) for steps in sides.both)
+    if its and mine is not None and mine < LESS * its:
+        yield _refused(WorkRefusal.FEWER_OPERATIONS, f"a step has {mine:.3g} FLOPs, before {its:.3g}")
+
+
+def _seeds(sides: Sides) -> Iterator[RefusedWork]:
+    its, mine = (each.noted("seeded", SEEDS_BEFORE_STEP) for each in (sides.before, sides.after))
+    if its != mine:
+        shown = [", ".join(map(str, seeds)) or "no seed" for seeds in (mine, its)]
+        yield _refused(WorkRefusal.OTHER_SEED, f"it sets {shown[0]}, before {shown[1]}")
+
+
+BESIDE: tuple[Rule, ...] = (_looks, _clocks, _outside, _precision, _stale)
+WHOLE_RUN: tuple[Rule, ...] = (_ends, _evaluation, _checkpoints)
+EACH_STEP: tuple[Rule, ...] = (_backward, _samples, _content, _lengths, _updates, _seeds, _operations)
+LESS_WORK = {
+    WorkRefusal.SKIPPED_BACKWARD,
+    WorkRefusal.SKIPPED_UPDATES,
+    WorkRefusal.FROZEN_LAYERS,
+    WorkRefusal.STALE_OUTPUTS,
+    WorkRefusal.FEWER_OPERATIONS,
+    WorkRefusal.FEWER_STEPS,
+    WorkRefusal.DROPPED_SAMPLES,
+}
+
+
+def _refused(code: WorkRefusal, why: str) -> RefusedWork:
+    return RefusedWork(code=code, why=why)
+
+
+def _mean(values: list[int | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
+
+
+def _flops(steps: list[AccountedStep]) -> float | None:
+    counted = [sum(each.flops.values()) for each in steps if each.flops is not None]
+    return float(np.mean(counted)) if counted else None
+
+
+def _short_share(steps: list[AccountedStep]) -> float:
+    kinds: Counter[str] = Counter()
+    for each in steps:
+        kinds.update(each.flops or {})
+    whole = sum(kinds.values())
+    return sum(kinds[kind] for kind in SHORT) / whole if whole else 0.0
+
+
+def _distinct(steps: list[AccountedStep]) -> tuple[float | None, int]:
+    """Share of samples that come for the first time; steps with the batch of the step before."""
+    rows = [row for each in steps for row in each.rows]
+    twice = sum(bool(a.rows) and sorted(a.rows) == sorted(b.rows) for a, b in pairwise(steps))
+    return (len(set(rows)) / len(rows) if rows else None), twice
+
+
+def _length(steps: list[AccountedStep]) -> float | None:
+    known = [each.tokens / each.samples for each in steps if each.tokens and each.samples]
+    return float(np.mean(known)) if known else None
+
+
+def _dataset(account: RunAccount) -> int | None:
+    sizes = [what[0] for what in account.noted("dataset") if isinstance(what, list) and what]
+    return max((size for size in sizes if isinstance(size, int)), default=None)
+
+
+def _evaluated(account: RunAccount, count: int | None) -> int:
+    last = account.evaluated_last if count is None else 0
+    return last + sum(each.evaluated for each in account.steps[:count])
