@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -98,7 +98,7 @@ class TimedTurns:
             lambda: self.tell(f"start {number}: waiting for stable step times"),
         )
         if not ready:
-            raise Unmeasurable(next(each.ending for each in trials.values() if each.ending is not None))
+            raise _unmeasurable(trials)
         for trial in trials.values():
             refuse_strangers(trial.witnesses.pid, trial.family)
         if not self.results:
@@ -118,19 +118,9 @@ class TimedTurns:
                 break
             rounds.append(found)
             self.tell(f"start {len(self.results) + 1}: round {number + 1} of {ROUNDS}")
-        failed = next(
-            (
-                each.ending
-                for each in trials.values()
-                if each.ending is not None and not each.ending.is_orderly
-            ),
-            None,
-        )
-        short = next((each.ending for each in trials.values() if each.ending is not None), None)
-        if failed is not None or (short is not None and len(rounds) < FEWEST_ROUNDS):
-            ending = failed or short
-            assert ending is not None
-            raise Unmeasurable(ending)
+        endings = [each.ending for each in trials.values() if each.ending is not None]
+        if any(not each.is_orderly for each in endings) or (endings and len(rounds) < FEWEST_ROUNDS):
+            raise _unmeasurable(trials)
         self._conclude(rounds)
         self.clock = trials["before"].steps.clock
         for side, trial in trials.items():
@@ -163,3 +153,10 @@ class TimedTurns:
             return
         self.pairs += 2 * len(rounds)
         self.results.append(StartResult(gain=float(np.mean(known)), luck=luck))
+
+
+def _unmeasurable(trials: Mapping[str, LiveTrial]) -> Unmeasurable:
+    """Which side could not be timed; what failed before what merely ended."""
+    ended = [(side, each.ending) for side, each in trials.items() if each.ending is not None]
+    side, ending = min(ended, key=lambda each: each[1].is_orderly)
+    return Unmeasurable(replace(ending, why=f"{'before' if side == 'twin' else side}: {ending.why}"))

@@ -1,0 +1,58 @@
+"""A proof as text, comment, JUnit and page: one verdict in all of them, and foreign words can't break out."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import msgspec
+import pytest
+
+from autobrrr.records import to_json
+from autobrrr.records.proof_records import Proof
+from autobrrr.report.html.proof_html import proof_html
+from autobrrr.report.text.proof_text import proof_junit, proof_markdown, proof_text
+from support.proofs import proof, refused
+
+HOSTILE = '<b>\x1b[31m @everyone | `x` & "quoted"'
+
+
+def test_text_has_verdict_speed_sameness_and_work() -> None:
+    lines = proof_text(proof()).splitlines()
+    assert lines[0] == "proven faster: 1.56x [1.52–1.60] the useful work a second"
+    assert lines[1] == "speed    1.56x [1.52–1.60], 3 fresh starts; A/A turns differ by up to 1.2%"
+    assert lines[2] == "sameness bitwise the same over 16 steps"
+    assert lines[4].split() == ["work", "before", "after"]
+    assert any(line.split() == ["tokens", "a", "step", "16", "16"] for line in lines)
+
+
+def test_a_refusal_comes_first_with_its_code() -> None:
+    first, second, *_ = proof_text(refused()).splitlines()
+    assert first == "refused (less_evaluation): it evaluates on 0 samples, before on 1024"
+    assert second == "speed    not measured"
+
+
+@pytest.mark.parametrize(("found", "kind"), [(proof(), None), (refused(), "error")])
+def test_junit_has_one_case(found: Proof, kind: str | None) -> None:
+    suite = ElementTree.fromstring(proof_junit(found).encode())
+    (case,) = suite
+    assert [each.tag for each in case if each.tag != "system-out"] == ([] if kind is None else [kind])
+
+
+def test_junit_fails_where_nothing_is_proven() -> None:
+    suite = ElementTree.fromstring(proof_junit(proof(verdict="not_proven")).encode())
+    assert suite.attrib["failures"] == "1"
+
+
+def test_words_of_others_stay_words() -> None:
+    found = msgspec.structs.replace(refused(HOSTILE), before=HOSTILE, after=HOSTILE)
+    ElementTree.fromstring(proof_junit(found).encode())
+    comment, page = proof_markdown(found), proof_html(found)
+    assert "\x1b" not in comment + proof_text(found)
+    assert "@everyone |" not in comment.splitlines()[0]
+    assert "<b>" not in page
+
+
+def test_json_can_be_read_back() -> None:
+    found = proof()
+    assert msgspec.json.decode(to_json(found), type=Proof) == found
+    assert '"class":"bitwise"' in to_json(found)

@@ -1,0 +1,95 @@
+"""The verdict from what was counted and timed: proven, not slower, not proven, refused."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from autobrrr.prove import referee
+from autobrrr.prove.referee import Question, counted
+from autobrrr.prove.start_statistics import StartResult, gain_interval
+from autobrrr.prove.timed_turns import TimedTurns
+from autobrrr.records.proof_records import Proof, WorkRefusal
+from autobrrr.relaunch.trial.trial_factory import TrialFactory
+from autobrrr.relaunch.trial.trial_launch import TrialLaunch
+from support.accounts import account
+
+LAUNCH = TrialLaunch(command=("python", "train.py"), environment={}, folder=Path("/"))
+SAME = counted(account(), account(), account(), ("bitwise", "rounding"))
+
+
+def judged(
+    gains: tuple[float, ...],
+    *,
+    gate: float | None = None,
+    whole: float = 1.2,
+    luck: float = 0.001,
+    samples: tuple[float, float] = (8.0, 8.0),
+) -> Proof:
+    turns = TimedTurns(factory=cast(TrialFactory, None), before=LAUNCH, after=LAUNCH)
+    turns.results = [StartResult(gain=gain, luck=luck) for gain in gains]
+    for side, rate in (("before", 100.0), ("twin", 100.0), ("after", 100.0 * whole)):
+        turns.seen[side].steps, turns.seen[side].running_ns = int(rate), 10**9
+    turns.seen["before"].samples, turns.seen["after"].samples = [samples[0]], [samples[1]]
+    question = Question(before=LAUNCH, after=LAUNCH, allowed=("bitwise", "rounding"), gate=gate)
+    interval = gain_interval(turns.results, 0.01) if gains else None
+    return referee._judged(question, SAME, turns, interval, time.perf_counter_ns() - 60 * 10**9)
+
+
+def test_a_clear_gain_is_proven() -> None:
+    found = judged((0.20, 0.21, 0.19))
+    assert (found.verdict, found.refusals) == ("proven", [])
+    assert found.speed is not None
+    assert found.speed.interval[0] > 1.1
+
+
+@pytest.mark.parametrize("gains", [(0.0, 0.001, -0.001), (-0.1, -0.11, -0.1), (0.3, -0.2, 0.1)])
+def test_no_gain_a_loss_and_noise_are_not_proven(gains: tuple[float, ...]) -> None:
+    assert judged(gains).verdict == "not_proven"
+
+
+def test_a_gain_that_rare_long_steps_take_back_is_not_proven() -> None:
+    assert judged((0.20, 0.21, 0.19), whole=0.9).verdict == "not_proven"
+
+
+def test_within_the_gate_it_is_not_slower() -> None:
+    assert judged((-0.002, 0.0, 0.002), gate=0.03, whole=1.0).verdict == "not_slower"
+    assert judged((-0.06, -0.061, -0.06), gate=0.03, whole=0.94).verdict == "not_proven"
+
+
+def test_a_gate_below_the_noise_is_refused_with_the_time_it_needs() -> None:
+    found = judged((-0.02, 0.02, 0.0), gate=0.003, whole=1.0, luck=0.02)
+    assert [each.code for each in found.refusals] == [WorkRefusal.GATE_TOO_FINE]
+    assert found.needed_ns is not None
+    assert found.needed_ns > found.elapsed_ns
+
+
+def test_a_script_that_does_less_while_it_is_timed_is_refused() -> None:
+    found = judged((0.5, 0.5, 0.5), samples=(8.0, 4.0))
+    assert (found.verdict, [each.code for each in found.refusals]) == (
+        "refused",
+        [WorkRefusal.ACTS_OTHERWISE],
+    )
+
+
+def test_without_two_starts_nothing_is_proven() -> None:
+    assert judged(()).verdict == "not_proven"
+
+
+def test_a_class_that_is_not_allowed_is_refused_and_one_that_is_allowed_is_not() -> None:
+    after = account(loss=9.0)
+    narrow = counted(account(), account(), after, ("bitwise", "rounding"))
+    wide = counted(account(), account(), after, ("bitwise", "rounding", "stream", "changes-training"))
+    assert [each.code for each in narrow.refusals] == [WorkRefusal.CHANGES_TRAINING]
+    assert wide.refusals == []
+
+
+def test_shorter_numbers_may_be_allowed_but_not_less_work() -> None:
+    everything = ("bitwise", "rounding", "stream", "changes-training")
+    short = account(flops={"bfloat16": 1000}, loss=9.0)
+    assert counted(account(), account(), short, everything).refusals == []  # type: ignore[arg-type]
+    skipped = account(backwards=0, loss=9.0)
+    assert counted(account(), account(), skipped, everything).refusals  # type: ignore[arg-type]
