@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from autobrrr.prove.audit_runs import accounts_of
@@ -85,19 +86,28 @@ def prove(
     turns = TimedTurns(factory=factory, before=question.before, after=question.after, tell=tell)
     if work.refusals or work.broken is not None or work.sameness.class_ is None:
         return _judged(question, work, turns, None, began_ns)
+    interval = _timed(question, turns, began_ns)
+    found = _judged(question, work, turns, interval, began_ns)
+    if interval is None or interval.high >= 0 or found.verdict == "refused":
+        return found
+    cause = turns.why_slower()
+    return msgspec.structs.replace(found, slower=cause, elapsed_ns=time.perf_counter_ns() - began_ns)
+
+
+def _timed(question: Question, turns: TimedTurns, began_ns: int) -> Interval | None:
+    """Starts until the question is decided or the time is over; None: too few."""
     looks, interval = 0, None
     while True:
         turns.start()
         elapsed_ns = time.perf_counter_ns() - began_ns
         starts = len(turns.results)
-        over = elapsed_ns * (1 + 1 / max(1, starts)) > question.budget_ns and starts >= FEWEST_STARTS
+        over = elapsed_ns * (1 + 1 / max(1, starts)) > question.budget_ns
         if starts >= FEWEST_STARTS and (over or is_look(starts)):
             interval = gain_interval(turns.results, spent(looks))
             looks += 1
-            if over or _is_decided(question, interval):
-                return _judged(question, work, turns, interval, began_ns)
-        if over or (not starts and elapsed_ns > question.budget_ns):
-            return _judged(question, work, turns, interval, began_ns)
+        decided = interval is not None and is_look(starts) and _is_decided(question, interval)
+        if decided or (over and (starts >= FEWEST_STARTS or elapsed_ns > question.budget_ns)):
+            return interval
 
 
 def _counted(question: Question, factory: TrialFactory, tell: Callable[[str], None]) -> Counted:
@@ -165,6 +175,7 @@ def _judged(
         reason=reason,
         refusals=found,
         speed=speed,
+        slower=None,
         sameness=counted.sameness,
         work=counted.work,
         gate=question.gate,

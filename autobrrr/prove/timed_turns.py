@@ -13,7 +13,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from autobrrr.prove.slower_cause import slower_cause
 from autobrrr.prove.start_statistics import StartResult
+from autobrrr.records.proof_records import SlowerCause
 from autobrrr.relaunch.study.command_refusals import Unmeasurable, refuse_crowding, refuse_strangers
 from autobrrr.relaunch.study.paired_comparison import block, typical_ns
 from autobrrr.relaunch.study.settle_together import settle_in_turn
@@ -81,6 +83,21 @@ class TimedTurns:
                 trials[side] = self.factory.begin(self.after if side == "after" else self.before)
             self._settle(trials)
             self._turns(trials)
+        finally:
+            for trial in trials.values():
+                trial.close()
+
+    def why_slower(self) -> SlowerCause | None:
+        """A start of each side more, to see where its time goes; None where that is not clear."""
+        trials: dict[str, LiveTrial] = {}
+        try:
+            for side, launch in (("before", self.before), ("after", self.after)):
+                trials[side] = self.factory.begin(launch)
+            self._settle(trials)
+            self.tell("why it is slower: sampling both")
+            return slower_cause(trials["before"], trials["after"])
+        except Unmeasurable:
+            return None
         finally:
             for trial in trials.values():
                 trial.close()

@@ -97,6 +97,15 @@ class ProofSpeed(Record, frozen=True, kw_only=True):
     step_ns: list[float | None]  # typical step of before, and of after
 
 
+class SlowerCause(Record, frozen=True, kw_only=True):
+    """Where `after` loses its time."""
+
+    phase: str  # the one that has become longer by most: see phases_ns of diagnose
+    phases_ns: dict[str, list[float]]  # of one step: before, and after
+    place: str | None  # file, line and function of `after` where its steps stand longer
+    place_ns: float | None  # by so much a step
+
+
 class Proof(Record, frozen=True, kw_only=True):
     """`prove --json`."""
 
@@ -105,6 +114,7 @@ class Proof(Record, frozen=True, kw_only=True):
     reason: str  # one sentence with figures
     refusals: list[RefusedWork]
     speed: ProofSpeed | None
+    slower: SlowerCause | None  # where its steps are slower, and it could be told why
     sameness: Sameness | None
     work: ProofWork | None
     gate: float | None  # the slowdown that may be, as a share

@@ -99,6 +99,13 @@ def test_an_honest_change_is_the_same_work(referee: Referee, change: Change) -> 
     assert found.sameness.class_ in ("bitwise", "rounding")
 
 
+def test_another_order_of_the_same_samples_must_be_allowed(referee: Referee) -> None:
+    found = referee.of(proof_scripts.KEPT_WORKERS)
+    assert [each.code for each in found.refusals] == [WorkRefusal.OTHER_STREAM]
+    assert (found.sameness.step, found.sameness.class_) == (64, "stream")
+    assert referee.of(proof_scripts.KEPT_WORKERS, "stream").refusals == []
+
+
 def test_what_parts_is_named_with_its_line(referee: Referee) -> None:
     change = Change(
         name="leaky", edits=(("F.relu(self.second(hidden))", "F.leaky_relu(self.second(hidden * 0.9))"),)

@@ -27,6 +27,7 @@ def proof(**fields: object) -> Proof:
             clock="host",
             step_ns=[3e6, 2e6],
         ),
+        slower=None,
         sameness=sameness(account(), account(), account()),
         work=ProofWork(before=done, after=done),
         gate=None,

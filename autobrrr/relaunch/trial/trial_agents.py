@@ -6,6 +6,7 @@ several ranks all are joined, and the lowest rank that trains is looked at.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import socket
@@ -19,7 +20,7 @@ import msgspec
 from autobrrr.errors import AutobrrrError
 from autobrrr.injected.loop.device_stamps import STAMP_EACH
 from autobrrr.injected.phases.sampling_schedule import EVERY_STEP
-from autobrrr.records import JobFacts
+from autobrrr.records import FrameSamples, JobFacts
 from autobrrr.relaunch.trial.trial_steps import TrialSteps
 from autobrrr.sidecar.session.ring_reader import RingReader
 from autobrrr.sidecar.sockets.agent_link import AgentLink, Heard
@@ -43,6 +44,7 @@ class TrialAgents:
         self.facts: JobFacts | None = None
         self.steps = TrialSteps()
         self.cadence = CLOSE
+        self.frames: FrameSamples | None = None
         self.draining = False  # it was asked to let its device work off what is queued
         self._ring: RingReader | None = None
 
@@ -56,6 +58,9 @@ class TrialAgents:
                     self._hello(event)
                 elif event.get("event") == "facts":
                     self._know(event)
+                elif event.get("event") == "frames":
+                    with contextlib.suppress(msgspec.ValidationError):
+                        self.frames = msgspec.convert(event.get("frames"), FrameSamples)
 
     def flush(self) -> None:
         """Have the agent write what it only noted, at the end of the step that runs."""
@@ -148,6 +153,17 @@ class Witnesses:
     def flush(self) -> None:
         if self.chief is not None:
             self.chief.flush()
+
+    @property
+    def frames(self) -> FrameSamples | None:
+        """Stacks of the chief's training thread, once they have been sampled."""
+        return None if self.chief is None else self.chief.frames
+
+    def sample_frames(self, for_ms: int, every_ms: int) -> None:
+        """Have the chief look at its training thread for a while."""
+        if self.chief is not None:
+            self.chief.frames = None
+            self.chief.link.command("frames", lambda _: None, for_ms=for_ms, every_ms=every_ms)
 
     def drain(self, patience_s: float) -> None:
         """Wait until the devices of all of them are through with what is queued; at once on a CPU."""

@@ -79,6 +79,18 @@ class TrialSteps:
         return int(np.median(samples_of(known))) if len(known) else None
 
     @property
+    def phases_ns(self) -> dict[str, float]:
+        """Median nanoseconds of one step by phase; `other` is what none of them is. Empty: not measured."""
+        if not len(self._sampled):
+            return {}
+        found = {
+            name: float(np.median(np.maximum(self._sampled[f"{name}_ns"], 0)))
+            for name in ("data_wait", "host_to_device", "forward", "backward", "optimizer")
+        }
+        whole = float(np.median(self._sampled["end_ns"] - self._sampled["start_ns"]))
+        return {**found, "other": max(0.0, whole - sum(found.values()))}
+
+    @property
     def backwards(self) -> float | None:
         """Mean backward calls of one step; None where none was seen closely."""
         return float(self._sampled["backwards"].mean()) if len(self._sampled) else None

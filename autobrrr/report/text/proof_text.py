@@ -10,8 +10,14 @@ from xml.sax.saxutils import escape, quoteattr
 
 from autobrrr.readable import readable
 from autobrrr.records.gain_words import gain_words
-from autobrrr.records.proof_records import Proof, Sameness, WorkDone
+from autobrrr.records.proof_records import Proof, Sameness, SlowerCause, WorkDone
 
+PHASES = {
+    "data_wait": "waiting for data",
+    "host_to_device": "copying to the device",
+    "optimizer": "the optimizer",
+    "other": "other code of the script",
+}
 VERDICTS = {
     "proven": "proven faster",
     "not_slower": "not slower than the gate allows",
@@ -46,6 +52,8 @@ def proof_facts(proof: Proof) -> Iterator[tuple[str, str]]:
         yield "speed", f"{gain_words(speed.ratio, speed.interval)}, {speed.starts} fresh starts; {noise}"
     else:
         yield "speed", "not measured"
+    if proof.slower is not None:
+        yield "why", _why(proof.slower)
     if proof.sameness is not None:
         yield "sameness", _sameness(proof.sameness)
 
@@ -72,6 +80,16 @@ _ROWS = (
     ("samples evaluated on", "evaluated"),
     ("checkpoints", "checkpoints"),
 )
+
+
+def _why(found: SlowerCause) -> str:
+    its, mine = found.phases_ns[found.phase]
+    said = (
+        f"{PHASES.get(found.phase, found.phase)} takes {mine / 1e6:.3g} ms a step, before {its / 1e6:.3g} ms"
+    )
+    if found.place is None or found.place_ns is None:
+        return said
+    return f"{said}; {found.place} takes {found.place_ns / 1e6:.3g} ms more"
 
 
 def _counted(work: WorkDone, name: str) -> str:
