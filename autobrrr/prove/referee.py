@@ -37,8 +37,9 @@ from autobrrr.relaunch.trial.trial_launch import TrialLaunch
 from autobrrr.tuner.confidence_sequence import Interval
 
 BUDGET_NS = 120_000_000_000
-AUDIT_SHARE = 0.3
+AUDIT_SHARE = 0.2
 FEWEST_STARTS = 2
+PATIENCE = 2  # times the budget, until there are as many
 OTHERWISE = 0.02
 ACCEPTED = (
     WorkRefusal.LOWER_PRECISION,
@@ -106,7 +107,7 @@ def _timed(question: Question, turns: TimedTurns, began_ns: int) -> Interval | N
             interval = gain_interval(turns.results, spent(looks))
             looks += 1
         decided = interval is not None and is_look(starts) and _is_decided(question, interval)
-        if decided or (over and (starts >= FEWEST_STARTS or elapsed_ns > question.budget_ns)):
+        if decided or (over and (starts >= FEWEST_STARTS or elapsed_ns > PATIENCE * question.budget_ns)):
             return interval
 
 

@@ -25,11 +25,12 @@ from autobrrr.relaunch.trial.memory_use import available_bytes
 from autobrrr.relaunch.trial.trial_agents import USUAL
 from autobrrr.relaunch.trial.trial_factory import TrialFactory
 from autobrrr.relaunch.trial.trial_launch import TrialLaunch
+from autobrrr.tuner.confidence_sequence import winsorised
 from autobrrr.tuner.job_under_test import StepClock
 from autobrrr.tuner.token_adjustment import TokenBlock
 
 SIDES = ("before", "twin", "after")
-ROUNDS, FEWEST_ROUNDS = 10, 4
+ROUNDS, MOST_ROUNDS, FEWEST_ROUNDS = 10, 40, 4
 
 
 @dataclass(slots=True)
@@ -81,8 +82,9 @@ class TimedTurns:
         try:
             for side in (*SIDES[first:], *SIDES[:first]):
                 trials[side] = self.factory.begin(self.after if side == "after" else self.before)
+            began_ns = time.perf_counter_ns()
             self._settle(trials)
-            self._turns(trials)
+            self._turns(trials, worth_ns=time.perf_counter_ns() - began_ns)
         finally:
             for trial in trials.values():
                 trial.close()
@@ -122,9 +124,13 @@ class TimedTurns:
             taken = trials["before"].taken()
             refuse_crowding(taken.memory, available_bytes())
 
-    def _turns(self, trials: dict[str, LiveTrial]) -> None:
+    def _turns(self, trials: dict[str, LiveTrial], worth_ns: int) -> None:
+        """Rounds: more where coming up has cost more, for as long as that took."""
         rounds: list[dict[str, TokenBlock]] = []
-        for number in range(ROUNDS):
+        until_ns = time.perf_counter_ns() + worth_ns
+        for number in range(MOST_ROUNDS):
+            if number >= ROUNDS and time.perf_counter_ns() > until_ns:
+                break
             found = {}
             for side in self.draw.sample(SIDES, len(SIDES)):
                 turn = self._turn(side, trials[side])
@@ -134,7 +140,7 @@ class TimedTurns:
             if len(found) < len(SIDES):
                 break
             rounds.append(found)
-            self.tell(f"start {len(self.results) + 1}: round {number + 1} of {ROUNDS}")
+            self.tell(f"start {len(self.results) + 1}: round {number + 1}")
         endings = [each.ending for each in trials.values() if each.ending is not None]
         if any(not each.is_orderly for each in endings) or (endings and len(rounds) < FEWEST_ROUNDS):
             raise _unmeasurable(trials)
@@ -161,7 +167,7 @@ class TimedTurns:
     def _conclude(self, rounds: list[dict[str, TokenBlock]]) -> None:
         def mean(one: str, other: str) -> float | None:
             values = by_steps([(each[one], each[other]) for each in rounds])
-            return float(np.mean(values)) if len(values) >= FEWEST_ROUNDS else None
+            return float(winsorised(np.array(values)).mean()) if len(values) >= FEWEST_ROUNDS else None
 
         against = [mean("before", "after"), mean("twin", "after")]
         luck = mean("before", "twin")

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 GATE = re.compile(r"slower:(\d+(?:\.\d+)?)%")
 DEFAULT_S, LEAST_S = 120.0, 10.0
+SETTLE_S = 8.0  # turns of neighbours are compared: on a busy machine step times needn't come to rest
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -84,6 +85,7 @@ def _proof(args: argparse.Namespace, gate: float | None) -> Proof:
     from autobrrr.prove.referee import Question, prove
     from autobrrr.relaunch.study.command_refusals import Unmeasurable
     from autobrrr.relaunch.trial.trial_factory import TrialFactory
+    from autobrrr.relaunch.trial.trial_launch import Limits
     from autobrrr.tuner.candidate_space import allowed_classes
 
     allowed = allowed_classes(args.allow)
@@ -96,6 +98,7 @@ def _proof(args: argparse.Namespace, gate: float | None) -> Proof:
                 runtime=Path(place) / "r",
                 cache=paths.cache_dir(),
                 walled=not args.allow_writes,
+                limits=Limits(settle_s=SETTLE_S),
                 tell=narrate,
             )
         )

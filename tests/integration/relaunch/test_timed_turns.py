@@ -35,7 +35,7 @@ def test_twice_as_fast_is_told_and_two_of_a_kind_are_alike(tmp_path: Path) -> No
     (start,) = found.results
     assert math.exp(start.gain) == pytest.approx(2.0, rel=0.25)
     assert abs(start.luck) < 0.2
-    assert found.pairs == 20
+    assert found.pairs >= 20
     assert found.whole_ratio == pytest.approx(2.0, rel=0.35)
     assert list((tmp_path / "user").iterdir()) != []
 
