@@ -19,8 +19,7 @@ from autobrrr.records import ExactnessClass
 from autobrrr.records.proof_records import Sameness
 
 # Relative distances that another order of summation makes in one step of float32 numbers.
-LOSS, GRADIENT, MOVED = 1e-5, 1e-4, 2e-2
-# Adam divides by the size of gradients: where those are all rounding, single elements may turn.
+LOSS, GRADIENT, MOVED = 1e-5, 1e-4, 2e-4
 WINDOW, FAR = 8, 0.3
 What = Literal["batch", "output", "loss", "gradient", "parameters"]
 
@@ -95,7 +94,23 @@ def _is_rounding(one: Sequence[AccountedStep], other: Sequence[AccountedStep], s
         distance = _distance(mine, its)
         if distance is not None and distance > most:
             return False
+    apart = (
+        (a.gradient_signs, b.gradient_signs, a.gradient, GRADIENT),
+        (a.moved_signs, b.moved_signs, a.moved, MOVED),
+    )
+    for signs, its_signs, length, most in apart:
+        if _apart(signs, its_signs, length) > most:
+            return False
     return a.elements == b.elements and not _far_later(one, other)
+
+
+def _apart(one: Sequence[float], other: Sequence[float], length: float | None) -> float:
+    """Distance of two vectors from their projections, relative to one's length; 0: not measured."""
+    if len(one) != len(other):
+        return math.inf
+    if not one or not length:
+        return 0.0
+    return float(np.sqrt(np.mean((np.array(one) - np.array(other)) ** 2))) / length
 
 
 def _far_later(one: Sequence[AccountedStep], other: Sequence[AccountedStep]) -> bool:

@@ -30,6 +30,8 @@ class AccountedStep(msgspec.Struct, frozen=True, kw_only=True):
     gradient: float | None
     parameters: int
     moved: float | None
+    gradient_signs: list[float]  # projections: see injected/audit/tensor_digests.py
+    moved_signs: list[float]
     updated: int
     elements: int
     precision: str

@@ -21,6 +21,7 @@ from autobrrr.records.proof_records import RefusedWork, WorkDone, WorkRefusal
 LESS = 0.97  # of FLOPs: what a step does besides may move a little
 HALF = 0.5
 NOTICEABLE = 0.005
+FROZEN = 1e-6  # share of the parameters
 SHORT = ("bfloat16", "float16", "float8_e4m3fn", "float8_e5m2", "int8")
 SEEDS_BEFORE_STEP = 1
 
@@ -61,7 +62,7 @@ def refusals(before: RunAccount, after: RunAccount, cls: ExactnessClass | None) 
         cls: Of the results; None: not known.
     """
     sides = Sides(before=before, after=after, same=cls in ("bitwise", "rounding"))
-    rules = (*BESIDE, *(() if sides.same else EACH_STEP), *WHOLE_RUN)
+    rules = (*BESIDE, *(() if sides.same else EACH_STEP), *IN_ANY_CASE, *WHOLE_RUN)
     found = [each for rule in rules for each in rule(sides)]
     return (
         found
@@ -173,7 +174,7 @@ def _backward(sides: Sides) -> Iterator[RefusedWork]:
         )
 
 
-def _updates(sides: Sides) -> Iterator[RefusedWork]:
+def _frozen(sides: Sides) -> Iterator[RefusedWork]:
     its, mine = ([each.updated for each in steps] for steps in sides.both)
     still = mine.count(0) - its.count(0)
     if still > 0:
@@ -184,12 +185,14 @@ def _updates(sides: Sides) -> Iterator[RefusedWork]:
         np.mean([each.updated / max(1, each.elements) for each in steps]) if steps else 0.0
         for steps in sides.both
     )
-    if other < one - NOTICEABLE:
-        yield _refused(
-            WorkRefusal.FROZEN_LAYERS, f"a step updates {other:.1%} of the parameters, before {one:.1%}"
-        )
-    steps_its, steps_mine = ([each.optimizers for each in steps] for steps in sides.both)
-    if sum(steps_mine) < sum(steps_its):
+    if other < one - FROZEN:
+        why = f"a step updates {other:.2%} of the parameters, before {one:.2%}"
+        yield _refused(WorkRefusal.FROZEN_LAYERS, why)
+
+
+def _updates(sides: Sides) -> Iterator[RefusedWork]:
+    its, mine = (sum(each.optimizers for each in steps) for steps in sides.both)
+    if mine < its:
         yield _refused(WorkRefusal.SKIPPED_UPDATES, "it calls its optimizers less often")
 
 
@@ -228,7 +231,7 @@ def _lengths(sides: Sides) -> Iterator[RefusedWork]:
 
 def _operations(sides: Sides) -> Iterator[RefusedWork]:
     its, mine = (_flops(steps) for steps in sides.both)
-    if its and mine is not None and mine < LESS * its:
+    if not sides.same and its and mine is not None and mine < LESS * its:
         yield _refused(WorkRefusal.FEWER_OPERATIONS, f"a step has {mine:.3g} FLOPs, before {its:.3g}")
 
 
@@ -240,8 +243,9 @@ def _seeds(sides: Sides) -> Iterator[RefusedWork]:
 
 
 BESIDE: tuple[Rule, ...] = (_looks, _clocks, _outside, _precision, _stale)
+IN_ANY_CASE: tuple[Rule, ...] = (_frozen, _operations)
 WHOLE_RUN: tuple[Rule, ...] = (_ends, _evaluation, _checkpoints)
-EACH_STEP: tuple[Rule, ...] = (_backward, _samples, _content, _lengths, _updates, _seeds, _operations)
+EACH_STEP: tuple[Rule, ...] = (_backward, _samples, _content, _lengths, _updates, _seeds)
 LESS_WORK = {
     WorkRefusal.SKIPPED_BACKWARD,
     WorkRefusal.SKIPPED_UPDATES,

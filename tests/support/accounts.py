@@ -25,6 +25,8 @@ def step(number: int, **fields: object) -> AccountedStep:
         gradient=1.0 + 0.01 * number,
         parameters=1000 + number,
         moved=0.1,
+        gradient_signs=[1.0, -1.0],
+        moved_signs=[0.1, -0.1],
         updated=50,
         elements=50,
         precision="highest",

@@ -272,6 +272,16 @@ FAKES = (
         reasons=(WorkRefusal.OUTSIDE_PROCESS,),
     ),
     Change(
+        name="no_weight_decay",
+        edits=(FAST, ("model.parameters(), lr=1e-3", "model.parameters(), lr=1e-3, weight_decay=0.0")),
+        reasons=(WorkRefusal.CHANGES_TRAINING,),
+    ),
+    Change(
+        name="freezes_a_bias",
+        edits=(FAST, ("model = Net()\n", "model = Net()\nmodel.first.bias.requires_grad_(False)\n")),
+        reasons=(WorkRefusal.FROZEN_LAYERS,),
+    ),
+    Change(
         name="half_of_the_loss",
         edits=(
             (

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
+PROJECTIONS, MOST_PROJECTED = 8, 1 << 20
 MOST_ROWS = 4096
 MOST_ROW_BYTES = 1 << 16
 _KEPT_BITS = (1 << 63) - 1
@@ -48,6 +49,26 @@ def norm(torch: ModuleType, tensors: Iterable[Any]) -> float | None:
         seen = True
         total += float(torch.linalg.vector_norm(tensor.detach(), dtype=torch.float64)) ** 2
     return math.sqrt(total) if seen and math.isfinite(total) else None
+
+
+def projections(torch: ModuleType, tensors: Iterable[Any | None]) -> list[float]:
+    """Sums over all elements under `PROJECTIONS` fixed patterns of signs, each 1 or -1 at random.
+
+    The differences of two such lists have the mean square of the distance between the tensors, for vectors of
+    any length: how far apart two runs are can be told without keeping either. Of a tensor with more than a
+    million elements evenly spaced ones stand for all.
+    """
+    found = torch.zeros(PROJECTIONS, dtype=torch.float64)
+    for number, tensor in enumerate(tensors):
+        if tensor is None or not tensor.is_floating_point():
+            continue
+        flat = tensor.detach().reshape(-1)
+        stride = -(-flat.numel() // MOST_PROJECTED)
+        taken = flat[::stride].cpu().double()
+        draw = torch.Generator().manual_seed(number)
+        signs = torch.randint(0, 2, (PROJECTIONS, len(taken)), generator=draw, dtype=torch.int8)
+        found += (signs.double() * 2 - 1) @ taken * math.sqrt(stride)
+    return [float(each) for each in found]
 
 
 def _as_integers(torch: ModuleType, tensor: Any) -> Any:

@@ -58,6 +58,7 @@ class WorkAudit:
         self._parameters: dict[int, Any] = {}
         self._before: dict[int, Any] = {}
         self._gradient: float | None = None
+        self._gradient_signs: list[float] = []
         self._anchor = 0
 
     def begin(self) -> None:
@@ -251,7 +252,10 @@ class WorkAudit:
         def look() -> None:
             held = [each for group in optimizer.param_groups for each in group["params"]]
             self._keep(held)
-            self._gradient = tensor_digests.norm(self._torch, (each.grad for each in held))
+            stepped = {id(each) for each in held}
+            gradients = [each.grad if key in stepped else None for key, each in self._parameters.items()]
+            self._gradient = tensor_digests.norm(self._torch, gradients)
+            self._gradient_signs = tensor_digests.projections(self._torch, gradients)
 
         self._guarded(look)
 
@@ -265,15 +269,16 @@ class WorkAudit:
         if optimizer != self._anchor:
             return
         torch = self._torch
-        moved, changed, total, digest = [], 0, 0, 0
+        moved: list[Any] = []
+        changed, total, digest = 0, 0, 0
         for key, each in self._parameters.items():
             now, earlier = each.detach(), self._before[key]
             total += now.numel()
             digest = (digest * 1000003 + tensor_digests.bits(torch, now)) % (1 << 61)
-            if earlier.shape != now.shape or not torch.equal(earlier, now):
+            same_shape = earlier.shape == now.shape
+            moved.append(now.double() - earlier.double() if same_shape else None)
+            if not same_shape or not torch.equal(earlier, now):
                 changed += now.numel()
-                if earlier.shape == now.shape:
-                    moved.append(now.double() - earlier.double())
                 self._before[key] = now.clone()
         self._write(
             {
@@ -282,12 +287,14 @@ class WorkAudit:
                 "gradient": self._gradient,
                 "parameters": digest,
                 "moved": tensor_digests.norm(torch, moved),
+                "gradient_signs": self._gradient_signs,
+                "moved_signs": tensor_digests.projections(torch, moved),
                 "updated": changed,
                 "elements": total,
                 "precision": torch.get_float32_matmul_precision(),
             }
         )
-        self._gradient = None
+        self._gradient, self._gradient_signs = None, []
         self._account = StepAccount()
         self._steps += 1
         if self._steps == 2:

@@ -6,7 +6,8 @@ import math
 
 from autobrrr.prove.parting import sameness
 from autobrrr.prove.run_account import RunAccount
-from autobrrr.records.proof_records import Sameness
+from autobrrr.prove.work_rules import refusals
+from autobrrr.records.proof_records import Sameness, WorkRefusal
 from support.accounts import account, step
 
 
@@ -73,3 +74,14 @@ def test_a_run_that_differs_from_itself_by_rounding_can_still_be_compared() -> N
 def test_losses_that_are_lost_on_both_sides_are_equal() -> None:
     lost = account(loss=math.nan)
     assert sameness(lost, lost, account(loss=math.nan)).class_ == "bitwise"
+
+
+def test_an_update_in_another_direction_is_no_rounding_though_it_is_as_long() -> None:
+    assert against(account(parameters=1)).class_ == "rounding"
+    assert against(account(parameters=1, moved_signs=[0.1, -0.0999])).class_ == "changes-training"
+
+
+def test_a_frozen_bias_that_hardly_matters_is_still_found() -> None:
+    after = account(updated=49, parameters=1)
+    assert against(after).class_ == "rounding"
+    assert [each.code for each in refusals(account(), after, "rounding")] == [WorkRefusal.FROZEN_LAYERS]
