@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 from autobrrr import paths
 from autobrrr.cli.durations import duration_s
+from autobrrr.cli.narration import narrate
 from autobrrr.cli.output_file import check_place
-from autobrrr.cli.verb_arguments import narrate
 from autobrrr.errors import EXIT_DONE, EXIT_FAILED, EXIT_REFUSED, AutobrrrError, NotInstalled, UsageError
 
 if TYPE_CHECKING:
