@@ -10,6 +10,7 @@ import contextlib
 import os
 import re
 import shlex
+import signal
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -76,7 +77,11 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--for is too short: {LEAST_S:.0f}s at least")
     if importlib.util.find_spec("scipy") is None:
         raise NotInstalled("scipy", "prove", "relaunch")
-    proof = _proof(args, gate)
+    earlier = signal.signal(signal.SIGTERM, signal.default_int_handler)  # a CI job that is cancelled
+    try:
+        proof = _proof(args, gate)
+    finally:
+        signal.signal(signal.SIGTERM, earlier)
     _write(args, proof)
     return {"refused": EXIT_REFUSED, "not_proven": EXIT_FAILED}.get(proof.verdict, EXIT_DONE)
 
