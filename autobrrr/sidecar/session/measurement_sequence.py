@@ -105,14 +105,20 @@ class MeasurementSequence:
         if probing is not None:
             old = findings.options
             findings.options = SessionOptions(readonly=old.readonly, outside=old.outside, probing=probing)
-        self._of_job_before = self.state in (State.PROFILING, State.DELAYING)
-        findings.profile = findings.slack = None
-        self._windows_again = 0
         if self.state is State.JUDGED:
+            findings.profile = findings.slack = None
+            self._windows_again = 0
             findings.traced = findings.probe = findings.frames = findings.collectives = None
             findings.probing = None
             self._retraces = 0
             self._enter(State.WATCHING, now_ns, "measuring anew")
+
+    def changed(self, now_ns: int) -> None:
+        """A remedy is on or off: what was profiled, or is being profiled, is the job before it."""
+        self._of_job_before = self.state in (State.PROFILING, State.DELAYING)
+        self._findings.profile = self._findings.slack = None
+        self._windows_again = 0
+        self.again(now_ns)
 
     def open_window(self) -> str | None:
         """Profile a few steps as soon as nothing else is measured; a sentence where that can't be."""

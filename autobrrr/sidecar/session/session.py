@@ -195,10 +195,12 @@ class Session:
             text = self.levers.lose(event)
             if text is not None:
                 self._note(text)
+                self._look_at_changed_job()
         elif name == "together" and self.levers is not None:
             self.levers.as_told(event.get("levers"))
             on = ", ".join(self.levers.names) or "nothing"
             self._note(f"another rank has switched all ranks; applied: {on}", about="switch")
+            self._look_at_changed_job()
         elif name == "removed":
             self._end(SessionEnding(kind="removed", why=f"the agent took itself out: {said(event, 'why')}"))
 
@@ -228,6 +230,11 @@ class Session:
         """Trace and probe anew, or go on with what is under way."""
         if self._state is None and self._course is not None:
             self._course.again(self._clock_ns(), probing)
+            self._stale = True
+
+    def _look_at_changed_job(self) -> None:
+        if self._state is None and self._course is not None:
+            self._course.changed(self._clock_ns())
             self._stale = True
 
     def open_window(self) -> str | None:
@@ -310,7 +317,7 @@ class Session:
             if self._agent is not None and self._sees_each_step:
                 self._sees_each_step = False
                 self._agent.command("watch", lambda reply: None, as_usual=True)
-            self.measure_again()
+            self._look_at_changed_job()
 
     def detach(self, keep: bool, on_done: OnDetached) -> None:
         """Take everything off, then end; `keep` leaves the levers on."""
@@ -419,7 +426,7 @@ class Session:
         def done(switched: Switched) -> None:
             if switched.why is None:
                 self._note(text, about="switch")
-                self.measure_again()
+                self._look_at_changed_job()
             on_done(switched)
 
         return done

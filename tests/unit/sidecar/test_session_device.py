@@ -269,6 +269,23 @@ def test_a_window_that_was_under_way_when_the_job_was_changed_is_taken_again(sta
     assert stage.session.findings.profile is None
 
 
+def test_what_a_remedy_that_was_lost_has_shown_does_not_speak_any_more_either(stage: Stage) -> None:
+    windowed(stage, ProfilerWindow(status="ok", verdict=NAMED))
+    stage.session.on_event(
+        {"event": "lever_lost", "token": 1, "remedy": "attention.sdpa", "why": "takes none"}
+    )
+    assert stage.session.findings.profile is None
+
+
+def test_whoever_asks_to_measure_anew_while_a_window_is_on_has_that_one(stage: Stage) -> None:
+    profiling(stage)
+    stage.session.measure_again()
+    through(stage, ProfilerWindow(status="ok", verdict=NAMED))
+    stage.run(8)
+    assert stage.session.state is State.JUDGED
+    assert asked_for_windows(stage) == 1
+
+
 @pytest.mark.parametrize(
     ("window", "again"),
     [

@@ -60,12 +60,12 @@ def sdpa(job: Job, options: Mapping[str, object]) -> Undo:
         raise Refused(f"this torch has no switch for {wanted}")
     states = {name: getattr(place, f"{name}_sdp_enabled")() for name in known}
     undos: list[Callable[[], None]] = []
-    inputs = AttentionInputs(job.torch, str(wanted))
+    inputs, looks = AttentionInputs(job.torch, str(wanted)), False
     if "cuda" in device_types(roots):
         after = {**states, wanted: True}
         undos.append(_put_first(job, str(wanted), states[wanted]))
         undos.append(inputs.end)
-        inputs.begin()
+        looks = inputs.begin()
     else:
         after = {name: name in (wanted, "math") for name in known}
         if states == after:
@@ -74,7 +74,8 @@ def sdpa(job: Job, options: Mapping[str, object]) -> Undo:
         if states[name] != after[name]:
             read, write = getattr(place, f"{name}_sdp_enabled"), getattr(place, f"enable_{name}_sdp")
             undos.append(switch(read, write, after[name]))
-    return WatchedUndo(undo_all(undos), inputs.trouble)
+    undo = undo_all(undos)
+    return WatchedUndo(undo, inputs.trouble) if looks else undo
 
 
 def _put_first(job: Job, wanted: str, enabled: bool) -> Undo:

@@ -39,12 +39,16 @@ class AttentionInputs:
         self._why: str | None = None
         self._patches: list[Patch] = []
 
-    def begin(self) -> None:
-        """Look from now on. Not beside compiled code: torch would compile it anew for another function."""
+    def begin(self) -> bool:
+        """Look from now on, and say whether it does.
+
+        Not beside compiled code: torch would compile it anew for another function.
+        """
         asks = self._check is not None and self._params is not None
         if not asks or not hasattr(self._torch, "get_autocast_dtype") or compiled_graphs():
-            return
+            return False
         self._patches = patched(self._torch.nn.functional, "scaled_dot_product_attention", self._around)
+        return bool(self._patches)
 
     def end(self) -> None:
         take_off_all(self._patches)
