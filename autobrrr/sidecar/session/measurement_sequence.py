@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+import msgspec
+
 from autobrrr.diagnosis.models.held_phase import held_phase
 from autobrrr.diagnosis.models.shares import step_parts
 from autobrrr.diagnosis.thresholds import BUSY_AT
@@ -179,8 +181,9 @@ class MeasurementSequence:
     def _profiled(self, now_ns: int) -> None:
         """On a device, also what no trace shows: whether it waits where the host is held up."""
         findings = self._findings
-        if self._without_shapes is not None and findings.profile is not None and not findings.profile.shapes:
-            findings.profile = self._without_shapes  # the other one was none
+        first = self._without_shapes
+        if first is not None and findings.profile is not None:
+            findings.profile = _one_of_both(first, findings.profile)
         if not findings.is_asynchronous:
             self._sample(now_ns)
         elif self._wants_shapes() and not self._of_job_before:
@@ -422,6 +425,15 @@ class MeasurementSequence:
         if self._findings.facts is not None and self._findings.facts.is_asynchronous:
             return "operators run asynchronously on a GPU"
         return None
+
+
+def _one_of_both(first: ProfilerWindow, shaped: ProfilerWindow) -> ProfilerWindow:
+    """The window with shapes, with what both took of the job; the first one where the other is none."""
+    if not shaped.shapes:
+        return first
+    stall_ns = None if shaped.stall_ns is None else shaped.stall_ns + (first.stall_ns or 0)
+    write_ns = None if shaped.write_ns is None else shaped.write_ns + (first.write_ns or 0)
+    return msgspec.structs.replace(shaped, stall_ns=stall_ns, write_ns=write_ns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

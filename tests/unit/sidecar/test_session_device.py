@@ -323,7 +323,7 @@ def test_shapes_are_not_asked_for_where_nothing_needs_them(stage: Stage, verdict
 @pytest.mark.parametrize(
     ("second", "kept"),
     [
-        (ProfilerWindow(status="ok", verdict=PRODUCTS, shapes=True), True),
+        (ProfilerWindow(status="ok", verdict=PRODUCTS, shapes=True, stall_ns=30), True),
         (ProfilerWindow(status="abstained", why="an evaluation fell into it"), False),
     ],
 )
@@ -331,7 +331,7 @@ def test_shapes_of_products_come_from_a_second_short_window(
     stage: Stage, second: ProfilerWindow, kept: bool
 ) -> None:
     profiling(stage)
-    stage.window(ProfilerWindow(status="ok", verdict=PRODUCTS))
+    stage.window(ProfilerWindow(status="ok", verdict=PRODUCTS, stall_ns=50))
     assert stage.run() is State.PROFILING
     assert stage.agent.commands[-1] == ("window", {"steps": 2, "shapes": True})
     stage.window(second)
@@ -339,3 +339,4 @@ def test_shapes_of_products_come_from_a_second_short_window(
     found = stage.session.findings.profile
     assert found is not None
     assert (found.status, found.shapes) == ("ok", kept)
+    assert found.stall_ns == (80 if kept else 50), "what both took"
