@@ -43,6 +43,7 @@ OURS = {
     "paths.py": "makes our own private folders, also as another user when `folders` asks",
     "injected/wire/agent_socket.py": "inside the job, as its user: the socket of a preloaded agent",
     "injected/entry.py": "inside the job, as its user: clears the folder that brought it, by its descriptor",
+    "injected/ranks/shared_log.py": "inside the job, as its user: memory of another rank, which has no name",
     "injected/recipe_startup.py": "inside the job, as its user: the outcome of a recipe",
     "injected/measure/profiler_window.py": "inside the job, as its user: a trace in a temporary folder",
     "attach/bundle/code_bundle.py": "our cache",
