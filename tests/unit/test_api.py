@@ -26,7 +26,9 @@ class FakeClient:
 
     def __init__(self, *, started: bool = True) -> None:
         self.started, self.ending = started, None
-        self.facts = SimpleNamespace(pid=7, outside=False, readonly=False, probing="on")
+        self.facts = SimpleNamespace(
+            pid=7, outside=False, readonly=False, probing="on", metrics=None, log_to=None
+        )
         self.done: list[str] = []
 
     def snapshot(self) -> object:

@@ -16,8 +16,8 @@ from autobrrr.records import Evidence, limit_words
 from autobrrr.report.html.page_tables import Cell, PageTable, bar, figure, swatch, words
 from autobrrr.report.html.page_template import inline_json, render
 from autobrrr.report.rank_sentence import rank_sentence
-from autobrrr.report.text.trace_flops import FOOTNOTE, fine_share, flops_rows, note
 from autobrrr.report.text.trace_text import CAUSE_WORDS, duration, plain
+from autobrrr.report.trace_flops import FOOTNOTE, fine_share, flops_rows, note
 from autobrrr.trace.step_view import StepView
 from autobrrr.trace.trace_records import (
     Analysis,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from autobrrr.readable import readable
 from autobrrr.records import limit_words
-from autobrrr.report.text.trace_flops import FOOTNOTE, FlopsRow, fine_share, flops_rows, note
+from autobrrr.report.trace_flops import FOOTNOTE, FlopsRow, fine_share, flops_rows, note
 from autobrrr.trace.trace_records import (
     Analysis,
     DeviceAnalysis,

@@ -57,7 +57,7 @@ def test_a_sidecar_that_was_killed_before_it_was_ready_leaves_no_lock(
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr(sys, "executable", "/bin/false")  # ends at once, and says nothing
     with pytest.raises(AutobrrrError, match="ended before it was ready"):
-        start(find_target(os.getpid()), SessionOptions(), foreground=False, on_wait=print)
+        start(find_target(os.getpid()), SessionOptions(), foreground=False, owned=False, on_wait=print)
     assert list((tmp_path / "autobrrr").iterdir()) == []
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from autobrrr.report.html import trace_html
 from autobrrr.report.text import trace_text
-from autobrrr.report.text.trace_flops import flops_rows, note
+from autobrrr.report.trace_flops import flops_rows, note
 from autobrrr.trace.reading.trace_source import TraceFile
 from autobrrr.trace.trace_analysis import analyse
 from autobrrr.trace.trace_records import Analysis, DeviceAnalysis, KernelClass
