@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -77,7 +78,9 @@ def chromium(downloads: Path) -> Iterator[Browser]:
     for flag in (*FLAGS, f"--user-data-dir={downloads / 'profile'}"):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    driver = webdriver.Chrome(
+        options=options, service=Service(DRIVER, env={**os.environ, "TMPDIR": str(downloads)})
+    )
     try:
         found = Browser(driver)
         found.command("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(downloads))
