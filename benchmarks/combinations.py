@@ -2,7 +2,7 @@
 
     python benchmarks/combinations.py JOB [--rounds 3] [--seconds 0.25] [--threads 1]
 
-The remedies go on and off in this process, through the agent's own levers. Every round visits all
+The remedies go on and off in this process, through the agent's own remedies. Every round visits all
 combinations in an order of its own; each keeps its median over the rounds. The table goes into
 benchmarks/results/combinations.json, beside those of other jobs.
 """
@@ -109,7 +109,7 @@ def measure(job_name: str, rounds: int, seconds: float, threads: int) -> dict[st
         return done, time.perf_counter() - began
 
     steps(0.5, 5)
-    job, levers = Job(torch), ActiveRemedies(REGISTRY)
+    job, active = Job(torch), ActiveRemedies(REGISTRY)
     job.saw_optimizer(optimizer)
     job.saw_root(model)
     times: dict[str, list[float]] = {}
@@ -121,20 +121,20 @@ def measure(job_name: str, rounds: int, seconds: float, threads: int) -> dict[st
         for combination in combinations:
             try:
                 for name, options in combination:
-                    levers.apply(job, name, dict(options))
+                    active.apply(job, name, dict(options))
             except Refused as why:
                 refused[label((name, options))] = str(why)
-                levers.undo_anywhere()
-                for lever in reversed(levers.ours):
-                    levers.undo(lever)
+                active.undo_anywhere()
+                for applied in reversed(active.ours):
+                    active.undo(applied)
                 continue
             steps(0.0, SETTLE_STEPS)
             done, took_s = steps(seconds, FEWEST_STEPS)
             key = " + ".join(sorted(map(label, combination)))
             times.setdefault(key, []).append(1e9 * took_s / done)
-            for lever in reversed(levers.ours):
-                levers.undo(lever)
-    levers.undo_all()
+            for applied in reversed(active.ours):
+                active.undo(applied)
+    active.undo_all()
     return {
         "step_ns": {key: round(statistics.median(found)) for key, found in sorted(times.items())},
         "rounds": rounds,

@@ -42,8 +42,8 @@ def decided(client: Client, remedy: str, for_s: float) -> Trial:
         trials.append(trial)
 
     client.tune(only=[remedy], for_s=for_s, on_trial=took)
-    for lever in client.details().levers:
-        client.undo(lever.token)
+    for applied in client.details().active:
+        client.undo(applied.token)
     return trials[0]
 
 

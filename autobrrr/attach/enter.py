@@ -66,7 +66,7 @@ def enter(
 
     Args:
         pid: As this process's /proc names it.
-        readonly: Told to the agent: no traced steps, no probe, no levers.
+        readonly: Told to the agent: no traced steps, no probe, no remedies.
         on_wait: Takes lines about what is waited for.
         cache: Where code objects are kept; the user's cache folder where None.
         entries: The bundle to ship; the agent where None.

@@ -109,17 +109,17 @@ class Client:
         self._ask("diagnose", probing=probing)
 
     def apply(self, remedies: Sequence[RemedyChoice]) -> list[RemedyOutcome]:
-        """Switch levers on, one after the other."""
+        """Switch remedies on, one after the other."""
         outcome = self._ask("apply", APPLY_S, remedies=msgspec.to_builtins(remedies)).get("outcome")
         return _typed(outcome, list[RemedyOutcome])
 
     def undo(self, token: int) -> str | None:
-        """Switch one lever off; returns why it is still on, None where it is off."""
+        """Switch one remedy off; returns why it is still on, None where it is off."""
         why = self._ask("undo", APPLY_S, token=token).get("why")
         return None if why is None else str(why)
 
     def together(self) -> str | None:
-        """Have levers switched on all ranks at one step; returns why that can't be, None where it can."""
+        """Have remedies switched on all ranks at one step; returns why that can't be, None where it can."""
         why = self._ask("together", APPLY_S).get("why")
         return None if why is None else str(why)
 

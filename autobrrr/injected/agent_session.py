@@ -54,15 +54,15 @@ class AgentSession:
     """State of one session."""
 
     def __init__(
-        self, boot: dict[str, object], torch: ModuleType, link: AgentSocket, levers: ActiveRemedies
+        self, boot: dict[str, object], torch: ModuleType, link: AgentSocket, active: ActiveRemedies
     ) -> None:
         self._boot = boot
         self._torch = torch
         self._link = link
-        self._levers = levers
+        self._active = active
         self._pages = StepRing()
         self._outbox: deque[dict[str, object]] = deque()
-        self._loop = TrainLoop(torch, self._pages, levers, self._emit)
+        self._loop = TrainLoop(torch, self._pages, active, self._emit)
         self._readonly = bool(boot.get("readonly"))
         self._news_told: tuple[int, int | None, bool] | None = None
         self._anatomy: dict[str, object] | None = None
@@ -356,46 +356,46 @@ class AgentSession:
         def apply() -> None:
             try:
                 self._loop.hooks_off()
-                lever = self._levers.apply(self._loop.job, name, options, allowed=allowed)
+                applied = self._active.apply(self._loop.job, name, options, allowed=allowed)
             except Refused as refused:
                 why, code = str(refused), refused.code.value
                 self._emit({"reply": number, "ok": False, "why": why, "code": code})
                 return
-            self._emit({"reply": number, "ok": True, **self._changed(lever)})
+            self._emit({"reply": number, "ok": True, **self._changed(applied)})
 
         self._loop.post(apply)
 
-    def _changed(self, lever: AppliedRemedy) -> Reply:
+    def _changed(self, applied: AppliedRemedy) -> Reply:
         return {
-            "token": lever.token,
-            "arm": self._levers.arm,
+            "token": applied.token,
+            "arm": self._active.arm,
             "seq": self._loop.hot.seq,
-            "class": lever.cls,
+            "class": applied.cls,
         }
 
     def _do_undo(self, command: Mapping[str, object]) -> None:
-        lever = self._levers.find(command["token"])
-        self._levers.may_go(self._loop.job, lever)
+        applied = self._active.find(command["token"])
+        self._active.may_go(self._loop.job, applied)
         number = command.get("id")
-        if self._ranks is not None and lever.together:
-            change = {"do": "undo", "remedy": lever.remedy.name}
+        if self._ranks is not None and applied.together:
+            change = {"do": "undo", "remedy": applied.remedy.name}
             self._ranks.wish(number if isinstance(number, int) else None, change)
             return
 
         def undo() -> None:
-            if lever not in self._levers.applied:  # another undo of this step, or it undid itself
-                self._emit({"reply": number, "ok": False, "why": gone(lever.token)})
+            if applied not in self._active.applied:  # another undo of this step, or it undid itself
+                self._emit({"reply": number, "ok": False, "why": gone(applied.token)})
                 return
             self._loop.hooks_off()
-            loss = self._levers.undo(lever)
+            loss = self._active.undo(applied)
             if loss is not None:
                 self._emit(
-                    {"event": "lever_lost", "token": loss.token, "remedy": loss.remedy, "why": loss.why}
+                    {"event": "remedy_lost", "token": loss.token, "remedy": loss.remedy, "why": loss.why}
                 )
                 self._emit({"reply": number, "ok": False, "why": f"undo failed: {loss.why}"})
                 return
-            self._loop.check_again(lever)
-            self._emit({"reply": number, "ok": True, "arm": self._levers.arm, "seq": self._loop.hot.seq})
+            self._loop.check_again(applied)
+            self._emit({"reply": number, "ok": True, "arm": self._active.arm, "seq": self._loop.hot.seq})
 
         self._loop.post(undo)
 
@@ -414,8 +414,8 @@ class AgentSession:
         return {"rank": self._ranks.rank, "ranks": self._ranks.ranks}
 
     def _do_facts(self, command: Mapping[str, object]) -> Reply:
-        levers = [told(lever) for lever in self._levers.applied]
-        return {"facts": self._facts(), "anatomy": self._anatomy, "levers": levers}
+        active = [told(applied) for applied in self._active.applied]
+        return {"facts": self._facts(), "anatomy": self._anatomy, "active": active}
 
     def _do_detach(self, command: Mapping[str, object]) -> Reply:
         left = self._leave(keep=bool(command.get("keep")), patience_s=DETACH_PATIENCE_S)
@@ -431,8 +431,8 @@ class AgentSession:
         loop = self._loop
         if self._ranks is not None:
             self._ranks.leave(keep=keep, patience_s=max(patience_s, RANKS_PATIENCE_S))
-            self._stays = [] if keep else [lever.remedy.name for lever in self._ranks.on if lever.bound]
-        of_remedies = self._levers.kept or (self._levers.ours and not keep)
+            self._stays = [] if keep else [applied.remedy.name for applied in self._ranks.on if applied.bound]
+        of_remedies = self._active.kept or (self._active.ours and not keep)
         needs_boundary = bool(of_remedies) or loop.measuring.task is not None
         deadline = time.monotonic() + patience_s
         if needs_boundary and loop.hot.live:

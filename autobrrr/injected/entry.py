@@ -104,21 +104,21 @@ def _is_held(fd: int) -> bool:
 
 
 def _run(boot: dict[str, object], torch: ModuleType) -> None:
-    levers = ActiveRemedies(REGISTRY)
+    active = ActiveRemedies(REGISTRY)
     listening = boot.get("listen")
     if isinstance(listening, str):
-        _stay(boot, torch, levers, listening)
+        _stay(boot, torch, active, listening)
     else:
         with _part("link"):
             link = AgentSocket(connect(str(boot["link"])))
-        _serve(boot, torch, link, levers)
+        _serve(boot, torch, link, active)
 
 
-def _serve(boot: dict[str, object], torch: ModuleType, link: AgentSocket, levers: ActiveRemedies) -> None:
+def _serve(boot: dict[str, object], torch: ModuleType, link: AgentSocket, active: ActiveRemedies) -> None:
     """One session on a link."""
     try:
         with _part("ring"):
-            agent = boot["session"] = AgentSession(boot, torch, link, levers)
+            agent = boot["session"] = AgentSession(boot, torch, link, active)
     except NotUp:
         link.close()
         raise
@@ -126,12 +126,12 @@ def _serve(boot: dict[str, object], torch: ModuleType, link: AgentSocket, levers
         agent.run()
 
 
-def _stay(boot: dict[str, object], torch: ModuleType, levers: ActiveRemedies, path: str) -> None:
+def _stay(boot: dict[str, object], torch: ModuleType, active: ActiveRemedies, path: str) -> None:
     audited, offset = boot.get("audited"), boot.get("audit_offset")
     if isinstance(audited, str) and isinstance(offset, int):
         with suppress(Exception):  # then nothing is written, which whoever reads it sees
             WorkAudit(torch, audited, offset).begin()
-    plan = RecipeStartup(torch, levers, boot)
+    plan = RecipeStartup(torch, active, boot)
     plan.begin()
     server = listen(path)
     ready = boot.get("ready")
@@ -146,7 +146,7 @@ def _stay(boot: dict[str, object], torch: ModuleType, levers: ActiveRemedies, pa
                 with suppress(NotUp):  # the sidecar sees the link close; the next one may fare better
                     with _part("link"):
                         whole = AgentSocket(link)
-                    _serve(boot, torch, whole, levers)
+                    _serve(boot, torch, whole, active)
     finally:
         guard.release()
         server.close()

@@ -39,9 +39,9 @@ CONSTRUCTED = "ddp."
 class RecipeStartup:
     """The plan of one process."""
 
-    def __init__(self, torch: ModuleType, levers: ActiveRemedies, boot: Mapping[str, object]) -> None:
+    def __init__(self, torch: ModuleType, active: ActiveRemedies, boot: Mapping[str, object]) -> None:
         self._torch = torch
-        self._levers = levers
+        self._active = active
         self._job = Job(torch)
         self._outcome = boot.get("outcome")
         self._waiting = _remedies(boot.get("plan")) if is_for(boot.get("plan"), script_names()) else {}
@@ -97,7 +97,7 @@ class RecipeStartup:
                 self._step_ended(now)
                 if not self._busy:
                     self._guarded(lambda: self._after(self_))
-                if self._levers.watched and not self._busy:
+                if self._active.watched and not self._busy:
                     self._guarded(self._undo_troubled)
             original(self_)
 
@@ -127,7 +127,7 @@ class RecipeStartup:
         self._step_ended(perf_counter_ns())
         if self._steps == BY_HAND and not self._closed:
             self._guarded(self._after_backward)
-        if self._levers.watched and not self._busy:
+        if self._active.watched and not self._busy:
             self._guarded(self._undo_troubled)
 
     def _after_backward(self) -> None:
@@ -146,9 +146,9 @@ class RecipeStartup:
         self._known.add(id(optimizer))
         self._job.saw_optimizer(optimizer)
         # A second optimizer: what was applied to the first alone is applied anew, to both.
-        for name, options, lever in list(self._in_steps):
-            self._in_steps.remove((name, options, lever))
-            self._levers.undo(lever)
+        for name, options, applied in list(self._in_steps):
+            self._in_steps.remove((name, options, applied))
+            self._active.undo(applied)
             self._waiting[name] = options
         self._try_all(in_step=True)
 
@@ -161,7 +161,7 @@ class RecipeStartup:
     def _after(self, optimizer: object) -> None:
         if self._closed:
             if self._job.saw_optimizer(optimizer):
-                self._levers.renew(self._job)
+                self._active.renew(self._job)
             return
         self._saw(optimizer)
         if self._steps == 0:
@@ -176,10 +176,10 @@ class RecipeStartup:
 
     def _undo_troubled(self) -> None:
         """What turns out badly by itself is undone, here as in a session."""
-        for lever, why in self._levers.troubles():
-            self._in_steps = [each for each in self._in_steps if each[2] is not lever]
-            self._levers.undo(lever)
-            self._tell({"remedy": lever.remedy.name, "status": "refused", "why": why})
+        for applied, why in self._active.troubles():
+            self._in_steps = [each for each in self._in_steps if each[2] is not applied]
+            self._active.undo(applied)
+            self._tell({"remedy": applied.remedy.name, "status": "refused", "why": why})
 
     def _look(self) -> None:
         """A loader or a construction is at hand."""
@@ -192,9 +192,9 @@ class RecipeStartup:
 
     def _construct_alike(self) -> None:
         """What was applied to the first construction goes for each later one."""
-        for options, lever in self._at_construction:
+        for options, applied in self._at_construction:
             try:
-                lever.remedy.apply(self._job, options)
+                applied.remedy.apply(self._job, options)
             except Refused:
                 continue  # this one sets it itself
 
@@ -231,17 +231,17 @@ class RecipeStartup:
             found = False
             for name, options in list(self._waiting.items()):
                 try:
-                    lever = self._levers.apply(self._job, name, options, planned=True)
+                    applied = self._active.apply(self._job, name, options, planned=True)
                 except Refused as refused:
                     self._refusals[name] = str(refused)
                     continue
                 found = True
                 del self._waiting[name]
                 if in_step:
-                    self._in_steps.append((name, options, lever))
+                    self._in_steps.append((name, options, applied))
                 elif name.startswith(CONSTRUCTED):
-                    self._at_construction.append((options, lever))
-                self._tell({"remedy": name, "status": "applied", "why": "", "class": lever.cls})
+                    self._at_construction.append((options, applied))
+                self._tell({"remedy": name, "status": "applied", "why": "", "class": applied.cls})
 
     def _tell(self, line: dict[str, object]) -> None:
         if isinstance(self._outcome, str):

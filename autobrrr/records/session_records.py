@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+import msgspec
+
 from autobrrr.records.agent_records import Anatomy, BatchMemory, JobFacts, ProfilerWindow
 from autobrrr.records.rank_records import RankLine, RankTimes, SlowestRank
 from autobrrr.records.record_base import SCHEMA, AttachMethod, Confidence, Limit, Record, Regime
@@ -156,7 +158,7 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     steps: int | None = None  # since attach
     state: str | None = None  # of the session: watching, tracing, ..., judged, tuning, ended
     activity: str | None = None
-    levers: list[str] = []  # remedies that are on
+    active: list[str] = msgspec.field(name="levers", default_factory=list)  # remedies that are on
     window: ProfilerWindow | None = None  # the last one
     sweep: SizeSweep | None = None  # the last one
     collectives: RankTimes | None = None  # of this rank

@@ -35,7 +35,7 @@ class Ended(Record, frozen=True, kw_only=True):
 
 
 class RemedyOutcome(Record, frozen=True, kw_only=True):
-    """What became of one lever; `why` is None where it is on."""
+    """What became of one remedy; `why` is None where it is on."""
 
     remedy: str
     why: str | None
@@ -165,7 +165,7 @@ class Details(Record, frozen=True, kw_only=True):
     """What a screen shows beside the snapshot."""
 
     history: StepHistory
-    levers: list[ActiveRemedy] = []
+    active: list[ActiveRemedy] = msgspec.field(name="levers", default_factory=list)
     remedies: list[RemedyLine] = []
     operators: list[OpTime] = []  # of the traced steps, widest first; per step
     recipe: RecipeNow | None = None

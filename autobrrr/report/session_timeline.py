@@ -161,15 +161,15 @@ class TimelineReader:
             self._turn_on({})
         else:
             since_s = self._now_s if self._kept_s is None else self._kept_s
-            self._turn_on(dict.fromkeys(found.levers, since_s))
+            self._turn_on(dict.fromkeys(found.active, since_s))
             self._kept_s = None
 
-    def _turn_on(self, levers: dict[str, float]) -> None:
-        for remedy in [each for each in self._on if each not in levers]:
+    def _turn_on(self, active: dict[str, float]) -> None:
+        for remedy in [each for each in self._on if each not in active]:
             band = TimelineBand(kind="on", from_s=self._on.pop(remedy), to_s=self._now_s, text=remedy)
             if band.to_s > band.from_s:
                 self._bands.append(band)
-        for remedy, since_s in levers.items():
+        for remedy, since_s in active.items():
             self._on.setdefault(remedy, since_s)
 
     def _mark(self, kind: Literal["measured", "switch", "verdict", "tuned", "ended"], text: str) -> None:

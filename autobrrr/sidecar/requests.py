@@ -221,7 +221,7 @@ class Service:
         reply.done(state=self._session.state.value)
 
     def _apply(self, reply: Reply, message: Fields) -> None:
-        """Levers one after the other; a refusal of one is said and does not stop the rest."""
+        """Remedies one after the other; a refusal of one is said and does not stop the rest."""
         try:
             waiting = as_record(message.get("remedies"), list[RemedyChoice])
         except msgspec.ValidationError:
@@ -251,20 +251,20 @@ class Service:
         go_on()
 
     def _undo(self, reply: Reply, message: Fields) -> None:
-        """One lever, by its token."""
+        """One remedy, by its token."""
         token = message.get("token")
         if not isinstance(token, int) or isinstance(token, bool):
-            raise UsageError(f"token is {token!r}; the number of a lever is needed")
+            raise UsageError(f"token is {token!r}; the number of a remedy is needed")
         self._leave_the_tuner_alone()
         self._session.undo(token, lambda done: reply.done(why=done.why))
 
     def _leave_the_tuner_alone(self) -> None:
-        """Raises AutobrrrError while a tuner compares: a lever of somebody else's would spoil it."""
+        """Raises AutobrrrError while a tuner compares: a remedy of somebody else's would spoil it."""
         if self._session.state is State.TUNING:
             raise AutobrrrError("the job is being tuned", "wait for it, or cancel the tuning first")
 
     def _together(self, reply: Reply, message: Fields) -> None:
-        """From now on levers go on and off on all ranks at one step."""
+        """From now on remedies go on and off on all ranks at one step."""
         self._leave_the_tuner_alone()
         self._session.together(lambda done: reply.done(why=done.why))
 

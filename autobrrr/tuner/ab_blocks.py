@@ -1,4 +1,4 @@
-"""Blocks of steps under two sets of levers, in turn: how long, in which order, and what they say.
+"""Blocks of steps under two sets of remedies, in turn: how long, in which order, and what they say.
 
 In: records of the steps of two neighbouring blocks. Out: one log-ratio of their speeds, in which
 drift that is slower than a block cancels. Blocks are short: noise that clings from step to step is
@@ -31,7 +31,7 @@ UNREPRESENTATIVE = (
     ring_layout.TRACED
     | ring_layout.SKIPPED
     | ring_layout.EVALUATION
-    | ring_layout.LEVER
+    | ring_layout.SWITCHED
     | ring_layout.SETTLING
     | ring_layout.AFTER_SHADOW
 )
@@ -39,7 +39,7 @@ UNREPRESENTATIVE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockPlan:
-    """How long a block is. `settle` steps after a change of levers are dropped, then `steps` count."""
+    """How long a block is. `settle` steps after a change of remedies are dropped, then `steps` count."""
 
     steps: int
     settle: int
@@ -91,7 +91,7 @@ def settled(steps: Steps, settle: int, arm_seq: int) -> Steps:
     Args:
         steps: Records of the block.
         settle: So many steps from `arm_seq` on are left out.
-        arm_seq: First step under the block's set of levers.
+        arm_seq: First step under the block's set of remedies.
     """
     late = steps["seq"] >= np.uint64(arm_seq + settle)
     counted: Steps = steps[late & (steps["flags"] & UNREPRESENTATIVE == 0)]

@@ -1,4 +1,4 @@
-"""Brings the job from one set of levers to another, and always knows which are on."""
+"""Brings the job from one set of remedies to another, and always knows which are on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from autobrrr.records import ExactnessClass
 from autobrrr.tuner.candidate_space import Choice
-from autobrrr.tuner.job_under_test import JobUnderTest, LeverLost, NotApplied
+from autobrrr.tuner.job_under_test import JobUnderTest, NotApplied, RemedyLost
 
 Arm = tuple[Choice, ...]
 
@@ -22,11 +22,11 @@ class ArmRemedy:
 
 
 class ArmSwitch:
-    """The levers of one job.
+    """The remedies of one job.
 
     Args:
-        allowed: Classes that the user allows; the job refuses a lever that is wider on it.
-        on: Levers that are on already, oldest first.
+        allowed: Classes that the user allows; the job refuses a remedy that is wider on it.
+        on: Remedies that are on already, oldest first.
     """
 
     def __init__(
@@ -35,12 +35,12 @@ class ArmSwitch:
         self._bench = bench
         self._allowed = tuple(allowed)
         self._on = list(on)
-        self._seen: dict[Choice, ExactnessClass] = {lever.choice: lever.cls for lever in on}
+        self._seen: dict[Choice, ExactnessClass] = {applied.choice: applied.cls for applied in on}
         self.lost: dict[Choice, str] = {}
-        self.warm: set[Choice] = {lever.choice for lever in on}  # have been on for some steps
+        self.warm: set[Choice] = {applied.choice for applied in on}  # have been on for some steps
 
     @property
-    def levers(self) -> tuple[ArmRemedy, ...]:
+    def active(self) -> tuple[ArmRemedy, ...]:
         """What is on, oldest first."""
         return tuple(self._on)
 
@@ -56,15 +56,15 @@ class ArmSwitch:
 
         Raises:
             NotApplied: a remedy refused; the others are as the arm says.
-            LeverLost: a lever went off by itself, or could not be switched.
+            LeverLost: a remedy went off by itself, or could not be switched.
         """
         self._drop_lost()
         seq = None
-        for lever in reversed(self._on[:]):
-            if lever.choice not in arm:
-                seq = self._bench.undo(lever.token)
-                self._on.remove(lever)
-        present = {lever.choice for lever in self._on}
+        for applied in reversed(self._on[:]):
+            if applied.choice not in arm:
+                seq = self._bench.undo(applied.token)
+                self._on.remove(applied)
+        present = {applied.choice for applied in self._on}
         refusals: list[str] = []
         for choice in arm:
             if choice not in present:
@@ -84,8 +84,8 @@ class ArmSwitch:
 
     def _drop_lost(self) -> None:
         lost = self._bench.lost()
-        gone = [lever for lever in self._on if lever.token in lost]
+        gone = [applied for applied in self._on if applied.token in lost]
         if gone:
-            self._on = [lever for lever in self._on if lever.token not in lost]
-            self.lost.update({lever.choice: lost[lever.token] for lever in gone})
-            raise LeverLost("; ".join(f"{lever.choice.label}: {lost[lever.token]}" for lever in gone))
+            self._on = [applied for applied in self._on if applied.token not in lost]
+            self.lost.update({applied.choice: lost[applied.token] for applied in gone})
+            raise RemedyLost("; ".join(f"{applied.choice.label}: {lost[applied.token]}" for applied in gone))

@@ -27,7 +27,7 @@ from autobrrr.tuner.ab_blocks import (
 )
 from autobrrr.tuner.arm_switch import Arm, ArmSwitch
 from autobrrr.tuner.confidence_sequence import Interval, mean_interval
-from autobrrr.tuner.job_under_test import JobUnderTest, LeverLost, Steps, durations_ns, timed
+from autobrrr.tuner.job_under_test import JobUnderTest, RemedyLost, Steps, durations_ns, timed
 from autobrrr.tuner.stop_rules import Decision, PairStanding, StopRule
 from autobrrr.tuner.token_adjustment import ByLength, TokenBlock, block_of
 
@@ -208,8 +208,8 @@ class _Run:
         self.next_seq = first if len(found) == 0 else int(found["seq"][-1]) + 1
         self.mind_loss(side, found)
         if side == "A":
-            self.note_pause(found[found["flags"] & ring_layout.LEVER == 0])
-        changes = found[found["flags"] & ring_layout.LEVER != 0]
+            self.note_pause(found[found["flags"] & ring_layout.SWITCHED == 0])
+        changes = found[found["flags"] & ring_layout.SWITCHED != 0]
         self.pause_ns = max(self.pause_ns, int(changes["own_ns"].max(initial=0)))
         return block_of(counted)
 
@@ -331,6 +331,6 @@ def compare(bench: JobUnderTest, board: ArmSwitch, asked: Comparing) -> Comparis
         over = run.pairs()
     except _Over as ended:
         over = ended
-    except LeverLost as lost:
+    except RemedyLost as lost:
         over = _Over("failed", f"could not be held: {lost}")
     return run.outcome(over)

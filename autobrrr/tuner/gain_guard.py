@@ -25,7 +25,7 @@ CHECK_NS = 10_000_000_000
 
 @dataclass(slots=True)
 class GainGuard:
-    """Guards the levers of one switchboard.
+    """Guards the remedies of one switchboard.
 
     Args:
         baseline_ns: Mean step with all of them off, from the closing run of the tuning.
@@ -53,7 +53,7 @@ class GainGuard:
         Returns:
             What was undone.
         """
-        on = tuple(lever.choice for lever in self.board.levers)
+        on = tuple(applied.choice for applied in self.board.active)
         if not on:
             return []
         try:
@@ -86,7 +86,7 @@ class GainGuard:
             self.board.go(on)
         except NotApplied as refused:
             why = str(refused)
-        present = {lever.choice for lever in self.board.levers}
+        present = {applied.choice for applied in self.board.active}
         missing = [choice for choice in on if choice not in present]
         return [Reverted(remedy=each.label, why=f"could not be applied again: {why}") for each in missing]
 

@@ -1,4 +1,4 @@
-"""The running job, as the tuner needs it: levers that switch at step boundaries, and step records.
+"""The running job, as the tuner needs it: remedies that switch at step boundaries, and step records.
 
 The sidecar implements `JobUnderTest` on a live job, tests on a simulated one. All calls are made from
 the one thread that tunes; each may block for as long as its docstring says.
@@ -51,13 +51,13 @@ class NotApplied(Exception):
     """The job refused a remedy; the message says why. Nothing was changed."""
 
 
-class LeverLost(Exception):
-    """A lever was taken off by the job's side, or could not be switched. The message says why."""
+class RemedyLost(Exception):
+    """A remedy was taken off by the job's side, or could not be switched. The message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchedOn:
-    """A lever that is on."""
+    """A remedy that is on."""
 
     token: int
     seq: int  # first step with it
@@ -86,7 +86,7 @@ class JobUnderTest(Protocol):
     def apply(
         self, remedy: str, options: Mapping[str, object], allowed: Sequence[ExactnessClass]
     ) -> SwitchedOn:
-        """Switch a lever on; returns once the job has done so at a boundary.
+        """Switch a remedy on; returns once the job has done so at a boundary.
 
         Raises:
             NotApplied: the remedy refuses this job, or is of another class on it than those allowed.
@@ -94,14 +94,14 @@ class JobUnderTest(Protocol):
         """
 
     def undo(self, token: int) -> int:
-        """Switch a lever off; returns the first step without it. Also for a lever that is lost.
+        """Switch a remedy off; returns the first step without it. Also for a remedy that is lost.
 
         Raises:
             LeverLost: it could not be undone.
         """
 
     def lost(self) -> Mapping[int, str]:
-        """Levers of this session that the job's side took off by itself: token -> why."""
+        """Remedies of this session that the job's side took off by itself: token -> why."""
 
     def rehearsed(self, remedy: str) -> Rehearsed | None:
         """Its calls, as the job has timed them on copies; None where it has not."""

@@ -1,7 +1,7 @@
 """Tunes a running job: each candidate on top of what is kept, then ablation, then a fresh closing run.
 
 In: a bench, the verdict with its predictions, settings. Out: `records.Tuning`. Whatever happens,
-the levers of the trial in question are undone; what is kept at the end has been proven twice.
+the remedies of the trial in question are undone; what is kept at the end has been proven twice.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from autobrrr.tuner.candidate_space import (
 from autobrrr.tuner.comparison import UNSTAMPED, Comparing, Comparison, compare
 from autobrrr.tuner.confidence_sequence import Interval
 from autobrrr.tuner.gain_guard import GainGuard
-from autobrrr.tuner.job_under_test import JobUnderTest, LeverLost, NotApplied, durations_ns, timed
+from autobrrr.tuner.job_under_test import JobUnderTest, NotApplied, RemedyLost, durations_ns, timed
 from autobrrr.tuner.retry_undone import Undone, worth_again
 from autobrrr.tuner.stop_rules import FEWEST_PAIRS, PairStanding, precision, proof, times_as_fast
 from autobrrr.tuner.trial_ledger import Outcome, TrialLedger
@@ -85,14 +85,14 @@ def tune(
         verdict: Orders the candidates by its advice; without one all are tried in the table's order.
         on_progress: Called after every pair of blocks.
         on_trial: Called when a trial has ended, and again when its outcome is revised.
-        already: Levers that an earlier tuning has kept. They count as kept from the start, and the
+        already: Remedies that an earlier tuning has kept. They count as kept from the start, and the
             closing run compares with all of them off.
-        standing: Levers that stay on, in both arms of every comparison: of the recipe that the job was
+        standing: Remedies that stay on, in both arms of every comparison: of the recipe that the job was
             started with, or those that only the next epoch would switch.
 
     Raises:
         UsageError: the settings name what does not exist.
-        AutobrrrError: no step ends, or a lever can't be undone.
+        AutobrrrError: no step ends, or a remedy can't be undone.
         TargetGone: the job ended.
     """
     from autobrrr.tuner.tuning_study import TuningStudy
@@ -111,9 +111,9 @@ def tune(
     for each in unasked(verdict=verdict, allowed=run.settings.allowed, only=run.settings.only):
         left = REGISTRY[each.choice.remedy].leaves
         run.ledger.enter(each, "skipped", f"{left}; --only {each.choice.remedy} tries it", each.cls)
-    for lever in (*already, *standing):
-        run.ledger.enter_kept(lever)
-    on = [lever.choice for lever in (*already, *standing)]
+    for applied in (*already, *standing):
+        run.ledger.enter_kept(applied)
+    on = [applied.choice for applied in (*already, *standing)]
     listed = [each for each in listed if each.choice not in on]
     return run.go(TuningStudy(listed, run.settings.journal, on))
 
@@ -129,7 +129,7 @@ class _LiveTuning:
     ) -> None:
         self.bench, self.settings, self.on_progress = bench, settings, on_progress
         self.board = ArmSwitch(bench, settings.allowed, already)
-        self.kept: Arm = tuple(lever.choice for lever in already)
+        self.kept: Arm = tuple(applied.choice for applied in already)
         self.standing: tuple[ArmRemedy, ...] = ()
         self.ledger = TrialLedger(on_trial)
         self.budget = TuningBudget(bench, self.board, settings)
@@ -228,12 +228,12 @@ class _LiveTuning:
 
     def gains(self) -> dict[Choice, float]:
         """What is on between trials, with the factor that each has brought, as far as it was measured."""
-        on = (*self.kept, *(lever.choice for lever in self.standing))
+        on = (*self.kept, *(applied.choice for applied in self.standing))
         return {choice: self.ledger.achieved(choice) for choice in on}
 
     def stands_against(self, choice: Choice) -> str | None:
         """Why a choice can't come on beside what stays on; None where it can."""
-        others = [lever.choice.label for lever in self.standing if choice.conflicts(lever.choice)]
+        others = [applied.choice.label for applied in self.standing if choice.conflicts(applied.choice)]
         return f"{others[0]} sets the same thing and stays on" if others else None
 
     def search_left_ns(self) -> int:
@@ -368,7 +368,7 @@ class _LiveTuning:
             self.say("guard", "the gain has gone: comparing again what is kept with all off")
             for undone in guard.check():
                 self.guard_undid.append(undone)
-            on = {lever.choice for lever in self.board.levers}
+            on = {applied.choice for applied in self.board.active}
             self.drop(tuple(each for each in self.kept if each not in on), "the guard reverted it")
 
     def compare(
@@ -417,13 +417,13 @@ class _LiveTuning:
         """Bring the job under what is kept, less what it has lost.
 
         Raises:
-            AutobrrrError: a lever can't be switched.
+            AutobrrrError: a remedy can't be switched.
         """
         for _ in range(SWITCH_ATTEMPTS):
             try:
                 self.board.go(self.kept)
                 return
-            except LeverLost as lost:
+            except RemedyLost as lost:
                 why = str(lost)
                 for choice in [each for each in self.kept if each in self.board.lost]:
                     self.kept = tuple(other for other in self.kept if other != choice)
@@ -431,7 +431,7 @@ class _LiveTuning:
                     self.guard_undid.append(Reverted(remedy=choice.label, why=self.board.lost[choice]))
             except NotApplied as refused:
                 why = str(refused)
-                present = {lever.choice for lever in self.board.levers}
+                present = {applied.choice for applied in self.board.active}
                 missing = tuple(choice for choice in self.kept if choice not in present)
                 self.drop(missing, f"could not be applied again: {refused}")
         raise AutobrrrError(
@@ -439,10 +439,10 @@ class _LiveTuning:
         )
 
     def leave(self) -> None:
-        """After a fault: undo the trial's levers, as far as the job still answers."""
+        """After a fault: undo the trial's remedies, as far as the job still answers."""
         try:
             self.settle()
-        except (AutobrrrError, LeverLost, NotApplied):
+        except (AutobrrrError, RemedyLost, NotApplied):
             pass
 
     def end(
@@ -485,7 +485,7 @@ class _LiveTuning:
     def result(self, closing: Comparison | None) -> Tuning:
         classes = [self.board.cls_of(choice) for choice in self.kept]
         found: list[ExactnessClass] = [cls for cls in classes if cls is not None]
-        found += [lever.cls for lever in self.standing]
+        found += [applied.cls for applied in self.standing]
         interval = closing.interval if closing is not None and self.kept else None
         if interval is not None and interval.low > 0:
             speedup = interval.factor

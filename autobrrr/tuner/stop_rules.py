@@ -25,7 +25,7 @@ class PairStanding:
     pairs: int
     typical: Interval | None  # log-ratio of speeds, outlying steps capped
     throughput: Interval | None  # the same from plain means: all steps at their full length
-    pause_ns: int  # longest own work of the agent at a change of levers
+    pause_ns: int  # longest own work of the agent at a change of remedies
 
 
 StopRule = Callable[[PairStanding], tuple[Decision, str] | None]

@@ -30,7 +30,7 @@ Durations = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenBlock:
-    """Neighbouring steps under one set of levers.
+    """Neighbouring steps under one set of remedies.
 
     Attributes:
         steps: Nanoseconds of each step.

@@ -54,14 +54,14 @@ class TrialLedger:
         self._trials[candidate.choice] = trial
         self._on_trial(trial)
 
-    def enter_kept(self, lever: ArmRemedy) -> None:
-        """A lever that an earlier tuning or a recipe has switched on."""
-        self._trials[lever.choice] = Trial(
-            remedy=lever.choice.remedy,
-            options=lever.choice.settings,
+    def enter_kept(self, applied: ArmRemedy) -> None:
+        """A remedy that an earlier tuning or a recipe has switched on."""
+        self._trials[applied.choice] = Trial(
+            remedy=applied.choice.remedy,
+            options=applied.choice.settings,
             outcome="kept",
             why="on already",
-            class_=lever.cls,
+            class_=applied.cls,
             predicted=None,
             achieved=None,
             interval=None,

@@ -132,7 +132,7 @@ class Loop:
         self.job = Job(torch)
         self.job.saw_root(self.model)
         self.job.saw_optimizer(self.optimizer)
-        self.levers = ActiveRemedies(REGISTRY)
+        self.active = ActiveRemedies(REGISTRY)
         self.losses: list[torch.Tensor] = []
 
     def batch(self) -> torch.Tensor:
@@ -162,14 +162,14 @@ class Loop:
 
     def apply(self, name: str, options: dict[str, object]) -> str | None:
         try:
-            self.levers.apply(self.job, name, REGISTRY[name].option_values(options))
+            self.active.apply(self.job, name, REGISTRY[name].option_values(options))
         except Refused as refused:
             return str(refused)
         return None
 
     def undo(self) -> None:
         """As at the end of a session."""
-        losses = self.levers.undo_all()
+        losses = self.active.undo_all()
         if losses:
             raise SystemExit(f"not undone: {losses}")
 

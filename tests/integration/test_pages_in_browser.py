@@ -55,13 +55,13 @@ def log(folder: Path) -> Path:
         (30.0, "note", ActivityLine(text=HOSTILE, about="switch")),
         *((40.0 + 5 * i, "trial", trial) for i, trial in enumerate(trials)),
         (90.0, "tuned", msgspec.structs.replace(tui.tuned(), trials=trials, note=HOSTILE)),
-        (91.0, "snapshot", msgspec.structs.replace(snapshot, levers=["optimizer.fused"])),
+        (91.0, "snapshot", msgspec.structs.replace(snapshot, active=["optimizer.fused"])),
         (
             120.0,
             "history",
             StepHistory(bucket_ns=1000 * MS, median_ns=steps, longest_ns=[9 * MS, *steps[1:]]),
         ),
-        (120.0, "snapshot", msgspec.structs.replace(snapshot, levers=["optimizer.fused"])),
+        (120.0, "snapshot", msgspec.structs.replace(snapshot, active=["optimizer.fused"])),
     ]
     file = folder / "one.jsonl.gz"
     lines = [msgspec.json.encode({"at": 1e9 + at, "kind": kind, "body": body}) for at, kind, body in entries]

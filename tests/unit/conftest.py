@@ -18,7 +18,7 @@ settings.load_profile("house")
 
 @pytest.fixture
 def loop() -> Iterator[TrainLoop]:
-    """A loop that is on, without levers or an agent; taken off afterwards."""
+    """A loop that is on, without remedies or an agent; taken off afterwards."""
     pages = StepRing()
     pages.close_fd()
     made = TrainLoop(torch, pages, ActiveRemedies({}), lambda event: None)

@@ -1,4 +1,4 @@
-"""What an agent may say and send, bounded: frames, files, levers, the first word, the log."""
+"""What an agent may say and send, bounded: frames, files, remedies, the first word, the log."""
 
 from __future__ import annotations
 
@@ -112,14 +112,14 @@ class Silent:
     def command(self, do: str, on_reply: agent_link.OnReply, **fields: object) -> None: ...
 
 
-def test_levers_that_an_agent_makes_up_fill_nothing() -> None:
-    levers = RemedySwitch(Silent())
-    levers.found([None, 1, "x", [], {"token": 1, "remedy": "threads.intra_op"}])
-    assert list(levers.on) == [1]
+def test_remedies_that_an_agent_makes_up_fill_nothing() -> None:
+    active = RemedySwitch(Silent())
+    active.found([None, 1, "x", [], {"token": 1, "remedy": "threads.intra_op"}])
+    assert list(active.on) == [1]
     for token in range(3 * MOST_LOST):
-        levers.lose(Heard({"token": token, "why": ["x"]}))
-    assert len(levers.lost) == MOST_LOST
-    assert set(levers.lost.values()) == {"no reason given"}
+        active.lose(Heard({"token": token, "why": ["x"]}))
+    assert len(active.lost) == MOST_LOST
+    assert set(active.lost.values()) == {"no reason given"}
 
 
 def test_a_log_has_a_last_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

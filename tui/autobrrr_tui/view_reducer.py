@@ -82,8 +82,8 @@ def _marks(before: Diagnosis | None, now: Diagnosis) -> list[Mark]:
     if now.state in STATES and (before is None or before.state != now.state):
         found.append(STATES[now.state])
     if before is not None and "tuning" not in (before.state, now.state):
-        found += [f"+{short(each)}" for each in now.levers if each not in before.levers]
-        found += [f"-{short(each)}" for each in before.levers if each not in now.levers]
+        found += [f"+{short(each)}" for each in now.active if each not in before.active]
+        found += [f"-{short(each)}" for each in before.active if each not in now.active]
     return [Mark(t_ns=now.t_ns, text=text) for text in found]
 
 
@@ -96,10 +96,10 @@ def left_on(view: View, remedies: Sequence[str] = ()) -> View:
     """The session is over: these remedies alone are still on in the job."""
     found, details = view.snapshot, view.details
     if found is not None:
-        view = replace(view, snapshot=msgspec.structs.replace(found, levers=list(remedies)))
+        view = replace(view, snapshot=msgspec.structs.replace(found, active=list(remedies)))
     if details is not None:
-        left = [lever for lever in details.levers if lever.remedy in remedies]
-        view = replace(view, details=msgspec.structs.replace(details, levers=left))
+        left = [applied for applied in details.active if applied.remedy in remedies]
+        view = replace(view, details=msgspec.structs.replace(details, active=left))
     return replace(view, progress=None)
 
 

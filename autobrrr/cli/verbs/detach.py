@@ -54,7 +54,7 @@ def _detach(pid: int, keep: bool, say: Callable[[str], None]) -> None:
         others = "".join(f"; {line}" for line in passed_over(find_target(pid)))
         raise AutobrrrError(f"process {pid} has no session{others}", "autobrrr ls lists those that have one")
     with client:
-        levers = client.snapshot().levers
+        active = client.snapshot().active
         left = client.detach(keep=keep)
     if left.left:
         names = ", ".join(left.left)
@@ -66,7 +66,7 @@ def _detach(pid: int, keep: bool, say: Callable[[str], None]) -> None:
         say(f"process {pid} has ended, and so has its session")
     elif left.stays:
         say(f"detached; all ranks keep {', '.join(left.stays)}: they could not revert it at one step")
-    elif levers:
-        say(f"detached; {'still applied' if keep else 'reverted'}: {', '.join(levers)}")
+    elif active:
+        say(f"detached; {'still applied' if keep else 'reverted'}: {', '.join(active)}")
     else:
         say("detached; no remedy was applied")

@@ -41,7 +41,7 @@ _NOT_PLAIN = (
     ring_layout.TRACED
     | ring_layout.SKIPPED
     | ring_layout.EVALUATION
-    | ring_layout.LEVER
+    | ring_layout.SWITCHED
     | ring_layout.SETTLING
     | ring_layout.AFTER_SHADOW
 )

@@ -42,7 +42,7 @@ class CompiledCheck:
         self._baseline = (0, 0)
 
     def forget_ours(self) -> None:
-        """A compiled lever has been undone: its graphs don't make the job a compiled one."""
+        """A compiled remedy has been undone: its graphs don't make the job a compiled one."""
         self._baseline = (compiled_graphs(), frames_begun())
 
     def compiled(self, roots: list[object]) -> bool:

@@ -1,7 +1,7 @@
 """A module's calls watched from where torch looks before it calls: not from the module's dicts of hooks.
 
 In: a module and what to call around it. Out: a watch in `_compiled_call_impl`, over whatever stands
-there (a lever's layers). torch leaves that out when the module is copied or pickled, and never
+there (a remedy's layers). torch leaves that out when the module is copied or pickled, and never
 scripts it; hooks would be copied, pickled and scripted with the module.
 """
 

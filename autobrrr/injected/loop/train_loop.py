@@ -1,7 +1,7 @@
 """The training loop as the agent follows it, on the training thread, from boundary to boundary.
 
 In: firing optimizers (through the tap) or fallback marks, work posted by the agent's thread. Out:
-ring records, events, and the work done between two steps: task slices, levers, hooks on and off.
+ring records, events, and the work done between two steps: task slices, remedies, hooks on and off.
 Every door is guarded: an error of ours takes the agent out, and training goes on.
 """
 
@@ -39,8 +39,8 @@ from .task_runner import Measuring
 MOST_NOTES = 128  # plain steps between two looks
 PASSES = 1024  # fires of other optimizers between two looks
 FRESH_NS = 100_000_000  # as old may the newest record be that the sidecar sees
-BRISK_NS = 12_000_000  # while levers come and go: a block is over when its steps have records
-BRISK_FOR_NS = 2_000_000_000  # after a change of levers
+BRISK_NS = 12_000_000  # while remedies come and go: a block is over when its steps have records
+BRISK_FOR_NS = 2_000_000_000  # after a change of remedies
 Emit = Callable[[dict[str, object]], None]
 
 
@@ -51,7 +51,7 @@ class TrainLoop:
         self,
         torch: ModuleType,
         pages: StepRing,
-        levers: ActiveRemedies,
+        active: ActiveRemedies,
         emit: Emit,
         *,
         clock: Callable[[], int] = perf_counter_ns,
@@ -59,16 +59,16 @@ class TrainLoop:
     ) -> None:
         self.torch = torch
         self.job = Job(torch)
-        self.levers = levers
+        self.active = active
         self.steps = StepPattern()
         self.phases = PhaseClock()
         self.loader = LoaderWatch(self.job)
         self.bursts = Bursts()
         self.check = CompiledCheck()
         self.hot = Hot(clock())
-        self.hot.arm = levers.arm
+        self.hot.arm = active.arm
         self.compiled = False
-        self.compiled_by_user = False  # before the first lever
+        self.compiled_by_user = False  # before the first remedy
         self.last_phases: dict[str, int] | None = None
         self.train_tid = 0
         self.broken: str | None = None
@@ -222,7 +222,7 @@ class TrainLoop:
             try:
                 if at_boundary:
                     self.take_down(keep=False)
-                else:  # in the middle of a step: levers wait for its end
+                else:  # in the middle of a step: remedies wait for its end
                     self.take_down_from_outside(keep=False)
             except Exception as second:  # noqa: BLE001
                 self.broken += f"; then {type(second).__name__}: {second}"
@@ -231,65 +231,65 @@ class TrainLoop:
         self._emit({})
 
     def hooks_off(self) -> None:
-        """Take the phase hooks off before a lever changes: it must not remember one of ours."""
+        """Take the phase hooks off before a remedy changes: it must not remember one of ours."""
         if self.hooks.on:
             self.left += self.hooks.take_off(at_boundary=True)
         self.left += self.hooks.take_off_wrappers()
 
-    def check_again(self, lever: AppliedRemedy) -> None:
-        """A lever has been undone: what it compiled does not make the job a compiled one."""
-        if not self.compiled_by_user and "module.code" in lever.remedy.targets:
+    def check_again(self, applied: AppliedRemedy) -> None:
+        """A remedy has been undone: what it compiled does not make the job a compiled one."""
+        if not self.compiled_by_user and "module.code" in applied.remedy.targets:
             self.check.forget_ours()
 
     def is_compiled(self) -> bool:
-        """The job runs compiled code, its own or a lever's: no hooks on modules."""
-        return self.levers.compiled or self.check.compiled(self.job.roots)
+        """The job runs compiled code, its own or a remedy's: no hooks on modules."""
+        return self.active.compiled or self.check.compiled(self.job.roots)
 
     def undo_troubled(self) -> None:
-        """Undo levers that say themselves that they do not work out here; tell what was timed."""
-        for found in self.levers.rehearsed():
+        """Undo remedies that say themselves that they do not work out here; tell what was timed."""
+        for found in self.active.rehearsed():
             self._emit({"event": "rehearsed", "rehearsed": found})
-        for lever, why in self.levers.troubles():
-            if lever.bound:
+        for applied, why in self.active.troubles():
+            if applied.bound:
                 continue  # all ranks revert it, or none does
             self.hooks_off()
-            loss = self.levers.undo(lever)
-            self.check_again(lever)
-            self._report([loss or NotUndone(token=lever.token, remedy=lever.remedy.name, why=why)])
+            loss = self.active.undo(applied)
+            self.check_again(applied)
+            self._report([loss or NotUndone(token=applied.token, remedy=applied.remedy.name, why=why)])
 
     def task_ends(self) -> None:
         """Posted work need not wait for the measuring task any more."""
         self._hurry = True
 
     def take_down(self, *, keep: bool) -> None:
-        """Take everything of ours off, levers too unless kept. On the training thread at a boundary."""
+        """Take everything of ours off, remedies too unless kept. On the training thread at a boundary."""
         self._stop(at_boundary=True)
         self._flush()
         if keep:
-            self.levers.let_go()
-            self.levers.forget()
+            self.active.let_go()
+            self.active.forget()
         else:
-            self._report(self.levers.undo_all())
+            self._report(self.active.undo_all())
         self._finish()
 
     def take_down_from_outside(self, *, keep: bool) -> list[str]:
         """The same from the agent's thread, while training is not inside the agent's code.
 
-        Levers that need the training thread, and what they kept, are left for its next boundary; their names.
+        Remedies that need the training thread, and what they kept, wait for its next boundary; their names.
         """
         self._stop(at_boundary=False)
         self._flush()
-        waiting = self.levers.kept
+        waiting = self.active.kept
         if not keep:
-            self._report(self.levers.undo_anywhere())
-            waiting += [lever.remedy.name for lever in self.levers.ours]
+            self._report(self.active.undo_anywhere())
+            waiting += [applied.remedy.name for applied in self.active.ours]
         if self.measuring.unfinished is not None:
             waiting.append(self.measuring.unfinished.name)
         if waiting:
             self.hot.will = lambda: self.take_down(keep=keep)
             return waiting
         if keep:
-            self.levers.forget()
+            self.active.forget()
         self._finish()
         return []
 
@@ -371,7 +371,7 @@ class TrainLoop:
 
     def _report(self, losses: list[NotUndone]) -> None:
         for loss in losses:
-            self._emit({"event": "lever_lost", "token": loss.token, "remedy": loss.remedy, "why": loss.why})
+            self._emit({"event": "remedy_lost", "token": loss.token, "remedy": loss.remedy, "why": loss.why})
 
     def _is_ours(self, ident: int) -> bool:
         hot = self.hot
@@ -386,7 +386,7 @@ class TrainLoop:
     def _fired(self, optimizer: object, now: int) -> None:
         if self.job.saw_optimizer(optimizer):
             self.news += 1
-            self.levers.renew(self.job)
+            self.active.renew(self.job)
             self._emit({})  # its parameters show the device that it trains on
         self._scouts.forget()
         before = self.steps.relearned
@@ -465,18 +465,18 @@ class TrainLoop:
             self._emit({})
         if self.roots.step_ended():
             self.news += 1
-        held_back = bool(self._inbox or self.levers.watched) and self._captures()
+        held_back = bool(self._inbox or self.active.watched) and self._captures()
         if self._inbox and not held_back and (self.measuring.task is None or self._hurry):
             self.measuring.posted(self._do_posted)
         if not self.hot.live:
             return
         if self.each_boundary is not None:
             self.measuring.posted(self._look_at_boundary)
-        if self.levers.watched and not held_back:
+        if self.active.watched and not held_back:
             self.undo_troubled()
-        if self.levers.arm != self.hot.arm:
-            self.hot.arm = self.levers.arm
-            boundary.mark |= ring_layout.LEVER
+        if self.active.arm != self.hot.arm:
+            self.hot.arm = self.active.arm
+            boundary.mark |= ring_layout.SWITCHED
             self._brisk_until_ns = boundary.now_ns + BRISK_FOR_NS
             self.bursts.rest(boundary.seq, self.bursts.steps, self.step_ns)
         self._settle(boundary)
@@ -534,7 +534,7 @@ class TrainLoop:
         if sample != self.hooks.on:
             if sample:
                 self.compiled = self.is_compiled()
-                if not self.levers.arm:
+                if not self.active.arm:
                     self.compiled_by_user = self.compiled
                 self.left += self.hooks.put_on(hot.owner, compiled=self.compiled)
             else:

@@ -38,7 +38,7 @@ FEW_STEPS = 2
 TEARDOWN = "TEARDOWN_CUPTI"  # read by torch when the profiler is switched off
 TEARDOWN_FROM = (12, 6)  # CUDA before it can't start CUPTI a second time beside graphs
 OVERDUE_NS = 5_000_000_000
-UNUSABLE = ring_layout.SKIPPED | ring_layout.EVALUATION | ring_layout.LEVER
+UNUSABLE = ring_layout.SKIPPED | ring_layout.EVALUATION | ring_layout.SWITCHED
 OTHERS = "the job switched a profiler of its own on or off meanwhile"
 Emit = Callable[[dict[str, object]], None]
 

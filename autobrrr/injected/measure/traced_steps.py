@@ -37,7 +37,7 @@ MORE_OPERATORS = 40_000  # ... and with no more operators than can be added up i
 UNUSABLE = (
     ring_layout.SKIPPED
     | ring_layout.EVALUATION
-    | ring_layout.LEVER
+    | ring_layout.SWITCHED
     | ring_layout.SETTLING
     | ring_layout.AFTER_SHADOW
 )

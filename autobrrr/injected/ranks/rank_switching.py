@@ -55,7 +55,7 @@ class RankSwitching:
     """This rank among all ranks. `at_boundary` belongs to the training thread, the rest to the agent's."""
 
     def __init__(self, loop: TrainLoop, met: RankMeeting, emit: Emit) -> None:
-        self._loop, self._levers, self._emit = loop, loop.levers, emit
+        self._loop, self._active, self._emit = loop, loop.active, emit
         self._met, self._log = met, met.log
         known = [int(key.split("/")[0]) for key in met.log.held_keys() if key.endswith("/plan")]
         self._member = RankMember(met.rank, asks_itself=True, number=max(known, default=0) + 1)
@@ -77,7 +77,7 @@ class RankSwitching:
     @property
     def on(self) -> list[AppliedRemedy]:
         """Remedies that are on in all ranks."""
-        return [lever for lever in self._levers.applied if lever.together]
+        return [applied for applied in self._active.applied if applied.together]
 
     @property
     def holds(self) -> bool:
@@ -233,7 +233,7 @@ class RankSwitching:
             duty = self._settle(plan)
         if duty is BoundaryDuty.SWITCH and plan is not None:
             self._carry_out(plan)
-        if self._levers.watched and self._amiss is None and member.held is None:
+        if self._active.watched and self._amiss is None and member.held is None:
             self._look_for_trouble()
         if duty in (BoundaryDuty.SWITCH, BoundaryDuty.STAY):
             self._emit({})
@@ -241,9 +241,9 @@ class RankSwitching:
 
     def _look_for_trouble(self) -> None:
         """What says that it must go off goes off on all ranks; by itself it does no harm meanwhile."""
-        for lever, _ in self._levers.troubles():
-            if lever.bound:
-                self._amiss = lever.remedy.name
+        for applied, _ in self._active.troubles():
+            if applied.bound:
+                self._amiss = applied.remedy.name
                 self._emit({})
 
     def _settle(self, plan: SwitchPlan) -> BoundaryDuty:
@@ -267,20 +267,20 @@ class RankSwitching:
         if change.get("do") == "undo":
             return None
         try:
-            lever = self._apply(change)
+            applied = self._apply(change)
         except Refused as refused:
             return f"rank {self._met.rank}: {refused}"[:200]
         why = None
-        if lever.cls not in ANY_CLASS_WITH_ALL:
-            why = f"its class is {lever.cls} on rank {self._met.rank}"
-        loss = self._levers.undo(lever)
-        self._loop.check_again(lever)
+        if applied.cls not in ANY_CLASS_WITH_ALL:
+            why = f"its class is {applied.cls} on rank {self._met.rank}"
+        loss = self._active.undo(applied)
+        self._loop.check_again(applied)
         return why if loss is None else f"rank {self._met.rank}: it could not be reverted: {loss.why}"[:200]
 
     def _apply(self, change: Mapping[str, object]) -> AppliedRemedy:
         options, allowed = change.get("options"), change.get("allowed")
         self._loop.hooks_off()
-        return self._levers.apply(
+        return self._active.apply(
             self._loop.job,
             str(change.get("remedy")),
             options if isinstance(options, dict) else {},
@@ -296,37 +296,42 @@ class RankSwitching:
             self._revert(str(change.get("remedy")), number)
             return
         try:
-            lever = self._apply(change)
+            applied = self._apply(change)
         except Refused as refused:  # it could be applied some steps ago: it goes off again, on all ranks
             self._amiss = str(change.get("remedy"))
             if number is not None:
                 self._emit({"reply": number, "ok": False, "why": str(refused), "code": refused.code.value})
             return
         if number is not None:
-            self._own.add(lever.token)
-        self._tell(number, {"token": lever.token, "class": lever.cls})
+            self._own.add(applied.token)
+        self._tell(number, {"token": applied.token, "class": applied.cls})
 
     def _revert(self, name: str, number: int | None) -> None:
         self._loop.hooks_off()
-        for lever in reversed(self.on):
-            if name not in (EVERYTHING, lever.remedy.name):
+        for applied in reversed(self.on):
+            if name not in (EVERYTHING, applied.remedy.name):
                 continue
-            loss = self._levers.undo(lever)
-            self._loop.check_again(lever)
-            if loss is not None or (number is None and lever.token in self._own):
+            loss = self._active.undo(applied)
+            self._loop.check_again(applied)
+            if loss is not None or (number is None and applied.token in self._own):
                 why = "all ranks have reverted it" if loss is None else loss.why
                 self._emit(
-                    {"event": "lever_lost", "token": lever.token, "remedy": lever.remedy.name, "why": why}
+                    {
+                        "event": "remedy_lost",
+                        "token": applied.token,
+                        "remedy": applied.remedy.name,
+                        "why": why,
+                    }
                 )
-            self._own.discard(lever.token)
+            self._own.discard(applied.token)
         self._tell(number, {})
 
     def _tell(self, number: int | None, what: Mapping[str, object]) -> None:
         if number is not None:
             seq = self._loop.hot.seq
-            self._emit({"reply": number, "ok": True, "arm": self._levers.arm, "seq": seq, **what})
+            self._emit({"reply": number, "ok": True, "arm": self._active.arm, "seq": seq, **what})
         else:
-            self._emit({"event": "together", "levers": [told(lever) for lever in self._levers.applied]})
+            self._emit({"event": "together", "active": [told(applied) for applied in self._active.applied]})
 
 
 def _read(text: str) -> Mapping[str, object]:

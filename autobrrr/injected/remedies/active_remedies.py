@@ -2,7 +2,7 @@
 
 In: a name from the registry and its options; everything here runs on the training thread at a
 step boundary, but for `undo_anywhere`. Out: tokens, the arm (raised by one at every change), and
-what could not be undone. Two levers with one target never stand together, so any can be undone
+what could not be undone. Two remedies with one target never stand together, so any can be undone
 without the others noticing.
 """
 
@@ -28,7 +28,7 @@ BATCH_SIZE = "loader.batch_size"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppliedRemedy:
-    """One lever that is on."""
+    """One remedy that is on."""
 
     token: int
     remedy: Remedy
@@ -46,7 +46,7 @@ class AppliedRemedy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotUndone:
-    """A lever that could not be undone."""
+    """A remedy that could not be undone."""
 
     token: int
     remedy: str
@@ -54,7 +54,7 @@ class NotUndone:
 
 
 class ActiveRemedies:
-    """The levers that are on."""
+    """The remedies that are on."""
 
     def __init__(self, registry: Mapping[str, Remedy]) -> None:
         self._registry = registry
@@ -73,37 +73,37 @@ class ActiveRemedies:
     @property
     def ours(self) -> list[AppliedRemedy]:
         """Those that go with the session: not those of a recipe, nor what only all ranks can revert."""
-        return [lever for lever in self._applied if not lever.planned and not lever.bound]
+        return [applied for applied in self._applied if not applied.planned and not applied.bound]
 
     @property
     def compiled(self) -> bool:
-        """A lever that is on stands in the calls of modules: hooks on them would disturb it."""
-        return any("module.code" in lever.remedy.targets for lever in self._applied)
+        """A remedy that is on stands in the calls of modules: hooks on them would disturb it."""
+        return any("module.code" in applied.remedy.targets for applied in self._applied)
 
     @property
     def watched(self) -> bool:
-        """A lever that is on may turn out badly by itself."""
-        return any(isinstance(lever.undo, WatchedUndo) for lever in self._applied)
+        """A remedy that is on may turn out badly by itself."""
+        return any(isinstance(applied.undo, WatchedUndo) for applied in self._applied)
 
     def troubles(self) -> list[tuple[AppliedRemedy, str]]:
-        """Levers that must be undone after all, each with its reason."""
+        """Remedies that must be undone after all, each with its reason."""
         found = []
-        for lever in self._applied:
-            why = lever.undo.trouble() if isinstance(lever.undo, WatchedUndo) else None
+        for applied in self._applied:
+            why = applied.undo.trouble() if isinstance(applied.undo, WatchedUndo) else None
             if why is not None:
-                found.append((lever, why))
+                found.append((applied, why))
         return found
 
     def rehearsed(self) -> list[dict[str, object]]:
-        """What levers' calls take, as timed on copies: those that are news since this was asked last."""
+        """What remedies' calls take, as timed on copies: those that are news since this was asked last."""
         news: list[dict[str, object]] = []
-        for lever in self._applied:
-            if not isinstance(lever.undo, WatchedUndo):
+        for applied in self._applied:
+            if not isinstance(applied.undo, WatchedUndo):
                 continue
-            found = lever.undo.times(self._told.get(lever.remedy.name, 0))
+            found = applied.undo.times(self._told.get(applied.remedy.name, 0))
             if found is not None:
-                self._told[lever.remedy.name] = int(found["kinds"])
-                news.append({"remedy": lever.remedy.name, **found})
+                self._told[applied.remedy.name] = int(found["kinds"])
+                news.append({"remedy": applied.remedy.name, **found})
         return news
 
     def apply(
@@ -122,7 +122,7 @@ class ActiveRemedies:
             together: All ranks of the job do so at this step.
 
         Raises:
-            Refused: unknown, options that don't fit, a target that another lever holds, a class on
+            Refused: unknown, options that don't fit, a target that another remedy holds, a class on
                 this job that is none of those allowed, or the remedy itself says that it does not fit.
         """
         remedy = self._registry.get(name)
@@ -156,7 +156,7 @@ class ActiveRemedies:
         if release is not None:
             self._releases[name] = lambda: release(job.torch)
         widened = undo.cls if isinstance(undo, WatchedUndo) else None
-        lever = AppliedRemedy(
+        applied = AppliedRemedy(
             token=self._next,
             remedy=remedy,
             options=dict(options),
@@ -167,64 +167,66 @@ class ActiveRemedies:
         )
         self._next += 1
         self.arm += 1
-        self._applied.append(lever)
+        self._applied.append(applied)
         try:
-            _check_class(lever.cls, allowed)  # with the options as given; no step has run with it
+            _check_class(applied.cls, allowed)  # with the options as given; no step has run with it
         except Refused as refused:
-            loss = self.undo(lever)
+            loss = self.undo(applied)
             if loss is not None:
                 raise Refused(f"{refused}; it could not be undone: {loss.why}") from None
             raise
-        return lever
+        return applied
 
     def renew(self, job: Job) -> None:
         """An optimizer has stepped that was not there before: what holds for the others holds for it too."""
-        for lever in self._applied:
-            if any(target.startswith(OF_OPTIMIZERS) for target in lever.remedy.targets):
+        for applied in self._applied:
+            if any(target.startswith(OF_OPTIMIZERS) for target in applied.remedy.targets):
                 try:
-                    self._more.setdefault(lever.token, []).append(lever.remedy.apply(job, lever.options))
+                    self._more.setdefault(applied.token, []).append(
+                        applied.remedy.apply(job, applied.options)
+                    )
                 except Exception:  # noqa: BLE001
                     continue  # it does not fit this one, which updates as the script says
 
     def find(self, token: object) -> AppliedRemedy:
-        """The lever of a token; raises Refused."""
-        for lever in self._applied:
-            if lever.token == token:
-                return lever
+        """The remedy of a token; raises Refused."""
+        for applied in self._applied:
+            if applied.token == token:
+                return applied
         raise Refused(gone(token))
 
-    def may_go(self, job: Job, lever: AppliedRemedy) -> None:
-        """Raises Refused where this rank without the lever would drift from the others, which have it on."""
+    def may_go(self, job: Job, applied: AppliedRemedy) -> None:
+        """Raises Refused where this rank without the remedy would drift from the others, which have it on."""
         ranks = _ranks(job)
-        if ranks > 1 and lever.planned and not _only_feeds(lever.remedy) and lever.cls != "bitwise":
+        if ranks > 1 and applied.planned and not _only_feeds(applied.remedy) and applied.cls != "bitwise":
             raise Refused(
-                f"this is one of {ranks} ranks, and the recipe has {lever.remedy.name} on in all of them: it "
-                "does not keep the bits, so without it these weights would drift from the others'"
+                f"this is one of {ranks} ranks, and the recipe has {applied.remedy.name} on in all of them: "
+                "it does not keep the bits, so without it these weights would drift from the others'"
             )
 
-    def undo(self, lever: AppliedRemedy) -> NotUndone | None:
+    def undo(self, applied: AppliedRemedy) -> NotUndone | None:
         """Undo one; the loss, where that failed (it then counts as gone)."""
-        self._applied.remove(lever)
+        self._applied.remove(applied)
         self.arm += 1
         try:
-            for more in reversed(self._more.pop(lever.token, [])):
+            for more in reversed(self._more.pop(applied.token, [])):
                 more()
-            lever.undo()
+            applied.undo()
         except Exception as error:  # noqa: BLE001
             why = f"{type(error).__name__}: {error}"
-            return NotUndone(token=lever.token, remedy=lever.remedy.name, why=why)
+            return NotUndone(token=applied.token, remedy=applied.remedy.name, why=why)
         return None
 
     def undo_all(self) -> list[NotUndone]:
-        """Undo every lever of the session, the youngest first, and let go of what they kept."""
-        losses = [self.undo(lever) for lever in reversed(self.ours)]
+        """Undo every remedy of the session, the youngest first, and let go of what they kept."""
+        losses = [self.undo(applied) for applied in reversed(self.ours)]
         self.let_go()
         return [loss for loss in losses if loss is not None]
 
     @property
     def kept(self) -> list[str]:
         """Remedies that are off, and have kept something for the next time that they are switched on."""
-        on = {lever.remedy.release for lever in self._applied}
+        on = {applied.remedy.release for applied in self._applied}
         return [name for name in self._releases if self._registry[name].release not in on]
 
     def let_go(self) -> None:
@@ -235,32 +237,32 @@ class ActiveRemedies:
     def undo_anywhere(self) -> list[NotUndone]:
         """Undo those that are safe to undo while the training thread is in the middle of a step."""
         losses = [
-            self.undo(lever)
-            for lever in reversed(self.ours)
-            if lever.remedy.undo_safe and lever.remedy.name.startswith(ANYWHERE)
+            self.undo(applied)
+            for applied in reversed(self.ours)
+            if applied.remedy.undo_safe and applied.remedy.name.startswith(ANYWHERE)
         ]
         return [loss for loss in losses if loss is not None]
 
     def forget(self) -> None:
-        """Leave the session's levers on for good."""
-        self._applied = [lever for lever in self._applied if lever.planned or lever.bound]
+        """Leave the session's remedies on for good."""
+        self._applied = [applied for applied in self._applied if applied.planned or applied.bound]
 
 
-def told(lever: AppliedRemedy) -> dict[str, object]:
+def told(applied: AppliedRemedy) -> dict[str, object]:
     """What the sidecar keeps of it."""
     return {
-        "token": lever.token,
-        "remedy": lever.remedy.name,
-        "options": dict(lever.options),
-        "class": lever.cls,
-        "reach": lever.remedy.reach,
-        "planned": lever.planned,
+        "token": applied.token,
+        "remedy": applied.remedy.name,
+        "options": dict(applied.options),
+        "class": applied.cls,
+        "reach": applied.remedy.reach,
+        "planned": applied.planned,
     }
 
 
 def gone(token: object) -> str:
-    """What is said of a token whose lever is off."""
-    return f"no lever has the token {token}"
+    """What is said of a token whose remedy is off."""
+    return f"no remedy has the token {token}"
 
 
 def check_options(known: tuple[Option, ...], given: Mapping[str, object]) -> None:

@@ -40,7 +40,7 @@ TAIL_FIELDS = (
     "end_ns",  # when the anchor optimizer's post hook was entered
     "own_ns",  # the agent's own work at the boundary before start_ns
     "device_ns",  # from start to end on the device's clock; UNSTAMPED, AWAITED
-    "arm",  # which set of levers was on: raised by one at every change
+    "arm",  # which set of remedies was on: raised by one at every change
     "flags",
     "seq",  # 0, 1, 2 …
 )
@@ -60,7 +60,7 @@ TRACED = 2  # ran under the timing dispatch mode: slower, never part of step fig
 AFTER_SHADOW = 4  # a shadow replay ran at the boundary before it
 SKIPPED = 8  # a backward without an optimizer step (GradScaler found an inf)
 EVALUATION = 16  # forward calls without grad ran in it
-LEVER = 32  # a lever changed at the boundary before it
+SWITCHED = 32  # a remedy changed at the boundary before it
 SETTLING = 64  # hooks were being put on or looked for: not representative
 AHEAD = 128  # the host came to its end while the device was still in an earlier step; set with device_ns
 

@@ -43,8 +43,8 @@ def live_line(snapshot: Diagnosis) -> str:
         words.append(f"CPU {share(snapshot.host.cpu_share)}")
     if snapshot.slowest is not None and snapshot.slowest.rank is not None:
         words.append(f"slowest: rank {snapshot.slowest.rank}")
-    if snapshot.levers:
-        words.append("on: " + ", ".join(snapshot.levers))
+    if snapshot.active:
+        words.append("on: " + ", ".join(snapshot.active))
     if snapshot.cost.share is not None:
         words.append(f"own cost {share(snapshot.cost.share)}")
     if snapshot.activity:

@@ -19,7 +19,7 @@ class SessionOptions:
     """How far a session may go."""
 
     readonly: bool = False
-    """Neither traced steps nor probe nor levers."""
+    """Neither traced steps nor probe nor remedies."""
     probing: Probing = "on"
     """Whether the batch probe runs; `overridden`: also over code that prints or writes."""
     outside: bool = False

@@ -83,7 +83,7 @@ def _figures(found: Diagnosis, tuned: Tuning | None) -> Iterator[Figure]:
     sure = found.confidence == "high" or found.limit_confidence == "high"
     yield Figure(name="confident", value=sure, help="1: limit or regime is sure")
     yield from _gain(tuned)
-    yield Figure(name="remedies_on", value=len(found.levers), help="remedies that are on")
+    yield Figure(name="remedies_on", value=len(found.active), help="remedies that are on")
     yield from _one("own_cost", found.cost.share, "what autobrrr itself costs in each step", unit="ratio")
     pauses = found.cost.one_off_ns
     yield from _one("own_pauses", pauses, "all pauses that measuring caused", scale=1e-9, unit="seconds")

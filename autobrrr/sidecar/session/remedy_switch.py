@@ -1,4 +1,4 @@
-"""The levers that are on in the target: switched through the agent, kept by token.
+"""The remedies that are on in the target: switched through the agent, kept by token.
 
 Belongs to the event loop's thread. Every call ends in exactly one call of its `on_done`.
 """
@@ -27,7 +27,7 @@ class Switched:
     why: str | None = None
     code: RefusalCode | None = None  # of the refusal
     token: int | None = None
-    seq: int | None = None  # first step with (or without) the lever
+    seq: int | None = None  # first step with (or without) the remedy
     cls: str | None = None
 
 
@@ -35,7 +35,7 @@ OnSwitched = Callable[[Switched], None]
 
 
 class RemedySwitch:
-    """All levers of one session."""
+    """All remedies of one session."""
 
     def __init__(self, agent: AgentPort) -> None:
         self._agent = agent
@@ -44,14 +44,14 @@ class RemedySwitch:
 
     @property
     def names(self) -> list[str]:
-        return [lever.remedy for lever in self.on.values()]
+        return [applied.remedy for applied in self.on.values()]
 
-    def found(self, levers: object) -> None:
-        """Take over the levers that the agent says are on already (a job that runs a recipe)."""
-        for lever in levers if isinstance(levers, list) else []:
-            if isinstance(lever, dict):
+    def found(self, active: object) -> None:
+        """Take over the remedies that the agent says are on already (a job that runs a recipe)."""
+        for applied in active if isinstance(active, list) else []:
+            if isinstance(applied, dict):
                 with contextlib.suppress(msgspec.ValidationError):
-                    one = as_record({**lever, "planned": lever.get("planned") is not False}, ActiveRemedy)
+                    one = as_record({**applied, "planned": applied.get("planned") is not False}, ActiveRemedy)
                     self.on[one.token] = one
 
     def apply(
@@ -91,23 +91,23 @@ class RemedySwitch:
         """From now on switch them on all ranks of the job, or on none."""
         self._agent.command("together", lambda reply: on_done(_switched(reply)))
 
-    def as_told(self, levers: object) -> None:
+    def as_told(self, active: object) -> None:
         """Another rank has switched some on all ranks: what the agent says is on."""
         self.on = {}
-        self.found(levers)
+        self.found(active)
 
     def only(self, remedies: Sequence[str]) -> None:
         """The rest has gone with the agent: on are these alone, which could not be reverted."""
-        self.on = {token: lever for token, lever in self.on.items() if lever.remedy in remedies}
+        self.on = {token: applied for token, applied in self.on.items() if applied.remedy in remedies}
 
     def lose(self, event: Heard) -> str | None:
         """The agent says that one is off, or can't be taken off; returns a sentence about it."""
         token, why = event.get("token"), said(event, "why")
         if not isinstance(token, int) or len(self.lost) >= MOST_LOST:
             return None
-        lever = self.on.pop(token, None)
+        applied = self.on.pop(token, None)
         self.lost[token] = why
-        return f"{lever.remedy if lever else said(event, 'remedy', str(token))} was lost: {why}"
+        return f"{applied.remedy if applied else said(event, 'remedy', str(token))} was lost: {why}"
 
 
 def _switched(reply: Heard) -> Switched:

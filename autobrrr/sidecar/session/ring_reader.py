@@ -32,7 +32,7 @@ UNREPRESENTATIVE = (
     ring_layout.TRACED
     | ring_layout.SKIPPED
     | ring_layout.EVALUATION
-    | ring_layout.LEVER
+    | ring_layout.SWITCHED
     | ring_layout.SETTLING
     | ring_layout.AFTER_SHADOW
 )

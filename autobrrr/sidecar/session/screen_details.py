@@ -28,12 +28,12 @@ def details(session: Session, tuned: Tuning | None, progress: TuneProgress | Non
         progress: Where the tuning that runs stands.
     """
     findings = session.findings
-    on = list(session.levers.on.values()) if session.levers is not None else []
+    on = list(session.active.on.values()) if session.active is not None else []
     traced = findings.traced
     widest = sorted(traced.by_op, key=lambda op: -op.kernel_ns) if traced is not None else []
     return Details(
         history=findings.history.history(findings.window.step_ns),
-        levers=on,
+        active=on,
         remedies=_remedies(findings.facts, findings.cores, session.snapshot()),
         operators=widest[:MOST_OPERATORS],
         recipe=recipe_now(on, tuned, findings.facts),
@@ -45,10 +45,10 @@ def details(session: Session, tuned: Tuning | None, progress: TuneProgress | Non
 
 def recipe_now(on: Iterable[ActiveRemedy], tuned: Tuning | None, facts: JobFacts | None) -> RecipeNow | None:
     """What is on as a recipe; with the tuning's evidence where that is exactly what it kept."""
-    levers = list(on)
-    if not levers:
+    active = list(on)
+    if not active:
         return None
-    names = sorted(each.remedy for each in levers)
+    names = sorted(each.remedy for each in active)
     if tuned is not None and sorted(tuned.kept) == names:
         made = recipe.from_tuning(tuned)
     else:
@@ -57,7 +57,7 @@ def recipe_now(on: Iterable[ActiveRemedy], tuned: Tuning | None, facts: JobFacts
                 script=None if facts is None else facts.script.rsplit("/", 1)[-1] or None,
                 device="cpu" if facts is None else facts.recipe_device,
             ),
-            remedies=tuple(recipe.Chosen(name=each.remedy, options=_values(each)) for each in levers),
+            remedies=tuple(recipe.Chosen(name=each.remedy, options=_values(each)) for each in active),
         )
     text = recipe.dump(made)
     try:
@@ -99,5 +99,7 @@ def _remedies(facts: JobFacts | None, cores: int | None, judged: Diagnosis) -> l
     ]
 
 
-def _values(lever: ActiveRemedy) -> dict[str, Value]:
-    return {key: value for key, value in lever.options.items() if isinstance(value, str | int | float | bool)}
+def _values(applied: ActiveRemedy) -> dict[str, Value]:
+    return {
+        key: value for key, value in applied.options.items() if isinstance(value, str | int | float | bool)
+    }

@@ -81,7 +81,7 @@ class Session:
     ) -> None:
         self.findings = Collected(pid, options, cores)
         self.ending: SessionEnding | None = None
-        self.levers: RemedySwitch | None = None
+        self.active: RemedySwitch | None = None
         self.say: Callable[[ActivityLine], None] = lambda line: None
         self.read_window: Read | None = None
         self.watch_thread: Callable[[int], object] = lambda tid: None
@@ -133,7 +133,7 @@ class Session:
 
     def entered(self, agent: AgentPort, ring: Ring, facts: JobFacts, attach: Attach) -> None:
         """The agent is in."""
-        self._agent, self.intake.ring, self.levers = agent, ring, RemedySwitch(agent)
+        self._agent, self.intake.ring, self.active = agent, ring, RemedySwitch(agent)
         self.findings.know(facts)
         self.findings.attach = attach
         self._journal.write("attached", {"facts": facts, "attach": attach})
@@ -191,14 +191,14 @@ class Session:
                 self._journal.write(name, {name: event.get(name)})
         elif name == "progress" and self._course is not None:
             self._course.progress(said(event, "activity", ""))
-        elif name == "lever_lost" and self.levers is not None:
-            text = self.levers.lose(event)
+        elif name == "remedy_lost" and self.active is not None:
+            text = self.active.lose(event)
             if text is not None:
                 self._note(text)
                 self._look_at_changed_job()
-        elif name == "together" and self.levers is not None:
-            self.levers.as_told(event.get("levers"))
-            on = ", ".join(self.levers.names) or "nothing"
+        elif name == "together" and self.active is not None:
+            self.active.as_told(event.get("active"))
+            on = ", ".join(self.active.names) or "nothing"
             self._note(f"another rank has switched all ranks; applied: {on}", about="switch")
             self._look_at_changed_job()
         elif name == "removed":
@@ -258,32 +258,32 @@ class Session:
         on_done: OnSwitched,
         allowed: Sequence[str] | None = None,
     ) -> None:
-        """Switch a lever on; what was measured without it no longer counts."""
-        refusal = self._no_levers()
-        if refusal is not None or self.levers is None:
+        """Switch a remedy on; what was measured without it no longer counts."""
+        refusal = self._none_active()
+        if refusal is not None or self.active is None:
             on_done(Switched(why=refusal))
             return
-        self.levers.apply(remedy, options, self._after_switch(f"{remedy} is on", on_done), allowed)
+        self.active.apply(remedy, options, self._after_switch(f"{remedy} is on", on_done), allowed)
 
     def undo(self, token: int, on_done: OnSwitched) -> None:
-        """Switch a lever off."""
-        if self.levers is None or self._state is State.ENDED:
+        """Switch a remedy off."""
+        if self.active is None or self._state is State.ENDED:
             on_done(Switched(why=LINK_LOST, code=RefusalCode.LINK_LOST))
             return
-        lever = self.levers.on.get(token)
-        self.levers.undo(token, self._after_switch(f"{lever.remedy if lever else token} is off", on_done))
+        applied = self.active.on.get(token)
+        self.active.undo(token, self._after_switch(f"{applied.remedy if applied else token} is off", on_done))
 
     def together(self, on_done: OnSwitched) -> None:
-        """Have levers switched on all ranks of the job at one step from now on, or on none."""
-        refusal = self._no_levers()
-        if refusal is not None or self.levers is None:
+        """Have remedies switched on all ranks of the job at one step from now on, or on none."""
+        refusal = self._none_active()
+        if refusal is not None or self.active is None:
             on_done(Switched(why=refusal))
             return
-        self.levers.together(on_done)
+        self.active.together(on_done)
 
     def begin_tuning(self) -> str | None:
         """Hand the job to the tuner; a sentence where that can't be."""
-        refusal = self._no_levers()
+        refusal = self._none_active()
         if self._state is State.TUNING:
             refusal = "the job is being tuned already"
         if refusal is None:
@@ -320,7 +320,7 @@ class Session:
             self._look_at_changed_job()
 
     def detach(self, keep: bool, on_done: OnDetached) -> None:
-        """Take everything off, then end; `keep` leaves the levers on."""
+        """Take everything off, then end; `keep` leaves the remedies on."""
         if self.ending is not None:
             on_done(self.ending)
             return
@@ -344,7 +344,7 @@ class Session:
             steps=self.intake.ring.steps if self.intake.ring is not None else None,
             state=self.state,
             activity=self.activity,
-            levers=self.levers.names if self.levers is not None else [],
+            active=self.active.names if self.active is not None else [],
         )
 
     # Its states, and how it leaves them
@@ -370,9 +370,9 @@ class Session:
             self._end(SessionEnding(kind="link lost", why=self._link_lost_why))
 
     def _took_facts(self, reply: Heard) -> None:
-        if reply.get("ok") is not True or self.levers is None:
+        if reply.get("ok") is not True or self.active is None:
             return
-        self.levers.found(reply.get("levers"))
+        self.active.found(reply.get("active"))
         if isinstance(reply.get("facts"), dict):
             self.on_event(Heard({"event": "facts", "facts": reply["facts"]}))
         if isinstance(reply.get("anatomy"), dict) and self.findings.anatomy is None:
@@ -404,8 +404,8 @@ class Session:
             return
         self.ending, self._state = ending, State.ENDED
         self.intake.turn.give()
-        if self.levers is not None and not self._keeps and "the agent" not in ending.left:
-            self.levers.only((*ending.left, *ending.stays))
+        if self.active is not None and not self._keeps and "the agent" not in ending.left:
+            self.active.only((*ending.left, *ending.stays))
         self._activity = ending.kind
         self._journal.write("ended", ending)
         self._chronicle.close(self.snapshot, self.findings)
@@ -413,7 +413,7 @@ class Session:
         for on_done in waiting:
             on_done(ending)
 
-    def _no_levers(self) -> str | None:
+    def _none_active(self) -> str | None:
         if self._state in (State.ATTACHING, State.DETACHING, State.ENDED):
             return f"the session is {self.state.value}"
         if self.findings.options.outside:

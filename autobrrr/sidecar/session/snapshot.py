@@ -27,13 +27,13 @@ def snapshot(
     steps: int | None,
     state: State,
     activity: str,
-    levers: list[str],
+    active: list[str],
 ) -> Diagnosis:
     """The session at this moment.
 
     Args:
         steps: Steps since attach; None where no step can be seen.
-        levers: Names of the remedies that are on.
+        remedies: Names of the remedies that are on.
     """
     stats = step_stats(measured.step_ns)
     verdict = judgement.verdict
@@ -71,7 +71,7 @@ def snapshot(
         steps=steps,
         state=state.value,
         activity=activity,
-        levers=levers,
+        active=active,
         window=measured.profile,
         sweep=size_sweep(measured.sweep),
         collectives=rank_times(measured.collectives),

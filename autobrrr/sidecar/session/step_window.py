@@ -1,6 +1,6 @@
 """The recent steps that stand for how the job trains now: durations, phases.
 
-In: new records of the ring. Out: step durations, their statistics, phase figures. When a lever
+In: new records of the ring. Out: step durations, their statistics, phase figures. When a remedy
 changes, the steps before it no longer count. On a device that works asynchronously only steps count whose
 ends it has stamped; phases are the host's time on any device.
 """

@@ -1,4 +1,4 @@
-"""The tuner's bench on a live job: levers through the agent, steps from the ring.
+"""The tuner's bench on a live job: remedies through the agent, steps from the ring.
 
 The tuner calls it on its own thread; every command is handed to the event loop, which alone speaks
 to the agent, and the tuner's thread waits for the answer.
@@ -23,13 +23,13 @@ from autobrrr.records.wire_answers import ActiveRemedy
 from autobrrr.sidecar.session.remedy_switch import Switched
 from autobrrr.sidecar.session.ring_reader import NO_RECORDS, Records
 from autobrrr.sidecar.session.session import Session
-from autobrrr.tuner.job_under_test import LeverLost, NotApplied, StepClock, SwitchedOn, durations_ns
+from autobrrr.tuner.job_under_test import NotApplied, RemedyLost, StepClock, SwitchedOn, durations_ns
 
 Call = Callable[[Callable[[], None]], None]
 T = TypeVar("T")
 
 KEPT_STEPS = 1 << 16
-SWITCH_S = 20.0  # or so many steps, until a lever must have switched
+SWITCH_S = 20.0  # or so many steps, until a remedy must have switched
 SWITCH_STEPS = 5
 EVALUATION_S = 300.0  # unless the user stops: no step ends while the job evaluates
 STALL_PATIENCE = 8.0  # times the usual price of switching on
@@ -125,16 +125,16 @@ class LiveBench:
     def cores(self) -> int | None:
         return self._session.findings.cores
 
-    def levers(self) -> list[ActiveRemedy]:
+    def active(self) -> list[ActiveRemedy]:
         """What is on already and may be switched, oldest first."""
-        return [lever for lever in self._on() if lever.ours_and_live]
+        return [applied for applied in self._on() if applied.ours_and_live]
 
     def standing(self) -> list[ActiveRemedy]:
         """What is on and stays on: of the recipe, or not to be switched within an epoch."""
-        return [lever for lever in self._on() if not lever.ours_and_live]
+        return [applied for applied in self._on() if not applied.ours_and_live]
 
     def _on(self) -> list[ActiveRemedy]:
-        return list(self._session.levers.on.values()) if self._session.levers is not None else []
+        return list(self._session.active.on.values()) if self._session.active is not None else []
 
     def apply(
         self, remedy: str, options: Mapping[str, object], allowed: Sequence[ExactnessClass]
@@ -157,11 +157,11 @@ class LiveBench:
         done = self._switch_off(token)
         if done.why is not None:
             self._check()
-            raise LeverLost(done.why)
+            raise RemedyLost(done.why)
         return done.seq if done.seq is not None else self.next_seq()
 
     def lost(self) -> Mapping[int, str]:
-        return dict(self._session.levers.lost) if self._session.levers is not None else {}
+        return dict(self._session.active.lost) if self._session.active is not None else {}
 
     def rehearsed(self, remedy: str) -> Rehearsed | None:
         return self._session.findings.rehearsed.get(remedy)
@@ -248,7 +248,7 @@ class LiveBench:
         try:
             return self._wait(answer, LOOP_S)
         except FutureTimeout:
-            raise LeverLost("the sidecar did not answer in time") from None
+            raise RemedyLost("the sidecar did not answer in time") from None
 
     def _wait(self, answer: Future[T], timeout_s: float) -> T:
         """The answer; gives up at once when the session ends, for then none will come."""
@@ -262,7 +262,7 @@ class LiveBench:
                     raise
 
     def _switch_on(self, start: Callable[[Callable[[Switched], None]], None]) -> Switched:
-        """Switch a lever on and wait for the boundary; one that comes on too late is taken back."""
+        """Switch a remedy on and wait for the boundary; one that comes on too late is taken back."""
         answer: Future[Switched] = Future()
 
         def replied(done: Switched) -> None:
@@ -278,10 +278,10 @@ class LiveBench:
         except FutureTimeout:
             if not answer.cancel():
                 return answer.result(LOOP_S)
-            raise LeverLost("no step boundary came in time; the command was taken back") from None
+            raise RemedyLost("no step boundary came in time; the command was taken back") from None
 
     def _switch_off(self, token: int) -> Switched:
-        """Switch a lever off and wait for the boundary; it is asked for once, however often one waits."""
+        """Switch a remedy off and wait for the boundary; it is asked for once, however often one waits."""
         answer = self._undoing.get(token)
         self._check()
         if answer is None:
@@ -290,7 +290,7 @@ class LiveBench:
         try:
             done = self._wait_for_boundary(answer)
         except FutureTimeout:
-            raise LeverLost("no step boundary came in time; it goes off at the next one") from None
+            raise RemedyLost("no step boundary came in time; it goes off at the next one") from None
         del self._undoing[token]
         return done
 

@@ -37,8 +37,8 @@ def tune(
         settings=_settings(request, journal),
         on_progress=on_progress,
         on_trial=on_trial,
-        already=[_kept(lever) for lever in bench.levers()],
-        standing=[_kept(lever) for lever in bench.standing()],
+        already=[_kept(applied) for applied in bench.active()],
+        standing=[_kept(applied) for applied in bench.standing()],
     )
 
 
@@ -47,7 +47,7 @@ def check(bench: LiveBench, baseline_ns: float, best_ns: float) -> list[Reverted
     from autobrrr.tuner.arm_switch import ArmSwitch
     from autobrrr.tuner.gain_guard import GainGuard
 
-    board = ArmSwitch(bench, get_args(ExactnessClass), [_kept(lever) for lever in bench.levers()])
+    board = ArmSwitch(bench, get_args(ExactnessClass), [_kept(applied) for applied in bench.active()])
     return GainGuard(bench, board, baseline_ns=baseline_ns, best_ns=best_ns).check()
 
 
@@ -66,10 +66,10 @@ def _settings(request: TuneRequest, journal: Path | None) -> TuneSettings:
     )
 
 
-def _kept(lever: ActiveRemedy) -> KeptLever:
+def _kept(applied: ActiveRemedy) -> KeptLever:
     from autobrrr.tuner.arm_switch import ArmRemedy as KeptLever
     from autobrrr.tuner.candidate_space import Choice
 
-    choice = Choice(remedy=lever.remedy, options=tuple(sorted(lever.options.items())))
-    known: list[ExactnessClass] = [cls for cls in get_args(ExactnessClass) if cls == lever.class_]
-    return KeptLever(choice=choice, token=lever.token, cls=known[0] if known else "changes-training")
+    choice = Choice(remedy=applied.remedy, options=tuple(sorted(applied.options.items())))
+    known: list[ExactnessClass] = [cls for cls in get_args(ExactnessClass) if cls == applied.class_]
+    return KeptLever(choice=choice, token=applied.token, cls=known[0] if known else "changes-training")

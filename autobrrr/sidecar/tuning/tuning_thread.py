@@ -136,14 +136,14 @@ class TuningThread:
 
     def look(self, push: Push) -> None:
         """Now and then: whether what was kept still pays; where that is in doubt, it is compared."""
-        watchman, levers = self._watchman, self._session.levers
-        if watchman is None or levers is None or self._bench is not None:
+        watchman, active = self._watchman, self._session.active
+        if watchman is None or active is None or self._bench is not None:
             return
-        if not any(lever.ours_and_live for lever in levers.on.values()):
+        if not any(applied.ours_and_live for applied in active.on.values()):
             self._watchman = None
             return
         if watchman.loss_was_finite and self._session.findings.window.loss_lost:
-            self._undo_for_loss(levers, push)
+            self._undo_for_loss(active, push)
             return
         window = self._session.findings.window
         if not watchman.due(self._clock_ns()) or not watchman.suspects(window.step_ns):
@@ -156,14 +156,16 @@ class TuningThread:
         self._thread = threading.Thread(target=self._compare, args=arguments, name="guard", daemon=True)
         self._thread.start()
 
-    def _undo_for_loss(self, levers: RemedySwitch, push: Push) -> None:
+    def _undo_for_loss(self, active: RemedySwitch, push: Push) -> None:
         """At once, and whatever made it: what does not keep the bits goes off."""
         self._watchman = None
         why = "the loss is no longer finite"
-        suspects = [lever for lever in levers.on.values() if not lever.planned and lever.class_ != "bitwise"]
-        for lever in reversed(suspects):
-            self._session.undo(lever.token, lambda done: None)
-        self._tell([Reverted(remedy=lever.remedy, why=why) for lever in suspects], push)
+        suspects = [
+            applied for applied in active.on.values() if not applied.planned and applied.class_ != "bitwise"
+        ]
+        for applied in reversed(suspects):
+            self._session.undo(applied.token, lambda done: None)
+        self._tell([Reverted(remedy=applied.remedy, why=why) for applied in suspects], push)
 
     def _tell(self, undid: list[Reverted], push: Push) -> None:
         for each in undid:
@@ -177,7 +179,7 @@ class TuningThread:
         try:
             undid = self._check(bench, watchman.baseline_ns, watchman.best_ns)
         except AutobrrrError:
-            pass  # the session ends, or a lever is lost: said already
+            pass  # the session ends, or a remedy is lost: said already
         except Exception:  # noqa: BLE001 - the session must outlive a fault of the guard
             traceback.print_exc()
         finally:

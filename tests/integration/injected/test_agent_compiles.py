@@ -93,7 +93,7 @@ def test_code_that_can_not_be_compiled_is_undone_by_itself_and_trains_to_the_sam
         peer.wait_steps(100)
         on = peer.ask("apply", remedy="compile.default", options={})
         assert on["ok"], on
-        lost = peer.event("lever_lost")
+        lost = peer.event("remedy_lost")
         assert lost["token"] == on["token"]
         assert "own state (Net.seen)" in lost["why"]
         assert not peer.ask("undo", token=on["token"])["ok"]

@@ -76,15 +76,15 @@ def test_sessions_come_and_go_and_the_recipe_stays(tmp_path: Path) -> None:
             peer = Peer.connect(str(tmp_path / "listen.sock"))
             assert os.stat(tmp_path / "listen.sock").st_mode & 0o777 == 0o600
             peer.wait_steps(20)
-            levers = peer.ask("facts")["levers"]
-            assert {lever["remedy"] for lever in levers} == {"threads.intra_op", "optimizer.foreach"}
-            assert {lever["remedy"]: (lever["class"], lever["reach"]) for lever in levers} == {
+            active = peer.ask("facts")["active"]
+            assert {applied["remedy"] for applied in active} == {"threads.intra_op", "optimizer.foreach"}
+            assert {applied["remedy"]: (applied["class"], applied["reach"]) for applied in active} == {
                 "threads.intra_op": ("rounding", "live"),
                 "optimizer.foreach": ("bitwise", "live"),
             }
             gc = peer.ask("apply", remedy="gc.freeze")
             assert gc["ok"], gc
-            planned = {lever["remedy"]: lever["planned"] for lever in peer.ask("facts")["levers"]}
+            planned = {applied["remedy"]: applied["planned"] for applied in peer.ask("facts")["active"]}
             assert planned == {"threads.intra_op": True, "optimizer.foreach": True, "gc.freeze": False}
             if turn % 2:
                 assert peer.ask("detach", keep=False)["left"] == []

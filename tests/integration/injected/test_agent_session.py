@@ -127,7 +127,7 @@ def test_steps_are_recorded_in_order_and_sampled_phases_fill_them(tmp_path: Path
         running.output()
 
 
-def test_levers_change_at_a_boundary_and_are_marked(tmp_path: Path) -> None:
+def test_remedies_change_at_a_boundary_and_are_marked(tmp_path: Path) -> None:
     with job(tmp_path, "ended = agent_job.begin()\ntrain_until(ended)\nprint(seen.last)") as running:
         peer = running.peer()
         peer.wait_steps(30)
@@ -147,10 +147,10 @@ def test_levers_change_at_a_boundary_and_are_marked(tmp_path: Path) -> None:
         assert {step.arm for step in steps if step.seq < on["seq"]} == {0}
         assert {step.arm for step in steps if on["seq"] <= step.seq < off["seq"]} == {on["arm"]}
         assert {step.arm for step in steps if step.seq >= off["seq"]} == {off["arm"]}
-        assert {step.seq for step in steps if step.flags & ring_layout.LEVER} == {on["seq"], off["seq"]}
+        assert {step.seq for step in steps if step.flags & ring_layout.SWITCHED} == {on["seq"], off["seq"]}
         kept = peer.ask("apply", remedy="optimizer.foreach")
         assert kept["ok"]
-        assert peer.ask("facts")["levers"][0]["token"] == kept["token"]
+        assert peer.ask("facts")["active"][0]["token"] == kept["token"]
         assert peer.ask("detach", keep=True)["left"] == []
         assert "foreach" in running.output()
 
@@ -406,12 +406,12 @@ def test_a_readonly_session_changes_nothing(tmp_path: Path) -> None:
         running.output()
 
 
-def test_levers_that_need_the_training_thread_are_undone_at_its_next_boundary(tmp_path: Path) -> None:
+def test_remedies_that_need_the_training_thread_are_undone_at_its_next_boundary(tmp_path: Path) -> None:
     rest = """
 plain = sys.modules["torch.optim.adam"].adam
 ended = agent_job.begin()
 while seen.last != "foreach": step()
-print("lever on", flush=True)
+print("remedy on", flush=True)
 agent_job.wait_ended(ended)  # a long pause of training, in which the sidecar dies
 assert sys.modules["torch.optim.adam"].adam is not plain, "undone behind the back of the training thread"
 step()
@@ -423,18 +423,18 @@ print("undone")
     with job(tmp_path, rest) as running:
         peer = running.peer()
         assert peer.ask("apply", remedy="optimizer.foreach")["ok"]
-        running.until("lever on")
+        running.until("remedy on")
         peer.close()
         assert "undone" in running.output()
 
 
-def test_a_lever_that_can_be_undone_anywhere_does_not_wait_for_a_boundary(tmp_path: Path) -> None:
+def test_a_remedy_that_can_be_undone_anywhere_does_not_wait_for_a_boundary(tmp_path: Path) -> None:
     rest = """
 import gc
 usual = gc.get_threshold()
 ended = agent_job.begin()
 while gc.get_threshold() == usual: step()
-print("lever on", flush=True)
+print("remedy on", flush=True)
 agent_job.wait_ended(ended)
 assert gc.get_threshold() == usual
 assert gc.get_freeze_count() < 2000
@@ -444,12 +444,12 @@ print("undone")
         peer = running.peer()
         reply = peer.ask("apply", remedy="gc.freeze")
         assert reply["ok"], reply
-        running.until("lever on")
+        running.until("remedy on")
         peer.close()
         assert "undone" in running.output()
 
 
-def test_a_lever_that_cannot_be_undone_is_reported_as_lost(tmp_path: Path) -> None:
+def test_a_remedy_that_cannot_be_undone_is_reported_as_lost(tmp_path: Path) -> None:
     rest = """
 from autobrrr.injected.remedies.registry import remedy
 @remedy("test.sticky", treats=("overhead",), reach="live", cls="bitwise", doc="Sticks.")
@@ -464,7 +464,7 @@ train_until(ended)
         peer.wait_steps(10)
         token = peer.ask("apply", remedy="test.sticky")["token"]
         assert not peer.ask("undo", token=token)["ok"]
-        lost = peer.event("lever_lost")
+        lost = peer.event("remedy_lost")
         assert lost["token"] == token
         assert "it sticks" in str(lost["why"])
         assert peer.ask("detach", keep=False)["left"] == []

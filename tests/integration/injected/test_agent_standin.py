@@ -50,7 +50,7 @@ print("as before on", sys.version_info[:2])
 
 @pytest.mark.skipif(not PYTHONS, reason="no other Python here")
 @pytest.mark.parametrize("python", PYTHONS, ids=lambda path: path.parts[-3])
-def test_steps_phases_levers_and_a_clean_detach_on_this_python(tmp_path: Path, python: Path) -> None:
+def test_steps_phases_remedies_and_a_clean_detach_on_this_python(tmp_path: Path, python: Path) -> None:
     assert shutil.which(str(python))
     with AgentJob(SCRIPT, tmp_path, python=str(python), standin=True) as job:
         for _ in range(3):
@@ -60,9 +60,9 @@ def test_steps_phases_levers_and_a_clean_detach_on_this_python(tmp_path: Path, p
             sampled = [step.sampled for step in steps if step.flags & ring_layout.PHASES]
             assert sampled
             assert all(one["backward_ns"] > 0 and one["optimizer_ns"] > 0 for one in sampled)
-            lever = peer.ask("apply", remedy="threads.intra_op", options={"threads": 2})
-            assert lever["ok"], lever
-            assert peer.ask("undo", token=lever["token"])["ok"]
+            applied = peer.ask("apply", remedy="threads.intra_op", options={"threads": 2})
+            assert applied["ok"], applied
+            assert peer.ask("undo", token=applied["token"])["ok"]
             assert not peer.ask("apply", remedy="optimizer.fused")["ok"]
             assert peer.ask("trace")["ok"]
             assert peer.event("traced")["traced"]["status"] == "abstained"

@@ -33,11 +33,11 @@ def test_a_remedy_goes_on_and_off_on_all_ranks_at_one_step(tmp_path: Path, *, by
         for _ in range(4):
             done = peers[0].ask("apply", remedy=FUSED, options={}, allowed=["bitwise", "rounding"])
             assert done["ok"], done
-            there = peers[1].event("together")["levers"]
-            assert [lever["remedy"] for lever in there] == [FUSED]  # type: ignore[attr-defined]
+            there = peers[1].event("together")["active"]
+            assert [applied["remedy"] for applied in there] == [FUSED]  # type: ignore[attr-defined]
             undone = peers[0].ask("undo", token=done["token"])
             assert undone["ok"], undone
-            assert peers[1].event("together")["levers"] == []
+            assert peers[1].event("together")["active"] == []
         for peer in peers:
             assert peer.ask("detach", keep=False)["left"] == []
         modes, weights = jobs.end()
@@ -91,10 +91,10 @@ def test_a_sidecar_that_dies_takes_it_off_on_all_ranks_at_one_step(tmp_path: Pat
         token = switched_on(peers)
         peers[gone].close()
         if gone == 1:
-            lost = peers[0].event("lever_lost")
+            lost = peers[0].event("remedy_lost")
             assert lost["token"] == token
         else:
-            assert peers[1].event("together")["levers"] == []
+            assert peers[1].event("together")["active"] == []
         assert peers[1 - gone].ask("detach", keep=False)["left"] == []
         modes, weights = jobs.end()
     assert modes[0] == modes[1]

@@ -165,11 +165,11 @@ def test_optimizers_that_may_read_gradients_as_flat_memory_are_refused(kind: typ
     assert not loop.laid_out
 
 
-def test_a_lever_that_did_not_fit_is_taken_off_at_the_next_boundary() -> None:
-    loop, levers = Loop(lambda _model, x: x.view(-1, 8 * 4 * 4)), ActiveRemedies(REGISTRY)
-    levers.apply(loop.job, "layout.channels_last", {})
+def test_a_remedy_that_did_not_fit_is_taken_off_at_the_next_boundary() -> None:
+    loop, active = Loop(lambda _model, x: x.view(-1, 8 * 4 * 4)), ActiveRemedies(REGISTRY)
+    active.apply(loop.job, "layout.channels_last", {})
     loop.step()
-    ((lever, why),) = levers.troubles()
+    ((applied, why),) = active.troubles()
     assert "view" in why
-    assert levers.undo(lever) is None
+    assert active.undo(applied) is None
     loop.step()

@@ -1,4 +1,4 @@
-"""Tuning a real job through the command line: bits, levers, recipes and exit codes."""
+"""Tuning a real job through the command line: bits, remedies, recipes and exit codes."""
 
 from __future__ import annotations
 

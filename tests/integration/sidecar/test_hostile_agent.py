@@ -109,7 +109,7 @@ def test_an_agent_that_talks_nonsense_loses_its_link_and_the_reason_is_told(agen
         assert why in session.ending.why
 
 
-@pytest.mark.parametrize("agent", ["fuzz", "descriptors", "levers", "mute"], indirect=True)
+@pytest.mark.parametrize("agent", ["fuzz", "descriptors", "active", "mute"], indirect=True)
 def test_an_agent_that_goes_on_and_on_fills_nothing(agent: int) -> None:
     with session_client.join_or_start(agent, SessionOptions()) as session:
         process = sidecar(agent)

@@ -26,7 +26,7 @@ from autobrrr.machine.procfs import stat
 STEER = "\x1b]0;TAKEN\x07\x1b[2J\x1b[31mRED\u202e\x9b31m\r\n"
 PID = os.getpid()
 EVENTS = (
-    *("anatomy", "cost", "traced", "probed", "frames", "collectives", "window", "progress", "lever_lost"),
+    *("anatomy", "cost", "traced", "probed", "frames", "collectives", "window", "progress", "remedy_lost"),
     "other",
 )
 ODD_FACTS = {
@@ -112,7 +112,7 @@ class Agent:
                 for event in (
                     {"event": "anatomy", "anatomy": ANATOMY},
                     {"event": "progress", "activity": STEER + " activity"},
-                    {"event": "lever_lost", "token": 1, "remedy": STEER, "why": STEER},
+                    {"event": "remedy_lost", "token": 1, "remedy": STEER, "why": STEER},
                     {"event": STEER},
                 ):
                     self.link.sendall(frame(event))
@@ -143,9 +143,9 @@ class Agent:
                 while True:
                     socket.send_fds(self.link, [message], [null] * 4)
                     time.sleep(0.001)
-            case "levers":
+            case "active":
                 for token in range(10**9):
-                    self.link.sendall(frame({"event": "lever_lost", "token": token, "why": "x" * 1000}))
+                    self.link.sendall(frame({"event": "remedy_lost", "token": token, "why": "x" * 1000}))
                     time.sleep(0.001)
 
     def odd(self, depth: int = 0) -> object:
@@ -180,7 +180,7 @@ class Agent:
                 reply = {"reply": command["id"], "ok": False, "why": STEER}
             elif command["do"] == "facts":
                 odd = self.kind == "fuzz"
-                reply |= {"anatomy": self.odd() if odd else ANATOMY, "levers": [self.odd()] if odd else []}
+                reply |= {"anatomy": self.odd() if odd else ANATOMY, "active": [self.odd()] if odd else []}
             elif command["do"] == "detach":
                 reply |= {"left": [STEER, "y" * 3000] if self.kind == "fuzz" else []}
             self.link.sendall(frame(reply))

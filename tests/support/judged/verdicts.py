@@ -120,7 +120,7 @@ OUTSIDE = diagnosis(
     steps=None,
 )
 TUNED = msgspec.structs.replace(
-    OVERHEAD, levers=["optimizer.fused", "gc.freeze"], state="tuning", activity="confirmation run"
+    OVERHEAD, active=["optimizer.fused", "gc.freeze"], state="tuning", activity="confirmation run"
 )
 
 SNAPSHOTS = {

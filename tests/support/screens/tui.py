@@ -249,7 +249,7 @@ def fused_on() -> dict[str, object]:
     """The changes to `details` once a remedy is on."""
     text = 'schema = 1\n\n[match]\nscript = "train.py"\n\n[remedies]\n"optimizer.fused" = true\n'
     return {
-        "levers": [ActiveRemedy(token=1, remedy="optimizer.fused", class_="rounding")],
+        "active": [ActiveRemedy(token=1, remedy="optimizer.fused", class_="rounding")],
         "recipe": RecipeNow(text=text),
     }
 
@@ -297,7 +297,7 @@ def trying() -> View:
 def kept() -> View:
     """After a tuning that has kept something."""
     view = take(judged(), tuned())
-    return take(take(view, snapshot(levers=["optimizer.fused"])), details(**fused_on()))
+    return take(take(view, snapshot(active=["optimizer.fused"])), details(**fused_on()))
 
 
 def gpu() -> View:

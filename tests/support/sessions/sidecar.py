@@ -32,7 +32,7 @@ MS = 1_000_000
 
 @dataclass(kw_only=True)
 class StepModel:
-    """How a made-up training loop spends its steps; levers divide the step time."""
+    """How a made-up training loop spends its steps; remedies divide the step time."""
 
     step_ns: int = 2 * MS
     data_wait: float = 0.0
@@ -42,7 +42,7 @@ class StepModel:
     kernels: float = 0.3  # share of forward, backward and optimizer in which kernels work
     batch: int = 16
     sampled_every: int = 4
-    levers: dict[str, float] = field(default_factory=lambda: {"optimizer.fused": 2.0})
+    active: dict[str, float] = field(default_factory=lambda: {"optimizer.fused": 2.0})
 
     def phases_ns(self, step_ns: int) -> dict[str, int]:
         parts = {
@@ -215,7 +215,7 @@ class FakeAgent:
     def __init__(self, link: socket.socket, model: StepModel, token: str = "test") -> None:
         self.link, self.model, self.token = link, model, token
         self.ring = RingWriter()
-        self.levers: dict[int, tuple[str, dict[str, object]]] = {}
+        self.active: dict[int, tuple[str, dict[str, object]]] = {}
         self.arm = 0
         self.commands: list[str] = []
         self._events: list[tuple[int, dict[str, object]]] = []  # due at this step
@@ -242,8 +242,8 @@ class FakeAgent:
 
     def _speed(self) -> float:
         speed = 1.0
-        for name, _ in self.levers.values():
-            speed *= self.model.levers.get(name, 1.0)
+        for name, _ in self.active.values():
+            speed *= self.model.active.get(name, 1.0)
         return speed
 
     def _train(self) -> None:
@@ -276,18 +276,18 @@ class FakeAgent:
         elif do == "frames":
             self._later(30, {"event": "frames", "frames": {"samples": 0, "places": []}})
         elif do == "facts":
-            on = [{"token": t, "remedy": r, "options": o} for t, (r, o) in self.levers.items()]
-            reply |= {"facts": facts(), "anatomy": None, "levers": on}
-        elif do == "apply" and message.get("remedy") not in self.model.levers:
+            on = [{"token": t, "remedy": r, "options": o} for t, (r, o) in self.active.items()]
+            reply |= {"facts": facts(), "anatomy": None, "active": on}
+        elif do == "apply" and message.get("remedy") not in self.model.active:
             reply = {"reply": number, "ok": False, "why": "refused: it does not fit this job"}
         elif do == "apply":
             self._tokens += 1
             self.arm += 1
-            self.levers[self._tokens] = (str(message["remedy"]), dict(message["options"]))  # type: ignore[call-overload]
+            self.active[self._tokens] = (str(message["remedy"]), dict(message["options"]))  # type: ignore[call-overload]
             reply |= {"token": self._tokens, "arm": self.arm, "seq": self.ring.seq, "class": "rounding"}
         elif do == "undo":
             self.arm += 1
-            self.levers.pop(int(str(message["token"])))
+            self.active.pop(int(str(message["token"])))
             reply |= {"arm": self.arm, "seq": self.ring.seq}
         elif do == "detach":
             reply |= {"left": []}

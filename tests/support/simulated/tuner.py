@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from autobrrr.errors import TargetGone
 from autobrrr.injected.wire import ring_layout
 from autobrrr.records import Anatomy, ExactnessClass, JobFacts, Rehearsed
-from autobrrr.tuner.job_under_test import STEP, LeverLost, NotApplied, StepClock, Steps, SwitchedOn
+from autobrrr.tuner.job_under_test import STEP, NotApplied, RemedyLost, StepClock, Steps, SwitchedOn
 
 CHUNK = 4096
 CLASSES: tuple[ExactnessClass, ...] = get_args(ExactnessClass)
@@ -128,7 +128,7 @@ class SimulatedJob:
         if token in self._lost:
             return self._count
         if token not in self.on:
-            raise LeverLost(f"no lever {token}")
+            raise RemedyLost(f"no remedy {token}")
         self._pass(self.switch_ns)
         if token in self.on:
             name = self.on.pop(token)[0]
@@ -170,7 +170,7 @@ class SimulatedJob:
     def _run(self, count: int) -> None:
         if self.gone_after_steps is not None and self._count >= self.gone_after_steps:
             raise TargetGone("pid 4711 has ended")
-        settling = [self._settled_at(*lever) - self._count for lever in self.on.values()]
+        settling = [self._settled_at(*applied) - self._count for applied in self.on.values()]
         first, count = self._count, min([count, CHUNK, *(left for left in settling if left > 0)])
         while len(self._records) < first + count:
             self._records = np.concatenate([self._records, np.zeros_like(self._records)])
@@ -201,7 +201,7 @@ class SimulatedJob:
         records["seq"], records["arm"] = numbers, self._arm
         records["end_ns"], records["start_ns"] = ends, ends - took.astype(np.int64)
         if self._changed:
-            records["flags"][0] |= ring_layout.LEVER
+            records["flags"][0] |= ring_layout.SWITCHED
             records["own_ns"][0] = self._pause_ns
             self._changed = False
         self._clock_ns = int(ends[-1])

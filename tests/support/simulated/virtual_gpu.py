@@ -195,7 +195,7 @@ class VirtualGpuJob:
         return int(np.searchsorted(self._ends[: self._count], self.gpu.now_ns, side="right"))
 
     def _switch(self) -> int:
-        """A command takes its time; the lever changes at the next boundary."""
+        """A command takes its time; the remedy changes at the next boundary."""
         until_ns = self.gpu.now_ns + self.switch_ns
         self._run()
         while self.gpu.now_ns < until_ns:
@@ -221,7 +221,7 @@ class VirtualGpuJob:
         record = self._records[self._count]
         record["seq"], record["arm"] = self._count, self._arm
         record["start_ns"], record["end_ns"] = self._began_ns, ended_ns
-        record["flags"] = ring_layout.LEVER if self._changed else 0
+        record["flags"] = ring_layout.SWITCHED if self._changed else 0
         self._changed = False
         self._ends[self._count] = ended_ns
         if self.stamped and self.clock == "device":

@@ -60,11 +60,11 @@ def test_watching_ends_when_the_time_is_up(session: Session) -> None:
 
 
 def test_an_error_keeps_message_hint_and_exit_code(session: Session) -> None:
-    session.answer(ok=False, error={"message": "no levers", "hint": "detach", "exit_code": 2})
+    session.answer(ok=False, error={"message": "no remedies", "hint": "detach", "exit_code": 2})
     client = Client(session.theirs)
     with pytest.raises(AutobrrrError) as caught:
         client.diagnose("off")
-    assert (caught.value.message, caught.value.hint, caught.value.exit_code) == ("no levers", "detach", 2)
+    assert (caught.value.message, caught.value.hint, caught.value.exit_code) == ("no remedies", "detach", 2)
 
 
 def test_a_session_that_vanishes_with_its_job_is_gone(
@@ -131,7 +131,7 @@ def test_an_answer_of_another_version_is_refused_and_not_guessed(session: Sessio
         client.snapshot()
 
 
-def test_levers_are_applied_with_their_outcomes(session: Session) -> None:
+def test_remedies_are_applied_with_their_outcomes(session: Session) -> None:
     session.answer(
         outcome=[{"remedy": "gc.freeze", "why": None, "token": 1}, {"remedy": "x", "why": "refused"}]
     )

@@ -1,4 +1,4 @@
-"""The doors of the loop by themselves: what happens where something of ours raises, or a lever is gone."""
+"""The doors of the loop by themselves: what happens where something of ours raises, or a remedy is gone."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Ends:
         self.sent.append(message)
 
 
-def test_a_second_undo_of_a_lever_within_one_step_is_refused_and_the_session_goes_on(
+def test_a_second_undo_of_a_remedy_within_one_step_is_refused_and_the_session_goes_on(
     optimizer: torch.optim.Optimizer,
 ) -> None:
     undone: list[str] = []
@@ -68,13 +68,13 @@ def test_a_second_undo_of_a_lever_within_one_step_is_refused_and_the_session_goe
         cls="bitwise",
         doc="For the test.",
     )
-    levers, link = ActiveRemedies({"a": remedy}), Ends()
-    agent = AgentSession({}, torch, cast(AgentSocket, link), levers)
+    active, link = ActiveRemedies({"a": remedy}), Ends()
+    agent = AgentSession({}, torch, cast(AgentSocket, link), active)
     agent._loop.put_on(lambda: None)
     try:
-        lever = levers.apply(agent._loop.job, "a", {})
+        applied = active.apply(agent._loop.job, "a", {})
         for number in (1, 2):
-            agent._obey({"do": "undo", "id": number, "token": lever.token})
+            agent._obey({"do": "undo", "id": number, "token": applied.token})
         optimizer.step()
         agent._flush()
         assert agent._loop.broken is None
@@ -84,7 +84,7 @@ def test_a_second_undo_of_a_lever_within_one_step_is_refused_and_the_session_goe
         agent._pages.close_fd()
         agent._pages.release()
     replies = [(each["reply"], each["ok"], each.get("why")) for each in link.sent if "reply" in each]
-    assert replies == [(1, True, None), (2, False, "no lever has the token 1")]
+    assert replies == [(1, True, None), (2, False, "no remedy has the token 1")]
     assert undone == ["a"]
 
 
@@ -94,14 +94,14 @@ class Tried:
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self.let_go: list[str] = []
         registry = {name: self._remedy(name) for name in ("compiled", "graphed")}
-        self.levers = ActiveRemedies(registry)
-        self.agent = AgentSession({}, torch, cast(AgentSocket, Ends()), self.levers)
+        self.active = ActiveRemedies(registry)
+        self.agent = AgentSession({}, torch, cast(AgentSocket, Ends()), self.active)
         self.loop = self.agent._loop
         self.loop.put_on(lambda: None)
         optimizer.step()
         for name in registry:
-            self.levers.apply(self.loop.job, name, {})
-        self.levers.undo(self.levers.applied[0])
+            self.active.apply(self.loop.job, name, {})
+        self.active.undo(self.active.applied[0])
 
     def _remedy(self, name: str) -> Remedy:
         return Remedy(
@@ -127,7 +127,7 @@ def test_what_a_remedy_kept_that_was_tried_and_undone_is_let_go_of_at_the_end_of
     """Compiled code would stay, and the next session would take the job for a compiled one."""
     tried = Tried(optimizer)
     if not keep:
-        tried.levers.undo(tried.levers.applied[0])
+        tried.active.undo(tried.active.applied[0])
     left: list[list[str]] = []
     leaves = threading.Thread(target=lambda: left.append(tried.agent._leave(keep=keep, patience_s=60)))
     leaves.start()

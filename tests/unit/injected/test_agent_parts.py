@@ -1,4 +1,4 @@
-"""Bursts, patches, levers, the tap and the looks at frames, each by itself."""
+"""Bursts, patches, remedies, the tap and the looks at frames, each by itself."""
 
 from __future__ import annotations
 
@@ -181,24 +181,26 @@ def levers_of(*remedies: Remedy) -> ActiveRemedies:
     return ActiveRemedies({remedy.name: remedy for remedy in remedies})
 
 
-def test_levers_are_undone_in_reverse_and_every_change_is_an_arm(switches: Switches, job: Job) -> None:
-    levers = levers_of(switches.remedy("a", ("x",)), switches.remedy("b", ("y",)))
-    first = levers.apply(job, "a", {})
-    levers.apply(job, "b", {"depth": 2})
-    assert (first.token, levers.arm) == (1, 2)
-    assert levers.undo_all() == []
+def test_remedies_are_undone_in_reverse_and_every_change_is_an_arm(switches: Switches, job: Job) -> None:
+    active = levers_of(switches.remedy("a", ("x",)), switches.remedy("b", ("y",)))
+    first = active.apply(job, "a", {})
+    active.apply(job, "b", {"depth": 2})
+    assert (first.token, active.arm) == (1, 2)
+    assert active.undo_all() == []
     assert switches.log == ["+a", "+b", "-b", "-a"]
-    assert levers.arm == 4
-    assert levers.applied == []
+    assert active.arm == 4
+    assert active.applied == []
 
 
-def test_what_a_lever_needs_to_stay_as_it_is_is_left_alone_in_a_session(switches: Switches, job: Job) -> None:
+def test_what_a_remedy_needs_to_stay_as_it_is_is_left_alone_in_a_session(
+    switches: Switches, job: Job
+) -> None:
     code = dataclasses.replace(switches.remedy("code", ("x",)), needs_steady=("threads",))
     threads = switches.remedy("threads", ("threads",))
-    levers = levers_of(code, threads)
-    levers.apply(job, "code", {})
+    active = levers_of(code, threads)
+    active.apply(job, "code", {})
     with pytest.raises(Refused, match="holds threads"):
-        levers.apply(job, "threads", {})
+        active.apply(job, "threads", {})
     after = levers_of(code, threads)
     after.apply(job, "threads", {})
     after.apply(job, "code", {})
@@ -212,14 +214,14 @@ def test_what_a_lever_needs_to_stay_as_it_is_is_left_alone_in_a_session(switches
 
 
 def test_a_target_that_is_held_is_refused_until_it_is_free(switches: Switches, job: Job) -> None:
-    levers = levers_of(switches.remedy("a", ("x",)), switches.remedy("b", ("x", "y")))
-    lever = levers.apply(job, "a", {})
+    active = levers_of(switches.remedy("a", ("x",)), switches.remedy("b", ("x", "y")))
+    applied = active.apply(job, "a", {})
     with pytest.raises(Refused, match=r"a \(token 1\) holds x"):
-        levers.apply(job, "b", {})
+        active.apply(job, "b", {})
     with pytest.raises(Refused):
-        levers.apply(job, "a", {})
-    levers.undo(lever)
-    levers.apply(job, "b", {})
+        active.apply(job, "a", {})
+    active.undo(applied)
+    active.apply(job, "b", {})
     assert switches.log == ["+a", "-a", "+b"]
 
 
@@ -229,33 +231,33 @@ def test_a_target_that_is_held_is_refused_until_it_is_free(switches: Switches, j
 def test_options_that_do_not_fit_are_refused_before_anything_happens(
     switches: Switches, job: Job, options: dict[str, object]
 ) -> None:
-    levers = levers_of(switches.remedy("a", ()))
+    active = levers_of(switches.remedy("a", ()))
     with pytest.raises(Refused):
-        levers.apply(job, "a", options)
+        active.apply(job, "a", options)
     assert switches.log == []
-    assert levers.arm == 0
+    assert active.arm == 0
 
 
-def test_a_lever_that_sticks_is_lost_and_the_others_are_undone(switches: Switches, job: Job) -> None:
-    levers = levers_of(switches.remedy("a", ("x",)), switches.remedy("b", ("y",), fails=True))
-    levers.apply(job, "a", {})
-    levers.apply(job, "b", {})
-    (lost,) = levers.undo_all()
+def test_a_remedy_that_sticks_is_lost_and_the_others_are_undone(switches: Switches, job: Job) -> None:
+    active = levers_of(switches.remedy("a", ("x",)), switches.remedy("b", ("y",), fails=True))
+    active.apply(job, "a", {})
+    active.apply(job, "b", {})
+    (lost,) = active.undo_all()
     assert (lost.remedy, lost.token) == ("b", 2)
     assert switches.log[-1] == "-a"
 
 
-def test_levers_of_the_recipe_outlive_the_session(switches: Switches, job: Job) -> None:
-    levers = levers_of(
+def test_remedies_of_the_recipe_outlive_the_session(switches: Switches, job: Job) -> None:
+    active = levers_of(
         switches.remedy("a", ("x",)), switches.remedy("gc.b", ("y",)), switches.remedy("c", ("z",))
     )
-    levers.apply(job, "a", {}, planned=True)
-    levers.apply(job, "gc.b", {})
-    levers.apply(job, "c", {})
-    levers.undo_anywhere()
+    active.apply(job, "a", {}, planned=True)
+    active.apply(job, "gc.b", {})
+    active.apply(job, "c", {})
+    active.undo_anywhere()
     assert switches.log[-1] == "-gc.b"
-    levers.undo_all()
-    assert [lever.remedy.name for lever in levers.applied] == ["a"]
+    active.undo_all()
+    assert [applied.remedy.name for applied in active.applied] == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -279,20 +281,20 @@ def test_what_the_recipe_rounds_in_all_ranks_is_not_undone_in_one(
     targets: tuple[str, ...],
     goes: bool,
 ) -> None:
-    levers = levers_of(switches.remedy("a", targets, cls=cls))
-    lever = levers.apply(job, "a", {}, planned=planned)
+    active = levers_of(switches.remedy("a", targets, cls=cls))
+    applied = active.apply(job, "a", {}, planned=planned)
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", str(ranks))
     with nullcontext() if goes else pytest.raises(Refused, match="one of 2 ranks"):
-        levers.may_go(job, lever)
+        active.may_go(job, applied)
 
 
 def test_a_class_that_is_not_allowed_is_refused_before_it_is_applied(switches: Switches, job: Job) -> None:
-    levers = levers_of(switches.remedy("a", ("x",), cls="rounding"))
+    active = levers_of(switches.remedy("a", ("x",), cls="rounding"))
     with pytest.raises(Refused, match="its class is rounding on this job; --allow rounding"):
-        levers.apply(job, "a", {}, allowed=["bitwise"])
-    assert (switches.log, levers.arm, levers.applied) == ([], 0, [])
-    assert levers.apply(job, "a", {}, allowed=["bitwise", "rounding"]).cls == "rounding"
+        active.apply(job, "a", {}, allowed=["bitwise"])
+    assert (switches.log, active.arm, active.applied) == ([], 0, [])
+    assert active.apply(job, "a", {}, allowed=["bitwise", "rounding"]).cls == "rounding"
 
 
 def test_a_class_that_the_options_widen_past_what_is_allowed_is_off_before_a_step_runs(job: Job) -> None:
@@ -305,22 +307,22 @@ def test_a_class_that_the_options_widen_past_what_is_allowed_is_off_before_a_ste
         cls="bitwise",
         doc="",
     )
-    levers = levers_of(remedy)
+    active = levers_of(remedy)
     with pytest.raises(Refused, match="its class is changes-training"):
-        levers.apply(job, "a", {}, allowed=["bitwise"])
-    assert (log, levers.applied) == (["-a"], [])
+        active.apply(job, "a", {}, allowed=["bitwise"])
+    assert (log, active.applied) == (["-a"], [])
 
 
 def test_what_is_on_for_optimizers_goes_on_for_one_that_comes_later(switches: Switches, job: Job) -> None:
-    levers = levers_of(switches.remedy("a", ("optimizer.implementation",)), switches.remedy("b", ("y",)))
-    lever = levers.apply(job, "a", {})
-    levers.apply(job, "b", {})
-    levers.renew(job)
+    active = levers_of(switches.remedy("a", ("optimizer.implementation",)), switches.remedy("b", ("y",)))
+    applied = active.apply(job, "a", {})
+    active.apply(job, "b", {})
+    active.renew(job)
     assert switches.log == ["+a", "+b", "+a"]
-    assert levers.arm == 2  # nothing that is compared has changed
-    levers.undo(lever)
+    assert active.arm == 2  # nothing that is compared has changed
+    active.undo(applied)
     assert switches.log[3:] == ["-a", "-a"]
-    levers.renew(job)
+    active.renew(job)
     assert len(switches.log) == 5
 
 
@@ -332,13 +334,13 @@ def test_on_one_of_several_ranks_only_what_keeps_the_bits_goes_on_alone(
     rounding = dataclasses.replace(switches.remedy("a", ("x",)), cls="rounding")
     feeds = dataclasses.replace(switches.remedy("c", ("loader.num_workers",)), cls="stream")
     larger = dataclasses.replace(switches.remedy("d", ("loader.batch_size",)), cls="changes-training")
-    levers = levers_of(rounding, switches.remedy("b", ("y",)), feeds, larger)
+    active = levers_of(rounding, switches.remedy("b", ("y",)), feeds, larger)
     for name in ("a", "d"):
         with pytest.raises(Refused, match=r"one of 2 ranks.*drift"):
-            levers.apply(job, name, {})
-    levers.apply(job, "b", {})
-    levers.apply(job, "c", {})  # its batches are its own in any case
-    levers.apply(job, "a", {}, planned=True)  # a recipe is in all ranks
+            active.apply(job, name, {})
+    active.apply(job, "b", {})
+    active.apply(job, "c", {})  # its batches are its own in any case
+    active.apply(job, "a", {}, planned=True)  # a recipe is in all ranks
     assert switches.log == ["+b", "+c", "+a"]
 
 
@@ -354,14 +356,14 @@ def test_a_later_optimizer_that_does_not_fit_is_left_alone(job: Job) -> None:
     fused = Remedy(
         name="a", apply=apply, treats=(), reach="live", cls="bitwise", doc="", targets=("optimizer.x",)
     )
-    levers = levers_of(fused)
-    levers.apply(job, "a", {})
-    levers.renew(job)
-    assert levers.undo_all() == []
+    active = levers_of(fused)
+    active.apply(job, "a", {})
+    active.renew(job)
+    assert active.undo_all() == []
     assert tries == ["+", "+", "-"]
 
 
-def test_a_lever_that_says_it_does_badly_is_named_with_its_reason(job: Job) -> None:
+def test_a_remedy_that_says_it_does_badly_is_named_with_its_reason(job: Job) -> None:
     said: list[str | None] = [None]
     off: list[str] = []
     released: list[types.ModuleType] = []
@@ -379,26 +381,26 @@ def test_a_lever_that_says_it_does_badly_is_named_with_its_reason(job: Job) -> N
         targets=("module.code",),
         release=released.append,
     )
-    levers = levers_of(careful)
-    assert not levers.watched
-    lever = levers.apply(job, "compile.a", {})
-    assert (lever.cls, levers.watched, levers.compiled, levers.troubles()) == ("stream", True, True, [])
+    active = levers_of(careful)
+    assert not active.watched
+    applied = active.apply(job, "compile.a", {})
+    assert (applied.cls, active.watched, active.compiled, active.troubles()) == ("stream", True, True, [])
     said[0] = "compiled nine times"
-    assert levers.troubles() == [(lever, "compiled nine times")]
-    levers.undo(lever)
-    assert (off, released, levers.compiled) == (["off"], [], False)  # the next switching on is a quick one
-    levers.undo_all()
+    assert active.troubles() == [(applied, "compiled nine times")]
+    active.undo(applied)
+    assert (off, released, active.compiled) == (["off"], [], False)  # the next switching on is a quick one
+    active.undo_all()
     assert released == [job.torch]
-    levers.undo_all()
+    active.undo_all()
     assert released == [job.torch]
 
 
-def test_what_a_lever_of_the_recipe_needs_is_not_let_go(switches: Switches, job: Job) -> None:
+def test_what_a_remedy_of_the_recipe_needs_is_not_let_go(switches: Switches, job: Job) -> None:
     released: list[types.ModuleType] = []
     kept = dataclasses.replace(switches.remedy("a", ("x",)), release=released.append)
-    levers = levers_of(kept)
-    levers.apply(job, "a", {}, planned=True)
-    levers.undo_all()
+    active = levers_of(kept)
+    active.apply(job, "a", {}, planned=True)
+    active.undo_all()
     assert released == []
 
 

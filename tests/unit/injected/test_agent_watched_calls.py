@@ -103,12 +103,12 @@ def test_a_model_whose_forward_marks_the_steps_can_be_copied_and_saved() -> None
     assert SLOT not in vars(model)
 
 
-def test_a_lever_goes_on_and_off_beneath_a_watch_and_above_none() -> None:
+def test_a_remedy_goes_on_and_off_beneath_a_watch_and_above_none() -> None:
     seen: list[str] = []
 
     def layer(call: Call) -> Call:
         def led(*args: object, **kwargs: object) -> object:
-            seen.append("lever")
+            seen.append("remedy")
             return call(*args, **kwargs)
 
         return led
@@ -120,11 +120,11 @@ def test_a_lever_goes_on_and_off_beneath_a_watch_and_above_none() -> None:
     undo = lead_through(model, Rank.PRECISION, layer)
     inner = watch(model, lambda *_: seen.append("second"), None)
     model(torch.ones(2, 4))
-    assert seen == ["second", "enter", "lever", "leave"]
+    assert seen == ["second", "enter", "remedy", "leave"]
     unwatch(outer)
     seen.clear()
     model(torch.ones(2, 4))
-    assert seen == ["second", "lever"]
+    assert seen == ["second", "remedy"]
     undo()
     seen.clear()
     model(torch.ones(2, 4))

@@ -216,7 +216,7 @@ def test_what_a_log_holds_can_not_become_markup(tmp_path: Path) -> None:
     markup = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
     job = msgspec.structs.replace(tui.job(), script=markup, argv=[markup])
     snapshot = msgspec.structs.replace(
-        tui.snapshot(), reason=markup, limit_reason=markup, adds=markup, levers=[markup], job=job
+        tui.snapshot(), reason=markup, limit_reason=markup, adds=markup, active=[markup], job=job
     )
     trial = msgspec.structs.replace(tui.trial(), remedy=markup, why=markup)
     file = tmp_path / "20260101-100000-1.jsonl"

@@ -49,14 +49,14 @@ def test_a_trial_is_a_band_that_ends_where_it_was_written() -> None:
 
 
 def test_a_remedy_is_on_from_where_it_was_kept_to_where_it_is_gone() -> None:
-    on = tui.snapshot(levers=["optimizer.fused"], state="judged")
+    on = tui.snapshot(active=["optimizer.fused"], state="judged")
     found = timeline(
-        (0.0, tui.snapshot(levers=[], state="judged")),
-        (4.0, tui.snapshot(levers=["optimizer.fused"], state="tuning")),  # a block: it is off again at once
+        (0.0, tui.snapshot(active=[], state="judged")),
+        (4.0, tui.snapshot(active=["optimizer.fused"], state="tuning")),  # a block: it is off again at once
         (8.0, tui.tuned()),
         (9.0, on),
         (20.0, on),
-        (21.0, tui.snapshot(levers=[], state="judged")),
+        (21.0, tui.snapshot(active=[], state="judged")),
     )
     bands = [(each.text, each.from_s, each.to_s) for each in found.bands if each.kind == "on"]
     assert bands == [("optimizer.fused", 8.0, 21.0)]

@@ -74,7 +74,7 @@ def test_while_steps_are_compared_each_one_is_stamped(stage: Stage) -> None:
 def test_facts_that_the_agent_gives_when_asked_count_too(stage: Stage) -> None:
     stage.enter()
     told = msgspec.to_builtins(stage.session.findings.facts)
-    stage.agent.answer("facts", levers=[], anatomy=None, facts={**told, "device": "cuda"})
+    stage.agent.answer("facts", active=[], anatomy=None, facts={**told, "device": "cuda"})
     assert stage.session.findings.is_asynchronous
 
 
@@ -272,7 +272,7 @@ def test_a_window_that_was_under_way_when_the_job_was_changed_is_taken_again(sta
 def test_what_a_remedy_that_was_lost_has_shown_does_not_speak_any_more_either(stage: Stage) -> None:
     windowed(stage, ProfilerWindow(status="ok", verdict=NAMED))
     stage.session.on_event(
-        {"event": "lever_lost", "token": 1, "remedy": "attention.sdpa", "why": "takes none"}
+        {"event": "remedy_lost", "token": 1, "remedy": "attention.sdpa", "why": "takes none"}
     )
     assert stage.session.findings.profile is None
 

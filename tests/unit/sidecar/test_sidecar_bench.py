@@ -1,4 +1,4 @@
-"""The tuner's bench: levers through the event loop, steps by number, an end to every wait."""
+"""The tuner's bench: remedies through the event loop, steps by number, an end to every wait."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from autobrrr.sidecar.session.session import Session
 from autobrrr.sidecar.session.session_log import SessionLog
 from autobrrr.sidecar.tuning import live_bench as bench_module
 from autobrrr.sidecar.tuning.live_bench import KEPT_STEPS, LiveBench, StepTape
-from autobrrr.tuner.job_under_test import JobUnderTest, LeverLost, NotApplied
+from autobrrr.tuner.job_under_test import JobUnderTest, NotApplied, RemedyLost
 from support.devices import AbsentDevice
 from support.sessions.sidecar import MS, RingWriter, ScriptedAgent, facts
 
@@ -79,30 +79,30 @@ def test_it_is_a_bench_as_the_tuner_defines_it(shop: Workshop) -> None:
     assert bench.now_ns() <= bench.now_ns()
 
 
-def test_a_lever_goes_on_with_its_token_its_first_step_and_its_class(shop: Workshop) -> None:
+def test_a_remedy_goes_on_with_its_token_its_first_step_and_its_class(shop: Workshop) -> None:
     shop.answers["apply"] = lambda: {"token": 3, "arm": 1, "seq": 17, "class": "rounding"}
     applied = shop.bench.apply("optimizer.fused", {"a": 1}, ("bitwise", "rounding"))
     assert (applied.token, applied.seq, applied.cls) == (3, 17, "rounding")
     wanted = {"remedy": "optimizer.fused", "options": {"a": 1}, "allowed": ["bitwise", "rounding"]}
     assert shop.agent.commands[-1] == ("apply", wanted)
-    assert [lever.remedy for lever in shop.bench.levers()] == ["optimizer.fused"]
+    assert [applied.remedy for applied in shop.bench.active()] == ["optimizer.fused"]
     shop.answers["undo"] = lambda: {"arm": 2, "seq": 30}
     assert shop.bench.undo(3) == 30
-    assert shop.bench.levers() == []
+    assert shop.bench.active() == []
 
 
-def test_levers_of_the_recipe_and_those_of_the_next_epoch_stand(shop: Workshop) -> None:
+def test_remedies_of_the_recipe_and_those_of_the_next_epoch_stand(shop: Workshop) -> None:
     planned = {"token": 1, "remedy": "optimizer.fused", "options": {}, "class": "rounding", "reach": "live"}
-    shop.agent.answer("facts", levers=[{**planned, "planned": True}])
+    shop.agent.answer("facts", active=[{**planned, "planned": True}])
     shop.answers["apply"] = lambda: {"token": 2, "arm": 1, "seq": 17, "class": "bitwise"}
     shop.bench.apply("loader.workers", {}, ("bitwise",))
     shop.answers["apply"] = lambda: {"token": 3, "arm": 2, "seq": 18, "class": "bitwise"}
     shop.bench.apply("gc.freeze", {}, ("bitwise",))
-    assert [(lever.remedy, lever.class_) for lever in shop.bench.standing()] == [
+    assert [(applied.remedy, applied.class_) for applied in shop.bench.standing()] == [
         ("optimizer.fused", "rounding"),
         ("loader.workers", "bitwise"),
     ]
-    assert [lever.remedy for lever in shop.bench.levers()] == ["gc.freeze"]
+    assert [applied.remedy for applied in shop.bench.active()] == ["gc.freeze"]
 
 
 def test_a_class_that_nobody_knows_counts_as_the_widest(shop: Workshop) -> None:
@@ -116,26 +116,26 @@ def test_a_refusal_keeps_its_reason(shop: Workshop) -> None:
         shop.bench.apply("optimizer.fused", {}, ("bitwise",))
 
 
-def test_a_lever_that_can_not_be_undone_is_lost(shop: Workshop) -> None:
+def test_a_remedy_that_can_not_be_undone_is_lost(shop: Workshop) -> None:
     shop.answers["undo"] = lambda: {"ok": False, "why": "the optimizer is gone"}
-    with pytest.raises(LeverLost, match="optimizer is gone"):
+    with pytest.raises(RemedyLost, match="optimizer is gone"):
         shop.bench.undo(3)
 
 
-def test_a_lever_that_the_job_took_off_needs_no_undoing(shop: Workshop) -> None:
+def test_a_remedy_that_the_job_took_off_needs_no_undoing(shop: Workshop) -> None:
     shop.train(5)
-    shop.session.on_event({"event": "lever_lost", "token": 3, "why": "collected"})
+    shop.session.on_event({"event": "remedy_lost", "token": 3, "why": "collected"})
     assert shop.bench.lost() == {3: "collected"}
     assert shop.bench.undo(3) == 5
     assert "undo" not in shop.agent.asked
 
 
-def test_a_lever_that_comes_on_too_late_is_taken_back(
+def test_a_remedy_that_comes_on_too_late_is_taken_back(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bench_module, "SWITCH_S", 0.01)
     shop.bench.cancel()
-    with pytest.raises(LeverLost, match="taken back"):
+    with pytest.raises(RemedyLost, match="taken back"):
         shop.bench.apply("optimizer.fused", {}, ("bitwise",))
     shop.agent.answer("apply", token=9, arm=1, seq=40)
     assert shop.agent.commands[-1] == ("undo", {"token": 9})
@@ -157,7 +157,7 @@ def test_an_undo_that_the_user_did_not_wait_for_is_waited_for_again_and_not_repe
 ) -> None:
     monkeypatch.setattr(bench_module, "SWITCH_S", 0.01)
     shop.bench.cancel()
-    with pytest.raises(LeverLost, match="goes off at the next one"):
+    with pytest.raises(RemedyLost, match="goes off at the next one"):
         shop.bench.undo(3)
     shop.agent.answer("undo", arm=2, seq=30)
     assert shop.bench.undo(3) == 30
@@ -208,7 +208,7 @@ def test_once_the_job_is_gone_everything_says_so(shop: Workshop) -> None:
         shop.bench.next_seq()
 
 
-def test_a_wait_for_a_lever_ends_with_the_session(shop: Workshop) -> None:
+def test_a_wait_for_a_remedy_ends_with_the_session(shop: Workshop) -> None:
     ending = threading.Thread(target=shop.session.job_ended)
 
     def call(work: Callable[[], None]) -> None:

@@ -36,9 +36,9 @@ def details_of(guest: Guest) -> Details:
     return msgspec.convert(answer["details"], Details)
 
 
-def on(office: Office, lever: ActiveRemedy = FUSED) -> None:
-    assert office.session.levers is not None
-    office.session.levers.on[lever.token] = lever
+def on(office: Office, applied: ActiveRemedy = FUSED) -> None:
+    assert office.session.active is not None
+    office.session.active.on[applied.token] = applied
 
 
 def test_details_list_the_remedies_that_may_be_tried_and_say_which_are_tried_by_default(
@@ -50,7 +50,7 @@ def test_details_list_the_remedies_that_may_be_tried_and_say_which_are_tried_by_
     assert named["optimizer.fused"].default
     assert named["optimizer.fused"].doc
     assert all(line.default == (line.class_ in ("bitwise", "rounding")) for line in found.remedies)
-    assert (found.levers, found.recipe, found.paused, found.progress) == ([], None, False, None)
+    assert (found.active, found.recipe, found.paused, found.progress) == ([], None, False, None)
 
 
 def test_details_hold_the_steps_and_the_widest_operators(office: Office) -> None:
@@ -68,7 +68,7 @@ def test_details_hold_the_steps_and_the_widest_operators(office: Office) -> None
 def test_what_is_on_is_a_valid_recipe(office: Office) -> None:
     on(office)
     found = details_of(Guest(office))
-    assert found.levers[0].remedy == "optimizer.fused"
+    assert found.active[0].remedy == "optimizer.fused"
     assert found.recipe is not None
     assert found.recipe.problem is None
     assert '"optimizer.fused" = true' in found.recipe.text
@@ -84,23 +84,23 @@ def test_the_evidence_is_in_the_recipe_only_where_just_that_was_proven() -> None
     assert recipe_now([], RESULT, None) is None
 
 
-def test_a_lever_that_no_recipe_can_hold_says_so() -> None:
+def test_a_remedy_that_no_recipe_can_hold_says_so() -> None:
     found = recipe_now([ActiveRemedy(token=1, remedy="no.such")], None, None)
     assert found is not None
     assert found.problem is not None
     assert "no.such" in found.problem
 
 
-def test_undo_takes_a_lever_off_by_its_token(office: Office) -> None:
+def test_undo_takes_a_remedy_off_by_its_token(office: Office) -> None:
     on(office)
     guest = Guest(office)
     guest.send(_frame("undo", token=1))
     office.agent.answer("undo")
     assert guest.hear()["why"] is None
-    assert details_of(guest).levers == []
+    assert details_of(guest).active == []
 
 
-def test_undo_says_why_a_lever_is_still_on(office: Office) -> None:
+def test_undo_says_why_a_remedy_is_still_on(office: Office) -> None:
     on(office)
     guest = Guest(office)
     guest.send(_frame("undo", token=1))
@@ -115,7 +115,7 @@ def test_undo_of_nonsense_is_a_usage_error(office: Office, token: object) -> Non
 
 
 @pytest.mark.parametrize(("do", "fields"), [("undo", {"token": 1}), ("apply", {"remedies": []})])
-def test_nobody_switches_levers_under_a_tuner(office: Office, do: str, fields: dict[str, object]) -> None:
+def test_nobody_switches_remedies_under_a_tuner(office: Office, do: str, fields: dict[str, object]) -> None:
     assert office.session.begin_tuning() is None
     assert office.session.state is State.TUNING
     assert "being tuned" in str(Guest(office).ask(do, **fields)["error"])

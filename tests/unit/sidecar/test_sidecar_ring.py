@@ -252,7 +252,7 @@ def test_representative_steps_may_be_sampled_and_nothing_else() -> None:
         ring_layout.AFTER_SHADOW,
         ring_layout.SKIPPED,
         ring_layout.EVALUATION,
-        ring_layout.LEVER,
+        ring_layout.SWITCHED,
         ring_layout.SETTLING,
     ):
         writer.step(MS, flags=flag)

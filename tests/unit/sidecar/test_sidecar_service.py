@@ -165,7 +165,7 @@ def test_more_clients_than_seats_are_told_so(office: Office) -> None:
     assert guests[0].ask("ping")["ok"] is True
 
 
-def test_levers_are_switched_one_after_the_other_and_a_refusal_stops_nothing(
+def test_remedies_are_switched_one_after_the_other_and_a_refusal_stops_nothing(
     office: Office, guest: Guest
 ) -> None:
     wanted = [{"remedy": "optimizer.fused"}, {"remedy": "gc.freeze", "options": {}}]
@@ -413,7 +413,7 @@ def test_a_job_that_slowed_down_by_itself_is_measured_by_its_new_pace_and_ever_m
     assert office.guard.asked[1] == pytest.approx((3.8e6, 1.9e6))
 
 
-def test_levers_that_the_user_undoes_are_not_watched_over(office: Office, guest: Guest) -> None:
+def test_remedies_that_the_user_undoes_are_not_watched_over(office: Office, guest: Guest) -> None:
     tuned(office, guest)
     office.session.undo(3, lambda done: None)
     office.agent.answer("undo", arm=2, seq=60)

@@ -328,38 +328,38 @@ def test_a_job_that_changes_its_pace_for_good_is_measured_anew(stage: Stage) -> 
     assert stage.agent.asked.count("trace") == 2
 
 
-def test_a_lever_makes_what_was_measured_without_it_void(stage: Stage) -> None:
+def test_a_remedy_makes_what_was_measured_without_it_void(stage: Stage) -> None:
     stage.measured()
     done: list[Switched] = []
     stage.session.apply("optimizer.fused", {}, done.append)
     assert stage.agent.commands[-1] == ("apply", {"remedy": "optimizer.fused", "options": {}})
     stage.agent.answer("apply", token=7, arm=1, seq=70, **{"class": "rounding"})
     assert (done[0].why, done[0].token, done[0].seq, done[0].cls) == (None, 7, 70, "rounding")
-    assert stage.session.snapshot().levers == ["optimizer.fused"]
-    assert stage.run(12, arm=1, flags=ring_layout.LEVER) is State.WATCHING
+    assert stage.session.snapshot().active == ["optimizer.fused"]
+    assert stage.run(12, arm=1, flags=ring_layout.SWITCHED) is State.WATCHING
     assert stage.run(12, arm=1) is State.TRACING
     stage.session.undo(7, done.append)
     stage.agent.answer("undo", arm=2, seq=90)
-    assert stage.session.snapshot().levers == []
+    assert stage.session.snapshot().active == []
     assert done[-1].seq == 90
 
 
-def test_a_refused_lever_is_not_on(stage: Stage) -> None:
+def test_a_refused_remedy_is_not_on(stage: Stage) -> None:
     stage.measured()
     done: list[Switched] = []
     stage.session.apply("optimizer.fused", {}, done.append)
     stage.agent.answer("apply", ok=False, why="refused: no optimizer")
     assert done[0].why == "refused: no optimizer"
-    assert stage.session.snapshot().levers == []
+    assert stage.session.snapshot().active == []
     assert stage.session.state is State.JUDGED
 
 
-def test_a_lost_lever_is_said_and_no_longer_listed(stage: Stage) -> None:
+def test_a_lost_remedy_is_said_and_no_longer_listed(stage: Stage) -> None:
     stage.measured()
     stage.session.apply("gc.freeze", {}, lambda done: None)
     stage.agent.answer("apply", token=1, arm=1, seq=70)
-    stage.session.on_event({"event": "lever_lost", "token": 1, "remedy": "gc.freeze", "why": "collected"})
-    assert stage.session.snapshot().levers == []
+    stage.session.on_event({"event": "remedy_lost", "token": 1, "remedy": "gc.freeze", "why": "collected"})
+    assert stage.session.snapshot().active == []
     assert stage.said[-1] == "gc.freeze was lost: collected"
 
 
@@ -370,11 +370,11 @@ def test_what_another_rank_has_switched_on_all_ranks_is_listed(stage: Stage) -> 
     stage.agent.answer("together", rank=1, ranks=2)
     assert done[0].why is None
     on = {"token": 4, "remedy": "optimizer.fused", "options": {}, "class": "rounding", "reach": "live"}
-    stage.session.on_event({"event": "together", "levers": [{**on, "planned": False}]})
-    assert stage.session.snapshot().levers == ["optimizer.fused"]
+    stage.session.on_event({"event": "together", "active": [{**on, "planned": False}]})
+    assert stage.session.snapshot().active == ["optimizer.fused"]
     assert stage.said[-1] == "another rank has switched all ranks; applied: optimizer.fused"
-    stage.session.on_event({"event": "together", "levers": []})
-    assert stage.session.snapshot().levers == []
+    stage.session.on_event({"event": "together", "active": []})
+    assert stage.session.snapshot().active == []
     assert stage.said[-1].endswith("applied: nothing")
 
 
@@ -386,7 +386,7 @@ def test_what_all_ranks_keep_after_a_detach_is_listed(stage: Stage) -> None:
     stage.session.detach(False, endings.append)
     stage.agent.answer("detach", left=[], stays=["optimizer.fused"])
     assert endings[0].stays == ("optimizer.fused",)
-    assert stage.session.snapshot().levers == ["optimizer.fused"]
+    assert stage.session.snapshot().active == ["optimizer.fused"]
 
 
 def test_a_session_that_only_looks_joins_no_switching(tmp_path: Path) -> None:
@@ -411,15 +411,15 @@ def test_the_last_snapshot_lists_only_what_is_still_on(
     stage.session.detach(keep, lambda ending: None)
     stage.agent.answer("detach", left=left)
     assert stage.session.snapshot().state == "ended"
-    assert stage.session.snapshot().levers == on
+    assert stage.session.snapshot().active == on
 
 
-def test_levers_that_a_recipe_has_switched_on_before_are_known(stage: Stage) -> None:
+def test_remedies_that_a_recipe_has_switched_on_before_are_known(stage: Stage) -> None:
     stage.enter()
     stage.agent.answer(
-        "facts", levers=[{"token": 3, "remedy": "gc.freeze", "options": {}}], anatomy=anatomy()
+        "facts", active=[{"token": 3, "remedy": "gc.freeze", "options": {}}], anatomy=anatomy()
     )
-    assert stage.session.snapshot().levers == ["gc.freeze"]
+    assert stage.session.snapshot().active == ["gc.freeze"]
     assert stage.session.snapshot().anatomy is not None
 
 

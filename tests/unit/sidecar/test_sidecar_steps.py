@@ -45,7 +45,7 @@ def test_statistics_are_of_the_representative_steps_alone() -> None:
     assert window.longest_ns == 90 * MS
 
 
-def test_when_a_lever_changes_the_steps_before_it_no_longer_count() -> None:
+def test_when_a_remedy_changes_the_steps_before_it_no_longer_count() -> None:
     loop = Loop()
     loop.train(40, 4 * MS, data_wait_ns=MS)
     window = loop.train(5, 2 * MS, arm=1)

@@ -94,12 +94,12 @@ def test_what_was_named_stays_with_its_age_while_it_is_measured_anew() -> None:
 
 def test_what_is_done_to_the_job_is_marked_where_it_was_done() -> None:
     view = View(standing=ScreenStanding.LIVE)
-    for t_s, state, levers in (
+    for t_s, state, active in (
         (1, "watching", []), (2, "tracing", []), (3, "tracing", []), (4, "judged", []),
         (9, "tuning", []), (10, "tuning", ["optimizer.fused"]), (20, "judged", ["optimizer.fused"]),
         (30, "judged", []),
     ):  # fmt: skip
-        view = take(view, tui.snapshot(t_ns=t_s * S, state=state, levers=levers))
+        view = take(view, tui.snapshot(t_ns=t_s * S, state=state, active=active))
     assert view.marks == (
         Mark(t_ns=2 * S, text="trace"),
         Mark(t_ns=9 * S, text="tuning"),

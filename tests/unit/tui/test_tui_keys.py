@@ -166,7 +166,7 @@ def test_the_one_switched_on_last_is_undone_first() -> None:
         ActiveRemedy(token=1, remedy="gc.freeze"),
         ActiveRemedy(token=4, remedy="threads.intra_op", options={"threads": 2}),
     ]
-    view = replace(tui.judged(), details=tui.details(levers=on))
+    view = replace(tui.judged(), details=tui.details(active=on))
 
     async def work(desk: Desk) -> None:
         await desk.press("u")

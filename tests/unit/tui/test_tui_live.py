@@ -208,14 +208,14 @@ def test_what_a_detach_undid_is_not_shown_as_on() -> None:
     client = FakeClient()
     client.details = lambda: tui.details(**tui.fused_on())  # type: ignore[method-assign]
     watcher = Watcher(client).start()
-    client.inbox.put(tui.snapshot(levers=["optimizer.fused"]))
-    on = watcher.until(lambda view: view.details is not None and bool(view.details.levers))
+    client.inbox.put(tui.snapshot(active=["optimizer.fused"]))
+    on = watcher.until(lambda view: view.details is not None and bool(view.details.active))
     assert on.details is not None
-    client.inbox.put(tui.snapshot(levers=[]))
+    client.inbox.put(tui.snapshot(active=[]))
     client.inbox.put(Ended(kind="detached", why="detached"))
     over = watcher.until(lambda view: view.standing is ScreenStanding.ENDED)
     assert over.details is not None
-    assert over.details.levers == []
+    assert over.details.active == []
 
 
 def test_a_job_that_is_killed_with_its_sidecar_is_gone() -> None:
@@ -320,7 +320,7 @@ def test_a_wish_that_is_refused_says_why_and_the_next_is_done() -> None:
 
 
 @pytest.mark.parametrize(("do", "call"), [(Do.DETACH, "detach"), (Do.CANCEL, "cancel")])
-def test_to_end_something_does_not_wait_for_a_lever_that_is_slow(do: Do, call: str) -> None:
+def test_to_end_something_does_not_wait_for_a_remedy_that_is_slow(do: Do, call: str) -> None:
     listener, slow, hand = FakeClient(), FakeClient(), FakeClient()
     asked, go = threading.Event(), threading.Event()
 

@@ -230,7 +230,7 @@ def test_remedies_show_what_became_of_them() -> None:
     assert [line.state for line in tuning_pane.lines(tui.kept())][:2] == ["kept", "reverted"]
 
 
-def test_a_lever_that_nobody_listed_is_shown_with_its_token() -> None:
+def test_a_remedy_that_nobody_listed_is_shown_with_its_token() -> None:
     on = msgspec.structs.replace(tui.details(remedies=[]), **tui.fused_on())
     lines = tuning_pane.lines(tui.judged(details=on))
     assert [(line.key, line.state, line.token) for line in lines] == [("optimizer.fused", "on", 1)]

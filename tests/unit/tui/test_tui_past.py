@@ -36,7 +36,7 @@ def session() -> list[bytes]:
         line(31.0, "note", {"text": "gc.freeze was lost: it was taken off"}),
         line(40.0, "history", tui.history()),
         line(41.0, "ended", {"kind": "job ended", "why": "process 8091 ended", "left": []}),
-        line(41.0, "snapshot", tui.snapshot(levers=["optimizer.fused"], state="ended", final=True)),
+        line(41.0, "snapshot", tui.snapshot(active=["optimizer.fused"], state="ended", final=True)),
     ]
 
 

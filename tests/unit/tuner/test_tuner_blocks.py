@@ -54,7 +54,7 @@ def test_both_orders_come_and_none_is_favoured() -> None:
         ring_layout.TRACED,
         ring_layout.SKIPPED,
         ring_layout.EVALUATION,
-        ring_layout.LEVER,
+        ring_layout.SWITCHED,
         ring_layout.SETTLING,
         ring_layout.AFTER_SHADOW,
     ],
@@ -67,7 +67,7 @@ def test_sampled_steps_count() -> None:
     assert took(settled(records([10, 12], [0, ring_layout.PHASES]), 0, 0)) == [10, 12]
 
 
-def test_the_first_steps_under_new_levers_are_dropped() -> None:
+def test_the_first_steps_under_new_remedies_are_dropped() -> None:
     assert took(settled(records([50, 40, 10, 11], first=100), 2, 100)) == [10, 11]
 
 

@@ -198,7 +198,7 @@ def test_bitwise_alone_never_tries_what_rounds() -> None:
     assert {REGISTRY[name].cls for name in tried} == {"bitwise"}
 
 
-def test_a_lever_that_the_job_drops_is_not_kept() -> None:
+def test_a_remedy_that_the_job_drops_is_not_kept() -> None:
     job = SimulatedJob(effects={"optimizer.fused": Effect(speed=1.3, lost_after_steps=20)})
     found = tuned(job, only=("optimizer.fused",))
     assert found.kept == []
@@ -272,15 +272,15 @@ def test_what_was_on_already_counts_and_is_measured_against_all_off() -> None:
         effects={"optimizer.fused": Effect(speed=1.2), "threads.intra_op(threads=1)": Effect(speed=1.1)}
     )
     token = job.apply("optimizer.fused", {}).token
-    lever = ArmRemedy(choice=Choice(remedy="optimizer.fused"), token=token, cls="rounding")
-    found = tune(job, settings=TuneSettings(budget_ns=40 * SECOND_NS), already=[lever])
+    applied = ArmRemedy(choice=Choice(remedy="optimizer.fused"), token=token, cls="rounding")
+    found = tune(job, settings=TuneSettings(budget_ns=40 * SECOND_NS), already=[applied])
     assert found.kept == ["optimizer.fused", "threads.intra_op"]
     assert found.speedup == pytest.approx(1.32, rel=0.04)
 
 
 @pytest.fixture
 def with_recipe() -> tuple[SimulatedJob, ArmRemedy]:
-    """A job that was started with a recipe of one lever."""
+    """A job that was started with a recipe of one remedy."""
     job = SimulatedJob(
         effects={"optimizer.fused": Effect(speed=1.2), "threads.intra_op(threads=1)": Effect(speed=1.1)}
     )
@@ -289,8 +289,8 @@ def with_recipe() -> tuple[SimulatedJob, ArmRemedy]:
 
 
 def test_what_the_recipe_put_on_stays_on_in_every_arm(with_recipe: tuple[SimulatedJob, ArmRemedy]) -> None:
-    job, lever = with_recipe
-    found = tune(job, settings=TuneSettings(budget_ns=40 * SECOND_NS), standing=[lever])
+    job, applied = with_recipe
+    found = tune(job, settings=TuneSettings(budget_ns=40 * SECOND_NS), standing=[applied])
     assert ("undo", "optimizer.fused") not in job.history
     assert job.names_on == ["optimizer.fused", "threads.intra_op"]
     assert found.kept == ["threads.intra_op"]
@@ -299,12 +299,12 @@ def test_what_the_recipe_put_on_stays_on_in_every_arm(with_recipe: tuple[Simulat
     assert found.class_ == "rounding"
 
 
-def test_what_would_replace_a_lever_of_the_recipe_is_refused_with_its_name(
+def test_what_would_replace_a_remedy_of_the_recipe_is_refused_with_its_name(
     with_recipe: tuple[SimulatedJob, ArmRemedy],
 ) -> None:
-    job, lever = with_recipe
+    job, applied = with_recipe
     refused = trial(
-        tune(job, settings=TuneSettings(budget_ns=40 * SECOND_NS), standing=[lever]), "optimizer.foreach"
+        tune(job, settings=TuneSettings(budget_ns=40 * SECOND_NS), standing=[applied]), "optimizer.foreach"
     )
     assert (refused.outcome, refused.why) == (
         "refused",

@@ -1,4 +1,4 @@
-"""What is tried, in which order, how it is kept in the study, and how levers are switched."""
+"""What is tried, in which order, how it is kept in the study, and how remedies are switched."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from autobrrr.tuner.candidate_space import (
     widest,
 )
 from autobrrr.tuner.gain_guard import GainGuard
-from autobrrr.tuner.job_under_test import STEP, LeverLost, NotApplied
+from autobrrr.tuner.job_under_test import STEP, NotApplied, RemedyLost
 from autobrrr.tuner.tuning_study import TuningStudy
 from support.simulated.tuner import Effect, SimulatedJob
 
@@ -176,24 +176,24 @@ def test_what_conflicts_is_off_before_the_other_comes_on() -> None:
     assert job.history[-2:] == [("undo", "optimizer.fused"), ("apply", "optimizer.foreach")]
 
 
-def test_a_refused_lever_leaves_the_others_as_they_are() -> None:
+def test_a_refused_remedy_leaves_the_others_as_they_are() -> None:
     job = SimulatedJob(effects={"optimizer.fused": Effect(refuses="no")})
     board = ArmSwitch(job, BOTH)
     board.go((ONE_THREAD,))
     with pytest.raises(NotApplied):
         board.go((ONE_THREAD, FUSED))
-    assert [lever.choice for lever in board.levers] == [ONE_THREAD]
+    assert [applied.choice for applied in board.active] == [ONE_THREAD]
     assert job.names_on == ["threads.intra_op"]
 
 
-def test_a_lost_lever_is_told_once_and_forgotten() -> None:
+def test_a_lost_remedy_is_told_once_and_forgotten() -> None:
     job = SimulatedJob(effects={"optimizer.fused": Effect(lost_after_steps=3)})
     board = ArmSwitch(job, BOTH)
     board.go((FUSED,))
     job.steps(job.next_seq(), 10, 10**9)
-    with pytest.raises(LeverLost, match="replaced its optimizer"):
+    with pytest.raises(RemedyLost, match="replaced its optimizer"):
         board.go((FUSED,))
-    assert board.levers == ()
+    assert board.active == ()
     assert FUSED in board.lost
 
 

@@ -127,7 +127,7 @@ def _foreseen(expected: float | None) -> str:
 
 
 def _on(view: View) -> list[str]:
-    return list(view.snapshot.levers) if view.snapshot is not None else []
+    return list(view.snapshot.active) if view.snapshot is not None else []
 
 
 def _proven(view: View) -> list[Row]:
@@ -147,7 +147,7 @@ def _proven(view: View) -> list[Row]:
 
 def _badges(view: View) -> tuple[Piece, ...]:
     classes = {
-        each.class_ for each in (view.details.levers if view.details is not None else ()) if each.class_
+        each.class_ for each in (view.details.active if view.details is not None else ()) if each.class_
     }
     return tuple(_badge(each) for each in sorted(classes))
 
@@ -441,7 +441,7 @@ def next_step(view: View) -> tuple[str, str]:
     if view.tuning:
         return ("space continues" if view.paused else "space pauses, t stops and keeps what is proven"), ""
     script = "" if found.job is None else found.job.script.rsplit("/", 1)[-1]
-    if found.levers:
+    if found.active:
         run = f", then: autobrrr run --recipe FILE -- python {script}" if script else ""
         return f"e saves what is on as a recipe{run}", "screen.export"
     if view.regime == "measuring":

@@ -64,14 +64,14 @@ def lines(view: View) -> list[RemedyRow]:
         key = label(remedy.remedy, remedy.options)
         if key not in found:
             found[key] = _untried(remedy, key)
-    for lever in details.levers if details is not None else ():
-        key = label(lever.remedy, lever.options)
+    for applied in details.active if details is not None else ():
+        key = label(applied.remedy, applied.options)
         known = found.get(key)
         state = known.state if known is not None and known.state in ("kept", "trying") else "on"
         base = known or _untried(
-            RemedyLine(remedy=lever.remedy, options=lever.options, class_="rounding"), key
+            RemedyLine(remedy=applied.remedy, options=applied.options, class_="rounding"), key
         )
-        found[key] = _with(base, state=state, token=lever.token)
+        found[key] = _with(base, state=state, token=applied.token)
     now = view.progress
     if now is not None and now.remedy is not None:
         key = label(now.remedy, now.options)

@@ -232,7 +232,7 @@ class SessionScreen(Screen[None]):
         if self._refused("undo"):
             return
         line = self._line()
-        on = self.view.details.levers if self.view.details is not None else []
+        on = self.view.details.active if self.view.details is not None else []
         if line is not None and line.token is not None:
             self._wish(ViewRequest(do=Do.UNDO, remedy=line.remedy, token=line.token), f"reverting {line.key}")
         elif on:
@@ -255,7 +255,7 @@ class SessionScreen(Screen[None]):
     def action_detach(self) -> None:
         if self._refused("detach"):
             return
-        on = self.view.details.levers if self.view.details is not None else []
+        on = self.view.details.active if self.view.details is not None else []
         wish = ViewRequest(do=Do.DETACH)
         if on or self.view.tuning:
             what = ", ".join(each.remedy for each in on) or "the trial that runs"

@@ -1,6 +1,6 @@
 """A running session as a source: one thread listens, wishes are done one at a time on another.
 
-Every wish has a connection of its own, so that a slow one (a lever on a job with long steps) never
+Every wish has a connection of its own, so that a slow one (a remedy on a job with long steps) never
 stops the picture; to end something waits for no other wish. When the sidecar is gone the listener
 looks for a new session of the same job.
 """
@@ -106,7 +106,7 @@ class LiveSource:
                     self.ending = client.ending
                     if client.ending is not None:
                         last = None if client.ending.kind == "job ended" else self._view.snapshot
-                        self._view = left_on(self._view, last.levers if last is not None else ())
+                        self._view = left_on(self._view, last.active if last is not None else ())
                         self._show(replace(self._view, standing=ScreenStanding.ENDED, why=client.ending.why))
                 return
             except TargetGone as error:
