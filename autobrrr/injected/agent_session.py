@@ -350,7 +350,7 @@ class AgentSession:
         number = command.get("id")
         if self._ranks is not None:
             change = {"do": "apply", "remedy": name, "options": options, "allowed": allowed}
-            self._ranks.wish(number if isinstance(number, int) else None, change)
+            self._ranks.request(number if isinstance(number, int) else None, change)
             return
 
         def apply() -> None:
@@ -379,7 +379,7 @@ class AgentSession:
         number = command.get("id")
         if self._ranks is not None and applied.together:
             change = {"do": "undo", "remedy": applied.remedy.name}
-            self._ranks.wish(number if isinstance(number, int) else None, change)
+            self._ranks.request(number if isinstance(number, int) else None, change)
             return
 
         def undo() -> None:

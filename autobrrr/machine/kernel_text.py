@@ -63,6 +63,6 @@ def text(path: Path | str, most_bytes: int = MOST_BYTES) -> str | None:
 
 
 def lines(path: Path | str, most_bytes: int = MOST_BYTES) -> list[str]:
-    """The lines as the kernel ends them; `splitlines` would also end them where a process wishes it."""
+    """The lines as the kernel ends them; `splitlines` would also end them where a process wants it to."""
     found = text(path, most_bytes)
     return found.split("\n") if found else []

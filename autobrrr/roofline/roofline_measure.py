@@ -1,6 +1,6 @@
 """The roofline of a device: from the cache, else measured by processes of their own.
 
-Comes in as a wish, goes out as one `Roofline` at all threads with the single thread inside it.
+Comes in as a request, goes out as one `Roofline` at all threads with the single thread inside it.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ def default_device(root: Path = Path("/")) -> str:
 
 
 def roofline(
-    wish: RooflineOptions, cache: Path, machine: Machine, progress: Progress, root: Path = Path("/")
+    request: RooflineOptions, cache: Path, machine: Machine, progress: Progress, root: Path = Path("/")
 ) -> Roofline:
     """All figures of a device.
 
     Args:
-        wish: What to measure.
+        request: What to measure.
         cache: `paths.cache_dir()`.
         machine: The processor.
         progress: Called with what is being measured and the share that is done.
@@ -69,26 +69,26 @@ def roofline(
     torch = torch_version()
     if torch is None:
         raise NotInstalled("torch", "roofline", "torch")
-    counts = sorted({1, wish.threads}) if wish.device == "cpu" else [wish.threads]
-    name = machine.title if wish.device == "cpu" else "|".join([wish.device, *accelerators(root)])
+    counts = sorted({1, request.threads}) if request.device == "cpu" else [request.threads]
+    name = machine.title if request.device == "cpu" else "|".join([request.device, *accelerators(root)])
     found: list[Roofline] = []
     for index, threads in enumerate(counts):
         file = cached_file(cache, "full", device=name, torch=torch, threads=threads)
-        known = None if wish.again or wish.effort != 1.0 else known_roofline(file)
+        known = None if request.again or request.effort != 1.0 else known_roofline(file)
         if known is not None and known.is_disturbed:  # of an earlier version, which kept it
             known = None
-        flame = wish.flame and threads == counts[-1]
+        flame = request.flame and threads == counts[-1]
         if known is None or (flame and known.flame is None):
             asked = RooflineRequest(
-                device=wish.device,
+                device=request.device,
                 threads=threads,
                 flame=flame,
                 last_cache_bytes=machine.last_cache_bytes or ASSUMED_CACHE_BYTES,
-                effort=wish.effort,
+                effort=request.effort,
                 start=known,
             )
             known = _ask(asked, cache, _part(progress, index, len(counts), threads))
-            if wish.effort == 1.0 and not known.is_disturbed:
+            if request.effort == 1.0 and not known.is_disturbed:
                 keep(file, known)
         assert known is not None
         found.append(known)

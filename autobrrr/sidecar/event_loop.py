@@ -110,8 +110,8 @@ class EventLoop:
         self._say_goodbye()
 
     def close(self) -> None:
-        for seat in self._service.seats:
-            seat.wire.close()
+        for client in self._service.clients:
+            client.wire.close()
         if self._agent is not None:
             self._agent.wire.close()
         self._selector.close()
@@ -143,7 +143,7 @@ class EventLoop:
 
     def _watch_writers(self) -> None:
         """Ask for writability only where something waits to go out."""
-        wires = [seat.wire for seat in self._service.seats]
+        wires = [client.wire for client in self._service.clients]
         if self._agent is not None and not self._agent.lost:
             wires.append(self._agent.wire)
         for wire in wires:
@@ -156,14 +156,14 @@ class EventLoop:
         link = self._endpoint.accept()
         if link is None:
             return
-        seat = self._service.join(link)
-        self._add(link, lambda mask: self._seat_ready(seat, mask))
+        client = self._service.join(link)
+        self._add(link, lambda mask: self._client_ready(client, mask))
 
-    def _seat_ready(self, seat: ClientConnection, mask: int) -> None:
+    def _client_ready(self, client: ClientConnection, mask: int) -> None:
         if mask & selectors.EVENT_WRITE:
-            self._service.writable(seat)
-        if mask & selectors.EVENT_READ and not seat.gone:
-            self._service.readable(seat)
+            self._service.writable(client)
+        if mask & selectors.EVENT_READ and not client.gone:
+            self._service.readable(client)
 
     def _agent_ready(self, mask: int) -> None:
         if self._agent is None:
@@ -190,10 +190,10 @@ class EventLoop:
         self._forget(pidfd)
         self._session.job_ended()
 
-    def _drop(self, seats: list[ClientConnection]) -> None:
-        for seat in seats:
-            self._forget(seat.wire.link)
-            seat.wire.close()
+    def _drop(self, clients: list[ClientConnection]) -> None:
+        for client in clients:
+            self._forget(client.wire.link)
+            client.wire.close()
 
     def _add(self, file: socket.socket | int, ready: Callable[[int], None]) -> None:
         self._selector.register(file, selectors.EVENT_READ, ready)
@@ -209,7 +209,7 @@ class EventLoop:
         self._endpoint.deafen()
         self._service.end()
         deadline_s = time.monotonic() + GOODBYE_S
-        while self._service.seats and time.monotonic() < deadline_s:
+        while self._service.clients and time.monotonic() < deadline_s:
             self._drop(self._service.free())
             self._wait(min(0.1, max(0.0, deadline_s - time.monotonic())))
 

@@ -3,7 +3,7 @@
 In: requests as frames, `{"do": NAME, "id": N, ...}`. Out: one answer each, `{"ok": true, ...}` or
 `{"ok": false, "error": {message, hint, exit_code}}`, with the same id; to subscribers also
 `{"event": "snapshot" | "activity" | "trial" | "ended", ...}`. A client that sends nonsense, or does
-not read, loses its own seat and nothing else.
+not read, loses its own connection and nothing else.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from autobrrr.sidecar.sockets.client_connection import ClientConnection, Fields,
 from autobrrr.sidecar.sockets.socket_frames import Wire
 from autobrrr.sidecar.tuning.tuning_thread import TuningThread
 
-MOST_SEATS = 64
+MOST_CLIENTS = 64
 EVERY_NS = 500_000_000
 FASTEST_NS = 100_000_000
 HELD_BYTES = MAX_FRAME_BYTES  # more than this unread: the client is dropped
@@ -49,7 +49,7 @@ class Service:
     ) -> None:
         self._session, self._tuning, self._log, self._clock_ns = session, tuning, log, clock_ns
         self._unowned_until_ns: int | None = None
-        self.seats: list[ClientConnection] = []
+        self.clients: list[ClientConnection] = []
         self.metrics: str | None = None  # where figures can be fetched
         self._do = {
             "ping": self._ping,
@@ -75,7 +75,7 @@ class Service:
     @property
     def watched(self) -> bool:
         """Whether anybody listens."""
-        return any(seat.every_ns is not None for seat in self.seats)
+        return any(client.every_ns is not None for client in self.clients)
 
     def expect_owner(self) -> None:
         """End the session unless a client comes soon that owns it: whoever started it may be gone already."""
@@ -83,72 +83,76 @@ class Service:
 
     def join(self, link: socket.socket) -> ClientConnection:
         """A client has come."""
-        seat = ClientConnection(wire=Wire(link, HELD_BYTES))
-        self.seats.append(seat)
-        if len(self.seats) > MOST_SEATS:
-            seat.send(failure(AutobrrrError(f"{MOST_SEATS} clients are connected already")))
-            seat.leaving = True
-        return seat
+        client = ClientConnection(wire=Wire(link, HELD_BYTES))
+        self.clients.append(client)
+        if len(self.clients) > MOST_CLIENTS:
+            client.send(failure(AutobrrrError(f"{MOST_CLIENTS} clients are connected already")))
+            client.leaving = True
+        return client
 
-    def readable(self, seat: ClientConnection) -> None:
+    def readable(self, client: ClientConnection) -> None:
         """Bytes have come in."""
         try:
-            messages = seat.wire.read()
+            messages = client.wire.read()
         except (Closed, OSError):
-            seat.gone = True
+            client.gone = True
             return
         except BadFrame as error:
-            self._throw_out(seat, UsageError(f"bad frame: {error}", "use the same version on both sides"))
+            self._throw_out(client, UsageError(f"bad frame: {error}", "use the same version on both sides"))
             return
-        seat.cut_since_ns = self._clock_ns() if seat.wire.inside_frame else None
+        client.cut_since_ns = self._clock_ns() if client.wire.inside_frame else None
         for message in messages:
-            if seat.gone or seat.leaving:
+            if client.gone or client.leaving:
                 return
-            self._answer(seat, message)
+            self._answer(client, message)
 
-    def writable(self, seat: ClientConnection) -> None:
+    def writable(self, client: ClientConnection) -> None:
         """The socket takes bytes again."""
         try:
-            seat.wire.flush()
+            client.wire.flush()
         except OSError:
-            seat.gone = True
+            client.gone = True
 
     def tick(self) -> list[ClientConnection]:
-        """Push what is due; returns the seats that are free now."""
+        """Push what is due; returns the connections that are free now."""
         now_ns = self._clock_ns()
         self._tuning.look(self.push)
         if self._unowned_until_ns is not None and now_ns > self._unowned_until_ns:
             self._unowned_until_ns = None
             self._session.detach(False, lambda ending: None)
         snapshot: Fields | None = None
-        for seat in self.seats:
-            if seat.cut_since_ns is not None and now_ns - seat.cut_since_ns > CUT_FRAME_NS:
-                self._throw_out(seat, UsageError("bad frame: its end did not come"))
-            self._mind_unread(seat, now_ns)
-            due = seat.every_ns is not None and now_ns - seat.pushed_ns >= seat.every_ns
-            if due and not seat.leaving and seat.wire.waiting_bytes < CROWDED_BYTES:
+        for client in self.clients:
+            if client.cut_since_ns is not None and now_ns - client.cut_since_ns > CUT_FRAME_NS:
+                self._throw_out(client, UsageError("bad frame: its end did not come"))
+            self._mind_unread(client, now_ns)
+            due = client.every_ns is not None and now_ns - client.pushed_ns >= client.every_ns
+            if due and not client.leaving and client.wire.waiting_bytes < CROWDED_BYTES:
                 snapshot = snapshot or event_of(self._session.snapshot())
-                seat.pushed_ns = now_ns
-                seat.send(snapshot)
+                client.pushed_ns = now_ns
+                client.send(snapshot)
         return self.free()
 
-    def _mind_unread(self, seat: ClientConnection, now_ns: int) -> None:
+    def _mind_unread(self, client: ClientConnection, now_ns: int) -> None:
         """A client that takes nothing for long is dropped."""
-        if not seat.wire.waiting_bytes:
-            seat.stuck_since_ns = None
-        elif seat.stuck_since_ns is None:
-            seat.stuck_since_ns = now_ns
-        elif now_ns - seat.stuck_since_ns > UNREAD_NS:
-            seat.gone = True
+        if not client.wire.waiting_bytes:
+            client.stuck_since_ns = None
+        elif client.stuck_since_ns is None:
+            client.stuck_since_ns = now_ns
+        elif now_ns - client.stuck_since_ns > UNREAD_NS:
+            client.gone = True
 
     def free(self) -> list[ClientConnection]:
-        """Seats that are done; they are no longer served."""
-        done = [seat for seat in self.seats if seat.gone or (seat.leaving and not seat.wire.waiting_bytes)]
-        for seat in done:
-            self.seats.remove(seat)
-            if self._tuning.asked_by is seat:
+        """Connections that are done; they are no longer served."""
+        done = [
+            client
+            for client in self.clients
+            if client.gone or (client.leaving and not client.wire.waiting_bytes)
+        ]
+        for client in done:
+            self.clients.remove(client)
+            if self._tuning.asked_by is client:
                 self._tuning.cancel()
-            if seat.owner and not self.watched:
+            if client.owner and not self.watched:
                 self._session.detach(False, lambda ending: None)
         return done
 
@@ -159,27 +163,27 @@ class Service:
     def push(self, told: Event, also: Iterable[ClientConnection] = ()) -> None:
         """An event for all subscribers."""
         event = event_of(told)
-        for seat in {*(seat for seat in self.seats if seat.every_ns is not None), *also}:
-            seat.send(event)
+        for client in {*(client for client in self.clients if client.every_ns is not None), *also}:
+            client.send(event)
 
     def end(self) -> None:
         """The session is over: a last snapshot for everybody who listens, then goodbye."""
         session, ending = self._session, self._session.ending
         ended = None if ending is None else Ended(kind=ending.kind, why=ending.why, decided=session.decided)
         last = event_of(SessionOver(snapshot=session.snapshot(), ending=ended))
-        for seat in self.seats:
-            if seat.every_ns is not None or seat is self._tuning.asked_by:
-                seat.send(last)
-            seat.leaving = True
+        for client in self.clients:
+            if client.every_ns is not None or client is self._tuning.asked_by:
+                client.send(last)
+            client.leaving = True
 
-    def _throw_out(self, seat: ClientConnection, error: AutobrrrError) -> None:
-        seat.send(failure(error))
-        seat.leaving = True
-        seat.cut_since_ns = None
+    def _throw_out(self, client: ClientConnection, error: AutobrrrError) -> None:
+        client.send(failure(error))
+        client.leaving = True
+        client.cut_since_ns = None
 
-    def _answer(self, seat: ClientConnection, message: Fields) -> None:
+    def _answer(self, client: ClientConnection, message: Fields) -> None:
         number = message.get("id")
-        reply = Reply(seat, number if isinstance(number, int) else None)
+        reply = Reply(client, number if isinstance(number, int) else None)
         handler = self._do.get(str(message.get("do")))
         try:
             if handler is None:
@@ -211,7 +215,7 @@ class Service:
         if not isinstance(every_ms, int) or isinstance(every_ms, bool) or every_ms < 0:
             raise UsageError(f"every_ms is {every_ms!r}; a whole number of milliseconds is needed")
         reply.done()
-        reply.seat.every_ns = max(FASTEST_NS, every_ms * 1_000_000)
+        reply.client.every_ns = max(FASTEST_NS, every_ms * 1_000_000)
 
     def _diagnose(self, reply: Reply, message: Fields) -> None:
         probing = message.get("probing")
@@ -269,7 +273,7 @@ class Service:
         self._session.together(lambda done: reply.done(why=done.why))
 
     def _tune(self, reply: Reply, message: Fields) -> None:
-        self._tuning.begin(reply.seat, message, self.push)
+        self._tuning.begin(reply.client, message, self.push)
         reply.done()
 
     def _cancel(self, reply: Reply, message: Fields) -> None:
@@ -326,7 +330,7 @@ class Service:
         owned = message.get("owned", True)
         if not isinstance(owned, bool):
             raise UsageError(f"owned is {owned!r}; true or false is needed")
-        reply.seat.owner = owned
+        reply.client.owner = owned
         self._unowned_until_ns = None
         reply.done()
 

@@ -21,7 +21,7 @@ class Updated(Message):
 
 
 class Told(Message):
-    """A wish has been answered."""
+    """A request has been answered."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

@@ -56,10 +56,10 @@ def run(args: argparse.Namespace) -> int:
             f"--threads {args.threads} is more than the {most} cores of this machine",
             "leave it out for all cores",
         )
-    wish = RooflineOptions(
+    request = RooflineOptions(
         device=device, threads=args.threads or machine.cores, flame=args.flame, again=args.again
     )
-    found = roofline(wish, paths.cache_dir(), machine, _Progress().show)
+    found = roofline(request, paths.cache_dir(), machine, _Progress().show)
     if args.html:
         from autobrrr.report.html import roofline_html
 

@@ -40,7 +40,7 @@ Change = Mapping[str, object]
 Emit = Callable[[dict[str, object]], None]
 
 
-class SwitchWish:
+class SwitchRequest:
     """One change that this rank wants, until all have made it or none has."""
 
     def __init__(self, number: int | None, change: Change) -> None:
@@ -59,7 +59,7 @@ class RankSwitching:
         self._met, self._log = met, met.log
         known = [int(key.split("/")[0]) for key in met.log.held_keys() if key.endswith("/plan")]
         self._member = RankMember(met.rank, asks_itself=True, number=max(known, default=0) + 1)
-        self._wish: SwitchWish | None = None
+        self._request: SwitchRequest | None = None
         self._seen: list[tuple[int, int]] = []  # counts at boundaries, and when, while they are gauged
         self._gauging = False
         self._busy_until_s = 0.0
@@ -82,15 +82,15 @@ class RankSwitching:
     @property
     def holds(self) -> bool:
         """Something is to change soon, or may be."""
-        return self._member.held is not None or self._wish is not None
+        return self._member.held is not None or self._request is not None
 
     # The agent's thread
 
-    def wish(self, number: int | None, change: Change) -> None:
+    def request(self, number: int | None, change: Change) -> None:
         """Have this changed on all ranks; the reply comes when it is done, or will not be. Raises Refused."""
-        if self._wish is not None:
+        if self._request is not None:
             raise Refused("another change of all ranks is under way", RefusalCode.NOT_MET)
-        self._wish = SwitchWish(number, change)
+        self._request = SwitchRequest(number, change)
         self._gauge()
 
     def pump(self) -> int:
@@ -107,10 +107,10 @@ class RankSwitching:
         until_s = time.monotonic() + patience_s
         self._give_up("this rank is leaving")
         while self.on and not keep and time.monotonic() < until_s and self._loop.hot.live:
-            if self._wish is None and self._member.held is None:
-                self.wish(None, {"do": "undo", "remedy": EVERYTHING})
+            if self._request is None and self._member.held is None:
+                self.request(None, {"do": "undo", "remedy": EVERYTHING})
             time.sleep(self.pump() / 1000)
-        self._wish = None
+        self._request = None
         self._member.leaving = True
         while not self._member.free and time.monotonic() < until_s and self._loop.hot.live:
             self._ask_for_member(self._member.presses())
@@ -130,17 +130,17 @@ class RankSwitching:
 
     def _pump(self) -> None:
         self._follow()
-        if self._amiss is not None and self._wish is None:
+        if self._amiss is not None and self._request is None:
             name, self._amiss = self._amiss, None
-            self.wish(None, {"do": "undo", "remedy": name})
-        wish = self._wish
-        if wish is None:
+            self.request(None, {"do": "undo", "remedy": name})
+        request = self._request
+        if request is None:
             return
-        if wish.coordinator is None:
-            self._propose(wish)
+        if request.coordinator is None:
+            self._propose(request)
             self._follow()
-        if wish.coordinator is not None and wish.plan is not None:
-            self._coordinate(wish, wish.coordinator, wish.plan)
+        if request.coordinator is not None and request.plan is not None:
+            self._coordinate(request, request.coordinator, request.plan)
 
     def _follow(self) -> None:
         before: RegisterAsk | None = None
@@ -160,24 +160,24 @@ class RankSwitching:
     def _asked(self, ask: RegisterAsk) -> str | None:
         return self._log.get(ask.key) if ask.value is None else self._log.put(ask.key, ask.value)
 
-    def _propose(self, wish: SwitchWish) -> None:
+    def _propose(self, request: SwitchRequest) -> None:
         seen = self._seen[-2:]
         if self._gauging or len(seen) < 2 or not self._member.free:
             return
         (count, ns), (later, later_ns) = seen
         a_step, step_s = max(1, later - count), (later_ns - ns) / 1e9
-        lead_s = LEAD_S * (1 << wish.tries)
+        lead_s = LEAD_S * (1 << request.tries)
         lead = max(FEWEST_LEAD_STEPS, round(lead_s / max(step_s, 1e-6)) + 2)
-        wish.plan = SwitchPlan(
+        request.plan = SwitchPlan(
             number=self._member.number,
             settle_from=later + a_step * (lead - 1),
             at=later + a_step * lead,
-            change=wish.text,
+            change=request.text,
         )
-        wish.coordinator = SwitchCoordinator(wish.plan, self._met.ranks)
-        self._coordinate(wish, wish.coordinator, wish.plan)
+        request.coordinator = SwitchCoordinator(request.plan, self._met.ranks)
+        self._coordinate(request, request.coordinator, request.plan)
 
-    def _coordinate(self, wish: SwitchWish, coordinator: SwitchCoordinator, plan: SwitchPlan) -> None:
+    def _coordinate(self, request: SwitchRequest, coordinator: SwitchCoordinator, plan: SwitchPlan) -> None:
         before: RegisterAsk | None = None
         while (ask := coordinator.wants()) is not None and ask != before:
             before = ask
@@ -188,11 +188,11 @@ class RankSwitching:
             for ask in (*coordinator.looks(), coordinator.presses()):
                 coordinator.heard(ask, self._asked(ask))
         if coordinator.outcome is SwitchOutcome.GO and not coordinator.beaten:
-            self._wish = None  # its reply was given at the boundary
+            self._request = None  # its reply was given at the boundary
             return
-        wish.tries += 1
-        wish.coordinator = wish.plan = None
-        if coordinator.beaten or (coordinator.refused in PASSING and wish.tries < MOST_TRIES):
+        request.tries += 1
+        request.coordinator = request.plan = None
+        if coordinator.beaten or (coordinator.refused in PASSING and request.tries < MOST_TRIES):
             self._gauge()
             return
         missing = ", ".join(map(str, coordinator.waited_for))
@@ -206,9 +206,9 @@ class RankSwitching:
         self._loop.hot.poke()
 
     def _give_up(self, why: str) -> None:
-        wish, self._wish = self._wish, None
-        if wish is not None and wish.number is not None:
-            self._emit({"reply": wish.number, "ok": False, "why": why, "code": RefusalCode.UNFIT.value})
+        request, self._request = self._request, None
+        if request is not None and request.number is not None:
+            self._emit({"reply": request.number, "ok": False, "why": why, "code": RefusalCode.UNFIT.value})
 
     # The training thread
 
@@ -289,8 +289,8 @@ class RankSwitching:
         )
 
     def _carry_out(self, plan: SwitchPlan) -> None:
-        wish = self._wish
-        number = wish.number if wish is not None and wish.plan == plan else None
+        request = self._request
+        number = request.number if request is not None and request.plan == plan else None
         change = _read(plan.change)
         if change.get("do") == "undo":
             self._revert(str(change.get("remedy")), number)

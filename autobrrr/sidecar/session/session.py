@@ -1,6 +1,6 @@
 """The session of one job: a state machine from attach to detach.
 
-In: ring records, host samples, events and replies of the agent, wishes of clients. Out: verdicts,
+In: ring records, host samples, events and replies of the agent, requests of clients. Out: verdicts,
 snapshots, commands. Never waits and knows no sockets: the event loop calls it, on one thread.
 """
 
@@ -224,7 +224,7 @@ class Session:
         for on_done in waiting:
             on_done(SessionEnding(kind="failed", why=why))
 
-    # What clients wish
+    # What clients request
 
     def measure_again(self, probing: Probing | None = None) -> None:
         """Trace and probe anew, or go on with what is under way."""

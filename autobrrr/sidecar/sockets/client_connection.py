@@ -43,14 +43,14 @@ class ClientConnection:
 class Reply:
     """Where the answer to one request goes."""
 
-    seat: ClientConnection
+    client: ClientConnection
     number: int | None
 
     def done(self, **fields: object) -> None:
-        self.seat.send({"ok": True, "id": self.number, **fields})
+        self.client.send({"ok": True, "id": self.number, **fields})
 
     def fail(self, error: AutobrrrError) -> None:
-        self.seat.send({**failure(error), "id": self.number})
+        self.client.send({**failure(error), "id": self.number})
 
 
 def as_fields(record: Record) -> Fields:

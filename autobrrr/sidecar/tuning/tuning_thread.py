@@ -57,7 +57,7 @@ class GainCheck(Protocol):
 
 
 class Push(Protocol):
-    """Sends an event to subscribers, and to the seats in `also`."""
+    """Sends an event to subscribers, and to the connections in `also`."""
 
     def __call__(self, told: Event, also: Iterable[ClientConnection] = ()) -> None: ...
 

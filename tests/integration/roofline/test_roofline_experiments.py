@@ -108,8 +108,8 @@ def test_the_measuring_process_reports_without_a_compiler_and_leaves_the_cache_a
 ) -> None:
     monkeypatch.setenv("CXX", "/no/such/compiler")
     told: list[tuple[str, float]] = []
-    wish = RooflineOptions(device="cpu", threads=1, flame=True, effort=EFFORT)
-    found = roofline(wish, tmp_path, read_machine(), lambda title, share: told.append((title, share)))
+    request = RooflineOptions(device="cpu", threads=1, flame=True, effort=EFFORT)
+    found = roofline(request, tmp_path, read_machine(), lambda title, share: told.append((title, share)))
     assert found.threads == 1
     assert found.torch == str(torch.__version__)
     assert found.python_adds_per_s

@@ -358,12 +358,12 @@ def ranks() -> View:
 
 
 class FakeSource:
-    """Publishes what the test hands it; keeps the wishes."""
+    """Publishes what the test hands it; keeps the requests."""
 
     def __init__(self, first: View) -> None:
         self.title = "fake"
         self.first = first
-        self.wishes: list[ViewRequest] = []
+        self.requests: list[ViewRequest] = []
         self.asked: list[str] = []
         self.closed = False
         self.publish: Publish = lambda view: None
@@ -373,8 +373,8 @@ class FakeSource:
         self.publish = publish
         publish(self.first)
 
-    def wish(self, wish: ViewRequest, tell: Tell) -> None:
-        self.wishes.append(wish)
+    def request(self, request: ViewRequest, tell: Tell) -> None:
+        self.requests.append(request)
         self.tell = tell
 
     def explain(self, name: str, tell: TellMeaning) -> None:

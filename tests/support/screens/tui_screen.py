@@ -30,7 +30,7 @@ class Desk:
         await self.pilot.pause()
 
     async def told(self, text: str) -> None:
-        """The source answers the last wish."""
+        """The source answers the last request."""
         self.source.tell(text)
         await self.pilot.pause()
 
@@ -50,7 +50,7 @@ def at_desk(
     environ: dict[str, str] | None = None,
     clock_s: Callable[[], float] = lambda: 0.0,
 ) -> FakeSource:
-    """Open a screen on a view, do the work, leave; returns the source with the wishes it got."""
+    """Open a screen on a view, do the work, leave; returns the source with the requests it got."""
     source = FakeSource(view)
 
     async def run() -> None:

@@ -26,13 +26,13 @@ SECOND_NS = 1_000_000_000
 
 
 class Guest:
-    """The client's end of one seat."""
+    """The client's end of one connection."""
 
     def __init__(self, office: Office) -> None:
         self.office = office
         ours, self.link = socket.socketpair()
         self.link.settimeout(2)
-        self.seat: ClientConnection = office.service.join(ours)
+        self.client: ClientConnection = office.service.join(ours)
 
     def ask(self, do: object, **fields: object) -> dict[str, object]:
         self.send(encode({"do": do, "id": 5, **fields}))
@@ -40,7 +40,7 @@ class Guest:
 
     def send(self, raw: bytes) -> None:
         self.link.sendall(raw)
-        self.office.service.readable(self.seat)
+        self.office.service.readable(self.client)
 
     def hear(self) -> dict[str, object]:
         return receive(self.link)

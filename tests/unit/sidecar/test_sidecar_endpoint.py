@@ -62,12 +62,12 @@ def test_clients_find_the_session_and_each_side_knows_the_other(
     assert connect(me, {"XDG_RUNTIME_DIR": "/no/such"}) is None
     link = connect(me, env)
     assert link is not None
-    seat = endpoint.accept()
-    assert seat is not None
-    assert peer_uid(seat) == peer_uid(link) == os.getuid()
+    client = endpoint.accept()
+    assert client is not None
+    assert peer_uid(client) == peer_uid(link) == os.getuid()
     assert endpoint.accept() is None
     link.close()
-    seat.close()
+    client.close()
     endpoint.close()
     assert listener.fileno() == -1
     assert connect(me, env) is None

@@ -1,4 +1,4 @@
-"""Clients get clear answers; one that sends nonsense or does not read loses its own seat only."""
+"""Clients get clear answers; one that sends nonsense or does not read loses its own connection only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from autobrrr.injected.wire.framing import MAX_FRAME_BYTES, Closed, encode
 from autobrrr.records import Diagnosis, Reverted
 from autobrrr.records import Tuning as TuningResult
 from autobrrr.records.wire_answers import ActivityLine
-from autobrrr.sidecar.requests import CUT_FRAME_NS, MOST_SEATS
+from autobrrr.sidecar.requests import CUT_FRAME_NS, MOST_CLIENTS
 from autobrrr.sidecar.tuning.live_bench import LiveBench
 from autobrrr.sidecar.tuning.tuning_thread import TuneRequest
 from support.sessions.service import RESULT, Guest, Office
@@ -58,7 +58,7 @@ def test_a_snapshot_is_a_diagnosis(guest: Guest) -> None:
         ({"do": "tune", "for_ns": "long"}, "tune: "),
     ],
 )
-def test_a_request_that_makes_no_sense_is_answered_and_the_seat_stays(
+def test_a_request_that_makes_no_sense_is_answered_and_the_connection_stays(
     guest: Guest, request_: dict[str, object], reason: str
 ) -> None:
     guest.send(encode(request_))
@@ -86,7 +86,7 @@ def test_garbage_is_answered_with_its_reason_and_shown_out_and_others_stay(
     other, vandal = Guest(office), Guest(office)
     vandal.send(raw)
     assert "bad frame" in str(vandal.error()["message"])
-    assert office.service.free() == [vandal.seat]
+    assert office.service.free() == [vandal.client]
     assert other.ask("ping")["ok"] is True
     assert "detach" not in office.agent.asked
 
@@ -98,15 +98,15 @@ def test_a_frame_that_is_cut_short_holds_nobody_up_and_ends_after_a_while(
     assert guest.hears_nothing()
     assert Guest(office).ask("ping")["ok"] is True
     assert office.later(1) == []
-    assert guest.seat in office.later(CUT_FRAME_NS / SECOND_NS + 1)
+    assert guest.client in office.later(CUT_FRAME_NS / SECOND_NS + 1)
     assert "its end did not come" in str(guest.error()["message"])
 
 
-def test_a_client_that_hangs_up_frees_its_seat(office: Office, guest: Guest) -> None:
+def test_a_client_that_hangs_up_frees_its_connection(office: Office, guest: Guest) -> None:
     guest.link.close()
-    office.service.readable(guest.seat)
-    assert office.service.free() == [guest.seat]
-    assert office.service.seats == []
+    office.service.readable(guest.client)
+    assert office.service.free() == [guest.client]
+    assert office.service.clients == []
 
 
 def test_subscribers_get_snapshots_at_their_own_pace_and_narration(office: Office, guest: Guest) -> None:
@@ -138,8 +138,8 @@ def test_a_subscriber_that_does_not_read_is_dropped_and_others_are_served(
     for _ in range(40):
         office.service.say(ActivityLine(text="x" * 100_000))
         office.service.free()
-    assert sleeper.seat.gone
-    assert sleeper.seat not in office.service.seats
+    assert sleeper.client.gone
+    assert sleeper.client not in office.service.clients
     assert guest.ask("ping")["ok"] is True
 
 
@@ -149,18 +149,18 @@ def test_a_crowded_subscriber_gets_no_further_snapshot_until_it_has_read(
     guest.ask("subscribe", every_ms=100)
     for _ in range(2000):
         office.later(0.1)
-        if guest.seat.wire.waiting_bytes:
+        if guest.client.wire.waiting_bytes:
             break
     for _ in range(500):
         office.later(0.1)
-    assert guest.seat in office.service.seats
-    assert guest.seat.wire.waiting_bytes < 200_000
+    assert guest.client in office.service.clients
+    assert guest.client.wire.waiting_bytes < 200_000
     office.later(60)
-    assert guest.seat not in office.service.seats
+    assert guest.client not in office.service.clients
 
 
-def test_more_clients_than_seats_are_told_so(office: Office) -> None:
-    guests = [Guest(office) for _ in range(MOST_SEATS + 1)]
+def test_more_clients_than_connections_are_told_so(office: Office) -> None:
+    guests = [Guest(office) for _ in range(MOST_CLIENTS + 1)]
     assert "clients are connected already" in str(guests[-1].error()["message"])
     assert guests[0].ask("ping")["ok"] is True
 
@@ -200,13 +200,13 @@ def test_detach_is_answered_when_it_is_done_and_subscribers_get_a_last_snapshot(
     assert last["event"] == "ended"
     assert last["ending"] == {"kind": "detached", "why": "detached", "decided": False}
     assert last["snapshot"]["final"] is True  # type: ignore[index]
-    assert office.service.free() == [watcher.seat, guest.seat]
+    assert office.service.free() == [watcher.client, guest.client]
 
 
 def test_a_session_ends_with_the_client_that_owns_it(office: Office, guest: Guest) -> None:
     guest.ask("own")
     guest.link.close()
-    office.service.readable(guest.seat)
+    office.service.readable(guest.client)
     office.service.free()
     assert office.agent.asked[-1] == "detach"
 
@@ -255,7 +255,7 @@ def test_a_client_that_came_to_own_a_session_may_let_it_stay(
     office.later(30)
     assert "detach" not in office.agent.asked
     guest.link.close()
-    office.service.readable(guest.seat)
+    office.service.readable(guest.client)
     office.service.free()
     assert ("detach" in office.agent.asked) is owned
 
@@ -264,7 +264,7 @@ def test_an_owned_session_goes_on_for_those_who_listen(office: Office, guest: Gu
     guest.ask("own")
     Guest(office).ask("subscribe")
     guest.link.close()
-    office.service.readable(guest.seat)
+    office.service.readable(guest.client)
     office.service.free()
     assert "detach" not in office.agent.asked
 
@@ -337,7 +337,7 @@ def test_a_client_that_leaves_cancels_its_tuning(office: Office, guest: Guest) -
     guest.ask("tune")
     office.tuning.join(5)
     guest.link.close()
-    office.service.readable(guest.seat)
+    office.service.readable(guest.client)
     office.service.free()
     assert office.tuner.bench is not None
     assert office.tuner.bench.cancelled()
@@ -459,6 +459,6 @@ def test_after_the_end_nothing_more_comes(office: Office, guest: Guest) -> None:
     office.session.job_ended()
     office.service.end()
     office.service.free()
-    guest.seat.wire.close()
+    guest.client.wire.close()
     with pytest.raises(Closed):
         guest.hear()

@@ -21,15 +21,15 @@ from support.screens.tui_screen import Desk, at_desk, text_after
 TOUCHING = ("t", "a", "u", "w", "p", "space", "d")
 
 
-def wishes_after(view: View, *keys: str) -> list[tuple[str, str]]:
+def requests_after(view: View, *keys: str) -> list[tuple[str, str]]:
     async def work(desk: Desk) -> None:
         await desk.press(*keys)
 
-    return [(wish.do.value, wish.remedy) for wish in at_desk(view, work).wishes]
+    return [(asked.do.value, asked.remedy) for asked in at_desk(view, work).requests]
 
 
 @pytest.mark.parametrize(
-    ("view", "keys", "wish"),
+    ("view", "keys", "asked"),
     [
         (tui.judged(), ("t",), ("tune", "")),
         (tui.judged(), ("p",), ("probe", "")),
@@ -44,12 +44,12 @@ def wishes_after(view: View, *keys: str) -> list[tuple[str, str]]:
     ],
     ids=lambda each: "+".join(each) if isinstance(each, tuple) else "",
 )
-def test_a_key_wishes_one_thing(view: View, keys: tuple[str, ...], wish: tuple[str, str]) -> None:
-    assert wishes_after(view, *keys) == [wish]
+def test_a_key_requests_one_thing(view: View, keys: tuple[str, ...], asked: tuple[str, str]) -> None:
+    assert requests_after(view, *keys) == [asked]
 
 
 @pytest.mark.parametrize(
-    ("view", "keys", "wish"),
+    ("view", "keys", "asked"),
     [
         (tui.judged(), ("3", "down", "down", "down", "a"), ("apply", "precision.autocast")),
         (tui.kept(), ("d",), ("detach", "")),
@@ -58,18 +58,20 @@ def test_a_key_wishes_one_thing(view: View, keys: tuple[str, ...], wish: tuple[s
     ],
     ids=["class changes-training", "detach undoes", "stop tuning", "detach while tuning"],
 )
-def test_what_can_surprise_is_asked_first(view: View, keys: tuple[str, ...], wish: tuple[str, str]) -> None:
-    assert wishes_after(view, *keys) == []
-    assert wishes_after(view, *keys, "n") == []
-    assert wishes_after(view, *keys, "escape") == []
-    assert wishes_after(view, *keys, "enter") == []
-    assert wishes_after(view, *keys, "y") == [wish]
+def test_what_can_surprise_is_asked_first(
+    view: View, keys: tuple[str, ...], asked: tuple[str, str]
+) -> None:
+    assert requests_after(view, *keys) == []
+    assert requests_after(view, *keys, "n") == []
+    assert requests_after(view, *keys, "escape") == []
+    assert requests_after(view, *keys, "enter") == []
+    assert requests_after(view, *keys, "y") == [asked]
 
 
 def test_a_remedy_of_class_stream_is_asked_about_too() -> None:
     risky = [msgspec.structs.replace(tui.details().remedies[0], class_="stream")]
     view = replace(tui.judged(), details=tui.details(remedies=risky))
-    assert wishes_after(view, "3", "a") == []
+    assert requests_after(view, "3", "a") == []
     assert "other random" in text_after(view, "3", "a")
 
 
@@ -89,7 +91,7 @@ def test_a_remedy_of_class_stream_is_asked_about_too() -> None:
     ids=["readonly", "ended", "lost", "recorded", "opening"],
 )
 def test_no_key_touches_a_job_that_must_or_can_not_be_touched(key: str, view: View, why: str) -> None:
-    assert wishes_after(view, key, "y") == []
+    assert requests_after(view, key, "y") == []
     assert why in text_after(view, key)
 
 
@@ -108,7 +110,7 @@ def test_numbers_are_the_modes(number: int, mode: str) -> None:
     )
 
 
-def test_the_answer_to_a_wish_is_shown_for_a_while() -> None:
+def test_the_answer_to_a_request_is_shown_for_a_while() -> None:
     now_s = [0.0]
 
     async def work(desk: Desk) -> None:
@@ -171,7 +173,7 @@ def test_the_one_switched_on_last_is_undone_first() -> None:
     async def work(desk: Desk) -> None:
         await desk.press("u")
 
-    assert [(wish.do, wish.token) for wish in at_desk(view, work).wishes] == [(Do.UNDO, 4)]
+    assert [(asked.do, asked.token) for asked in at_desk(view, work).requests] == [(Do.UNDO, 4)]
 
 
 def test_q_leaves_and_closes_the_source_only() -> None:
@@ -180,7 +182,7 @@ def test_q_leaves_and_closes_the_source_only() -> None:
 
     source = at_desk(tui.judged(), work)
     assert source.closed
-    assert source.wishes == []
+    assert source.requests == []
 
 
 def test_a_click_on_a_key_or_a_mode_is_that_key() -> None:
@@ -191,7 +193,7 @@ def test_a_click_on_a_key_or_a_mode_is_that_key() -> None:
         await desk.pilot.click("#keys", offset=(4, 0))
         await desk.pilot.pause()
 
-    assert [wish.do for wish in at_desk(tui.judged(), work).wishes] == [Do.TUNE]
+    assert [asked.do for asked in at_desk(tui.judged(), work).requests] == [Do.TUNE]
 
 
 def test_a_click_chooses_a_remedy() -> None:
@@ -200,7 +202,7 @@ def test_a_click_chooses_a_remedy() -> None:
         await desk.pilot.click("#body", offset=(5, 2))
         await desk.press("a")
 
-    assert [wish.remedy for wish in at_desk(tui.judged(), work).wishes] == ["optimizer.foreach"]
+    assert [asked.remedy for asked in at_desk(tui.judged(), work).requests] == ["optimizer.foreach"]
 
 
 def test_the_palette_knows_everything_that_has_a_key() -> None:
@@ -210,7 +212,7 @@ def test_the_palette_knows_everything_that_has_a_key() -> None:
         await desk.press("ctrl+p")
         await desk.press(*"undo", "enter")
 
-    assert [wish.do for wish in at_desk(tui.kept(), work).wishes] == [Do.UNDO]
+    assert [asked.do for asked in at_desk(tui.kept(), work).requests] == [Do.UNDO]
 
 
 @pytest.mark.parametrize("size", [(60, 16), (80, 24), (200, 60), (40, 10), (20, 5)])

@@ -1,4 +1,4 @@
-"""The listener turns everything that can happen to a session into a view, and every wish into a sentence."""
+"""The listener turns all that can happen to a session into a view, and every request into a sentence."""
 
 from __future__ import annotations
 
@@ -267,7 +267,7 @@ def test_a_job_that_can_not_be_entered_says_why() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wish", "call", "said"),
+    ("asked", "call", "said"),
     [
         (ViewRequest(do=Do.APPLY, remedy="gc.freeze"), ("apply", ("gc.freeze", {})), "gc.freeze is on"),
         (
@@ -283,14 +283,14 @@ def test_a_job_that_can_not_be_entered_says_why() -> None:
     ],
     ids=lambda each: each.do.value if isinstance(each, ViewRequest) else "",
 )
-def test_a_wish_is_done_on_a_connection_of_its_own(wish: ViewRequest, call: object, said: str) -> None:
+def test_a_request_is_done_on_a_connection_of_its_own(asked: ViewRequest, call: object, said: str) -> None:
     listener, hand = FakeClient(), FakeClient()
     watcher = Watcher(listener, hand).start()
     watcher.until(lambda view: view.why == "waiting for the interpreter")
     listener.inbox.put(tui.snapshot())
     watcher.until(lambda view: view.snapshot is not None)
     told: SimpleQueue[str] = SimpleQueue()
-    watcher.source.wish(wish, told.put)
+    watcher.source.request(asked, told.put)
     assert told.get(timeout=PATIENCE_S) == said
     assert hand.calls == [call]
     assert hand.left.wait(PATIENCE_S)
@@ -299,16 +299,16 @@ def test_a_wish_is_done_on_a_connection_of_its_own(wish: ViewRequest, call: obje
     listener.inbox.put(Ended(kind="detached", why="detached"))
 
 
-def test_a_wish_that_is_refused_says_why_and_the_next_is_done() -> None:
+def test_a_request_that_is_refused_says_why_and_the_next_is_done() -> None:
     listener, first, second = FakeClient(), FakeClient(), FakeClient()
     first.refusal = AutobrrrError("the job is being tuned", "cancel the tuning first")
     watcher = Watcher(listener, first, second).start()
     listener.inbox.put(tui.snapshot())
     watcher.until(lambda view: view.snapshot is not None)
     told: SimpleQueue[str] = SimpleQueue()
-    watcher.source.wish(ViewRequest(do=Do.APPLY, remedy="x"), told.put)
-    watcher.source.wish(ViewRequest(do=Do.PROBE), told.put)
-    watcher.source.wish(ViewRequest(do=Do.PROBE), told.put)
+    watcher.source.request(ViewRequest(do=Do.APPLY, remedy="x"), told.put)
+    watcher.source.request(ViewRequest(do=Do.PROBE), told.put)
+    watcher.source.request(ViewRequest(do=Do.PROBE), told.put)
     said = [told.get(timeout=PATIENCE_S) for _ in range(3)]
     assert said == [
         "the job is being tuned; cancel the tuning first",
@@ -334,9 +334,9 @@ def test_to_end_something_does_not_wait_for_a_remedy_that_is_slow(do: Do, call: 
     listener.inbox.put(tui.snapshot())
     watcher.until(lambda view: view.snapshot is not None)
     told: SimpleQueue[str] = SimpleQueue()
-    watcher.source.wish(ViewRequest(do=Do.UNDO, remedy="x", token=1), told.put)
+    watcher.source.request(ViewRequest(do=Do.UNDO, remedy="x", token=1), told.put)
     assert asked.wait(PATIENCE_S)
-    watcher.source.wish(ViewRequest(do=do), told.put)
+    watcher.source.request(ViewRequest(do=do), told.put)
     assert told.get(timeout=PATIENCE_S) != "x is off"
     assert hand.calls == [(call, None)]
     go.set()

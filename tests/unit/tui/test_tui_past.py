@@ -167,7 +167,7 @@ def test_playing_ends_when_the_screen_leaves(tmp_path: Path) -> None:
 
 def test_nothing_can_be_wished_of_the_past() -> None:
     told: list[str] = []
-    ReplaySource([], title="a").wish(ViewRequest(do=Do.TUNE), told.append)
+    ReplaySource([], title="a").request(ViewRequest(do=Do.TUNE), told.append)
     assert told == ["this is a recorded session: there is no job"]
 
 

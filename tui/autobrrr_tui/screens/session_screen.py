@@ -1,4 +1,4 @@
-"""One session: the modes, their keys, and what the keys wish of the job."""
+"""One session: the modes, their keys, and what the keys request of the job."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ class SessionScreen(Screen[None]):
             )
             return
         self.action_mode("tuning")
-        self._wish(ViewRequest(do=Do.TUNE), "tuning begins")
+        self._request(ViewRequest(do=Do.TUNE), "tuning begins")
 
     def action_pause(self) -> None:
         if self._refused("pause"):
@@ -199,9 +199,9 @@ class SessionScreen(Screen[None]):
         if not self.view.tuning:
             self.tell("nothing is being tuned; t starts it")
         elif self.view.paused:
-            self._wish(ViewRequest(do=Do.RESUME), "the tuner continues")
+            self._request(ViewRequest(do=Do.RESUME), "the tuner continues")
         else:
-            self._wish(ViewRequest(do=Do.PAUSE), "the tuner pauses after this A/B pair")
+            self._request(ViewRequest(do=Do.PAUSE), "the tuner pauses after this A/B pair")
 
     def action_apply(self) -> None:
         if self._refused("apply"):
@@ -215,7 +215,7 @@ class SessionScreen(Screen[None]):
         elif line.reach != "live":
             self.tell(f"{line.key} can't be applied now ({line.reach}): autobrrr run --recipe FILE")
         else:
-            wish = ViewRequest(do=Do.APPLY, remedy=line.remedy, options=line.options)
+            request = ViewRequest(do=Do.APPLY, remedy=line.remedy, options=line.options)
             if line.class_ in tuning_pane.DARING:
                 changes = (
                     "changes the training"
@@ -223,10 +223,10 @@ class SessionScreen(Screen[None]):
                     else "draws other random numbers"
                 )
                 self._confirm(
-                    f"{line.key} is of class {line.class_}: it {changes}. Apply it?", "apply it", wish
+                    f"{line.key} is of class {line.class_}: it {changes}. Apply it?", "apply it", request
                 )
             else:
-                self._wish(wish, f"{line.key} will be applied at the next step boundary")
+                self._request(request, f"{line.key} will be applied at the next step boundary")
 
     def action_undo(self) -> None:
         if self._refused("undo"):
@@ -234,10 +234,12 @@ class SessionScreen(Screen[None]):
         line = self._line()
         on = self.view.details.active if self.view.details is not None else []
         if line is not None and line.token is not None:
-            self._wish(ViewRequest(do=Do.UNDO, remedy=line.remedy, token=line.token), f"reverting {line.key}")
+            self._request(
+                ViewRequest(do=Do.UNDO, remedy=line.remedy, token=line.token), f"reverting {line.key}"
+            )
         elif on:
             last = on[-1]
-            self._wish(
+            self._request(
                 ViewRequest(do=Do.UNDO, remedy=last.remedy, token=last.token),
                 f"reverting {label(last.remedy, last.options)}",
             )
@@ -246,22 +248,22 @@ class SessionScreen(Screen[None]):
 
     def action_probe(self) -> None:
         if not self._refused("probe"):
-            self._wish(ViewRequest(do=Do.PROBE), "measuring again")
+            self._request(ViewRequest(do=Do.PROBE), "measuring again")
 
     def action_window(self) -> None:
         if not self._refused("window"):
-            self._wish(ViewRequest(do=Do.WINDOW), "asked for a window")
+            self._request(ViewRequest(do=Do.WINDOW), "asked for a window")
 
     def action_detach(self) -> None:
         if self._refused("detach"):
             return
         on = self.view.details.active if self.view.details is not None else []
-        wish = ViewRequest(do=Do.DETACH)
+        request = ViewRequest(do=Do.DETACH)
         if on or self.view.tuning:
             what = ", ".join(each.remedy for each in on) or "the trial that runs"
-            self._confirm(f"Detach? This reverts {what} and ends the session.", "detach", wish)
+            self._confirm(f"Detach? This reverts {what} and ends the session.", "detach", request)
         else:
-            self._wish(wish, "detaching")
+            self._request(request, "detaching")
 
     def action_export(self) -> None:
         recipe_now = self.view.details.recipe if self.view.details is not None else None
@@ -311,18 +313,18 @@ class SessionScreen(Screen[None]):
             self.tell(f"the session is not there: {self.view.why}")
         return True
 
-    def _confirm(self, question: str, yes: str, wish: ViewRequest) -> None:
+    def _confirm(self, question: str, yes: str, request: ViewRequest) -> None:
         def answered(sure: bool | None) -> None:
             if sure:
-                self._wish(wish, f"{yes} ...")
+                self._request(request, f"{yes} ...")
             else:
                 self.tell("left as it is")
 
         self.app.push_screen(Ask(question, yes), answered)
 
-    def _wish(self, wish: ViewRequest, said: str) -> None:
+    def _request(self, request: ViewRequest, said: str) -> None:
         self.tell(said)
-        self.source.wish(wish, self._post_told)
+        self.source.request(request, self._post_told)
 
     def _publish(self, view: View) -> None:
         self.post_message(Updated(view))

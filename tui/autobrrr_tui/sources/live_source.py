@@ -1,7 +1,7 @@
-"""A running session as a source: one thread listens, wishes are done one at a time on another.
+"""A running session as a source: one thread listens, requests are done one at a time on another.
 
-Every wish has a connection of its own, so that a slow one (a remedy on a job with long steps) never
-stops the picture; to end something waits for no other wish. When the sidecar is gone the listener
+Every request has a connection of its own, so that a slow one (a remedy on a job with long steps) never
+stops the picture; to end something waits for no other request. When the sidecar is gone the listener
 looks for a new session of the same job.
 """
 
@@ -57,7 +57,7 @@ class LiveSource:
         self._readonly = readonly
         self._publish: Publish = lambda view: None
         self._left = threading.Event()
-        self._wishes: SimpleQueue[_Asked | None] = SimpleQueue()
+        self._requests: SimpleQueue[_Asked | None] = SimpleQueue()
         self._steps: tuple[int | None, float] = (None, 0.0)
 
     def start(self, publish: Publish) -> None:
@@ -66,25 +66,25 @@ class LiveSource:
         for work in (self._listen, self._serve):
             threading.Thread(target=work, name=work.__name__.strip("_"), daemon=True).start()
 
-    def wish(self, wish: ViewRequest, tell: Tell) -> None:
+    def request(self, request: ViewRequest, tell: Tell) -> None:
         def do(client: Client) -> None:
-            tell(_grant(client, wish))
+            tell(_grant(client, request))
 
-        if wish.do in ENDING:  # the sidecar sorts out what is under way, also when this screen leaves
+        if request.do in ENDING:  # the sidecar sorts out what is under way, also when this screen leaves
             threading.Thread(target=self._do, args=(_Asked(do=do, tell=tell),), daemon=True).start()
         else:
-            self._wishes.put(_Asked(do=do, tell=tell))
+            self._requests.put(_Asked(do=do, tell=tell))
 
     def explain(self, name: str, tell: TellMeaning) -> None:
         def do(client: Client) -> None:
             tell(client.explain(name))
 
-        self._wishes.put(_Asked(do=do, tell=tell))
+        self._requests.put(_Asked(do=do, tell=tell))
 
     def close(self) -> None:
         """Leave; the session goes on."""
         self._left.set()
-        self._wishes.put(None)
+        self._requests.put(None)
         if self._siblings is not None:
             self._siblings.close()
 
@@ -189,11 +189,11 @@ class LiveSource:
         if not self._left.is_set():
             self._publish(view)
 
-    # Wishes
+    # Requests
 
     def _serve(self) -> None:
-        """One wish after the other."""
-        while (asked := self._wishes.get()) is not None:
+        """One request after the other."""
+        while (asked := self._requests.get()) is not None:
             self._do(asked)
 
     def _do(self, asked: _Asked) -> None:
@@ -210,27 +210,29 @@ class LiveSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
-    """A wish or a question, and where to say what came of it."""
+    """A request or a question, and where to say what came of it."""
 
     do: Callable[[Client], None]
     tell: Tell
 
 
-def _grant(client: Client, wish: ViewRequest) -> str:
-    """Do one wish; returns what became of it."""
-    if wish.do is Do.APPLY:
-        outcome = client.apply([RemedyChoice(remedy=wish.remedy, options=wish.options)])[0]
-        return f"{wish.remedy} is on" if outcome.why is None else f"{wish.remedy} is not on: {outcome.why}"
-    if wish.do is Do.UNDO:
-        why = client.undo(wish.token)
-        return f"{wish.remedy} is off" if why is None else f"{wish.remedy} is still on: {why}"
-    if wish.do is Do.DETACH:
+def _grant(client: Client, request: ViewRequest) -> str:
+    """Do one request; returns what became of it."""
+    if request.do is Do.APPLY:
+        outcome = client.apply([RemedyChoice(remedy=request.remedy, options=request.options)])[0]
+        return (
+            f"{request.remedy} is on" if outcome.why is None else f"{request.remedy} is not on: {outcome.why}"
+        )
+    if request.do is Do.UNDO:
+        why = client.undo(request.token)
+        return f"{request.remedy} is off" if why is None else f"{request.remedy} is still on: {why}"
+    if request.do is Do.DETACH:
         left = client.detach().left
         return "detached" if not left else f"detached; left behind: {', '.join(left)}"
-    if wish.do is Do.TUNE:
-        client.begin_tuning(allow=wish.allow, only=wish.only or None)
+    if request.do is Do.TUNE:
+        client.begin_tuning(allow=request.allow, only=request.only or None)
         return "tuning"
-    if wish.do is Do.PROBE:
+    if request.do is Do.PROBE:
         client.diagnose("on")
         return "measuring again"
     simple = {
@@ -239,6 +241,6 @@ def _grant(client: Client, wish: ViewRequest) -> str:
         Do.RESUME: (client.resume, "the tuner continues"),
         Do.WINDOW: (client.window, "the next steps run under the profiler"),
     }
-    act, done = simple[wish.do]
+    act, done = simple[request.do]
     act()
     return done

@@ -44,7 +44,7 @@ class ReplaySource:
     def start(self, publish: Publish) -> None:
         threading.Thread(target=self._play, args=(publish,), name="replay", daemon=True).start()
 
-    def wish(self, wish: ViewRequest, tell: Tell) -> None:
+    def request(self, request: ViewRequest, tell: Tell) -> None:
         tell("this is a recorded session: there is no job")
 
     def explain(self, name: str, tell: TellMeaning) -> None:

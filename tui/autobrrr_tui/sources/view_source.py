@@ -1,6 +1,6 @@
-"""Where a screen's view comes from and where its wishes go: one protocol for live, past and made-up sessions.
+"""Where a view comes from and where its requests go: one protocol for live, past and made-up sessions.
 
-`start` returns at once; views come on another thread. A wish is answered with a sentence.
+`start` returns at once; views come on another thread. A request is answered with a sentence.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TellMeaning = Callable[[Explained | str], None]
 
 
 class Do(Enum):
-    """What a screen may wish of a session."""
+    """What a screen may request of a session."""
 
     TUNE = "tune"
     CANCEL = "cancel"
@@ -52,7 +52,7 @@ class Source(Protocol):
     def start(self, publish: Publish) -> None:
         """Begin to publish views, from a thread of its own."""
 
-    def wish(self, wish: ViewRequest, tell: Tell) -> None:
+    def request(self, request: ViewRequest, tell: Tell) -> None:
         """Do something to the job, on a thread of its own; `tell` gets one sentence, also for a refusal."""
 
     def explain(self, name: str, tell: TellMeaning) -> None:
