@@ -24,7 +24,7 @@ SLOW_KEPT = 64
 BINS = 24
 CAUSES = (
     (ring_layout.TRACED, "traced"),
-    (ring_layout.SWITCHED, "a remedy switched"),
+    (ring_layout.SWITCHED, "a remedy went on or off"),
     (ring_layout.AFTER_SHADOW, "after a replay"),
     (ring_layout.SETTLING, "hooks were put on"),
     (ring_layout.EVALUATION, "with evaluation"),
