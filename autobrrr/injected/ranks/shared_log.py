@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import secrets
 from pathlib import Path
 
 RECORD_BYTES = 512  # a page holds whole records: an append is never torn
@@ -47,7 +46,7 @@ class SharedLog:
             fcntl.fcntl(fd, fcntl.F_SETFL, os.O_APPEND)
         except OSError as error:
             raise RegisterLost(f"no memory to share: {error.strerror}") from None
-        made, token = cls(fd), secrets.token_hex(8)
+        made, token = cls(fd), os.urandom(8).hex()
         made.put(TOKEN_KEY, token)
         made.address = SEPARATOR.join((_machine(), str(os.getpid()), str(fd), token))
         return made

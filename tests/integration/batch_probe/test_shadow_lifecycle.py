@@ -420,7 +420,7 @@ def _ddp_rank(rank: int, port: int, results: object) -> None:
 
 def test_however_long_the_recording_takes_the_tape_holds_one_step() -> None:
     # Made-up time passes with every look at the clock: a slice of work outlasts several steps.
-    closely, spread = (train(mlp, 600, probe=True, every=every).probed for every in (1, None))
+    closely, spread = (train(mlp, 1000, probe=True, every=every).probed for every in (1, None))
     assert closely is not None
     assert spread is not None
     assert spread["operations"] == closely["operations"]

@@ -114,7 +114,7 @@ def test_what_never_comes_on_is_not_measured(tmp_path: Path, start: Start) -> No
 
 
 def test_a_script_that_stops_training_hangs(tmp_path: Path, start: Start) -> None:
-    trial = start(relaunch.launch(relaunch.script(tmp_path / "user"), "--hang-at", "200"))
+    trial = start(relaunch.launch(relaunch.script(tmp_path / "user"), "--hang-at", "1000"))
     assert trial.warm_up()
     while trial.ending is None:
         trial.look()

@@ -58,9 +58,7 @@ def test_a_key_requests_one_thing(view: View, keys: tuple[str, ...], asked: tupl
     ],
     ids=["class changes-training", "detach undoes", "stop tuning", "detach while tuning"],
 )
-def test_what_can_surprise_is_asked_first(
-    view: View, keys: tuple[str, ...], asked: tuple[str, str]
-) -> None:
+def test_what_can_surprise_is_asked_first(view: View, keys: tuple[str, ...], asked: tuple[str, str]) -> None:
     assert requests_after(view, *keys) == []
     assert requests_after(view, *keys, "n") == []
     assert requests_after(view, *keys, "escape") == []

@@ -52,7 +52,7 @@ def test_figures_are_served_as_long_as_the_session_lasts(job: subprocess.Popen[s
     assert again.code == 0, again.stderr
     assert url in again.stderr  # it is the session's
     assert autobrrr(tmp_path, "detach", str(job.pid)).code == 0
-    assert not listens(port)
+    eventually(lambda: not listens(port))
 
 
 def test_a_port_that_is_taken_is_said_before_anything_is_entered(
