@@ -19,6 +19,8 @@ from autobrrr.relaunch.trial.trial_factory import TrialFactory
 from autobrrr.relaunch.trial.trial_launch import TrialLaunch
 
 LOOK_S = 0.05
+LEAST_COMPARED = 16  # steps of each side; of fewer nothing is concluded, unless the runs end before
+PATIENCE = 5  # times the time that is given, until there are as many
 
 
 def accounts_of(
@@ -61,7 +63,10 @@ def _watch(
     trials: list[LiveTrial], accounts: list[RunAccount], time_s: float, tell: Callable[[str], None]
 ) -> None:
     all_train_s: float | None = None
-    while all_train_s is None or time.monotonic() < all_train_s + time_s:
+    counts = [0]
+    while all_train_s is None or time.monotonic() < all_train_s + time_s * (
+        1 if min(counts) >= LEAST_COMPARED else PATIENCE
+    ):
         for trial, account in zip(trials, accounts, strict=True):
             trial.look()
             account.look()

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from autobrrr.prove.audit_runs import accounts_of
+from autobrrr.prove.audit_runs import LEAST_COMPARED, accounts_of
 from autobrrr.prove.parting import sameness
 from autobrrr.prove.run_account import RunAccount
 from autobrrr.prove.start_statistics import ALPHA, gain_interval, is_look, noise_half, spent
@@ -72,6 +72,17 @@ class Counted:
     work: ProofWork
     refusals: list[RefusedWork]
     broken: str | None
+    is_enough: bool
+
+    @property
+    def is_settled(self) -> bool:
+        """Nothing that is timed could make more of it than it is."""
+        return (
+            bool(self.refusals)
+            or self.broken is not None
+            or self.sameness.class_ is None
+            or not self.is_enough
+        )
 
 
 def prove(
@@ -85,7 +96,7 @@ def prove(
     began_ns = time.perf_counter_ns()
     work = _counted(question, factory, tell)
     turns = TimedTurns(factory=factory, before=question.before, after=question.after, tell=tell)
-    if work.refusals or work.broken is not None or work.sameness.class_ is None:
+    if work.is_settled:
         return _judged(question, work, turns, None, began_ns)
     interval = _timed(question, turns, began_ns)
     found = _judged(question, work, turns, interval, began_ns)
@@ -140,6 +151,7 @@ def counted(
         work=ProofWork(before=work_done(before, count), after=work_done(after, count)),
         refusals=found,
         broken=str(broken[0]) if broken else None,
+        is_enough=count >= LEAST_COMPARED or (before.ended and after.ended),
     )
 
 
@@ -203,6 +215,9 @@ def _verdict(
             "not_proven",
             "two runs of before differ, so nothing can be said of after: give it a fixed seed",
         )
+    if not counted.is_enough:
+        steps = counted.sameness.compared_steps
+        return "not_proven", f"only {steps} steps of both could be compared; --for gives it more time"
     if speed is None or interval is None:
         return "not_proven", "there was no time for two starts; --for gives it more"
     said = f"{gain_words(speed.ratio, speed.interval)} the useful work a second"

@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from autobrrr.prove import referee
-from autobrrr.prove.referee import Question, counted
+from autobrrr.prove.referee import Counted, Question, counted
 from autobrrr.prove.start_statistics import StartResult, gain_interval
 from autobrrr.prove.timed_turns import TimedTurns
 from autobrrr.records.proof_records import Proof, WorkRefusal
@@ -28,6 +28,7 @@ def judged(
     whole: float = 1.2,
     luck: float = 0.001,
     samples: tuple[float, float] = (8.0, 8.0),
+    work: Counted = SAME,
 ) -> Proof:
     turns = TimedTurns(factory=cast(TrialFactory, None), before=LAUNCH, after=LAUNCH)
     turns.results = [StartResult(gain=gain, luck=luck) for gain in gains]
@@ -36,7 +37,7 @@ def judged(
     turns.seen["before"].samples, turns.seen["after"].samples = [samples[0]], [samples[1]]
     question = Question(before=LAUNCH, after=LAUNCH, allowed=("bitwise", "rounding"), gate=gate)
     interval = gain_interval(turns.results, 0.01) if gains else None
-    return referee._judged(question, SAME, turns, interval, time.perf_counter_ns() - 60 * 10**9)
+    return referee._judged(question, work, turns, interval, time.perf_counter_ns() - 60 * 10**9)
 
 
 def test_a_clear_gain_is_proven() -> None:
@@ -73,6 +74,15 @@ def test_a_script_that_does_less_while_it_is_timed_is_refused() -> None:
         "refused",
         [WorkRefusal.ACTS_OTHERWISE],
     )
+
+
+@pytest.mark.parametrize(("steps", "ended", "verdict"), [(4, False, "not_proven"), (4, True, "proven")])
+def test_of_few_steps_nothing_is_concluded_unless_the_runs_end(
+    steps: int, verdict: str, *, ended: bool
+) -> None:
+    runs = [account(steps, ended=ended) for _ in range(3)]
+    found = counted(*runs, ("bitwise", "rounding"))
+    assert judged((0.20, 0.21, 0.19), work=found).verdict == verdict
 
 
 def test_without_two_starts_nothing_is_proven() -> None:
