@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autobrrr.client import diagnosing
+from autobrrr.client.all_ranks import together
+from autobrrr.client.each_rank import diagnosed_rank, diagnosed_ranks, launched_by
 from autobrrr.client.joined_session import tell_about_joined
 from autobrrr.client.session_client import Client, join_or_start
 from autobrrr.records import Diagnosis, Trial, TuneProgress, Tuning
@@ -75,7 +77,8 @@ def diagnose(
     """Attach, wait for a verdict, detach; a session that was there already stays.
 
     Args:
-        pid: The training process.
+        pid: The training process, or a launcher: then all of its ranks on this machine are diagnosed, and the
+            verdict is that of the slowest.
         for_s: Longest time in seconds; 15 s or 50 steps, whichever is later, where None.
         readonly: Change nothing in the job.
         probe: Run the batch probe.
@@ -88,7 +91,12 @@ def diagnose(
     """
     session = SessionOptions(readonly=readonly, probing="on" if probe else "off")
     options = diagnosing.DiagnosisOptions(session=session, for_s=for_s, window=window, sweep=sweep)
-    return diagnosing.diagnosed(pid, options, say)
+    launched = launched_by(pid)
+    if not launched:
+        return diagnosed_rank(pid, options, say)
+    outcome = diagnosed_ranks(launched, options, lambda rank: say)
+    outcome.refuse_none()
+    return together(list(outcome.done.values()), outcome.missing)
 
 
 def tune(
@@ -231,7 +239,9 @@ class JobSession:
                 return f"<p>{html.escape(repr(self))}</p>"
             found = self._last
         ended = "" if self._client.ending is None else self._client.ending.why
-        shown = PastSession(path=Path(), last=found, tuned=self.tuning, trials=[], ended=ended, unread=None)
+        shown = PastSession(
+            path=Path(), last=found, judged=found, tuned=self.tuning, trials=[], ended=ended, unread=None
+        )
         return FRAME.format(page=html.escape(page(shown)), height=FRAME_HEIGHT)
 
 

@@ -29,11 +29,10 @@ import threading
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import TypeVar
 
 from autobrrr import paths
-from autobrrr.errors import AutobrrrError
+from autobrrr.errors import AutobrrrError, UsageError
 
 T = TypeVar("T")
 
@@ -52,6 +51,10 @@ _NOT_THERE = {errno.ENOSYS, errno.EPERM, errno.EINVAL, errno.E2BIG}
 
 class MayNotAct(PermissionError):
     """We have not the right to act as another user."""
+
+
+class NotPlain(OSError):
+    """What lies there is neither a plain file nor a folder."""
 
 
 def as_user(
@@ -164,6 +167,54 @@ def _walk(root: int, inner: str) -> int:
             os.close(fd)
         fd = step
     return fd
+
+
+def open_plain(path: Path | str) -> int:
+    """A descriptor to read a plain file from.
+
+    What lies there is asked of what was found, before it is opened: a pipe would keep us waiting, and to open
+    a device alone may set something off.
+
+    Raises:
+        OSError: there is none, it is none (IsADirectoryError, NotPlain), or it can't be read.
+    """
+    found = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        return _plain(found)
+    finally:
+        os.close(found)
+
+
+def _plain(found: int) -> int:
+    mode = os.fstat(found).st_mode
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not stat.S_ISREG(mode):
+        raise NotPlain(errno.EINVAL, "not a regular file")
+    return os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+
+
+def open_named(path: Path | str) -> int:
+    """A descriptor to write a file anew that the user has named.
+
+    Where others than root decide what lies there, root follows no link and waits at no pipe.
+
+    Raises:
+        UsageError: one of these lies there.
+        OSError: it can't be written.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    if os.geteuid() != 0 or paths.is_roots(Path(path).absolute()):
+        return os.open(path, flags, 0o666)
+    try:
+        return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENXIO):
+            raise
+        what = "a link" if error.errno == errno.ELOOP else "a pipe"
+        raise UsageError(
+            f"{path} is {what} that others than root may have put there", "name another file"
+        ) from None
 
 
 def peer_uid(link: socket.socket) -> int:
@@ -308,9 +359,7 @@ class Folder:
 
         def read() -> str | None:
             with self._named(name) as found:
-                if not stat.S_ISREG(os.fstat(found).st_mode):
-                    return None  # to open a device alone may set something off
-                fd = os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+                fd = _plain(found)
             try:
                 return os.read(fd, most_bytes).decode(errors="replace")
             finally:
@@ -424,9 +473,7 @@ class Folder:
     def __enter__(self) -> Folder:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @contextlib.contextmanager

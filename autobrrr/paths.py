@@ -124,10 +124,24 @@ def _xdg(env: Mapping[str, str], variable: str, fallback: str) -> Path:
         chosen = Path(base)
     else:
         chosen = Path(env.get("HOME") or os.path.expanduser("~")) / fallback
-    if os.geteuid() == 0 and not is_roots(chosen):
-        own = home_of(0)
-        chosen = own / fallback if own is not None else chosen
+    uid = os.geteuid()
+    trusted = is_roots(chosen / "autobrrr") if uid == 0 else _no_strangers(chosen / "autobrrr", uid)
+    if not trusted:
+        chosen = (home_of(uid) or Path("/")) / fallback
     return chosen / "autobrrr"
+
+
+def _no_strangers(folder: Path, uid: int) -> bool:
+    """Whether nobody else has taken a name where everybody may make one; what they put there is run."""
+    try:
+        found = (os.lstat(folder), os.stat(folder))
+    except OSError:
+        return True
+    return all(each.st_uid in (0, uid) and not _open_to_others(each) for each in found)
+
+
+def _open_to_others(found: os.stat_result) -> bool:
+    return stat.S_ISDIR(found.st_mode) and bool(found.st_mode & 0o022)
 
 
 def home_of(uid: int) -> Path | None:
@@ -143,17 +157,20 @@ def is_roots(path: Path) -> bool:
     """Whether root alone decides what lies at a path, as far as it is there.
 
     Under `sudo` the environment may still name folders of the user: whoever owns one on the way may put
-    there what they like, a link too.
+    there what they like, a link too. What is not there yet somebody may make first, where all may.
     """
     for whole in {str(path), os.path.realpath(path)}:
+        missing = False
         for each in (Path(whole), *Path(whole).parents):
             try:
                 found = os.lstat(each)
             except FileNotFoundError:
+                missing = True
                 continue
             except OSError:
                 return False
-            open_to_others = stat.S_ISDIR(found.st_mode) and found.st_mode & 0o022
-            if found.st_uid != 0 or (open_to_others and not found.st_mode & stat.S_ISVTX):
+            kept_apart = found.st_mode & stat.S_ISVTX and not missing
+            if found.st_uid != 0 or (_open_to_others(found) and not kept_apart):
                 return False
+            missing = False
     return True

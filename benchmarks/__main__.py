@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: run every benchmark of this folder in turn, tables to standard output."""
+"""`python -m benchmarks [NAME …]`: run every benchmark in turn, or those named; tables to standard output."""
 
 from __future__ import annotations
 
@@ -6,7 +6,18 @@ import subprocess
 import sys
 from pathlib import Path
 
-for script in sorted(Path(__file__).parent.glob("*.py")):
-    if not script.name.startswith("_"):
+HERE = Path(__file__).parent
+FOLDERS = ("attach", "cost", "verdict", "tuning", "relaunch")  # scripts only
+SCRIPTS = [
+    *(script for folder in FOLDERS for script in sorted((HERE / folder).glob("*.py"))),
+    HERE / "fuzzing" / "fuzz.py",
+    HERE / "speedups" / "speedup_claims.py",
+]
+
+wanted = sys.argv[1:]
+if unknown := set(wanted) - {script.stem for script in SCRIPTS}:
+    sys.exit(f"no benchmark named {', '.join(sorted(unknown))}: {', '.join(one.stem for one in SCRIPTS)}")
+for script in SCRIPTS:
+    if not wanted or script.stem in wanted:
         print(f"\n## {script.stem}", flush=True)
         subprocess.run([sys.executable, str(script)], check=False)

@@ -22,8 +22,7 @@ if str(ROOT) not in sys.path:
 
 from autobrrr import api, recipe  # noqa: E402
 from autobrrr.cli import GROUPS, VERBS, argument_parser  # noqa: E402
-from autobrrr.diagnosis.glossary import EXPLANATIONS  # noqa: E402
-from autobrrr.diagnosis.glossary_words import KINDS  # noqa: E402
+from autobrrr.diagnosis.glossary import EXPLANATIONS, KINDS  # noqa: E402
 from autobrrr.injected.remedies.families import REGISTRY  # noqa: E402
 from autobrrr.injected.remedies.registry import Remedy  # noqa: E402
 from autobrrr.recipe.recipe_reader import tomllib  # noqa: E402
@@ -120,7 +119,7 @@ def _verb(verb: str, parser: argparse.ArgumentParser) -> Iterator[str]:
         for each in getattr(action, "_choices_actions", ())
     }
     for name, each in actions.items():
-        words = [_shown(action) for action in each._actions if action.dest != "help"]
+        words = [_shown(action) for action in each._actions if action.dest not in EVERYWHERE]
         rows.append((f"`{' '.join(['recipe', name, *words])}`", described[name]))
     yield from _table(("action", "does"), rows)
 
@@ -405,7 +404,7 @@ def _doc(documented: object) -> Iterator[str]:
 
 def _figures() -> Iterator[str]:
     figures = tomllib.loads((RESULTS / "figures.toml").read_text())
-    yield "Each row was measured by a script in `benchmarks/` (`python benchmarks/NAME.py`), and stands in"
+    yield "Each row was measured by a script in `benchmarks/` (`python -m benchmarks NAME`), and stands in"
     yield "`benchmarks/results`. **All of it was measured on CPUs; nothing here has run on a GPU.**"
     yield ""
     yield from figures["measured_on"].strip().splitlines()

@@ -61,6 +61,17 @@ def no_process_left(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture
+def one_thread() -> Iterator[None]:
+    """torch computes on one thread: sums come out the same."""
+    import torch  # most tests do without
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
 def first_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """The files of tests, which this process has imported, are not a job's own: they say `create_graph`."""
     monkeypatch.setattr("autobrrr.injected.remedies.compile.compile_models.says", lambda pattern: None)

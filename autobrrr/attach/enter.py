@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import secrets
-import select
 import socket
 import struct
 import time
@@ -31,6 +30,7 @@ from autobrrr.errors import CannotAttach, TargetGone
 from autobrrr.folders import peer_uid
 from autobrrr.injected.wire import framing
 from autobrrr.machine import procfs
+from autobrrr.machine.file_readiness import is_readable
 from autobrrr.readable import fields, spoken
 from autobrrr.records import Attach, JobFacts
 
@@ -158,7 +158,7 @@ def _receive(
     on_wait: Callable[[str], object] | None,
 ) -> tuple[socket.socket, int, JobFacts]:
     def arrived(timeout_s: float) -> bool:
-        if select.select([door], [], [], timeout_s)[0]:
+        if is_readable(door, timeout_s):
             return True
         _raise_complaint(place, target)
         return False

@@ -54,8 +54,8 @@ def limit(pid: int, name: str, proc: Path = PROC) -> Limit | None:
     return None
 
 
-def descriptors(pid: int, proc: Path = PROC, least: int = DESCRIPTORS) -> Shortage | None:
-    """Whether fewer than so many file descriptors are free."""
+def descriptors(pid: int, proc: Path = PROC) -> Shortage | None:
+    """Whether fewer than `DESCRIPTORS` file descriptors are free."""
     most = limit(pid, "Max open files", proc)
     try:
         entries = os.listdir(proc / str(pid) / "fd") if most is not None else []
@@ -63,13 +63,13 @@ def descriptors(pid: int, proc: Path = PROC, least: int = DESCRIPTORS) -> Shorta
         return None
     taken = [fd for entry in entries if (fd := number(entry)) is not None]
     # Those beyond were opened before the limit was lowered.
-    free = least if most is None else most.soft - sum(fd < most.soft for fd in taken)
-    if most is None or free >= least:
+    free = DESCRIPTORS if most is None else most.soft - sum(fd < most.soft for fd in taken)
+    if most is None or free >= DESCRIPTORS:
         return None
     return Shortage(
         detail=f"process {pid} has {free or 'no'} file descriptor{'' if free == 1 else 's'} left "
-        f"of the {most.soft} that it may open; {least} must be free",
-        fix=most.raised(pid, "nofile", _round_up(max(taken, default=0) + 1 + least)),
+        f"of the {most.soft} that it may open; {DESCRIPTORS} must be free",
+        fix=most.raised(pid, "nofile", _round_up(max(taken, default=0) + 1 + DESCRIPTORS)),
     )
 
 

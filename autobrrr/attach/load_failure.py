@@ -25,6 +25,7 @@ class Part(Enum):
 
     PAGE = "page"  # the memory that the injected call comes in
     THREAD = "thread"
+    GREENLETS = "greenlets"  # gevent's or eventlet's, in place of threads and waits
     LOADING = "loading"  # the bundle: files are read, modules run
     LINK = "link"  # the socket to the sidecar, and the bell
     RING = "ring"  # the memory of step records
@@ -35,6 +36,7 @@ class Part(Enum):
 _CALLS = {
     Part.PAGE: "mmap",
     Part.THREAD: "clone",
+    Part.GREENLETS: "clone",
     Part.LOADING: "openat",
     Part.LINK: "socket, connect and socketpair",
     Part.RING: "memfd_create, ftruncate and mmap",
@@ -68,6 +70,12 @@ def parse(said: str) -> Complaint:
 def error_of(complaint: Complaint, pid: int, proc: Path = PROC) -> CannotAttach:
     """The error for the user: the cause as far as it can be known, and the remedy."""
     outside = f"or watch from outside: autobrrr attach --outside {pid}"
+    if complaint.part is Part.GREENLETS:
+        return CannotAttach(
+            f"the agent can't come up in process {pid}: gevent or eventlet has replaced Python's threads "
+            "or waits there (monkey patching)",
+            f"start it without monkey patching, {outside}",
+        )
     short = _shortage(complaint, pid, proc)
     if short is not None:
         return CannotAttach(short.detail, f"{short.fix}, {outside}")

@@ -34,12 +34,14 @@ VERBS = {
     "roofline": "measure what this machine can do at best",
     "recipe": "list, show, copy, check and compare recipes",
     "report": "show what an earlier session found",
+    "mcp": "offer the verbs to an agent, as tools of the Model Context Protocol",
     "demo": "run the whole loop on a small training job",
 }
 GROUPS = {
     "a running job": ("attach", "diagnose", "tune", "detach", "ls", "top", "doctor"),
     "a script": ("run", "tune", "prove", "recipe"),
     "traces, the machine, earlier sessions": ("analyze", "roofline", "report"),
+    "for agents": ("mcp",),
     "to learn": ("explain", "demo"),
 }
 EXAMPLES = {
@@ -135,12 +137,12 @@ def _sentence(text: str) -> str:
 def complain(error: AutobrrrError, as_json: bool) -> int:
     """Say it on standard error; returns the error's exit code."""
     if as_json:
-        line = json.dumps(
-            {"schema": 1, "error": error.message, "hint": error.hint, "exit_code": error.exit_code}
-        )
+        found = {"schema": 1, "error": error.message, "hint": error.hint, "exit_code": error.exit_code}
+        print(json.dumps(found), file=sys.stderr)
     else:
-        line = shown(error)
-    print(line, file=sys.stderr)
+        from autobrrr.cli.narration import NARRATOR  # not for --help
+
+        NARRATOR.fault(shown(error))
     return error.exit_code
 
 

@@ -48,25 +48,36 @@ def fill(parser: argparse.ArgumentParser, verb: str) -> Any:
     """Add a verb's arguments; returns its module."""
     module = importlib.import_module(f"autobrrr.cli.verbs.{verb}")
     module.prepare_parser(parser)
-    loudness = parser.add_mutually_exclusive_group()
-    loudness.add_argument(
-        "-q",
-        "--quiet",
-        dest="loudness",
-        action="store_const",
-        const=Loudness.QUIET,
-        help="print the result only",
-    )
-    loudness.add_argument(
-        "-v",
-        "--verbose",
-        dest="loudness",
-        action="store_const",
-        const=Loudness.VERBOSE,
-        help="say every stage in a line of its own, and show all details",
-    )
+    _add_loudness(parser)
     parser.set_defaults(loudness=Loudness.NORMAL)
     return module
+
+
+def _add_loudness(parser: argparse.ArgumentParser) -> None:
+    """To the verb and its actions, so that it may stand behind either."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                _add_loudness(below)
+    loudness = parser.add_mutually_exclusive_group()
+    for short, long, const, words in (
+        ("-q", "--quiet", Loudness.QUIET, "print the result only"),
+        (
+            "-v",
+            "--verbose",
+            Loudness.VERBOSE,
+            "say every stage in a line of its own, and show all details",
+        ),
+    ):
+        loudness.add_argument(
+            short,
+            long,
+            dest="loudness",
+            action="store_const",
+            const=const,
+            default=argparse.SUPPRESS,
+            help=words,
+        )
 
 
 def add_frame(parser: argparse.ArgumentParser) -> None:

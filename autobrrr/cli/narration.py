@@ -42,6 +42,11 @@ class Narrator:
         if self.loudness is not Loudness.QUIET:
             self._line(f"autobrrr: {readable(text)}")
 
+    def fault(self, text: str) -> None:
+        """What went wrong and what to do: also where nothing else is to be said."""
+        self.clear()
+        self._line(text)
+
     def next_step(self, text: str) -> None:
         """The last line of a result: what to type now."""
         self.clear()
@@ -74,9 +79,9 @@ class Narrator:
     def _line(self, line: str) -> None:
         sys.stdout.flush()
         if sys.stderr.isatty():
-            from autobrrr.report.text_table import hung
+            from autobrrr.report.text_table import fitted
 
-            line = "\n".join(hung(line, shutil.get_terminal_size().columns))
+            line = fitted(line, shutil.get_terminal_size().columns)
         with self._lock:
             if self._drawn is not None:
                 self._drawn.console.print(line, markup=False, highlight=False, soft_wrap=True)

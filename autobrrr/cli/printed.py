@@ -11,7 +11,7 @@ import shutil
 import sys
 
 from autobrrr.cli.narration import NARRATOR
-from autobrrr.report.text_table import hung
+from autobrrr.report.text_table import fitted
 
 LEAST_COLUMNS = 30
 COLOURED = {  # a pattern, and the style of its groups
@@ -45,7 +45,7 @@ def show(text: str) -> None:
     from rich.console import Console  # not for --help, and not for a pipe
     from rich.text import Text
 
-    shown = Text("\n".join(part for line in text.split("\n") for part in hung(line, width)))
+    shown = Text(fitted(text, width))
     for pattern, style in COLOURED.items():
         for found in re.finditer(pattern, shown.plain):
             shown.stylize(style, *found.span(1))

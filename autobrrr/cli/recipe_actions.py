@@ -9,30 +9,40 @@ from pathlib import Path
 
 from autobrrr import recipe
 from autobrrr.cli import shown
+from autobrrr.cli.narration import NARRATOR
 from autobrrr.errors import EXIT_DONE, UsageError
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.readable import readable, readable_lines
 from autobrrr.recipe.recipe_schema import json_schema, template
+from autobrrr.report.text.next_step import started_with
 
 
 def run(args: argparse.Namespace) -> int:
     if args.action == "ls":
         _list(as_json=args.json)
+        if not args.json:
+            NARRATOR.next_step("autobrrr recipe show NAME   (autobrrr recipe cp NAME FILE copies it)")
     elif args.action == "show":
         text = _text(args.recipe)
         sys.stdout.write(readable_lines(text) if sys.stdout.isatty() else text)  # a copy is exact
+        NARRATOR.next_step(started_with(args.recipe, ()))
     elif args.action == "cp":
         _write_new(args.to, _text(args.recipe))
+        NARRATOR.next_step(started_with(str(args.to), ()))
     elif args.action == "validate":
         _validate(args.recipes)
+        NARRATOR.next_step(started_with(args.recipes[0], ()))
     elif args.action == "diff":
         _diff(*(recipe.load(name) for name in args.recipes))
+        NARRATOR.next_step(started_with(args.recipes[1], ()))
     elif args.action == "schema":
         print(json.dumps(json_schema(), indent=2))
     elif args.to is None:
         sys.stdout.write(template())
+        NARRATOR.next_step("autobrrr recipe new FILE   (writes it)")
     else:
         _write_new(args.to, template())
+        NARRATOR.next_step(f"fill it in, then autobrrr recipe validate {args.to}")
     return EXIT_DONE
 
 
@@ -52,7 +62,7 @@ def _list(*, as_json: bool) -> None:
 
 def _text(name: str) -> str:
     """The text of a valid recipe."""
-    return Path(recipe.load(name).source).read_text()
+    return recipe.load_with_text(name)[1]
 
 
 def _write_new(file: Path, text: str) -> None:

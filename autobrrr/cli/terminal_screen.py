@@ -74,14 +74,23 @@ def session_file(name: str) -> Path:
     Raises:
         UsageError: there is none.
     """
-    from autobrrr import paths
-
     if name == SHIPPED:
         import autobrrr_tui
 
         return Path(autobrrr_tui.__file__).parent / "recordings" / "demo.jsonl.gz"
     if Path(name).is_file():
         return Path(name)
+    return logged_session(name)
+
+
+def logged_session(name: str) -> Path:
+    """The same among the logs of this user alone: a log's name, a pid (its latest) or `last`.
+
+    Raises:
+        UsageError: there is none.
+    """
+    from autobrrr import paths
+
     folder = paths.state_dir() / "sessions"
     logs = sorted(folder.glob("*.jsonl")) if folder.is_dir() else []
     fitting = [

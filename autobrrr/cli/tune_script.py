@@ -20,6 +20,7 @@ from autobrrr import paths
 from autobrrr.cli.narration import NARRATOR, narrate
 from autobrrr.cli.printed import columns, show
 from autobrrr.errors import EXIT_DONE, AutobrrrError, NotInstalled, UsageError
+from autobrrr.folders import open_named
 from autobrrr.records import ExactnessClass, Trial, TuneProgress, Tuning, to_json
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def run(args: argparse.Namespace, words: list[str]) -> int:
     try:
         return _study(args, words)
     except Unmeasurable as refusal:
-        for line in refusal.lines:
+        for line in refusal.ending.lines:
             narrate(f"  | {line}")
         raise
 
@@ -311,7 +312,8 @@ def _proposal(
 
 def _write(file: Path, text: str) -> None:
     try:
-        file.write_text(text)
+        with open(open_named(file), "w") as opened:
+            opened.write(text)
     except OSError as error:
         raise AutobrrrError(f"{file} could not be written: {error.strerror}") from None
 

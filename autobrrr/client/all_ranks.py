@@ -6,21 +6,22 @@ answer in time is left out. Nothing is attached by this.
 
 from __future__ import annotations
 
+import platform
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from queue import Empty, SimpleQueue
 
 import msgspec
 
 from autobrrr.attach import job_roles
 from autobrrr.client.session_client import Client, join
-from autobrrr.diagnosis.models.slowest_rank import slowest_rank
 from autobrrr.errors import AutobrrrError
-from autobrrr.records import Diagnosis, RankLine, SlowestRank
+from autobrrr.records import CollectiveWaits, Diagnosis, LateRank, NoneLate, RankLine, RanksCompared
 from autobrrr.sidecar.sockets.session_socket import find_target, served
 
 ANSWER_S = 3.0
+NOT_KNOWN: tuple[NoneLate, ...] = ("too_few_steps", "incomplete", "synced_backwards")  # which is slowest
 MOST_AT_ONCE = 8
 
 Joiner = Callable[[int], Client | None]
@@ -79,8 +80,9 @@ def with_siblings(found: Diagnosis, others: Sequence[Diagnosis]) -> Diagnosis:
     """A rank's diagnosis, with how it stands among those that have a session; unchanged for a single rank."""
     if not _one_of_several(found):
         return found
-    lines, slowest = _compared([found, *(other for other in others if _same_job(found, other))])
-    return msgspec.structs.replace(found, ranks=lines, slowest=slowest)
+    same = [found, *(other for other in others if _same_job(found, other))]
+    straggler = _straggler(same)
+    return msgspec.structs.replace(found, ranks=_lines(same, straggler), straggler=straggler)
 
 
 def together(found: Sequence[Diagnosis], missing: Sequence[RankLine] = ()) -> Diagnosis:
@@ -90,41 +92,87 @@ def together(found: Sequence[Diagnosis], missing: Sequence[RankLine] = ()) -> Di
         found: At least one.
         missing: Ranks that could not be attached to.
     """
-    lines, slowest = _compared(found)
+    straggler = _straggler(found)
+    lines = _lines(found, straggler)
     by_pid = {one.pid: one for one in found}
-    top = by_pid[lines[0].pid]
-    if slowest is not None and slowest.pid is not None:
-        top = by_pid[slowest.pid]
+    named = lines[0].pid if straggler is None or straggler.pid not in by_pid else straggler.pid
     listed = sorted([*lines, *missing], key=_by_rank)
-    return msgspec.structs.replace(top, ranks=listed, slowest=slowest)
+    return msgspec.structs.replace(by_pid[named], ranks=listed, straggler=straggler)
 
 
-def slowest_of(found: Sequence[Diagnosis]) -> SlowestRank | None:
-    """The rank that the others wait for; None: fewer than two were timed."""
-    return _compared(found)[1]
+def compared(found: Sequence[Diagnosis], timed: Mapping[int, CollectiveWaits]) -> RanksCompared | None:
+    """What the steps that ranks have timed at once show; None: fewer than two have.
+
+    Args:
+        found: The ranks that have a session.
+        timed: By pid, their steps.
+    """
+    # These bring numpy.
+    from autobrrr.diagnosis.ranks.late_rank import TimedRank, late_rank, longer_phases
+    from autobrrr.diagnosis.ranks.rank_steps import usual_phases
+    from autobrrr.diagnosis.ranks.rank_times import rank_times
+
+    known = [one for one in found if one.pid in timed]
+    ranks = [TimedRank(rank=_rank_of(one), pid=one.pid, timed=timed[one.pid], host=one.host) for one in known]
+    straggler = late_rank(ranks, _world_size(known))
+    if straggler is None:
+        return None
+    phases = longer_phases([each.timed for each in ranks])
+    judged = straggler.why not in NOT_KNOWN
+    lines = [
+        msgspec.structs.replace(
+            _line(one),
+            collectives=rank_times(timed[one.pid]),
+            phase=phase,
+            own_by_phase_ns=usual_phases(timed[one.pid]),
+            slowest=straggler.pid == one.pid if judged else None,
+        )
+        for one, phase in zip(known, phases, strict=True)
+    ]
+    return RanksCompared(straggler=straggler, ranks=sorted(lines, key=_by_rank))
 
 
-def _compared(found: Sequence[Diagnosis]) -> tuple[list[RankLine], SlowestRank | None]:
-    lines = sorted((_line(one) for one in found), key=_by_rank)
+def _straggler(found: Sequence[Diagnosis]) -> LateRank | None:
+    """What all of these sessions were told; None where one was told nothing, or its job has changed."""
+    first = found[0].straggler
+    return first if all(one.straggler == first for one in found) else None
+
+
+def _lines(found: Sequence[Diagnosis], straggler: LateRank | None) -> list[RankLine]:
+    """The ranks as they are now, with what their last comparison has shown, where it still holds."""
+    told = [line for one in found if straggler is not None for line in one.ranks or ()]
+    by_pid = {line.pid: line for line in told}
+    lines = []
+    for one in found:
+        line, then = _line(one), by_pid.get(one.pid)
+        if then is not None:
+            line = msgspec.structs.replace(
+                line, slowest=then.slowest, phase=then.phase, own_by_phase_ns=then.own_by_phase_ns
+            )
+        lines.append(line)
+    return sorted(lines, key=_by_rank)
+
+
+def _world_size(found: Iterable[Diagnosis]) -> int | None:
     sizes = {one.job.world_size for one in found if one.job is not None}
-    slowest = slowest_rank(lines, sizes.pop() if len(sizes) == 1 else None)
-    if slowest is not None:
-        lines = [
-            msgspec.structs.replace(line, slowest=line.pid == slowest.pid) if line.collectives else line
-            for line in lines
-        ]
-    return lines, slowest
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def _rank_of(found: Diagnosis) -> int | None:
+    return job_roles.rank_of(found.pid) if found.job is None else found.job.rank
 
 
 def _line(found: Diagnosis) -> RankLine:
     return RankLine(
-        rank=job_roles.rank_of(found.pid) if found.job is None else found.job.rank,
+        rank=_rank_of(found),
         pid=found.pid,
         limit=found.limit,
         regime=found.regime,
         confidence=found.confidence,
         step_ns=found.step_ns.median,
         collectives=found.collectives,
+        host=platform.node() or None,
+        device=None if found.job is None else found.job.device or ("cuda" if found.job.cuda else None),
     )
 
 

@@ -69,11 +69,14 @@ def diagnosed(
     say: Say,
     opened: Opened = opened_session,
     doing: Doing | None = None,
+    *,
+    before: Callable[[Client], None] | None = None,
 ) -> Diagnosis:
     """Attach to one process, wait for its verdict, take off what was put on.
 
     Args:
         say: Gets lines of narration; stages too where `doing` does not take them.
+        before: What is done in its session before all else. It costs nothing of the default time.
 
     Raises:
         AutobrrrError: it can't be attached, or has ended before anything could be said.
@@ -101,6 +104,9 @@ def diagnosed(
             if not client.started:
                 tell_about_joined(client, session, say)
                 client.diagnose(options.probe_again)
+            if before is not None:
+                before(client)
+                patience.began_s = patience.began_s if patience.for_s is not None else patience.clock_s()
             if options.window:
                 client.window()
             if options.sweep:

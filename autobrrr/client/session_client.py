@@ -6,7 +6,6 @@ Blocking; one thread at a time, but each of several threads may have a client of
 
 from __future__ import annotations
 
-import select
 import socket
 import time
 from collections import deque
@@ -17,8 +16,9 @@ import msgspec
 
 from autobrrr.errors import AutobrrrError, TargetGone
 from autobrrr.injected.wire.framing import BadFrame, Closed
+from autobrrr.machine.file_readiness import readiness
 from autobrrr.readable import fields, readable_lines
-from autobrrr.records import Diagnosis, Trial, TuneProgress, Tuning
+from autobrrr.records import CollectiveWaits, Diagnosis, RanksCompared, Trial, TuneProgress, Tuning
 from autobrrr.records.events import Event, GuardUndid, SessionOver, Told, from_event
 from autobrrr.records.record_base import as_record
 from autobrrr.records.wire_answers import (
@@ -138,6 +138,22 @@ class Client:
     def sweep(self, along: Sweep) -> None:
         """Have a step replayed at other sizes of its data, once all else is measured."""
         self._ask("sweep", along=along)
+
+    def hold(self) -> None:
+        """Have the session measure nothing until `compare`, or for a minute."""
+        self._ask("hold")
+
+    def compare(self, for_s: float, timeout_s: float) -> CollectiveWaits:
+        """Have steps timed, while other clients have those of the other ranks timed.
+
+        Raises:
+            AutobrrrError: the session can't, or takes longer than the timeout.
+        """
+        return _typed(self._ask("compare", timeout_s, for_ns=int(for_s * 1e9)).get("steps"), CollectiveWaits)
+
+    def compared(self, found: RanksCompared) -> None:
+        """Tell the session what came of the comparison; its snapshots show it."""
+        self._ask("compared", found=msgspec.to_builtins(found))
 
     def begin_tuning(
         self, *, for_s: float | None = None, only: Sequence[str] | None = None, allow: str | None = None
@@ -287,16 +303,16 @@ class Client:
 
     def _keep(self, message: Fields) -> None:
         if "event" not in message:
+            if message.get("ok") is False and message.get("id") is None:
+                raise error_from(message.get("error"))  # what was to come can't: nothing is to be waited for
             return
         if message["event"] == "ended":
             self.ending = _typed(message.get("ending"), Ended)
         self._events.append(message)
 
     def _receive(self, timeout_s: float | None) -> list[Fields]:
-        waiting_s = None if timeout_s is None else max(0.0, timeout_s)
-        writers = [self._wire] if self._wire.waiting_bytes else []
         try:
-            readable, writable, _ = select.select([self._wire], writers, [], waiting_s)
+            readable, writable = readiness(self._wire, timeout_s, writes=bool(self._wire.waiting_bytes))
             if readable:  # first: what came before the other side closed can still be read
                 # The door for what a session says, which may be another user's.
                 return [fields(message, readable_lines) for message in self._wire.read()]

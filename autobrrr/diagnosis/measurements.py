@@ -115,7 +115,7 @@ def phase_figures(step_ns: Durations, columns: Mapping[str, Durations]) -> Phase
 
     Args:
         step_ns: Durations of the sampled steps, `end_ns - start_ns`, shape [steps].
-        columns: Fields of `ring.SAMPLED_FIELDS` for the same steps, shape [steps] each; a field
+        columns: Fields of `ring_layout.SAMPLED_FIELDS` for the same steps, shape [steps] each; a field
             that is absent, or -1 in any step, is not measured.
 
     Returns:

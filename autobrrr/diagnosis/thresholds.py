@@ -6,6 +6,8 @@ limits named nothing wrongly.
 
 from __future__ import annotations
 
+from autobrrr.records import busy_words
+
 NAMED_AT = 0.5  # a signal speaks for a regime
 EXCLUDED_AT = 0.25  # a signal speaks against it
 LEAD = 0.15  # what a regime must be ahead of the next one
@@ -14,14 +16,26 @@ OVERHEAD_TIMES = (
 )
 
 COLLECTIVE_STEPS = 4  # in which collectives were timed
-RANK_LEAD = 0.10  # of the step: the slowest rank waits so much less than any other,
-RANK_ERRORS = 3.0  # ... and so many standard errors less
+RANK_LEAD = 0.10  # of the step: the slowest rank's own work takes so much longer than any other's
 RANK_WAITS_LITTLE = 0.10  # of the step, for it to be the slowest of ranks of which not all were timed
+REDUCED_AGAIN = 0.10  # of the steps have collectives after several backwards
+COMPARED_STEPS = 8  # that all ranks have timed
+RANK_LAST_IN = 0.75  # of the steps, for a rank to be late always
+RANK_IN_PHASE = 0.75  # of what it is late by, for a phase to be named
+RANK_BURST = 0.25  # of the step: now and then a rank is late by so much more than it usually is,
+RANK_BURST_SPREADS = 3.0  # ... and by so many times the spread of the middle half of any rank's steps,
+RANK_BURSTS = 4  # ... so many times,
+RANK_BURSTS_FEW = 0.25  # ... in no more of its steps,
+RANK_BURSTS_ALONE = 0.9  # ... of all such steps of any rank; as many of them in one phase,
+RANK_BURSTS_COST = 0.05  # ... and it takes so much of the time
+MORE_DATA = 0.05  # a batch is clearly larger
 
 LIMIT_AT = 0.55  # of the step: who takes it limits it, whatever the regimes inside are
 LIMIT_FIRM_AT = 0.65
 
-BUSY_AT = 0.10  # training thread runnable but not running: confidence low, shares less the delay
+BUSY_AT = (
+    busy_words.BUSY_AT
+)  # training thread runnable but not running: confidence low, shares less the delay
 OWN_DELAY_SAMPLES = 5  # looks at the machine that make the delay of the job's own making firm
 WITHHELD_AT = 0.60  # the same: no verdict at all
 

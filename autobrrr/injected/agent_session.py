@@ -94,7 +94,7 @@ class AgentSession:
         }
 
     def run(self) -> None:
-        """Until detach, link loss or an error of ours. Leaves nothing behind. Raises Lost before `hello`."""
+        """Until detach, a lost link or an error of ours; leaves nothing. Raises LinkLost before `hello`."""
         greeted = False
         try:
             self._hello()
@@ -291,7 +291,8 @@ class AgentSession:
         if self._loop.compiled or self._loop.is_compiled():
             raise Refused("the job runs compiled code")
         params = {key: value for key, value in command.items() if key not in ("v", "do", "id")}
-        self._begin(ShadowTask(self._loop.job, params, self._emit, time.perf_counter_ns))
+        check = self._loop.check
+        self._begin(ShadowTask(self._loop.job, params, self._emit, time.perf_counter_ns, check))
         return {}
 
     def _do_window(self, command: Mapping[str, object]) -> Reply:

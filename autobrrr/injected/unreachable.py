@@ -8,7 +8,9 @@ job's own garbage, and when its finalizers run, are the job's.
 from __future__ import annotations
 
 import ctypes
+import functools
 import gc
+import logging
 import sys
 import time
 from collections import defaultdict
@@ -45,14 +47,26 @@ def free(roots: list[object], package: str, pause: Pause = time.sleep) -> int | 
     roots += [kind for kind in type.__subclasses__(object) if _top(_home_of(kind)) == package]
     ours = _reached(roots, package, pause)
     interval_s = sys.getswitchinterval()
+    guard = _in_children(functools.partial(sys.setswitchinterval, interval_s))
     sys.setswitchinterval(ALONE_S)
     try:
         pause(BREATH_S)  # who waits for the GIL already does so by the old interval: it gets its turn
         return None if ours is None else _cleared(_unreachable(ours, roots))
     finally:
         ours = None
+        del guard
         roots.clear()
         sys.setswitchinterval(interval_s)
+
+
+def _in_children(restore: Callable[[], object]) -> object:
+    """Called in each child forked while the result lives: as `fork_guard` does, without a class of ours."""
+    held = functools.partial(restore)
+    held._at_fork_reinit = restore  # type: ignore[attr-defined]
+    guards = getattr(logging, "_at_fork_reinit_lock_weakset", None)
+    if guards is not None:
+        guards.add(held)
+    return held
 
 
 def _cleared(garbage: list[object]) -> int:

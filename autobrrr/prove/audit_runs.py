@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from autobrrr.attach.preload.preloaded_agent import Audit
+from autobrrr.errors import AutobrrrError
 from autobrrr.prove.run_account import RunAccount
 from autobrrr.relaunch.study.command_refusals import Unmeasurable
 from autobrrr.relaunch.trial.live_trial import LiveTrial
@@ -19,8 +20,9 @@ from autobrrr.relaunch.trial.trial_factory import TrialFactory
 from autobrrr.relaunch.trial.trial_launch import TrialLaunch
 
 LOOK_S = 0.05
+NO_STEPS = TrialEnding(kind="no_steps", why="no update by a torch optimizer was seen")
 LEAST_COMPARED = 16  # steps of each side; of fewer nothing is concluded, unless the runs end before
-PATIENCE = 5  # times the time that is given, until there are as many
+PATIENCE = 10  # times the time that is given, until there are as many
 
 
 def accounts_of(
@@ -28,14 +30,17 @@ def accounts_of(
     launches: Mapping[str, TrialLaunch],
     time_s: float,
     tell: Callable[[str], None] = lambda line: None,
+    least: int = LEAST_COMPARED,
 ) -> list[RunAccount]:
     """Run all at one time until they have ended, or for so long since the last of them began to train.
 
     Args:
+        least: Steps for which they are given some times as long.
         launches: By what they are called in errors.
 
     Raises:
         Unmeasurable: one fails, or does not train.
+        AutobrrrError: one trains in several processes.
     """
     offset = secrets.randbelow(1 << 16)  # the script can't know which steps are looked at more closely
     accounts: list[RunAccount] = []
@@ -46,26 +51,41 @@ def accounts_of(
             accounts.append(RunAccount(file=file))
             trials.append(factory.begin(replace(launch, audit=Audit(file=file, offset=offset))))
             trials[-1].witnesses.rest()
-        _watch(trials, accounts, time_s, tell)
+        _watch(trials, accounts, time_s, tell, least)
         endings = [trial.ending for trial in trials]  # closing ends what still runs
     finally:
         for trial in trials:
             trial.close()
+    failed: list[tuple[bool, Unmeasurable]] = []
     for side, trial, account, ending in zip(launches, trials, accounts, endings, strict=True):
         account.look()
+        if account.processes > 1:
+            raise AutobrrrError(
+                f"{side} trains in {account.processes} processes: what the others do would not be counted",
+                "prove it with one process",
+            )
         account.ended = ending is not None and ending.code == 0
-        if (ending is not None and ending.code != 0) or not account.steps:
-            raise Unmeasurable(_ending(side, ending, trial.lines))
+        if ending is not None and ending.code != 0:
+            failed.append((False, Unmeasurable(ending, side)))
+        elif not account.steps:
+            nothing = replace(NO_STEPS, lines=trial.lines)
+            failed.append((ending is None, Unmeasurable(nothing, side)))
+    if failed:  # the one that ended first: the others had no time to begin
+        raise min(failed, key=lambda each: each[0])[1]
     return accounts
 
 
 def _watch(
-    trials: list[LiveTrial], accounts: list[RunAccount], time_s: float, tell: Callable[[str], None]
+    trials: list[LiveTrial],
+    accounts: list[RunAccount],
+    time_s: float,
+    tell: Callable[[str], None],
+    least: int,
 ) -> None:
     all_train_s: float | None = None
     counts = [0]
     while all_train_s is None or time.monotonic() < all_train_s + time_s * (
-        1 if min(counts) >= LEAST_COMPARED else PATIENCE
+        1 if min(counts) >= least else PATIENCE
     ):
         for trial, account in zip(trials, accounts, strict=True):
             trial.look()
@@ -73,7 +93,7 @@ def _watch(
         counts = [len(account.steps) for account in accounts]
         over = [trial.ending is not None for trial in trials]
         passed = any(done and max(counts) > count for done, count in zip(over, counts, strict=True))
-        if all(over) or passed:
+        if all(over) or passed or any(account.processes > 1 for account in accounts):
             return
         if all_train_s is None and all(counts):
             all_train_s = time.monotonic()
@@ -81,15 +101,3 @@ def _watch(
             return
         tell(f"counting the work of both: {min(counts)} steps")
         time.sleep(LOOK_S)
-
-
-def _ending(side: str, found: TrialEnding | None, lines: tuple[str, ...]) -> TrialEnding:
-    kind = "no_steps" if found is None or found.code == 0 else found.kind
-    why = (
-        "no update by a torch optimizer was seen"
-        if kind == "no_steps"
-        else ""
-        if found is None
-        else found.why
-    )
-    return TrialEnding(kind=kind, why=f"{side}: {why}", lines=lines)

@@ -49,15 +49,15 @@ def parting(one: Sequence[AccountedStep], other: Sequence[AccountedStep]) -> Par
     return None
 
 
-def sameness(before: RunAccount, again: RunAccount, after: RunAccount) -> Sameness:
+def sameness(before: RunAccount, twin: RunAccount, after: RunAccount) -> Sameness:
     """How the two sides part."""
     found = parting(before.steps, after.steps)
-    own = parting(before.steps, again.steps)
+    own = parting(before.steps, twin.steps)
     count = min(len(before.steps), len(after.steps))
     place = None if found is None else _first_place(before.steps[found.step], after.steps[found.step])
     what = None if found is None else found.what
     return Sameness(
-        class_=_class(before, again, after, found, own),
+        class_=_class(before, twin, after, found, own),
         deterministic=own is None,
         compared_steps=count,
         step=None if found is None else found.step,
@@ -65,18 +65,18 @@ def sameness(before: RunAccount, again: RunAccount, after: RunAccount) -> Samene
         module=None if place is None else place[0],
         place=None if place is None else place[1],
         loss_distance=_distance(before.steps[count - 1].loss, after.steps[count - 1].loss),
-        before_distance=_last_distance(before, again),
+        before_distance=_last_distance(before, twin),
     )
 
 
 def _class(
-    before: RunAccount, again: RunAccount, after: RunAccount, found: Parting | None, own: Parting | None
+    before: RunAccount, twin: RunAccount, after: RunAccount, found: Parting | None, own: Parting | None
 ) -> ExactnessClass | None:
     if found is None:
         return "bitwise"
     if _is_rounding(before.steps, after.steps, found.step):
         return "rounding"
-    if own is not None and not _is_rounding(before.steps, again.steps, own.step):
+    if own is not None and not _is_rounding(before.steps, twin.steps, own.step):
         return None  # not one and the same run each time: nothing can be said
     return "stream" if found.what == "batch" else "changes-training"
 

@@ -11,19 +11,22 @@ import shlex
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 import numpy as np
 
 from autobrrr.prove.audit_runs import LEAST_COMPARED, accounts_of
 from autobrrr.prove.parting import sameness
+from autobrrr.prove.revision_folders import refuse_shared_code
 from autobrrr.prove.run_account import RunAccount
-from autobrrr.prove.start_statistics import ALPHA, gain_interval, is_look, noise_half, spent
+from autobrrr.prove.start_statistics import ALPHA, StartRule, noise_half
 from autobrrr.prove.timed_turns import TimedTurns
 from autobrrr.prove.work_rules import refusals, work_done
 from autobrrr.records import ExactnessClass
 from autobrrr.records.gain_words import gain_words
 from autobrrr.records.proof_records import (
+    PackageChange,
     Proof,
     ProofSpeed,
     ProofVerdict,
@@ -32,13 +35,13 @@ from autobrrr.records.proof_records import (
     Sameness,
     WorkRefusal,
 )
+from autobrrr.relaunch.study.command_refusals import Unmeasurable
 from autobrrr.relaunch.trial.trial_factory import TrialFactory
 from autobrrr.relaunch.trial.trial_launch import TrialLaunch
 from autobrrr.tuner.confidence_sequence import Interval
 
 BUDGET_NS = 120_000_000_000
 AUDIT_SHARE = 0.2
-FEWEST_STARTS = 2
 PATIENCE = 2  # times the budget, until there are as many
 OTHERWISE = 0.02
 ACCEPTED = (
@@ -55,6 +58,8 @@ class Question:
     Attributes:
         gate: None: `after` is faster. Else: it is slower by no more than this share.
         allowed: Classes of results that may differ.
+        repository: Where both are revisions: the folder that neither may take its code from.
+        packages: How the environments of both differ, where that is the question.
     """
 
     before: TrialLaunch
@@ -62,6 +67,8 @@ class Question:
     allowed: Sequence[ExactnessClass]
     gate: float | None = None
     budget_ns: int = BUDGET_NS
+    repository: Path | None = None
+    packages: Sequence[PackageChange] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +79,18 @@ class Counted:
     work: ProofWork
     refusals: list[RefusedWork]
     broken: str | None
-    is_enough: bool
+    least: int  # steps that must be compared
+    is_whole: bool  # both came to their end
+
+    @property
+    def is_enough(self) -> bool:
+        """Enough steps were compared to conclude anything."""
+        return self.is_whole or self.steps >= self.least
+
+    @property
+    def steps(self) -> int:
+        """That both have, and that were compared."""
+        return self.sameness.compared_steps
 
     @property
     def is_settled(self) -> bool:
@@ -91,53 +109,70 @@ def prove(
     """Count, compare, time.
 
     Raises:
-        AutobrrrError: a side can't be measured.
+        AutobrrrError: a side fails, or does not train.
     """
     began_ns = time.perf_counter_ns()
     work = _counted(question, factory, tell)
     turns = TimedTurns(factory=factory, before=question.before, after=question.after, tell=tell)
     if work.is_settled:
-        return _judged(question, work, turns, None, began_ns)
-    interval = _timed(question, turns, began_ns)
-    found = _judged(question, work, turns, interval, began_ns)
-    if interval is None or interval.high >= 0 or found.verdict == "refused":
+        return _judged(question, work, turns, StartRule(), began_ns)
+    try:
+        rule = _timed(question, turns, began_ns)
+    except Unmeasurable as problem:
+        if not problem.ending.is_orderly:
+            raise
+        if not work.is_whole:  # it ended while it was timed: whether before ends there too must be seen
+            work = _counted(question, factory, tell, least=max(turns.furthest, work.steps) + 1)
+        found = _judged(question, work, turns, StartRule(), began_ns)
+        if found.refusals or work.is_settled:
+            return found
+        return msgspec.structs.replace(found, reason=f"{problem.why}; let it train longer")
+    found = _judged(question, work, turns, rule, began_ns)
+    if found.verdict in ("proven", "not_slower") and not work.is_whole and work.steps < turns.furthest:
+        work = _counted(question, factory, tell, least=turns.furthest)  # what was timed, to its last step
+        found = _judged(question, work, turns, rule, began_ns)
+    if rule.interval is None or rule.interval.high >= 0 or found.verdict == "refused":
         return found
     cause = turns.why_slower()
     return msgspec.structs.replace(found, slower=cause, elapsed_ns=time.perf_counter_ns() - began_ns)
 
 
-def _timed(question: Question, turns: TimedTurns, began_ns: int) -> Interval | None:
-    """Starts until the question is decided or the time is over; None: too few."""
-    looks, interval = 0, None
+def _timed(question: Question, turns: TimedTurns, began_ns: int) -> StartRule:
+    """Starts until the question is decided or the time is over."""
+    rule = StartRule(gate=question.gate)
     while True:
         turns.start()
         elapsed_ns = time.perf_counter_ns() - began_ns
-        starts = len(turns.results)
-        over = elapsed_ns * (1 + 1 / max(1, starts)) > question.budget_ns
-        if starts >= FEWEST_STARTS and (over or is_look(starts)):
-            interval = gain_interval(turns.results, spent(looks))
-            looks += 1
-        decided = interval is not None and is_look(starts) and _is_decided(question, interval)
-        if decided or (over and (starts >= FEWEST_STARTS or elapsed_ns > PATIENCE * question.budget_ns)):
-            return interval
+        is_last = elapsed_ns * (1 + 1 / max(1, len(turns.results))) > question.budget_ns
+        if rule.is_over(turns.results, is_last=is_last) or elapsed_ns > PATIENCE * question.budget_ns:
+            return rule
 
 
-def _counted(question: Question, factory: TrialFactory, tell: Callable[[str], None]) -> Counted:
+def _counted(
+    question: Question, factory: TrialFactory, tell: Callable[[str], None], least: int = LEAST_COMPARED
+) -> Counted:
     launches = {"before": question.before, "before, again": question.before, "after": question.after}
-    before, again, after = accounts_of(factory, launches, AUDIT_SHARE * question.budget_ns / 1e9, tell)
-    return counted(before, again, after, question.allowed)
+    before, twin, after = accounts_of(factory, launches, AUDIT_SHARE * question.budget_ns / 1e9, tell, least)
+    if question.repository is not None:
+        refuse_shared_code([*before.noted("imported"), *after.noted("imported")], question.repository)
+    return counted(before, twin, after, question.allowed, least)
 
 
 def counted(
-    before: RunAccount, again: RunAccount, after: RunAccount, allowed: Sequence[ExactnessClass]
+    before: RunAccount,
+    twin: RunAccount,
+    after: RunAccount,
+    allowed: Sequence[ExactnessClass],
+    least: int = LEAST_COMPARED,
 ) -> Counted:
     """Whether the work is the same, from the accounts alone.
 
     Args:
-        again: Of `before`, run once more.
+        twin: Of `before`, run once more.
         allowed: Classes of results that may differ.
+        least: Of fewer compared steps nothing is concluded, unless both runs came to their end.
     """
-    same = sameness(before, again, after)
+    same = sameness(before, twin, after)
     cls = same.class_
     found = refusals(before, after, cls)
     if cls is not None and cls not in allowed and not found:
@@ -151,7 +186,8 @@ def counted(
         work=ProofWork(before=work_done(before, count), after=work_done(after, count)),
         refusals=found,
         broken=str(broken[0]) if broken else None,
-        is_enough=count >= LEAST_COMPARED or (before.ended and after.ended),
+        least=least,
+        is_whole=before.ended and after.ended,
     )
 
 
@@ -161,21 +197,13 @@ def _not_allowed(same: Sameness, cls: ExactnessClass) -> RefusedWork:
     return RefusedWork(code=code, why=f"the two part at step {same.step}, by their {same.what}{where}")
 
 
-def _is_decided(question: Question, interval: Interval) -> bool:
-    if question.gate is None:
-        return interval.low > 0 or interval.high < 0
-    least = math.log1p(-question.gate)
-    return interval.low > least or interval.high < least
-
-
-def _judged(
-    question: Question, counted: Counted, turns: TimedTurns, interval: Interval | None, began_ns: int
-) -> Proof:
+def _judged(question: Question, counted: Counted, turns: TimedTurns, rule: StartRule, began_ns: int) -> Proof:
+    interval = rule.interval
     found = [*counted.refusals, *_otherwise(turns)]
     speed = None if interval is None else _speed(turns, interval)
     needed_ns = None
     elapsed_ns = time.perf_counter_ns() - began_ns
-    if interval is not None and question.gate is not None and not _is_decided(question, interval):
+    if interval is not None and question.gate is not None and not rule.is_decided:
         half, gate = (interval.high - interval.low) / 2, -math.log1p(-question.gate)
         if half > gate:
             needed_ns = int(elapsed_ns * (half / gate) ** 2)
@@ -196,6 +224,7 @@ def _judged(
         before=shlex.join(question.before.command),
         after=shlex.join(question.after.command),
         elapsed_ns=elapsed_ns,
+        packages=list(question.packages),
     )
 
 
@@ -216,8 +245,8 @@ def _verdict(
             "two runs of before differ, so nothing can be said of after: give it a fixed seed",
         )
     if not counted.is_enough:
-        steps = counted.sameness.compared_steps
-        return "not_proven", f"only {steps} steps of both could be compared; --for gives it more time"
+        told = f"only {counted.steps} steps of both could be compared, of {counted.least}"
+        return "not_proven", f"{told}; --for gives it more time"
     if speed is None or interval is None:
         return "not_proven", "there was no time for two starts; --for gives it more"
     said = f"{gain_words(speed.ratio, speed.interval)} the useful work a second"

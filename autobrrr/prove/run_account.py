@@ -10,7 +10,11 @@ from pathlib import Path
 
 import msgspec
 
+from autobrrr.folders import open_plain
+
 MOST_BYTES = 256 << 20
+MOST_NOTES = 1 << 20
+STEP = b'{"step"'
 Place = tuple[str, str, int, float | None]
 
 
@@ -55,7 +59,7 @@ class RunAccount:
     Attributes:
         notes: (kind, what, step), in order.
         ended: Whether the script came to its end by itself.
-        exit_code: Of the script; None where it was stopped.
+        processes: That have trained; this account is of the first.
     """
 
     file: Path
@@ -63,17 +67,18 @@ class RunAccount:
     notes: list[tuple[str, object, int]] = field(default_factory=list)
     ended: bool = False
     evaluated_last: int = 0
+    processes: int = 0
     _read: int = 0
     _rest: bytes = b""
 
     def look(self) -> None:
         """Read what has been added."""
-        found = min(self.file.parent.glob(f"{self.file.name}-*"), default=None)
-        if found is None or self._read > MOST_BYTES:
+        files = sorted(self.file.parent.glob(f"{self.file.name}-*"))
+        if not files or self._read > MOST_BYTES:
             return
-        with found.open("rb") as file:
-            file.seek(self._read)
-            data = file.read(MOST_BYTES)
+        found, *others = files
+        self.processes = bool(self.steps) + sum(map(_has_steps, others))
+        data = _bytes_of(found, MOST_BYTES, self._read)
         self._read += len(data)
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
@@ -81,14 +86,14 @@ class RunAccount:
 
     def _take(self, line: bytes) -> None:
         try:
-            if line.startswith(b'{"step"'):
+            if line.startswith(STEP):
                 self.steps.append(msgspec.json.decode(line, type=AccountedStep))
             elif line.startswith(b'{"note"'):
                 note = msgspec.json.decode(line, type=_Note)
                 self.notes.append((note.note, note.what, note.step))
             elif line.startswith(b'{"end"'):
                 self.evaluated_last = msgspec.json.decode(line, type=_End).evaluated
-        except (msgspec.DecodeError, msgspec.ValidationError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return
 
     def noted(self, kind: str, before_step: int | None = None) -> list[object]:
@@ -98,3 +103,18 @@ class RunAccount:
             for name, what, step in self.notes
             if name == kind and (before_step is None or step < before_step)
         ]
+
+
+def _has_steps(file: Path) -> bool:
+    """Its first lines may be notes."""
+    return any(line.startswith(STEP) for line in _bytes_of(file, MOST_NOTES).split(b"\n"))
+
+
+def _bytes_of(file: Path, most_bytes: int, start: int = 0) -> bytes:
+    """Nothing where the run has put something else there than a file."""
+    try:
+        with open(open_plain(file), "rb") as opened:
+            opened.seek(start)
+            return opened.read(most_bytes)
+    except OSError:
+        return b""

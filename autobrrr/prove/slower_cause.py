@@ -1,81 +1,135 @@
 """Where a slower side loses its time: the phase, and the line that the training thread stands at more often.
 
-In: phases and sampled stacks of both sides, while each runs alone. Out: a `SlowerCause`. Lines move from one
-version of a file to the next: places are compared by file and function, and shown with their line in `after`.
+In: phases and sampled stacks of both sides, in windows that take turns: what the machine does meanwhile is
+no cause. Out: a `SlowerCause`, or none where the windows do not agree. Lines move from one version of a file
+to the next: places are compared by file and function, and shown with their line in `after`.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
 
 from autobrrr.records import FrameSamples
 from autobrrr.records.proof_records import SlowerCause
 from autobrrr.relaunch.study.paired_comparison import typical_ns
 from autobrrr.relaunch.trial.live_trial import LOOK_S, LiveTrial
 
-FRAMES_MS, EVERY_MS, PATIENCE_S = 1500, 4, 10.0
-FEWEST_SAMPLES = 50
-CLEAR = 0.25  # of what a step has become longer, a place must explain
+WINDOWS = 6
+FRAMES_MS, LONGEST_MS, EVERY_MS, PATIENCE_S = 500, 10_000, 4, 10.0
+STEPS = 6  # that a window has at least
+FEWEST_SAMPLES = 10  # in each window
+# Of the samples asked for. The sampler waits for the interpreter's lock, 5 ms where Python computes, and as
+# long as a collection of garbage takes: whatever runs after that is no place where time goes.
+LEAST_SEEN = 0.2
+ALPHA = 0.01
+CLEAR = 0.25  # of what a step has become longer, a phase or a place must explain
 PLACE = re.compile(r"(?P<file>[^:]*):(?P<line>\d+)(?P<function>.*)")
 
 
-def slower_cause(before: LiveTrial, after: LiveTrial) -> SlowerCause | None:
-    """Run each for a moment, the other suspended; None where too little was seen."""
-    frames = [_frames(trial) for trial in (before, after)]
-    return cause(
-        (before.steps.phases_ns, after.steps.phases_ns),
-        (typical_ns(before), typical_ns(after)),
-        (frames[0], frames[1]),
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """One side while it ran for a moment.
 
-
-def cause(
-    phases: tuple[Mapping[str, float], Mapping[str, float]],
-    step_ns: tuple[float, float],
-    frames: tuple[FrameSamples | None, FrameSamples | None],
-) -> SlowerCause | None:
-    """Each pair is (before, after).
-
-    Args:
-        phases: Nanoseconds of one step by phase; empty: not measured.
+    Attributes:
+        phases_ns: Of one step; empty: not measured.
+        waited_ns: Of one step, for a CPU that others had.
+        asked_samples: Of stacks; what could not be taken was not seen.
     """
-    longer_ns = step_ns[1] - step_ns[0]
-    if longer_ns <= 0 or not phases[0] or not phases[1]:
+
+    phases_ns: Mapping[str, float]
+    frames: FrameSamples | None
+    waited_ns: float = 0.0
+    asked_samples: float = 0.0
+
+    @property
+    def step_ns(self) -> float:
+        return sum(self.phases_ns.values())
+
+    @property
+    def by_place(self) -> dict[str, float]:
+        """Nanoseconds of one step by file and function; empty: too few samples."""
+        if self.frames is None or self.frames.samples < max(FEWEST_SAMPLES, LEAST_SEEN * self.asked_samples):
+            return {}
+        found: Counter[str] = Counter()
+        for each in self.frames.places:
+            found[_without_line(each.where)] += each.samples
+        return {name: self.step_ns * count / self.frames.samples for name, count in found.items()}
+
+
+def slower_cause(before: LiveTrial, after: LiveTrial) -> SlowerCause | None:
+    """Run each for some moments, the other suspended."""
+    pairs: list[tuple[Window, Window]] = []
+    for _ in range(WINDOWS):
+        pairs.append((_window(before), _window(after)))
+        if before.ending is not None or after.ending is not None:
+            return None
+    return cause(pairs)
+
+
+def cause(pairs: Sequence[tuple[Window, Window]]) -> SlowerCause | None:
+    """Neighbouring windows (before, after); None where it can't be told from what changes between them."""
+    if any(not each.phases_ns for pair in pairs for each in pair):
         return None
-    both = {name: [phases[0].get(name, 0.0), phases[1].get(name, 0.0)] for name in phases[1]}
-    phase = max(both, key=lambda name: both[name][1] - both[name][0])
-    place, place_ns = _place(step_ns, frames)
+    longer_ns = _surely([after.step_ns - before.step_ns for before, after in pairs])
+    names = list(pairs[0][1].phases_ns)
+    phases = [[each.phases_ns for each in pair] for pair in pairs]
+    grown = {
+        name: _surely([mine.get(name, 0.0) - its.get(name, 0.0) for its, mine in phases]) for name in names
+    }
+    phase = max(names, key=lambda name: grown[name] or 0.0)
+    growth_ns = grown[phase]
+    if longer_ns is None or growth_ns is None:
+        return None
+    # Others take the CPU from a thread that never sleeps in all of its phases alike: no phase is to blame.
+    waited_ns = float(np.mean([after.waited_ns - before.waited_ns for before, after in pairs]))
+    least_ns = max(CLEAR * longer_ns, waited_ns)
+    if growth_ns < least_ns:
+        return None
+    place, place_ns = _place(pairs)
+    is_clear = place_ns is not None and place_ns >= least_ns
     return SlowerCause(
         phase=phase,
-        phases_ns=both,
-        place=place if place_ns >= CLEAR * longer_ns else None,
-        place_ns=place_ns if place_ns >= CLEAR * longer_ns else None,
+        phases_ns={
+            name: [
+                float(np.mean([side.get(name, 0.0) for side in sides])) for sides in zip(*phases, strict=True)
+            ]
+            for name in names
+        },
+        place=place if is_clear else None,
+        place_ns=place_ns if is_clear else None,
     )
 
 
-def _place(
-    step_ns: tuple[float, float], frames: tuple[FrameSamples | None, FrameSamples | None]
-) -> tuple[str | None, float]:
+def _surely(values: Sequence[float]) -> float | None:
+    """The mean, where it is above zero by Student's test; None: it may be chance."""
+    from scipy import stats
+
+    if len(values) < 3:
+        return None
+    mean, error = float(np.mean(values)), float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    return mean if mean > stats.t.ppf(1 - ALPHA, len(values) - 1) * error else None
+
+
+def _place(pairs: Sequence[tuple[Window, Window]]) -> tuple[str | None, float | None]:
     """The place at which a step of `after` stands longer than one of `before`, and by how much."""
-    spent: list[Counter[str]] = []
+    spent = [(before.by_place, after.by_place) for before, after in pairs]
+    if not all(side for sides in spent for side in sides):
+        return None, None
     shown: dict[str, Counter[str]] = {}
-    for typical, found in zip(step_ns, frames, strict=True):
-        if found is None or found.samples < FEWEST_SAMPLES:
-            return None, 0.0
-        by_place: Counter[str] = Counter()
-        for each in found.places:
-            name = _without_line(each.where)
-            by_place[name] += each.samples
-            if found is frames[1]:
-                shown.setdefault(name, Counter())[each.where] += each.samples
-        spent.append(Counter({name: typical * count / found.samples for name, count in by_place.items()}))
-    if not shown:
-        return None, 0.0
-    name = max(shown, key=lambda each: spent[1][each] - spent[0][each])
-    return shown[name].most_common(1)[0][0], float(spent[1][name] - spent[0][name])
+    for _, after in pairs:
+        for each in after.frames.places if after.frames is not None else ():
+            shown.setdefault(_without_line(each.where), Counter())[each.where] += each.samples
+    longer = {name: [mine.get(name, 0.0) - its.get(name, 0.0) for its, mine in spent] for name in shown}
+    name = max(longer, key=lambda each: sum(longer[each]))
+    return shown[name].most_common(1)[0][0], _surely(longer[name])
 
 
 def _without_line(where: str) -> str:
@@ -83,13 +137,29 @@ def _without_line(where: str) -> str:
     return where if found is None else found["file"] + found["function"]
 
 
-def _frames(trial: LiveTrial) -> FrameSamples | None:
-    trial.resume()
-    trial.witnesses.sample_frames(FRAMES_MS, EVERY_MS)
-    deadline_s = time.monotonic() + FRAMES_MS / 1000 + PATIENCE_S
+def _window(trial: LiveTrial) -> Window:
+    for_ms = min(LONGEST_MS, max(FRAMES_MS, int(STEPS * typical_ns(trial) / 1e6)))
+    waited_ns, resumed_ns = _cpu_wait_ns(trial.witnesses.pid), trial.resume()
+    trial.witnesses.sample_frames(for_ms, EVERY_MS)
+    deadline_s = time.monotonic() + for_ms / 1000 + PATIENCE_S
     while trial.ending is None and trial.witnesses.frames is None and time.monotonic() < deadline_s:
         trial.look()
         time.sleep(LOOK_S)
+    share = (_cpu_wait_ns(trial.witnesses.pid) - waited_ns) / (time.perf_counter_ns() - resumed_ns)
     if trial.ending is None:
         trial.pause()
-    return trial.witnesses.frames
+    phases_ns = trial.steps.phases_ns(resumed_ns)
+    return Window(
+        phases_ns=phases_ns,
+        frames=trial.witnesses.frames,
+        waited_ns=max(0.0, share) * sum(phases_ns.values()),
+        asked_samples=for_ms / EVERY_MS,
+    )
+
+
+def _cpu_wait_ns(pid: int | None) -> int:
+    """How long its main thread has been ready to run and was not let; 0 where the kernel does not say."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0

@@ -7,15 +7,17 @@ so starts are the observations, and A/A turns count towards their spread.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from autobrrr.tuner.confidence_sequence import Interval
 
 ALPHA = 0.01
+FEWEST_STARTS = 2
 FIRST_LOOK = 3  # starts; then each time after half as many more
 
 
@@ -30,6 +32,38 @@ class StartResult:
 
     gain: float
     luck: float
+
+
+@dataclass(slots=True)
+class StartRule:
+    """When no more starts are needed.
+
+    Attributes:
+        gate: None: `after` is to be faster. Else: slower by no more than this share.
+        interval: As it was last looked at; None: there were too few starts.
+    """
+
+    gate: float | None = None
+    interval: Interval | None = None
+    _looks: int = field(default=0)
+
+    def is_over(self, starts: Sequence[StartResult], *, is_last: bool) -> bool:
+        """Whether to stop after these starts; `is_last`: there is no time for one more."""
+        count = len(starts)
+        if count >= FEWEST_STARTS and (is_last or is_look(count)):
+            self.interval = gain_interval(starts, spent(self._looks))
+            self._looks += 1
+        return (is_look(count) and self.is_decided) or (is_last and count >= FEWEST_STARTS)
+
+    @property
+    def is_decided(self) -> bool:
+        """The interval lies on one side of what was asked."""
+        if self.interval is None:
+            return False
+        if self.gate is None:
+            return self.interval.low > 0 or self.interval.high < 0
+        least = math.log1p(-self.gate)
+        return self.interval.low > least or self.interval.high < least
 
 
 def is_look(starts: int) -> bool:
@@ -51,21 +85,29 @@ def gain_interval(starts: Sequence[StartResult], alpha: float) -> Interval:
     Every process has a deviation of its own with variance v: `gain` has 3/2 v and `luck`, whose mean is
     zero by the symmetry of the two, 2 v. Both estimate v, with n - 1 and n degrees of freedom.
     """
-    from scipy import stats
-
     gains = np.array([each.gain for each in starts])
     count = len(starts)
-    half = stats.t.ppf(1 - alpha / 2, 2 * count - 1) * math.sqrt(1.5 * _variance(starts) / count)
+    half = _half(starts, alpha, 1.5)
     middle = float(gains.mean())
     return Interval(mean=middle, low=middle - half, high=middle + half, count=count)
 
 
 def noise_half(starts: Sequence[StartResult], alpha: float) -> float:
     """Half of the interval of the A/A turns, a log-ratio."""
+    return _half(starts, alpha, 2.0)
+
+
+def _half(starts: Sequence[StartResult], alpha: float, variances: float) -> float:
+    """Half of Student's interval of a mean over starts, each with so many times a process's variance."""
+    count = len(starts)
+    return _quantile(alpha, 2 * count - 1) * math.sqrt(variances * _variance(starts) / count)
+
+
+@functools.cache
+def _quantile(alpha: float, freedom: int) -> float:
     from scipy import stats
 
-    count = len(starts)
-    return float(stats.t.ppf(1 - alpha / 2, 2 * count - 1) * math.sqrt(2 * _variance(starts) / count))
+    return float(stats.t.ppf(1 - alpha / 2, freedom))
 
 
 def _variance(starts: Sequence[StartResult]) -> float:

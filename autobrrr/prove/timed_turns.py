@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from autobrrr.relaunch.study.command_refusals import Unmeasurable, refuse_crowdi
 from autobrrr.relaunch.study.paired_comparison import block, typical_ns
 from autobrrr.relaunch.study.settle_together import settle_in_turn
 from autobrrr.relaunch.study.work_per_step import by_steps
-from autobrrr.relaunch.trial.live_trial import LiveTrial
+from autobrrr.relaunch.trial.live_trial import FEWEST_STEPS, LiveTrial
 from autobrrr.relaunch.trial.memory_use import available_bytes
 from autobrrr.relaunch.trial.trial_agents import USUAL
 from autobrrr.relaunch.trial.trial_factory import TrialFactory
@@ -30,6 +30,7 @@ from autobrrr.tuner.job_under_test import StepClock
 from autobrrr.tuner.token_adjustment import TokenBlock
 
 SIDES = ("before", "twin", "after")
+Round = Mapping[str, TokenBlock]  # one turn of each side
 ROUNDS, MOST_ROUNDS, FEWEST_ROUNDS = 10, 40, 4
 
 
@@ -58,6 +59,7 @@ class TimedTurns:
     Attributes:
         results: Of each start.
         pairs: Of neighbouring turns, over all starts.
+        furthest: The last step that any process came to.
     """
 
     factory: TrialFactory
@@ -68,6 +70,7 @@ class TimedTurns:
     results: list[StartResult] = field(default_factory=list)
     seen: dict[str, SideSeen] = field(default_factory=lambda: {side: SideSeen() for side in SIDES})
     pairs: int = 0
+    furthest: int = 0
     clock: StepClock = "host"
 
     def start(self) -> None:
@@ -86,7 +89,8 @@ class TimedTurns:
             self._settle(trials)
             self._turns(trials, worth_ns=time.perf_counter_ns() - began_ns)
         finally:
-            for trial in trials.values():
+            for side, trial in trials.items():
+                self._see(side, trial)
                 trial.close()
 
     def why_slower(self) -> SlowerCause | None:
@@ -126,7 +130,7 @@ class TimedTurns:
 
     def _turns(self, trials: dict[str, LiveTrial], worth_ns: int) -> None:
         """Rounds: more where coming up has cost more, for as long as that took."""
-        rounds: list[dict[str, TokenBlock]] = []
+        rounds: list[Round] = []
         until_ns = time.perf_counter_ns() + worth_ns
         for number in range(MOST_ROUNDS):
             if number >= ROUNDS and time.perf_counter_ns() > until_ns:
@@ -146,7 +150,11 @@ class TimedTurns:
             raise _unmeasurable(trials)
         self._conclude(rounds)
         self.clock = trials["before"].steps.clock
-        for side, trial in trials.items():
+
+    def _see(self, side: str, trial: LiveTrial) -> None:
+        """Also of a start that failed: what ended early may have done less until then."""
+        self.furthest = max(self.furthest, trial.steps.count)
+        if trial.steps.count >= FEWEST_STEPS:
             self.seen[side].take(trial)
 
     def _turn(self, side: str, trial: LiveTrial) -> TokenBlock | None:
@@ -164,22 +172,28 @@ class TimedTurns:
         before = [rates[side] for side in ("before", "twin") if rates.get(side)]
         return rates["after"] / float(np.mean(before)) if before and rates.get("after") else None
 
-    def _conclude(self, rounds: list[dict[str, TokenBlock]]) -> None:
-        def mean(one: str, other: str) -> float | None:
-            values = by_steps([(each[one], each[other]) for each in rounds])
-            return float(winsorised(np.array(values)).mean()) if len(values) >= FEWEST_ROUNDS else None
+    def _conclude(self, rounds: list[Round]) -> None:
+        result = start_result(rounds)
+        if result is not None:
+            self.pairs += 2 * len(rounds)
+            self.results.append(result)
 
-        against = [mean("before", "after"), mean("twin", "after")]
-        luck = mean("before", "twin")
-        known = [value for value in against if value is not None]
-        if len(known) < len(against) or luck is None:
-            return
-        self.pairs += 2 * len(rounds)
-        self.results.append(StartResult(gain=float(np.mean(known)), luck=luck))
+
+def start_result(rounds: Sequence[Round]) -> StartResult | None:
+    """What the turns of one start say; None: they are too few."""
+
+    def mean(one: str, other: str) -> float | None:
+        values = by_steps([(each[one], each[other]) for each in rounds])
+        return float(winsorised(np.array(values)).mean()) if len(values) >= FEWEST_ROUNDS else None
+
+    before, twin, luck = mean("before", "after"), mean("twin", "after"), mean("before", "twin")
+    if before is None or twin is None or luck is None:
+        return None
+    return StartResult(gain=(before + twin) / 2, luck=luck)
 
 
 def _unmeasurable(trials: Mapping[str, LiveTrial]) -> Unmeasurable:
     """Which side could not be timed; what failed before what merely ended."""
     ended = [(side, each.ending) for side, each in trials.items() if each.ending is not None]
     side, ending = min(ended, key=lambda each: each[1].is_orderly)
-    return Unmeasurable(replace(ending, why=f"{'before' if side == 'twin' else side}: {ending.why}"))
+    return Unmeasurable(ending, "before" if side == "twin" else side)

@@ -7,7 +7,7 @@ measured. It holds no code.
 from autobrrr.recipe.recipe_contents import Chosen, Match, Measured, Recipe
 from autobrrr.recipe.recipe_fit import Here, here, misfits, unavailable
 from autobrrr.recipe.recipe_plan import environment, live_remedies, plan
-from autobrrr.recipe.recipe_reader import load, parse
+from autobrrr.recipe.recipe_reader import load, load_with_text, parse
 from autobrrr.recipe.recipe_writer import dump, from_tuning
 from autobrrr.recipe.script_flags import NO_PLACE, own_words, script_of, unknown_flags, with_flags
 from autobrrr.recipe.shipped_recipes import shipped
@@ -25,6 +25,7 @@ __all__ = [
     "here",
     "live_remedies",
     "load",
+    "load_with_text",
     "misfits",
     "own_words",
     "parse",

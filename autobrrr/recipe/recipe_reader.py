@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NoReturn, get_args
 
 from autobrrr.errors import UsageError
+from autobrrr.folders import open_plain
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.readable import nearest
 from autobrrr.recipe.recipe_contents import SCHEMA, Chosen, Match, Measured, Recipe, Value
@@ -45,13 +46,20 @@ def load(path: Path | str) -> Recipe:
     Raises:
         UsageError: it can't be read, or is not valid.
     """
+    return load_with_text(path)[0]
+
+
+def load_with_text(path: Path | str) -> tuple[Recipe, str]:
+    """The same with the text that it was read from; the file may be another one a moment later.
+
+    Raises:
+        UsageError: it can't be read, or is not valid.
+    """
     file = Path(path)
-    if not file.exists() and str(path) in shipped():
-        file = shipped()[str(path)]
     try:
-        if file.exists() and not (file.is_file() or file.is_dir()):
-            raise UsageError(f"{path}: not a regular file", "a recipe is a small TOML file")
-        with file.open("rb") as opened:
+        if not file.exists() and str(path) in shipped():
+            file = shipped()[str(path)]
+        with open(open_plain(file), "rb") as opened:
             body = opened.read(MOST_BYTES + 1)
     except (OSError, ValueError) as error:
         names = _nearest(str(path), shipped())
@@ -64,7 +72,7 @@ def load(path: Path | str) -> Recipe:
     except UnicodeDecodeError as error:
         line = body.count(b"\n", 0, error.start) + 1
         raise UsageError(f"{file}:{line}: not UTF-8 text") from None
-    return parse(text, str(file))
+    return parse(text, str(file)), text
 
 
 def parse(text: str, source: str = "recipe") -> Recipe:

@@ -13,7 +13,10 @@ from dataclasses import dataclass
 from autobrrr.readable import nearest
 
 MOST_LETTERS = 200
-INSTEAD = {"LD_PRELOAD": "the remedy host.allocator starts a job with another allocator"}
+INSTEAD = {
+    "LD_PRELOAD": "the remedy host.allocator starts a job with another allocator",
+    "ATEN_CPU_CAPABILITY": "torch believes it unseen, and a CPU without these instructions ends the run",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +79,12 @@ def _each(variable: Variable, names: Iterable[str]) -> dict[str, Variable]:
 
 
 _NUMBER = "[0-9]{1,12}"
-_DIVISION = f"(?:{_NUMBER}|>):{_NUMBER}"
+# What torch refuses ends the run when the allocator is first used; a share of nothing leaves it no memory.
+_MEGABYTES = "2[1-9]|[3-9][0-9]|[1-9][0-9]{2,6}"
+_SHARE = r"0?\.(?=[0-9]*[1-9])[0-9]{1,6}"
+_DIVISIONS = "1|2|4|8|16|32|64"
+_SIZES = "|".join(str(1 << power) for power in range(17))
+_DIVISION = f"(?:{_SIZES}|>):(?:0|{_DIVISIONS})"
 _CPUS = "[0-9]{1,5}(?:-[0-9]{1,5}(?::[0-9]{1,5})?)?"
 _SWITCH = _word("0", "1")
 _TRUTH = _word("true", "false", "TRUE", "FALSE", "0", "1")
@@ -86,16 +94,16 @@ _TRUE_FALSE = "True|False"
 _CUDA_ALLOCATOR = _settings(
     {
         "backend": "native|cudaMallocAsync",
-        "max_split_size_mb": _NUMBER,
-        "max_non_split_rounding_mb": _NUMBER,
-        "roundup_power2_divisions": rf"{_NUMBER}|\[{_DIVISION}(?:,{_DIVISION})*\]",
-        "garbage_collection_threshold": r"0?\.[0-9]{1,6}|0|1|1\.0",
-        "per_process_memory_fraction": r"0?\.[0-9]{1,6}|0|1|1\.0",
+        "max_split_size_mb": _MEGABYTES,
+        "max_non_split_rounding_mb": _MEGABYTES,
+        "roundup_power2_divisions": rf"{_DIVISIONS}|\[{_DIVISION}(?:,{_DIVISION})*\]",
+        "garbage_collection_threshold": _SHARE,
+        "per_process_memory_fraction": rf"{_SHARE}|1|1\.0",
         "expandable_segments": _TRUE_FALSE,
         "graph_capture_record_stream_reuse": _TRUE_FALSE,
         "pinned_use_cuda_host_register": _TRUE_FALSE,
         "pinned_use_background_threads": _TRUE_FALSE,
-        "pinned_num_register_threads": _NUMBER,
+        "pinned_num_register_threads": f"{_DIVISIONS}|128",
     }
 )
 _JEMALLOC = _settings(
@@ -104,7 +112,7 @@ _JEMALLOC = _settings(
         "metadata_thp": "disabled|auto|always",
         "thp": "default|always|never",
         "percpu_arena": "disabled|percpu|phycpu",
-        "narenas": _NUMBER,
+        "narenas": "[1-9][0-9]{0,3}",
         "oversize_threshold": _NUMBER,
         "dirty_decay_ms": f"-1|{_NUMBER}",
         "muzzy_decay_ms": f"-1|{_NUMBER}",
@@ -151,7 +159,6 @@ _OPENMP = {
         "a list like granularity=fine,compact,1,0",
     ),
     "MKL_ENABLE_INSTRUCTIONS": _word("SSE4_2", "AVX", "AVX2", "AVX512", "AVX512_E1"),
-    "ATEN_CPU_CAPABILITY": _word("default", "avx2", "avx512"),
     "ONEDNN_PRIMITIVE_CACHE_CAPACITY": _count(0, 1 << 20),
     "LRU_CACHE_CAPACITY": _count(1, 1 << 20),
 }
@@ -159,7 +166,8 @@ _ALLOCATORS = {
     "MALLOC_ARENA_MAX": _count(1, 4096),
     "MALLOC_ARENA_TEST": _count(1, 4096),
     "MALLOC_MMAP_MAX_": _count(0, 1 << 31),
-    **_each(_BYTES, ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_")),
+    **_each(_BYTES, ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_")),
+    "MALLOC_TOP_PAD_": _count(0, 1 << 30),  # asked for at once: Python does not start where that is refused
     "MALLOC_CONF": _JEMALLOC,
     "TCMALLOC_MAX_TOTAL_THREAD_CACHE_BYTES": _BYTES,
     "TCMALLOC_LARGE_ALLOC_REPORT_THRESHOLD": _BYTES,
@@ -171,7 +179,7 @@ _CUDA = {
     "CUDA_DEVICE_MAX_CONNECTIONS": _count(1, 32),
     "CUDA_LAUNCH_BLOCKING": _SWITCH,
     "CUBLAS_WORKSPACE_CONFIG": Variable(
-        pattern="(?::[0-9]{1,8}:[0-9]{1,4})+", says="sizes and counts like :4096:8"
+        pattern="(?::[1-9][0-9]{0,5}:[1-9][0-9]?){1,4}", says="sizes and counts like :4096:8"
     ),
     "CUBLASLT_WORKSPACE_SIZE": _count(0, 1 << 24),
     "TORCH_CUDNN_V8_API_LRU_CACHE_LIMIT": _count(0, 1 << 20),
@@ -246,7 +254,7 @@ _INDUCTOR = {
             "TORCHINDUCTOR_SPLIT_REDUCTIONS",
         ),
     ),
-    "TORCHINDUCTOR_COMPILE_THREADS": _THREADS,
+    "TORCHINDUCTOR_COMPILE_THREADS": _count(1, 256),  # processes, each of which imports torch
     "TORCHINDUCTOR_CPP_MIN_CHUNK_SIZE": _count(1, 1 << 20),
     "TORCHINDUCTOR_CPP_MAX_HORIZONTAL_FUSION_SIZE": _count(1, 4096),
     "TORCHINDUCTOR_MULTI_KERNEL": _count(0, 3),

@@ -28,7 +28,7 @@ from autobrrr.records.agent_records import (
 )
 from autobrrr.records.limit_words import LIMIT_OF_REGIME, NAMES_NOBODY, limit_words
 from autobrrr.records.machine_records import DoctorCheck, JobLine
-from autobrrr.records.rank_records import RankLine, RankTimes, SlowestRank
+from autobrrr.records.rank_records import LateCause, LateRank, NoneLate, RankLine, RanksCompared, RankTimes
 from autobrrr.records.record_base import (
     SCHEMA,
     AttachMethod,
@@ -85,10 +85,13 @@ __all__ = [
     "JobFacts",
     "JobLine",
     "LIMIT_OF_REGIME",
+    "LateCause",
+    "LateRank",
     "Limit",
     "NAMES_NOBODY",
     "limit_words",
     "NoClaim",
+    "NoneLate",
     "verdict_line",
     "OpTime",
     "OpWork",
@@ -96,6 +99,7 @@ __all__ = [
     "ProfilerWindow",
     "RankLine",
     "RankTimes",
+    "RanksCompared",
     "Reach",
     "Record",
     "Regime",
@@ -107,7 +111,6 @@ __all__ = [
     "Shares",
     "SizePoint",
     "SizeSweep",
-    "SlowestRank",
     "StepStats",
     "TracedSteps",
     "Trial",

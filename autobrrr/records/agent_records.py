@@ -138,6 +138,15 @@ class CollectiveWaits(Record, frozen=True, kw_only=True):
     calls: float | None = None  # that the loop makes by itself; mean per step
     called_ns: list[int] = []  # of the exposed, those of the loop's own calls
     called_by_phase_ns: dict[str, float] = {}  # the same by phase; mean per step
+    end_ns: list[int] = []  # by the machine's monotonic clock, which all ranks on it share
+    own_by_phase_ns: dict[
+        str, list[int]
+    ] = {}  # without collectives; a phase that was not measured is left out
+    delay_ns: list[int] = []  # the thread waited for a CPU
+    garbage_ns: list[int] = []  # in Python's garbage collector
+    samples: list[int] = []  # batch size; -1: not known
+    tokens: list[int] = []  # over all batches of the step, padding too; -1: not known
+    reduced: list[int] = []  # backwards after which DDP exchanged gradients; exposed is that of one of them
 
 
 class ShadowPoint(Record, frozen=True, kw_only=True):

@@ -1,10 +1,16 @@
-"""How a gain is written, everywhere: `1.56x [1.52–1.60]`, a factor on speed and its interval."""
+"""How a gain is written, everywhere: `1.56x [1.52–1.60]`, and what a remedy does to the results."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 NOT_MEASURED = "-"
+CLASS_WORDS = {  # of each class; what changes least first
+    "bitwise": "results stay the same, bit for bit",
+    "rounding": "results stay the same up to rounding",
+    "stream": "other random numbers are drawn",
+    "changes-training": "what is trained changes",
+}
 
 
 def factor_words(factor: float | None) -> str:

@@ -13,8 +13,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from autobrrr.folders import open_plain
 from autobrrr.readable import fields, readable_lines
 
+MOST_LINE_BYTES = 1 << 24
 FAR_S = 1e11  # no clock has come so far; neither endless nor no number
 
 
@@ -93,6 +95,11 @@ class LogLines:
 
 
 def lines_of(path: Path) -> Iterator[bytes]:
-    """The lines of a file, packed or not. Raises OSError, EOFError or zlib.error."""
-    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
-        yield from lines
+    """The lines of a plain file, packed or not; one that is too long comes in pieces, which are none.
+
+    Raises:
+        OSError, EOFError, zlib.error: it can't be read, or no further.
+    """
+    with open(open_plain(path), "rb") as file:
+        lines = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file
+        yield from iter(lambda: lines.readline(MOST_LINE_BYTES), b"")

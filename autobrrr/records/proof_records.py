@@ -106,6 +106,14 @@ class SlowerCause(Record, frozen=True, kw_only=True):
     place_ns: float | None  # by so much a step
 
 
+class PackageChange(Record, frozen=True, kw_only=True):
+    """A package that the environments of both sides do not have alike; None: it is not there."""
+
+    name: str
+    before: str | None
+    after: str | None
+
+
 class Proof(Record, frozen=True, kw_only=True):
     """`prove --json`."""
 
@@ -122,3 +130,4 @@ class Proof(Record, frozen=True, kw_only=True):
     before: str  # the command
     after: str
     elapsed_ns: int
+    packages: list[PackageChange] = []  # that differ, with --env

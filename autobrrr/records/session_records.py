@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from autobrrr.records.agent_records import Anatomy, BatchMemory, JobFacts, ProfilerWindow
-from autobrrr.records.rank_records import RankLine, RankTimes, SlowestRank
+from autobrrr.records.rank_records import LateRank, RankLine, RankTimes
 from autobrrr.records.record_base import SCHEMA, AttachMethod, Confidence, Limit, Record, Regime
 from autobrrr.records.verdict_records import Advice, Evidence, Shares
 
@@ -163,6 +163,6 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     sweep: SizeSweep | None = None  # the last one
     collectives: RankTimes | None = None  # of this rank
     ranks: list[RankLine] | None = None  # those of the job that have a session
-    slowest: SlowestRank | None = None  # of them; None: not measured
+    straggler: LateRank | None = None  # of them; None: they were not compared
     final: bool | None = None
     device_ns: StepStats | None = None  # steps by the device's clock; None on a CPU

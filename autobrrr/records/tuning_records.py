@@ -12,9 +12,10 @@ from autobrrr.records.record_base import SCHEMA, ExactnessClass, Record
 
 
 class NoClaim(str, enum.Enum):
-    """Why a tuning can say nothing of speed."""
+    """Why a tuning claims no speed-up."""
 
     NO_DEVICE_STAMPS = "no_device_stamps"  # on a device that works asynchronously, whose clock is not seen
+    CROWDED = "crowded"  # its figure holds beside the programs that took the CPUs, and perhaps only there
 
 
 class Trial(Record, frozen=True, kw_only=True):

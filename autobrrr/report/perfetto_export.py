@@ -10,10 +10,12 @@ import gzip
 import json
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 from autobrrr.errors import AutobrrrError
+from autobrrr.folders import open_named
 from autobrrr.trace.gap_lane import GapLane
 from autobrrr.trace.reading.trace_source import TraceFile, open_blocks
 
@@ -91,5 +93,11 @@ def _line(event: dict[str, object]) -> bytes:
     return json.dumps(event).encode()
 
 
-def _opened(target: Path) -> BinaryIO | gzip.GzipFile:
-    return gzip.open(target, "wb", compresslevel=3) if target.name.endswith(".gz") else target.open("wb")
+@contextmanager
+def _opened(target: Path) -> Iterator[BinaryIO | gzip.GzipFile]:
+    with open(open_named(target), "wb") as file:
+        if not target.name.endswith(".gz"):
+            yield file
+            return
+        with gzip.open(file, "wb", compresslevel=3) as packed:
+            yield packed

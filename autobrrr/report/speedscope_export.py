@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 
 from autobrrr.errors import AutobrrrError, UsageError
+from autobrrr.folders import open_named
 from autobrrr.readable import readable
 from autobrrr.records import FrameSamples
 from autobrrr.report.text.session_text import PastSession
@@ -29,8 +30,10 @@ def write(target: Path, session: PastSession) -> None:
             f"{session.path.stem} holds no sampled stacks",
             "attach for longer and not with --readonly: stacks are sampled after traced steps, on a CPU",
         )
+    text = json.dumps(speedscope(session.path.stem, taken))
     try:
-        target.write_text(json.dumps(speedscope(session.path.stem, taken)), encoding="utf-8")
+        with open(open_named(target), "w", encoding="utf-8") as file:
+            file.write(text)
     except OSError as error:
         raise UsageError(f"{target}: {error.strerror}") from None
 

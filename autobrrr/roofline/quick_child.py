@@ -41,9 +41,9 @@ def best_ns(
     return best
 
 
-def matmul_flops(torch: Any, n: int, budget_s: float, dtype: Any = None) -> float:
+def matmul_flops(torch: Any, n: int, budget_s: float) -> float:
     """FLOP/s of a square matmul, 2 n^3 each."""
-    left, right = (torch.randn(n, n).to(dtype or torch.float32) for _ in range(2))
+    left, right = (torch.randn(n, n, dtype=torch.float32) for _ in range(2))
     out = torch.empty_like(left)
     return 2 * n**3 / best_ns(lambda: torch.mm(left, right, out=out), budget_s) * 1e9
 

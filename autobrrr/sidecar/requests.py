@@ -17,6 +17,7 @@ import msgspec
 from autobrrr import __version__
 from autobrrr.errors import AutobrrrError, UsageError
 from autobrrr.injected.wire.framing import MAX_FRAME_BYTES, BadFrame, Closed
+from autobrrr.records import RanksCompared
 from autobrrr.records.events import Event, SessionOver, event_of
 from autobrrr.records.record_base import as_record
 from autobrrr.records.wire_answers import ActivityLine, Ended, RemedyChoice, RemedyOutcome, SessionEnding
@@ -63,6 +64,9 @@ class Service:
             "cancel": self._cancel,
             "window": self._window,
             "sweep": self._sweep,
+            "hold": self._hold,
+            "compare": self._compare,
+            "compared": self._compared,
             "pause": self._pause,
             "resume": self._resume,
             "details": self._details,
@@ -295,6 +299,29 @@ class Service:
         refusal = self._session.sweep(msgspec.convert(along, Sweep))
         if refusal is not None:
             raise AutobrrrError(f"no sweep: {refusal}")
+        reply.done()
+
+    def _hold(self, reply: Reply, message: Fields) -> None:
+        """Nothing is measured until the ranks are compared, or for a minute."""
+        self._session.hold()
+        reply.done()
+
+    def _compare(self, reply: Reply, message: Fields) -> None:
+        """Timed steps of this rank, while the others are asked for theirs; answered once they are there."""
+        for_ns = message.get("for_ns")
+        if not isinstance(for_ns, int) or isinstance(for_ns, bool) or for_ns < 0:
+            raise UsageError(f"for_ns is {for_ns!r}; nanoseconds are needed")
+        refusal = self._session.compare(for_ns, lambda found: reply.done(steps=as_fields(found)))
+        if refusal is not None:
+            raise AutobrrrError(f"no comparison of ranks: {refusal}")
+
+    def _compared(self, reply: Reply, message: Fields) -> None:
+        """What came of the comparison: snapshots show it."""
+        try:
+            found = as_record(message.get("found"), RanksCompared)
+        except msgspec.ValidationError as error:
+            raise UsageError(f"found is no comparison of ranks: {error}") from None
+        self._session.take_comparison(found)
         reply.done()
 
     def _pause(self, reply: Reply, message: Fields) -> None:

@@ -27,14 +27,6 @@ FEWEST_STEPS = 8
 FEWEST_SLOW_STEPS = 2
 PAIRS_IN_SLOT = 16
 DRAINED = 0.003  # of the time of the steps that count, the lead may have become smaller
-UNREPRESENTATIVE = (
-    ring_layout.TRACED
-    | ring_layout.SKIPPED
-    | ring_layout.EVALUATION
-    | ring_layout.SWITCHED
-    | ring_layout.SETTLING
-    | ring_layout.AFTER_SHADOW
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +86,7 @@ def settled(steps: Steps, settle: int, arm_seq: int) -> Steps:
         arm_seq: First step under the block's set of remedies.
     """
     late = steps["seq"] >= np.uint64(arm_seq + settle)
-    counted: Steps = steps[late & (steps["flags"] & UNREPRESENTATIVE == 0)]
+    counted: Steps = steps[late & (steps["flags"] & ring_layout.UNREPRESENTATIVE == 0)]
     return counted
 
 

@@ -56,7 +56,7 @@ class ArmSwitch:
 
         Raises:
             NotApplied: a remedy refused; the others are as the arm says.
-            LeverLost: a remedy went off by itself, or could not be switched.
+            RemedyLost: a remedy went off by itself, or could not be switched.
         """
         self._drop_lost()
         seq = None

@@ -7,7 +7,7 @@ Out: candidates, the most promising first.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import get_args
 
@@ -72,19 +72,19 @@ def allowed_classes(allow: str | None) -> tuple[ExactnessClass, ...]:
     return known[: known.index(allow) + 1]
 
 
-def check_names(only: Sequence[str], registry: Mapping[str, Remedy] = REGISTRY) -> None:
+def check_names(only: Sequence[str]) -> None:
     """Are these remedies that can be tried on a running job?
 
     Raises:
         UsageError: one is not.
     """
     for name in only:
-        if name not in registry:
-            near = nearest(name, registry)
+        if name not in REGISTRY:
+            near = nearest(name, REGISTRY)
             hint = f"did you mean {near}?" if near else "autobrrr explain lists all remedies"
             raise UsageError(f"--only {name}: no such remedy", hint)
-        if registry[name].reach != "live":
-            raise UsageError(f"--only {name}: not possible on a running job ({registry[name].reach})")
+        if REGISTRY[name].reach != "live":
+            raise UsageError(f"--only {name}: not possible on a running job ({REGISTRY[name].reach})")
 
 
 def widest(classes: Sequence[ExactnessClass]) -> ExactnessClass:
@@ -99,27 +99,26 @@ def candidates(
     verdict: Verdict | Diagnosis | None,
     allowed: Sequence[ExactnessClass],
     only: Sequence[str] = (),
-    registry: Mapping[str, Remedy] = REGISTRY,
 ) -> list[Candidate]:
     """Live remedies that the user allows, ordered by predicted gain for its time, then by the verdict.
 
     Raises:
         UsageError: `only` names a remedy that does not exist or can't be tried on a running job.
     """
-    check_names(only, registry)
+    check_names(only)
     predicted = {} if verdict is None else {each.remedy: each.expected for each in verdict.advice}
     treated: frozenset[str] = frozenset() if verdict is None else treated_regimes(verdict)
     found = [
         Candidate(
             choice=choice, predicted=predicted.get(remedy.name), rare=remedy.rare, cls=_class_of(remedy)
         )
-        for remedy in registry.values()
+        for remedy in REGISTRY.values()
         if _may_be_tried(remedy, allowed, only)
         for choice in _choices(remedy, facts, cores)
     ]
 
     def promise(candidate: Candidate) -> tuple[float, bool, float, bool, int]:
-        remedy = registry[candidate.choice.remedy]
+        remedy = REGISTRY[candidate.choice.remedy]
         # Rare long steps take long to see: such a remedy comes last among equals. So does a dear one.
         price_s = 0.0 if candidate.predicted is None else remedy.price_s
         gain = math.log(candidate.predicted or USUAL_GAIN) / (TRIAL_S + price_s)
@@ -136,7 +135,6 @@ def unasked(
     verdict: Verdict | Diagnosis | None,
     allowed: Sequence[ExactnessClass],
     only: Sequence[str] = (),
-    registry: Mapping[str, Remedy] = REGISTRY,
 ) -> list[Candidate]:
     """What the diagnosis expects a gain of, and would be tried but that an undo leaves something of it."""
     advice = [] if verdict is None or only else verdict.advice
@@ -144,14 +142,14 @@ def unasked(
         Candidate(
             choice=Choice(remedy=each.remedy),
             predicted=each.expected,
-            rare=registry[each.remedy].rare,
-            cls=_class_of(registry[each.remedy]),
+            rare=REGISTRY[each.remedy].rare,
+            cls=_class_of(REGISTRY[each.remedy]),
         )
         for each in advice
-        if each.remedy in registry
-        and registry[each.remedy].leaves is not None
+        if each.remedy in REGISTRY
+        and REGISTRY[each.remedy].leaves is not None
         and (each.expected or 1.0) > USUAL_GAIN
-        and _may_be_tried(registry[each.remedy], allowed, (each.remedy,))
+        and _may_be_tried(REGISTRY[each.remedy], allowed, (each.remedy,))
     ]
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autobrrr.injected.wire import ring_layout
 from autobrrr.records import Reverted
-from autobrrr.tuner.ab_blocks import UNREPRESENTATIVE
 from autobrrr.tuner.arm_switch import Arm, ArmSwitch
 from autobrrr.tuner.comparison import Comparing, compare
 from autobrrr.tuner.confidence_sequence import Interval
@@ -41,7 +41,7 @@ class GainGuard:
 
     def suspects(self, steps: Steps) -> bool:
         """True where the recent steps have lost more than half of the gain."""
-        recent = timed(steps[steps["flags"] & UNREPRESENTATIVE == 0], self.bench.clock)[-256:]
+        recent = timed(steps[steps["flags"] & ring_layout.UNREPRESENTATIVE == 0], self.bench.clock)[-256:]
         if len(recent) < SUSPICIOUS_STEPS:
             return False
         took_ns = float(np.median(durations_ns(recent)))

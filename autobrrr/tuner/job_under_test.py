@@ -28,7 +28,7 @@ STEP = np.dtype(
         ("seq", np.uint64),
     ]
 )
-"""One record of the ring; `STEP.itemsize == ring.RECORD_BYTES`."""
+"""One record of the ring; `STEP.itemsize == ring_layout.RECORD_BYTES`."""
 
 Steps = NDArray[np.void]
 StepClock = Literal["host", "device"]
@@ -90,14 +90,14 @@ class JobUnderTest(Protocol):
 
         Raises:
             NotApplied: the remedy refuses this job, or is of another class on it than those allowed.
-            LeverLost: no boundary came in time; the command was taken back.
+            RemedyLost: no boundary came in time; the command was taken back.
         """
 
     def undo(self, token: int) -> int:
         """Switch a remedy off; returns the first step without it. Also for a remedy that is lost.
 
         Raises:
-            LeverLost: it could not be undone.
+            RemedyLost: it could not be undone.
         """
 
     def lost(self) -> Mapping[int, str]:
@@ -122,6 +122,9 @@ class JobUnderTest(Protocol):
     @property
     def paused(self) -> bool:
         """Whether the user holds the tuner."""
+
+    def crowd(self, last_ns: int) -> str | None:
+        """Who took the CPUs from the job over the last so many ns; None: nobody, or not measured."""
 
     def rest_while_paused(self) -> None:
         """Return once the tuner may go on, is cancelled, or the session ends; the clock stands still."""

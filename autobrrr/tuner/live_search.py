@@ -157,6 +157,7 @@ class _LiveTuning:
             if self.kept and not self.bench.cancelled():
                 closing = self.close()
             if self.kept and closing is not None and not self.bench.cancelled():
+                self.mind_crowd(closing)
                 self.guard(closing)
         except BaseException:
             self.leave()
@@ -164,7 +165,7 @@ class _LiveTuning:
         self.settle()
         if self.bench.cancelled():
             self.note = "stopped by the user before the tuning was through"
-        elif self.untried:
+        elif self.untried and self.note is None:
             self.note = f"there was no time for {len(self.untried)} of them: {self.time_for_all} would do"
         return self.result(closing)
 
@@ -325,6 +326,14 @@ class _LiveTuning:
             said = found.why if found.interval is None else times_as_fast(found.interval)
             self.drop(self.kept, f"not confirmed by the confirmation run: {said}")
         return found
+
+    def mind_crowd(self, closing: Comparison) -> None:
+        """Both arms met the same crowd, but a remedy may help against the crowd alone."""
+        crowd = self.bench.crowd(closing.duration_ns)
+        if crowd is not None:
+            seen = "" if closing.interval is None else f"{times_as_fast(closing.interval)}, but "
+            self.note = f"no speed-up is claimed: {seen}{crowd} during the confirmation run"
+            self.no_claim = NoClaim.CROWDED
 
     def all_against_none(self) -> Comparison | None:
         """What does not come on again is dropped, and the rest compared anew."""
@@ -493,6 +502,8 @@ class _LiveTuning:
             # Stopped before the closing run: what the search found, without an interval.
             interval = None
             speedup = math.prod(self.ledger.achieved(choice) for choice in self.kept)
+        if self.no_claim is NoClaim.CROWDED:  # the figure stands in the note, and nowhere as a claim
+            speedup, interval = 1.0, None
         baseline = closing.without_ns if closing is not None else None
         if baseline is None:
             baseline = self.step_ns * (speedup if closing is None else 1.0)

@@ -77,7 +77,7 @@ MORE = (
     _row("kernels, autocast and a loss scale", "kernels", KERNELS, f"{LARGE} --kind scaler --cast"),
     _row("kernels, two streams", "kernels", KERNELS, f"{LARGE} --kind streams"),
     _row("kernels, an evaluation in the loop", "kernels", KERNELS, f"{LARGE} --kind evaluate"),
-    _row("kernels, convolutions", "kernels", KERNELS, f"{WIDE} --layer convolution --layers 6 --batch 256"),
+    _row("kernels, convolutions", "kernels", KERNELS, f"{WIDE} --layer convolution --scale 60 --batch 256"),
     _row("kernels, a policy that acts", "kernels", KERNELS, "--kind policy --layers 6 --scale 200"),
     _row("a policy and its world", "host", (*HOST, "host"), "--kind policy --layers 6"),
     _row("copies from pageable memory", "input", ("input",), "--layers 6 --pageable-mib 64"),

@@ -18,13 +18,13 @@ from typing import Any
 
 from benchmarks.planted import results
 from benchmarks.planted.case import Case
-from benchmarks.planted.cases import CASES
 from benchmarks.planted.confirm import Confirmer, settled_units
 from benchmarks.planted.diagnosed import diagnose
-from benchmarks.planted.gpu_cases import GPU_CASES
 from benchmarks.planted.held_out import HELD_OUT
 from benchmarks.planted.job_process import JobFailed, adopt_orphans, end_descendants, own_folders
-from benchmarks.planted.matrix import loud, markdown, score, summary
+from benchmarks.planted.matrix import counted, loud, markdown, score, summary
+from benchmarks.planted.tables.cases import CASES
+from benchmarks.planted.tables.gpu_cases import GPU_CASES
 
 TABLES = {"cpu": CASES, "cuda": GPU_CASES, "held_out": HELD_OUT}
 
@@ -125,8 +125,7 @@ def write_table(args: argparse.Namespace) -> int:
     text = markdown(rows, confirmed, about)
     (args.out / f"planted-{args.table}.md").write_text(text, encoding="utf-8")
     print(text.split("\n| case |", 1)[0])
-    disproved = {row["case"] for row in confirmed if not row["holds"]}
-    found = summary([row for row in rows if row["case"] not in disproved])
+    found = summary(counted(rows, confirmed))
     return 1 if found["wrong"] or found["failed"] else 0
 
 

@@ -52,3 +52,17 @@ class Case:
     def environment(self) -> dict[str, str]:
         """What the job needs to be told before torch is loaded."""
         return {"OMP_NUM_THREADS": str(self.threads), "MKL_NUM_THREADS": str(self.threads)}
+
+
+def planted(
+    truth: Truth,
+    name: str,
+    job: str,
+    *,
+    why: str,
+    threads: int = 1,
+    alone: Mapping[str, Knob] | None = None,
+    **knobs: Knob,
+) -> Case:
+    """A row of a table: all that is not named here is a knob."""
+    return Case(name=name, job=job, truth=truth, why=why, knobs=knobs, threads=threads, alone=alone)

@@ -64,6 +64,7 @@ def _outcome(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     try:
         found = json.loads(done.stdout.strip().splitlines()[-1])
         verdict = {"verdict": found["regime"], "confidence": found["confidence"], "reason": found["reason"]}
+        verdict |= {"limit": found["limit"], "limit_confidence": found["limit_confidence"]}
     except (ValueError, IndexError, KeyError, TypeError):
         return {"failed": f"exit code {done.returncode}: {done.stderr.strip()[-400:]}"}
     probe = found.get("batch_probe") or {}

@@ -16,13 +16,11 @@ settings.load_profile("house")
 
 
 @pytest.fixture
-def machine_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def machine_as_before(monkeypatch: pytest.MonkeyPatch, one_thread: None) -> Iterator[None]:
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     monkeypatch.setenv("LOCAL_RANK", "1")
-    threads, enabled, threshold = torch.get_num_threads(), gc.isenabled(), gc.get_threshold()
-    torch.set_num_threads(1)
+    enabled, threshold = gc.isenabled(), gc.get_threshold()
     yield
-    torch.set_num_threads(threads)
     gc.set_threshold(*threshold)
     gc.unfreeze()
     if enabled:

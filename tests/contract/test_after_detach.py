@@ -1,7 +1,7 @@
 """What can be counted in a job after `detach`, without a clock: as before, for every live remedy.
 
 Compiled code has its own tests (`integration/remedies/test_remedies_compile.py`); how long steps take is a
-benchmark (`benchmarks/after_detach.py`).
+benchmark (`benchmarks/attach/after_detach.py`).
 """
 
 from __future__ import annotations

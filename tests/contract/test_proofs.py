@@ -21,6 +21,7 @@ from support.proof_scripts import Change
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 STEPS = 80
+ROOT = Path(__file__).resolve().parents[2]
 Account = Callable[..., list[RunAccount]]
 
 
@@ -118,13 +119,16 @@ def test_what_parts_is_named_with_its_line(referee: Referee) -> None:
     assert referee.of(change, "stream", "changes-training").refusals == []
 
 
-SPY = """\
+SPY = f"""\
 import os
 seen = [str(dict(os.environ)), str(list(sys.modules)), str(sys.path)]
 for who in (os.getppid(), os.getpid()):
     for what in ("cmdline", "comm", "environ"):
-        seen.append(open(f"/proc/{who}/{what}", "rb").read().decode())
-torch.manual_seed(sum("auto" + "brrr" in each.replace(sys.prefix, "") for each in seen))
+        seen.append(open(f"/proc/{{who}}/{{what}}", "rb").read().decode())
+places = (sys.prefix, {str(ROOT)!r})  # where this checkout lies
+for place in places:
+    seen = [each.replace(place, "") for each in seen]
+torch.manual_seed(sum("auto" + "brrr" in each for each in seen))
 step = 0
 """
 
@@ -134,3 +138,15 @@ def test_a_script_sees_nothing_of_who_watches_it(referee: Referee) -> None:
     file = proof_scripts.written(referee.folder, spy.name, spy.text())
     (after,) = referee.account(after=file)
     assert after.noted("seeded") == ["torch.seed(0)", "torch.seed(0)"]
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_what_a_checkpoint_computes_again_need_not_be_computed(referee: Referee, reentrant: bool) -> None:
+    layer = "hidden = F.relu(self.second(hidden))"
+    again = f"hidden = F.relu(checkpoint(self.second, hidden, use_reentrant={reentrant}))"
+    imports = "import torch\nfrom torch.utils.checkpoint import checkpoint\n"
+    text = proof_scripts.SCRIPT.replace(layer, again).replace("import torch\n", imports, 1)
+    file = proof_scripts.written(referee.folder, f"recomputes_{reentrant}", text)
+    found = counted(*referee.account(before=file, again=file), referee.before, ("bitwise",))
+    assert (found.refusals, found.sameness.class_) == ([], "bitwise")
+    assert found.work.before.samples_per_step == found.work.after.samples_per_step

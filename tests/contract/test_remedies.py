@@ -11,7 +11,7 @@ import torch
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.registry import CLASSES, Refused, Remedy, WatchedUndo
-from support.injected.remedies import OPTIMIZERS, job_for, options_of, picture
+from support.injected.remedies import UNDONE, job_for, options_of, pairs, picture
 
 pytestmark = [
     pytest.mark.integration,
@@ -23,15 +23,6 @@ DEVICES = [
     pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")),
 ]
 EVERY = pytest.mark.parametrize("remedy", REGISTRY.values(), ids=list(REGISTRY))
-UNDONE = {name: remedy for name, remedy in REGISTRY.items() if remedy.undo_safe}
-
-
-def pairs() -> list[object]:
-    return [
-        pytest.param(remedy, optimizer, id=f"{remedy.name}-{optimizer}")
-        for remedy in UNDONE.values()
-        for optimizer in (OPTIMIZERS if remedy.name.startswith("optimizer.") else ["AdamW"])
-    ]
 
 
 @EVERY

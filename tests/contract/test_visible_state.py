@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.registry import Refused, Remedy, Undo
-from support.injected.remedies import OPTIMIZERS, Training, job_for, options_of
+from support.injected.remedies import UNDONE, Training, job_for, options_of, pairs
 from support.injected.visible import SAVES, differing, optimizer_state, saved, visible_state
 
 pytestmark = [
@@ -19,7 +18,6 @@ pytestmark = [
     pytest.mark.usefixtures("first_order", "untimed", "machine_as_before", "nothing_compiled_stays"),
 ]
 
-UNDONE = {name: remedy for name, remedy in REGISTRY.items() if remedy.undo_safe}
 WEIGHTS = ("state_dict", "the model", "the optimizer", "a copy", "both in one")
 # What legitimately shows in what is saved while a remedy is on, and why it can't be otherwise.
 SHOWS = {
@@ -42,14 +40,6 @@ for file in sys.argv[2:]:
     optimizer.step()
     print(file)
 """
-
-
-def pairs() -> list[object]:
-    return [
-        pytest.param(remedy, optimizer, id=f"{remedy.name}-{optimizer}")
-        for remedy in UNDONE.values()
-        for optimizer in (OPTIMIZERS if remedy.name.startswith("optimizer.") else ["AdamW"])
-    ]
 
 
 def switched_on(remedy: Remedy, loop: Training) -> Undo:

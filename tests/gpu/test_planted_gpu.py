@@ -12,9 +12,9 @@ import pytest
 from benchmarks.planted.case import Case
 from benchmarks.planted.confirm import Confirmer
 from benchmarks.planted.diagnosed import diagnose
-from benchmarks.planted.gpu_cases import GPU_CASES
 from benchmarks.planted.matrix import score
 from benchmarks.planted.results import ROOT
+from benchmarks.planted.tables.gpu_cases import GPU_CASES
 from support.training import environment
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]

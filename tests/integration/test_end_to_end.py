@@ -5,25 +5,48 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
 from autobrrr.cli import main
+from support import training
 from support.attach import eventually
-from support.training import TrainingJob, autobrrr, environment
+from support.training import Finished, TrainingJob, autobrrr, environment
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 StartJob = Callable[..., TrainingJob]
 KINDS = ("plain", "loader", "trainer", "gan", "accumulate")
+EVERY = ("--every", "250")
 
 
-def test_two_runs_never_attached_agree_to_the_bit(job: StartJob) -> None:
-    first, second = (job("plain", "--steps", "200").finish() for _ in range(2))
-    assert first == second
+@pytest.fixture(scope="module")
+def untouched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[int], Finished]]:
+    """What the plain job trains without us in so many steps: one run for all tests, stopped between them."""
+    run = training.start("plain", tmp_path_factory.mktemp("untouched"), *EVERY, "--tell")
+    run.process.send_signal(signal.SIGSTOP)
+
+    def at(steps: int) -> Finished:
+        def told() -> list[str]:
+            return [line.split()[2] for line in run.lines if line.startswith(f"told {steps} ")]
+
+        run.process.send_signal(signal.SIGCONT)
+        eventually(lambda: told() or not run.alive(), 300)
+        run.process.send_signal(signal.SIGSTOP)
+        return Finished(steps=steps, fingerprint=told()[0])
+
+    yield at
+    run.kill()
+
+
+def test_two_runs_never_attached_agree_to_the_bit(
+    job: StartJob, untouched: Callable[[int], Finished]
+) -> None:
+    first, second = (job("plain", "--steps", "250").finish() for _ in range(2))
+    assert first == second == untouched(250)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -41,16 +64,16 @@ def test_a_diagnosed_job_trains_on_to_the_same_bits(kind: str, job: StartJob, tm
 
 @pytest.mark.parametrize("how", ["join", "asyncio"])
 def test_a_job_that_trains_in_a_thread_is_diagnosed_there_and_trains_on_to_the_same_bits(
-    how: str, job: StartJob, tmp_path: Path
+    how: str, job: StartJob, untouched: Callable[[int], Finished], tmp_path: Path
 ) -> None:
-    attached = job("threaded", "--main", how)
+    attached = job("threaded", "--main", how, *EVERY)
     found = autobrrr(tmp_path, "diagnose", str(attached.pid), "--json")
     assert found.code == 0, found.stderr
     trained = attached.finish()
     assert found.json["step_ns"]["count"] > 0
     assert found.json["anatomy"]["train_tid"] != attached.pid
     assert found.json["host"]["threads"] >= 2
-    assert trained == job("plain", "--steps", str(trained.steps)).finish(120)
+    assert trained == untouched(trained.steps)
 
 
 def test_a_users_global_hook_is_called_by_the_users_steps_alone(job: StartJob, tmp_path: Path) -> None:
@@ -96,11 +119,16 @@ def test_a_second_attach_joins_and_detach_leaves_nothing(job: StartJob, tmp_path
     eventually(lambda: _footprint(target.pid) == before and not _sidecars(tmp_path))
 
 
-@pytest.mark.timeout(600)
-def test_fifty_cycles_leak_nothing(job: StartJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.timeout(1500)
+def test_fifty_cycles_leak_nothing(
+    job: StartJob,
+    untouched: Callable[[int], Finished],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     # A session's modules are garbage afterwards, which only a full collection finds; a job that never
     # comes to one would show the garbage, not a leak, and one that seldom does the most that ever lay there.
-    target = job("plain", "--collect-every", "100")
+    target = job("plain", "--collect-every", "100", *EVERY)
     for name, value in environment(tmp_path).items():  # the commands run in this process
         monkeypatch.setenv(name, value)
 
@@ -108,23 +136,26 @@ def test_fifty_cycles_leak_nothing(job: StartJob, tmp_path: Path, monkeypatch: p
         assert main(["attach", str(target.pid), "--for", "200ms", "--json", "--no-probe"]) == 0
         assert main(["detach", str(target.pid)]) == 0
 
-    for _ in range(15):
-        cycle()
-    before, rss_before = _footprint(target.pid), psutil.Process(target.pid).memory_info().rss
-    for _ in range(50):
-        cycle()
+    def grown_bytes(cycles: int) -> int:
+        before_bytes = _collected_rss_bytes(target.pid)
+        for _ in range(cycles):
+            cycle()
+        return _collected_rss_bytes(target.pid) - before_bytes
+
+    grown_bytes(15)
+    before = _footprint(target.pid)
+    # A leak grows in each round; garbage of more sessions at once, on a busy machine, in one of them.
+    assert any(grown_bytes(50) < 50 * 64 * 1024 for _ in range(3))
     eventually(lambda: _footprint(target.pid) == before)
-    process = psutil.Process(target.pid)
-    eventually(lambda: process.memory_info().rss - rss_before < 50 * 64 * 1024)  # after a collection
     trained = target.finish()
-    assert trained == job("plain", "--steps", str(trained.steps)).finish(300)
+    assert trained == untouched(trained.steps)
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.05, 0.2, 0.5, 1.0, 1.5, 2.5, 4.0, 6.0, 9.0])
 def test_a_sidecar_killed_at_any_moment_leaves_a_training_job_as_it_was(
-    after_s: float, job: StartJob, tmp_path: Path
+    after_s: float, job: StartJob, untouched: Callable[[int], Finished], tmp_path: Path
 ) -> None:
-    target = job("plain")
+    target = job("plain", *EVERY)
     before = _footprint(target.pid)
     assert autobrrr(tmp_path, "attach", str(target.pid), "--for", "1ms", "--json").code == 0
     time.sleep(after_s)
@@ -132,7 +163,7 @@ def test_a_sidecar_killed_at_any_moment_leaves_a_training_job_as_it_was(
         os.kill(pid, signal.SIGKILL)
     eventually(lambda: _footprint(target.pid) == before)
     trained = target.finish()
-    assert trained == job("plain", "--steps", str(trained.steps)).finish(120)
+    assert trained == untouched(trained.steps)
 
 
 def _footprint(pid: int) -> tuple[list[str], int]:
@@ -144,6 +175,15 @@ def _footprint(pid: int) -> tuple[list[str], int]:
         except OSError:
             continue
     return sorted(links), len(os.listdir(f"/proc/{pid}/task"))
+
+
+def _collected_rss_bytes(pid: int) -> int:
+    """The least that is seen for some seconds, over which the job collects its garbage."""
+    looks = []
+    for _ in range(30):
+        looks.append(psutil.Process(pid).memory_info().rss)
+        time.sleep(0.1)
+    return min(looks)
 
 
 def _sidecars(folder: Path) -> list[int]:

@@ -19,14 +19,15 @@ from autobrrr.report.session_data import session_data
 from autobrrr.report.session_diff import compare_sessions
 from autobrrr.report.text.session_text import past_session
 from autobrrr.roofline.peaks import with_peaks
-from support import roofline
-from support.browser import Browser, chromium
+from support.machines import roofline
+from support.outside.browser import Browser, chromium
 from support.screens import tui
 from support.trace import busy_scene
 
 pytestmark = pytest.mark.integration
 HOSTILE = "</script><script>window.stolen=1</script><img src=x onerror='window.stolen=2'>\"'"
 MS = 1_000_000
+PAPER = 716  # pixels between the margins of an A4 page
 
 
 @pytest.fixture(scope="module")
@@ -147,6 +148,16 @@ def test_a_page_is_quiet_and_no_wider_than_its_window(
     ground = browser.run("return getComputedStyle(document.body).backgroundColor")
     assert ground == ("rgb(246, 246, 244)" if scheme == "light" else "rgb(18, 19, 22)")
     assert browser.complaints() == []
+
+
+def test_on_paper_nothing_is_cut_off(browser: Browser, page: Path) -> None:
+    browser.open(page, width=PAPER)
+    browser.command("Emulation.setEmulatedMedia", media="print")
+    assert browser.run("return document.documentElement.scrollWidth") == PAPER
+    cut = """return [...document.querySelectorAll('.wide')].filter(
+      each => getComputedStyle(each).overflowX != 'visible').length"""
+    assert browser.run(cut) == 0
+    browser.command("Emulation.setEmulatedMedia", media="")
 
 
 def test_everything_to_press_or_see_has_a_name(browser: Browser, page: Path) -> None:

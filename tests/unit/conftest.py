@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 
 import pytest
@@ -14,6 +15,13 @@ from autobrrr.injected.wire.ring_writer import StepRing
 
 settings.register_profile("house", deadline=None)  # how long an example takes is the machine's affair
 settings.load_profile("house")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def collected() -> Iterator[None]:
+    """Sessions and their clients are cycles, whose sockets a test leaves to the collector."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture

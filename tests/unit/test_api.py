@@ -14,8 +14,10 @@ import pytest
 import autobrrr
 import autobrrr.attach.triage
 from autobrrr import api
+from autobrrr.client.each_rank import RanksOutcome
 from autobrrr.client.session_client import Client
 from autobrrr.errors import TargetGone, UsageError
+from autobrrr.records import Diagnosis
 from autobrrr.records.wire_answers import SessionEnding
 from autobrrr.sidecar.process.session_options import SessionOptions
 from support.screens import tui
@@ -108,3 +110,26 @@ def test_names_that_do_not_exist_are_refused_before_anything_is_tried(joined: Fa
     with pytest.raises(UsageError, match=r"optimizer\.fuse"):
         api.attach(7).tune(only=["optimizer.fuse"])
     assert joined.done == ["own"]
+
+
+def test_a_launcher_is_diagnosed_by_all_of_its_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    ranks = {pid: tui.snapshot(pid=pid, job=tui.job(rank=pid - 8, world_size=3)) for pid in (8, 9)}
+    outcome = RanksOutcome(done=ranks, failed={10: TargetGone("process 10 ended")})
+    asked: list[list[int]] = []
+
+    def diagnosed_ranks(pids: list[int], *rest: object) -> RanksOutcome[Diagnosis]:
+        asked.append(pids)
+        return outcome
+
+    monkeypatch.setattr(api, "launched_by", lambda pid: [8, 9, 10])
+    monkeypatch.setattr(api, "diagnosed_ranks", diagnosed_ranks)
+    found = autobrrr.diagnose(7)
+    assert asked == [[8, 9, 10]]
+    assert [(line.pid, line.why) for line in found.ranks or []] == [
+        (8, None),
+        (9, None),
+        (10, "process 10 ended"),
+    ]
+    outcome.done.clear()
+    with pytest.raises(TargetGone, match="process 10"):
+        autobrrr.diagnose(7)

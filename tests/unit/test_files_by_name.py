@@ -70,6 +70,7 @@ OURS = {
     "relaunch/trial/trial_factory.py": "the sandbox of a command that we start ourselves",
     "relaunch/sandbox/overlay_mounts.py": "the sandbox of a command that we start ourselves",
     "prove/revision_folders.py": "a temporary folder of ours",
+    "prove/locked_environments.py": "our cache",
     "report/perfetto_export.py": "a file that the user named",
     "report/speedscope_export.py": "a file that the user named",
     "roofline/calibration_cache.py": "our cache",

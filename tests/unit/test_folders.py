@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from autobrrr import folders
-from autobrrr.errors import AutobrrrError
+from autobrrr.errors import AutobrrrError, UsageError
 from autobrrr.folders import Folder, as_user, open_beneath, peer_uid
 
+PACKAGE = Path(folders.__file__).parent
 THEM, OTHERS = 23456, 23457
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root acts for other users")
 
@@ -276,3 +277,39 @@ def test_the_name_of_a_folder_means_nothing_after_it_was_opened(ours: Folder, tm
     with socket.socket(socket.AF_UNIX):
         assert os.listdir(tmp_path / "ours") == []
     assert os.listdir(tmp_path / "moved") == ["note"]
+
+
+@needs_root
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("what", ["link", "pipe"])
+def test_root_writes_through_nothing_that_somebody_else_has_put_into_their_folder(
+    what: str, tmp_path: Path
+) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("kept")
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    os.chown(theirs, 23456, 23456)
+    named = theirs / "fast.toml"
+    if what == "link":
+        named.symlink_to(precious)
+    else:
+        os.mkfifo(named)
+    with pytest.raises(UsageError, match=f"is a {what}"):
+        folders.open_named(named)
+    assert precious.read_text() == "kept"
+    own = tmp_path / "link"
+    own.symlink_to(precious)
+    os.close(folders.open_named(own))  # root's own link, in root's own folder
+    assert precious.read_text() == ""
+    os.close(folders.open_named(theirs / "new"))
+
+
+def test_no_verb_writes_a_file_that_was_named_but_through_the_one_door() -> None:
+    found = [
+        str(file.relative_to(PACKAGE))
+        for room in ("cli", "report")
+        for file in sorted((PACKAGE / room).rglob("*.py"))
+        if "write_text(" in file.read_text()
+    ]
+    assert found == []

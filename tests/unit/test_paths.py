@@ -90,6 +90,37 @@ def test_root_keeps_nothing_where_somebody_else_decides_what_lies_there(way: str
 
 
 @needs_root
+@pytest.mark.parametrize("uid", [0, 34567])
+def test_a_folder_that_somebody_else_has_made_where_all_may_is_not_used(
+    uid: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What lies in the cache is run in the job."""
+    own = tmp_path / "home"
+    own.mkdir()
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    monkeypatch.setattr(paths, "home_of", lambda uid: own)
+    tmp_path.chmod(0o1777)
+    env = {"XDG_CACHE_HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path)}
+    theirs = tmp_path / "autobrrr"
+    theirs.mkdir(mode=0o700)
+    assert paths.cache_dir(env) == theirs  # root's
+    os.chown(theirs, 23456, 23456)
+    assert paths.cache_dir(env) == own / ".cache/autobrrr"
+    assert paths.state_dir(env) == own / ".local/state/autobrrr"
+    theirs.rename(tmp_path / "real")
+    theirs.symlink_to(tmp_path / "real")  # a link of root's to a folder of theirs
+    assert paths.cache_dir(env) == own / ".cache/autobrrr"
+
+
+@needs_root
+def test_root_makes_no_folder_where_somebody_else_may_make_it_first(tmp_path: Path) -> None:
+    tmp_path.chmod(0o1777)
+    own = paths.home_of(0)
+    assert own is not None
+    assert paths.cache_dir({"XDG_CACHE_HOME": str(tmp_path)}) == own / ".cache/autobrrr"
+
+
+@needs_root
 def test_a_name_that_somebody_else_has_taken_in_tmp_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     with tempfile.TemporaryDirectory() as made:
         monkeypatch.setattr(paths, "TMP", Path(made))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -31,6 +31,8 @@ COMMANDS = (
     ("Window", "window", "a few steps under the profiler"),
     ("Probe", "probe", "measure again, with the batch probe"),
     ("Detach", "detach", "revert all remedies and end the session"),
+    ("Search", "search", "show the lines of a list that hold some words"),
+    ("Sort", "sort", "sort a list by its next column"),
     ("Help", "help", "all keys"),
     ("Quit", "quit", "leave; the session continues"),
 )
@@ -60,16 +62,14 @@ class AutobrrrApp(App[None]):
         first: Screen[None],
         *,
         environ: Mapping[str, str] = os.environ,
-        has_terminal: Callable[[], bool] = has_terminal,
     ) -> None:
         super().__init__(ansi_color=True)
         self._first = first
-        self._has_terminal = has_terminal
         self.theme = "ansi-light" if is_light(environ) else "ansi-dark"
 
     def on_mount(self) -> None:
         self.push_screen(self._first)
-        if self._has_terminal():  # a hang-up may be ignored, as under nohup: then nobody would ever leave
+        if has_terminal():  # a hang-up may be ignored, as under nohup: then nobody would ever leave
             self.set_interval(LOOK_S, self._look_at_terminal)
 
     def _look_at_terminal(self) -> None:
@@ -77,7 +77,7 @@ class AutobrrrApp(App[None]):
 
         textual tells its screens of a new size from a timer that it drops where a busy machine makes it late.
         """
-        if not self._has_terminal():
+        if not has_terminal():
             self.exit()
         elif not self.is_headless and sys.__stdin__ is not None:
             with suppress(OSError):  # it has just gone

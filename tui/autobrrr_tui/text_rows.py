@@ -6,6 +6,7 @@ A tone is a name that the theme turns into colours; without colours the words al
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rich.cells import cell_len, set_cell_size
@@ -41,6 +42,17 @@ def row(*pieces: Piece | str) -> Row:
 def labelled(name: str, *pieces: Piece | str) -> Row:
     """A row with a dim name on its left: `  step     4.2 ms`."""
     return ((f"  {name:<{LABEL}}", "dim", ""), *row(*pieces))
+
+
+def facts(known: Sequence[tuple[str, str, Tone]], cells: int) -> list[Row]:
+    """Names and what is known of them, wrapped; what was not measured is left out."""
+    names = max(len(name) for name, _, _ in known) + 2
+    return [
+        row(piece(f"{name if at == 0 else '':<{names}}", "dim"), piece(part, tone))
+        for name, text, tone in known
+        if text not in ("", "-")
+        for at, part in enumerate(wrapped(text, max(10, cells - names)))
+    ]
 
 
 def heading(text: str) -> Row:

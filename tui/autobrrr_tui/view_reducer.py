@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import msgspec
 
-from autobrrr.records import Diagnosis, Trial, TuneProgress, Tuning
+from autobrrr.records import Diagnosis, NoClaim, Trial, TuneProgress, Tuning
 from autobrrr.records.events import Told
 from autobrrr.records.gain_words import gain_words
 from autobrrr.records.wire_answers import ActivityLine, Details
@@ -22,6 +22,7 @@ STATES = {  # what of a session's states shows in the steps
     "sweeping": "sweep",
     "tuning": "tuning",
 }
+COUNTED = ("probing", "sweeping")  # states whose activity is a count
 LOG_TEXT = 2000  # characters of one line
 
 
@@ -55,12 +56,15 @@ def said(view: View, text: str, t_ns: int | None = None) -> View:
     """One more line in the log."""
     if t_ns is None and view.snapshot is not None:
         t_ns = view.snapshot.t_ns
-    return replace(view, log=(*view.log, Said(t_ns=t_ns, text=text[:LOG_TEXT]))[-LOG_LINES:])
+    line = Said(number=view.log[-1].number + 1 if view.log else 1, t_ns=t_ns, text=text[:LOG_TEXT])
+    return replace(view, log=(*view.log, line)[-LOG_LINES:])
 
 
 def _snapshot(view: View, now: Diagnosis) -> View:
     before = view.snapshot
     if now.activity and now.state != "tuning" and (before is None or before.activity != now.activity):
+        if before is not None and before.state == now.state and now.state in COUNTED:
+            view = _without_last(view, before.activity)
         view = said(view, now.activity, now.t_ns)
     progress = view.progress if now.state == "tuning" else None
     named = now.regime != "unknown" or now.limit != "unknown"
@@ -72,6 +76,12 @@ def _snapshot(view: View, now: Diagnosis) -> View:
         progress=progress,
         marks=(*view.marks, *_marks(before, now))[-MARKS:],
     )
+
+
+def _without_last(view: View, text: str | None) -> View:
+    """Without the last line of the log where it is this one: of a count only the newest stays."""
+    newest = view.log[-1] if view.log else None
+    return view if newest is None or newest.text != text else replace(view, log=view.log[:-1])
 
 
 def _marks(before: Diagnosis | None, now: Diagnosis) -> list[Mark]:
@@ -135,6 +145,8 @@ def tuned_line(tuning: Tuning) -> str:
     if not tuning.kept:
         return "tuned: no remedy was proven faster, the job runs as before"
     kept = ", ".join(tuning.kept)
+    if tuning.no_claim is NoClaim.CROWDED:
+        return f"tuned: kept {kept}, faster beside other programs; {tuning.note}"
     if tuning.interval is None:
         return f"tuned: kept {kept}; no confirmation run, so their joint speed-up was not measured"
     return f"tuned: {gain_words(tuning.speedup, tuning.interval)} with {kept}, from a confirmation run"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from autobrrr.records import Diagnosis, Trial, TuneProgress, Tuning
+from autobrrr.records import Diagnosis, RankLine, Trial, TuneProgress, Tuning
 from autobrrr.records.wire_answers import Details
 
 MEASURING = ("attaching", "watching", "tracing", "timing", "profiling", "delaying", "sampling", "probing")
@@ -23,20 +24,10 @@ class ScreenStanding(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankCell:
-    """One rank of a job that has several."""
-
-    rank: int
-    pid: int
-    step_ns: int | None
-    regime: str | None
-    slowest: bool = False  # the others wait for it; by its waits in collectives, never by its steps
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
     """A line of the log."""
 
+    number: int  # from 1; it stays when older lines are dropped
     t_ns: int | None  # since attach
     text: str
 
@@ -68,8 +59,12 @@ class View:
     log: tuple[Said, ...] = field(default=())
     marks: tuple[Mark, ...] = ()
     log_path: str = ""
-    ranks: tuple[RankCell, ...] = ()
     silent_s: float = 0.0  # no step has ended for so long
+
+    @property
+    def ranks(self) -> Sequence[RankLine]:
+        """Those of the job that are known; none for a job of one rank."""
+        return (self.snapshot.ranks if self.snapshot is not None else None) or ()
 
     @property
     def regime(self) -> str:

@@ -12,7 +12,6 @@ import contextlib
 import hashlib
 import marshal
 import os
-import select
 import subprocess
 import sys
 import tempfile
@@ -24,7 +23,9 @@ from pathlib import Path
 
 from autobrrr import paths
 from autobrrr.attach import own_place
+from autobrrr.folders import open_plain
 from autobrrr.machine import process_maps, procfs
+from autobrrr.machine.file_readiness import is_readable
 
 PACKAGE = Path(__file__).resolve().parents[2]
 LOADER = Path(__file__).resolve().with_name("bundle_loader.py")
@@ -181,10 +182,14 @@ def code(made: tuple[Entry, ...], interpreter: CompilingPython | None, cache: Pa
 
 
 def kept(made: tuple[Entry, ...], interpreter: CompilingPython, cache: Path) -> bytes | None:
-    """The file `code` as the cache has it; None where it has not."""
+    """The file `code` as the cache has it; None where it has not, or somebody else has put it there."""
     place = _place(made, interpreter, cache)
+    if place is None:
+        return None
     try:
-        return place.read_bytes() if place is not None else None
+        with open(open_plain(place), "rb") as file:
+            own = os.fstat(file.fileno()).st_uid in (0, os.geteuid())
+            return file.read(MOST_CODE_BYTES) if own else None
     except OSError:
         return None
 
@@ -229,7 +234,7 @@ def run_bounded(
             while True:
                 # Whoever it started may hold the pipe open: the time is up all the same.
                 left_s = end_s - time.monotonic()
-                if left_s <= 0 or not select.select([process.stdout], [], [], left_s)[0]:
+                if left_s <= 0 or not is_readable(process.stdout, left_s):
                     raise subprocess.TimeoutExpired(words, timeout)
                 part = os.read(process.stdout.fileno(), 1 << 16)
                 if not part:

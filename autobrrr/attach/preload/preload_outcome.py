@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
+from autobrrr.folders import open_plain
 from autobrrr.machine.kernel_text import number
 from autobrrr.readable import fields, spoken
 
@@ -72,7 +73,7 @@ class PreloadOutcome:
 
     def _lines(self, file: Path) -> list[Line]:
         try:
-            with file.open("rb") as opened:
+            with open(open_plain(file), "rb") as opened:
                 opened.seek(self._read_bytes.get(file, 0))
                 data = opened.read(MOST_BYTES)
         except OSError:

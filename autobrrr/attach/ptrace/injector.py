@@ -44,13 +44,18 @@ except:
 """
 # The link `taken` is made once: the same call may have been entered twice, where the first entry had to be
 # called back. It can't be made where the folder is gone. Links take no descriptor: see `complaint`. Where a
-# filter refuses links, files are made in their place.
+# filter refuses links, files are made in their place. gevent and eventlet put Python functions in the place
+# of the interpreter's own: a thread would be a greenlet on the training thread, a wait start an event loop.
 _INNER = """import _thread, posix, time
 try:
  if time.monotonic() < {deadline}:
 {taken}  try:
-   _thread.start_new_thread(exec, ({thread!r}, {{"__builtins__": __builtins__,
-    "__name__": "autobrrr", "mapped": {mapped}}}))
+   if type(_thread.get_ident) is type(time.sleep) is type(posix.getpid):
+    _thread.start_new_thread(exec, ({thread!r}, {{"__builtins__": __builtins__,
+     "__name__": "autobrrr", "mapped": {mapped}}}))
+   else:
+    error = None
+    {replaced}
   except Exception as error:
    {started}
 except KeyboardInterrupt:
@@ -159,6 +164,7 @@ def compose(source: str, folder: str | None, deadline: float, mapped: str = MAPP
         deadline=repr(deadline),
         taken="" if folder is None else _TAKEN.format(taken=f"{folder}/{TAKEN}"),
         thread=_THREAD.format(source=source, failed=say(Part.LOADING)),
+        replaced=say(Part.GREENLETS),
         started=say(Part.THREAD),
         mapped=mapped,
     )

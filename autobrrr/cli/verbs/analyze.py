@@ -11,6 +11,7 @@ from autobrrr.cli.narration import NARRATOR, narrate
 from autobrrr.cli.output_file import check_place
 from autobrrr.cli.printed import show
 from autobrrr.errors import UsageError
+from autobrrr.folders import open_named
 
 if TYPE_CHECKING:  # numpy and msgspec are not for --help
     from autobrrr.trace.device.device_work import DeviceWork
@@ -89,13 +90,18 @@ def _compare(args: argparse.Namespace, sources: list[TraceFile]) -> int:
     if args.html:
         from autobrrr.report.html import diff_html
 
-        Path(args.html).write_text(diff_html.page(found), encoding="utf-8")
+        _write(args.html, diff_html.page(found))
         narrate(f"wrote {args.html}")
     if args.json:
         print(to_json(found))
     else:
         show(comparison_text(found.comparison))
     return 0
+
+
+def _write(target: Path | str, page: str) -> None:
+    with open(open_named(target), "w", encoding="utf-8") as file:
+        file.write(page)
 
 
 class _Watchers:
@@ -125,7 +131,7 @@ class _Watchers:
     def write_page(self, target: Path, analysis: Analysis) -> None:
         from autobrrr.report.html import trace_html
 
-        target.write_text(trace_html.page(analysis, self._views), encoding="utf-8")
+        _write(target, trace_html.page(analysis, self._views))
         narrate(f"wrote {target}")
 
     def write_lanes(self, target: Path, source: TraceFile) -> None:

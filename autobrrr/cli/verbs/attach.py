@@ -15,13 +15,15 @@ from typing import get_args
 import msgspec
 
 from autobrrr.cli.durations import duration_s
-from autobrrr.cli.launcher_ranks import RanksOutcome, enter, for_each, ranks_of, say_of
+from autobrrr.cli.launcher_ranks import ranks_of, say_failures, say_of
 from autobrrr.cli.narration import NARRATOR, narrate
 from autobrrr.cli.rank_follower import Follower
 from autobrrr.cli.terminal_screen import serve, show_session, wants_screen
 from autobrrr.cli.verb_arguments import add_target, one_pid, session_options
 from autobrrr.client.all_ranks import together
+from autobrrr.client.each_rank import RanksOutcome, enter, for_each
 from autobrrr.client.joined_session import tell_about_joined
+from autobrrr.client.ranks_at_once import RanksAtOnce, compare_sessions
 from autobrrr.client.session_client import Client, join_or_start
 from autobrrr.errors import EXIT_DONE, EXIT_INTERRUPTED, AutobrrrError, TargetGone, UsageError
 from autobrrr.records import Diagnosis, RankLine, to_json
@@ -138,7 +140,7 @@ def _enter_all(options: SessionOptions, pids: list[int], *, foreground: bool) ->
     # A sidecar in the foreground ends with the thread that started it: this one.
     outcome = for_each(pids, opened, at_once=not foreground)
     if pids:
-        outcome.say_failures()
+        say_failures(outcome)
     return outcome
 
 
@@ -147,6 +149,8 @@ def _all_ranks(args: argparse.Namespace, options: SessionOptions, pids: list[int
     outcome = _enter_all(options, pids, foreground=args.foreground)
     show: Callable[[Diagnosis], None] = _show_json if args.json else _show_line
     every_s = JSON_EVERY_S if args.json else LINE_EVERY_S
+    at_once = RanksAtOnce(outcome.done, args.for_s)
+    compare_sessions(list(outcome.done), at_once, narrate)
     followers = [Follower(client, every_s, say_of(pid)) for pid, client in outcome.done.items()]
     try:
         watched = _watch_all(followers, outcome.missing, args.for_s, every_s, show)

@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from autobrrr.cli.narration import NARRATOR
 from autobrrr.errors import AutobrrrError, NotInstalled
 
 TRAIN = Path(__file__).resolve().parents[2] / "demo" / "train.py"
@@ -47,6 +48,7 @@ def run(args: argparse.Namespace) -> int:
             job.wait()
         if not recipe.exists():
             _say("# no remedy is proven faster on this machine: no recipe is written")
+            NARRATOR.next_step("autobrrr demo --tune-for 3m   (more time proves smaller gains)")
             return 0
         _say(f"\n$ cat {recipe.name}\n{recipe.read_text().rstrip()}")
         return _before_and_after(recipe, args.steps)
@@ -63,6 +65,7 @@ def _before_and_after(recipe: Path, steps: int) -> int:
         after.append(_speed([sys.executable, "-m", "autobrrr", "run", "--recipe", str(recipe), "--", *train]))
         _say(f"before {before[-1]:7.1f} steps/s   after {after[-1]:7.1f} steps/s")
     _say(f"\n{compared(before, after)}")
+    NARRATOR.next_step("autobrrr ls   (lists your own jobs; autobrrr tune PID does the same for one)")
     return 0
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from autobrrr.cli.launcher_ranks import for_each, ranks_of, say_of
+from autobrrr.cli.launcher_ranks import ranks_of, say_failures, say_of
 from autobrrr.cli.narration import NARRATOR, narrate
 from autobrrr.cli.verb_arguments import process_number
+from autobrrr.client.each_rank import for_each
 from autobrrr.client.session_client import join, join_under_way, under_way
 from autobrrr.errors import EXIT_DONE, AutobrrrError
 from autobrrr.sidecar.sockets.session_socket import find_target, passed_over
@@ -24,8 +25,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     launched = ranks_of(args.pid)
     if not launched:
-        _detach(args.pid, args.keep, narrate)
-        NARRATOR.next_step(f"autobrrr report {args.pid}   (shows what the session found)")
+        if _detach(args.pid, args.keep, narrate):
+            NARRATOR.next_step(f"autobrrr report {args.pid}   (shows what the session found)")
         return EXIT_DONE
     attached = [pid for pid in launched if _has_session(pid)]
     if not attached:
@@ -34,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
             "autobrrr ls lists those that have one",
         )
     outcome = for_each(attached, lambda pid: _detach(pid, args.keep, say_of(pid)))
-    outcome.say_failures()
+    say_failures(outcome)
     return outcome.exit_code(EXIT_DONE)
 
 
@@ -48,8 +49,18 @@ def _has_session(pid: int) -> bool:
     return client is not None or under_way(pid)
 
 
-def _detach(pid: int, keep: bool, say: Callable[[str], None]) -> None:
-    client = join_under_way(pid, on_wait=say)
+def _detach(pid: int, keep: bool, say: Callable[[str], None]) -> bool:
+    """End the session; whether there was one."""
+    waited: list[str] = []
+
+    def wait(line: str) -> None:
+        waited.append(line)
+        say(line)
+
+    client = join_under_way(pid, on_wait=wait)
+    if client is None and waited:
+        say(f"the command that was attaching to process {pid} has ended without a session: nothing to detach")
+        return False
     if client is None:
         others = "".join(f"; {line}" for line in passed_over(find_target(pid)))
         raise AutobrrrError(f"process {pid} has no session{others}", "autobrrr ls lists those that have one")
@@ -70,3 +81,4 @@ def _detach(pid: int, keep: bool, say: Callable[[str], None]) -> None:
         say(f"detached; {'still applied' if keep else 'reverted'}: {', '.join(active)}")
     else:
         say("detached; no remedy was applied")
+    return True

@@ -6,16 +6,16 @@ Ends as soon as the verdict is of high confidence, at the latest when its time i
 from __future__ import annotations
 
 import argparse
-from functools import partial
 from typing import get_args
 
 from autobrrr.cli.durations import duration_s
-from autobrrr.cli.launcher_ranks import doing_of, enter, for_each, ranks_of, say_of
+from autobrrr.cli.launcher_ranks import doing_of, ranks_of, say_failures, say_of
 from autobrrr.cli.narration import NARRATOR, narrate
 from autobrrr.cli.printed import columns, show
 from autobrrr.cli.verb_arguments import add_target, one_pid, session_options, wanted_probing
-from autobrrr.client import all_ranks
-from autobrrr.client.diagnosing import DiagnosisOptions, diagnosed, of_several_ranks
+from autobrrr.client.all_ranks import together
+from autobrrr.client.diagnosing import DiagnosisOptions
+from autobrrr.client.each_rank import diagnosed_rank, diagnosed_ranks
 from autobrrr.errors import EXIT_DONE
 from autobrrr.records import Diagnosis, to_json
 from autobrrr.report.text.next_step import after_diagnosis
@@ -58,20 +58,15 @@ def run(args: argparse.Namespace) -> int:
     launched = ranks_of(pid)
     if launched:
         return _run_all(args, options, launched)
-    found = diagnosed(pid, options, narrate, doing=NARRATOR.status)
-    if of_several_ranks(found):
-        found = all_ranks.with_siblings(found, all_ranks.ask(all_ranks.siblings(pid)))
-    _show(args, found)
+    _show(args, diagnosed_rank(pid, options, narrate, NARRATOR.status))
     return EXIT_DONE
 
 
 def _run_all(args: argparse.Namespace, options: DiagnosisOptions, pids: list[int]) -> int:
     """The same for every rank of a launcher; on top the one that the others wait for."""
-    opened = partial(enter, owned=True)
-    outcome = for_each(pids, lambda pid: diagnosed(pid, options, say_of(pid), opened, doing_of(pid)))
-    outcome.say_failures()
-    found = all_ranks.together(list(outcome.done.values()), outcome.missing)
-    _show(args, found, ranks_of_launcher=True)
+    outcome = diagnosed_ranks(pids, options, say_of, doing_of)
+    say_failures(outcome)
+    _show(args, together(list(outcome.done.values()), outcome.missing), ranks_of_launcher=True)
     return outcome.exit_code(EXIT_DONE)
 
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import argparse
 import re
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from autobrrr.cli.narration import NARRATOR
 from autobrrr.cli.printed import show
 from autobrrr.errors import EXIT_DONE, UsageError
 from autobrrr.readable import nearest
 
 if TYPE_CHECKING:
-    from autobrrr.diagnosis.glossary_words import Explanation
+    from autobrrr.diagnosis.glossary import Explanation
 
-WIDTH = 79
 PLURALS = {"remedy": "remedies", "class": "classes", "reach": "reaches"}
 
 
@@ -30,11 +29,13 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         UsageError: there is no such name.
     """
-    from autobrrr.diagnosis.glossary import EXPLANATIONS  # not for --help: it brings numpy
-    from autobrrr.diagnosis.glossary_words import KINDS
+    from autobrrr.diagnosis.glossary import EXPLANATIONS, KINDS  # not for --help: it brings numpy
+    from autobrrr.injected.remedies.families import REGISTRY
+    from autobrrr.report.text.next_step import after_explanation
 
     if args.signal is None:
         show(listing(EXPLANATIONS, KINDS))
+        NARRATOR.next_step("autobrrr explain WORD   (says all of it)")
         return EXIT_DONE
     name = re.sub(r"[-\s/]+", "_", str(args.signal).strip().lower())
     name = name if name in EXPLANATIONS else name.replace("a_b_", "ab_")
@@ -43,6 +44,9 @@ def run(args: argparse.Namespace) -> int:
         hint = f"did you mean {near}?" if near else "`autobrrr explain` lists all words"
         raise UsageError(f"nothing is called {args.signal!r}", hint)
     show(text(EXPLANATIONS[name]))
+    remedy = REGISTRY.get(name)
+    reach, class_ = (None, None) if remedy is None else (remedy.reach, remedy.cls)
+    NARRATOR.next_step(after_explanation(name, reach, class_))
     return EXIT_DONE
 
 
@@ -54,21 +58,13 @@ def listing(explanations: Mapping[str, Explanation], kinds: Sequence[str]) -> st
         for entry in explanations.values():
             if entry.kind == kind:
                 first = entry.meaning.split(". ")[0].rstrip(".")
-                lines += textwrap.wrap(
-                    first, WIDTH, initial_indent=f"  {entry.name:<15} ", subsequent_indent=" " * 18
-                )
+                lines.append(f"  {entry.name:<15}  {first}")
     return "\n".join(lines)
 
 
 def text(entry: Explanation) -> str:
     """One explanation in full."""
-    lines = [f"{entry.name} ({entry.kind})", *_wrapped(entry.meaning), *_wrapped(f"From: {entry.source}")]
+    lines = [f"{entry.name} ({entry.kind})", f"  {entry.meaning}", f"  From: {entry.source}"]
     if entry.guards:
-        lines.append("  Guards:")
-        lines += [line for guard in entry.guards for line in _wrapped(f"- {guard}", hanging=2)]
+        lines += ["  Guards:", *(f"    - {guard}" for guard in entry.guards)]
     return "\n".join(lines)
-
-
-def _wrapped(sentence: str, hanging: int = 0) -> list[str]:
-    indent = " " * (2 + hanging)
-    return textwrap.wrap(sentence, WIDTH, initial_indent=indent, subsequent_indent=indent + " " * hanging)

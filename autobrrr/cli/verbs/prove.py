@@ -1,6 +1,7 @@
 """`autobrrr prove`: is a script faster after a change, and does it still do the same work?
 
-Two commands, a recipe, or two revisions of a repository. Nothing of the user's is changed.
+Two commands, a recipe, two revisions of a repository, or two lists of packages. Nothing of the user's is
+changed.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import re
 import shlex
 import signal
 import tempfile
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,9 +23,10 @@ from autobrrr.cli.durations import duration_s
 from autobrrr.cli.narration import narrate
 from autobrrr.cli.output_file import check_place
 from autobrrr.errors import EXIT_DONE, EXIT_FAILED, EXIT_REFUSED, AutobrrrError, NotInstalled, UsageError
+from autobrrr.folders import open_named
 
 if TYPE_CHECKING:
-    from autobrrr.records.proof_records import Proof
+    from autobrrr.records.proof_records import PackageChange, Proof
     from autobrrr.relaunch.trial.trial_factory import TrialFactory
     from autobrrr.relaunch.trial.trial_launch import TrialLaunch
 
@@ -39,6 +41,13 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--recipe", type=Path, metavar="FILE", help="after: -- CMD with this recipe")
     parser.add_argument(
         "--git", metavar="BASE..HEAD", help="before and after: -- CMD in two revisions of this repository"
+    )
+    parser.add_argument(
+        "--env",
+        type=Path,
+        action="append",
+        metavar="FILE",
+        help="twice: -- CMD with the packages of each of two requirements files",
     )
     parser.add_argument(
         "--gate", metavar="slower:N%", help="accept what is slower by no more (default: it must be faster)"
@@ -63,7 +72,9 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--allow-writes", action="store_true", help="run without the sandbox: the script may write anywhere"
     )
-    parser.add_argument("command", nargs="*", metavar="-- CMD", help="the command, with --recipe or --git")
+    parser.add_argument(
+        "command", nargs="*", metavar="-- CMD", help="the command, with --recipe, --git or --env"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -107,47 +118,70 @@ def _proof(args: argparse.Namespace, gate: float | None) -> Proof:
                 tell=narrate,
             )
         )
-        before, after = stack.enter_context(_sides(args, factory, Path(place)))
+        sides = _sides(args, factory, Path(place))
         question = Question(
-            before=before, after=after, allowed=allowed, gate=gate, budget_ns=int(args.for_s * 1e9)
+            before=sides.before,
+            after=sides.after,
+            allowed=allowed,
+            gate=gate,
+            budget_ns=int(args.for_s * 1e9),
+            repository=sides.repository,
+            packages=sides.packages,
         )
         try:
             return prove(question, factory, _Lines().tell)
         except Unmeasurable as refusal:
-            for line in refusal.lines:
+            for line in refusal.ending.lines:
                 narrate(f"  | {line}")
+            if args.git is not None:
+                narrate("files that are not tracked are in neither revision: name them by an absolute path")
             raise
 
 
-@contextlib.contextmanager
-def _sides(
-    args: argparse.Namespace, factory: TrialFactory, place: Path
-) -> Iterator[tuple[TrialLaunch, TrialLaunch]]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sides:
+    before: TrialLaunch
+    after: TrialLaunch
+    repository: Path | None = None
+    packages: Sequence[PackageChange] = ()
+
+
+def _sides(args: argparse.Namespace, factory: TrialFactory, place: Path) -> _Sides:
     """How both sides are started.
 
     Raises:
         UsageError: the arguments name none, or more than one pair.
     """
-    from autobrrr.prove.revision_folders import revision_folders
-
-    ways = [args.before is not None or args.after is not None, args.recipe is not None, args.git is not None]
+    ways = [args.before is not None or args.after is not None, args.recipe is not None]
+    ways += [args.git is not None, args.env is not None]
     if sum(ways) != 1:
         raise UsageError(
-            "name one pair", "--before CMD --after CMD, or --recipe FILE -- CMD, or --git BASE..HEAD -- CMD"
+            "name one pair",
+            "--before CMD --after CMD, or -- CMD with --recipe FILE, --git BASE..HEAD or twice --env FILE",
         )
     if ways[0]:
         if args.before is None or args.after is None or args.command:
             raise UsageError("--before CMD and --after CMD go together, without a command behind --")
-        yield _launch(shlex.split(args.before), factory), _launch(shlex.split(args.after), factory)
-        return
+        words = [_words("--before", args.before), _words("--after", args.after)]
+        return _Sides(before=_launch(words[0], factory), after=_launch(words[1], factory))
     if not args.command:
         raise UsageError("no command is given", "autobrrr prove --recipe FILE -- python train.py")
     as_given = _launch(args.command, factory)
     if args.recipe is not None:
-        yield as_given, _with_recipe(args.recipe, as_given)
-        return
-    base, head = revision_folders(args.git, Path.cwd(), place, narrate)
-    yield replace(as_given, folder=base), replace(as_given, folder=head)
+        return _Sides(before=as_given, after=_with_recipe(args.recipe, as_given))
+    if args.env is not None:
+        return _with_packages(args.env, as_given)
+    from autobrrr.prove.revision_folders import revisions
+
+    base, head = revisions(args.git, Path.cwd(), place, narrate)
+    return _Sides(before=base.launch(as_given), after=head.launch(as_given), repository=base.top)
+
+
+def _words(flag: str, command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError as error:
+        raise UsageError(f"{flag}: not a command: {error}") from None
 
 
 def _launch(words: list[str], factory: TrialFactory) -> TrialLaunch:
@@ -165,6 +199,10 @@ def _with_recipe(file: Path, given: TrialLaunch) -> TrialLaunch:
     from autobrrr import recipe
 
     found = recipe.load(file)
+    missing = recipe.unavailable(found, recipe.here())
+    if missing:
+        name, why = next(iter(missing.items()))
+        raise UsageError(f"{file}: {name}: {why}", "prove a recipe that holds what can be had here")
     plan = recipe.plan(found)
     plan["script"] = None
     return replace(
@@ -174,6 +212,27 @@ def _with_recipe(file: Path, given: TrialLaunch) -> TrialLaunch:
         plan=plan if found.remedies else None,
         remedies=tuple(chosen.name for chosen in found.remedies),
     )
+
+
+def _with_packages(files: Sequence[Path], given: TrialLaunch) -> _Sides:
+    from autobrrr.prove.locked_environments import locked_environment, package_changes
+
+    if len(files) != 2:
+        raise UsageError("--env goes twice: before, and after", "--env before.txt --env after.txt -- CMD")
+    python, *words = given.command
+    made = [locked_environment(file, python, paths.cache_dir(), narrate) for file in files]
+    before, after = (
+        replace(
+            given,
+            command=(str(each.python), *words),
+            environment={
+                **given.environment,
+                "PATH": f"{each.python.parent}:{given.environment.get('PATH', '')}",
+            },
+        )
+        for each in made
+    )
+    return _Sides(before=before, after=after, packages=package_changes(made[0], made[1]))
 
 
 def _gate(text: str) -> float:
@@ -189,8 +248,10 @@ def _write(args: argparse.Namespace, proof: Proof) -> None:
 
     for file, text in ((args.markdown, proof_markdown), (args.junit, proof_junit), (args.html, _html)):
         if file is not None:
+            page = text(proof)
             try:
-                Path(file).write_text(text(proof))
+                with open(open_named(file), "w") as opened:
+                    opened.write(page)
             except OSError as error:
                 raise AutobrrrError(f"{file} could not be written: {error.strerror}") from None
     print(to_json(proof) if args.json else proof_text(proof), flush=True)

@@ -10,6 +10,7 @@ from autobrrr.cli.narration import NARRATOR
 from autobrrr.cli.printed import columns, show
 from autobrrr.cli.terminal_screen import past_session, session_file, wants_screen
 from autobrrr.errors import EXIT_DONE, UsageError
+from autobrrr.folders import open_named
 from autobrrr.records import to_json
 from autobrrr.report.text.session_text import past_session as past
 from autobrrr.report.text.session_text import report_text
@@ -98,6 +99,7 @@ def _compare(before: str, after: str, *, as_json: bool, page: Path | None) -> in
 
 def _write(file: Path, page: str) -> None:
     try:
-        file.write_text(page, encoding="utf-8")
+        with open(open_named(file), "w", encoding="utf-8") as opened:
+            opened.write(page)
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}") from None

@@ -6,13 +6,13 @@ import argparse
 import os
 import re
 import time
-from pathlib import Path
 
 from autobrrr import paths
 from autobrrr.cli.narration import NARRATOR, narrate
 from autobrrr.cli.output_file import check_place
 from autobrrr.cli.printed import show
 from autobrrr.errors import EXIT_DONE, UsageError
+from autobrrr.folders import open_named
 
 DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 
@@ -63,7 +63,9 @@ def run(args: argparse.Namespace) -> int:
     if args.html:
         from autobrrr.report.html import roofline_html
 
-        Path(args.html).write_text(roofline_html.page(found), encoding="utf-8")
+        page = roofline_html.page(found)
+        with open(open_named(args.html), "w", encoding="utf-8") as file:
+            file.write(page)
         narrate(f"wrote {args.html}")
     NARRATOR.clear()
     if args.json:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shlex
 import signal
 import threading
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING
 from autobrrr import paths
 from autobrrr.attach.preload import preload_outcome, preloaded_agent
 from autobrrr.cli.narration import NARRATOR, narrate
-from autobrrr.errors import EXIT_USAGE, UsageError
+from autobrrr.errors import EXIT_DONE, EXIT_USAGE, UsageError
 
 if TYPE_CHECKING:
     from autobrrr.recipe.recipe_contents import Measured
@@ -53,9 +52,14 @@ def run(args: argparse.Namespace) -> int:
         order = _with_recipe(args.recipe, command, strict=args.strict)
     prepared = preloaded_agent.prepare(order.plan, {**os.environ, **order.variables}, paths.runtime_dir())
     try:
-        return _supervise(prepared, order, strict=args.strict, as_json=args.json)
+        code, timed = _supervise(prepared, order, strict=args.strict, as_json=args.json)
     finally:
         prepared.remove()
+    if not args.json and code == EXIT_DONE:
+        from autobrrr.report.text.next_step import after_run
+
+        NARRATOR.next_step(after_run(command, args.recipe and str(args.recipe), timed=timed))
+    return code
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +115,10 @@ def _with_recipe(file: Path, command: list[str], *, strict: bool) -> Order:
     )
 
 
-def _supervise(prepared: preloaded_agent.Prepared, order: Order, *, strict: bool, as_json: bool) -> int:
+def _supervise(
+    prepared: preloaded_agent.Prepared, order: Order, *, strict: bool, as_json: bool
+) -> tuple[int, bool]:
+    """Its exit code, and whether a step of it was timed."""
     command = order.command
     watched = {signal.SIGCHLD, *_FORWARDED}
     earlier = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
@@ -141,15 +148,13 @@ def _supervise(prepared: preloaded_agent.Prepared, order: Order, *, strict: bool
             "step_ns": told.step_ns,
         }
         print(json.dumps(final), flush=True)
-        return code
+        return code, told.step_ns is not None
     from autobrrr.report.text.run_text import speed_reached  # brings records, which --help need not
 
     reached = speed_reached(told.step_ns, order.evidence)
     if reached is not None:
         narrate(reached)
-        if not order.planned and order.evidence is None:
-            NARRATOR.next_step(f"autobrrr tune -- {shlex.join(command)}   (looks for what makes it faster)")
-    return code
+    return code, reached is not None
 
 
 def _watch(

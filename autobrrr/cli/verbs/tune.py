@@ -18,14 +18,17 @@ import msgspec
 
 from autobrrr.cli import tune_script
 from autobrrr.cli.durations import duration_s
-from autobrrr.cli.launcher_ranks import enter, for_each, named, ranks_of, say_of
+from autobrrr.cli.launcher_ranks import named, ranks_of, say_of
 from autobrrr.cli.narration import NARRATOR, narrate
 from autobrrr.cli.printed import columns, show
 from autobrrr.client import all_ranks
 from autobrrr.client.diagnosing import await_verdict, before_tuning
+from autobrrr.client.each_rank import enter, for_each
 from autobrrr.client.joined_session import tell_about_joined
+from autobrrr.client.ranks_at_once import RanksAtOnce
 from autobrrr.client.session_client import Client, join_or_start
 from autobrrr.errors import EXIT_DONE, EXIT_GUARD_UNDID, AutobrrrError, CannotAttach, UsageError
+from autobrrr.folders import open_named
 from autobrrr.machine import procfs
 from autobrrr.records import Advice, TuneProgress, Tuning, to_json, verdict_line
 from autobrrr.report.text.next_step import after_tuning
@@ -158,8 +161,14 @@ def _of_all_ranks(
         AutobrrrError: a rank can't be attached to, or they can't switch together.
     """
 
+    at_once = RanksAtOnce(pids, before_tuning(for_s).for_s)
+
     def ready(pid: int) -> Client:
-        client = enter(pid, options, say_of(pid), owned=True)
+        try:
+            client = enter(pid, options, say_of(pid), owned=True)
+            at_once.take_part(pid, client, say_of(pid))
+        finally:
+            at_once.leave(pid)
         _get_ready(client, options, for_s, say_of(pid))
         why = client.together()
         if why is not None:
@@ -173,9 +182,8 @@ def _of_all_ranks(
         raise error
     for client in outcome.done.values():
         client.own(False)  # from here on something may be kept
-    found = all_ranks.slowest_of([client.snapshot() for client in outcome.done.values()])
-    slowest = None if found is None else found.pid
-    lead = outcome.done[slowest if slowest in outcome.done else pids[0]]
+    slowest = all_ranks.together([client.snapshot() for client in outcome.done.values()])
+    lead = outcome.done[slowest.pid]
     narrate(f"tuning all {len(pids)} ranks, timed on {named(lead.facts.pid)}")
     return lead
 
@@ -231,8 +239,10 @@ def _with_recipe(tuning: Tuning, file: Path | None) -> Tuning:
         return tuning
     from autobrrr import recipe
 
+    text = recipe.dump(recipe.from_tuning(tuning))
     try:
-        file.write_text(recipe.dump(recipe.from_tuning(tuning)))
+        with open(open_named(file), "w") as opened:
+            opened.write(text)
     except OSError as error:
         raise AutobrrrError(
             f"{file} could not be written: {error.strerror}",

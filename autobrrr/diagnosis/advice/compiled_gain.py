@@ -21,7 +21,7 @@ PHASES = ("forward", "backward")
 GRAPH_CALL = 60.0  # operators' worth of dispatch: guards, the autograd node, the wrapper around it
 EACH_PRODUCT = 1.0  # a product is called from the compiled code as from Python
 DISPATCH_MOST = 2.0  # an operator's calibrated cost, with the Python of its module around it
-FUSED_LEFT = 0.45  # of the kernel time of everything else; measured in benchmarks/predicted_gain.py
+FUSED_LEFT = 0.45  # of the kernel time of everything else; measured in benchmarks/verdict/predicted_gain.py
 
 
 # Seven public CPU scripts for which 1.16, 1.45, 1.06, 1.59, 1.72, 1.27 and 1.08 were estimated got 0.52,

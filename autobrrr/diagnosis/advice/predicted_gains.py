@@ -18,6 +18,7 @@ from autobrrr.diagnosis.models.roofs import Roofs, roofs
 from autobrrr.diagnosis.models.shares import StepParts, step_parts
 from autobrrr.diagnosis.models.traced_kernels import KernelWork, kernel_work
 from autobrrr.diagnosis.robust_stats import median, positive
+from autobrrr.diagnosis.signals.loader_cpu import loading_sleeps
 from autobrrr.diagnosis.signals.loader_queue import workers_keep_up
 from autobrrr.diagnosis.signals.page_faults import fault_share
 
@@ -137,13 +138,14 @@ def _kind(optimizer: str, state_bytes: int | None) -> str | None:
 def _workers(measured: Measurements, parts: StepParts) -> float | None:
     """Loading spread over the CPUs that training leaves, down to what the rest of a step takes.
 
-    On one CPU workers take from training what they give, but for time in which loading waits for others.
+    On one CPU workers take from training what they give, but for time in which loading waits for others. How
+    many of those waits may go on beside each other is for what they wait for to say.
     """
     anatomy, cores = measured.anatomy, measured.cores
     wait = parts.phase.get("data_wait")
     if anatomy is None or anatomy.loader_workers is None or not cores or wait is None:
         return None
-    if cores == 1:
+    if cores == 1 or loading_sleeps(measured):
         return None
     rest = 1 - wait
     now = anatomy.loader_workers

@@ -1,4 +1,4 @@
-"""Whether a cure fits this very job, and why, in its own figures. One row a remedy.
+"""Whether a remedy fits this very job, and why, in its own figures. One row a remedy.
 
 A function answers None where the remedy has nothing to do here: on a CPU nothing of CUDA, for one
 process nothing of DDP, nothing that is on already. A remedy without a row is told by its own sentence.
@@ -16,9 +16,11 @@ from autobrrr.diagnosis.models.held_phase import held_phase
 from autobrrr.diagnosis.models.shares import garbage_share, step_parts
 from autobrrr.diagnosis.models.traced_kernels import KernelWork, kernel_work
 from autobrrr.diagnosis.robust_stats import duration, of_one, positive
+from autobrrr.diagnosis.signals.loader_cpu import loading_sleeps
 from autobrrr.diagnosis.signals.loader_queue import workers_keep_up
 from autobrrr.diagnosis.signals.page_faults import fault_share
 from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.injected.remedies.loader.loader_workers import MOST_WORKERS
 from autobrrr.injected.remedies.optimizer import optimizer_foreach, optimizer_fused
 
 UNDERSTOOD = {"optimizer.fused": optimizer_fused.CLASSES, "optimizer.foreach": optimizer_foreach.CLASSES}
@@ -126,6 +128,11 @@ def _workers(name: str, measured: Measurements) -> str | None:
     if workers is None:
         return None
     cores = positive(measured.cores)
+    if loading_sleeps(measured) and not workers_keep_up(measured):
+        return (
+            "loading sleeps more than it computes (a disk, a network, a pause): more workers than CPUs may "
+            f"wait beside each other, such as workers={max(MOST_WORKERS, 2 * workers)}"
+        )
     if workers == 0 and cores == 1:
         return (
             "batches are loaded in the training process itself; the job has one CPU, so that a worker helps "

@@ -123,7 +123,7 @@ def untrusted(traced: TracedSteps) -> str | None:
         return "the traced steps hold no figures"
     delay = foreign_delay(traced.run_delay_share, traced.foreign_cores)
     if delay is not None and not delay < thresholds.BUSY_AT:
-        return f"machine busy: the training thread waited for a CPU {of_one(delay)} of the time while tracing"
+        return f"machine busy while tracing ({of_one(delay)} of the time without a CPU)"
     mean_ns = positive(mean(traced.plain_step_ns)) or plain_ns
     even = steadiness <= thresholds.STEP_SPREAD
     if not even and not _sure(traced.plain_step_ns, thresholds.STEP_ERROR * mean_ns):

@@ -26,13 +26,14 @@ def collective_wait(measured: Measurements) -> Reading:
     says: Regime | None = "communication" if share >= thresholds.NAMED_AT else None
     # Where only some of the steps communicate, the median may be one that does not.
     on_average = (mean(waits.exposed_ns) or 0.0) / (positive(mean(waits.step_ns)) or 1.0)
+    low = max(share, on_average) <= thresholds.EXCLUDED_AT
     return Reading(
         signal=NAME,
         value=share,
         unit=UNIT,
         note=f"{_told(waits)}, {of_one(share)} of the step",
         says=says,
-        against=("communication",) if max(share, on_average) <= thresholds.EXCLUDED_AT else (),
+        against=("communication",) if low and max(waits.reduced, default=0) <= 1 else (),
         firm=share >= thresholds.NAMED_AT + 0.05,
     )
 

@@ -30,7 +30,7 @@ def op_cost(measured: Measurements) -> Reading:
     delay = foreign_delay(traced.run_delay_share, traced.foreign_cores)
     if delay is not None and not delay < thresholds.BUSY_AT:
         return abstention(
-            NAME, UNIT, f"machine busy while calibrating: {of_one(min(1.0, delay))} run-queue delay"
+            NAME, UNIT, f"machine busy while tracing ({of_one(min(1.0, delay))} of the time without a CPU)"
         )
     raw = operations * cost_ns / plain_ns
     if raw > 1.5:

@@ -15,10 +15,13 @@ from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.shares import measured_shares
 from autobrrr.diagnosis.robust_stats import of_one
 from autobrrr.diagnosis.signal_reading import Reading
+from autobrrr.diagnosis.signals.blocked_thread import blocked_thread
+from autobrrr.diagnosis.signals.collective_wait import collective_wait
 from autobrrr.diagnosis.signals.host_lead import host_lead
 from autobrrr.diagnosis.signals.host_slack import NOT_LIMITING, Awaited, awaited
 from autobrrr.diagnosis.signals.profiler_window_signal import inflation
-from autobrrr.records import LIMIT_OF_REGIME, NAMES_NOBODY, ProfilerWindow, Shares, Verdict
+from autobrrr.diagnosis.verdict.undecided_reason import WITHHELD
+from autobrrr.records import LIMIT_OF_REGIME, NAMES_NOBODY, Confidence, ProfilerWindow, Shares, Verdict
 
 HOST_MADE = ("overhead", "host", "input", "sync")  # what grows where the host is held up
 DISPATCH = ("overhead", "host")  # of it, what a profiler makes longer
@@ -35,19 +38,20 @@ def device_verdict(measured: Measurements, busy: Reading) -> Verdict | None:
             no doing of the job.
     """
     found = _of_window(measured)
+    if found is not None and found.limit == "host":
+        found = _behind_ranks(found, measured)
     delay = busy.value or 0.0
     if found is None or delay < thresholds.BUSY_AT:
         return found
     if delay >= thresholds.WITHHELD_AT and {found.regime, found.limit} & {*HOST_MADE}:
-        withheld = f"machine busy, verdict withheld: {busy.detail}"
         return msgspec.structs.replace(
             found,
             regime="unknown",
             confidence="low",
-            reason=withheld,
+            reason=WITHHELD,
             limit="unknown",
             limit_confidence="low",
-            limit_reason=withheld,
+            limit_reason=WITHHELD,
             decide_with=f"autobrrr diagnose {measured.pid} --for 60s",
         )
     return msgspec.structs.replace(found, confidence="low", limit_confidence="low")
@@ -74,6 +78,35 @@ def _of_window(measured: Measurements) -> Verdict | None:
     if verdict.regime in (*NOT_LIMITING.get(held, ()), *ahead):
         return _contradicted(verdict, shares, measured.pid)
     return _beside_plain_steps(verdict, shares, held)
+
+
+def _behind_ranks(verdict: Verdict, measured: Measurements) -> Verdict:
+    """The device waits for a host that waits for other ranks: a collective on the CPU looks like Python."""
+    waited, sleeps = collective_wait(measured), blocked_thread(measured)
+    named = waited.says == sleeps.says == "communication"
+    if waited.abstained:
+        ranked = measured.facts is not None and measured.facts.has_other_ranks
+        if not ranked or (verdict.shares.host or 0.0) <= thresholds.EXCLUDED_AT:
+            return verdict
+        why = (
+            "the device waits for Python of this rank, which may itself be waiting for other ranks: "
+            "collectives are not timed on a device"
+        )
+    elif (waited.value or 0.0) <= thresholds.EXCLUDED_AT:
+        return verdict
+    else:
+        why = f"the device waits for the host, and the host for other ranks: {waited.note}"
+    confidence: Confidence = "high" if named and waited.firm and sleeps.firm else "low"
+    return msgspec.structs.replace(
+        verdict,
+        regime="communication" if named else "unknown",
+        confidence=confidence,
+        reason=why,
+        limit="communication" if named else "unknown",
+        limit_confidence=confidence,
+        limit_reason=why,
+        advice=[],
+    )
 
 
 def _only_dispatch(verdict: Verdict, longer: float | None) -> bool:

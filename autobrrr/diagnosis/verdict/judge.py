@@ -58,7 +58,7 @@ def judge(measured: Measurements) -> Judgement:
     again = _judged(replace(measured, traced=as_if_quiet), waited)
     if not _may_be_provisional(again.verdict.regime, measured):
         return found
-    doubt = f"provisional: the training thread waited for a CPU {of_one(waited)} of the time while tracing"
+    doubt = f"provisional: machine busy while tracing ({of_one(waited)} of the time without a CPU)"
     verdict = msgspec.structs.replace(
         again.verdict,
         confidence="low",

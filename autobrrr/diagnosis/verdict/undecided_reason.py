@@ -20,6 +20,7 @@ from autobrrr.diagnosis.verdict.agreement import AGREEMENT, carried, opposed, pa
 from autobrrr.diagnosis.verdict.named_reason import Sentence, each_step
 from autobrrr.records import Regime, Shares
 
+WITHHELD = "verdict withheld: machine busy"  # how busy, and by whom: records.busy_words
 FROM_MEANS = ("input", "host", "communication")  # parts whose clocks see the long steps too
 
 
@@ -95,7 +96,7 @@ def _busy(case: JudgedCase) -> Undecided | None:
         return None
     return (
         "unknown",
-        Sentence(adds=f"machine busy, verdict withheld: {case.readings['busy_machine'].detail}"),
+        Sentence(adds=WITHHELD),
         _again(case),
     )
 

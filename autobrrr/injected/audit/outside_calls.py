@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from types import FrameType
 
 PROC = "/proc/"
 TELLING = ("cmdline", "comm", "environ", "exe", "stat", "status")
@@ -63,13 +64,20 @@ class OutsideCalls:
             self._note(kind, what)
 
 
+def own_files() -> list[str]:
+    """Files of the script's own code."""
+    files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+    return [
+        file
+        for file in files
+        if isinstance(file, str) and file.endswith(".py") and not _is_installed(os.path.abspath(file))
+    ]
+
+
 def names_us() -> list[str]:
     """Files of the script's own code that hold our name."""
     found = []
-    for module in list(sys.modules.values()):
-        file = getattr(module, "__file__", None)
-        if not isinstance(file, str) or not file.endswith(".py") or _is_installed(file):
-            continue
+    for file in own_files():
         try:
             with open(file, "rb") as source:
                 text = source.read(1 << 22)
@@ -86,11 +94,11 @@ def _is_installed(file: str) -> bool:
 
 
 def _within(files: tuple[str, ...]) -> bool:
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_filename.endswith(files):
             return True
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return False
 
 

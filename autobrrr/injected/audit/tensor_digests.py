@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
 PROJECTIONS, MOST_PROJECTED = 8, 1 << 20
 MOST_ROWS = 4096
 MOST_ROW_BYTES = 1 << 16
+NOISE = 1e-6  # of the root mean square of all gradients; float32 sums leave some 1e-7
 _KEPT_BITS = (1 << 63) - 1
 
 
@@ -69,6 +70,26 @@ def projections(torch: ModuleType, tensors: Iterable[Any | None]) -> list[float]
         signs = torch.randint(0, 2, (PROJECTIONS, len(taken)), generator=draw, dtype=torch.int8)
         found += (signs.double() * 2 - 1) @ taken * math.sqrt(stride)
     return [float(each) for each in found]
+
+
+def noisy(torch: ModuleType, gradients: Mapping[int, Any | None]) -> dict[int, Any]:
+    """Masks of the elements whose gradient is nothing but what rounding leaves of terms that cancel.
+
+    A bias of attention's keys changes no output: its gradient is zero but for rounding. Adam divides by the
+    gradient's size, and so takes full steps in directions that are another order of summation away. Gradients
+    of zero are none of these. Tensors without such an element are left out.
+    """
+    dense = {
+        key: each.detach()
+        for key, each in gradients.items()
+        if each is not None and each.layout == torch.strided and each.is_floating_point()
+    }
+    length, count = norm(torch, dense.values()), sum(each.numel() for each in dense.values())
+    if not length:
+        return {}
+    most = NOISE * length / math.sqrt(count)
+    masks = {key: (each.abs() < most) & (each != 0) for key, each in dense.items()}
+    return {key: mask for key, mask in masks.items() if mask.any()}
 
 
 def _as_integers(torch: ModuleType, tensor: Any) -> Any:

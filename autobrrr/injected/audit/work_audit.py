@@ -14,7 +14,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from types import BuiltinFunctionType, ModuleType
+from types import BuiltinFunctionType, FrameType, ModuleType
 from typing import Any
 
 from ..live_torch import op_flops
@@ -50,6 +50,7 @@ class WorkAudit:
         self._account = StepAccount()
         self._steps = 0
         self._depth = 0
+        self._backwards = 0  # that run now: what a checkpoint computes again in them is no call of a model
         self._busy = False
         self._broken = False
         self._mode: Mode | None = None
@@ -58,6 +59,7 @@ class WorkAudit:
         self._parameters: dict[int, Any] = {}
         self._before: dict[int, Any] = {}
         self._gradient: float | None = None
+        self._noisy: dict[int, Any] = {}
         self._gradient_signs: list[float] = []
         self._anchor = 0
 
@@ -110,7 +112,7 @@ class WorkAudit:
         try:
             with self._torch.no_grad():
                 work()
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001 - ends the account, never the script
             self._note("broken", f"{type(error).__name__}: {error}")
             self._broken = True
         finally:
@@ -149,17 +151,25 @@ class WorkAudit:
                 if getattr(tensors, "numel", lambda: 0)() == 1:
                     self._account.loss = float(tensors.detach())
 
-            self._guarded(seen)
-            self._watch()
+            if not self._backwards:
+                self._guarded(seen)
+                self._watch()
+            self._backwards += 1
             try:
                 return original(tensors, *args, **kwargs)
             finally:
+                self._backwards -= 1
                 self._unwatch()
 
         return backward
 
+    def _passes(self) -> bool:
+        """Whether a module's call is none of the script's: ours, a child's, a compiler's, a checkpoint's."""
+        is_ours = self._busy or self._backwards > 0 or os.getpid() != self._pid
+        return is_ours or bool(self._torch.compiler.is_compiling())
+
     def _enter(self, module: Any, args: Any) -> None:
-        if self._busy or os.getpid() != self._pid or self._torch.compiler.is_compiling():
+        if self._passes():
             return
         self._depth += 1
         if self._depth == 1:
@@ -169,7 +179,7 @@ class WorkAudit:
                 self._watch()
 
     def _leave(self, module: Any, args: Any, output: Any) -> None:
-        if self._busy or os.getpid() != self._pid or not self._depth or self._torch.compiler.is_compiling():
+        if not self._depth or self._passes():
             return
         self._depth -= 1
         if not self._depth:
@@ -230,7 +240,7 @@ class WorkAudit:
             self._mode.__enter__()
 
     def _unwatch(self) -> None:
-        if self._mode is not None and not self._depth:
+        if self._mode is not None and not self._depth and not self._backwards:
             mode, self._mode = self._mode, None
             mode.__exit__(None, None, None)
 
@@ -255,6 +265,9 @@ class WorkAudit:
             stepped = {id(each) for each in held}
             gradients = [each.grad if key in stepped else None for key, each in self._parameters.items()]
             self._gradient = tensor_digests.norm(self._torch, gradients)
+            self._noisy = tensor_digests.noisy(
+                self._torch, dict(zip(self._parameters, gradients, strict=True))
+            )
             self._gradient_signs = tensor_digests.projections(self._torch, gradients)
 
         self._guarded(look)
@@ -276,7 +289,10 @@ class WorkAudit:
             total += now.numel()
             digest = (digest * 1000003 + tensor_digests.bits(torch, now)) % (1 << 61)
             same_shape = earlier.shape == now.shape
-            moved.append(now.double() - earlier.double() if same_shape else None)
+            step = now.double() - earlier.double() if same_shape else None
+            if step is not None and key in self._noisy:
+                step = step.masked_fill(self._noisy[key], 0.0)
+            moved.append(step)
             if not same_shape or not torch.equal(earlier, now):
                 changed += now.numel()
                 self._before[key] = now.clone()
@@ -294,13 +310,15 @@ class WorkAudit:
                 "precision": torch.get_float32_matmul_precision(),
             }
         )
-        self._gradient, self._gradient_signs = None, []
+        self._gradient, self._gradient_signs, self._noisy = None, [], {}
         self._account = StepAccount()
         self._steps += 1
         if self._steps == 2:
             self._look_around()
 
     def _look_around(self) -> None:
+        for folder in sorted({os.path.dirname(os.path.realpath(file)) for file in outside_calls.own_files()}):
+            self._note("imported", folder)
         for file in outside_calls.names_us():
             self._note("names_us", file)
         for name in CLOCKS:
@@ -327,10 +345,10 @@ def _dataset(loader: Any) -> list[int | None]:
 def _place_of(torch: ModuleType) -> str:
     """File and line of the nearest caller that is not torch's."""
     home = os.path.dirname(str(torch.__file__))
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
         if not file.startswith((home, "<")) and os.path.isabs(file):
             return f"{os.path.basename(file)}:{frame.f_lineno}"
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return ""

@@ -242,7 +242,7 @@ def is_mean_or_sum(torch: ModuleType, full: Tensor, parts: tuple[float, float], 
     first, second = parts
     whole = float(full)  # type: ignore[arg-type]
     mean = (first * half + second * (size - half)) / size
-    slack = _tolerance(torch, full) * max(abs(first), abs(second), abs(whole), 1e-6)
+    slack = _tolerance(full) * max(abs(first), abs(second), abs(whole), 1e-6)
     return abs(whole - mean) <= slack or abs(whole - first - second) <= slack
 
 
@@ -256,8 +256,8 @@ def close(torch: ModuleType, one: Tensor, other: Tensor) -> bool:
         return True
     left, right = torch.nan_to_num(one.detach().float()), torch.nan_to_num(other.detach().float())  # type: ignore[attr-defined]
     scale = float(left.abs().max())
-    return float((left - right).abs().max()) <= _tolerance(torch, one) * max(scale, 1e-6)
+    return float((left - right).abs().max()) <= _tolerance(one) * max(scale, 1e-6)
 
 
-def _tolerance(torch: ModuleType, tensor: Tensor) -> float:
+def _tolerance(tensor: Tensor) -> float:
     return 3e-2 if tensor.element_size() == 2 else 1e-3

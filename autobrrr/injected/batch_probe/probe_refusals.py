@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from types import ModuleType
 
-from ..live_torch.module_call_slot import beneath
+from ..live_torch.compiled_code import CompiledCheck, is_compiled
 from ..live_torch.module_checks import refuse_kinds, user_hooks
 from ..live_torch.torch_types import Abstain
 from .step_tape import Tape
 
 
-def before_recording(torch: ModuleType, roots: Iterable[object], below: Iterable[object]) -> None:
+def before_recording(
+    torch: ModuleType, roots: Iterable[object], below: Iterable[object], check: CompiledCheck
+) -> None:
     """Refuse what recording alone could disturb.
 
     Args:
         torch: The target's torch.
         roots: Root modules as far as they are known.
         below: Function modes that are active now.
+        check: What the training loop knows of compiled code.
 
     Raises:
         Abstain: with the reason.
     """
-    if is_compiled(torch, roots):
+    if _runs_compiled(torch, roots, check):
         raise Abstain("the job is compiled (torch.compile): recording would make it compile again")
     for mode in below:
         if type(mode).__name__ != "DeviceContext":
@@ -41,34 +43,25 @@ def before_recording(torch: ModuleType, roots: Iterable[object], below: Iterable
             refuse_kinds(torch, root)
 
 
-def is_compiled(torch: ModuleType, roots: Iterable[object]) -> bool:
-    """Whether dynamo has compiled anything in this process, or is about to."""
-    dynamo = sys.modules.get("torch._dynamo.utils")
-    if dynamo is not None and dynamo.counters["stats"]["unique_graphs"] > 0:
-        return True
-    convert = sys.modules.get("torch._dynamo.convert_frame")
-    if convert is not None and getattr(getattr(convert, "output_codes", None), "seen", None):
-        return True
-    for root in roots:
-        if isinstance(root, torch.nn.Module):
-            for part in root.modules():
-                if type(part).__name__ == "OptimizedModule" or beneath(part) is not None:
-                    return True
-    return False
+def _runs_compiled(torch: ModuleType, roots: Iterable[object], check: CompiledCheck) -> bool:
+    """Whether the job runs compiled code, or is about to; what a remedy left in a cache is none."""
+    parts = (part for root in roots if isinstance(root, torch.nn.Module) for part in root.modules())
+    return check.compiled([]) or any(map(is_compiled, parts))
 
 
-def before_replay(torch: ModuleType, tape: Tape, read: frozenset[int]) -> None:
+def before_replay(torch: ModuleType, tape: Tape, read: frozenset[int], check: CompiledCheck) -> None:
     """Refuse what a replay could show to the outside, or wait for.
 
     Args:
         torch: The target's torch.
         tape: The recorded step.
         read: Ids of the user's hooks whose code was read and may run again.
+        check: What the training loop knows of compiled code.
 
     Raises:
         Abstain: with the reason.
     """
-    if is_compiled(torch, tape.modules):
+    if _runs_compiled(torch, tape.modules, check):
         raise Abstain("the job is compiled (torch.compile)")
     for root in tape.modules:
         refuse_kinds(torch, root)

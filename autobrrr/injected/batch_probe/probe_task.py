@@ -19,6 +19,7 @@ from typing import TypeVar, cast
 from ..job_state.side_effect_scan import CodeScan
 from ..job_state.state_guard import Guarded
 from ..live_torch import available_memory
+from ..live_torch.compiled_code import CompiledCheck
 from ..live_torch.live_job import Job
 from ..live_torch.module_checks import derived_attributes, user_hooks
 from ..live_torch.torch_types import Abstain, Tensor, is_tensor, tensor_bytes
@@ -37,14 +38,6 @@ from .step_tape import Tape, freeze, objects
 Emit = Callable[[dict[str, object]], None]
 T = TypeVar("T")
 
-_NOT_PLAIN = (
-    ring_layout.TRACED
-    | ring_layout.SKIPPED
-    | ring_layout.EVALUATION
-    | ring_layout.SWITCHED
-    | ring_layout.SETTLING
-    | ring_layout.AFTER_SHADOW
-)
 _ONE_STEP = 0  # come again after this step, whatever the slice has taken
 _STEPS_FIRST = 3  # plain steps to see before anything else
 _RECORDINGS = 3  # steps to try, where one holds no backward or an evaluation
@@ -66,16 +59,25 @@ class ShadowTask:
             `sweep`: along what, further.
         emit: Sends an event.
         clock: Nanoseconds.
+        check: What the training loop knows of compiled code; None: nothing yet.
     """
 
     name = "shadow probe"
     pending = False
 
-    def __init__(self, job: Job, params: Mapping[str, object], emit: Emit, clock: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        job: Job,
+        params: Mapping[str, object],
+        emit: Emit,
+        clock: Callable[[], int],
+        check: CompiledCheck | None = None,
+    ) -> None:
         self._job = job
         self._torch: ModuleType = job.torch
         self._emit = emit
         self._clock = clock
+        self._check = check or CompiledCheck()
         self._sweep = cast("str | None", params.get("sweep"))
         self._axis = BATCH if self._sweep is None else SWEEPS[self._sweep]
         self._factors = [float(one) for one in cast("list[float]", params.get("factors") or ())]
@@ -134,7 +136,7 @@ class ShadowTask:
 
     def _notice(self, boundary: Boundary) -> None:
         """Plain steps of the job meanwhile: they are what the replays are compared with."""
-        if boundary.last_flags & _NOT_PLAIN or boundary.last_step_ns <= 0:
+        if boundary.last_flags & ring_layout.UNREPRESENTATIVE or boundary.last_step_ns <= 0:
             return
         self._steps.append(boundary.last_step_ns)
         if boundary.last_optimizer_ns is not None:
@@ -161,7 +163,7 @@ class ShadowTask:
         tape = yield from self._recorded()
         try:
             hooks = {id(hook): hook for _, hook in user_hooks(tape.modules)} if self._override else {}
-            replayable = partial(before_replay, self._torch, tape, frozenset(hooks))
+            replayable = partial(before_replay, self._torch, tape, frozenset(hooks), self._check)
             replayable()
             guarded = yield from self._read(tape, list(hooks.values()))
             try:
@@ -196,7 +198,7 @@ class ShadowTask:
         """A few plain steps, before anything is done to one."""
         while len(self._steps) < _STEPS_FIRST:
             boundary = yield 1
-            before_recording(self._torch, self._job.roots, function_modes(self._torch))
+            before_recording(self._torch, self._job.roots, function_modes(self._torch), self._check)
             boundary.sample = True
 
     def _recorded(self) -> Slices[Tape]:
@@ -205,7 +207,7 @@ class ShadowTask:
             boundary = yield 4 if attempts_left < _RECORDINGS - 1 else 1
             if not self._job.optimizers:
                 raise Abstain("no optimizer of torch's marks the steps of this loop")
-            before_recording(self._torch, self._job.roots, function_modes(self._torch))
+            before_recording(self._torch, self._job.roots, function_modes(self._torch), self._check)
             self._progress("recording a step")
             recorder = Recorder(self._torch, frozenset(id(part) for part in self._updated()))
             recorder.start()

@@ -58,7 +58,7 @@ def freeze(torch: ModuleType, recording: Recording) -> Tape:
     nodes = _needed(recording.nodes)
     producers = {number: index for index, node in enumerate(nodes) for number in node.outputs}
     tape = Tape(nodes, {})
-    kept = _kept_identities(torch, nodes)
+    kept = _kept_identities(nodes)
     rooted: set[int] = set()
     for node in nodes:
         _refuse_node(torch, node)
@@ -138,7 +138,7 @@ def _unwrap(torch: ModuleType, node: Node) -> None:
         node.target = node.target.module
 
 
-def _kept_identities(torch: ModuleType, nodes: list[Node]) -> set[int]:
+def _kept_identities(nodes: list[Node]) -> set[int]:
     modules = [cast(Module, node.target) for node in nodes if node.kind == "module"]
     return {id(tensor) for module in modules for tensor in (*module.parameters(), *module.buffers())}
 

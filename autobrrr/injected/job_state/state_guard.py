@@ -12,7 +12,7 @@ import warnings
 from collections.abc import MutableMapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Protocol, cast
 
 from ..live_torch.module_call_slot import silence
@@ -83,9 +83,7 @@ class StateGuard:
             self._undo = undo.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._undo.close()
 
     def _keep(self, undo: ExitStack) -> None:

@@ -62,7 +62,7 @@ def free_bytes(torch: ModuleType, root: Path) -> int | None:
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         free, _ = torch.cuda.mem_get_info()
         return int(free + torch.cuda.memory_reserved() - torch.cuda.memory_allocated())
-    known = [_meminfo(root), _addresses(root), *(_left_of(group) for group in _groups(root))]
+    known = [_meminfo(root), _addresses(root), *left_of_groups(root)]
     return min((found for found in known if found is not None), default=None)
 
 
@@ -99,6 +99,11 @@ def _addresses(root: Path) -> int | None:
     except OSError:
         return None
     return None if limit is None or used is None else max(0, int(limit[1]) - int(used[1]) * 1024)
+
+
+def left_of_groups(root: Path) -> list[int | None]:
+    """Bytes that each memory group around this process leaves; None of one without a limit."""
+    return [_left_of(group) for group in _groups(root)]
 
 
 def _groups(root: Path) -> Iterator[Path]:

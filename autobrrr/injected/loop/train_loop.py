@@ -70,6 +70,7 @@ class TrainLoop:
         self.compiled = False
         self.compiled_by_user = False  # before the first remedy
         self.last_phases: dict[str, int] | None = None
+        self.last_sample: tuple[int, ...] = ()  # as in `ring_layout.SAMPLED_FIELDS`
         self.train_tid = 0
         self.broken: str | None = None
         self.gone = False
@@ -452,7 +453,7 @@ class TrainLoop:
         self._sampled = False
         forward_ns, backwards = fields[2], fields[5]
         self.last_backwards = backwards
-        self.last_phases = self._sampling.by_name
+        self.last_phases, self.last_sample = self._sampling.by_name, fields
         if backwards:
             self.roots.check(self.hot.owner, saw_forward=forward_ns != 0)
         return ring_layout.PHASES | (

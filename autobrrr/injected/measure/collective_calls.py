@@ -3,7 +3,7 @@
 In: torch's classes of process groups and of pending work, patched for a few steps. Out: calls, and time in
 them or waiting for their results, by phase. Whatever is called (`dist.all_reduce`, a name imported from
 there, an asynchronous call and its `wait`) ends in these classes. Those of DistributedDataParallel do
-not: they are made and awaited in C++.
+not: they are made and awaited in C++, but for its buffers.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ CALLS = (
     "scatter",
     "send",
 )
+BUFFERS = "_broadcast_coalesced"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +76,8 @@ class CollectiveCalls:
         for name in CALLS:
             self._patches += patched(group, name, functools.partial(self._timed, name=name, calls=1))
         self._patches += patched(work, "wait", functools.partial(self._timed, name="wait", calls=0))
+        # With it DistributedDataParallel has rank 0's buffers before each forward, and waits for them.
+        self._patches += patched(sys.modules.get("torch.distributed"), BUFFERS, self._timed_function)
 
     def take_off(self) -> list[str]:
         """All of it; names of what somebody has patched over. From any thread."""
@@ -105,6 +108,22 @@ class CollectiveCalls:
         # the name of its code and its first argument: under another name it would call itself for ever.
         timed.__code__ = timed.__code__.replace(co_name=name)
         return functools.wraps(original)(timed)
+
+    def _timed_function(self, original: AnyCall) -> AnyCall:
+        watch = self
+
+        @functools.wraps(original)
+        def timed(*args: object, **kwargs: object) -> object:
+            if watch._inside or get_ident() != watch._owner:
+                return original(*args, **kwargs)
+            watch._inside = True
+            began = perf_counter_ns()
+            try:
+                return original(*args, **kwargs)
+            finally:
+                watch._note(perf_counter_ns() - began, 0)
+
+        return timed
 
     def _note(self, spent_ns: int, calls: int) -> None:
         self._inside = False

@@ -2,14 +2,15 @@
 
 In: a few plain steps, during which DistributedDataParallel times every backward instead of each hundredth,
 and collectives that the loop calls by itself are timed. Out: the event `collectives`
-(`records.CollectiveWaits`): what collectives take beyond the backward that hides them, and how long the
-thread neither ran nor waited for a CPU.
+(`records.CollectiveWaits`): what collectives take beyond the backward that hides them, how long the thread
+neither ran nor waited for a CPU, and the rest of each step by phase, to be set beside that of other ranks.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Protocol, cast
 
 from ..loop.boundary_task import Boundary
@@ -21,12 +22,37 @@ from .traced_steps import other_device, run_delay_ns
 
 USUAL_RATE = 100  # torch's own: it times every hundredth backward
 MOST_WAITED = 6  # times the steps asked for
-ORDINARY = (0, ring_layout.PHASES)
+GARBAGE, SAMPLES, TOKENS = (
+    ring_layout.SAMPLED_FIELDS.index(name) for name in ("garbage_ns", "samples", "tokens")
+)
 
 
 class _Parallel(Protocol):
     def _get_ddp_logging_data(self) -> dict[str, object]: ...
     def _set_ddp_runtime_logging_sample_rate(self, rate: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Step:
+    end_ns: int
+    step_ns: int
+    gradients_ns: int  # DDP's collectives beyond one backward
+    reduced: int  # backwards after which it had collectives
+    blocked_ns: int
+    delay_ns: int
+    phases_ns: dict[str, int]
+    sampled: tuple[int, ...]  # as in `ring_layout.SAMPLED_FIELDS`
+    called: Called
+
+    @property
+    def exposed_ns(self) -> int:
+        return min(self.step_ns, self.gradients_ns + self.called.spent_ns)
+
+    def own_ns(self, index: int) -> int:
+        """The phase `NAMES[index]` without collectives; -1: not measured."""
+        name = NAMES[index]
+        waited_ns = self.called.by_phase_ns[index] + (self.gradients_ns if name == "backward" else 0)
+        return max(0, self.phases_ns[name] - waited_ns) if name in self.phases_ns else -1
 
 
 class CollectivesAbstained(Exception):
@@ -48,10 +74,8 @@ class CollectiveTask:
         self._boundaries = 0
         self._iteration = -1
         self._last: tuple[int, int] | None = None  # CPU time of the thread, its run-queue delay
-        self._step_ns: list[int] = []
-        self._exposed_ns: list[int] = []
-        self._blocked_ns: list[int] = []
-        self._called: list[Called] = []
+        self._steps: list[_Step] = []
+        self._last_step: _Step | None = None  # whose gradients DDP will tell of in the next one
 
     def at_boundary(self, boundary: Boundary) -> int | None:
         """One step further."""
@@ -80,7 +104,7 @@ class CollectiveTask:
             self._begin(boundary)
         else:
             self._note(boundary, self._calls.take())
-        if len(self._step_ns) >= self._wanted:
+        if len(self._steps) >= self._wanted:
             self._finish()
             return None
         self._boundaries += 1
@@ -108,20 +132,42 @@ class CollectiveTask:
         self._calls.put_on()
 
     def _note(self, boundary: Boundary, called: Called) -> None:
-        gradients_ns = self._gradients_ns()
+        gradients = self._gradients()
         last, delay_ns = cast("tuple[int, int]", self._last), run_delay_ns(self._loop.train_tid)
-        if gradients_ns is None or boundary.last_flags not in ORDINARY or delay_ns < 0:
+        before, self._last_step = self._last_step, None
+        if self._parallel is not None:
+            if gradients is None:
+                return
+            if before is not None:
+                self._steps.append(replace(before, gradients_ns=gradients[0], reduced=gradients[1]))
+        if boundary.last_flags != ring_layout.PHASES or delay_ns < 0:
             return
-        ran_ns = time.thread_time_ns() - last[0] + delay_ns - last[1]
-        self._step_ns.append(boundary.last_step_ns)
-        self._exposed_ns.append(min(boundary.last_step_ns, gradients_ns + called.spent_ns))
-        self._blocked_ns.append(max(0, boundary.last_step_ns - ran_ns))
-        self._called.append(called)
+        delayed_ns = delay_ns - last[1]
+        ran_ns = time.thread_time_ns() - last[0] + delayed_ns
+        step = _Step(
+            end_ns=boundary.now_ns,
+            step_ns=boundary.last_step_ns,
+            gradients_ns=0,
+            reduced=0,
+            blocked_ns=max(0, boundary.last_step_ns - ran_ns),
+            delay_ns=delayed_ns,
+            phases_ns=self._loop.last_phases or {},
+            sampled=self._loop.last_sample,
+            called=called,
+        )
+        if self._parallel is not None:
+            self._last_step = step
+        else:
+            self._steps.append(step)
 
-    def _gradients_ns(self) -> int | None:
-        """What DDP's collectives took beyond the backward; None where it reduced nothing in this step."""
+    def _gradients(self) -> tuple[int, int] | None:
+        """What DDP's collectives took beyond a backward of the step before the last one, and how many it had.
+
+        It reads its clock when its next forward begins: of several backwards in a step it tells of one.
+        None where this step had no forward, and reduced nothing.
+        """
         if self._parallel is None:
-            return 0
+            return None
         told = self._parallel._get_ddp_logging_data()
         fresh = int(cast(int, told.get("iteration", 0)))
         before, self._iteration = self._iteration, fresh
@@ -130,25 +176,33 @@ class CollectiveTask:
         took, hidden = (
             int(cast(int, told[f"backward_{what}_time"])) for what in ("comm", "compute_comm_overlap")
         )
-        return max(0, took - hidden)
+        return max(0, took - hidden), fresh - before
 
     def _finish(self) -> None:
-        steps, calls = len(self._called), sum(one.calls for one in self._called)
-        if self._parallel is None and not any(one.spent_ns for one in self._called):
+        steps, called = self._steps, [one.called for one in self._steps]
+        if self._parallel is None and not any(one.spent_ns for one in called):
             raise CollectivesAbstained(
-                f"none of the root modules is DistributedDataParallel, and in {steps} steps "
+                f"none of the root modules is DistributedDataParallel, and in {len(steps)} steps "
                 "the training thread called no collective"
             )
         self.cancel()
-        columns = zip(*(one.by_phase_ns for one in self._called), strict=True)
-        by_phase = {name: sum(column) / steps for name, column in zip(NAMES, columns, strict=True)}
+        columns = zip(*(one.by_phase_ns for one in called), strict=True)
+        by_phase = {name: sum(column) / len(steps) for name, column in zip(NAMES, columns, strict=True)}
+        own = {name: [one.own_ns(index) for one in steps] for index, name in enumerate(NAMES)}
         waits = {
             "status": "ok",
-            "step_ns": self._step_ns,
-            "exposed_ns": self._exposed_ns,
-            "blocked_ns": self._blocked_ns,
-            "calls": calls / steps,
-            "called_ns": [one.spent_ns for one in self._called],
+            "step_ns": [one.step_ns for one in steps],
+            "exposed_ns": [one.exposed_ns for one in steps],
+            "blocked_ns": [one.blocked_ns for one in steps],
+            "calls": sum(one.calls for one in called) / len(steps),
+            "called_ns": [one.spent_ns for one in called],
             "called_by_phase_ns": {name: ns for name, ns in by_phase.items() if ns},
+            "end_ns": [one.end_ns for one in steps],
+            "own_by_phase_ns": {name: column for name, column in own.items() if min(column) >= 0},
+            "delay_ns": [one.delay_ns for one in steps],
+            "garbage_ns": [one.sampled[GARBAGE] for one in steps],
+            "samples": [one.sampled[SAMPLES] for one in steps],
+            "tokens": [one.sampled[TOKENS] for one in steps],
+            "reduced": [one.reduced for one in steps],
         }
         self._emit({"event": "collectives", "collectives": waits})

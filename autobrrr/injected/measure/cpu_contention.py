@@ -14,14 +14,9 @@ LEAST_NS = 50_000_000  # between two looks: ticks are 10 ms long
 
 
 class ForeignLoad:
-    """Between its making and `cores`.
+    """Between its making and `cores`."""
 
-    Args:
-        proc: Where `/proc` lies.
-    """
-
-    def __init__(self, proc: Path = Path("/proc")) -> None:
-        self._proc = proc
+    def __init__(self) -> None:
         self._cpus = _allowed()
         self._tick_ns = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
         self._began = self._look()
@@ -38,7 +33,7 @@ class ForeignLoad:
     def _look(self) -> tuple[int, int, int] | None:
         """Wall time, busy ticks of the CPUs, this process' own CPU time."""
         try:
-            lines = (self._proc / "stat").read_text().strip("\n").split("\n")
+            lines = Path("/proc/stat").read_text().strip("\n").split("\n")
         except OSError:
             return None
         ticks = busy_ticks(lines, self._cpus)

@@ -34,13 +34,7 @@ MOST_TRIES = 4  # as many times the steps asked for, then it abstains
 MOST_MORE = 6  # as many times the steps asked for, where they vary,
 MORE_NS = 4_000_000_000  # ... within this time,
 MORE_OPERATORS = 40_000  # ... and with no more operators than can be added up in a few milliseconds
-UNUSABLE = (
-    ring_layout.SKIPPED
-    | ring_layout.EVALUATION
-    | ring_layout.SWITCHED
-    | ring_layout.SETTLING
-    | ring_layout.AFTER_SHADOW
-)
+UNUSABLE = ring_layout.UNREPRESENTATIVE & ~ring_layout.TRACED
 
 
 class TracingAbstained(Exception):

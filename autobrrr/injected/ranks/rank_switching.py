@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
@@ -52,18 +53,21 @@ class SwitchRequest:
 
 
 class RankSwitching:
-    """This rank among all ranks. `at_boundary` belongs to the training thread, the rest to the agent's."""
+    """This rank among all ranks. `at_boundary` belongs to the training thread, the rest to the agent's.
+
+    No lock is held between the two: what both change is a list that one of them replaces and the other fills,
+    and a queue.
+    """
 
     def __init__(self, loop: TrainLoop, met: RankMeeting, emit: Emit) -> None:
         self._loop, self._active, self._emit = loop, loop.active, emit
         self._met, self._log = met, met.log
         known = [int(key.split("/")[0]) for key in met.log.held_keys() if key.endswith("/plan")]
-        self._member = RankMember(met.rank, asks_itself=True, number=max(known, default=0) + 1)
+        self._member = RankMember(met.rank, number=max(known, default=0) + 1)
         self._request: SwitchRequest | None = None
-        self._seen: list[tuple[int, int]] = []  # counts at boundaries, and when, while they are gauged
-        self._gauging = False
+        self._seen: list[tuple[int, int]] | None = None  # once asked for: two counts at boundaries, and when
         self._busy_until_s = 0.0
-        self._amiss: str | None = None  # a remedy that went on elsewhere, and could not here
+        self._amiss: deque[str] = deque()  # remedies that are on elsewhere, and can't be here
         self._own: set[int] = set()  # tokens of what our sidecar asked for
 
     @property
@@ -130,9 +134,8 @@ class RankSwitching:
 
     def _pump(self) -> None:
         self._follow()
-        if self._amiss is not None and self._request is None:
-            name, self._amiss = self._amiss, None
-            self.request(None, {"do": "undo", "remedy": name})
+        if self._amiss and self._request is None:
+            self.request(None, {"do": "undo", "remedy": self._amiss.popleft()})
         request = self._request
         if request is None:
             return
@@ -161,8 +164,8 @@ class RankSwitching:
         return self._log.get(ask.key) if ask.value is None else self._log.put(ask.key, ask.value)
 
     def _propose(self, request: SwitchRequest) -> None:
-        seen = self._seen[-2:]
-        if self._gauging or len(seen) < 2 or not self._member.free:
+        seen = self._seen
+        if seen is None or len(seen) < 2 or not self._member.free:
             return
         (count, ns), (later, later_ns) = seen
         a_step, step_s = max(1, later - count), (later_ns - ns) / 1e9
@@ -201,7 +204,7 @@ class RankSwitching:
         )
 
     def _gauge(self) -> None:
-        self._seen, self._gauging = [], True
+        self._seen = []
         self._busy_until_s = time.monotonic() + BUSY_FOR_S
         self._loop.hot.poke()
 
@@ -217,10 +220,12 @@ class RankSwitching:
         count = self._met.count()
         if count is None:
             return False
-        if self._gauging:
-            self._seen.append((count, time.perf_counter_ns()))
-            if len(self._seen) >= 2:
-                self._gauging = False
+        seen = self._seen  # the other thread may begin a new one meanwhile
+        gauging = seen is not None and len(seen) < 2
+        if seen is not None and gauging:
+            seen.append((count, time.perf_counter_ns()))
+            gauging = len(seen) < 2
+            if not gauging:
                 self._emit({})
         member, plan = self._member, self._member.held
         duty = member.at_boundary(count)
@@ -233,17 +238,17 @@ class RankSwitching:
             duty = self._settle(plan)
         if duty is BoundaryDuty.SWITCH and plan is not None:
             self._carry_out(plan)
-        if self._active.watched and self._amiss is None and member.held is None:
+        if self._active.watched and not self._amiss and member.held is None:
             self._look_for_trouble()
         if duty in (BoundaryDuty.SWITCH, BoundaryDuty.STAY):
             self._emit({})
-        return self._gauging or member.held is not None or member.offer is not None
+        return gauging or member.held is not None or member.offer is not None
 
     def _look_for_trouble(self) -> None:
         """What says that it must go off goes off on all ranks; by itself it does no harm meanwhile."""
         for applied, _ in self._active.troubles():
             if applied.bound:
-                self._amiss = applied.remedy.name
+                self._amiss.append(applied.remedy.name)
                 self._emit({})
 
     def _settle(self, plan: SwitchPlan) -> BoundaryDuty:
@@ -298,7 +303,7 @@ class RankSwitching:
         try:
             applied = self._apply(change)
         except Refused as refused:  # it could be applied some steps ago: it goes off again, on all ranks
-            self._amiss = str(change.get("remedy"))
+            self._amiss.append(str(change.get("remedy")))
             if number is not None:
                 self._emit({"reply": number, "ok": False, "why": str(refused), "code": refused.code.value})
             return

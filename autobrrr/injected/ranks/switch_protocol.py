@@ -6,11 +6,8 @@ for all. Every message is a value that is written once, so one that comes late, 
 that stands.
 
 A rank that is ready may not decide alone: `go` may stand already. So it has to ask before it goes past `at`.
-Where the register answers at once (`shared_log.py`), the training thread asks there and then, and ranks never
-differ. Where an answer may take long (`job_store.py`), the agent's thread asks from `settle_from` on, and the
-training thread goes on without: it changes nothing, and is *in doubt* until the answer is there. Then ranks
-can differ, and this rank says so. No protocol can do better without waiting: whoever hears last could have
-been missed.
+The register answers at once (`shared_log.py`): the training thread asks there and then, and ranks never
+differ. Where an answer took long, no protocol could do so without waiting.
 
 Counts are the same on all ranks at the same boundary, and rise. Classes here do no input or output: who
 drives them puts what they want and tells them what stands.
@@ -50,8 +47,6 @@ class BoundaryDuty(enum.Enum):
     ASK = "ask"  # put `drop` here and now, then call `settled`
     SWITCH = "switch"
     STAY = "stay"
-    DOUBT = "doubt"  # it can't be known yet: nothing changes here, and the ranks may differ
-    MISSED = "missed"  # the others have switched; this one was in doubt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,16 +102,13 @@ class RankMember:
     so one that is heard late is not taken for that of the next plan.
 
     Args:
-        asks_itself: The register answers at once: the training thread may ask it.
         number: Of the plan that is looked for first.
     """
 
     __slots__ = (
         "_answered",
-        "_asks_itself",
         "_known",
         "_offer",
-        "doubts",
         "held",
         "leaving",
         "number",
@@ -124,13 +116,11 @@ class RankMember:
         "refusal",
     )
 
-    def __init__(self, rank: int, *, asks_itself: bool, number: int = 1) -> None:
+    def __init__(self, rank: int, number: int = 1) -> None:
         self.rank, self.number = rank, number
         self.held: SwitchPlan | None = None
-        self.doubts = False
         self.leaving = False  # takes up no plan any more
         self.refusal: str | None = None  # of the plan that is offered: the kind, and why
-        self._asks_itself = asks_itself
         self._offer: SwitchPlan | None = None
         self._answered = 0  # plans up to this one were answered
         self._known: tuple[int, SwitchOutcome] | None = None
@@ -166,12 +156,7 @@ class RankMember:
             return (
                 BoundaryDuty.HURRY if outcome is None and count >= plan.settle_from else BoundaryDuty.NOTHING
             )
-        if outcome is None:
-            if self._asks_itself:
-                return BoundaryDuty.ASK
-            self.doubts = True
-            return BoundaryDuty.DOUBT
-        return self._carry_out(outcome)
+        return BoundaryDuty.ASK if outcome is None else self._carry_out(outcome)
 
     def tried(self, why: str | None, kind: NotReady = NotReady.UNFIT) -> None:
         """The offered plan can be done here (None), or why not. It is held from now on, or never."""
@@ -185,11 +170,9 @@ class RankMember:
         return self._carry_out(SwitchOutcome(standing))
 
     def _carry_out(self, outcome: SwitchOutcome) -> BoundaryDuty:
-        doubted, self.doubts, self.held = self.doubts, False, None
+        self.held = None
         self.number += 1
-        if outcome is SwitchOutcome.DROP:
-            return BoundaryDuty.STAY
-        return BoundaryDuty.MISSED if doubted else BoundaryDuty.SWITCH
+        return BoundaryDuty.STAY if outcome is SwitchOutcome.DROP else BoundaryDuty.SWITCH
 
     def _outcome(self) -> SwitchOutcome | None:
         known = self._known

@@ -15,7 +15,7 @@ from ..job_facts import rank_of
 from ..live_torch.live_job import Job
 from ..phases.sampled_step import cuda_in_use
 from .device_headroom import why_no_room
-from .registry import Option, RefusalCode, Refused, Remedy, WatchedUndo
+from .registry import RefusalCode, Refused, Remedy, WatchedUndo
 
 Undo = Callable[[], None]
 
@@ -137,7 +137,7 @@ class ActiveRemedies:
                 f"this is one of {ranks} ranks, and {name} does not keep the bits: its weights would drift "
                 "from the others'; a recipe switches it on in all of them from the start"
             )
-        check_options(remedy.options, options)
+        remedy.option_values(options)
         for other in self._applied:
             shared = set(other.remedy.targets) & set(remedy.targets)
             if not planned:  # what a recipe sets from the start stays as it is
@@ -263,28 +263,6 @@ def told(applied: AppliedRemedy) -> dict[str, object]:
 def gone(token: object) -> str:
     """What is said of a token whose remedy is off."""
     return f"no remedy has the token {token}"
-
-
-def check_options(known: tuple[Option, ...], given: Mapping[str, object]) -> None:
-    """Raises Refused where an option is unknown or of another kind."""
-    kinds: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "bool": (bool,)}
-    by_name = {option.name: option for option in known}
-    for name, value in given.items():
-        option = by_name.get(name)
-        if option is None:
-            raise Refused(f"no option {name}; known: {', '.join(by_name) or 'none'}")
-        wanted = kinds.get(option.kind)
-        if option.kind == "choice" and option.problem_with(value) is not None:
-            raise Refused(f"option {name} {option.problem_with(value)}")
-        if wanted is not None and (
-            not isinstance(value, wanted) or (isinstance(value, bool) and option.kind != "bool")
-        ):
-            raise Refused(f"option {name} is {option.kind}, not {value!r}")
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            if option.low is not None and value < option.low:
-                raise Refused(f"option {name} is at least {option.low}")
-            if option.high is not None and value > option.high:
-                raise Refused(f"option {name} is at most {option.high}")
 
 
 def _check_class(cls: str, allowed: Sequence[str] | None) -> None:

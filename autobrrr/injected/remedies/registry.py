@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec
 
 if TYPE_CHECKING:
     from autobrrr.injected.live_torch.live_job import Job
 
+P = ParamSpec("P")
 Undo = Callable[[], None]
 Apply = Callable[["Job", Mapping[str, object]], Undo]
 ClassFor = Callable[["Job"], str]
@@ -107,12 +108,12 @@ class Option:
 class Remedy:
     """A remedy: what it treats, how far it reaches, what it does to the numbers."""
 
-    name: str
-    apply: Apply
+    name: str = field(kw_only=False)
     treats: tuple[str, ...]  # regimes
     reach: str
     cls: str  # exactness class at best
     doc: str  # one sentence
+    apply: Apply = lambda job, options: lambda: None
     undo_safe: bool = True  # can be undone in the middle of a run
     targets: tuple[str, ...] = ()  # what it sets: two remedies with one target are in conflict
     needs_steady: tuple[str, ...] = ()  # targets of others that must stay as they are while it is on
@@ -160,65 +161,23 @@ class Remedy:
 REGISTRY: dict[str, Remedy] = {}
 
 
-def remedy(
-    name: str,
-    *,
-    treats: tuple[str, ...],
-    reach: str,
-    cls: str,
-    doc: str,
-    undo_safe: bool = True,
-    targets: tuple[str, ...] = (),
-    needs_steady: tuple[str, ...] = (),
-    options: tuple[Option, ...] = (),
-    class_for: ClassFor | None = None,
-    rare: bool = False,
-    needs: tuple[str, ...] = (),
-    environment: Environment | None = None,
-    unproven: bool = False,
-    only_named: bool = False,
-    leaves: str | None = None,
-    warm_up_steps: int = 0,
-    settles_steps: int = 0,
-    price_s: float = 0.0,
-    release: Release | None = None,
-    takes: Takes | None = None,
-) -> Callable[[Apply], Apply]:
-    """Enter a function into the table.
+def _entering(made: Callable[P, Remedy]) -> Callable[P, Callable[[Apply], Apply]]:
+    def described(*args: P.args, **kwargs: P.kwargs) -> Callable[[Apply], Apply]:
+        new = made(*args, **kwargs)
+        if new.name in REGISTRY:
+            raise ValueError(f"remedy {new.name} is there already")
+        if new.reach not in REACHES or new.cls not in CLASSES:
+            raise ValueError(f"remedy {new.name}: unknown reach {new.reach!r} or class {new.cls!r}")
 
-    Raises:
-        ValueError: the name is taken, or the reach or class is none of the known ones.
-    """
-    if name in REGISTRY:
-        raise ValueError(f"remedy {name} is there already")
-    if reach not in REACHES or cls not in CLASSES:
-        raise ValueError(f"remedy {name}: unknown reach {reach!r} or class {cls!r}")
+        def enter(apply: Apply) -> Apply:
+            REGISTRY[new.name] = replace(new, apply=apply)
+            return apply
 
-    def enter(apply: Apply) -> Apply:
-        REGISTRY[name] = Remedy(
-            name=name,
-            apply=apply,
-            treats=treats,
-            reach=reach,
-            cls=cls,
-            doc=doc,
-            undo_safe=undo_safe,
-            targets=targets,
-            needs_steady=needs_steady,
-            options=options,
-            class_for=class_for,
-            rare=rare,
-            needs=needs,
-            environment=environment,
-            unproven=unproven,
-            only_named=only_named,
-            leaves=leaves,
-            warm_up_steps=warm_up_steps,
-            settles_steps=settles_steps,
-            price_s=price_s,
-            release=release,
-            takes=takes,
-        )
-        return apply
+        return enter
 
-    return enter
+    return described
+
+
+# Enters a function into the table, with the fields of `Remedy`. Raises ValueError where the name is taken, or
+# the reach or class is none of the known ones.
+remedy = _entering(Remedy)

@@ -151,14 +151,14 @@ class AgentSocket:
         return bool(look.poll(0))
 
     def receive(self) -> dict[str, object]:
-        """One frame; raises Lost."""
+        """One frame; raises LinkLost."""
         try:
             return framing.receive(self._link)
         except (framing.Closed, framing.BadFrame, OSError) as error:
             raise LinkLost(str(error)) from None
 
     def send(self, message: dict[str, object], fd: int | None = None) -> None:
-        """One frame, with a file descriptor where given; raises Lost."""
+        """One frame, with a file descriptor where given; raises LinkLost."""
         try:
             if fd is None:
                 framing.send(self._link, message)

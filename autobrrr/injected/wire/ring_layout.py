@@ -1,4 +1,4 @@
-"""The ring of step records: a memfd that the agent writes and the sidecar maps.
+"""The ring of step records: a memfd that the agent writes and the sidecar reads.
 
 The training thread packs one record per step and never waits. A plain step writes only the tail
 (when, which arm, flags, sequence number); a sampled step writes its phases first. The sequence
@@ -37,7 +37,7 @@ SAMPLED_FIELDS = (
 )
 TAIL_FIELDS = (
     "start_ns",  # time.perf_counter_ns when the agent handed the thread back to training
-    "end_ns",  # when the anchor optimizer's post hook was entered
+    "end_ns",  # when the hook on the anchor optimizer noted the time
     "own_ns",  # the agent's own work at the boundary before start_ns
     "device_ns",  # from start to end on the device's clock; UNSTAMPED, AWAITED
     "arm",  # which set of remedies was on: raised by one at every change
@@ -63,6 +63,7 @@ EVALUATION = 16  # forward calls without grad ran in it
 SWITCHED = 32  # a remedy changed at the boundary before it
 SETTLING = 64  # hooks were being put on or looked for: not representative
 AHEAD = 128  # the host came to its end while the device was still in an earlier step; set with device_ns
+UNREPRESENTATIVE = TRACED | AFTER_SHADOW | SKIPPED | EVALUATION | SWITCHED | SETTLING
 
 
 def header(pid: int, capacity: int = CAPACITY) -> bytes:

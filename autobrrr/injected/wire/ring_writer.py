@@ -1,4 +1,4 @@
-"""The ring's memory: a memfd that this process writes and the sidecar maps.
+"""The ring's memory: a memfd that this process writes and the sidecar reads.
 
 In: sampled and plain records; out: bytes at their place. Its size is sealed, which the sidecar asks for. The
 file descriptor is handed over with the first frame and closed; the mapping goes when the last reference to it

@@ -6,7 +6,7 @@ that share a level with them. Samplers that have to learn this anew (a GP with o
 more trials than there are.
 
 Kernel: D. Duvenaud et al., "Additive Gaussian Processes", NIPS 2011, orders 1 and 2. Expected improvement:
-J. Mockus, 1978. `benchmarks/relaunch_spaces.py` measures both on spaces that were tried in full.
+J. Mockus, 1978. `benchmarks/relaunch/relaunch_spaces.py` measures both on spaces that were tried in full.
 """
 
 from __future__ import annotations

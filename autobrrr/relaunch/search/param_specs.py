@@ -45,7 +45,7 @@ def parse_parameter(
         return flag_parameter(name, levels, ordered, command, declared)
     if name.startswith("env:"):
         return _variable(spec, name, levels, ordered, env)
-    return _option(spec, name, levels, ordered)
+    return _option(spec, name, levels)
 
 
 def flag_parameter(
@@ -106,7 +106,7 @@ def _variable(
     return Parameter(name=name, kind="variable", levels=found, given=given, ordered=ordered, cls="rounding")
 
 
-def _option(spec: str, name: str, levels: Sequence[Value | None], ordered: bool) -> Parameter:
+def _option(spec: str, name: str, levels: Sequence[Value | None]) -> Parameter:
     remedy, _, option = name.rpartition(".")
     if name in REGISTRY:
         raise UsageError(f"--param {spec}: {name} is a remedy", f"--param {name}, or --param {name}.OPTION=…")

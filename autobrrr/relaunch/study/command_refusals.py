@@ -26,15 +26,20 @@ INSIDE = "run tune inside the allocation or container, on one node; for several 
 
 
 class Unmeasurable(AutobrrrError):
-    """The command as given can't be measured. `lines` are the last that it printed."""
+    """The command as given can't be measured, because of how it ended.
 
-    def __init__(self, ending: TrialEnding) -> None:
+    Args:
+        side: Which of several commands it is.
+    """
+
+    def __init__(self, ending: TrialEnding, side: str | None = None) -> None:
+        self.ending = ending
+        self.why = ending.why if side is None else f"{side}: {ending.why}"
         super().__init__(
-            f"the command can't be measured: {ending.why}",
+            f"the command can't be measured: {self.why}",
             HINTS.get(ending.kind, "run it by itself first"),
             exit_code=EXIT_USAGE if ending.kind in USAGE_ENDINGS else EXIT_FAILED,
         )
-        self.lines = ending.lines
 
 
 def refuse_crowding(taken: int | None, free: int | None) -> None:

@@ -10,13 +10,13 @@ import contextlib
 import functools
 import json
 import os
-import select
 import shutil
 import socket
 import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +26,7 @@ import numpy as np
 from autobrrr.attach.bundle import code_bundle
 from autobrrr.attach.preload import preload_outcome, preloaded_agent
 from autobrrr.errors import AutobrrrError
+from autobrrr.machine.file_readiness import is_readable
 from autobrrr.relaunch.sandbox import orphans
 from autobrrr.relaunch.sandbox import workdir_copy as scratch
 from autobrrr.relaunch.trial import memory_use
@@ -34,7 +35,7 @@ from autobrrr.relaunch.trial.remedy_warm_up import ComingOn
 from autobrrr.relaunch.trial.trial_agents import Witnesses
 from autobrrr.relaunch.trial.trial_endings import Tail, TrialEnding, ending_of
 from autobrrr.relaunch.trial.trial_launch import Copy, Kept, Limits, TrialLaunch, Walls
-from autobrrr.relaunch.trial.trial_steps import TrialSteps, is_settled
+from autobrrr.relaunch.trial.trial_steps import LATEST, TrialSteps, is_settled
 
 LOOK_S = 0.004
 DRAIN_S, DRAIN_STEPS = 2.0, 16  # patience with a device that has work queued
@@ -81,9 +82,13 @@ class LiveTrial:
     _heard: bytearray = field(default_factory=bytearray)
     _said: list[dict[str, object]] = field(default_factory=list)
     _alive_ns: int = 0
+    _counted: int = 0
+    _came_ns: int = 0  # when the last steps were seen
     _reader: threading.Thread | None = None
     _closed: bool = False
     _family: tuple[int, ...] = ()
+    _pauses: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=LATEST))
+    _paused_ns: int = 0
     _coming_on: ComingOn = field(init=False)
 
     def __post_init__(self) -> None:
@@ -134,14 +139,17 @@ class LiveTrial:
         self._coming_on.look(steps.count)
         patience_s = self._coming_on.patience_s(steps.count)
         first_step_s = max(self.limits.first_step_s, patience_s)
-        last_ns = max(steps.last_end_ns or self.began_ns, self._alive_ns)
+        if steps.count != self._counted:
+            self._counted, self._came_ns = steps.count, now
+        told_ns = steps.last_end_ns or self.began_ns  # by the trial, which may say what it likes
+        last_ns = max(min(told_ns, self._came_ns or now), self._alive_ns)
         if steps.loss_lost:
             self.ending = self._given_up("nan", "its loss is no longer a finite number")
         elif not steps.count and now - last_ns > first_step_s * 1e9:
             self.ending = self._given_up(
                 "no_steps", f"no training step was seen within {first_step_s:.0f} s after it started"
             )
-        elif steps.count and now - last_ns > self._silence_ns(steps, first_step_s if patience_s else 0.0):
+        elif steps.count and self._is_hung(last_ns, now, first_step_s if patience_s else 0.0):
             self.ending = self._given_up(
                 "hang", f"no step for {(now - last_ns) / 1e9:.0f} s, after {steps.count} steps"
             )
@@ -188,11 +196,12 @@ class LiveTrial:
         A device goes on with what is queued while its process is stopped: in another trial's turn.
         """
         typical_ns = float(np.median(self.steps.recent[-64:])) if len(self.steps.recent) else 0.0
-        self.witnesses.drain(DRAIN_S + DRAIN_STEPS * typical_ns / 1e9)
+        self.witnesses.drain(min(DRAIN_S + DRAIN_STEPS * typical_ns / 1e9, self.limits.first_step_s))
         self.witnesses.look()
         self._ask({"pause": 1}, "paused")
         self.paused = True
-        return time.perf_counter_ns()
+        self._paused_ns = time.perf_counter_ns()
+        return self._paused_ns
 
     def taken(self) -> Bytes:
         """What it has taken at most, while it stands still."""
@@ -203,6 +212,8 @@ class LiveTrial:
         now = time.perf_counter_ns()
         self._ask({"resume": 1}, "resumed")
         self._alive_ns = time.perf_counter_ns()
+        if self.paused:
+            self._pauses.append((self._paused_ns, self._alive_ns))
         self.paused = False
         return now
 
@@ -248,9 +259,16 @@ class LiveTrial:
             elif "kept" in line:
                 self.kept = Kept(files=int(str(line["kept"])), bytes=int(str(line["bytes"])))
 
-    def _silence_ns(self, steps: TrialSteps, least_s: float) -> float:
-        typical = float(max(steps.recent[-64:], default=0.0))
-        return max(self.limits.silence_s * 1e9, least_s * 1e9, self.limits.silence_steps * typical)
+    def _is_hung(self, last_ns: int, now_ns: int, least_s: float) -> bool:
+        """After so long without a step; a step in which it stood still for another's turn was no long one.
+
+        Nor was one longer than the trial has lived, whatever it says.
+        """
+        silent_ns, lived_ns = now_ns - last_ns, last_ns - self.began_ns
+        if silent_ns <= max(self.limits.silence_s, least_s) * 1e9:
+            return False
+        longest_ns = min(self.steps.longest_ns(tuple(self._pauses)), lived_ns)
+        return silent_ns > self.limits.silence_steps * longest_ns
 
     def _given_up(self, kind: str, why: str) -> TrialEnding:
         return TrialEnding(kind=kind, why=why, lines=self.lines)  # type: ignore[arg-type]
@@ -282,7 +300,7 @@ class LiveTrial:
     def _hear(self, timeout_s: float) -> bool:
         """Read what the keeper says; whether something came."""
         came = False
-        while self.link.fileno() >= 0 and select.select([self.link], [], [], 0 if came else timeout_s)[0]:
+        while self.link.fileno() >= 0 and is_readable(self.link, 0.0 if came else timeout_s):
             try:
                 data = self.link.recv(1 << 16)
             except OSError:

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from autobrrr.injected.live_torch.available_memory import left_of_groups
 from autobrrr.machine.nvml_calls import NvmlCalls, load_nvml
 from autobrrr.records import JobFacts
 
 CONTEXT_BYTES = 600 << 20  # of a GPU, that the driver holds for a process beside the allocator
-UNLIMITED = 1 << 60  # cgroups of the first version write no limit as a large number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +76,7 @@ def taken(pids: Iterable[int], reserved: int | None = None, proc: Path = Path("/
 def available_bytes(root: Path = Path("/")) -> int | None:
     """Memory that could be taken now, also by the limits of the groups that we are in; None: unreadable."""
     found = _figures(root / "proc/meminfo").get("MemAvailable")
-    left = [_left_of(folder) for folder in _groups(root)]
-    known = [each for each in [found, *left] if each is not None]
+    known = [each for each in (found, *left_of_groups(root)) if each is not None]
     return min(known, default=None)
 
 
@@ -111,41 +110,6 @@ def _devices(calls: NvmlCalls) -> list[object]:
 
 def _all_alike(calls: NvmlCalls) -> bool:
     return len({str(calls.ask("nvmlDeviceGetName", handle)) for handle in _devices(calls)}) <= 1
-
-
-def _groups(root: Path) -> list[Path]:
-    """Folders of the memory groups that we are in, and of those around them."""
-    try:
-        lines = (root / "proc/self/cgroup").read_text().strip("\n").split("\n")
-    except OSError:
-        return []
-    found: list[Path] = []
-    for line in lines:
-        _, controllers, path = [*line.split(":", 2), "none", ""][:3]
-        if controllers not in ("", "memory"):
-            continue
-        top = root / "sys/fs/cgroup" / controllers
-        here = top / path.strip("/")
-        found += [here, *(each for each in here.parents if each.is_relative_to(top))]
-    return found
-
-
-def _left_of(group: Path) -> int | None:
-    """What a group leaves: its limit less what it holds that could not be dropped; None without a limit."""
-    for limit_name, used_name, cached in (
-        ("memory.max", "memory.current", "inactive_file"),
-        ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-    ):
-        try:
-            limit, used = ((group / name).read_text().strip() for name in (limit_name, used_name))
-            lines = (group / "memory.stat").read_text().strip("\n").split("\n")
-        except OSError:
-            continue
-        if not limit.isdigit() or int(limit) >= UNLIMITED:
-            return None
-        droppable = next((int(line.split()[1]) for line in lines if line.split()[0] == cached), 0)
-        return max(0, int(limit) - int(used) + droppable)
-    return None
 
 
 def _address_limit(file: Path) -> int | None:

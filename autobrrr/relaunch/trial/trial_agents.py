@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import socket
 import struct
 import time
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -20,9 +20,10 @@ import msgspec
 from autobrrr.errors import AutobrrrError
 from autobrrr.injected.loop.device_stamps import STAMP_EACH
 from autobrrr.injected.phases.sampling_schedule import EVERY_STEP
+from autobrrr.machine.file_readiness import is_readable
 from autobrrr.records import FrameSamples, JobFacts
 from autobrrr.relaunch.trial.trial_steps import TrialSteps
-from autobrrr.sidecar.session.ring_reader import RingReader
+from autobrrr.sidecar.session.ring_reader import NoRing, RingReader
 from autobrrr.sidecar.sockets.agent_link import AgentLink, Heard
 
 # Every second step shows what it holds, within what sampling may cost. Every one while a trial warms up, and
@@ -31,6 +32,7 @@ USUAL: Mapping[str, int] = {"bursts_every": 2, "burst_steps": 1}
 CLOSE: Mapping[str, int] = EVERY_STEP
 
 DRAIN_S = 0.001  # between looks whether a device is through
+MOST_AGENTS = 256  # of one trial: each takes two descriptors
 CREDENTIALS = struct.Struct("3i")  # process, user, group
 
 
@@ -50,9 +52,8 @@ class TrialAgents:
 
     def look(self) -> None:
         """Take in what has come; never waits."""
-        if self._ring is not None:
-            self.steps.add(self._ring.read_new())
-        while not self.link.lost and select.select([self.link.wire], [], [], 0)[0]:
+        self._read_ring()
+        while not self.link.lost and is_readable(self.link.wire):
             for event in self.link.read():
                 if event.get("event") == "hello":
                     self._hello(event)
@@ -61,6 +62,15 @@ class TrialAgents:
                 elif event.get("event") == "frames":
                     with contextlib.suppress(msgspec.ValidationError):
                         self.frames = msgspec.convert(event.get("frames"), FrameSamples)
+
+    def _read_ring(self) -> None:
+        if self._ring is None:
+            return
+        try:
+            self.steps.add(self._ring.read_new())
+        except NoRing:  # what it shows from here on is nothing
+            self._ring.close()
+            self._ring = None
 
     def flush(self) -> None:
         """Have the agent write what it only noted, at the end of the step that runs."""
@@ -90,6 +100,8 @@ class TrialAgents:
             self._ring = None
 
     def _hello(self, event: Heard) -> None:
+        if self._ring is not None or not self.link.wire.fds:
+            return  # it has said so before, or hands over no ring
         fd = self.link.wire.fds.popleft()
         try:
             self._ring = RingReader(fd)
@@ -119,7 +131,7 @@ class Witnesses:
     def look(self) -> None:
         if self._resting:
             return
-        for file in self._folder.glob("agent-*.sock"):
+        for file in islice(self._folder.glob("agent-*.sock"), MOST_AGENTS):
             if file.name not in self._by_name and (link := _connect(self._folder, file.name)) is not None:
                 self._by_name[file.name] = TrialAgents(link)
                 self._by_name[file.name].cadence = self._cadence
@@ -201,9 +213,10 @@ def _rank(witness: TrialAgents) -> int:
 
 
 def _connect(folder: Path, name: str) -> socket.socket | None:
-    """None where nobody listens: the agent is only coming up, or has ended."""
+    """None where nobody listens: the agent is only coming up, or has ended; who lets us wait is none."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     link = socket.socket(socket.AF_UNIX)
+    link.setblocking(False)
     try:
         link.connect(f"/proc/self/fd/{fd}/{name}")
     except OSError:

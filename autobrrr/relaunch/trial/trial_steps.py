@@ -6,6 +6,8 @@ have settled.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from autobrrr.injected.wire import ring_layout
@@ -26,6 +28,7 @@ FEWEST_TO_SETTLE = 4
 SETTLING_NS = 250_000_000
 SETTLED = 0.06
 LOSSES = 3
+LATEST = 64
 UNSTAMPED_STEPS, UNSTAMPED_NS = 32, 3_000_000_000  # without a stamp, until it is clear that none will come
 
 
@@ -65,6 +68,17 @@ class TrialSteps:
     def recent(self) -> Durations:
         return durations_ns(timed(self._kept[-1024:], self.clock))
 
+    def longest_ns(self, pauses: Sequence[tuple[int, int]]) -> float:
+        """The longest of the latest steps, without the time for which they were suspended; 0 without one."""
+        latest = self._kept[-LATEST:]
+        if not len(latest):
+            return 0.0
+        starts, ends = latest["start_ns"].astype(np.int64), latest["end_ns"].astype(np.int64)
+        spent = ends - starts
+        for begun, over in pauses:
+            spent -= np.clip(np.minimum(ends, over) - np.maximum(starts, begun), 0, None)
+        return float(spent.max())
+
     @property
     def lack_stamps(self) -> bool:
         """They are those of a device that works asynchronously, and its clock is not seen."""
@@ -78,16 +92,19 @@ class TrialSteps:
         known = self._sampled[self._sampled["samples"] > 0]
         return int(np.median(samples_of(known))) if len(known) else None
 
-    @property
-    def phases_ns(self) -> dict[str, float]:
-        """Median nanoseconds of one step by phase; `other` is what none of them is. Empty: not measured."""
-        if not len(self._sampled):
+    def phases_ns(self, start_ns: int) -> dict[str, float]:
+        """Median nanoseconds of one step by phase, of steps that began after a moment; `other` is the rest.
+
+        Empty: not measured.
+        """
+        seen = self._sampled[self._sampled["start_ns"] >= start_ns]
+        if not len(seen):
             return {}
         found = {
-            name: float(np.median(np.maximum(self._sampled[f"{name}_ns"], 0)))
+            name: float(np.median(np.maximum(seen[f"{name}_ns"], 0)))
             for name in ("data_wait", "host_to_device", "forward", "backward", "optimizer")
         }
-        whole = float(np.median(self._sampled["end_ns"] - self._sampled["start_ns"]))
+        whole = float(np.median(seen["end_ns"] - seen["start_ns"]))
         return {**found, "other": max(0.0, whole - sum(found.values()))}
 
     @property

@@ -78,11 +78,11 @@ def gain_scale(values: Iterable[float]) -> LogScale:
     )
 
 
-def gain_ticks(scale: LogScale, apart: float = APART) -> list[float]:
+def gain_ticks(scale: LogScale) -> list[float]:
     """Round factors on an axis, 1 first, far enough from each other to be read."""
     kept: list[float] = []
     for tick in sorted((each for each in TICKS if scale.low <= each <= scale.high), key=lambda one: one != 1):
-        if all(abs(scale.share(tick) - scale.share(other)) > apart for other in kept):
+        if all(abs(scale.share(tick) - scale.share(other)) > APART for other in kept):
             kept.append(tick)
     return kept
 

@@ -18,6 +18,7 @@ from autobrrr.report.html.interval_chart import Gain, IntervalChart, interval_ch
 from autobrrr.report.html.page_tables import Cell, PageTable, figure, words
 from autobrrr.report.html.page_template import inline_json, render
 from autobrrr.report.quantities import duration, parts, share
+from autobrrr.report.session_answers import answers
 from autobrrr.report.session_data import session_data
 from autobrrr.report.text.session_text import PastSession
 from autobrrr.report.text.tuning_text import label, verdict
@@ -45,11 +46,12 @@ def page(session: PastSession) -> str:
         about=[each for each in _about(session) if each],
         unread=session.unread,
         found=found,
+        answers=answers(session),
         heads=_heads(found),
         spent=parts(found.shares, 0.005) or [],
         phases=_phase_parts(found.phases_ns),
         glossary=EXPLANATIONS.get(found.regime),
-        figures=list(_figures(found, tuned)),
+        figures=list(_figures(found)),
         signals=_signals(found),
         tuned=tuned,
         tuned_words=None if tuned is None else verdict(tuned),
@@ -89,21 +91,12 @@ def _heads(found: Diagnosis) -> list[tuple[str, str, str]]:
     ]
 
 
-def _figures(found: Diagnosis, tuned: Tuning | None) -> Iterator[tuple[str, str, str]]:
-    """Figure, what it is, tone."""
-    if tuned is not None and tuned.kept and tuned.interval is not None:
-        tone = "better" if tuned.interval[0] > 1 else ""
-        if tuned.objective == "step_ns":
-            yield f"{duration(tuned.baseline)} → {duration(tuned.best)}", "a step, before → after", ""
-        yield gain_words(tuned.speedup, tuned.interval), "faster, by a confirmation run", tone
-        saved = 60 * (1 - 1 / tuned.speedup) if tuned.speedup > 0 else 0.0
-        if saved >= 0.05:
-            yield f"{saved:.1f} min", "saved of each hour", tone
-        yield tuned.class_, "what it does to results", ""
+def _figures(found: Diagnosis) -> Iterator[tuple[str, str]]:
+    """Figure, and what it is."""
     steps = found.step_ns
     if steps.median is not None:
-        yield duration(steps.median), f"step at the end, median of {steps.count}", ""
-        yield duration(steps.p99), "p99", ""
+        yield duration(steps.median), f"step at the end, median of {steps.count}"
+        yield duration(steps.p99), "p99"
 
 
 def _phase_parts(phases: Phases) -> list[tuple[str, float]]:

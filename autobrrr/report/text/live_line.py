@@ -41,8 +41,8 @@ def live_line(snapshot: Diagnosis) -> str:
         words.append(" ".join(phases))
     elif snapshot.host is not None and snapshot.host.cpu_share is not None:
         words.append(f"CPU {share(snapshot.host.cpu_share)}")
-    if snapshot.slowest is not None and snapshot.slowest.rank is not None:
-        words.append(f"slowest: rank {snapshot.slowest.rank}")
+    if snapshot.straggler is not None and snapshot.straggler.rank is not None:
+        words.append(f"slowest: rank {snapshot.straggler.rank}")
     if snapshot.active:
         words.append("on: " + ", ".join(snapshot.active))
     if snapshot.cost.share is not None:

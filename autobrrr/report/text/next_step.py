@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from autobrrr.readable import readable
 from autobrrr.records import Advice, Diagnosis, DoctorCheck, JobLine, Tuning
+from autobrrr.records.busy_words import busy_words
 
 STARTED = "CMD"  # where nobody knows how the job was started
 LONGER = "5m"
@@ -18,7 +19,8 @@ TRIED = ("bitwise", "rounding")  # classes that a tuning tries unasked
 
 def after_diagnosis(found: Diagnosis) -> str:
     """A crowded machine first, then what is worth trying, then what would decide."""
-    if found.provisional and found.contention:
+    crowded = found.provisional or (found.regime == "unknown" and busy_words(found))
+    if crowded and found.contention:
         who = found.contention[0]
         return f"end {readable(who.command)} (pid {who.pid}), then autobrrr diagnose {found.pid}"
     live = [each for each in found.advice if each.reach == "live"]
@@ -42,6 +44,26 @@ def proving(advice: Advice) -> str:
     """The command that tries what no running step can."""
     allow = "" if advice.class_ in TRIED else f" --allow {advice.class_}"
     return f"autobrrr tune --param {advice.remedy}{allow} -- {STARTED}"
+
+
+def after_explanation(name: str, reach: str | None, class_: str | None) -> str:
+    """Of a remedy how to try it, of any other word where it is shown; `reach` and `class_` are a remedy's."""
+    if reach is None or class_ is None or reach == "edit":
+        return "autobrrr diagnose PID   (shows it of a job)"
+    allow = "" if class_ in TRIED else f" --allow {class_}"
+    if reach == "relaunch":
+        return f"autobrrr tune --param {name}{allow} -- {STARTED}"
+    return f"autobrrr tune PID --only {name}{allow}   (tries it on a job; autobrrr detach reverts it)"
+
+
+def after_run(command: Sequence[str], recipe: str | None, *, timed: bool) -> str:
+    """After a script has run: what would make it faster, or prove that the recipe did."""
+    if not timed:
+        return "autobrrr doctor   (no step of a training was seen)"
+    if recipe is None:
+        return f"autobrrr tune -- {_command(command)}   (looks for what makes it faster)"
+    proof = f"autobrrr prove --recipe {shlex.quote(recipe)} -- {_command(command)}"
+    return f"{proof}   (proves that it is faster, and does the same)"
 
 
 def after_tuning(tuning: Tuning, pid: int, command: Sequence[str]) -> str:

@@ -10,8 +10,9 @@ from xml.sax.saxutils import escape, quoteattr
 
 from autobrrr.readable import readable
 from autobrrr.records.gain_words import gain_words
-from autobrrr.records.proof_records import Proof, Sameness, SlowerCause, WorkDone
+from autobrrr.records.proof_records import PackageChange, Proof, Sameness, SlowerCause, WorkDone
 
+MOST_PACKAGES = 8
 PHASES = {
     "data_wait": "waiting for data",
     "host_to_device": "copying to the device",
@@ -54,6 +55,8 @@ def proof_facts(proof: Proof) -> Iterator[tuple[str, str]]:
         yield "speed", "not measured"
     if proof.slower is not None:
         yield "why", _why(proof.slower)
+    if proof.packages:
+        yield "packages", _packages(proof.packages)
     if proof.sameness is not None:
         yield "sameness", _sameness(proof.sameness)
 
@@ -90,6 +93,14 @@ def _why(found: SlowerCause) -> str:
     if found.place is None or found.place_ns is None:
         return said
     return f"{said}; {found.place} takes {found.place_ns / 1e6:.3g} ms more"
+
+
+def _packages(changes: list[PackageChange]) -> str:
+    shown = [
+        f"{each.name} {each.before or 'none'} → {each.after or 'none'}" for each in changes[:MOST_PACKAGES]
+    ]
+    more = len(changes) - len(shown)
+    return ", ".join(shown) + (f", and {more} more" if more else "")
 
 
 def _counted(work: WorkDone, name: str) -> str:

@@ -5,29 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autobrrr.records import Diagnosis, RankLine
+from autobrrr.records.rank_records import straggler_words
 from autobrrr.report.quantities import duration
 from autobrrr.report.text_table import text_table
 
 
-def slowest_words(found: Diagnosis) -> str | None:
-    """Which rank the others wait for, in a sentence; None for a job of one rank, or where nobody asked."""
-    slowest = found.slowest
-    if slowest is None:
+def ranks_words(found: Diagnosis) -> str | None:
+    """Which rank the others wait for, and why, in a sentence; None for a job of one rank."""
+    late = found.straggler
+    if late is None:
         return _not_compared(found.ranks)
-    if slowest.rank is None:
-        return f"none is slower than the others: {slowest.why}"
-    of = f" (of the {slowest.compared} timed)" if slowest.compared != slowest.world_size else ""
-    this = ", this one," if slowest.pid == found.pid else ""
-    waits = f"{duration(slowest.waited_ns)} of each {duration(slowest.step_ns)} step"
-    return f"rank {slowest.rank}{this} is slowest{of}: the others wait {waits} for it"
+    return straggler_words(late, duration)
 
 
 def ranks_table(lines: Sequence[RankLine], width: int | None = None) -> str:
     """One line a rank: its pid, its regime, what it waits and works in a step; wrapped to the width."""
-    rows = [("rank", "pid", "regime", "step", "waits", "own work", "")]
+    phases = any(line.phase is not None for line in lines)
+    rows = [("rank", "pid", "regime", "step", "waits", "own work", *(["slower in"] * phases), "")]
     for line in lines:
+        more = [line.phase or ""] * phases
         if line.why is not None:
-            rows.append((_number(line), str(line.pid), "-", "-", "-", "-", line.why))
+            rows.append((_number(line), str(line.pid), "-", "-", "-", "-", *more, line.why))
             continue
         times = line.collectives
         regime: str = line.regime or "-"
@@ -41,10 +39,11 @@ def ranks_table(lines: Sequence[RankLine], width: int | None = None) -> str:
                 duration(line.step_ns),
                 duration(times.waits_ns if times is not None else None),
                 duration(times.own_ns if times is not None else None),
+                *more,
                 "slowest" if line.slowest else "",
             )
         )
-    return "\n".join(text_table(rows, width=width, wrap=(6,), indent=2))
+    return "\n".join(text_table(rows, width=width, wrap=(6 + phases,), indent=2))
 
 
 def _not_compared(lines: Sequence[RankLine] | None) -> str | None:
@@ -52,8 +51,7 @@ def _not_compared(lines: Sequence[RankLine] | None) -> str | None:
         return None
     if len(lines) == 1:
         return "one has a session: which is slowest shows where several have (autobrrr diagnose LAUNCHER)"
-    timed = sum(line.collectives is not None for line in lines)
-    return f"which is slowest is not known: collectives were timed in {timed} of {len(lines)}"
+    return "which is slowest is not known: their steps were not compared (autobrrr diagnose LAUNCHER)"
 
 
 def _number(line: RankLine) -> str:

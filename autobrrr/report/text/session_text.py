@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from autobrrr.errors import UsageError
+from autobrrr.folders import open_plain
 from autobrrr.readable import readable
 from autobrrr.records import Diagnosis, FrameSamples, Trial, Tuning
 from autobrrr.records.events import from_entry
@@ -27,6 +29,7 @@ class PastSession:
 
     path: Path
     last: Diagnosis  # the last snapshot
+    judged: Diagnosis | None  # the last one that named something, if any did
     tuned: Tuning | None  # the last tuning that came to its end
     trials: list[Trial]  # of one that did not
     ended: str
@@ -42,6 +45,7 @@ def past_session(path: Path) -> PastSession:
         UsageError: the file can't be read, or holds no session.
     """
     last: Diagnosis | None = None
+    judged: Diagnosis | None = None
     tuned: Tuning | None = None
     trials: list[Trial] = []
     sampled: list[FrameSamples] = []
@@ -58,6 +62,7 @@ def past_session(path: Path) -> PastSession:
         course.take(line, found)
         if isinstance(found, Diagnosis):
             last = found
+            judged = found if found.regime != "unknown" or found.limit != "unknown" else judged
         elif isinstance(found, Tuning):
             tuned, trials = found, []
         elif isinstance(found, Trial):
@@ -71,6 +76,7 @@ def past_session(path: Path) -> PastSession:
     return PastSession(
         path=path,
         last=last,
+        judged=judged,
         tuned=tuned,
         trials=trials,
         ended=ended,
@@ -105,7 +111,7 @@ def report_text(path: Path, width: int | None = None) -> str:
 def _opened(path: Path) -> Iterator[bytes]:
     """The lines of the log; raises UsageError where there is none."""
     try:
-        path.open("rb").close()
+        os.close(open_plain(path))
     except OSError as error:
         raise UsageError(f"{path} can't be read: {error}") from None
     return lines_of(path)

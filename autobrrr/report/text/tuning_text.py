@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autobrrr.records import Advice, Trial, TuneProgress, Tuning
+from autobrrr.records import Advice, NoClaim, Trial, TuneProgress, Tuning
 from autobrrr.records.gain_words import factor_words, gain_words, interval_words
 from autobrrr.report.text_table import text_table
 
@@ -84,6 +84,8 @@ def verdict(tuning: Tuning) -> str:
     if not tuning.kept:
         return "no remedy was proven faster: speed-up 1.0, the job runs as before"
     kept = ", ".join(tuning.kept)
+    if tuning.no_claim is NoClaim.CROWDED:
+        return f"kept {kept} (class {tuning.class_}): faster beside other programs"
     if tuning.interval is None:
         unsaid = "no confirmation run, so their joint speed-up was not measured"
         return f"kept {kept} (class {tuning.class_}); {unsaid}"

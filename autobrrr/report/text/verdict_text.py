@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from autobrrr.readable import readable
 from autobrrr.records import Diagnosis, Evidence, limit_words
+from autobrrr.records.busy_words import busy_words
 from autobrrr.report.quantities import duration, parts, phase_shares, share
-from autobrrr.report.text.rank_text import slowest_words
+from autobrrr.report.text.rank_text import ranks_words
 
 MOST_LINES = 10
 MOST_EVIDENCE = 3
@@ -19,6 +20,9 @@ def verdict_text(found: Diagnosis) -> str:
     lines.append(f"  {found.limit_reason or found.reason}")
     if found.adds:
         lines.append(_row(found.regime, found.adds))
+    busy = busy_words(found)
+    if busy:
+        lines.append(_row("machine", busy))
     if steps.median is not None:
         lines.append(
             _row(
@@ -32,7 +36,7 @@ def verdict_text(found: Diagnosis) -> str:
         spent = [f"{name} {share(part)}" for name, part in phase_shares(found.phases_ns)]
     if spent:
         lines.append(_row("spent", ", ".join(spent)))
-    among = slowest_words(found)
+    among = ranks_words(found)
     if among is not None:
         lines.append(_row("ranks", among))
     lines += [_row(evidence.signal, evidence.note) for evidence in carrying(found)]

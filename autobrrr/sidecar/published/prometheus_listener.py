@@ -1,12 +1,14 @@
 """`attach --metrics`: figures where Prometheus fetches them, on this machine only unless told otherwise.
 
-One connection is served at a time, and only for so long: who is slow delays other readers, never the
-session.
+One connection is served at a time, and only for so long, however it spends that time: who is slow delays
+other readers, never the session.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import socket
 import threading
 from collections.abc import Iterator
 from socketserver import TCPServer
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 HERE = "127.0.0.1"
-PATIENCE_S = 2.0
+PATIENCE_S = 5.0
 PREFIX = "autobrrr"
 
 
@@ -37,15 +39,27 @@ def address_of(text: str) -> tuple[str, int]:
 
 
 class _Request(WSGIRequestHandler):
-    timeout = PATIENCE_S
+    patience_s = PATIENCE_S
+
+    def handle(self) -> None:
+        """One request; a timeout of the socket alone begins anew with every byte that comes."""
+        late = threading.Timer(self.patience_s, self._hang_up)
+        late.daemon = True
+        late.start()
+        try:
+            super().handle()
+        finally:
+            late.cancel()
+
+    def _hang_up(self) -> None:
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)
 
     def log_message(self, format: str, *args: Any) -> None:
         """A session has no log of who reads its figures."""
 
 
 class _Server(WSGIServer):
-    address_family = WSGIServer.address_family
-
     def server_bind(self) -> None:
         """Without asking a name server who we are, as WSGIServer does."""
         TCPServer.server_bind(self)
@@ -54,6 +68,10 @@ class _Server(WSGIServer):
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A reader that breaks off is no fault."""
+
+
+class _Server6(_Server):
+    address_family = socket.AF_INET6
 
 
 class PrometheusListener:
@@ -76,9 +94,8 @@ class PrometheusListener:
         self._latest: Published | None = None
         registry = CollectorRegistry(auto_describe=False)
         registry.register(self)
-        kind = type("_Server6", (_Server,), {"address_family": 10}) if ":" in host else _Server
         try:
-            self._server = kind((host, port), _Request)
+            self._server: _Server = (_Server6 if ":" in host else _Server)((host, port), _Request)
         except OSError as error:
             why = error.strerror or str(error)
             raise UsageError(f"--metrics {where}: {why}", "name another port: --metrics PORT") from None
@@ -89,8 +106,8 @@ class PrometheusListener:
     @property
     def url(self) -> str:
         """Where the figures are."""
-        host, port = self._server.server_address[:2]
-        return f"http://{f'[{host!s}]' if ':' in str(host) else host}:{port}/metrics"
+        host = self._server.server_name
+        return f"http://{f'[{host}]' if ':' in host else host}:{self._server.server_port}/metrics"
 
     def take(self, told: Published) -> None:
         """From here on these are shown."""

@@ -9,11 +9,13 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
 from autobrrr.errors import AutobrrrError, UsageError
+from autobrrr.paths import is_roots
 from autobrrr.sidecar.published.published_figures import Published
 
 SHOWN = ("step", "step_p99", "samples_per_second", "share", "gain", "own_cost", "remedies_on", "cpu_wait")
@@ -84,8 +86,6 @@ class TensorboardTracker:
         self._verdict = ""
 
     def take(self, told: Published) -> None:
-        import time
-
         values = [self._summary.Value(tag=name, simple_value=value) for name, value in shown(told).items()]
         if told.verdict != self._verdict:
             self._verdict = told.verdict
@@ -112,13 +112,18 @@ def tracker(name: str, pid: int, folder: Path) -> RunTracker:
     """Begin to write.
 
     Raises:
-        UsageError: the library is not in the environment of autobrrr.
+        UsageError: the library is not in the environment of autobrrr, or we are root and the folder is not
+            root's alone: somebody may have put a link there.
         AutobrrrError: it is there, and can't begin.
     """
     if importlib.util.find_spec(name) is None:
         raise UsageError(
             f"--log-to {name}: {name} is not installed beside autobrrr",
             f"install {name} into the environment of autobrrr, not only into the job's",
+        )
+    if os.geteuid() == 0 and not is_roots(folder / f"autobrrr-{pid}"):
+        raise UsageError(
+            f"--log-to {name}: others than root may write in {folder}", "change into a folder of root's alone"
         )
     try:
         return TRACKERS[name](importlib.import_module(name), pid, folder)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from autobrrr.diagnosis.measurements import NOT_SEEN, Measurements
+from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.machine.device_poller import Poller
 from autobrrr.records import (
     AgentCost,
@@ -116,7 +117,8 @@ class Collected:
         if isinstance(found, JobFacts):
             self.know(found)
         elif isinstance(found, Rehearsed):
-            self.rehearsed[found.remedy] = found
+            if found.remedy in REGISTRY:  # else an agent could fill us with names
+                self.rehearsed[found.remedy] = found
         elif not isinstance(found, ShadowProbe):
             setattr(self, event, found)
         elif event == "probing":

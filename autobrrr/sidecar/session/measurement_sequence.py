@@ -51,8 +51,21 @@ RETRACE_NS = (5 * SECOND_NS, 15 * SECOND_NS, 60 * SECOND_NS, 300 * SECOND_NS)
 WINDOW_AGAIN_NS = RETRACE_NS[:2]  # after an unlucky window: each one holds training up
 STILL_BUSY_NS = 30 * SECOND_NS  # a trace that others disturbed, while they go on
 QUIET_LOOKS = 3  # at the machine, one after the other
+HOLD_NS = 60 * SECOND_NS  # for the other ranks to be there
+MOST_COMPARED_STEPS = 400
 DRIFT = 0.4  # the median step has moved so far since it was traced
 DRIFT_NS = 60 * SECOND_NS
+
+
+OnCompared = Callable[[CollectiveWaits], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepsWanted:
+    """To be timed for so long, while all other ranks of the job time theirs."""
+
+    for_ns: int
+    on_done: OnCompared
 
 
 class MeasurementSequence:
@@ -83,6 +96,9 @@ class MeasurementSequence:
         self._of_job_before = False  # what is being profiled is the job before it was changed
         self._sweeps_wanted: list[Sweep] = []
         self._sweep_along: Sweep = "batch"
+        self._held_ns: int | None = None  # since when nothing is begun: the ranks will be compared
+        self._comparison: StepsWanted | None = None  # asked for, or under way
+        self._compared_from: State | None = None  # it is under way; where to go on
 
     def step(self, now_ns: int, verdict: Verdict) -> None:
         """One look; `verdict` is as it stands."""
@@ -97,8 +113,8 @@ class MeasurementSequence:
             self._measuring(now_ns, MEASUREMENTS[self.state])
 
     def progress(self, activity: str) -> None:
-        """The agent says how far it is."""
-        if self.state is not State.JUDGED:
+        """The agent says how far it is; not that another rank is measured, for which clients wait."""
+        if self.state is not State.JUDGED and activity != AWAITS_TURN:
             self.activity = activity
 
     def again(self, now_ns: int, probing: Probing | None = None) -> None:
@@ -143,6 +159,47 @@ class MeasurementSequence:
             self._sweeps_wanted.append(along)
         return None
 
+    def hold(self, now_ns: int) -> None:
+        """Begin nothing until the ranks of the job are compared or tuned, or for a minute."""
+        self._held_ns = now_ns
+
+    def go_on(self) -> None:
+        """What it was held for is over."""
+        self._held_ns = None
+
+    def compare(self, for_ns: int, on_done: OnCompared) -> str | None:
+        """Time steps while all other ranks do so too; a sentence where that can't be."""
+        if self._findings.options.readonly:
+            return "the session is read-only"
+        if self._comparison is not None:
+            return "another comparison is under way"
+        self._comparison = StepsWanted(for_ns=for_ns, on_done=on_done)
+        return None
+
+    def _held(self, now_ns: int) -> bool:
+        """Whether nothing else may begin; begins what was asked for."""
+        if self._comparison is None:
+            if self._held_ns is not None and now_ns - self._held_ns >= HOLD_NS:
+                self._held_ns = None
+            return self._held_ns is not None
+        if self._compared_from is None:
+            self._compared_from, self._held_ns = self.state, None
+            window = self._findings.window
+            step_ns = max(1, round(window.median_ns or window.last_ns))
+            least = TIMED_LONG_STEPS if step_ns > LONG_STEP_NS else TIMED_STEPS
+            steps = max(least, min(MOST_COMPARED_STEPS, self._comparison.for_ns // step_ns))
+            self._begin(State.TIMING, now_ns, f"timing {steps} steps of all ranks", steps=steps)
+        return True
+
+    def _timed(self, now_ns: int) -> None:
+        if self._comparison is None or self._compared_from is None or self._findings.collectives is None:
+            self._profile(now_ns)
+            return
+        before, comparison = self._compared_from, self._comparison
+        self._compared_from = self._comparison = None
+        self._enter(before, now_ns, "going on")
+        comparison.on_done(self._findings.collectives)
+
     def _enter(self, state: State, now_ns: int, activity: str) -> None:
         self.state, self._since_ns, self.activity = state, now_ns, activity
 
@@ -171,7 +228,7 @@ class MeasurementSequence:
                 self._abstain(one, one.late)
             else:
                 setattr(self._findings, one.field, so_far)
-        if self._has_come(one):
+        if self._has_come(one) and (self._compared_from is not None or not self._held(now_ns)):
             one.then(self, now_ns)
 
     def _has_come(self, one: AgentMeasurement) -> bool:
@@ -207,6 +264,8 @@ class MeasurementSequence:
             return
         known = self._findings.anatomy is not None or now_ns - self._first_step_ns > ANATOMY_NS
         self.activity = "measuring steps" if known else "finding out how the loop is built"
+        if known and self._held(now_ns):
+            return
         if not self._free(now_ns, not self._several or not self._turn.elsewhere()):
             return
         # Long steps are traced while the loop's pattern settles: what comes too early is dropped there.
@@ -327,6 +386,8 @@ class MeasurementSequence:
     def _judged(self, now_ns: int) -> None:
         """Watch; measure again where that may help: after a drift, or while in doubt, ever more rarely."""
         findings = self._findings
+        if self._held(now_ns):
+            return
         if findings.frames is None and self._noticeable():
             measure: Callable[[int], None] = self._sample
         elif self._window_is_due(now_ns):
@@ -462,7 +523,8 @@ MEASUREMENTS = {
         field="collectives",
         late="the timed steps did not come in time",
         abstained=lambda why, along: CollectiveWaits(status="abstained", why=why),
-        then=MeasurementSequence._profile,
+        then=MeasurementSequence._timed,
+        patience=2,
     ),
     State.PROFILING: AgentMeasurement(
         command="window",

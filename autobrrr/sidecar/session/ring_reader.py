@@ -28,19 +28,10 @@ RECORD = np.dtype(
 Records = NDArray[np.void]  # of RECORD, one dimension, by sequence number
 NO_RECORDS: Records = np.empty(0, dtype=RECORD)
 
-UNREPRESENTATIVE = (
-    ring_layout.TRACED
-    | ring_layout.SKIPPED
-    | ring_layout.EVALUATION
-    | ring_layout.SWITCHED
-    | ring_layout.SETTLING
-    | ring_layout.AFTER_SHADOW
-)
-
 
 def representative(records: Records) -> Records:
     """The steps that stand for how the job trains: not traced, skipped, settling, ..."""
-    kept: Records = records[records["flags"] & UNREPRESENTATIVE == 0]
+    kept: Records = records[records["flags"] & ring_layout.UNREPRESENTATIVE == 0]
     return kept
 
 
@@ -170,7 +161,7 @@ class RingReader:
 
     def _catch_up(self) -> None:
         """Skip what was overwritten, and a margin that the agent will not overwrite meanwhile."""
-        oldest = self._newest() - self._capacity + 1 + self._capacity // 8
+        oldest = max(self._next, self._newest() - self._capacity + 1 + self._capacity // 8)
         self.lost += oldest - self._next
         self._next = oldest
 

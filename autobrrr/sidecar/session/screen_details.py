@@ -1,6 +1,6 @@
 """What a screen shows beside the snapshot: history, remedies that may be tried, the recipe so far.
 
-In: a session, the last tuning. Out: `answers.Details`. Asked for about once a second.
+In: a session, the last tuning. Out: `wire_answers.Details`. Asked for about once a second.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ from autobrrr.records import (
     HostSample,
     JobFacts,
     ProfilerWindow,
+    RanksCompared,
     Reverted,
     Trial,
     Tuning,
@@ -36,7 +37,7 @@ from autobrrr.records.wire_answers import ActivityLine, SessionEnding
 from autobrrr.sidecar.process.session_options import Probing, SessionOptions, Sweep
 from autobrrr.sidecar.session.collected import Collected
 from autobrrr.sidecar.session.log_policy import Chronicle, Journal
-from autobrrr.sidecar.session.measurement_sequence import MeasurementSequence
+from autobrrr.sidecar.session.measurement_sequence import MeasurementSequence, OnCompared
 from autobrrr.sidecar.session.remedy_switch import OnSwitched, RemedySwitch, Switched, code_of
 from autobrrr.sidecar.session.ring_reader import NoRing
 from autobrrr.sidecar.session.session_states import State
@@ -49,6 +50,7 @@ SECOND_NS = 1_000_000_000
 JUDGE_EVERY_NS = 2 * SECOND_NS
 DETACH_NS = 15 * SECOND_NS
 DETACH_STEPS = 3
+MOST_DETACH_NS = 240 * SECOND_NS  # whatever the job says of its steps
 LINK_GRACE_NS = SECOND_NS  # a job that ends closes its link a moment before it is gone
 
 
@@ -102,6 +104,8 @@ class Session:
         self._chronicle = Chronicle(journal, self._began_ns)
         self._stale = False  # a fact has come in that was not judged yet
         self._activity = "attaching"
+        self._compared: RanksCompared | None = None  # the ranks of the job, as it is now
+        self._changed_since = False  # its steps were compared last
         self._on_detached: list[OnDetached] = []
         self._keeps = False  # what is on stays on after the detach
         self._method = {
@@ -201,6 +205,7 @@ class Session:
             on = ", ".join(self.active.names) or "nothing"
             self._note(f"another rank has switched all ranks; applied: {on}", about="switch")
             self._look_at_changed_job()
+            self.hold()  # it may be tuning them: a rank that measures can't switch
         elif name == "removed":
             self._end(SessionEnding(kind="removed", why=f"the agent took itself out: {said(event, 'why')}"))
 
@@ -233,6 +238,7 @@ class Session:
             self._stale = True
 
     def _look_at_changed_job(self) -> None:
+        self._compared, self._changed_since = None, True
         if self._state is None and self._course is not None:
             self._course.changed(self._clock_ns())
             self._stale = True
@@ -250,6 +256,25 @@ class Session:
         if self._course is None:
             return "nothing of the session is in the job"
         return self._course.sweep(along)
+
+    def hold(self) -> None:
+        """Measure nothing until the ranks of the job are compared or tuned, or for a minute."""
+        if self._course is not None:
+            self._course.hold(self._clock_ns())
+
+    def compare(self, for_ns: int, on_done: OnCompared) -> str | None:
+        """Time steps while all other ranks do so too; a sentence where that can't be."""
+        if self._course is None:
+            return "nothing of the session is in the job"
+        if self._state is not None:
+            return f"the session is {self._state.value}"
+        self._changed_since = False
+        return self._course.compare(for_ns, on_done)
+
+    def take_comparison(self, compared: RanksCompared) -> None:
+        """What a client has made of the steps of all ranks; it holds until the job is changed."""
+        if not self._changed_since:
+            self._compared = compared
 
     def apply(
         self,
@@ -279,6 +304,7 @@ class Session:
         if refusal is not None or self.active is None:
             on_done(Switched(why=refusal))
             return
+        self.hold()
         self.active.together(on_done)
 
     def begin_tuning(self) -> str | None:
@@ -318,6 +344,8 @@ class Session:
                 self._sees_each_step = False
                 self._agent.command("watch", lambda reply: None, as_usual=True)
             self._look_at_changed_job()
+            if self._course is not None:
+                self._course.go_on()
 
     def detach(self, keep: bool, on_done: OnDetached) -> None:
         """Take everything off, then end; `keep` leaves the remedies on."""
@@ -345,6 +373,7 @@ class Session:
             state=self.state,
             activity=self.activity,
             active=self.active.names if self.active is not None else [],
+            compared=self._compared,
         )
 
     # Its states, and how it leaves them
@@ -356,7 +385,8 @@ class Session:
         """The tuner works on its own thread; here the ring is read and clients are served."""
 
     def _detaching(self, now_ns: int) -> None:
-        patience_ns = max(DETACH_NS, DETACH_STEPS * self.findings.window.longest_ns)
+        steps_ns = DETACH_STEPS * self.findings.window.longest_ns
+        patience_ns = min(max(DETACH_NS, steps_ns), MOST_DETACH_NS)
         if now_ns - self._since_ns > patience_ns:
             self._end(SessionEnding(kind="detached", why="the agent did not answer", left=("the agent",)))
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -29,13 +28,11 @@ class SessionLog:
     Args:
         path: The file, made with the first line: an attach that was refused leaves none. Its folder is
             made too; one that can't be made loses all lines.
-        now_s: Wall clock, seconds since 1970.
     """
 
-    def __init__(self, path: Path, now_s: Callable[[], float] = time.time) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
         self.lost_lines = 0
-        self._now_s = now_s
         self._torn = False
         self._written_bytes = 0
         self._opened = False
@@ -52,7 +49,7 @@ class SessionLog:
 
     def write(self, kind: str, body: Body) -> None:
         """Append one line, or count it as lost."""
-        line = msgspec.json.encode({"at": round(self._now_s(), 3), "kind": kind, "body": body}) + b"\n"
+        line = msgspec.json.encode({"at": round(time.time(), 3), "kind": kind, "body": body}) + b"\n"
         if not self._opened:
             self._open()
         if self._torn:

@@ -12,10 +12,10 @@ import msgspec
 from autobrrr.diagnosis.measurements import Measurements, step_stats
 from autobrrr.diagnosis.models.shares import shown_phases
 from autobrrr.diagnosis.models.size_sweep import size_sweep
-from autobrrr.diagnosis.models.slowest_rank import rank_times
+from autobrrr.diagnosis.ranks.rank_times import rank_times
 from autobrrr.diagnosis.signals.busy_machine import contention
 from autobrrr.diagnosis.verdict.judge import Judgement
-from autobrrr.records import Attach, Cost, Diagnosis, GpuSample
+from autobrrr.records import Attach, Cost, Diagnosis, GpuSample, RanksCompared
 from autobrrr.sidecar.session.session_states import State
 
 
@@ -28,12 +28,14 @@ def snapshot(
     state: State,
     activity: str,
     active: list[str],
+    compared: RanksCompared | None = None,
 ) -> Diagnosis:
     """The session at this moment.
 
     Args:
         steps: Steps since attach; None where no step can be seen.
-        remedies: Names of the remedies that are on.
+        active: Names of the remedies that are on.
+        compared: What came of the last comparison of the job's ranks.
     """
     stats = step_stats(measured.step_ns)
     verdict = judgement.verdict
@@ -75,6 +77,8 @@ def snapshot(
         window=measured.profile,
         sweep=size_sweep(measured.sweep),
         collectives=rank_times(measured.collectives),
+        ranks=None if compared is None else compared.ranks,
+        straggler=None if compared is None else compared.straggler,
         final=state is State.ENDED,
     )
 

@@ -1,6 +1,6 @@
 """The steps of the last minutes, one bucket a second, and those that took far longer than usual.
 
-In: new records of the ring. Out: `answers.StepHistory` for screens and for the log.
+In: new records of the ring. Out: `wire_answers.StepHistory` for screens and for the log.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ BUCKET_NS = 1_000_000_000
 BUCKETS = 600
 SLOW = 3.0  # times the median
 SLOW_KEPT = 64
+MOST_IN_BUCKET = 1 << 17  # steps; a clock that stands still would fill one for ever
 BINS = 24
 CAUSES = (
     (ring_layout.TRACED, "traced"),
@@ -52,11 +53,12 @@ class Buckets:
         took = durations_ns(records).astype(np.int64)
         numbers = np.asarray(records["end_ns"] // BUCKET_NS, dtype=np.int64)
         self._mark_slow(records, took)
-        for number in np.unique(numbers):
+        for number in np.unique(numbers)[-BUCKETS:]:
             if self._number is not None and number != self._number:
                 self._close()
             self._number = int(number)
-            self._open.append(took[numbers == number])
+            if sum(map(len, self._open)) < MOST_IN_BUCKET:
+                self._open.append(took[numbers == number])
         self._end_ns, self._last_ns = int(records["end_ns"][-1]), int(took[-1])
 
     def history(self, window: Durations) -> StepHistory:
@@ -96,7 +98,7 @@ class Buckets:
         usual_ns = self._usual_ns
         if usual_ns is None:
             usual_ns = float(np.median(took)) if len(took) >= 4 else math.inf
-        for index in np.flatnonzero(took > SLOW * usual_ns):
+        for index in np.flatnonzero(took > SLOW * usual_ns)[-SLOW_KEPT:]:
             one = records[index]
             seq, end_ns, device_ns, flags = (
                 int(one[name]) for name in ("seq", "end_ns", "device_ns", "flags")

@@ -55,7 +55,7 @@ class StepWindow:
     def pass_over(self, records: Records) -> None:
         """Take note of steps that do not stand for how the job trains; there must be some."""
         self.seen += len(records)
-        for one in records[records["flags"] & ring_layout.TRACED != 0]:
+        for one in records[records["flags"] & ring_layout.TRACED != 0][-MOST_PROFILED:]:
             follows = len(self._profiled) and int(one["seq"]) == int(self._profiled["seq"][-1]) + 1
             before = self._profiled if follows else NO_RECORDS
             self._profiled = np.concatenate([before, one[np.newaxis]])[-MOST_PROFILED:]

@@ -19,7 +19,7 @@ from autobrrr.errors import AutobrrrError
 from autobrrr.records import ProfilerWindow, Verdict, WindowGaps, WindowOp
 
 TOP_OPS = 40
-MOST_BYTES = 256 << 20  # as the agent has it
+MOST_BYTES = 256 << 20  # as the agent has it; of what is packed, and unpacked
 Call = Callable[[Callable[[], None]], None]
 OnWindow = Callable[[ProfilerWindow], None]
 Read = Callable[[ProfilerWindow, int | None, OnWindow], None]
@@ -84,7 +84,7 @@ def read_window(told: ProfilerWindow, fd: int | None) -> ProfilerWindow:
         refusal = _no_trace(fd)
         if refusal is not None:
             return _abstained(refusal)
-        trace = read_trace(TraceFile(name="profiler window", path=None, fd=fd))
+        trace = read_trace(TraceFile(name="profiler window", path=None, fd=fd, most_bytes=MOST_BYTES))
     finally:
         _close(fd)
     analysis = analyse_trace(trace)

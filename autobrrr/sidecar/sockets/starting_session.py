@@ -6,36 +6,53 @@ The lock is only looked for, in the kernel's list: whoever tried to take it coul
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from autobrrr.machine import procfs
+from autobrrr.machine import kernel_text, procfs
 from autobrrr.sidecar.sockets.session_socket import SessionTarget, folders
+
+MOST_BYTES = 1 << 24  # of the list: others may hold many locks
 
 
 def is_under_way(
     target: SessionTarget, env: Mapping[str, str] = os.environ, proc: Path = procfs.PROC
 ) -> bool:
     """Whether a process that can be seen from here holds the lock of a job's session."""
-    files = {name for folder in folders(target, env) if (name := _file(folder / f"{target.name}.lock"))}
-    try:
-        lines = (proc / "locks").read_text().split("\n") if files else []
-    except OSError:
-        return False
-    return any(_held(line) in files for line in lines)
+    files = {name for folder in folders(target, env) if (name := _file(folder / f"{target.name}.lock", proc))}
+    return bool(files) and any(_held(line) in files for line in kernel_text.lines(proc / "locks", MOST_BYTES))
 
 
-def _file(path: Path) -> int | None:
-    """Its inode alone: layered file systems show another device in the list than to who asks for a file."""
+def _file(path: Path, proc: Path) -> tuple[str, int] | None:
+    """The device of its mount, and its inode: as the kernel's list has them.
+
+    Not the device that who asks for a file is shown: layered file systems make one up.
+    """
     try:
-        return path.lstat().st_ino
+        fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return None
+    try:
+        mount = re.search(r"^mnt_id:\s+(\d+)$", kernel_text.text(proc / f"self/fdinfo/{fd}") or "", re.M)
+        inode = os.fstat(fd).st_ino
+    finally:
+        os.close(fd)
+    mounts = (line.split(" ", 3) for line in kernel_text.lines(proc / "self/mountinfo"))
+    device = next((each[2] for each in mounts if mount is not None and each[0] == mount[1]), None)
+    return None if device is None else (_numbers(device), inode)
 
 
-def _held(line: str) -> int | None:
-    """The inode of `1: FLOCK  ADVISORY  WRITE 4242 08:01:1234 0 EOF`; None for who waits, or another kind."""
+def _held(line: str) -> tuple[str, int] | None:
+    """What `1: FLOCK  ADVISORY  WRITE 4242 08:01:1234 0 EOF` locks; None for who waits, or another kind."""
     words = line.split()
     if len(words) < 6 or words[1] != "FLOCK":
         return None
-    return int(words[5].rpartition(":")[2])
+    device, _, inode = words[5].rpartition(":")
+    number = kernel_text.number(inode)
+    return None if number is None else (_numbers(device, 16), number)
+
+
+def _numbers(device: str, base: int = 10) -> str:
+    """A device as `MAJOR:MINOR`; the list of locks has both in base 16."""
+    return ":".join(str(kernel_text.number(part, base)) for part in device.split(":"))

@@ -19,6 +19,7 @@ import numpy as np
 from autobrrr.errors import TargetGone
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.records import Anatomy, ExactnessClass, JobFacts, Rehearsed
+from autobrrr.records.busy_words import crowd_words
 from autobrrr.records.wire_answers import ActiveRemedy
 from autobrrr.sidecar.session.remedy_switch import Switched
 from autobrrr.sidecar.session.ring_reader import NO_RECORDS, Records
@@ -215,6 +216,9 @@ class LiveBench:
         """From any thread: the tuner goes on."""
         self._running.set()
 
+    def crowd(self, last_ns: int) -> str | None:
+        return self._ask(lambda: crowd_words(list(self._session.findings.host), last_ns))
+
     def rest_while_paused(self) -> None:
         """On the tuner's thread, between pairs: wait for `resume`, `cancel` or the session's end."""
         began_ns = time.monotonic_ns()
@@ -298,10 +302,10 @@ class LiveBench:
         """The answer. A job that evaluates for long is waited for, unless the user stops."""
         began_s = time.monotonic()
         while True:
-            longest_s = self._session.findings.window.longest_ns / SECOND_NS
+            steps_s = SWITCH_STEPS * self._session.findings.window.longest_ns / SECOND_NS
             stall_s = self._stands_until_s - time.monotonic()
             try:
-                return self._wait(answer, max(SWITCH_S, SWITCH_STEPS * longest_s, stall_s))
+                return self._wait(answer, max(SWITCH_S, min(steps_s, EVALUATION_S), stall_s))
             except FutureTimeout:
                 if self.cancelled() or time.monotonic() - began_s > EVALUATION_S:
                     raise

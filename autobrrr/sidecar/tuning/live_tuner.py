@@ -15,7 +15,7 @@ from autobrrr.sidecar.tuning.live_bench import LiveBench
 from autobrrr.sidecar.tuning.tuning_thread import TuneRequest
 
 if TYPE_CHECKING:
-    from autobrrr.tuner.arm_switch import ArmRemedy as KeptLever
+    from autobrrr.tuner.arm_switch import ArmRemedy
     from autobrrr.tuner.tune_settings import TuneSettings
 
 
@@ -66,10 +66,10 @@ def _settings(request: TuneRequest, journal: Path | None) -> TuneSettings:
     )
 
 
-def _kept(applied: ActiveRemedy) -> KeptLever:
-    from autobrrr.tuner.arm_switch import ArmRemedy as KeptLever
+def _kept(applied: ActiveRemedy) -> ArmRemedy:
+    from autobrrr.tuner.arm_switch import ArmRemedy
     from autobrrr.tuner.candidate_space import Choice
 
     choice = Choice(remedy=applied.remedy, options=tuple(sorted(applied.options.items())))
     known: list[ExactnessClass] = [cls for cls in get_args(ExactnessClass) if cls == applied.class_]
-    return KeptLever(choice=choice, token=applied.token, cls=known[0] if known else "changes-training")
+    return ArmRemedy(choice=choice, token=applied.token, cls=known[0] if known else "changes-training")

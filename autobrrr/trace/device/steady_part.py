@@ -25,7 +25,6 @@ from autobrrr.trace.timeline.trace_steps import StepMark
 class Steady(Struct, frozen=True, kw_only=True):
     """Time by regime, and what else of the window a verdict reads."""
 
-    window_ns: int
     steps: int
     left_out: int  # early steps
     parts_ns: dict[str, int]  # of `time_parts`; they sum to the time that is judged
@@ -49,16 +48,13 @@ def steady_part(device: DeviceWork, marks: list[StepMark]) -> Steady:
     shift = device.clock.shift_ns if device.corrected else 0
     lasting = [mark for mark in marks if not mark.early]
     early = [mark for mark in marks if mark.early]
-    window = gaps.span_end - gaps.span_start
     if early and lasting:
         begin = min(mark.start for mark in lasting)
-        end = max(gaps.span_end, *(mark.end for mark in lasting))
         kept = np.flatnonzero(gpu.start + shift >= begin)
         of_gaps = np.flatnonzero(gaps.start >= begin)
         if len(kept) > 1 and len(of_gaps):
             gaps, late = _some_gaps(gaps, of_gaps), _some_late(late, of_gaps)
             gpu, work = gpu.chosen(kept), _some_work(work, kept)
-            window = end - begin
     sliced, loading = time_sliced(gaps, device.gpu), first_use_ns(gaps, device.gpu)
     parts = time_parts_ns(
         gpu,
@@ -73,7 +69,6 @@ def steady_part(device: DeviceWork, marks: list[StepMark]) -> Steady:
     causes = late.totals_ns()
     python = late.by_gap_ns[:, LONG_PYTHON]
     return Steady(
-        window_ns=window,
         steps=len(lasting),
         left_out=len(early) if lasting else 0,
         parts_ns=parts,

@@ -28,7 +28,6 @@ CLASSES = (
     OTHER,
 )
 CONTRACTIONS = (MATMUL, CONV, ATTENTION)
-MOVERS = (NORMALISATION, POINTWISE, REDUCTION, EMBEDDING, OPTIMIZER, COPY, FUSED)
 
 # A fragment anywhere in the lower-case name, or a pattern, gives the class. Fragments are many times
 # quicker to look for than one pattern of alternatives, and there are names of a thousand characters.

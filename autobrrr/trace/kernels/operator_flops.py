@@ -56,7 +56,7 @@ def _flops(stem: str, dims: list[Dims], shape: OperatorShape) -> int | None:
         rows = prod(dims[0][:-1])
         return 2 * rows * dims[0][-1] * dims[1][0]
     if "backward" in stem and "conv" in stem:
-        return _convolution_backward(dims, shape)
+        return _convolution_backward(dims)
     if "conv" in stem:
         return _convolution(stem, dims, shape)
     if "attention" in stem or "flash" in stem or "fmha" in stem:
@@ -88,7 +88,7 @@ def _convolution(stem: str, dims: list[Dims], shape: OperatorShape) -> int | Non
     return 2 * source[0] * prod(spatial) * prod(weight)
 
 
-def _convolution_backward(dims: list[Dims], shape: OperatorShape) -> int | None:
+def _convolution_backward(dims: list[Dims]) -> int | None:
     """Gradient, input, weight: each of the two gradients costs as much as the forward pass."""
     gradient, weight = dims[0], dims[2]
     if len(gradient) < 3 or len(weight) != len(gradient):

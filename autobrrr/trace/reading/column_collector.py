@@ -254,7 +254,9 @@ class Collector:
         gpu, host = GpuColumns.joined(self.gpu), HostColumns.joined(self.host)
         self.gpu, self.host = [], []
         threads: Table[Thread] = Table()  # some files write one id as a number here and as text there
-        merged = np.array([threads[Thread(str(pid), str(tid))] for pid, tid in self.threads], np.int32)
+        merged = np.array(
+            [threads[Thread(readable(str(pid)), readable(str(tid)))] for pid, tid in self.threads], np.int32
+        )
         if len(threads) < len(merged):
             host = structs.replace(host, thread=merged[host.thread])
         return Trace(

@@ -90,17 +90,15 @@ class Splitter:
 
     Args:
         name: Of the document, for messages.
-        event_bytes: A larger entry is not waited for.
     """
 
-    def __init__(self, name: str, event_bytes: int = _EVENT_LIMIT_BYTES) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
         self.around = b""
         self.passed_over = Tally()
         self.mended = Tally()
         self.damage: str | None = None
         self.exact = False  # decode the digits of times from now on
-        self._event_bytes = event_bytes
         self._offset = 0  # of the first undecoded byte in the document
         self._gap_bytes = 0  # without an entry, just before
         self._place = self._new_place(bare=False)
@@ -190,7 +188,7 @@ class Splitter:
                     lost if place.lost else "before its list of events does"
                 )
                 return None
-            too_large = len(rest) > self._event_bytes
+            too_large = len(rest) > _EVENT_LIMIT_BYTES
             # "[" before, and "]" in place of what follows a boundary: pieces are decoded where they stand.
             buffer = bytearray(b"[")
             buffer += rest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autobrrr.readable import readable
 from autobrrr.trace.reading import json_values
 from autobrrr.trace.reading.trace_columns import KIND_OF_CATEGORY, Table
 from autobrrr.trace.reading.trace_events import Label
@@ -28,10 +29,10 @@ class InternTables(Table[tuple[Label, Label, Label, Label, Label]]):
 
     def __missing__(self, place: tuple[Label, Label, Label, Label, Label]) -> int:
         device, stream, pid, tid, rank = place
-        label = str(pid if device is None else device)
+        label = readable(str(pid if device is None else device))
         number = self.devices[label]
         if rank is not None:
             self.ranks[label] = json_values.whole(rank, -1)
-        lane = self.streams[number, str(tid if stream is None else stream)]
+        lane = self.streams[number, readable(str(tid if stream is None else stream))]
         found = self[place] = number << STREAM_BITS | lane
         return found

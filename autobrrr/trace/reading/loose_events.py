@@ -30,6 +30,7 @@ _GAP = re.compile(r"[ \t\r\n,]*")
 _LIST_END = re.compile(r"\][ \t\r\n]*(?:(\})|(,)[ \t\r\n]*(\")?|(\Z))?")
 _SURE_OF_END = 1 << 16  # characters of white space behind a bracket after which nothing more is waited for
 _ALMOST_THERE = 12  # characters: a literal or an escape that is cut stands so near the end
+_DEEP = 1 << 12  # characters, about: what lies too deep takes as long as these
 _EFFORT = 16  # times the length of the text may be parsed in the search for the next event
 _MOST_DIGITS = 60
 _LIST_LIMIT = 1 << 12  # characters of a list among the events for whose end is waited
@@ -154,7 +155,7 @@ class _Walk:
             nested = text[begin] == "[" and len(text) - begin > _LIST_LIMIT
             waits = self.patient and not nested
             return None if waits else self._broken(begin, "an entry that does not end")
-        except ValueError as error:
+        except _NoValue as error:
             return self._broken(begin, str(error))
         if isinstance(value, list) and any(map(_looks_like_event, value)):
             return self._broken(begin, "a bracket before an event")
@@ -180,8 +181,8 @@ class _Walk:
                     self._at = max(at, begin - _KEPT)
                     return None
                 effort -= len(text) - begin
-            except ValueError:
-                pass
+            except _NoValue as error:
+                effort -= error.read
             else:
                 if _looks_like_event(value):
                     self.place.lost_at, self.place.due = None, Due.ENTRY
@@ -255,8 +256,16 @@ def _looks_like_event(value: object) -> bool:
     return isinstance(value, dict) and "ph" in value
 
 
-class _Cut(ValueError):
+class _Cut(Exception):
     """The text ends before the value does."""
+
+
+class _NoValue(Exception):
+    """What stands here is no JSON; `read` says how many characters it took to see that."""
+
+    def __init__(self, why: str, read: int) -> None:
+        super().__init__(why)
+        self.read = read
 
 
 class _Number(str):
@@ -276,16 +285,16 @@ def _parse(text: str, at: int) -> tuple[object, int]:
 
     Raises:
         _Cut: the text ends first.
-        ValueError: no JSON; says what is wrong.
+        _NoValue: no JSON; says what is wrong.
     """
     try:
         value, end = _LOOSE.raw_decode(text, at)
     except json.JSONDecodeError as error:
         if error.msg.startswith("Unterminated string") or error.pos >= len(text) - _ALMOST_THERE:
             raise _Cut from None
-        raise ValueError(f"no JSON ({error.msg[:1].lower()}{error.msg[1:]})") from None
+        raise _NoValue(f"no JSON ({error.msg[:1].lower()}{error.msg[1:]})", error.pos - at) from None
     except RecursionError:
-        raise ValueError("nested too deeply") from None
+        raise _NoValue("nested too deeply", _DEEP) from None
     return value, end
 
 

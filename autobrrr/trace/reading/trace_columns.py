@@ -19,6 +19,7 @@ from autobrrr.trace.reading.trace_metadata import Metadata
 Codes = NDArray[np.int32]
 Flags = NDArray[np.bool_]
 T = TypeVar("T")
+Columns = TypeVar("Columns", bound=Struct)
 
 # Kinds of events. GPU operations first.
 KERNEL, MEMCPY, MEMSET = 1, 2, 3
@@ -84,6 +85,18 @@ class Table(dict[T, int], Generic[T]):
         return list(self)
 
 
+# Of columns that are no numbers into tables.
+_NUMBERS = {"start": np.int64, "end": np.int64, "correlation": np.int64, "bytes": np.int64}
+_SMALL = {"kind": np.int8, "bad": np.int8}
+
+
+def _joined(columns: type[Columns], parts: Sequence[Columns]) -> Columns:
+    names, types = columns.__struct_fields__, {**_NUMBERS, **_SMALL}
+    if not parts:
+        return columns(**{name: np.empty(0, types.get(name, np.int32)) for name in names})
+    return columns(**{name: np.concatenate([getattr(each, name) for each in parts]) for name in names})
+
+
 class GpuColumns(Struct, frozen=True, kw_only=True):
     """Operations of all devices; shape [operations] each."""
 
@@ -105,28 +118,7 @@ class GpuColumns(Struct, frozen=True, kw_only=True):
     @classmethod
     def joined(cls, parts: Sequence[GpuColumns]) -> GpuColumns:
         """The operations of all parts."""
-        if not parts:
-            none, short = np.empty(0, np.int64), np.empty(0, np.int8)
-            code = np.empty(0, np.int32)
-            return cls(
-                start=none,
-                end=none,
-                kind=short,
-                name=code,
-                device=code,
-                stream=code,
-                correlation=none,
-                grid=code,
-                block=code,
-                bytes=none,
-                bad=short,
-            )
-        return cls(
-            **{
-                name: np.concatenate([getattr(each, name) for each in parts])
-                for name in cls.__struct_fields__
-            }
-        )
+        return _joined(cls, parts)
 
     def chosen(self, flags: Flags | NDArray[np.int64]) -> GpuColumns:
         """The same columns of some operations."""
@@ -150,16 +142,7 @@ class HostColumns(Struct, frozen=True, kw_only=True):
     @classmethod
     def joined(cls, parts: Sequence[HostColumns]) -> HostColumns:
         """The events of all parts."""
-        if not parts:
-            none, code = np.empty(0, np.int64), np.empty(0, np.int32)
-            kind = np.empty(0, np.int8)
-            return cls(start=none, end=none, kind=kind, name=code, thread=code, correlation=none, shape=code)
-        return cls(
-            **{
-                name: np.concatenate([getattr(each, name) for each in parts])
-                for name in cls.__struct_fields__
-            }
-        )
+        return _joined(cls, parts)
 
 
 class OperatorShape(Struct, frozen=True):

@@ -13,10 +13,7 @@ class DeviceProperties(msgspec.Struct, frozen=True):
     id: int = 0
     name: str = ""
     sms: int | None = msgspec.field(name="numSms", default=None)
-    threads_per_sm: int | None = msgspec.field(name="maxThreadsPerMultiprocessor", default=None)
     memory_bytes: int | None = msgspec.field(name="totalGlobalMem", default=None)
-    compute_major: int | None = msgspec.field(name="computeMajor", default=None)
-    compute_minor: int | None = msgspec.field(name="computeMinor", default=None)
 
 
 class Distributed(msgspec.Struct, frozen=True):
@@ -29,12 +26,7 @@ class Metadata(msgspec.Struct, frozen=True):
 
     devices: list[DeviceProperties] = msgspec.field(name="deviceProperties", default_factory=list)
     distributed: Distributed | None = msgspec.field(name="distributedInfo", default=None)
-    with_stack: Label = None
     record_shapes: Label = None
-    profile_memory: Label = None
-    base_time_ns: Label = msgspec.field(name="baseTimeNanoseconds", default=None)
-    torch_version: str | None = None
-    pytorch_version: str | None = None
     profiler_warnings: list[str] = msgspec.field(name="WARNING", default_factory=list)
     profiler_errors: list[str] = msgspec.field(name="ERROR", default_factory=list)
 

@@ -13,14 +13,18 @@ import queue
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from io import BufferedReader
+from io import BufferedReader, RawIOBase
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from autobrrr.errors import UsageError
 from autobrrr.trace.reading.gunzip import Gunzip
 from autobrrr.trace.reading.other_formats import packed_by
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 BLOCK_BYTES = 1 << 18
 STANDARD_INPUT = "-"
@@ -34,6 +38,7 @@ class TraceFile(Struct, frozen=True, kw_only=True):
     path: Path | None  # None: standard input, or what is open already
     chosen: bool = True
     fd: int | None = None  # an open file, read from its beginning; its owner closes it
+    most_bytes: int | None = None  # of the text, packed or not; more is not read
 
 
 def named_traces(words: Sequence[str]) -> list[TraceFile]:
@@ -69,9 +74,12 @@ class Blocks:
     and `notes` what else was odd about the stream.
     """
 
-    def __init__(self, stream: BufferedReader, block_bytes: int = BLOCK_BYTES) -> None:
+    def __init__(
+        self, stream: BufferedReader, block_bytes: int = BLOCK_BYTES, most_bytes: int | None = None
+    ) -> None:
         self._stream = stream
         self._block_bytes = block_bytes
+        self._most_bytes = most_bytes
         self.bytes_read = 0
         self.damage: str | None = None
         self.notes: list[str] = []
@@ -94,7 +102,12 @@ class Blocks:
     def _read(self, waiting: queue.Queue[bytes | None], stop: threading.Event) -> None:
         try:
             compressed = self._stream.peek(2)[:2] in (b"\x1f", b"\x1f\x8b")  # no JSON begins so
+            read_bytes = 0
             for block in self._as_utf8(self._inflated() if compressed else iter(self._next, b"")):
+                read_bytes += len(block)
+                if self._most_bytes is not None and read_bytes > self._most_bytes:
+                    self.damage = f"it has more than {self._most_bytes >> 20} MB: the rest is not read"
+                    break
                 if stop.is_set():
                     break
                 waiting.put(block)
@@ -143,25 +156,37 @@ def open_blocks(source: TraceFile) -> tuple[BufferedReader, Blocks]:
         UsageError: the file can't be opened.
     """
     if source.fd is not None:
-        try:
-            os.lseek(source.fd, 0, os.SEEK_SET)
-            return _buffered(source.fd)
-        except OSError as error:
-            raise UsageError(f"{source.name} can't be read: {error.strerror}") from error
+        stream: BufferedReader = BufferedReader(_AtOwnPlace(source.fd))
+        return stream, Blocks(stream, most_bytes=source.most_bytes)
     if source.path is None:
         if sys.stdin is None:
             raise UsageError("standard input is closed", "name a file, or pipe a trace into it")
-        return _buffered(sys.stdin.fileno())
+        stream = open(sys.stdin.fileno(), "rb", closefd=False)  # noqa: SIM115 - closed by the caller
+        return stream, Blocks(stream, most_bytes=source.most_bytes)
     try:
         stream = open(source.path, "rb")  # noqa: SIM115 - closed by the caller, who iterates
     except OSError as error:
         raise UsageError(f"{source.name} can't be read: {error.strerror}") from error
-    return stream, Blocks(stream)
+    return stream, Blocks(stream, most_bytes=source.most_bytes)
 
 
-def _buffered(fd: int) -> tuple[BufferedReader, Blocks]:
-    stream = open(fd, "rb", closefd=False)  # noqa: SIM115 - closed by the caller
-    return stream, Blocks(stream)
+class _AtOwnPlace(RawIOBase):
+    """An open file from its beginning, as long as it is now.
+
+    Whoever else holds the same descriptor could move its place, or let the file grow, for ever.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd, self._at, self._end = fd, 0, os.fstat(fd).st_size
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        view = memoryview(buffer).cast("B")
+        count = os.preadv(self._fd, [view[: self._end - self._at]], self._at)
+        self._at += count
+        return count
 
 
 def _looks_right(path: Path) -> bool:

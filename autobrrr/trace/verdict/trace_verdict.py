@@ -96,7 +96,7 @@ def _decide(
     ranked = sorted(shares.items(), key=lambda item: -item[1])
     (first, lead), (_, next_) = ranked[0], ranked[1]
     if first == "other" and lead >= 0.4:
-        return "unknown", _unexplained(figures, steady, lead), _STEADY
+        return "unknown", _unexplained(steady, lead), _STEADY
     if lead < NAMED_AT or lead - next_ < LEAD:
         text = ", ".join(f"{name} {share:.0%}" for name, share in ranked[:3] if share >= 0.05)
         return "mixed", f"no regime holds half of the device's time and leads by 15 points: {text}", _LIVE
@@ -161,7 +161,7 @@ def _words(each: Evidence) -> str:
     return each.signal.replace("_", " ")
 
 
-def _unexplained(figures: DeviceAnalysis, steady: Steady, lead: float) -> str:
+def _unexplained(steady: Steady, lead: float) -> str:
     """What most of the time that no regime claims is."""
     parts = (
         (steady.first_use_ns, "first launches, module loading and compilation"),

@@ -1,34 +1,129 @@
-"""Jobs that took no part in building the signals, five at a time; tried last, reported as they came out."""
+"""Jobs that took no part in building the signals; tried last, reported as they came out."""
 
 from __future__ import annotations
 
-from benchmarks.planted.case import Case, Truth
+from importlib.util import find_spec
+
+from benchmarks.planted.case import Case, Knob, Truth
 
 
-def held_out(name: str, job: str, truth: Truth, why: str) -> Case:
-    return Case(name=name, job=job, truth=truth, why=why, package="benchmarks.planted.held_out")
+def held_out(name: str, job: str, truth: Truth, why: str, *, threads: int = 1, **knobs: Knob) -> Case:
+    """A row of the table; `job` names a module below this package."""
+    return Case(
+        name=name, job=job, truth=truth, why=why, knobs=knobs, threads=threads,
+        package="benchmarks.planted.held_out",
+    )  # fmt: skip
 
 
-HELD_OUT: tuple[Case, ...] = (
-    held_out("tokeniser-in-collate", "tokeniser", "input", "regular expressions split 16 long texts a batch"),
-    held_out(
-        "second-derivatives",
-        "second_derivatives",
-        "overhead",
-        "a tiny net, differentiated twice on 16 points",
-    ),
-    held_out(
-        "message-passing", "message_passing", "memory", "gathers and scatters 60,000 edges of 32 numbers each"
-    ),
-    held_out("all-pairs-loss", "all_pairs", "compute", "1,024 x 1,024 similarities of two wide towers"),
-    held_out("edit-distance", "edit_distance", "host", "Levenshtein distances in Python after each step"),
-    held_out("maze-rollouts", "rollouts", "host", "24 walks through a maze in plain Python for each update"),
-    held_out("compressed-items", "compressed", "input", "16 rows of 128 KiB a batch, unpacked by zlib"),
-    held_out(
-        "unrolled-cell", "unrolled", "overhead", "a recurrent cell of width 24, called 20 times by Python"
-    ),
-    held_out("waveforms", "waveforms", "compute", "convolutions of 128 x 128 channels, 9 wide"),
-    held_out(
-        "averaged-weights", "averaged", "memory", "36 MiB of weights read and written 11 times for one sample"
-    ),
-)
+EVERY: tuple[Case, ...] = (
+    held_out("tokeniser-in-collate", "tokeniser", "input",
+        "regular expressions split 16 long texts a batch"),
+    held_out("second-derivatives", "second_derivatives", "overhead",
+        "a tiny net, differentiated twice on 16 points"),
+    held_out("message-passing", "message_passing", "memory",
+        "gathers and scatters 60,000 edges of 32 numbers each"),
+    held_out("all-pairs-loss", "all_pairs", "compute",
+        "1,024 x 1,024 similarities of two wide towers"),
+    held_out("edit-distance", "edit_distance", "host",
+        "Levenshtein distances in Python after each step"),
+    held_out("maze-rollouts", "rollouts", "host",
+        "24 walks through a maze in plain Python for each update"),
+    held_out("compressed-items", "compressed", "input",
+        "16 rows of 128 KiB a batch, unpacked by zlib"),
+    held_out("unrolled-cell", "unrolled", "overhead",
+        "a recurrent cell of width 24, called 20 times by Python"),
+    held_out("waveforms", "waveforms", "compute",
+        "convolutions of 128 x 128 channels, 9 wide"),
+    held_out("averaged-weights", "averaged", "memory",
+        "36 MiB of weights read and written 11 times for one sample"),
+    held_out("clipped-critic", "methods.wasserstein", "overhead",
+        "a Wasserstein GAN on 8 points: three critic steps and one generator step, all on tiny tensors"),
+    held_out("lbfgs-closure", "methods.quasi_newton", "overhead",
+        "LBFGS calls its closure 8 times a step on a net with two layers and 32 points"),
+    held_out("maml", "methods.inner_loop", "overhead",
+        "three tasks, two inner updates each, on 8 points: hundreds of tiny operators, differentiated twice"),
+    held_out("per-sample-gradients", "methods.per_sample", "overhead",
+        "vmap of grad over 8 samples of 12 numbers: the transforms take the time, not the numbers"),
+    held_out("layer-wise-rates", "methods.layer_rates", "overhead",
+        "60 parameter groups of one small tensor each under AdamW"),
+    held_out("norms-by-item", "methods.layer_rates", "overhead",
+        "60 gradient norms a step, each of a small tensor, read one by one", rates=0, norms=1, layers=30),
+    held_out("factored-optimizer", "methods.factored", "overhead",
+        "an optimizer in Python: some 15 tiny operators for each of 16 weights of 256 numbers"),
+    held_out("sparsemax-by-numpy", "methods.numpy_function", "overhead",
+        "a NumPy loop over 24 rows of 16 numbers inside the model's forward and backward"),
+    held_out("shadow-weights", "methods.shadow_weights", "overhead",
+        "a moving average over the 70 small tensors of a state dict, each step"),
+    held_out("runge-kutta", "methods.runge_kutta", "overhead",
+        "32 calls of a tiny field a step, and as many backward; two threads find no work"),
+    held_out("lightning-tiny", "language.lightning_tagger", "overhead",
+        "Lightning's loop around a net whose tensors hold under 1,000 numbers"),
+    held_out("hf-trainer-tiny", "language.hf_trainer", "overhead",
+        "Hugging Face's Trainer around a BERT of width 16 on two texts of 8 tokens"),
+    held_out("sharpness-aware", "methods.sharpness", "compute",
+        "two passes of 512 rows through 512 x 512 weights for each step"),
+    held_out("accumulated-long", "methods.sharpness", "compute",
+        "28 batches of 512 rows accumulated for one step: a step of more than a second",
+        climb=0, accumulate=28),
+    held_out("byte-pair-items", "language.merges", "input",
+        "32 texts a batch are merged by byte pairs in `__getitem__`, in Python, for a tiny GRU"),
+    held_out("length-buckets", "language.buckets", "input",
+        "a Python sampler sorts pools of 1,024 texts, lists are padded; the net is a mean of embeddings"),
+    held_out("gzipped-json", "language.json_shards", "input",
+        "32 lines of 200 numbers a batch are unpacked and parsed in the loop's own process"),
+    held_out("coded-images-in-a-worker", "vision.coded_blocks", "input",
+        "one worker turns 144 blocks back for each of 8 images, for a net of one small convolution"),
+    held_out("unseen-items", "decisions.negatives", "input",
+        "60 unseen items are drawn in Python for each of 64 users; the tables are 8 wide"),
+    held_out("shuffled-list", "decisions.shuffled_lists", "input",
+        "a list of 60,000 ratings is shuffled every 6 steps, steps that take well under a millisecond"),
+    held_out("replay-buffer", "decisions.replay", "host",
+        "500 moves of a cart in plain Python for each update of a small net"),
+    held_out("replay-buffer-balanced", "decisions.replay", "mixed",
+        "moves and update balanced when the job starts", balance=1, layers=6),
+    held_out("tree-search", "decisions.tree_search", "host",
+        "480 games of noughts and crosses are played out in plain Python for each update"),
+    held_out("csv-of-predictions", "decisions.csv_rows", "host",
+        "1,000 formatted rows are written to a CSV file after each step"),
+    held_out("box-matching", "vision.box_matching", "host",
+        "2,880 overlaps of boxes in plain Python between forward and loss"),
+    held_out("bleu-while-training", "language.bleu", "host",
+        "n-grams of 48 texts are counted in Python every fourth step, the net is two layers"),
+    held_out("auc-by-numpy", "decisions.calibration", "host",
+        "NumPy ranks and bins 50,000 scores after each step of a tiny net"),
+    held_out("huge-vocabulary", "language.large_vocabulary", "memory",
+        "16 MiB of logits are written and read ten times for 128 tokens of width 8"),
+    held_out("queue-of-keys", "methods.key_queue", "memory",
+        "two queries against a queue of 64 MiB, read forward and backward"),
+    held_out("low-rank-adapters", "language.low_rank", "memory",
+        "one token through frozen weights of 36 MiB a layer, read forward and backward"),
+    held_out("item-tables", "decisions.item_tables", "memory",
+        "Adam sweeps two tables of 9 MiB for 640 ids, on two threads", threads=2),
+    held_out("sparse-tables", "decisions.item_tables", "overhead",
+        "SparseAdam updates the 20 rows that were read: dozens of tiny operators", sparse=1, users=4, seen=5),
+    held_out("noised-fields", "vision.noised_fields", "memory",
+        "a pointwise chain over 16 MiB: mixing, scaling, shifting"),
+    held_out("shifted-windows", "vision.shifted_windows", "memory",
+        "copies of 16 MiB: rolled, cut into windows, joined, rolled back"),
+    held_out("denoising-u-net", "vision.denoiser", "compute",
+        "3 x 3 convolutions of 48 to 144 channels"),
+    held_out("recomputed-blocks", "language.recomputed", "compute",
+        "feed-forward blocks of 256 x 1,024 weights on 512 tokens, computed twice"),
+    held_out("written-attention", "language.written_out", "compute",
+        "attention over 512 tokens of width 512 by matmuls, on two threads", threads=2),
+    held_out("deep-clustering", "methods.clustering", "compute",
+        "2,048 points through 384 x 384 weights, then distances to 384 centroids"),
+    held_out("long-lstm", "language.long_lstm", "underfilled",
+        "one operator runs 500 matmuls of 4 x 24 by 24 x 96 one after another"),
+    held_out("long-lstm-by-hand", "language.long_lstm", "overhead",
+        "6,000 letters in a loop of Python, a dozen tiny operators each: a step of about a second",
+        by_hand=1, length=6000, width=8, batch=1),
+    held_out("depthwise", "vision.depthwise", "underfilled",
+        "each channel convolved on its own: little for a matmul unit, little to move"),
+    held_out("mesh-flow", "vision.mesh_flow", "underfilled",
+        "200,000 single numbers gathered and scattered one by one"),
+    held_out("small-systems", "methods.small_systems", "underfilled",
+        "3,000 systems of 4 x 4, factored one after another"),
+)  # fmt: skip
+NEEDED = {"language.hf_trainer": "transformers", "language.lightning_tagger": "lightning"}
+HELD_OUT = tuple(case for case in EVERY if find_spec(NEEDED.get(case.job, "torch")) is not None)

@@ -14,9 +14,18 @@ from pathlib import Path
 import pytest
 
 from autobrrr.errors import EXIT_CANNOT_ATTACH, EXIT_GONE
-from support import containers
 from support.attach import KINDS, SLEEPS, STANDIN, TRAINS, child, eventually, interpreters
-from support.containers import DOCKER, DOCKER_INSIDE, IN, OWN_PROC, OWN_TMP, READ_ONLY, UID, UNPRIVILEGED
+from support.outside import containers
+from support.outside.containers import (
+    DOCKER,
+    DOCKER_INSIDE,
+    IN,
+    OWN_PROC,
+    OWN_TMP,
+    READ_ONLY,
+    UID,
+    UNPRIVILEGED,
+)
 
 pytestmark = [
     pytest.mark.integration,

@@ -357,7 +357,8 @@ def test_a_long_native_call_is_waited_out(go_in: Callable[..., AgentConnection])
     with child("native", source=source, standin=True) as target:
         link = go_in(target.pid, on_wait=lines.append)
         leave(link)
-    assert all("runs native code" in line for line in lines)
+    # Once it is back in Python the call runs, and the agent comes up: on a busy machine that may be said too.
+    assert all("runs native code" in line or "the call has run" in line for line in lines)
 
 
 def test_a_target_that_ends_while_we_wait(go_in: Callable[..., AgentConnection]) -> None:
@@ -380,6 +381,22 @@ def test_an_agent_that_fails_to_load_says_why_whichever_way_it_came(way: str, tm
         eventually(lambda: target.threads() == threads)
         assert target.alive()
     eventually(lambda: own_folders() <= before)  # others may come and go meanwhile
+
+
+@pytest.mark.parametrize("name", ["_thread.get_ident", "time.sleep"])
+def test_a_process_whose_threads_or_waits_are_replaced_is_refused_at_once_and_left_alone(
+    name: str, tmp_path: Path
+) -> None:
+    # What monkey patching does: a Python function in the place of the interpreter's own.
+    source = f"import _thread, time\nown = {name}\n{name} = lambda *args: own(*args)\n" + KINDS["training"]
+    before = own_folders()
+    with child("a call", standin=True, source=source) as target:
+        eventually(lambda: target.threads() == 1)
+        with pytest.raises(CannotAttach, match="gevent or eventlet has replaced"):
+            enter(target.pid, cache=tmp_path / "cache", entries=probe_bundle(tmp_path / "bundle"))
+        assert target.threads() == 1
+        assert target.alive()
+    eventually(lambda: own_folders() <= before)
 
 
 def test_an_agent_with_a_wrong_token_is_not_let_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

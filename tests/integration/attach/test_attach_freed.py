@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -74,6 +73,23 @@ gc.collect()
 print(len(ours()))
 """
 
+FORKED = """
+import os
+made, ends = {}, []
+bundle_loader.load(package, "source", entries, lambda seconds: None, made)
+
+def pause(seconds):
+    if sys.getswitchinterval() > usual_s:
+        child = os.fork()
+        if not child:
+            os._exit(sys.getswitchinterval() != usual_s)
+        ends.append(os.waitpid(child, 0)[1])
+
+usual_s = sys.getswitchinterval()
+made[package + ".injected.unreachable"].free([], package, pause)
+print(ends, sys.getswitchinterval() == usual_s)
+"""
+
 
 @pytest.fixture
 def run(tmp_path: Path) -> Callable[[str, str], str]:
@@ -110,8 +126,12 @@ def test_where_the_job_collects_its_own_collection_ends_ours(run: Callable[[str,
     assert run(sys.executable, COLLECTED) == "waits for the job's own collection True\n0\n"
 
 
+def test_a_child_forked_meanwhile_has_the_jobs_own_switch_interval(run: Callable[[str, str], str]) -> None:
+    assert run(sys.executable, FORKED) == "[0] True\n"
+
+
 TRAINS = """
-import gc, select, sys, torch
+import gc, select, sys, types, torch
 torch.set_num_threads(1)
 model = torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
 optimizer = torch.optim.AdamW(model.parameters())
@@ -124,37 +144,59 @@ while True:
         model(x).square().mean().backward()
         optimizer.step()
     if select.select([sys.stdin], [], [], 0)[0]:
-        sys.stdin.readline()
-        kinds = [repr(type(each)) + str(getattr(each, "__module__", "")) for each in gc.get_objects()]
-        print(sum("_autobrrr_" in kind for kind in kinds), flush=True)
+        if sys.stdin.readline() == "threads\\n":
+            print(len(sys._current_frames()), flush=True)
+            continue
+        homes = [
+            str((each if issubclass(type(each), (type, types.FunctionType)) else type(each)).__module__)
+            for each in gc.get_objects()
+        ]
+        dynamo = sys.modules.get("torch._dynamo.utils")
+        compiled = int(bool(dynamo and dynamo.counters["stats"]))
+        print(sum("_autobrrr_" in home for home in homes), compiled, flush=True)
 """
+COMPILES = 'schema = 1\n[remedies]\n"compile.default" = true\n'
 
 
-def test_a_real_session_leaves_no_object_where_collection_is_off(tmp_path: Path) -> None:
+@pytest.mark.parametrize("compiles", [False, True])
+def test_a_real_session_leaves_no_object_where_collection_is_off(tmp_path: Path, compiles: bool) -> None:
     script = tmp_path / "job.py"
     script.write_text(TRAINS)
     words = [sys.executable, str(script)]
+    (tmp_path / "recipe.toml").write_text(COMPILES)
+    recipe = ("--recipe", str(tmp_path / "recipe.toml")) if compiles else ()
     with subprocess.Popen(
-        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment(tmp_path)
+        words,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=environment(tmp_path),
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
 
-        def ours() -> int:
-            process.stdin.write("\n")  # type: ignore[union-attr]
+        def says(question: str) -> list[str]:
+            process.stdin.write(question + "\n")  # type: ignore[union-attr]
             process.stdin.flush()  # type: ignore[union-attr]
-            return int(process.stdout.readline())  # type: ignore[union-attr]
+            return process.stdout.readline().split()  # type: ignore[union-attr]
+
+        def ours() -> tuple[int, bool]:
+            count, compiled = says("objects")
+            return int(count), compiled == "1"
 
         try:
             assert process.stdout.readline() == "training\n"
-            threads = len(os.listdir(f"/proc/{process.pid}/task"))
-            for _ in range(2):
-                attached = autobrrr(tmp_path, "attach", str(process.pid), "--for", "2s", "--json")
+            assert ours() == (0, False)
+            for _ in range(1 if compiles else 2):
+                attached = autobrrr(tmp_path, "attach", str(process.pid), "--for", "2s", "--json", *recipe)
                 assert attached.code == 0, attached.stderr
-                assert ours() > 100
+                assert ours()[0] > 100
+                eventually(lambda: ours()[1] == compiles)
                 assert autobrrr(tmp_path, "detach", str(process.pid)).code == 0
                 # Who looks at all objects holds them: what looks must wait until the agent's thread is gone.
-                eventually(lambda: len(os.listdir(f"/proc/{process.pid}/task")) == threads)
-                assert ours() == 0
+                # Python's threads, not the kernel's: torch's profiler keeps one of its own.
+                eventually(lambda: says("threads") == ["1"])
+                assert ours()[0] == 0
         finally:
             process.kill()

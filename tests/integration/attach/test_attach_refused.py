@@ -19,7 +19,7 @@ from autobrrr.attach.enter import enter
 from autobrrr.errors import CannotAttach
 from autobrrr.machine import control_groups
 from support.attach import KINDS, Child, child, eventually, probe_bundle
-from support.containers import SECCOMP
+from support.outside.containers import SECCOMP
 from support.training import TrainingJob, autobrrr, environment
 
 pytestmark = pytest.mark.integration

@@ -9,19 +9,11 @@ import torch
 from torch import nn
 
 from support.batch_probe.shadow_inputs import ACCEPTED, REFUSED
-from support.batch_probe.shadow_loop import Kind, train
+from support.batch_probe.shadow_loop import Kind, told_by_two_ranks, train
 
 pytestmark = pytest.mark.integration
 
 STEPS = 48
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("name", ACCEPTED)
@@ -54,19 +46,7 @@ def test_batches_that_can_not_be_cut_by_sample_are_refused(name: str) -> None:
 
 
 def test_ranks_that_accumulate_without_sync_are_probed_and_sharded_ones_refused() -> None:
-    context = torch.multiprocessing.get_context("spawn")
-    port = 40_000 + os.getpid() % 20_000
-    results = context.SimpleQueue()
-    ranks = [context.Process(target=_rank, args=(rank, port, results)) for rank in range(2)]
-    for rank in ranks:
-        rank.start()
-    try:
-        told = dict(results.get() for _ in range(2))
-    finally:
-        for rank in ranks:
-            rank.join(60)
-            rank.kill()
-            rank.join()
+    told = told_by_two_ranks(_rank, 40_000 + os.getpid() % 20_000)
     for rank in range(2):
         for never, probed in told[rank][:2]:
             assert probed == never, rank

@@ -9,7 +9,8 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable
 
 import numpy
 import pytest
@@ -20,26 +21,17 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from autobrrr.injected.batch_probe.probe_task import ShadowTask
 from autobrrr.injected.batch_probe.step_recorder import Recorder, function_modes
+from autobrrr.injected.live_torch.compiled_code import CompiledCheck
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.live_torch.torch_types import Abstain
 from autobrrr.injected.loop.boundary_task import Boundary
 from support.batch_probe.shadow import gan_with_two_optimizers, mlp, supervised
-from support.batch_probe.shadow_loop import Kind, Ticks, live_tensors, train
+from support.batch_probe.shadow_loop import Kind, Ticks, live_tensors, told_by_two_ranks, train
 from support.batch_probe.shadow_refused import Prints, trap
 
 pytestmark = pytest.mark.integration
 
 CALL = nn.Module.__call__
-
-
-@pytest.fixture(autouse=True)
-def _surroundings() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-    assert nn.Module.__call__ is CALL
-    assert function_modes(torch) == []
 
 
 def traces() -> tuple[object, ...]:
@@ -206,6 +198,23 @@ def test_a_compiled_job_is_refused_before_anything_is_put_on(monkeypatch: pytest
     assert "compiled" in events[-1]["probed"]["why"]  # type: ignore[index]
 
 
+@pytest.mark.parametrize("ours", [False, True])
+def test_what_a_remedy_has_compiled_does_not_make_the_job_a_compiled_one(
+    monkeypatch: pytest.MonkeyPatch, ours: bool
+) -> None:
+    seen = {"stats": Counter(unique_graphs=1), "frames": Counter(total=1)}
+    monkeypatch.setattr("torch._dynamo.utils.counters", seen)
+    check = CompiledCheck()
+    if ours:
+        check.forget_ours()  # as when it is undone
+    job = Job(torch)
+    job.saw_root(nn.Linear(12, 4))
+    task = ShadowTask(job, {}, lambda event: None, time.perf_counter_ns, check)
+    assert (task.at_boundary(Boundary(job, 1, 0, 1_000_000, 0)) is not None) == ours
+    seen["stats"]["unique_graphs"] += 1  # now somebody else compiles
+    assert task.at_boundary(Boundary(job, 2, 0, 1_000_000, 0)) is None
+
+
 def test_dataloader_workers_that_are_forked_inside_the_recorded_step_run_without_the_taps() -> None:
     class Tells(torch.utils.data.Dataset[torch.Tensor]):
         def __len__(self) -> int:
@@ -367,19 +376,7 @@ def test_a_dataset_loop_with_workers_is_probed() -> None:
 
 
 def test_two_ranks_of_ddp_are_probed_through_the_inner_module() -> None:
-    context = torch.multiprocessing.get_context("spawn")
-    port = 20_000 + os.getpid() % 20_000
-    results = context.SimpleQueue()
-    ranks = [context.Process(target=_ddp_rank, args=(rank, port, results)) for rank in range(2)]
-    for rank in ranks:
-        rank.start()
-    try:
-        told = dict(results.get() for _ in range(2))
-    finally:
-        for rank in ranks:
-            rank.join(60)
-            rank.kill()
-            rank.join()
+    told = told_by_two_ranks(_ddp_rank, 20_000 + os.getpid() % 20_000)
     for rank in range(2):
         never, probed = told[rank][:2]
         assert probed == never, rank

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from torch import nn
 
 from autobrrr.injected.batch_probe import probe_task
 from autobrrr.injected.batch_probe import step_recorder as recording
-from autobrrr.injected.batch_probe.step_recorder import Recorder, function_modes
+from autobrrr.injected.batch_probe.step_recorder import Recorder
 from autobrrr.injected.job_state.state_guard import StateGuard
 from autobrrr.injected.live_torch.torch_types import Abstain
 from support.batch_probe.shadow import mlp
@@ -21,16 +20,6 @@ from support.batch_probe.shadow_loop import Kind, train
 pytestmark = pytest.mark.integration
 
 CALL = nn.Module.__call__
-
-
-@pytest.fixture(autouse=True)
-def _surroundings() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-    assert nn.Module.__call__ is CALL
-    assert function_modes(torch) == []
 
 
 def test_nothing_is_called_where_memory_is_short_of_the_copies_that_the_proof_keeps(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,14 +20,6 @@ pytestmark = pytest.mark.integration
 STEPS = 48
 OVERRIDDEN: dict[str, object] = {"override": True, "rounds": 2}
 LOG = logging.getLogger("job")
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def both(kind: type[Trap]) -> tuple[Outcome, object, Outcome, object]:

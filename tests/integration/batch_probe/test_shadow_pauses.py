@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
 
-from support.batch_probe.shadow_loop import Outcome, train
+from support.batch_probe.shadow_loop import OneLayer, Outcome, train
 from support.batch_probe.shadow_refused import trap
 
 pytestmark = pytest.mark.integration
@@ -34,11 +33,7 @@ def outcome_of(
         clock.now_ns += int(step_ms * samples * MS / 8 * (1 if samples in met else first_time))
         met.add(samples)
 
-    class Works(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(12, 4)
-
+    class Works(OneLayer):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             torch.work(x.shape[0])  # type: ignore[attr-defined]
             return self.linear(x)

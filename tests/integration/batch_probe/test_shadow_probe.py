@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from support.batch_probe.shadow import ACCEPTED
 from support.batch_probe.shadow_loop import train
@@ -12,14 +11,6 @@ from support.batch_probe.shadow_refused import REFUSED
 pytestmark = pytest.mark.integration
 
 STEPS = 48
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("name", ACCEPTED)

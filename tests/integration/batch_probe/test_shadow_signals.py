@@ -6,39 +6,25 @@ import functools
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
-from torch import nn
 
-from autobrrr.injected.batch_probe.step_recorder import function_modes
 from autobrrr.injected.job_state import effects
-from support.batch_probe.shadow_loop import train
+from support.batch_probe.shadow_loop import OneLayer, train
 from support.batch_probe.shadow_refused import trap
 
 pytestmark = pytest.mark.integration
 
-CALL = nn.Module.__call__
-
 
 @pytest.fixture(autouse=True)
-def _surroundings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _signals_are_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
     # So that a forward may send a signal, as it arrives from outside in life.
     monkeypatch.setattr(effects, "TRUSTED", effects.TRUSTED | {"os", "posix", "signal"})
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-    assert nn.Module.__call__ is CALL
-    assert function_modes(torch) == []
 
 
-class EndsAtTwice(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(12, 4)
-
+class EndsAtTwice(OneLayer):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if x.shape[0] > 8:
             raise SystemExit("at most 8")
@@ -54,11 +40,7 @@ def test_a_forward_that_would_end_the_job_ends_the_probe_even_with_override() ->
 
 
 def test_a_signal_that_ends_the_job_ends_it_in_a_replay_too() -> None:
-    class Slow(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(12, 4)
-
+    class Slow(OneLayer):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             if x.shape[0] > 8:  # only replays come here
                 os.kill(os.getpid(), signal.SIGTERM)
@@ -97,11 +79,7 @@ def by_function(*_: object) -> None:
 def test_what_a_handler_of_the_job_raises_in_a_replay_reaches_the_job(
     handler: Callable[..., None], size: int
 ) -> None:
-    class Signalled(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(12, 4)
-
+    class Signalled(OneLayer):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             if x.shape[0] == size:  # the batch is 8
                 os.kill(os.getpid(), signal.SIGUSR1)
@@ -117,11 +95,7 @@ def test_what_a_handler_of_the_job_raises_in_a_replay_reaches_the_job(
 
 @pytest.mark.parametrize("handler", [by_function, Handles(), functools.partial(by_function, 1), set().add])
 def test_an_error_of_a_replay_is_not_taken_for_one_of_a_handler(handler: Callable[..., None]) -> None:
-    class Raises(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(12, 4)
-
+    class Raises(OneLayer):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             if x.shape[0] != 8:
                 raise ValueError("only eight")

@@ -14,14 +14,6 @@ pytestmark = pytest.mark.integration
 STEPS = 64
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def swept(make: shadow.Job, along: str) -> dict[str, object]:
     """The result; training must be bitwise that without a sweep."""
     never = train(make, STEPS, probe=False)

@@ -13,10 +13,10 @@ import pytest
 
 from benchmarks.planted.__main__ import main
 from benchmarks.planted.case import Case
-from benchmarks.planted.cases import CASES
 from benchmarks.planted.held_out import HELD_OUT
 from benchmarks.planted.job_process import JobFailed, PlantedJob, timed
 from benchmarks.planted.results import ROOT
+from benchmarks.planted.tables.cases import CASES
 from support.training import environment
 
 pytestmark = pytest.mark.integration

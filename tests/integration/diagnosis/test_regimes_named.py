@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.planted.case import Case
-from benchmarks.planted.cases import CASES
 from benchmarks.planted.diagnosed import diagnose
 from benchmarks.planted.matrix import score
+from benchmarks.planted.tables.cases import CASES
 from support.training import environment
 
 pytestmark = [pytest.mark.integration, pytest.mark.quiet, pytest.mark.timeout(400)]

@@ -81,6 +81,14 @@ def test_the_wait_for_a_slow_rank_is_told_by_two_clocks(tmp_path: Path) -> None:
         assert median(exposed) > 15_000_000
         assert median(blocked) > 15_000_000
         assert all(0 <= one <= step for one, step in zip(exposed, steps, strict=True))
+        assert set(waits["reduced"]) == {1}  # the backward of each step
+        own = waits["own_by_phase_ns"]
+        assert {"forward", "backward", "optimizer", "other"} <= set(own)
+        assert {len(column) for column in (*own.values(), waits["end_ns"], waits["delay_ns"])} == {len(steps)}
+        assert median(own["backward"]) < median(exposed)  # what it waits for is no work of its own
+        assert all(
+            sum(each) <= step for each, step in zip(zip(*own.values(), strict=True), steps, strict=True)
+        )
         assert peer.ask("collectives", steps=500)["ok"]
         peer.wait_steps(peer.steps()[-1].seq + 4)
         assert peer.ask("detach", keep=False)["left"] == []  # in the middle of it

@@ -72,9 +72,13 @@ def begin(file: Path, tmp_path: Path, size_bytes: int = 64 << 20, extra: tuple[P
     )
 
 
-def until_printed(trial: LiveTrial) -> None:
-    deadline = time.monotonic() + 20
-    while not trial.lines and trial.ending is None and time.monotonic() < deadline:
+def until_printed(trial: LiveTrial, words: str = "") -> None:
+    deadline = time.monotonic() + 60
+    while (
+        not any(words in line for line in trial.lines)
+        and trial.ending is None
+        and time.monotonic() < deadline
+    ):
         trial.look()
         time.sleep(0.005)
 
@@ -87,7 +91,7 @@ def test_the_script_sees_its_changes_and_the_user_none(tmp_path: Path) -> None:
     )
     trial = begin(file, tmp_path)
     try:
-        until_printed(trial)
+        until_printed(trial, "]")
         assert trial.lines[0].startswith(
             f"written {os.getuid()} ['moved.bin', 'runs', 'train.log', 'train.py']"
         )

@@ -22,7 +22,8 @@ from autobrrr.relaunch.search.point_search import Result
 from autobrrr.relaunch.search.search_space import Parameter, Point, Space
 from autobrrr.relaunch.study import study_storage
 from autobrrr.relaunch.study.shared_study import SharedSearch, Worker
-from support import postgres, relaunch, training
+from support import relaunch, training
+from support.outside import postgres
 
 pytestmark = pytest.mark.integration
 pytest.importorskip("psycopg", reason="the driver of PostgreSQL is not installed")

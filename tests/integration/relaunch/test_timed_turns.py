@@ -10,6 +10,7 @@ import pytest
 from autobrrr.prove.timed_turns import TimedTurns
 from autobrrr.relaunch.study.command_refusals import Unmeasurable
 from autobrrr.relaunch.trial.trial_factory import TrialFactory
+from autobrrr.relaunch.trial.trial_launch import Limits
 from support import relaunch
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
@@ -23,6 +24,7 @@ def turns(tmp_path: Path, *flags: str) -> tuple[TrialFactory, TimedTurns]:
         environment=relaunch.environment(),
         runtime=tmp_path / "r",
         cache=tmp_path / "c",
+        limits=Limits(first_step_s=40.0, silence_s=4.0, settle_s=4.0),
     )
     before, after = relaunch.launch(file), relaunch.launch(file, *flags)
     return factory, TimedTurns(factory=factory, before=before, after=after)
@@ -49,4 +51,10 @@ def test_a_side_that_ends_before_it_can_be_timed_is_said(tmp_path: Path) -> None
 def test_a_side_that_fails_is_said(tmp_path: Path) -> None:
     factory, found = turns(tmp_path, "--most", "1")
     with factory, pytest.raises(Unmeasurable, match=r"after: .*memory"):
+        found.start()
+
+
+def test_a_side_that_hangs_is_given_up_and_said(tmp_path: Path) -> None:
+    factory, found = turns(tmp_path, "--hang-at", "400")
+    with factory, pytest.raises(Unmeasurable, match=r"after: no (training step|step for)"):
         found.start()

@@ -34,11 +34,8 @@ DEFAULT, REGIONAL = REGISTRY["compile.default"], REGISTRY["compile.regional"]
 
 
 @pytest.fixture(autouse=True)
-def one_thread_and_nothing_compiled() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
+def nothing_stays_compiled(one_thread: None) -> Iterator[None]:
     yield
-    torch.set_num_threads(before)
     compile_module._release(torch)
     torch._dynamo.utils.counters.clear()
 

@@ -21,11 +21,8 @@ LAYOUT = REGISTRY["layout.channels_last"]
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
+def nothing_stays_laid_out(one_thread: None) -> Iterator[None]:
     yield
-    torch.set_num_threads(before)
     assert LAYOUT.release is not None
     LAYOUT.release(torch)
 

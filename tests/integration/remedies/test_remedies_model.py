@@ -20,12 +20,10 @@ pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("untimed")]
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads(), torch.get_float32_matmul_precision()
-    torch.set_num_threads(1)
+def precision_as_before(one_thread: None) -> Iterator[None]:
+    before = torch.get_float32_matmul_precision()
     yield
-    torch.set_num_threads(before[0])
-    torch.set_float32_matmul_precision(before[1])
+    torch.set_float32_matmul_precision(before)
 
 
 def switched_on(name: str, loop: Training, **options: object) -> Undo:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -17,17 +17,9 @@ from autobrrr.injected.remedies.process.thread_counts import physical_cores
 from autobrrr.injected.remedies.registry import Refused
 from support.injected.remedies import OPTIMIZERS, picture, training
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("one_thread")]
 
 FUSED, FOREACH = REGISTRY["optimizer.fused"], REGISTRY["optimizer.foreach"]
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 class OwnStep(torch.optim.AdamW):

@@ -1,61 +1,17 @@
-"""A real torchrun job of two ranks: all are attached, one at a time is measured, the slowest is named."""
+"""A real torchrun job of two ranks: all are attached and compared, the slowest is named."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from support.training import JOBS, autobrrr, environment
+from support.torchrun import Torchrun
+from support.training import autobrrr
 
 pytestmark = [pytest.mark.integration, pytest.mark.quiet, pytest.mark.timeout(900)]
-
-
-class Torchrun:
-    """A launcher of two ranks of `jobs/parallel.py`, started anew for each test."""
-
-    def __init__(self, folder: Path, *words: str, **given: str) -> None:
-        scratch = folder / "t"
-        scratch.mkdir(exist_ok=True)
-        launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-        self.process = subprocess.Popen(
-            [sys.executable, *launcher, str(JOBS / "parallel.py"), *words],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env={**environment(folder), "TMPDIR": str(scratch), **given},
-        )
-        self.lines: list[str] = []
-        self._trains = threading.Semaphore(0)
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def wait_until_it_trains(self) -> None:
-        for _ in range(2):
-            assert self._trains.acquire(timeout=90), self.lines
-
-    @property
-    def pid(self) -> str:
-        return str(self.process.pid)
-
-    def kill(self) -> None:
-        if self.process.poll() is None:
-            self.process.terminate()  # the launcher ends its ranks
-        self.process.wait(60)
-        self._reader.join(10)
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.lines.append(line.rstrip())
-            for _ in range(line.count("training")):  # two ranks may write on one line
-                self._trains.release()
 
 
 @pytest.fixture
@@ -78,6 +34,16 @@ def ranks_of(found: dict[str, object]) -> list[dict[str, object]]:
     return ranks
 
 
+LATE = (1, "own_code", "other", "always")
+
+
+def named(found: dict[str, object]) -> tuple[object, ...]:
+    """Which rank is late, and why."""
+    late = found["straggler"]
+    assert isinstance(late, dict)
+    return late["rank"], late["cause"], late["phase"], late["when"]
+
+
 def listed(folder: Path) -> dict[int, dict[str, object]]:
     """Rank by rank, what `ls` says of the attached ones of this test."""
     jobs = autobrrr(folder, "ls", "--json").json["jobs"]
@@ -89,16 +55,14 @@ def test_the_rank_that_the_others_wait_for_is_named_from_every_side(
     torchrun: Callable[..., Torchrun], tmp_path: Path
 ) -> None:
     job = torchrun("--until", str(tmp_path / "never"), BY_HAND="1", LATE_RANK="1", LATE_MS="60")
-    watched = autobrrr(tmp_path, "attach", job.pid, "--no-probe", "--for", "2s", "--json")
+    watched = autobrrr(tmp_path, "attach", job.pid, "--no-probe", "--for", "40s", "--json")
     assert watched.code == 0, watched.stderr
     lines = [json.loads(line) for line in watched.stdout.splitlines()]
     assert [line["final"] for line in lines] == [False] * (len(lines) - 1) + [True]
     first, second = (one["pid"] for one in ranks_of(lines[-1]))
-
-    # Each is measured in its turn.
-    deadline_s = time.monotonic() + 90
-    while [each["slowest"] for each in listed(tmp_path).values()].count(None):
-        assert time.monotonic() < deadline_s
+    assert lines[0]["straggler"] is None  # nobody was compared yet
+    assert named(lines[-1]) == LATE, watched.stderr
+    assert lines[-1]["pid"] == second  # on top
     found = listed(tmp_path)
     assert {rank: (each["pid"], each["slowest"]) for rank, each in found.items()} == {
         0: (first, False),
@@ -114,15 +78,17 @@ def test_the_rank_that_the_others_wait_for_is_named_from_every_side(
 
     alone = autobrrr(tmp_path, "diagnose", str(first), "--no-probe", "--json").json
     assert alone["regime"] == "communication", alone["reason"]
-    assert alone["slowest"] is None  # the other one has no session: not measured
+    assert alone["straggler"] is None  # the other one has no session: not compared
     assert [(one["pid"], one["slowest"]) for one in ranks_of(alone)] == [(first, None)]
 
     every = autobrrr(tmp_path, "diagnose", job.pid, "--no-probe", "--json")
     assert every.code == 0, every.stderr
-    slowest = every.json["slowest"]
-    assert isinstance(slowest, dict)
-    assert (slowest["rank"], slowest["compared"], slowest["world_size"]) == (1, 2, 2), slowest
-    assert slowest["waited_ns"] > 25_000_000
+    assert named(every.json) == LATE, every.stderr
+    late = every.json["straggler"]
+    assert isinstance(late, dict)
+    assert (late["compared"], late["world_size"]) == (2, 2)
+    assert late["costs_ns"] > 25_000_000
+    assert [one["phase"] for one in ranks_of(every.json)] == [None, "other"]
     assert every.json["pid"] == second  # on top
     assert [one["slowest"] for one in ranks_of(every.json)] == [False, True]
     assert ranks_of(every.json)[0]["regime"] == "communication"
@@ -137,11 +103,11 @@ def test_of_even_ranks_none_is_marked_and_one_that_can_not_be_attached_is_said(
     job = torchrun("--until", str(tmp_path / "never"), EACH_MS="60")
     found = autobrrr(tmp_path, "diagnose", job.pid, "--no-probe", "--json")
     assert found.code == 0, found.stderr
-    slowest = found.json["slowest"]
-    assert isinstance(slowest, dict), found.stderr
-    assert (slowest["rank"], slowest["waited_ns"]) == (None, None), found.json
-    assert slowest["why"]
     assert [one["slowest"] for one in ranks_of(found.json)] == [False, False]
+    late = found.json["straggler"]
+    assert isinstance(late, dict), found.stderr
+    assert late["rank"] is None, late
+    assert late["why"] in ("alike", "collectives", "in_turn")
 
     # Its session does more to the job than is asked for below: it is not joined.
     other, busy = (one["pid"] for one in ranks_of(found.json))

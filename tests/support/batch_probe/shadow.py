@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from support.batch_probe.shadow_loop import Kind
+from support.batch_probe.shadow_loop import Kind, OneLayer
 
 Job = Callable[[], Kind]
 
@@ -392,12 +392,8 @@ def mixture_of_experts() -> Kind:
     return supervised(Mixture(), torch.randn(4, 8, 12), torch.randint(0, 4, (4, 8)))
 
 
-class Slow(nn.Module):
+class Slow(OneLayer):
     """A forward that is mostly Python."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(12, 4)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         total = 0.0

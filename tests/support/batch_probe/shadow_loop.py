@@ -16,6 +16,14 @@ from autobrrr.injected.loop.boundary_task import Boundary
 from support.jobs.digest import fingerprint
 
 
+class OneLayer(torch.nn.Module):
+    """What its forward does besides is up to a subclass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(12, 4)
+
+
 @dataclass
 class Kind:
     """A training job: what takes part in its fingerprint, and one step of it."""
@@ -173,3 +181,19 @@ class Boundaries:
 def live_tensors() -> int:
     """Tensors that the garbage collector knows of, without a collection first."""
     return sum(1 for thing in gc.get_objects() if issubclass(type(thing), torch.Tensor))
+
+
+def told_by_two_ranks(rank: Callable[[int, int, object], None], port: int) -> dict[int, tuple[object, ...]]:
+    """What two processes, each with its rank, the port to meet at and a queue, put into that."""
+    context = torch.multiprocessing.get_context("spawn")
+    results = context.SimpleQueue()
+    ranks = [context.Process(target=rank, args=(each, port, results)) for each in range(2)]
+    for each in ranks:
+        each.start()
+    try:
+        return dict(results.get() for _ in ranks)
+    finally:
+        for each in ranks:
+            each.join(60)
+            each.kill()
+            each.join()

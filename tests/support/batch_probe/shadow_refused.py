@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional
 
 from support.batch_probe.shadow import Job, mlp, supervised
-from support.batch_probe.shadow_loop import Kind
+from support.batch_probe.shadow_loop import Kind, OneLayer
 
 
 class Graph(nn.Module):
@@ -72,11 +72,7 @@ class Counts(nn.Module):
         return self.linear(x) / (1 + self.calls % 2)
 
 
-class Prints(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(12, 4)
-
+class Prints(OneLayer):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.report(x)
         return self.linear(x)
@@ -96,24 +92,16 @@ class Collects(nn.Module):
         return self.linear(x)
 
 
-class TrainsItself(nn.Module):
+class TrainsItself(OneLayer):
     """Writes its own weight in forward, past the version counter."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(12, 4)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         getattr(self.linear.weight, "da" + "ta").mul_(0.999)
         return self.linear(x)
 
 
-class TellsItsClass(nn.Module):
+class TellsItsClass(OneLayer):
     told: ClassVar[list[int]] = []
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(12, 4)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.told.append(x.shape[0])
@@ -139,11 +127,7 @@ class TakesTurns(nn.Module):
         return self.linear(x) * next(self.scales)
 
 
-class StepsInside(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(12, 4)
-
+class StepsInside(OneLayer):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
             self.linear.bias.add_(0.01)
@@ -153,11 +137,7 @@ class StepsInside(nn.Module):
 CALLS: list[int] = []
 
 
-class TellsAGlobal(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(12, 4)
-
+class TellsAGlobal(OneLayer):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         CALLS.append(x.shape[0])
         return self.linear(x)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -191,6 +193,297 @@ def loader():
     return step, (model, optimizer)
 
 
+def sam():
+    """Sharpness-aware: two passes a step, weights moved and moved back between them."""
+    model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+
+    def step():
+        x = torch.randn(6, 8)
+        model(x).square().mean().backward()
+        with torch.no_grad():
+            moves = [0.05 * p.grad / (p.grad.norm() + 1e-6) for p in model.parameters()]
+            for p, move in zip(model.parameters(), moves, strict=True):
+                p.add_(move)
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        with torch.no_grad():
+            for p, move in zip(model.parameters(), moves, strict=True):
+                p.sub_(move)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step, (model, optimizer)
+
+
+def truncated_bptt():
+    """The hidden state goes from one step to the next."""
+    model, head = nn.LSTM(4, 8), nn.Linear(8, 1)
+    optimizer = torch.optim.Adam([*model.parameters(), *head.parameters()])
+    hidden = [None]
+
+    def step():
+        out, state = model(torch.randn(5, 2, 4), hidden[0])
+        hidden[0] = tuple(one.detach() for one in state)
+        optimizer.zero_grad()
+        head(out).square().mean().backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        optimizer.step()
+
+    return step, (model, head, optimizer)
+
+
+def gradient_penalty():
+    """WGAN-GP: the loss holds a gradient."""
+    generator, critic = nn.Linear(3, 6), nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 1))
+    opt_g, opt_c = torch.optim.Adam(generator.parameters()), torch.optim.Adam(critic.parameters())
+
+    def step():
+        real, fake = torch.randn(5, 6), generator(torch.randn(5, 3)).detach()
+        mixed = (torch.rand(5, 1) * (real - fake) + fake).requires_grad_()
+        (slope,) = torch.autograd.grad(critic(mixed).sum(), mixed, create_graph=True)
+        opt_c.zero_grad()
+        penalty = (slope.norm(dim=1) - 1).square().mean()
+        (critic(fake).mean() - critic(real).mean() + 10 * penalty).backward()
+        opt_c.step()
+        opt_g.zero_grad()
+        (-critic(generator(torch.randn(5, 3))).mean()).backward()
+        opt_g.step()
+
+    return step, (generator, critic, opt_g, opt_c)
+
+
+def functional_gradients():
+    """Per-sample gradients by torch.func; nothing calls backward."""
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def loss(parameters, x):
+        return torch.func.functional_call(model, parameters, (x.unsqueeze(0),)).square().sum()
+
+    each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))
+
+    def step():
+        found = each({name: p.detach() for name, p in model.named_parameters()}, torch.randn(6, 4))
+        for name, p in model.named_parameters():
+            p.grad = found[name].clamp(-1, 1).mean(0)
+        optimizer.step()
+
+    return step, (model, optimizer)
+
+
+def optimizer_in_backward():
+    """Each parameter is updated as soon as its gradient is there."""
+    model = nn.Sequential(nn.Linear(6, 12), nn.ReLU(), nn.Linear(12, 3))
+    optimizers = {p: torch.optim.Adam([p]) for p in model.parameters()}
+
+    def update(p):
+        optimizers[p].step()
+        optimizers[p].zero_grad()
+
+    for p in model.parameters():
+        p.register_post_accumulate_grad_hook(update)
+
+    def step():
+        model(torch.randn(5, 6)).square().mean().backward()
+
+    return step, (model, *optimizers.values())
+
+
+def covered():
+    """Line by line under a trace function of the user's, as coverage tools and debuggers set one."""
+    model = nn.Linear(6, 6)
+    optimizer = torch.optim.Adam(model.parameters())
+    seen = nn.BatchNorm1d(1)  # counts lines
+
+    def watch(frame, event, _):
+        if event == "line":
+            seen.num_batches_tracked.add_(1)
+        return watch if frame.f_code is inner.__code__ else None
+
+    def step():
+        before = sys.gettrace()
+        sys.settrace(watch)
+        try:
+            inner()
+        finally:
+            sys.settrace(before)
+
+    def inner():
+        optimizer.zero_grad()
+        model(torch.randn(4, 6)).square().sum().backward()
+        optimizer.step()
+
+    return step, (model, optimizer, seen)
+
+
+def meta_learning():
+    """MAML: an inner step whose gradient the outer loss goes through."""
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+
+    def step():
+        weights = dict(model.named_parameters())
+        inner = torch.func.functional_call(model, weights, (torch.randn(5, 4),)).square().mean()
+        slopes = torch.autograd.grad(inner, tuple(weights.values()), create_graph=True)
+        moved = {name: p - 0.1 * slope for (name, p), slope in zip(weights.items(), slopes, strict=True)}
+        optimizer.zero_grad()
+        torch.func.functional_call(model, moved, (torch.randn(5, 4),)).square().mean().backward()
+        optimizer.step()
+
+    return step, (model, optimizer)
+
+
+def averaged():
+    """A moving average beside the model, a warm-up, gradients added up over two batches."""
+    model = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))
+    mean = torch.optim.swa_utils.AveragedModel(model)
+    optimizer = torch.optim.NAdam(model.parameters())
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 0.1, total_iters=50)
+
+    def step():
+        for _ in range(2):
+            (model(torch.randn(6, 8)).square().mean() / 2).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        schedule.step()
+        mean.update_parameters(model)
+
+    return step, (model, mean, optimizer)
+
+
+def thawed():
+    """Layers are frozen and thawed, and the batch grows, while it trains."""
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))
+    optimizer = torch.optim.Adagrad(model.parameters())
+    count = [0]
+
+    def step():
+        count[0] += 1
+        model[0].requires_grad_(count[0] // 20 % 2 == 0)
+        optimizer.zero_grad()
+        model(torch.randn(4 + count[0] // 25, 8)).square().mean().backward()
+        optimizer.step()
+
+    return step, (model, optimizer)
+
+
+def scripted():
+    model = torch.jit.script(nn.Sequential(nn.Linear(6, 12), nn.GELU(), nn.Linear(12, 1)))
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+
+    def step():
+        optimizer.zero_grad()
+        model(torch.randn(5, 6)).square().mean().backward()
+        optimizer.step()
+
+    return step, (model, optimizer)
+
+
+def tied_and_normed():
+    """One tensor in two places, and weights that are computed from others."""
+    table, head = nn.Embedding(20, 8), nn.Linear(8, 20, bias=False)
+    head.weight = table.weight
+    body = torch.nn.utils.parametrizations.weight_norm(nn.Linear(8, 8))
+    optimizer = torch.optim.Adamax([*table.parameters(), *body.parameters()])
+
+    def step():
+        words = torch.randint(0, 20, (4, 6))
+        optimizer.zero_grad()
+        scores = head(body(table(words)).tanh())
+        nn.functional.cross_entropy(scores.flatten(0, 1), words.flatten()).backward()
+        optimizer.step()
+
+    return step, (table, body, optimizer)
+
+
+def retained():
+    """Two losses over one graph, and gradients changed by hooks."""
+    model = nn.Sequential(nn.Linear(5, 10), nn.Softplus(), nn.Linear(10, 2))
+    optimizer = torch.optim.ASGD(model.parameters())
+    model[0].weight.register_hook(lambda grad: grad * 0.5)
+    model[2].register_full_backward_hook(lambda module, grads, outs: tuple(grad * 2 for grad in grads))
+
+    def step():
+        out = model(torch.randn(4, 5))
+        optimizer.zero_grad()
+        out[:, 0].square().mean().backward(retain_graph=True)
+        out[:, 1].abs().mean().backward()
+        optimizer.step()
+
+    return step, (model, optimizer)
+
+
+def complex_numbers():
+    weight = nn.Parameter(torch.randn(6, 6, dtype=torch.complex64))
+    model = nn.ParameterList([weight])
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+
+    def step():
+        optimizer.zero_grad()
+        spectrum = torch.fft.fft(torch.randn(4, 6)) @ weight
+        (spectrum.abs() - 1).square().mean().backward()
+        optimizer.step()
+
+    return step, (model, optimizer)
+
+
+def own_function():
+    """An autograd function of the user's that goes through NumPy, under a random source of its own."""
+
+    class Clipped(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return torch.from_numpy(x.detach().numpy().clip(-1, 1))
+
+        @staticmethod
+        def backward(ctx, grad):
+            (x,) = ctx.saved_tensors
+            return grad * (x.abs() < 1)
+
+    model = nn.Linear(6, 6)
+    optimizer = torch.optim.Rprop(model.parameters())
+    source = torch.Generator().manual_seed(7)
+
+    def step():
+        x = torch.randn(4, 6, generator=source)
+        optimizer.zero_grad()
+        Clipped.apply(model(x)).square().sum().backward()
+        optimizer.step()
+
+    return step, (model, optimizer)
+
+
+def spawned_loader():
+    """Workers of a loader that are new processes, not forks."""
+    model = nn.Linear(6, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+    numbers = torch.utils.data.TensorDataset(torch.arange(240.0).view(40, 6))
+    data = torch.utils.data.DataLoader(
+        numbers,
+        batch_size=10,
+        shuffle=True,
+        num_workers=1,
+        multiprocessing_context="spawn",
+        persistent_workers=True,
+    )
+
+    def batches():
+        while True:
+            yield from data
+
+    source = batches()
+
+    def step():
+        (x,) = next(source)
+        optimizer.zero_grad()
+        model(x / 240).square().mean().backward()
+        optimizer.step()
+
+    return step, (model, optimizer)
+
+
 KINDS = {
     kind.__name__: kind
     for kind in (
@@ -206,5 +499,26 @@ KINDS = {
         sparse,
         by_hand,
         loader,
+    )
+}
+
+STRANGE = {
+    kind.__name__: kind
+    for kind in (
+        sam,
+        truncated_bptt,
+        gradient_penalty,
+        functional_gradients,
+        optimizer_in_backward,
+        covered,
+        meta_learning,
+        averaged,
+        thawed,
+        scripted,
+        tied_and_normed,
+        retained,
+        complex_numbers,
+        own_function,
+        spawned_loader,
     )
 }

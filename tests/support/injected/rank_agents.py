@@ -55,7 +55,9 @@ ended = None
 for number in range(20 + 5 * RANK): step() if number < 20 else None
 if AGENT:
     ended = agent_job.begin()
-while step(): pass
+between = compile(BETWEEN, "between", "exec")
+while step(): exec(between)
+step(); step()  # with what was switched last
 print("modes", json.dumps(modes), flush=True)
 bits = b"".join(each.detach().numpy().tobytes() for each in model.parameters())
 print("weights", hashlib.md5(bits).hexdigest(), flush=True)
@@ -66,7 +68,11 @@ dist.destroy_process_group()
 
 
 class RankJobs:
-    """The ranks; leave with `modes` and `weights` once all have ended."""
+    """The ranks; leave with `modes` and `weights` once all have ended.
+
+    Args:
+        between: What a rank does after each step, as source.
+    """
 
     def __init__(
         self,
@@ -76,6 +82,7 @@ class RankJobs:
         by_file: bool = False,
         agents: int | None = None,
         pace_s: float = 0,
+        between: str = "",
     ) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -87,7 +94,7 @@ class RankJobs:
             own.mkdir()
             agent = agents is None or rank < agents
             head = f"WHERE, RANK, RANKS, AGENT, PACE_S = {where!r}, {rank}, {ranks}, {agent}, {pace_s}\n"
-            self.jobs.append(AgentJob(head + JOB, own))
+            self.jobs.append(AgentJob(f"{head}BETWEEN = {between!r}\n{JOB}", own))
         self.agents = ranks if agents is None else agents
 
     def peers(self) -> list[Peer]:

@@ -9,11 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from autobrrr.injected.live_torch.live_job import Job
+from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.process import malloc_thresholds
 from autobrrr.injected.remedies.process.glibc import glibc
 from autobrrr.injected.remedies.registry import Remedy
@@ -108,6 +110,18 @@ def loop_of(
 
 def job_for(remedy: Remedy, optimizer: str = "AdamW", device: str = "cpu") -> Training:
     return training(optimizer, device=device, model=MODEL_FOR.get(remedy.name, "plain"))
+
+
+UNDONE = {name: remedy for name, remedy in REGISTRY.items() if remedy.undo_safe}
+
+
+def pairs() -> list[object]:
+    """Every remedy that can be undone, those of optimizers with each of these."""
+    return [
+        pytest.param(remedy, optimizer, id=f"{remedy.name}-{optimizer}")
+        for remedy in UNDONE.values()
+        for optimizer in (OPTIMIZERS if remedy.name.startswith("optimizer.") else ["AdamW"])
+    ]
 
 
 def options_of(remedy: Remedy) -> dict[str, object]:

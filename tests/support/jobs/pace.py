@@ -1,7 +1,8 @@
 """How a test's training job meets its test: it says when it trains, and ends when it is told to.
 
 A job trains `--steps` steps, or, with `--until FILE`, until that file exists. It prints
-`training` after its third step, and at the end `steps N` and `fingerprint HEX`.
+`training` after its third step, and at the end `steps N` and `fingerprint HEX`. With `--every N`
+it ends at a multiple of N steps only, and with `--tell` it prints `told STEP HEX` at each of them.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import argparse
 import gc
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy
 import torch
@@ -22,6 +23,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--until", default="")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--collect-every", type=int, default=0, help="steps between garbage collections")
+    parser.add_argument("--every", type=int, default=1)
+    parser.add_argument("--tell", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     torch.manual_seed(7)
@@ -30,14 +33,16 @@ def parse() -> argparse.Namespace:
     return args
 
 
-def steps(args: argparse.Namespace) -> Iterator[int]:
-    """Step numbers; says `training` once the third step has ended."""
+def steps(args: argparse.Namespace, fingerprint: Callable[[], str] = str) -> Iterator[int]:
+    """Step numbers; says `training` once the third step has ended. `fingerprint` is for `--tell`."""
     number = 0
-    while number < args.steps if args.steps else not os.path.exists(args.until):
+    while number < args.steps if args.steps else number % args.every or not os.path.exists(args.until):
         yield number
         number += 1
         if args.collect_every and number % args.collect_every == 0:
             gc.collect()
+        if args.tell and number % args.every == 0:
+            print("told", number, fingerprint(), flush=True)
         if number == 3:
             print("training", flush=True)
     print("steps", number, flush=True)

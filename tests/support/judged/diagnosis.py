@@ -133,12 +133,14 @@ def machine(
     throttled_share: float | None = None,
     children_cpu_share: float | None = None,
     foreign_cores: float | None = None,
+    *,
+    cpu_share: float | None = 1.0,
 ) -> tuple[HostSample, ...]:
     """Ten looks at the machine."""
     return tuple(
         HostSample(
             t_ns=i * 500 * MS,
-            cpu_share=1.0,
+            cpu_share=cpu_share,
             rss_bytes=1 << 28,
             threads=3,
             run_delay_share=run_delay_share,

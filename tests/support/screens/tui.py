@@ -16,9 +16,12 @@ from autobrrr.records import (
     Evidence,
     HostSample,
     JobFacts,
+    LateRank,
     OpTime,
     Phases,
     ProfilerWindow,
+    RankLine,
+    RankTimes,
     Shares,
     StepStats,
     Trial,
@@ -38,7 +41,7 @@ from autobrrr.records.wire_answers import (
 )
 from autobrrr_tui.sources.view_source import Publish, Tell, TellMeaning, ViewRequest
 from autobrrr_tui.view_reducer import take
-from autobrrr_tui.view_state import RankCell, ScreenStanding, View
+from autobrrr_tui.view_state import ScreenStanding, View
 
 MS = 1_000_000
 REASON = (
@@ -340,21 +343,35 @@ def gpu() -> View:
 
 
 def ranks() -> View:
-    """Eight ranks, the sixth of them slow."""
-    cells = tuple(
-        RankCell(
+    """Eight ranks, the sixth of them late for its loader."""
+    own_ms = [12, 11, 12, 12, 11, 21, 12, 12]
+    lines = [
+        RankLine(
             rank=rank,
             pid=8091 + rank,
-            step_ns=(24 if rank == 5 else 22) * MS,
+            step_ns=22 * MS,
             regime="communication",
             slowest=rank == 5,
+            phase="data_wait" if rank == 5 else None,
+            collectives=RankTimes(
+                steps=64, step_ns=22 * MS, own_ns=own * MS, waits_ns=(22 - own) * MS, error_ns=0
+            ),
         )
-        for rank in range(8)
+        for rank, own in enumerate(own_ms)
+    ]
+    late = LateRank(
+        rank=5,
+        pid=8096,
+        cause="loader",
+        phase="data_wait",
+        when="always",
+        costs_ns=9 * MS,
+        step_ns=22 * MS,
+        steps=64,
+        compared=8,
+        world_size=8,
     )
-    rank = take(
-        gpu(), msgspec.structs.replace(gpu().snapshot, job=job(cuda=True, threads=8, rank=0, world_size=8))
-    )
-    return replace(rank, ranks=cells)
+    return take(judged(), snapshot(job=job(rank=0, world_size=8), ranks=lines, straggler=late))
 
 
 class FakeSource:

@@ -88,11 +88,16 @@ class Terminal:
             pass
 
     def choose(self, begins: str, patience_s: float = 60.0) -> None:
-        """Press `j` until the cursor stands on the row that begins so."""
+        """Move the cursor until it stands on the row that begins so; a crowded machine draws it late."""
         end_s = time.monotonic() + patience_s
         while not any(line.startswith(">") and begins in line for line in self.lines):
             assert time.monotonic() < end_s, self.text
-            self.press("j")
+            lines = list(self.lines)
+            cursor = next((at for at, line in enumerate(lines) if line.startswith(">")), 0)
+            wanted = next(
+                (at for at, line in enumerate(lines) if line.lstrip("> ").startswith(begins)), cursor
+            )
+            self.press("k" if wanted < cursor else "j")
             self.drain(0.3)
 
     def close(self) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import select
 import socket
 from pathlib import Path
 
 import msgspec
 
 from autobrrr.injected.wire.framing import encode, receive
+from autobrrr.machine.file_readiness import is_readable
 from autobrrr.records import Attach, Diagnosis, JobFacts, Reverted, Trial, TuneProgress
 from autobrrr.records import Tuning as TuningResult
 from autobrrr.sidecar.process.session_options import SessionOptions
@@ -19,7 +19,7 @@ from autobrrr.sidecar.session.session_log import SessionLog
 from autobrrr.sidecar.sockets.client_connection import ClientConnection
 from autobrrr.sidecar.tuning.live_bench import LiveBench
 from autobrrr.sidecar.tuning.tuning_thread import TuneRequest, TuningThread
-from support.devices import AbsentDevice
+from support.machines.devices import AbsentDevice
 from support.sessions.sidecar import RingWriter, ScriptedAgent, facts
 
 SECOND_NS = 1_000_000_000
@@ -46,7 +46,7 @@ class Guest:
         return receive(self.link)
 
     def hears_nothing(self) -> bool:
-        return not select.select([self.link], [], [], 0)[0]
+        return not is_readable(self.link)
 
     def error(self) -> dict[str, object]:
         answer = self.hear()

@@ -14,7 +14,7 @@ from autobrrr.sidecar.session.ring_reader import RingReader
 from autobrrr.sidecar.session.session import Session
 from autobrrr.sidecar.session.session_log import SessionLog
 from autobrrr.sidecar.session.session_states import State
-from support.devices import ReplayedDevice
+from support.machines.devices import ReplayedDevice
 from support.sessions.sidecar import RingWriter, ScriptedAgent, StepModel, anatomy, facts, probed, traced
 
 SECOND_NS = 1_000_000_000
@@ -70,13 +70,17 @@ class Stage:
     def journal(self, kind: str) -> list[dict[str, object]]:
         return [body for each, body in read_log(self.log.path) if each == kind]
 
-    def measured(self) -> Stage:
-        """Through the whole course, to the verdict."""
-        self.enter()
-        self.event("anatomy", anatomy())
+    def traced(self, *, roots: list[str] | None = None, **changes: object) -> Stage:
+        """From the first step on, until the traced steps have come."""
+        self.event("anatomy", anatomy() if roots is None else anatomy(roots=roots))
         assert self.run(12) is State.TRACING
         self.agent.answer("trace")
-        self.event("traced", traced(self.model))
+        self.event("traced", traced(self.model) | changes)
+        return self
+
+    def measured(self) -> Stage:
+        """Through the whole course, to the verdict."""
+        self.enter().traced()
         assert self.run(24) is State.PROBING
         self.agent.answer("probe")
         self.event("probed", probed(self.model))

@@ -1,10 +1,9 @@
 """Every way in which ranks, their agents and a coordinator can go on, one atomic action at a time.
 
 The ranks are those of `switch_protocol`, not a copy of its rules. A state is what all of them hold, what
-stands in the register, and what is asked and not answered. From each state every action is taken that anybody
-could take next: a rank ends a step, an agent asks, a question takes effect, an answer comes. So messages that
-are late, lost or overtaken are all there; who dies is who takes no action any more. A message that comes
-twice changes nothing in a register that is written once.
+stands in the register. From each state every action is taken that anybody could take next: a rank ends a
+step, an agent asks and hears. So messages that are late are all there; who dies is who takes no action any
+more. A message that comes twice changes nothing in a register that is written once.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from typing import Generic, NamedTuple, TypeVar
 from autobrrr.injected.ranks.switch_protocol import (
     BoundaryDuty,
     RankMember,
-    RegisterAsk,
     SwitchCoordinator,
     SwitchOutcome,
     SwitchPlan,
@@ -25,18 +23,9 @@ from autobrrr.injected.ranks.switch_protocol import (
 
 Values = tuple[object, ...]
 Stands = frozenset[tuple[str, str]]
-Told = tuple[RegisterAsk, str | None] | None  # a question, and what stands there
 STEPS = 3  # from one plan to the next
 T = TypeVar("T", bound=Hashable)
 P = TypeVar("P", RankMember, SwitchCoordinator)
-
-
-class Pending(NamedTuple):
-    """A question that is under way."""
-
-    ask: RegisterAsk
-    done: bool = False  # it took effect
-    answer: str | None = None
 
 
 class RankState(NamedTuple):
@@ -44,8 +33,7 @@ class RankState(NamedTuple):
 
     member: Values
     count: int = 0  # boundaries that it has come to
-    switched: tuple[int, ...] = ()  # plans that it carried out; below zero: that it missed
-    pending: Pending | None = None
+    switched: tuple[int, ...] = ()  # plans that it carried out
 
 
 class CoordinatorState(NamedTuple):
@@ -54,7 +42,6 @@ class CoordinatorState(NamedTuple):
     number: int
     values: Values
     change: str
-    pending: Pending | None = None
 
 
 # All of it, by the numbers under which the parts are kept: ranks, coordinators, what stands.
@@ -83,8 +70,7 @@ class Explored:
     """What was found."""
 
     states: int = 0
-    splits: int = 0  # states in which ranks differ, and none of them says so
-    doubted: int = 0  # in which ranks differ, and one says so
+    splits: int = 0  # states in which ranks differ
     outcomes: set[tuple[tuple[int, ...], ...]] = field(default_factory=set)  # plans carried out, by rank
 
 
@@ -98,7 +84,6 @@ class RankModel:
     Args:
         ranks: How many.
         plans: How many are put forward, one after the other.
-        at_once: The register answers at once; else questions and answers are under way for any time.
         presses: An agent puts `drop` when it likes, as one does that leaves; else once it is late.
         changes: What is wanted, by each coordinator.
         member, coordinator: Those of the product, or one with a fault.
@@ -110,14 +95,13 @@ class RankModel:
         ranks: int,
         *,
         plans: int = 1,
-        at_once: bool = True,
         presses: bool = True,
         changes: tuple[str, ...] = ("",),
         member: type[RankMember] = RankMember,
         coordinator: type[SwitchCoordinator] = SwitchCoordinator,
         write_once: bool = True,
     ) -> None:
-        self._ranks, self._plans, self._at_once, self._presses = ranks, plans, at_once, presses
+        self._ranks, self._plans, self._presses = ranks, plans, presses
         self._changes, self._write_once = changes, write_once
         self._member_class, self._coordinator_class = member, coordinator
         self._rank_parts: Kept[RankState] = Kept()
@@ -127,27 +111,26 @@ class RankModel:
         self._coordinator_actions: dict[tuple[int, int], list[tuple[int, int]]] = {}
 
     def has_split(self) -> bool:
-        """Whether ranks can differ without a word; looks no further once they do."""
+        """Whether ranks can differ; looks no further once they do."""
         return self.explore(until_split=True).splits > 0
 
     def explore(self, *, until_split: bool = False) -> Explored:
         """All states that can be reached; each is looked at once."""
         found = Explored()
-        members = [self._member_class(rank, asks_itself=self._at_once) for rank in range(self._ranks)]
+        members = [self._member_class(rank) for rank in range(self._ranks)]
         first: ModelState = (
             tuple(self._rank_parts.number(RankState(_values(member))) for member in members),
             tuple(self._coordinator_parts.number(self._wanted(1, change)) for change in self._changes),
             self._stands.number(frozenset()),
         )
         seen, waiting = {first}, [first]
-        judged: dict[tuple[int, ...], tuple[int, int]] = {}
+        judged: dict[tuple[int, ...], int] = {}
         while waiting and not (until_split and found.splits):
             state = waiting.pop()
             ranks = state[0]
             if ranks not in judged:
                 judged[ranks] = self._judged(ranks, found.outcomes)
-            found.splits += judged[ranks][0]
-            found.doubted += judged[ranks][1]
+            found.splits += judged[ranks]
             for after in self._next(state):
                 if after not in seen:
                     seen.add(after)
@@ -155,19 +138,16 @@ class RankModel:
         found.states = len(seen)
         return found
 
-    def _judged(self, parts: tuple[int, ...], outcomes: set[tuple[tuple[int, ...], ...]]) -> tuple[int, int]:
-        """For how many plans the ranks differ: silently, and with one that says so."""
+    def _judged(self, parts: tuple[int, ...], outcomes: set[tuple[tuple[int, ...], ...]]) -> int:
+        """For how many plans the ranks differ."""
         ranks = [self._rank_parts[part] for part in parts]
-        splits = doubted = 0
+        splits = 0
         for number in range(1, self._plans + 1):
             past = [rank for rank in ranks if rank.count >= STEPS * number]
-            if len({number in rank.switched for rank in past}) > 1:
-                said = any(self._member(rank.member).doubts or -number in rank.switched for rank in past)
-                doubted += said
-                splits += not said
+            splits += len({number in rank.switched for rank in past}) > 1
         if all(rank.count > STEPS * self._plans for rank in ranks):
             outcomes.add(tuple(rank.switched for rank in ranks))
-        return splits, doubted
+        return splits
 
     def _next(self, state: ModelState) -> list[ModelState]:
         ranks, coordinators, stands = state
@@ -220,49 +200,30 @@ class RankModel:
                 duty = member.settled(str(standing))
             if duty is BoundaryDuty.SWITCH:
                 switched = (*switched, number)
-            elif duty is BoundaryDuty.MISSED:
-                switched = (*switched, -number)
-            yield now, RankState(_values(member), count, switched, rank.pending)
+            yield now, RankState(_values(member), count, switched)
 
     def _asked(self, rank: RankState, stands: Stands) -> Iterator[tuple[Stands, RankState]]:
         member = self._member(rank.member)
         late = member.held is not None and rank.count >= member.held.settle_from
         asks = [member.wants(), member.presses() if late or self._presses else None]
-        for now, pending, told in self._under_way(stands, rank.pending, asks):
+        for ask in {ask for ask in asks if ask is not None}:
             after = self._member(rank.member)
-            if told is not None:
-                after.heard(*told)
-            yield now, RankState(_values(after), rank.count, rank.switched, pending)
+            now, standing = self._put(stands, ask.key, ask.value)
+            after.heard(ask, standing)
+            yield now, RankState(_values(after), rank.count, rank.switched)
 
     def _coordinated(
         self, one: CoordinatorState, stands: Stands
     ) -> Iterator[tuple[Stands, CoordinatorState]]:
         asks = [self._coordinator(one).wants(), self._coordinator(one).presses()]
-        for now, pending, told in self._under_way(stands, one.pending, asks):
+        for ask in {ask for ask in asks if ask is not None}:
             after = self._coordinator(one)
-            if told is not None:
-                after.heard(*told)
+            now, standing = self._put(stands, ask.key, ask.value)
+            after.heard(ask, standing)
             if after.outcome is not None and one.number < self._plans:
                 yield now, self._wanted(one.number + 1, one.change)
             else:
-                yield now, CoordinatorState(one.number, _values(after), one.change, pending)
-
-    def _under_way(
-        self, stands: Stands, pending: Pending | None, asks: list[RegisterAsk | None]
-    ) -> Iterator[tuple[Stands, Pending | None, Told]]:
-        """Ask, take effect, hear: three actions; where the register answers at once, one."""
-        if pending is None:
-            for ask in {ask for ask in asks if ask is not None}:
-                if self._at_once:
-                    now, standing = self._put(stands, ask.key, ask.value)
-                    yield now, None, (ask, standing)
-                else:
-                    yield stands, Pending(ask), None
-        elif not pending.done:
-            now, standing = self._put(stands, pending.ask.key, pending.ask.value)
-            yield now, Pending(pending.ask, True, standing), None
-        else:
-            yield stands, None, (pending.ask, pending.answer)
+                yield now, CoordinatorState(one.number, _values(after), one.change)
 
     def _put(self, stands: Stands, key: str, value: str | None) -> tuple[Stands, str | None]:
         kept = dict(stands)
@@ -280,7 +241,7 @@ class RankModel:
         return _revived(made, state.values)
 
     def _member(self, values: Values) -> RankMember:
-        return _revived(self._member_class(0, asks_itself=self._at_once), values)
+        return _revived(self._member_class(0), values)
 
 
 def _slots(one: object) -> list[str]:

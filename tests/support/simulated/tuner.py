@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from autobrrr.errors import TargetGone
 from autobrrr.injected.wire import ring_layout
-from autobrrr.records import Anatomy, ExactnessClass, JobFacts, Rehearsed
+from autobrrr.records import Advice, Anatomy, ExactnessClass, JobFacts, Rehearsed, Shares, Verdict
 from autobrrr.tuner.job_under_test import STEP, NotApplied, RemedyLost, StepClock, Steps, SwitchedOn
 
 CHUNK = 4096
@@ -63,6 +63,7 @@ class SimulatedJob:
     lengths: float = 0.0  # standard deviation of log(tokens); most of a step's time goes by them
     lengths_seen: bool = True
     clock: StepClock = "host"
+    crowded_by: str | None = None
     timed: Mapping[str, Rehearsed] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -96,6 +97,9 @@ class SimulatedJob:
     @property
     def paused(self) -> bool:
         return self.paused_after_steps is not None and self._count >= self.paused_after_steps
+
+    def crowd(self, last_ns: int) -> str | None:
+        return self.crowded_by
 
     def rest_while_paused(self) -> None:
         self.rested_with.append(self.names_on)
@@ -249,3 +253,14 @@ class SimulatedJob:
     def _key(remedy: str, options: Mapping[str, object]) -> str:
         inside = ", ".join(f"{name}={value}" for name, value in options.items())
         return f"{remedy}({inside})" if inside else remedy
+
+
+def verdict(**expected: float) -> Verdict:
+    """Overhead, with advice on remedies and the gain expected of each; `_` stands for the first `.`."""
+    advice = [
+        Advice(remedy=name.replace("_", ".", 1), why="", expected=factor, reach="live", class_="rounding")
+        for name, factor in expected.items()
+    ]
+    return Verdict(
+        regime="overhead", confidence="high", reason="", shares=Shares(), evidence=[], advice=advice
+    )

@@ -182,6 +182,9 @@ class VirtualGpuJob:
     def now_ns(self) -> int:
         return int(self.gpu.now_ns)
 
+    def crowd(self, last_ns: int) -> str | None:
+        return None
+
     def rest_while_paused(self) -> None:
         self.paused = False
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from autobrrr.attach.preload import abandoned_runs, preloaded_agent
-from support.fake_proc import FakeProc
+from support.machines.fake_proc import FakeProc
 
 LATER_S = 3600.0
 

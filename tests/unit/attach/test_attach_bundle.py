@@ -18,7 +18,7 @@ import pytest
 from autobrrr.attach.bundle import bundle_loader, code_bundle
 from autobrrr.attach.ptrace import injector
 from support.attach import probe_bundle
-from support.fake_proc import FakeProc
+from support.machines.fake_proc import FakeProc
 
 OWN = code_bundle.CompilingPython(program=sys.executable, name=sys.executable)
 FOUND = dict.fromkeys(("agent", "agent.a", "agent.b", "remedies", "remedies.c"), (False, b""))
@@ -129,6 +129,16 @@ def test_code_is_compiled_once_and_then_kept(tmp_path: Path) -> None:
     kept.write_bytes(b"the kept one")
     assert first is not None
     assert code_bundle.code(entries, OWN, tmp_path / "cache") == b"the kept one"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_code_that_somebody_else_has_put_into_the_cache_is_not_run(tmp_path: Path) -> None:
+    entries = probe_bundle(tmp_path / "probe")
+    first = code_bundle.code(entries, OWN, tmp_path / "cache")
+    (kept,) = (tmp_path / "cache" / "bundles").iterdir()
+    kept.write_bytes(b"theirs")
+    os.chown(kept, 23456, 23456)
+    assert code_bundle.code(entries, OWN, tmp_path / "cache") == first
 
 
 def test_a_cache_without_room_is_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

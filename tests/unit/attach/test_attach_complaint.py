@@ -15,7 +15,7 @@ from autobrrr.attach.load_failure import Complaint, Part
 from autobrrr.attach.ptrace.injector import FAILED, TAKEN, compose
 from autobrrr.attach.ptrace.pending_call import PAGE_BYTES_WORD, PAGE_WORD
 from support.attach import eventually
-from support.fake_proc import FakeProc
+from support.machines.fake_proc import FakeProc
 
 PID = 4242
 
@@ -77,6 +77,7 @@ def test_a_long_text_is_cut_and_a_foreign_one_is_read_as_a_failure_to_load() -> 
 SAID = {
     "descriptors": (Part.LOADING, "OSError", errno.EMFILE, "", r"no file descriptor left", "--nofile"),
     "thread": (Part.THREAD, "RuntimeError", None, "can't", r"can't start a thread", "limits"),
+    "greenlets": (Part.GREENLETS, "NoneType", None, "None", r"gevent or eventlet has replaced", "patching"),
     "memory": (Part.RING, "OSError", errno.ENOMEM, "", r"got no memory for the agent .ring.", "free"),
     "seccomp": (
         Part.LINK,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from autobrrr.machine import control_groups as groups
-from support.fake_proc import FakeProc
+from support.machines.fake_proc import FakeProc
 
 PID = 4242
 MIB = 1 << 20

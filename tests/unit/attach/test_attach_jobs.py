@@ -9,7 +9,7 @@ import pytest
 from autobrrr.attach import job_roles
 from autobrrr.machine import procfs
 from autobrrr.readable import Foreign
-from support.fake_proc import FakeProc
+from support.machines.fake_proc import FakeProc
 
 
 @pytest.fixture

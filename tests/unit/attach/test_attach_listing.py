@@ -11,7 +11,7 @@ from autobrrr.attach.ptrace import elf_symbols, mapped_python
 from autobrrr.cli.verbs import doctor, ls
 from autobrrr.errors import EXIT_CANNOT_ATTACH, EXIT_GONE
 from autobrrr.records import DoctorCheck, JobLine
-from support.fake_proc import FakeProc
+from support.machines.fake_proc import FakeProc
 
 
 @pytest.fixture

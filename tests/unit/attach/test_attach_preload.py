@@ -14,7 +14,7 @@ import pytest
 
 from autobrrr.attach.preload import preload_outcome, preloaded_agent
 from autobrrr.recipe import with_flags
-from support.fake_proc import FakeProc
+from support.machines.fake_proc import FakeProc
 
 _spec = importlib.util.spec_from_file_location("preload_site", preloaded_agent.SITE / "sitecustomize.py")
 assert _spec is not None
@@ -116,6 +116,12 @@ def test_outcomes_are_read_as_they_come(tmp_path: Path) -> None:
     assert told.news() == []
     assert len(told.remedies) == 2
     assert told.step_ns == {"count": 9}
+
+
+@pytest.mark.timeout(30)
+def test_a_pipe_where_an_outcome_would_lie_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "outcome-0-1")
+    assert preload_outcome.PreloadOutcome(tmp_path, 1).news() == []
 
 
 def test_every_process_is_heard_and_a_remedy_counts_once_unless_they_differ(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from autobrrr.attach import remote_exec
 from autobrrr.attach.remote_exec import Obstacle, RemoteExecClosed, asked, find
-from support.fake_proc import FakeProc
+from support.machines.fake_proc import FakeProc
 
 PID = 77
 RUNTIME, YOUNGER, MAIN, THREAD = 0x100, 0x1000, 0x2000, 0x3000

@@ -18,7 +18,7 @@ from autobrrr.attach.ptrace import (
 )
 from autobrrr.attach.ptrace.pending_call import PendingCall
 from autobrrr.errors import CannotAttach, TargetGone
-from support.fake_proc import FakeProc
+from support.machines.fake_proc import FakeProc
 
 STACK_AT = 0x1800
 LOW, HIGH = 0x5000, 0x5100

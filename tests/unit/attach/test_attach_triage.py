@@ -12,7 +12,7 @@ import pytest
 from autobrrr.attach import own_place, triage
 from autobrrr.attach.ptrace import elf_symbols, mapped_python
 from autobrrr.errors import EXIT_CANNOT_ATTACH, EXIT_GONE, CannotAttach, TargetGone
-from support.fake_proc import FakeProc
+from support.machines.fake_proc import FakeProc
 
 PID = 4242
 US = os.geteuid()

@@ -10,7 +10,7 @@ import pytest
 
 from autobrrr.attach import agent_wait, main_thread
 from autobrrr.errors import CannotAttach, TargetGone
-from support.fake_proc import FakeProc
+from support.machines.fake_proc import FakeProc
 
 PID = 4242
 TICKS_PER_S = 100

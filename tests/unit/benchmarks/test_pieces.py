@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import attach_stress, endurance
+from benchmarks.attach import attach_stress, endurance
 
 
 def target(name: str) -> attach_stress.Target:
@@ -55,9 +55,13 @@ def test_shards_of_another_part_count_for_nothing() -> None:
 
 @pytest.mark.parametrize("odd", [{"left_something": 1}, {"same_bits": False}])
 def test_one_shard_that_left_something_or_trained_otherwise_is_told(odd: dict[str, object]) -> None:
-    rows = [shard("kills", 30), shard("kills", 2, stages={"inside": 2}, grown_bytes=9000, **odd)]
+    rows = [
+        shard("kills", 30),
+        shard("kills", 2, stages={"inside": 2}, grown_bytes=9000, grown_later_bytes=70, **odd),
+    ]
     told = endurance.summary("kills", rows)
     assert (told["times"], told["shards"], told["steps"], told["grown_bytes"]) == (32, 2, 200, 9000)
+    assert told["grown_later_bytes"] == 70
     assert told["stages"] == {"entering": 30, "inside": 2}
     assert told["left_something"] == odd.get("left_something", 0)
     assert told["same_bits"] == odd.get("same_bits", True)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.planted.case import TRUTHS, Case
-from benchmarks.planted.cases import CASES
-from benchmarks.planted.gpu_cases import GPU_CASES
 from benchmarks.planted.held_out import HELD_OUT
+from benchmarks.planted.tables.cases import CASES
+from benchmarks.planted.tables.gpu_cases import GPU_CASES
 
 ALL = [*CASES, *GPU_CASES, *HELD_OUT]
 IDS = [f"{case.device}-{case.job}-{case.name}" for case in ALL]

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.planted import results
 from benchmarks.planted.load import LoadMeter
-from benchmarks.planted.matrix import Score, markdown, score, summary
+from benchmarks.planted.matrix import Score, counted, markdown, score, score_limit, summary
 
 
 def row(truth: str, verdict: str | None, **more: Any) -> dict[str, Any]:
@@ -46,6 +46,33 @@ def test_abstentions_are_counted_among_the_unmixed_only() -> None:
     found = summary(rows)
     assert (found["unmixed"], found["abstained"], found["right"]) == (2, 1, 3)
     assert found["abstained_share"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("limit", "shares", "expected"),
+    [
+        ("host", {"overhead": 0.5, "host": 0.3}, "right"),
+        ("kernels", {"memory": 0.4, "compute": 0.4, "overhead": 0.2}, "right"),
+        ("kernels", {"overhead": 0.8}, "wrong"),
+        ("input", {"input": 0.45, "overhead": 0.4}, "wrong"),
+        ("unknown", {"input": 0.45, "overhead": 0.4}, "right"),
+        ("mixed", {"input": 0.9}, "abstained"),
+        ("host", {}, None),
+    ],
+)
+def test_a_limit_is_held_against_the_measured_shares(
+    limit: str, shares: dict[str, float], expected: Score | None
+) -> None:
+    assert score_limit(row("mixed", "mixed", limit=limit), {"shares": shares}) == expected
+
+
+def test_a_mixture_counts_only_while_its_step_is_the_one_that_was_measured() -> None:
+    proof = {"case": "mixed-host", "truth": "mixed", "holds": True, "full": {"median_step_ns": 20_000_000}}
+    as_measured, slower = (row("mixed", "host", step_ns={"median": ns}) for ns in (21_000_000, 26_000_000))
+    assert counted([as_measured, slower], [proof]) == [as_measured]
+    other = row("host", "host", step_ns={"median": 26_000_000})
+    assert counted([other], [{**proof, "case": "host-host", "truth": "host"}]) == [other]
+    assert counted([as_measured], [{**proof, "holds": False}]) == []
 
 
 def test_the_table_shows_truth_against_verdict_and_why_something_was_not_named() -> None:

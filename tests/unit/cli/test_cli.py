@@ -6,6 +6,7 @@ import io
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -140,6 +141,37 @@ def test_the_demo_claims_no_more_than_its_runs_show(
     before: list[float], after: list[float], said: str
 ) -> None:
     assert demo.compared(before, after).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["explain"], "next: autobrrr explain WORD "),
+        (["explain", "overhead"], "next: autobrrr diagnose PID "),
+        (["explain", "optimizer.fused"], "next: autobrrr tune PID --only optimizer.fused "),
+        (["recipe", "ls"], "next: autobrrr recipe show NAME "),
+        (["recipe", "new"], "next: autobrrr recipe new FILE "),
+    ],
+    ids=" ".join,
+)
+def test_a_result_ends_with_what_to_type_now(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(words) == 0
+    assert capsys.readouterr().err.splitlines()[-1].startswith(said)
+    for quiet in ([words[0], "-q", *words[1:]], [*words, "-q"]):
+        assert cli.main(quiet) == 0
+        assert capsys.readouterr().err == ""
+
+
+def test_a_recipe_leads_to_the_run_with_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mine.toml"
+    assert cli.main(["recipe", "new", str(file)]) == 0
+    assert capsys.readouterr().err.endswith(f"then autobrrr recipe validate {file}\n")
+    for words in (["show", str(file)], ["validate", str(file)], ["diff", str(file), str(file)]):
+        assert cli.main(["recipe", *words]) == 0
+        last = capsys.readouterr().err.splitlines()[-1]
+        assert last == f"next: autobrrr run --recipe {file} -- CMD"
 
 
 def test_an_error_says_what_and_what_to_do_and_nothing_on_standard_output(

@@ -67,6 +67,15 @@ def test_an_error_keeps_message_hint_and_exit_code(session: Session) -> None:
     assert (caught.value.message, caught.value.hint, caught.value.exit_code) == ("no remedies", "detach", 2)
 
 
+@pytest.mark.timeout(30)
+def test_a_snapshot_that_is_too_long_to_be_sent_is_not_waited_for(session: Session) -> None:
+    """A hostile job can say so much of itself; the session sends the error in its place."""
+    session.answer()
+    session.say({"ok": False, "error": {"message": "the answer is too long", "hint": "", "exit_code": 1}})
+    with pytest.raises(AutobrrrError, match="the answer is too long"):
+        list(Client(session.theirs).snapshots())
+
+
 def test_a_session_that_vanishes_with_its_job_is_gone(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:

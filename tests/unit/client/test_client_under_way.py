@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 from pathlib import Path
 
@@ -30,6 +31,21 @@ def test_a_lock_that_is_held_shows_and_is_not_touched() -> None:
     assert is_under_way(me)
     endpoint.close()
     assert not is_under_way(me)
+
+
+def test_a_lock_of_the_same_number_on_another_device_is_not_taken_for_it(tmp_path: Path) -> None:
+    me, proc = find_target(os.getpid()), tmp_path / "proc"
+    proc.mkdir()
+    (proc / "self").symlink_to("/proc/self")
+    endpoint = SessionSocket(me)
+    try:
+        held = Path("/proc/locks").read_text()
+        (proc / "locks").write_text(held)
+        assert is_under_way(me, proc=proc)
+        (proc / "locks").write_text(re.sub(r" [0-9a-f]+:[0-9a-f]+:([0-9]+) ", r" fe:7f:\1 ", held))
+        assert not is_under_way(me, proc=proc)
+    finally:
+        endpoint.close()
 
 
 def test_a_lock_left_behind_by_a_dead_session_is_none() -> None:
@@ -82,6 +98,15 @@ def test_one_that_does_not_answer_at_all_is_said_so(monkeypatch: pytest.MonkeyPa
 def test_where_nobody_attaches_there_is_no_session(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["detach", str(os.getpid())]) == 1
     assert "has no session" in capsys.readouterr().err
+
+
+def test_where_the_attach_that_was_waited_for_was_killed_nothing_is_left_to_do(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    endpoint = SessionSocket(find_target(os.getpid()))
+    monkeypatch.setattr(session_client.time, "sleep", lambda seconds: endpoint.close())
+    assert main(["detach", str(os.getpid())]) == 0
+    assert "has ended without a session" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("answers", [True, False], ids=["socket still there", "socket gone"])

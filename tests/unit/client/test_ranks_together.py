@@ -16,9 +16,9 @@ import pytest
 from autobrrr.client import all_ranks
 from autobrrr.client.session_client import Client
 from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
-from autobrrr.records import Diagnosis, RankLine, RankTimes, to_json
+from autobrrr.records import Diagnosis, LateRank, RankLine, RankTimes, to_json
 from autobrrr.report.text.live_line import live_line
-from autobrrr.report.text.rank_text import ranks_table, slowest_words
+from autobrrr.report.text.rank_text import ranks_table, ranks_words
 from autobrrr.report.text.verdict_text import verdict_text
 from support.screens import tui
 
@@ -55,49 +55,67 @@ class FakeClient:
         self.closed = True
 
 
+def compared(*ranks: Diagnosis, late: int | None = 1) -> list[Diagnosis]:
+    """The same ranks, after a comparison in which this one was late."""
+    straggler = LateRank(
+        rank=late,
+        pid=None if late is None else 100 + late,
+        why="alike" if late is None else None,
+        cause=None if late is None else "backward",
+        costs_ns=int(12.3 * MS),
+        step_ns=40 * MS,
+        compared=len(ranks),
+        world_size=ranks[0].job.world_size if ranks[0].job else None,
+    )
+    lines = [RankLine(rank=one.pid - 100, pid=one.pid, slowest=one.pid - 100 == late) for one in ranks]
+    return [msgspec.structs.replace(one, ranks=lines, straggler=straggler) for one in ranks]
+
+
 def test_a_diagnosis_says_for_whom_the_others_wait() -> None:
-    found = all_ranks.with_siblings(rank(0, 12.8), [rank(1, 0.5)])
-    assert found.slowest is not None
-    assert (found.pid, found.slowest.rank, found.slowest.waited_ns) == (100, 1, int(12.3 * MS))
+    own, other = compared(rank(0, 12.8), rank(1, 0.5))
+    found = all_ranks.with_siblings(own, [other])
+    assert found.straggler is not None
+    assert (found.pid, found.straggler.rank) == (100, 1)
     assert [(one.rank, one.slowest) for one in found.ranks or []] == [(0, False), (1, True)]
-    said = "rank 1 is slowest: the others wait 12.3 ms of each 40.0 ms step for it"
-    assert slowest_words(found) == said
+    said = "rank 1 is slowest: the others wait 12.3 ms of a mean 40.0 ms step for it; its backward takes"
+    assert said in (ranks_words(found) or "")
     assert said in verdict_text(found)
     assert "slowest: rank 1" in live_line(found)
 
 
-def test_the_slowest_rank_knows_that_it_is_meant() -> None:
-    found = all_ranks.with_siblings(rank(1, 0.5), [rank(0, 12.8)])
-    assert (
-        slowest_words(found)
-        == "rank 1, this one, is slowest: the others wait 12.3 ms of each 40.0 ms step for it"
-    )
-
-
-def test_even_ranks_are_measured_and_none_is_marked() -> None:
-    found = all_ranks.with_siblings(rank(0, 1.0), [rank(1, 1.1)])
+def test_even_ranks_are_compared_and_none_is_marked() -> None:
+    own, other = compared(rank(0, 1.0), rank(1, 1.1), late=None)
+    found = all_ranks.with_siblings(own, [other])
     assert [one.slowest for one in found.ranks or []] == [False, False]
-    assert slowest_words(found) == "none is slower than the others: all of them wait alike"
+    assert "none is slower than the others" in str(ranks_words(found))
+    assert "slowest" not in live_line(found)
 
 
-def test_one_rank_with_a_session_is_not_measured_and_the_way_to_know_is_said() -> None:
+def test_one_rank_with_a_session_is_not_compared_and_the_way_to_know_is_said() -> None:
     found = all_ranks.with_siblings(rank(0, 12.0), [])
-    assert found.slowest is None
+    assert found.straggler is None
     assert [one.slowest for one in found.ranks or []] == [None]
-    assert "diagnose LAUNCHER" in str(slowest_words(found))
+    assert "diagnose LAUNCHER" in str(ranks_words(found))
     assert len(verdict_text(found).splitlines()) <= 10
 
 
-def test_ranks_whose_collectives_were_not_timed_are_not_measured() -> None:
-    found = all_ranks.with_siblings(rank(0, 12.0), [rank(1)])
-    assert found.slowest is None
-    assert "timed in 1 of 2" in str(slowest_words(found))
+def test_waits_of_ranks_that_were_timed_one_after_the_other_name_nobody() -> None:
+    found = all_ranks.with_siblings(rank(0, 12.0), [rank(1, 0.5)])
+    assert found.straggler is None
+    assert [one.slowest for one in found.ranks or []] == [None, None]
+    assert "were not compared" in str(ranks_words(found))
+
+
+def test_a_rank_that_was_attached_after_the_comparison_leaves_nobody_named() -> None:
+    found = all_ranks.together([*compared(rank(0, size=3), rank(1, size=3)), rank(2, size=3)])
+    assert found.straggler is None
+    assert [one.slowest for one in found.ranks or []] == [None] * 3
 
 
 def test_a_job_of_one_rank_says_nothing_of_ranks() -> None:
     alone = tui.snapshot()
     assert all_ranks.with_siblings(alone, [rank(1, 1.0)]) == alone
-    assert slowest_words(alone) is None
+    assert ranks_words(alone) is None
 
 
 def test_a_process_that_is_no_rank_of_this_job_is_left_out() -> None:
@@ -107,8 +125,8 @@ def test_a_process_that_is_no_rank_of_this_job_is_left_out() -> None:
 
 def test_all_ranks_together_have_the_slowest_on_top_and_name_the_missing() -> None:
     gone = RankLine(rank=1, pid=101, why="process 101 is stopped")
-    found = all_ranks.together([rank(2, 0.4, size=3), rank(0, 15.0, size=3)], [gone])
-    assert (found.pid, found.slowest and found.slowest.compared) == (102, 2)
+    found = all_ranks.together(compared(rank(2, 0.4, size=3), rank(0, 15.0, size=3), late=2), [gone])
+    assert (found.pid, found.straggler and found.straggler.compared) == (102, 2)
     assert [(one.rank, one.slowest) for one in found.ranks or []] == [(0, False), (1, None), (2, True)]
     table = ranks_table(found.ranks or []).splitlines()
     assert table[0].split() == ["rank", "pid", "regime", "step", "waits", "own", "work"]
@@ -157,7 +175,7 @@ def test_a_session_that_does_not_answer_holds_nobody_up(stuck: threading.Event) 
 def test_several_threads_may_meet_the_same_record_for_the_first_time_at_once(tmp_path: Path) -> None:
     """In a process of its own: once a type has been met, nothing can go wrong any more."""
     told = tmp_path / "told.json"
-    told.write_text(to_json(all_ranks.with_siblings(rank(0, 12.8), [rank(1, 0.5)])))
+    told.write_text(to_json(compared(rank(0, 12.8), rank(1, 0.5))[0]))
     code = (
         "import json, sys, threading\n"
         "from autobrrr.client.session_client import _typed\nfrom autobrrr.records import Diagnosis\n"
@@ -173,7 +191,8 @@ def test_several_threads_may_meet_the_same_record_for_the_first_time_at_once(tmp
 
 
 def test_work_on_all_ranks_goes_on_where_one_fails(capsys: pytest.CaptureFixture[str]) -> None:
-    from autobrrr.cli.launcher_ranks import for_each
+    from autobrrr.cli.launcher_ranks import say_failures
+    from autobrrr.client.each_rank import for_each
 
     def work(pid: int) -> int:
         if pid == 2:
@@ -185,13 +204,13 @@ def test_work_on_all_ranks_goes_on_where_one_fails(capsys: pytest.CaptureFixture
         assert list(outcome.done.items()) == [(3, 30), (1, 10)]
         assert [(line.pid, line.why) for line in outcome.missing] == [(2, "process 2 is stopped")]
         assert outcome.exit_code(0) == 3
-        outcome.say_failures()
+        say_failures(outcome)
         first, second = capsys.readouterr().err.splitlines()
         assert first.startswith("autobrrr: error: ")
         assert first.endswith("process 2 is stopped")
         assert second == "hint: kill -CONT 2"
     assert for_each([1], work).exit_code(0) == 0
     with pytest.raises(CannotAttach):
-        for_each([2], work).say_failures()
+        say_failures(for_each([2], work))
     with pytest.raises(ZeroDivisionError):
         for_each([1, 0], lambda pid: 1 // pid)

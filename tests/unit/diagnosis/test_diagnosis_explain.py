@@ -5,18 +5,21 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+from pathlib import Path
 from typing import get_args, get_type_hints
 
 import pytest
 
 from autobrrr.cli import main
 from autobrrr.cli.verbs import explain as verb
+from autobrrr.diagnosis import glossary
 from autobrrr.diagnosis.glossary import EXPLANATIONS
 from autobrrr.diagnosis.signals.signal_table import SIGNALS
 from autobrrr.errors import UsageError
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.records import ExactnessClass, Limit, Phases, Reach, Regime, Trial
 from autobrrr.report.text.tuning_text import HEADINGS
+from autobrrr.report.text_table import fitted
 from autobrrr.sidecar.session.session_states import State
 from autobrrr_tui.panes import tuning_pane
 
@@ -29,6 +32,12 @@ def test_every_signal_and_every_regime_is_explained() -> None:
     kinds = {name: entry.kind for name, entry in EXPLANATIONS.items()}
     assert {name for name, kind in kinds.items() if kind == "signal"} == set(SIGNALS)
     assert {name for name, kind in kinds.items() if kind == "regime"} == set(get_args(Regime))
+
+
+def test_no_row_hides_another_of_the_same_name() -> None:
+    rows = glossary.tomllib.loads(Path(glossary.__file__).with_suffix(".toml").read_text())
+    shown = {(entry.kind, name) for name, entry in EXPLANATIONS.items() if entry.kind != "remedy"}
+    assert {(kind, name) for kind, table in rows.items() for name in table} == shown
 
 
 def test_every_word_of_a_screen_is_explained() -> None:
@@ -70,7 +79,8 @@ def test_an_explanation_says_what_where_from_and_fits_a_terminal(
     out = capsys.readouterr().out
     assert out.startswith(f"{name} (")
     assert "From: " in out
-    assert max(map(len, out.splitlines())) <= 79
+    for width in (60, 80, 200):
+        assert max(map(len, fitted(out, width).splitlines())) <= width
     assert ("Guards:" in out) == bool(EXPLANATIONS[name].guards)
 
 
@@ -80,7 +90,8 @@ def test_without_a_name_all_are_listed(capsys: pytest.CaptureFixture[str]) -> No
     assert {line.split()[0] for line in lines if line[:3].strip() and line.startswith("  ")} == set(
         EXPLANATIONS
     )
-    assert max(map(len, lines)) <= 79
+    assert len(lines) == len(set(lines)), "a program reads a line for each"
+    assert max(map(len, fitted("\n".join(lines), 60).splitlines())) <= 60
 
 
 def test_dashes_and_capitals_are_forgiven(capsys: pytest.CaptureFixture[str]) -> None:

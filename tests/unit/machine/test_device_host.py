@@ -12,7 +12,7 @@ from autobrrr.machine.device_protocol import DeviceSource
 from autobrrr.machine.host_sampler import HostDevice
 from autobrrr.machine.page_fault_cost import fault_cost_ns
 from autobrrr.records import HostSample
-from support.devices import AbsentDevice, ReplayedDevice
+from support.machines.devices import AbsentDevice, ReplayedDevice
 
 SECOND_NS = 1_000_000_000
 

@@ -18,9 +18,9 @@ from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.sidecar.session.session import Session
 from autobrrr.sidecar.session.session_log import SessionLog
 from autobrrr.sidecar.session.snapshot import device_figures
-from support.devices import AbsentDevice, ReplayedDevice
 from support.judged import diagnosis
-from support.nvml import GIB, FakeNvml, Gpu
+from support.machines.devices import AbsentDevice, ReplayedDevice
+from support.machines.nvml import GIB, FakeNvml, Gpu
 
 PID, MS = 4242, 1_000_000
 

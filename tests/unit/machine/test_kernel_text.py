@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from autobrrr.attach import job_listing, job_roles, triage
 from autobrrr.attach.ptrace import elf_symbols
 from autobrrr.machine import control_groups, kernel_text, process_maps, processors, procfs
-from support.fake_proc import FakeProc
+from support.machines.fake_proc import FakeProc
 
 TORCH = "7f00-7f01 r--p 00000000 08:01 9 /site/torch/lib/libtorch_python.so"
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from autobrrr.records import to_json
-from autobrrr.records.proof_records import Proof
+from autobrrr.records.proof_records import PackageChange, Proof
 from autobrrr.report.html.proof_html import proof_html
 from autobrrr.report.text.proof_text import proof_junit, proof_markdown, proof_text
 from support.proofs import proof, refused
@@ -23,6 +23,14 @@ def test_text_has_verdict_speed_sameness_and_work() -> None:
     assert lines[2] == "sameness bitwise the same over 16 steps"
     assert lines[4].split() == ["work", "before", "after"]
     assert any(line.split() == ["tokens", "a", "step", "16", "16"] for line in lines)
+
+
+def test_packages_that_differ_are_named_as_far_as_there_is_room() -> None:
+    some = [PackageChange(name=f"p{number}", before="1.0", after=None) for number in range(10)]
+    said = next(line for line in proof_text(proof(packages=some)).splitlines() if line.startswith("packages"))
+    assert "p0 1.0 → none" in said
+    assert "p9" not in said
+    assert said.endswith("2 more")
 
 
 def test_a_refusal_comes_first_with_its_code() -> None:

@@ -3,58 +3,121 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from autobrrr.errors import UsageError
-from autobrrr.prove.revision_folders import revision_folders
+from autobrrr.prove.revision_folders import refuse_shared_code, revisions
+from autobrrr.relaunch.trial.trial_launch import TrialLaunch
+from support.outside import repositories
+from support.outside.repositories import git
 from support.relaunch import fingerprint
+
+SPAN = "main~1..main"
 
 
 @pytest.fixture
-def repository(tmp_path: Path) -> Path:
-    top = tmp_path / "repository"
-    (top / "jobs").mkdir(parents=True)
-    git(top, "init", "-q", "-b", "main")
-    for text in ("slow", "fast"):
-        (top / "jobs" / "train.py").write_text(text)
-        git(top, "add", "-A")
-        git(top, "commit", "-q", "-m", text)
-    return top
+def top(tmp_path: Path) -> Path:
+    found = repositories.repository(tmp_path / "top", {"jobs/train.py": "slow"})
+    repositories.commit(found, {"jobs/train.py": "fast"})
+    return found
 
 
-def git(top: Path, *words: str) -> None:
-    who = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
-    subprocess.run(["git", "-C", str(top), *who, *words], check=True, env={"PATH": os.environ["PATH"]})
+def silent(line: str) -> None:
+    pass
 
 
-def test_both_sides_are_as_committed_and_nothing_is_changed(repository: Path, tmp_path: Path) -> None:
-    (repository / "jobs" / "train.py").write_text("dirty")
-    (repository / "notes").write_text("untracked")
-    before, said = fingerprint(repository), list[str]()
-    base, head = revision_folders("main~1..main", repository / "jobs", tmp_path / "place", said.append)
-    assert [(each / "train.py").read_text() for each in (base, head)] == ["slow", "fast"]
-    assert not (base.parent / "notes").exists()
+def test_both_sides_are_as_committed_and_nothing_is_changed(top: Path, tmp_path: Path) -> None:
+    (top / "jobs" / "train.py").write_text("dirty")
+    (top / "notes").write_text("untracked")
+    before, said = fingerprint(top), list[str]()
+    base, head = revisions(SPAN, top / "jobs", tmp_path / "place", said.append)
+    assert [(each.folder / "train.py").read_text() for each in (base, head)] == ["slow", "fast"]
+    assert not (base.target / "notes").exists()
     assert any("not committed" in line for line in said)
-    index = ".git/index"  # git status refreshes it
-    assert {k: v for k, v in fingerprint(repository).items() if k != index} == {
-        k: v for k, v in before.items() if k != index
-    }
+    assert fingerprint(top) == before
 
 
-def test_without_a_head_it_is_the_current_one(repository: Path, tmp_path: Path) -> None:
-    _, head = revision_folders("main~1..", repository, tmp_path / "place", lambda line: None)
-    assert (head / "jobs" / "train.py").read_text() == "fast"
+def test_settings_of_the_repository_leave_nothing_out(top: Path, tmp_path: Path) -> None:
+    repositories.commit(top, {".gitattributes": "jobs export-ignore\n", "data/words": "a b"})
+    git(top, "sparse-checkout", "set", "data")
+    hook = top / ".git" / "hooks" / "post-index-change"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\ntouch {tmp_path / 'heard'}\n")
+    hook.chmod(0o700)
+    _, head = revisions(SPAN, top, tmp_path / "place", silent)
+    assert (head.folder / "jobs" / "train.py").read_text() == "fast"
+    assert not (tmp_path / "heard").exists()
+
+
+def test_looking_at_a_repository_runs_no_program_that_it_names(top: Path, tmp_path: Path) -> None:
+    program = tmp_path / "monitor"
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path / 'heard'}\n")
+    program.chmod(0o700)
+    git(top, "config", "core.fsmonitor", str(program))
+    revisions(SPAN, top, tmp_path / "place", silent)
+    assert not (tmp_path / "heard").exists()
+
+
+def test_a_folder_that_is_a_link_out_of_its_revision_is_refused(top: Path, tmp_path: Path) -> None:
+    git(top, "rm", "-r", "-q", "jobs")
+    (top / "jobs").symlink_to("../../0/top/jobs")  # where the other revision lies
+    git(top, "add", "jobs")
+    git(top, "commit", "-q", "-m", "a link")
+    (top / "jobs").unlink()
+    (top / "jobs").mkdir()
+    with pytest.raises(UsageError, match="jobs is not in"):
+        revisions(SPAN, top / "jobs", tmp_path / "place", silent)
+
+
+def test_a_submodule_is_left_out_and_said(top: Path, tmp_path: Path) -> None:
+    other = repositories.repository(tmp_path / "other", {"code.py": "1"})
+    git(top, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(other), "part")
+    git(top, "commit", "-q", "-m", "a part")
+    said = list[str]()
+    _, head = revisions(SPAN, top, tmp_path / "place", said.append)
+    assert not (head.folder / "part" / "code.py").exists()
+    assert any("submodule" in line for line in said)
+
+
+def test_without_a_head_it_is_the_current_one(top: Path, tmp_path: Path) -> None:
+    _, head = revisions("main~1..", top, tmp_path / "place", silent)
+    assert (head.folder / "jobs" / "train.py").read_text() == "fast"
+
+
+def test_the_command_is_moved_but_for_an_interpreter_that_is_not_tracked(top: Path, tmp_path: Path) -> None:
+    (top / "python").write_text("")
+    _, head = revisions(SPAN, top, tmp_path / "place", silent)
+    path = os.pathsep.join(("src", str(top / "jobs"), "/elsewhere"))
+    given = TrialLaunch(command=("./python", "x.py"), environment={"PYTHONPATH": path}, folder=top)
+    found = head.launch(given)
+    assert (Path(found.command[0]), found.folder) == (top / "python", head.folder)
+    assert found.environment["PYTHONPATH"].split(os.pathsep) == [
+        "src",
+        str(head.target / "jobs"),
+        "/elsewhere",
+    ]
+
+
+def test_code_of_the_repository_itself_is_refused(top: Path, tmp_path: Path) -> None:
+    refuse_shared_code([str(tmp_path / "topmost"), str(tmp_path)], top)
+    with pytest.raises(UsageError, match="jobs"):
+        refuse_shared_code([str(top / "jobs")], top)
 
 
 @pytest.mark.parametrize("span", ["main", "..main", "nowhere..main", "main...main", "--upload..main"])
-def test_what_are_no_two_revisions_is_a_usage_error(repository: Path, tmp_path: Path, span: str) -> None:
+def test_what_are_no_two_revisions_is_a_usage_error(top: Path, tmp_path: Path, span: str) -> None:
     with pytest.raises(UsageError):
-        revision_folders(span, repository, tmp_path / "place", lambda line: None)
+        revisions(span, top, tmp_path / "place", silent)
+
+
+def test_a_folder_that_one_revision_lacks_is_a_usage_error(top: Path, tmp_path: Path) -> None:
+    repositories.commit(top, {"new/train.py": "1"})
+    with pytest.raises(UsageError, match="new"):
+        revisions(SPAN, top / "new", tmp_path / "place", silent)
 
 
 def test_outside_of_a_repository_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError):
-        revision_folders("a..b", tmp_path, tmp_path / "place", lambda line: None)
+        revisions("a..b", tmp_path, tmp_path / "place", silent)

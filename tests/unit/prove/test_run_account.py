@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from autobrrr.prove.run_account import RunAccount
 from support.accounts import step
@@ -36,3 +39,35 @@ def test_what_is_no_line_of_ours_is_left_out(tmp_path: Path) -> None:
     found.look()
     assert [each.step for each in found.steps] == [0]
     assert found.notes == []
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("put", [os.mkfifo, os.mkdir], ids=["pipe", "folder"])
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path, put: Callable[[Path], None]) -> None:
+    put(tmp_path / "a-0-1")
+    found = RunAccount(file=tmp_path / "a")
+    found.look()
+    assert found.steps == []
+
+
+def test_a_line_that_is_too_deep_or_no_text_costs_that_line_alone(tmp_path: Path) -> None:
+    (tmp_path / "a-0-1").write_bytes(
+        b'{"note": "deep", "step": 1, "what": ' + b"[" * 100_000 + b"]" * 100_000 + b"}\n"
+        b'{"note": "\xff\xfe", "step": 1, "what": 1}\n{"note": "whole", "step": 1, "what": 1}\n'
+    )
+    found = RunAccount(file=tmp_path / "a")
+    found.look()
+    assert found.noted("whole") == [1]
+
+
+def test_processes_that_train_are_counted_and_those_that_only_import_torch_are_not(tmp_path: Path) -> None:
+    found = RunAccount(file=tmp_path / "a")
+    note, line = b'{"note": "seeded", "what": "1", "step": 0}\n', msgspec.json.encode(step(0)) + b"\n"
+    (tmp_path / "a-0-7").write_bytes(note + line)
+    (tmp_path / "a-0-8").write_bytes(note)
+    found.look()
+    found.look()
+    assert found.processes == 1
+    (tmp_path / "a-1-9").write_bytes(note + line)
+    found.look()
+    assert found.processes == 2

@@ -8,6 +8,7 @@ import pytest
 from autobrrr.prove.start_statistics import (
     ALPHA,
     StartResult,
+    StartRule,
     gain_interval,
     is_look,
     noise_half,
@@ -32,13 +33,23 @@ def test_false_verdicts_stay_below_alpha_over_all_looks() -> None:
     draw = np.random.default_rng(0)
     wrong, repeats = 0, 3000
     for _ in range(repeats):
-        found = starts(draw, 12)
-        for looks, count in enumerate((3, 5, 8, 12)):
-            interval = gain_interval(found[:count], spent(looks))
-            if interval.low > 0 or interval.high < 0:
-                wrong += 1
-                break
+        found, rule = starts(draw, 12), StartRule()
+        next(count for count in range(1, 13) if rule.is_over(found[:count], is_last=count == 12))
+        wrong += rule.is_decided
     assert wrong / repeats <= 1.5 * ALPHA
+
+
+def test_a_rule_stops_where_it_is_decided_or_there_is_no_time() -> None:
+    clear = [StartResult(gain=0.2 + 0.001 * each, luck=0.001) for each in range(3)]
+    rule = StartRule()
+    assert [rule.is_over(clear[:count], is_last=False) for count in (1, 2, 3)] == [False, False, True]
+    vague, gated = StartRule(), StartRule(gate=0.5)
+    unclear = [StartResult(gain=gain, luck=0.05) for gain in (0.1, -0.1)]
+    assert not vague.is_over(unclear[:1], is_last=True)
+    assert vague.is_over(unclear, is_last=True)
+    assert not vague.is_decided
+    gated.is_over(clear, is_last=False)
+    assert gated.is_decided
 
 
 @pytest.mark.parametrize(("gain", "count"), [(0.10, 3), (0.03, 8)])

@@ -50,3 +50,10 @@ def test_projections_tell_how_far_apart_two_vectors_are_and_draw_no_number_of_th
         ratios.append(sum((a - b) ** 2 for a, b in pairs) / tensor_digests.PROJECTIONS / true**2)
     assert sum(ratios) / len(ratios) == pytest.approx(1.0, abs=0.3)
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_what_rounding_leaves_of_a_gradient_is_told_from_a_small_and_from_no_gradient() -> None:
+    gradients = {1: torch.tensor([1.0, 1e-9, 0.0, -1e-3]), 2: None, 3: torch.ones(4)}
+    (key, mask), *others = tensor_digests.noisy(torch, gradients).items()
+    assert (key, mask.tolist(), others) == (1, [False, True, False, False], [])
+    assert tensor_digests.noisy(torch, {1: torch.zeros(3), 2: None}) == {}

@@ -10,15 +10,25 @@ import pytest
 
 from autobrrr.prove import referee
 from autobrrr.prove.referee import Counted, Question, counted
-from autobrrr.prove.start_statistics import StartResult, gain_interval
+from autobrrr.prove.start_statistics import StartResult, StartRule, gain_interval
 from autobrrr.prove.timed_turns import TimedTurns
 from autobrrr.records.proof_records import Proof, WorkRefusal
+from autobrrr.relaunch.study.command_refusals import Unmeasurable
+from autobrrr.relaunch.trial.trial_endings import Kind, TrialEnding
 from autobrrr.relaunch.trial.trial_factory import TrialFactory
 from autobrrr.relaunch.trial.trial_launch import TrialLaunch
 from support.accounts import account
 
 LAUNCH = TrialLaunch(command=("python", "train.py"), environment={}, folder=Path("/"))
 SAME = counted(account(), account(), account(), ("bitwise", "rounding"))
+
+
+def filled(gains: tuple[float, ...], whole: float, luck: float) -> TimedTurns:
+    turns = TimedTurns(factory=cast(TrialFactory, None), before=LAUNCH, after=LAUNCH)
+    turns.results = [StartResult(gain=gain, luck=luck) for gain in gains]
+    for side, rate in (("before", 100.0), ("twin", 100.0), ("after", 100.0 * whole)):
+        turns.seen[side].steps, turns.seen[side].running_ns = int(rate), 10**9
+    return turns
 
 
 def judged(
@@ -30,14 +40,11 @@ def judged(
     samples: tuple[float, float] = (8.0, 8.0),
     work: Counted = SAME,
 ) -> Proof:
-    turns = TimedTurns(factory=cast(TrialFactory, None), before=LAUNCH, after=LAUNCH)
-    turns.results = [StartResult(gain=gain, luck=luck) for gain in gains]
-    for side, rate in (("before", 100.0), ("twin", 100.0), ("after", 100.0 * whole)):
-        turns.seen[side].steps, turns.seen[side].running_ns = int(rate), 10**9
+    turns = filled(gains, whole, luck)
     turns.seen["before"].samples, turns.seen["after"].samples = [samples[0]], [samples[1]]
     question = Question(before=LAUNCH, after=LAUNCH, allowed=("bitwise", "rounding"), gate=gate)
-    interval = gain_interval(turns.results, 0.01) if gains else None
-    return referee._judged(question, work, turns, interval, time.perf_counter_ns() - 60 * 10**9)
+    rule = StartRule(gate=gate, interval=gain_interval(turns.results, 0.01) if gains else None)
+    return referee._judged(question, work, turns, rule, time.perf_counter_ns() - 60 * 10**9)
 
 
 def test_a_clear_gain_is_proven() -> None:
@@ -103,3 +110,77 @@ def test_shorter_numbers_may_be_allowed_but_not_less_work() -> None:
     assert counted(account(), account(), short, everything).refusals == []  # type: ignore[arg-type]
     skipped = account(backwards=0, loss=9.0)
     assert counted(account(), account(), skipped, everything).refusals  # type: ignore[arg-type]
+
+
+def test_steps_that_were_timed_are_compared_before_anything_is_proven(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int] = []
+
+    def count(question: Question, factory: object, tell: object, least: int = 16) -> Counted:
+        asked.append(least)
+        before = account(least, ended=False, evaluated=1)
+        after = account(least, ended=False, evaluated=1 if least == 16 else 0)
+        return counted(before, before, after, question.allowed, least)
+
+    def time_them(question: Question, turns: TimedTurns, began_ns: int) -> StartRule:
+        made = filled((0.20, 0.21, 0.19), 1.2, 0.001)
+        turns.results, turns.seen, turns.furthest = made.results, made.seen, 30
+        return StartRule(interval=gain_interval(turns.results, 0.01))
+
+    monkeypatch.setattr(referee, "_counted", count)
+    monkeypatch.setattr(referee, "_timed", time_them)
+    question = Question(before=LAUNCH, after=LAUNCH, allowed=("bitwise", "rounding"))
+    found = referee.prove(question, cast(TrialFactory, None))
+    assert asked == [16, 30]
+    assert (found.verdict, [each.code for each in found.refusals]) == (
+        "refused",
+        [WorkRefusal.LESS_EVALUATION],
+    )
+
+
+def ends_while_timed(
+    patch: pytest.MonkeyPatch, kind: Kind, after_steps: int, backwards: float = 1.0
+) -> tuple[Proof, list[int]]:
+    """`after` ends after 30 steps, before it could be timed; accounts go as far as they are asked to."""
+    asked: list[int] = []
+
+    def count(question: Question, factory: object, tell: object, least: int = 16) -> Counted:
+        asked.append(least)
+        before = account(least, ended=False)
+        after = account(min(least, after_steps), ended=least > after_steps)
+        return counted(before, before, after, question.allowed, least)
+
+    def end(question: Question, turns: TimedTurns, began_ns: int) -> None:
+        turns.furthest = 30
+        turns.seen["before"].backwards, turns.seen["after"].backwards = [1.0], [backwards]
+        raise Unmeasurable(TrialEnding(kind=kind, why="it ended after 30 steps"), "after")
+
+    patch.setattr(referee, "_counted", count)
+    patch.setattr(referee, "_timed", end)
+    question = Question(before=LAUNCH, after=LAUNCH, allowed=("bitwise", "rounding"))
+    return referee.prove(question, cast(TrialFactory, None)), asked
+
+
+def test_what_ends_early_while_it_is_timed_is_counted_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, asked = ends_while_timed(monkeypatch, "too_short", 30)
+    assert asked == [16, 31]
+    assert (found.verdict, [each.code for each in found.refusals]) == ("refused", [WorkRefusal.FEWER_STEPS])
+
+
+def test_what_is_too_short_to_be_timed_is_not_proven_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, _ = ends_while_timed(monkeypatch, "too_short", 1000)
+    assert (found.verdict, found.refusals) == ("not_proven", [])
+    assert found.reason == "after: it ended after 30 steps; let it train longer"
+    assert found.sameness is not None
+    assert found.sameness.class_ == "bitwise"
+
+
+def test_less_work_in_the_steps_before_an_early_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, _ = ends_while_timed(monkeypatch, "too_short", 1000, backwards=0.5)
+    assert [each.code for each in found.refusals] == [WorkRefusal.ACTS_OTHERWISE]
+
+
+def test_a_side_that_fails_while_it_is_timed_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Unmeasurable, match="after: "):
+        ends_while_timed(monkeypatch, "crash", 1000)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,8 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autobrrr import recipe
+from autobrrr.cli import main
 from autobrrr.errors import EXIT_USAGE, UsageError
 from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.recipe import recipe_reader
 from autobrrr.recipe.recipe_contents import Chosen, Match, Measured, Recipe
 from autobrrr.recipe.recipe_reader import load, parse
 from autobrrr.recipe.recipe_schema import json_schema, template
@@ -272,3 +275,29 @@ def test_a_mark_in_front_of_the_text_is_no_fault(tmp_path: Path) -> None:
 def test_a_number_of_thousands_of_digits_is_one_line_with_its_place() -> None:
     with pytest.raises(UsageError, match=r"recipe:3: a number of 5000 digits$"):
         parse('schema = 1\n[args]\n"--a" = ' + "9" * 5000)
+
+
+@pytest.mark.timeout(30)
+def test_a_pipe_that_took_the_place_of_a_recipe_is_refused_and_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "r.toml"
+    os.mkfifo(file)
+    monkeypatch.setattr(Path, "is_file", lambda self: True)  # as it was a moment before
+    with pytest.raises(UsageError, match="not a regular file"):
+        load(file)
+
+
+def test_what_is_shown_of_a_recipe_is_the_text_that_was_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "r.toml"
+    file.write_text(FULL)
+
+    def checked_then_changed(text: str, source: str) -> Recipe:
+        file.write_text("other")
+        return parse(text, source)
+
+    monkeypatch.setattr(recipe_reader, "parse", checked_then_changed)
+    assert main(["recipe", "show", str(file)]) == 0
+    assert capsys.readouterr().out == FULL

@@ -103,6 +103,7 @@ def test_a_variable_that_can_bring_code_is_refused_by_its_name(name: str, value:
     ("line", "says"),
     [
         ('OMP_NUM_THREAD = "2"', "r.toml:3: no variable 'OMP_NUM_THREAD' that a recipe may set (did you mean OMP_NUM_THREADS?)"),
+        ('ATEN_CPU_CAPABILITY = "avx512"', "may set; torch believes it unseen"),
         ('LD_PRELOAD = "x.so"', "may set; the remedy host.allocator starts a job with another allocator"),
         ('OMP_NUM_THREADS = "0"', "r.toml:3: OMP_NUM_THREADS must be a whole number from 1 to 4096, not '0'"),
         ("OMP_NUM_THREADS = 4097", "must be a whole number from 1 to 4096, not 4097"),
@@ -114,6 +115,8 @@ def test_a_variable_that_can_bring_code_is_refused_by_its_name(name: str, value:
         ('PYTORCH_CUDA_ALLOC_CONF = "plugin:1"', "with the keys backend, max_split_size_mb"),
         ('MALLOC_CONF = "prof_prefix:/tmp/x"', "must be settings like KEY:VALUE"),
         ('NCCL_ALGO = "../evil"', "must be a list like Ring,Tree"),
+        ("MALLOC_TOP_PAD_ = 137438953472", "must be a whole number from 0 to 1073741824"),
+        ("TORCHINDUCTOR_COMPILE_THREADS = 4096", "must be a whole number from 1 to 256"),
         ('KMP_AFFINITY = "granularity=/tmp"', "must be a list like"),
     ],
 )  # fmt: skip
@@ -251,3 +254,34 @@ def test_without_a_place_for_flags_the_command_stays_as_it_is_and_a_line_says_so
     assert main(["run", "--recipe", str(file), "--", "true"]) == 0
     assert "--lr is left out: where the script's own flags begin can't be told" in capsys.readouterr().err
     assert main(["run", "--strict", "--recipe", str(file), "--", "true"]) == EXIT_USAGE
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "max_split_size_mb:20",
+        "max_split_size_mb:999999999999",
+        "max_non_split_rounding_mb:0",
+        "garbage_collection_threshold:0",
+        "garbage_collection_threshold:0.0",
+        "garbage_collection_threshold:1.0",
+        "roundup_power2_divisions:3",
+        "roundup_power2_divisions:0",
+        "roundup_power2_divisions:[3:4]",
+        "roundup_power2_divisions:[256:3]",
+        "roundup_power2_divisions:[999999999999:4]",
+        "per_process_memory_fraction:0",
+        "per_process_memory_fraction:.000",
+        "pinned_num_register_threads:999999999999",
+        "expandable_segments:True,max_split_size_mb:1",
+    ],
+)
+def test_settings_of_the_allocator_that_would_end_the_run_are_refused(value: str) -> None:
+    with pytest.raises(UsageError, match=r"r\.toml:3: PYTORCH_ALLOC_CONF must be settings"):
+        recipe.parse(with_variable("PYTORCH_ALLOC_CONF", value), "r.toml")
+
+
+@pytest.mark.parametrize("value", [":999999999:8", ":4096:9999", ":0:8", ":4096:0"])
+def test_a_workspace_as_large_as_a_device_is_refused(value: str) -> None:
+    with pytest.raises(UsageError, match="must be sizes and counts"):
+        recipe.parse(with_variable("CUBLAS_WORKSPACE_CONFIG", value), "r.toml")

@@ -9,16 +9,18 @@ import pytest
 
 from autobrrr.recipe import Recipe
 from autobrrr.recipe.recipe_contents import Chosen, Measured
-from autobrrr.records import Advice, CpuTaker, DoctorCheck, ExactnessClass, JobLine, Reach, Tuning
+from autobrrr.records import Advice, CpuTaker, DoctorCheck, Evidence, ExactnessClass, JobLine, Reach, Tuning
 from autobrrr.report.text.next_step import (
     after_checks,
     after_diagnosis,
+    after_explanation,
     after_listing,
+    after_run,
     after_trials,
     after_tuning,
 )
 from autobrrr.report.text.run_text import begun_with, speed_reached
-from autobrrr.report.text_table import text_table
+from autobrrr.report.text_table import hung, text_table
 from support.judged.verdicts import OVERHEAD
 
 
@@ -54,6 +56,42 @@ def test_on_a_crowded_machine_it_names_who_is_in_the_way() -> None:
     assert (
         after_diagnosis(found) == f"end python \\x1b[2Jjob.py (pid 14868), then autobrrr diagnose {found.pid}"
     )
+
+
+def test_a_verdict_that_is_withheld_names_who_is_in_the_way_too() -> None:
+    delay = Evidence(signal="busy_machine", says=None, value=0.7, unit="share of wall time", note="")
+    found = msgspec.structs.replace(
+        OVERHEAD,
+        regime="unknown",
+        evidence=[delay],
+        contention=[CpuTaker(pid=7, command="fit.py", share=1.0)],
+    )
+    assert after_diagnosis(found).startswith("end fit.py (pid 7)")
+    quiet = msgspec.structs.replace(found, evidence=[msgspec.structs.replace(delay, value=0.01)])
+    assert not after_diagnosis(quiet).startswith("end")
+
+
+@pytest.mark.parametrize(
+    ("reach", "class_", "said"),
+    [
+        ("live", "rounding", "autobrrr tune PID --only r "),
+        ("live", "changes-training", "autobrrr tune PID --only r --allow changes-training "),
+        ("relaunch", "bitwise", "autobrrr tune --param r -- CMD"),
+        ("edit", "bitwise", "autobrrr diagnose PID "),
+        (None, None, "autobrrr diagnose PID "),
+    ],
+)
+def test_an_explained_remedy_leads_to_its_trial(reach: str | None, class_: str | None, said: str) -> None:
+    assert f"{after_explanation('r', reach, class_)} ".startswith(said)
+
+
+def test_after_a_run_comes_the_search_for_speed_or_the_proof_of_it() -> None:
+    command = ["python", "train.py"]
+    assert after_run(command, None, timed=True).startswith("autobrrr tune -- python train.py ")
+    assert after_run(command, "a b.toml", timed=True).startswith(
+        "autobrrr prove --recipe 'a b.toml' -- python train.py "
+    )
+    assert after_run(["ls"], None, timed=False).startswith("autobrrr doctor ")
 
 
 def test_what_would_decide_comes_where_nothing_can_be_tried() -> None:
@@ -130,6 +168,19 @@ def test_without_a_width_each_row_is_a_line() -> None:
         "  remedy           speed  why",
         f"  optimizer.fused  1.20x  {ROWS[1][2].rstrip()}",
     ]
+
+
+@pytest.mark.parametrize("width", [24, 30, 39])
+def test_with_too_little_room_for_columns_each_row_is_a_paragraph(width: int) -> None:
+    lines = text_table(ROWS, width=width, right=(1,), wrap=(2,))
+    assert all(len(line) <= width for line in lines)
+    assert lines[:2] == ["remedy optimizer.fused", "  speed 1.20x"]
+    assert " ".join(" ".join(lines[2:]).split()) == f"why: {ROWS[1][2].strip()}"
+
+
+def test_a_long_line_hangs_below_its_text_and_a_command_below_its_name() -> None:
+    assert hung("  step   one two three four", 20) == ["  step   one two", "      three four"]
+    assert hung("next: autobrrr report demo   (or another)", 32)[1] == "  another)"
 
 
 def test_a_run_says_what_it_begins_with() -> None:

@@ -4,22 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from autobrrr.records import Advice, Reverted, Trial, Tuning
+from autobrrr.records import Advice, Reverted, Trial
 from autobrrr.report.text.tuning_text import beyond, tuning_table
+from support.screens.tui import tuned
+from support.sessions.service import TRIAL
 
-KEPT = Trial(
-    remedy="optimizer.fused",
-    options={},
-    outcome="kept",
-    why="faster: +30 %",
-    class_="rounding",
-    predicted=1.2,
-    achieved=1.3,
-    interval=[1.2, 1.4],
-    blocks=8,
-    steps=80,
-    duration_ns=5,
-)
+KEPT = msgspec.structs.replace(TRIAL, why="faster: +30 %")
 
 
 def refused(kernel: str) -> Trial:
@@ -32,18 +22,7 @@ def refused(kernel: str) -> Trial:
     )
 
 
-TUNING = Tuning(
-    objective="step_ns",
-    baseline=2e6,
-    best=1e6,
-    speedup=1.3,
-    interval=[1.25, 1.35],
-    class_="rounding",
-    kept=["optimizer.fused"],
-    reverted=[],
-    trials=[KEPT, refused("flash"), refused("math")],
-    recipe=None,
-)
+TUNING = msgspec.structs.replace(tuned(), trials=[KEPT, refused("flash"), refused("math")])
 
 
 def test_predicted_stands_beside_achieved() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from autobrrr.roofline.machine_identity import accelerators, cached_file, read_machine, torch_version
-from support import roofline
+from support.machines import roofline
 
 
 def caches(root: Path, **sizes: str) -> None:

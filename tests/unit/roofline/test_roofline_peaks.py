@@ -25,7 +25,7 @@ from autobrrr.roofline.machine_identity import cached_file
 from autobrrr.roofline.peaks import with_peaks
 from autobrrr.roofline.roofline_records import Roofline
 from autobrrr.trace.kernels.device_peaks import peaks_of
-from support import roofline
+from support.machines import roofline
 from support.pages import read_page
 
 

@@ -16,7 +16,7 @@ from autobrrr.roofline.calibration_cache import keep
 from autobrrr.roofline.machine_identity import cached_file
 from autobrrr.roofline.matmul_curve import MatmulPoint
 from autobrrr.roofline.quick_peaks import AGAIN_AFTER_S, MeasuredPeaks, quick_peaks
-from support import roofline
+from support.machines import roofline
 
 CURVE = [MatmulPoint(n=64, flops=1e9), MatmulPoint(n=256, flops=16e9), MatmulPoint(n=1024, flops=20e9)]
 

@@ -19,7 +19,7 @@ from autobrrr.sidecar.session.session_log import SessionLog
 from autobrrr.sidecar.tuning import live_bench as bench_module
 from autobrrr.sidecar.tuning.live_bench import KEPT_STEPS, LiveBench, StepTape
 from autobrrr.tuner.job_under_test import JobUnderTest, NotApplied, RemedyLost
-from support.devices import AbsentDevice
+from support.machines.devices import AbsentDevice
 from support.sessions.sidecar import MS, RingWriter, ScriptedAgent, facts
 
 SECOND_NS = 1_000_000_000
@@ -139,6 +139,18 @@ def test_a_remedy_that_comes_on_too_late_is_taken_back(
         shop.bench.apply("optimizer.fused", {}, ("bitwise",))
     shop.agent.answer("apply", token=9, arm=1, seq=40)
     assert shop.agent.commands[-1] == ("undo", {"token": 9})
+
+
+@pytest.mark.timeout(30)
+def test_a_step_of_a_century_does_not_make_the_tuner_wait_as_long(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench_module, "SWITCH_S", 0.01)
+    monkeypatch.setattr(bench_module, "EVALUATION_S", 0.05)
+    shop.writer.step(1 << 61)
+    shop.session.tick()
+    with pytest.raises(RemedyLost, match="in time"):
+        shop.bench.apply("gc.freeze", {}, ("bitwise",))
 
 
 def test_an_undo_that_waits_for_the_end_of_an_evaluation_is_asked_for_once(

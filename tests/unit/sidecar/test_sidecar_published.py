@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -18,7 +20,7 @@ from hypothesis import strategies as st
 
 from autobrrr.cli import main
 from autobrrr.errors import NotInstalled, UsageError
-from autobrrr.records import BatchProbe, Diagnosis, HostSample, StepStats, Tuning
+from autobrrr.records import BatchProbe, Diagnosis, StepStats
 from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.sidecar.published import prometheus_listener, run_trackers, telemetry_export
 from autobrrr.sidecar.published.prometheus_listener import PrometheusListener, address_of
@@ -26,32 +28,12 @@ from autobrrr.sidecar.published.published_figures import Published, published
 from autobrrr.sidecar.published.publisher import Publisher, publisher
 from support.judged.verdicts import OVERHEAD
 from support.screens import tui
+from support.sessions.session import sample
 
 LINE = re.compile(r'^autobrrr_[a-z0-9_]+\{(?:[a-z]+="(?:[^"\\\n]|\\["\\n])*",?)*\} \S+$')
 DASHBOARD = Path(__file__).resolve().parents[3] / "docs" / "grafana" / "autobrrr.json"
-GAINED = Tuning(
-    objective="step_ns",
-    baseline=5.0,
-    best=4.0,
-    speedup=1.25,
-    interval=[1.2, 1.3],
-    class_="rounding",
-    kept=["optimizer.fused"],
-    reverted=[],
-    trials=[],
-    recipe=None,
-)
-
-
-WAITING = HostSample(
-    t_ns=1,
-    cpu_share=1.0,
-    rss_bytes=1,
-    threads=1,
-    run_delay_share=0.1,
-    steal_share=None,
-    children_cpu_share=None,
-)
+GAINED = msgspec.structs.replace(tui.tuned(), speedup=1.25, interval=[1.2, 1.3])
+WAITING = msgspec.structs.replace(sample(0), run_delay_share=0.1)
 
 
 def found(**changes: object) -> Diagnosis:
@@ -105,12 +87,30 @@ def test_the_listener_is_gone_with_the_session() -> None:
 
 
 def test_who_connects_and_says_nothing_does_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prometheus_listener._Request, "timeout", 0.05)
+    monkeypatch.setattr(prometheus_listener._Request, "patience_s", 0.05)
     with listening() as listener:
         host, port = address_of(listener.url.removeprefix("http://").removesuffix("/metrics"))
         with socket.create_connection((host, port)):
             listener.take(published(found(), None))
             assert fetched(listener)
+
+
+def test_who_sends_a_request_that_never_ends_does_not_keep_the_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(prometheus_listener._Request, "patience_s", 0.05)
+    over = threading.Event()
+    with listening() as listener, socket.create_connection(address_of(listener.url[7:-8])) as link:
+
+        def send() -> None:
+            with suppress(OSError):
+                link.sendall(b"GET /metrics HTTP/1.0\r\nX: ")
+                while not over.wait(0.005):
+                    link.sendall(b"x")
+            over.set()
+
+        threading.Thread(target=send, daemon=True).start()
+        assert over.wait(20)  # it was hung up on
 
 
 @given(st.text(st.characters(), min_size=1), st.text(st.characters()))
@@ -272,3 +272,19 @@ def test_a_tracker_that_is_installed_keeps_what_it_is_told(
     kept = b"".join(file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
     assert b"autobrrr/step_seconds" in kept or list(tmp_path.rglob("autobrrr/step_seconds"))
     assert b"overhead (high)" in kept
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a rule for root")
+@pytest.mark.parametrize(("owner", "mode"), [(23456, 0o700), (0, 0o1777)])
+def test_root_writes_no_run_where_somebody_may_have_put_a_link(
+    owner: int, mode: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[Path] = []
+    monkeypatch.setitem(run_trackers.TRACKERS, "json", lambda library, pid, folder: begun.append(folder))
+    run_trackers.tracker("json", 7, tmp_path)
+    assert begun == [tmp_path]
+    os.chown(tmp_path, owner, owner)
+    tmp_path.chmod(mode)
+    with pytest.raises(UsageError, match="others than root may write"):
+        run_trackers.tracker("json", 7, tmp_path)
+    assert begun == [tmp_path]

@@ -69,6 +69,18 @@ def test_a_request_that_makes_no_sense_is_answered_and_the_connection_stays(
     assert guest.office.session.state.value == "watching"
 
 
+def test_what_came_of_a_comparison_of_ranks_is_shown_to_all_and_nonsense_is_not(
+    office: Office, guest: Guest
+) -> None:
+    found = {"straggler": {"rank": 1, "pid": 8, "cause": "loader"}, "ranks": [{"rank": 1, "pid": 8}]}
+    assert guest.ask("compared", found=found)["ok"] is True
+    guest.send(encode({"do": "compared", "id": 6, "found": {"straggler": {"rank": "all"}}}))
+    assert "no comparison of ranks" in str(guest.error()["message"])
+    shown = Guest(office).ask("snapshot")["snapshot"]
+    assert isinstance(shown, dict)
+    assert (shown["straggler"]["cause"], [each["pid"] for each in shown["ranks"]]) == ("loader", [8])
+
+
 @pytest.mark.parametrize(
     "raw",
     [

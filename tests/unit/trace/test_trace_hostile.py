@@ -16,6 +16,7 @@ from autobrrr.cli.verbs import analyze
 from autobrrr.errors import UsageError
 from autobrrr.readable import readable
 from autobrrr.report.text import trace_text
+from autobrrr.trace.reading import loose_events
 from autobrrr.trace.reading.column_collector import Collector
 from autobrrr.trace.reading.event_splitting import Splitter
 from autobrrr.trace.reading.trace_source import TraceFile, named_traces, open_blocks
@@ -138,3 +139,43 @@ def test_a_wait_is_shown_with_the_operator_that_waits_and_ranks_come_first(tmp_p
     text = trace_text.render(analyse([TraceFile(name=path.name, path=path) for path in paths]))
     assert text.startswith("ranks, ")
     assert "\n          in aten::_local_scalar_dense\n" in text
+
+
+@pytest.mark.parametrize("levels", [300, 20_000], ids=["broken far inside", "too deep"])
+def test_what_is_nested_and_no_event_is_not_parsed_from_every_brace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, levels: int
+) -> None:
+    """Each try reads on to the same fault, or as deep as it may: many tries would take hours."""
+    inner = b"[" + b"1," * 20_000 + b"x]"
+    path = tmp_path / "nested.json"
+    path.write_bytes(b'{"traceEvents":[' + b'{"a":' * levels + inner + b"}" * levels + b"]}")
+    tries = []
+
+    def parse(text: str, at: int) -> tuple[object, int]:
+        tries.append(at)
+        return whole(text, at)
+
+    whole = loose_events._parse
+    monkeypatch.setattr(loose_events, "_parse", parse)
+    with pytest.raises(UsageError, match="holds no events"):
+        read(path)
+    assert len(tries) < 2_000 if levels > 300 else len(tries) < 100
+
+
+def test_devices_streams_and_threads_may_be_called_what_they_like(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = ESCAPE + "</script>\ud800\u202e"
+    scene = Scene()
+    for at in range(0, 50_000, 10_000):
+        scene.kernel(at, 1_000, launch=(at - 5_000, 1_000), device=name, stream=name)  # type: ignore[arg-type]
+        scene.operator(at, 900, "aten::mm", tid=name)  # type: ignore[arg-type]
+    path, page = tmp_path / "named.json", tmp_path / "page.html"
+    path.write_bytes(scene.text())
+    parser = argparse.ArgumentParser()
+    analyze.prepare_parser(parser)
+    for words in (["--json"], ["--html", str(page)], ["--diff", str(path), "--json"], ["--diff", str(path)]):
+        assert analyze.run(parser.parse_args([str(path), *words])) == 0
+    shown = capsys.readouterr().out + page.read_text(encoding="utf-8")
+    assert "\\ud800" in shown
+    assert not {"\x1b", "\x07", "\u202e", "\ud800"} & set(shown)

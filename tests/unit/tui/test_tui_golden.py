@@ -27,6 +27,7 @@ SCREENS: dict[str, tuple[View, tuple[str, ...]]] = {
     "glance_readonly": (tui.judged(readonly=True), ()),
     "steps": (tui.judged(), ("1",)),
     "diagnosis": (tui.judged(), ("2",)),
+    "diagnosis_ranks": (tui.ranks(), ("2",)),
     "tuning": (tui.trying(), ("3",)),
     "tuning_kept": (tui.kept(), ("3", "down")),
     "gaps": (tui.gpu(), ("4",)),
@@ -52,6 +53,7 @@ SCREENS: dict[str, tuple[View, tuple[str, ...]]] = {
 EVERY = [
     *((name, size) for name in SCREENS for size in SIZES),
     *((name, size) for name in SCREENS if name.startswith("glance") for size in ((60, 16), (200, 60))),
+    ("diagnosis_ranks", (200, 60)),
 ]
 
 

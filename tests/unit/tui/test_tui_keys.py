@@ -9,8 +9,10 @@ import msgspec
 import pytest
 
 from autobrrr.records.wire_answers import ActiveRemedy, RecipeNow
-from autobrrr_tui.screens.key_bar import MODES, keys_line
-from autobrrr_tui.screens.session_screen import PANES, SessionScreen
+from autobrrr_tui.list_choice import ListChoice
+from autobrrr_tui.panes.mode_panes import PANES
+from autobrrr_tui.screens.key_bar import MODES
+from autobrrr_tui.screens.session_screen import SessionScreen
 from autobrrr_tui.sources.view_source import Do
 from autobrrr_tui.text_rows import Page
 from autobrrr_tui.view_messages import Updated
@@ -93,10 +95,39 @@ def test_no_key_touches_a_job_that_must_or_can_not_be_touched(key: str, view: Vi
     assert why in text_after(view, key)
 
 
-def test_readonly_strikes_the_keys_that_touch_the_job() -> None:
-    tones = {text.strip(): tone for text, tone, _ in keys_line(tui.judged(readonly=True), 100)}
-    assert tones["tune"] == tones["undo"] == tones["detach"] == "off"
-    assert tones["help"] == tones["quit"] == tones["export"] == "plain"
+@pytest.mark.parametrize(
+    ("view", "keys", "shown"),
+    [
+        (tui.judged(), (), {"t", "w", "p", "d"}),
+        (tui.judged(), ("3",), {"t", "a", "w", "p", "d", "Enter", "/", "s"}),
+        (tui.judged(), ("3", "end", "down", "down", "down", "down"), {"t", "w", "p", "d", "Enter", "/", "s"}),
+        (tui.kept(), (), {"t", "u", "e", "w", "p", "d"}),
+        (tui.kept(), ("3",), {"t", "u", "e", "w", "p", "d", "Enter", "/", "s"}),
+        (tui.kept(), ("5",), {"t", "u", "e", "w", "p", "d", "Enter"}),
+        (tui.trying(), (), {"t", "space", "d"}),
+        (tui.judged(), ("6",), {"t", "w", "p", "d", "Enter", "/"}),
+        (tui.judged(readonly=True), (), set()),
+        (tui.judged(standing=ScreenStanding.ENDED), ("2",), {"Enter", "/", "s"}),
+    ],
+    ids=[
+        "judged",
+        "a remedy that can be applied",
+        "one that needs a new start",
+        "kept",
+        "kept: remedies",
+        "kept: recipe",
+        "tuning",
+        "log",
+        "readonly",
+        "ended",
+    ],
+)
+def test_the_last_line_shows_the_keys_that_do_something_now(
+    view: View, keys: tuple[str, ...], shown: set[str]
+) -> None:
+    last = text_after(view, *keys, size=(200, 40)).splitlines()[-1]
+    assert set(last.split()) & {*"tauewpds/", "space", "Enter"} == shown
+    assert last.endswith("? help  q quit")
 
 
 @pytest.mark.parametrize(("number", "mode"), list(enumerate(MODES)))
@@ -146,9 +177,10 @@ def test_a_recipe_that_is_not_valid_says_why() -> None:
 def test_enter_explains_the_signal_under_the_cursor() -> None:
     async def work(desk: Desk) -> None:
         await desk.press("2", "down", "enter")
-        assert "loader_wait (signal)" in desk.text
+        assert "What it means." in desk.text
+        assert "no loader" in desk.text
         await desk.press("escape")
-        assert "loader_wait (signal)" not in desk.text
+        assert "What it means." not in desk.text
 
     assert at_desk(tui.judged(), work).asked == ["loader_wait"]
 
@@ -301,10 +333,10 @@ def test_no_colour_leaves_no_colour_at_all(monkeypatch: pytest.MonkeyPatch) -> N
 def test_figures_that_no_pane_can_draw_are_said_and_the_screen_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def overflow(view: View, width: int, height: int) -> Page:
+    def overflow(view: View, width: int, height: int, choice: ListChoice) -> Page:
         raise OverflowError("cannot convert float infinity to integer")
 
-    monkeypatch.setitem(PANES, "steps", overflow)
+    monkeypatch.setitem(PANES, "steps", replace(PANES["steps"], page=overflow))
     assert "these figures can't be drawn" in text_after(tui.judged(), "1")
     assert "regime: overhead" in text_after(tui.judged(), "1", "0")
 
@@ -317,7 +349,8 @@ def test_what_is_cut_off_at_the_edge_is_marked() -> None:
 def test_enter_explains_the_remedy_under_the_cursor() -> None:
     async def work(desk: Desk) -> None:
         await desk.press("3", "enter")
-        assert "optimizer.fused (" in desk.text
+        assert "one kernel updates all parameters" in desk.text
+        assert "What it means." in desk.text
 
     assert at_desk(tui.judged(), work).asked == ["optimizer.fused"]
 

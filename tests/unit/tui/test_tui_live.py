@@ -10,7 +10,6 @@ import pytest
 
 from autobrrr.client.session_client import Event
 from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone
-from autobrrr.records import Diagnosis, JobLine, RankTimes
 from autobrrr.records.wire_answers import (
     ActivityLine,
     Details,
@@ -24,7 +23,6 @@ from autobrrr.records.wire_answers import (
 )
 from autobrrr_tui.sources import live_source
 from autobrrr_tui.sources.live_source import LiveSource
-from autobrrr_tui.sources.rank_sources import Siblings
 from autobrrr_tui.sources.view_source import Do, ViewRequest
 from autobrrr_tui.view_state import ScreenStanding, View
 from support.screens import tui
@@ -357,58 +355,3 @@ def test_a_meaning_is_asked_of_the_session() -> None:
     assert found.name == "op_cost"
     watcher.source.close()
     listener.inbox.put(Ended(kind="detached", why="detached"))
-
-
-def job_line(pid: int, rank: int, attached: bool = True, job: str = "0a1b") -> JobLine:
-    return JobLine(
-        pid=pid,
-        script="train.py",
-        rank=rank,
-        torch="2",
-        attached=attached,
-        attachable=True,
-        why=None,
-        job=job,
-    )
-
-
-def timed(rank: int, waits_ns: int, pid: int = 8091) -> Diagnosis:
-    """The session of one rank of three."""
-    times = RankTimes(steps=8, step_ns=40_000, waits_ns=waits_ns, own_ns=40_000 - waits_ns, error_ns=100)
-    return tui.snapshot(pid=pid, job=tui.job(rank=rank, world_size=3), collectives=times)
-
-
-def test_other_ranks_are_found_among_the_sessions_that_are_there() -> None:
-    jobs = [
-        job_line(8091, 0),
-        job_line(8092, 1),
-        job_line(8093, 2, attached=False),
-        job_line(9000, 1, job="2c3d"),
-    ]
-    joined: list[int] = []
-
-    class Sibling(FakeClient):
-        def snapshot(self) -> object:
-            return timed(1, 200, pid=8092)
-
-    def join(pid: int) -> FakeClient:
-        joined.append(pid)
-        return Sibling(pid=pid)
-
-    siblings = Siblings(lambda: jobs, join)  # type: ignore[arg-type]
-    rank = tui.judged(snapshot=timed(0, 20_000))
-    siblings._find(8091)
-    siblings._ask()
-    siblings.close()
-    assert joined == [8092]
-    cells = siblings.look(rank, 0.0)
-    assert [(each.rank, each.pid, each.slowest) for each in cells] == [(0, 8091, False), (1, 8092, True)]
-    even = siblings.look(tui.judged(snapshot=timed(0, 300)), 0.0)
-    assert not any(each.slowest for each in even)
-
-
-def test_a_job_of_one_rank_looks_for_no_others() -> None:
-    def never() -> list[JobLine]:
-        raise AssertionError
-
-    assert Siblings(never).look(tui.judged(), 0.0) == ()

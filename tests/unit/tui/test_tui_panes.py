@@ -8,13 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from autobrrr.records import Phases
+from autobrrr.records import Phases, RankLine
 from autobrrr_tui import shown_figures, text_bars
+from autobrrr_tui.list_choice import UNCHANGED
 from autobrrr_tui.panes import glance_pane, glance_parts, job_header, tuning_pane
+from autobrrr_tui.panes.mode_panes import PANES
 from autobrrr_tui.panes.rank_strip import strip
-from autobrrr_tui.screens.session_screen import PANES
 from autobrrr_tui.text_rows import Row, clipped, middled, padded, plain, wrapped
-from autobrrr_tui.view_state import RankCell, ScreenStanding, View
+from autobrrr_tui.view_state import ScreenStanding, View
 from support.screens import tui
 
 VIEWS = {
@@ -67,9 +68,10 @@ def test_the_glance_fits_without_scrolling(name: str, width: int, height: int) -
 
 @pytest.mark.parametrize("name", VIEWS)
 @pytest.mark.parametrize("mode", PANES)
-def test_every_mode_fits_in_width_at_eighty(name: str, mode: str) -> None:
-    for line in PANES[mode](VIEWS[name], 80, 20).rows:
-        assert width_of(line) <= 80, plain(line)
+@pytest.mark.parametrize("width", [60, 80, 109])
+def test_every_mode_fits_in_its_width(name: str, mode: str, width: int) -> None:
+    for line in PANES[mode].page(VIEWS[name], width, 20, UNCHANGED).rows:
+        assert width_of(line) <= width, plain(line)
 
 
 def test_the_phase_bar_is_the_whole_step() -> None:
@@ -135,12 +137,12 @@ def test_a_gpu_is_described_by_the_units_in_its_names() -> None:
 
 def test_the_slowest_rank_is_marked_and_one_without_a_figure_is_not_counted() -> None:
     cells = [
-        RankCell(rank=0, pid=1, step_ns=5, regime=None),
-        RankCell(rank=1, pid=2, step_ns=9, regime=None, slowest=True),
+        RankLine(rank=0, pid=1, step_ns=5, regime=None),
+        RankLine(rank=1, pid=2, step_ns=9, regime=None, slowest=True),
     ]
     text = " ".join(
         text
-        for line in strip([*cells, RankCell(rank=2, pid=3, step_ns=None, regime=None)], 70)
+        for line in strip([*cells, RankLine(rank=2, pid=3, step_ns=None, regime=None)], 70)
         for text, _, _ in line
     )
     assert "[1 9 ns slowest]" in text
@@ -149,21 +151,21 @@ def test_the_slowest_rank_is_marked_and_one_without_a_figure_is_not_counted() ->
 
 
 def test_longer_steps_alone_make_no_rank_the_slowest() -> None:
-    cells = [RankCell(rank=rank, pid=rank, step_ns=20 + rank, regime=None) for rank in range(300)]
+    cells = [RankLine(rank=rank, pid=rank, step_ns=20 + rank, regime=None) for rank in range(300)]
     assert "slowest" not in str(strip(cells[:2], 70))
     assert "".join(text for text, _, _ in strip(cells, 70)[0]) == "300 ranks  median 170 ns"
 
 
 def test_thirty_two_ranks_still_take_two_lines() -> None:
-    many = [RankCell(rank=rank, pid=rank, step_ns=20_000_000 + rank, regime=None) for rank in range(32)]
+    many = [RankLine(rank=rank, pid=rank, step_ns=20_000_000 + rank, regime=None) for rank in range(32)]
     lines = strip(many, 67)
     assert len(lines) <= 2
 
 
 @pytest.mark.parametrize("count", [200, 3_000])
 def test_of_very_many_ranks_each_has_a_column_and_the_slowest_a_name(count: int) -> None:
-    many = [RankCell(rank=rank, pid=rank, step_ns=20_000_000, regime=None) for rank in range(count - 1)]
-    late = RankCell(rank=count - 1, pid=count, step_ns=31_000_000, regime=None, slowest=True)
+    many = [RankLine(rank=rank, pid=rank, step_ns=20_000_000, regime=None) for rank in range(count - 1)]
+    late = RankLine(rank=count - 1, pid=count, step_ns=31_000_000, regime=None, slowest=True)
     said, columns = ("".join(text for text, _, _ in line) for line in strip([*many, late], 67))
     assert said == f"{count} ranks  [{count - 1} 31.0 ms slowest]  median 20.0 ms"
     assert columns.endswith("█")

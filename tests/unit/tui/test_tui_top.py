@@ -84,7 +84,7 @@ def shown(app: AutobrrrApp) -> str:
 def test_script_state_regime_and_the_way_out_are_seen_at_every_width(size: tuple[int, int]) -> None:
     text, _, _ = after(size=size)
     attached, ready, odd = (
-        next(line for line in text.splitlines() if str(pid) in line) for pid in (101, 102, 103)
+        next(line for line in text.splitlines() if f" {pid} " in line) for pid in (101, 102, 103)
     )
     assert "attached" in attached
     assert "overhead" in attached
@@ -127,12 +127,28 @@ def test_a_wide_list_says_whose_a_job_is_and_what_it_takes_and_shows_the_chosen_
     ]  # fmt: skip
     text, _, _ = after(size=(160, 40), jobs=lambda: jobs)
     first = next(line for line in text.splitlines() if " 101 " in line)
-    for word in ("ada", "150 %", "412 MB", "1:40", "overhead", "4.20 ms", "train_vit.py --lr 0.1"):
+    for word in ("ada", "150 %", "412 MB", "1:40", "overhead", "4.20 ms", "train_vit.py"):
         assert word in first
+    assert "/home/a/train_vit.py --lr 0.1" in text, "in the details of the job under the cursor"
     assert "limited by host" in text, "the verdict of the job under the cursor"
     text, _, _ = after("down", "down", size=(160, 40), jobs=lambda: jobs)
     assert "limited by host" not in text
     assert "│ stopped" in text
+
+
+def test_jobs_can_be_searched_and_sorted() -> None:
+    aged = [msgspec.structs.replace(job, age_ns=age_ns) for job, age_ns in zip(JOBS, (5, 9, 7), strict=True)]
+    text, _, _ = after(*["s"] * 3, size=(100, 30), jobs=lambda: aged)
+    places = [text.index(f" {pid} ") for pid in (102, 103, 101)]
+    assert places == sorted(places)
+    assert "age▼" in text
+    text, _, _ = after("slash", *"fit", "enter")
+    assert "1 of 3 hold 'fit'" in text
+    assert " 101 " not in text
+    text, entered, deep = after("slash", *"fit", "enter", "enter")
+    assert (entered, deep) == ([102], 1)
+    text, _, _ = after("slash", *"fit", "escape")
+    assert " 101 " in text
 
 
 def test_ranks_of_one_job_stand_together() -> None:

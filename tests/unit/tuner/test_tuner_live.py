@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from autobrrr.errors import AutobrrrError, TargetGone, UsageError
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.wire import ring_layout
-from autobrrr.records import Advice, ExactnessClass, Shares, Trial, TuneProgress, Tuning, Verdict
+from autobrrr.records import Advice, ExactnessClass, NoClaim, Shares, Trial, TuneProgress, Tuning, Verdict
+from autobrrr.report.text.tuning_text import tuning_table
 from autobrrr.tuner.arm_switch import ArmRemedy
 from autobrrr.tuner.candidate_space import Choice
 from autobrrr.tuner.job_under_test import NotApplied, SwitchedOn
@@ -42,6 +43,17 @@ def test_what_helps_is_kept_and_stays_on() -> None:
     assert found.baseline is not None
     assert found.best == pytest.approx(found.baseline / found.speedup, rel=1e-3)
     assert found.class_ == "rounding"
+
+
+def test_a_gain_beside_other_programs_is_kept_and_not_claimed_for_a_quiet_machine() -> None:
+    who = "the job has no CPU 40 % of the time; fit.py (pid 7) has 97 % of a core"
+    found = tuned(SimulatedJob(effects={"optimizer.fused": Effect(speed=1.2)}, crowded_by=who))
+    assert found.kept == ["optimizer.fused"]
+    assert found.no_claim is NoClaim.CROWDED
+    assert (found.speedup, found.interval) == (1.0, None)
+    assert who in (found.note or "")
+    assert "speed-up 1" not in tuning_table(found)
+    assert tuned(SimulatedJob(crowded_by=who)).no_claim is None  # nothing was kept
 
 
 def test_what_does_nothing_is_undone_and_nothing_is_claimed() -> None:

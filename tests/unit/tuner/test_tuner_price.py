@@ -7,20 +7,17 @@ import pytest
 
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.records import (
-    Advice,
     Anatomy,
     ExactnessClass,
     Rehearsed,
-    Shares,
     Trial,
     TuneProgress,
     Tuning,
-    Verdict,
 )
 from autobrrr.tuner.candidate_space import Choice, candidates
 from autobrrr.tuner.live_search import tune
 from autobrrr.tuner.tune_settings import TuneSettings
-from support.simulated.tuner import Effect, SimulatedJob
+from support.simulated.tuner import Effect, SimulatedJob, verdict
 
 SECOND_NS = 1_000_000_000
 COMPILE = "compile.default"
@@ -37,16 +34,6 @@ def tuned(
         budget_ns=int(budget_s * SECOND_NS), horizon_ns=int(horizon_s * SECOND_NS), only=only
     )
     return tune(job, settings=chosen, on_progress=told.append), told
-
-
-def verdict(**expected: float) -> Verdict:
-    advice = [
-        Advice(remedy=name.replace("_", ".", 1), why="", expected=factor, reach="live", class_="rounding")
-        for name, factor in expected.items()
-    ]
-    return Verdict(
-        regime="overhead", confidence="high", reason="", shares=Shares(), evidence=[], advice=advice
-    )
 
 
 def only_trial(found: Tuning) -> Trial:

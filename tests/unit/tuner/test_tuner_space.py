@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from autobrrr.errors import UsageError
 from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.records import Advice, Shares, Verdict
 from autobrrr.tuner.arm_switch import ArmSwitch
 from autobrrr.tuner.candidate_space import (
     Candidate,
@@ -26,21 +25,11 @@ from autobrrr.tuner.candidate_space import (
 from autobrrr.tuner.gain_guard import GainGuard
 from autobrrr.tuner.job_under_test import STEP, NotApplied, RemedyLost
 from autobrrr.tuner.tuning_study import TuningStudy
-from support.simulated.tuner import Effect, SimulatedJob
+from support.simulated.tuner import Effect, SimulatedJob, verdict
 
 FUSED, FOREACH = Choice(remedy="optimizer.fused"), Choice(remedy="optimizer.foreach")
 ONE_THREAD = Choice(remedy="threads.intra_op", options=(("threads", 1),))
 BOTH = ("bitwise", "rounding")
-
-
-def verdict(**expected: float) -> Verdict:
-    advice = [
-        Advice(remedy=name.replace("_", ".", 1), why="", expected=factor, reach="live", class_="rounding")
-        for name, factor in expected.items()
-    ]
-    return Verdict(
-        regime="overhead", confidence="high", reason="", shares=Shares(), evidence=[], advice=advice
-    )
 
 
 def names(found: list[Candidate]) -> list[str]:

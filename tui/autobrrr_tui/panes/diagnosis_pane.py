@@ -5,11 +5,14 @@ from __future__ import annotations
 from autobrrr.records import BatchProbe, Diagnosis, Evidence
 from autobrrr.records.gain_words import factor_words
 from autobrrr_tui import text_bars
+from autobrrr_tui.list_choice import UNCHANGED, ListChoice, ListSort, chosen, head, left_out, listed
+from autobrrr_tui.panes import rank_table
 from autobrrr_tui.shown_figures import duration, share
 from autobrrr_tui.text_rows import (
     BLANK,
     Page,
     Row,
+    facts,
     heading,
     labelled,
     padded,
@@ -31,9 +34,13 @@ SHARES = (
     ("other", "·", "other"),
 )
 PLOT_CELLS, PLOT_ROWS = 36, 6
+SORTS: tuple[ListSort[Evidence], ...] = (
+    ListSort(column="says", key=lambda evidence: evidence.says),
+    ListSort(column="signal", key=lambda evidence: evidence.signal),
+)
 
 
-def page(view: View, width: int, height: int) -> Page:
+def page(view: View, width: int, height: int, choice: ListChoice = UNCHANGED) -> Page:
     found = view.snapshot
     if found is None:
         return Page(rows=[row(piece("  nothing is known yet", "dim"))])
@@ -42,14 +49,23 @@ def page(view: View, width: int, height: int) -> Page:
     rows += [row(piece(f"  {line}", "strong")) for line in wrapped(first, width - 4, 3)]
     rows += [row(piece(f"  {line}")) for line in wrapped(found.adds, width - 4, 4)]
     rows += [BLANK, *_shares(found, width), BLANK]
+    rows += _ranks(view, width)
     picks: dict[int, str] = {}
-    rows += [heading("evidence (Enter explains a signal)"), *_header()]
-    for evidence in found.evidence:
+    shown = listed(found.evidence, choice, SORTS, lambda each: f"{each.signal} {each.says or ''} {each.note}")
+    rows += [
+        heading("evidence"),
+        *left_out(len(shown), len(found.evidence), choice),
+        _header(chosen(SORTS, choice)),
+    ]
+    first_with: dict[str, str] = {}  # a ground that several signals name is said once
+    for evidence in shown:
         picks[len(rows)] = evidence.signal
-        rows += _evidence(evidence, width)
+        same = first_with.setdefault(evidence.note, evidence.signal) if evidence.value is None else ""
+        alike = same not in ("", evidence.signal)
+        rows += _evidence(evidence, width, f"as {same.replace('_', ' ')}" if alike else evidence.note)
     if not found.evidence:
         rows.append(row(piece("  none yet", "dim")))
-    rows += [BLANK, *_probe(found.batch_probe)]
+    rows += [BLANK, *_probe(found.batch_probe, min(76, width - 4))]
     if found.advice:
         rows += [BLANK, heading("remedies")]
     for advice in found.advice:
@@ -74,19 +90,55 @@ def _shares(found: Diagnosis, width: int) -> list[Row]:
     return [labelled("shares", *text_bars.bar(parts, room)), *(labelled("", *line) for line in lines)]
 
 
-def _header() -> list[Row]:
-    return [row(piece(f"  {'signal':<16} {'says':<14} {'figure':<9} note", "dim"))]
+def _ranks(view: View, width: int) -> list[Row]:
+    """All ranks of the job, where it has several."""
+    if len(view.ranks) < 2:
+        return []
+    straggler = view.snapshot.straggler if view.snapshot is not None else None
+    room = width - 4
+    rows = [*rank_table.said(straggler, room), *rank_table.table(view.ranks, straggler, room)]
+    return [heading("ranks"), *(row("  ", *each) for each in rows), BLANK]
 
 
-def _evidence(evidence: Evidence, width: int) -> list[Row]:
+def details(view: View, key: str, width: int) -> list[Row]:
+    """All that one signal says."""
+    evidence = next(
+        (
+            each
+            for each in (view.snapshot.evidence if view.snapshot is not None else ())
+            if each.signal == key
+        ),
+        None,
+    )
+    if evidence is None:
+        return []
+    says, tone = _says(evidence)
+    known = [
+        ("says", says if says != "-" else "names nothing, excludes nothing", tone),
+        ("figure", _figure(evidence), "plain"),
+        ("unit", evidence.unit if evidence.value is not None else "", "plain"),
+        ("excludes", ", ".join(evidence.against), "plain"),
+        ("note", evidence.note, "plain"),
+    ]
+    return facts(known, width)
+
+
+def _header(sort: ListSort[Evidence] | None) -> Row:
+    heads = f"  {head('signal', 17, sort)}{head('says', 15, sort)}{'figure':<9} note"
+    return row(piece(heads, "dim"))
+
+
+def _says(evidence: Evidence) -> tuple[str, str]:
+    """What a signal names or excludes, and its tone."""
     if evidence.says is not None:
-        says, tone = evidence.says, "good"
-    elif evidence.against:
-        says, tone = f"not {evidence.against[0]}", "warn"
-    else:
-        says, tone = "-", "dim"
+        return evidence.says, "good"
+    return (f"not {evidence.against[0]}", "plain") if evidence.against else ("-", "dim")
+
+
+def _evidence(evidence: Evidence, width: int, note: str) -> list[Row]:
+    says, tone = _says(evidence)
     room = max(10, width - 45)
-    notes = wrapped(evidence.note, room, 3) or [""]
+    notes = wrapped(note, room, 3) or [""]
     first = row(
         f"  {padded(evidence.signal.replace('_', ' '), 16)} ",
         piece(padded(says, 14), tone),
@@ -105,13 +157,13 @@ def _figure(evidence: Evidence) -> str:
     return f"{evidence.value:.2f} {evidence.unit}"
 
 
-def _probe(probe: BatchProbe) -> list[Row]:
+def _probe(probe: BatchProbe, room: int) -> list[Row]:
     """Measured step times against the batch, with the fitted line."""
     rows = [heading("batch probe: step time against batch size")]
     if probe.status != "ok" or not probe.points:
         return [
             *rows,
-            *(row(piece(f"  {line}", "dim")) for line in wrapped(probe.why or "not measured", 76, 3)),
+            *(row(piece(f"  {line}", "dim")) for line in wrapped(probe.why or "not measured", room, 3)),
         ]
     points = [(float(point.batch), float(point.step_ns)) for point in probe.points]
     if probe.fixed_ns is not None and probe.per_sample_ns is not None:
@@ -130,9 +182,9 @@ def _probe(probe: BatchProbe) -> list[Row]:
             bounds = probe.ratio_2x_interval
             said = "" if bounds is None else f" [{bounds[0]:.2f}, {bounds[1]:.2f}]"
             fit += f"; twice the batch takes {probe.ratio_2x:.2f}{said} times as long"
-        rows += [row(f"  {line}") for line in wrapped(fit, 76)]
+        rows += [row(f"  {line}") for line in wrapped(fit, room)]
     else:
         rows += [row(f"  {batch:>8.0f} samples  {duration(ns)}") for batch, ns in points]
     if probe.why:
-        rows += [row(piece(f"  {line}", "dim")) for line in wrapped(probe.why, 76, 2)]
+        rows += [row(piece(f"  {line}", "dim")) for line in wrapped(probe.why, room, 2)]
     return rows

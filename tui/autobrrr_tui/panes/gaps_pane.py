@@ -1,14 +1,18 @@
-"""Mode 4: the last profiler window: idle time by cause, widest operators; traced operators without one."""
+"""Mode 4: the last profiler window: idle time by cause, slowest operators; traced operators without one."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from autobrrr.records import ProfilerWindow
+from autobrrr_tui.list_choice import UNCHANGED, ListChoice, ListSort, chosen, head, left_out, listed
 from autobrrr_tui.shown_figures import duration, share
 from autobrrr_tui.text_rows import (
     BLANK,
     Page,
     Row,
     clipped,
+    facts,
     heading,
     labelled,
     padded,
@@ -21,27 +25,84 @@ from autobrrr_tui.view_state import View
 MOST_OPS = 20
 
 
-def page(view: View, width: int, height: int) -> Page:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorRow:
+    """One operator in an average step."""
+
+    op: str
+    count: float
+    ns: float
+
+
+SORTS: tuple[ListSort[OperatorRow], ...] = (
+    ListSort(column="calls", key=lambda each: each.count, falling=True),
+    ListSort(column="operator", key=lambda each: each.op),
+)
+
+
+def page(view: View, width: int, height: int, choice: ListChoice = UNCHANGED) -> Page:
     found = view.snapshot
     window = found.window if found is not None else None
     rows: list[Row] = []
     if window is None:
         hint = (
-            "w takes one: a few steps under torch.profiler, with a stall of up to seconds"
+            "w takes one: a few steps under torch.profiler; these take longer, the first by up to seconds"
             if view.acting
             else ""
         )
-        rows += [row("  no profiler window was taken"), row(piece(f"  {hint}", "dim"))]
+        rows.append(row("  no profiler window was taken"))
+        rows += [row(piece(f"  {line}", "dim")) for line in wrapped(hint, width - 4)]
     elif window.status != "ok":
         rows += [row(f"  {line}") for line in wrapped(f"no window: {window.why}", width - 4, 3)]
     else:
         rows += _window(window, width)
-    operators = view.details.operators if view.details is not None else []
-    if operators and (window is None or not window.by_op):
+    ops, step_ns, traced = _operators(view)
+    if not ops:
+        return Page(rows=rows)
+    shown = listed(ops, choice, SORTS, lambda each: each.op)[:MOST_OPS]
+    sort, names = chosen(SORTS, choice), _names(width)
+    said = "kernel time, traced steps" if traced else "own time, in the window"
+    rows += [
+        BLANK,
+        heading(clipped(f"slowest operators in a step: {said}", width - 2)),
+        *left_out(len(shown), len(ops), choice),
+    ]
+    heads = f"{head('calls', 7, sort, right=True)}{'of step':>9}  {'time':<9}"
+    rows.append(row(piece(f"  {head('operator', names, sort)} {heads.rstrip()}", "dim")))
+    longest = max(each.ns for each in ops)
+    picks = {len(rows) + at: each.op for at, each in enumerate(shown)}
+    rows += [_operator(each, step_ns, longest, names, width) for each in shown]
+    return Page(rows=rows, picks=picks)
+
+
+def details(view: View, key: str, width: int) -> list[Row]:
+    """All that is known of one operator."""
+    ops, step_ns, traced = _operators(view)
+    each = next((each for each in ops if each.op == key), None)
+    if each is None:
+        return []
+    known = [
+        ("operator", each.op, "strong"),
+        ("calls", f"{each.count:.0f} a step", "plain"),
+        ("time", f"{duration(each.ns)} a step, {share(each.ns / step_ns)} of it", "plain"),
+        ("a call", duration(each.ns / each.count) if each.count else "", "plain"),
+        ("clock", "kernels of traced steps" if traced else "own time under the profiler", "plain"),
+    ]
+    return facts(known, width)
+
+
+def _operators(view: View) -> tuple[list[OperatorRow], float, bool]:
+    """Operators, the step that they are a part of in ns, whether they were traced and not profiled."""
+    found = view.snapshot
+    window = found.window if found is not None else None
+    if window is not None and window.by_op:
+        ops = [OperatorRow(op=op.op, count=op.count, ns=op.self_ns) for op in window.by_op]
+        step_ns = _middle(window.profiled_step_ns)
+    else:
+        traced = view.details.operators if view.details is not None else []
+        ops = [OperatorRow(op=op.op, count=op.count, ns=op.kernel_ns) for op in traced]
         step_ns = found.step_ns.median if found is not None else None
-        rows += [BLANK, heading("widest operators of the traced steps, kernel time a step")]
-        rows += _operators([(op.op, op.count, op.kernel_ns) for op in operators], step_ns, width)
-    return Page(rows=rows)
+    return ops, step_ns or sum(each.ns for each in ops) or 1.0, window is None or not window.by_op
 
 
 def _window(window: ProfilerWindow, width: int) -> list[Row]:
@@ -70,21 +131,23 @@ def _window(window: ProfilerWindow, width: int) -> list[Row]:
         rows += [BLANK, heading(f"{gaps.device}: idle {idle} of {duration(gaps.span_ns)}, by cause")]
         for cause, ns in sorted(gaps.idle_by_cause_ns.items(), key=lambda each: -each[1])[:8]:
             rows.append(_amount(cause.replace("_", " "), ns, max(1, idle_ns), width, duration(ns)))
-    if window.by_op:
-        rows += [BLANK, heading("widest operators, own time a step")]
-        rows += _operators([(op.op, op.count, op.self_ns) for op in window.by_op], profiled, width)
     return rows
 
 
-def _operators(ops: list[tuple[str, float, float]], step_ns: float | None, width: int) -> list[Row]:
-    whole = step_ns or sum(ns for _, _, ns in ops) or 1.0
-    return [
-        _amount(op, ns, whole, width, f"{duration(ns)}  {count:.0f}x") for op, count, ns in ops[:MOST_OPS]
-    ]
+def _names(width: int) -> int:
+    return max(20, min(48, width - 50))
+
+
+def _operator(each: OperatorRow, step_ns: float, longest: float, names: int, width: int) -> Row:
+    cells = max(0, min(30, width - names - 31))
+    return row(
+        f"  {padded(each.op, names)} {each.count:>7.0f}{share(each.ns / step_ns):>9}  {duration(each.ns):<9}",
+        piece("█" * round(each.ns / longest * cells if longest else 0), "accent"),
+    )
 
 
 def _amount(name: str, part: float, whole: float, width: int, said: str) -> Row:
-    """`aten::addmm   ██████      1.2 ms  40x   28 %`."""
+    """`host late   ██████      28 %  1.2 ms`."""
     cells = max(6, min(40, width - 66))
     filled = min(cells, round(part / whole * cells))
     return row(

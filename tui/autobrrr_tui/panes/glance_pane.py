@@ -9,18 +9,23 @@ from typing import NamedTuple
 
 from autobrrr.records import Diagnosis
 from autobrrr_tui import text_bars
+from autobrrr_tui.list_choice import UNCHANGED, ListChoice
 from autobrrr_tui.panes import glance_parts as parts
+from autobrrr_tui.panes import rank_table
+from autobrrr_tui.panes.chart_over_time import chart, seconds_shown
 from autobrrr_tui.panes.rank_strip import strip
 from autobrrr_tui.text_boxes import EDGES, beside, boxed, cut
-from autobrrr_tui.text_rows import BLANK, LABEL, Page, Row, clipped, labelled, padded, piece, row
+from autobrrr_tui.text_rows import BLANK, LABEL, Page, Row, clipped, labelled, padded, piece, row, wrapped
 from autobrrr_tui.view_state import View
 
 INDENT = 2 + LABEL
 PANELS = (100, 27)  # cells and rows from which on there are panels
+NARROW = 70  # cells
+ROOMY = 16  # rows from which on the next step may take two
 CHART = 18  # rows of the chart's box: more show nothing more
 
 
-def page(view: View, width: int, height: int) -> Page:
+def page(view: View, width: int, height: int, choice: ListChoice = UNCHANGED) -> Page:
     """All of it in at most `height` rows."""
     regime = row(piece(f"  regime: {view.regime}", "regime"))  # one line that scripts may read
     if view.snapshot is None:
@@ -34,12 +39,12 @@ def _panels(view: View, width: int, height: int) -> list[Row]:
     assert found is not None
     left = width // 2
     inner = left - EDGES
-    verdict = [*parts.verdict(view, inner), *parts.grounds(found, inner), *parts.crowd(found, inner)]
+    verdict = [*parts.verdict(view, inner), *parts.grounds(found, inner), *parts.machine(found)]
     gain = parts.gain(view, width - left - EDGES)
     top = min(12, max(len(verdict), len(gain), 4) + 2)
-    after = _after(view, width)
-    ranks = strip(view.ranks, width - EDGES) if view.ranks else []
-    boxes = boxed("RANKS", [tuple(line) for line in ranks], width, len(ranks) + 2) if ranks else []
+    after = _after(view, width, height)
+    ranks = _ranks(view, width - EDGES, (height - top - len(after)) // 3) if view.ranks else []
+    boxes = boxed("RANKS", ranks, width, len(ranks) + 2) if ranks else []
     spare = height - top - len(after) - len(boxes)
     side = max(38, width * 3 // 10)
     details = _details(view, side - EDGES)
@@ -53,9 +58,9 @@ def _panels(view: View, width: int, height: int) -> list[Row]:
         middle, free = middle + free, 0
     below = min(free, len(signals) + 2)
     lowest += free - below
-    chart = [
+    steps = [
         parts.step_figures(view, width - EDGES),
-        *parts.chart(view, width - EDGES, middle - 3),
+        *chart(view, width - EDGES, middle - 3),
     ]
     return [
         *beside(
@@ -63,7 +68,7 @@ def _panels(view: View, width: int, height: int) -> list[Row]:
             boxed("GAIN", gain, width - left, top),
             left,
         ),
-        *boxed("STEP", chart, width, middle, parts.seconds_shown(view)),
+        *boxed("STEP", steps, width, middle, seconds_shown(view, width - EDGES)),
         *boxes,
         *(boxed("SIGNALS", signals, width, below) if below else []),
         *beside(
@@ -73,6 +78,16 @@ def _panels(view: View, width: int, height: int) -> list[Row]:
         ),
         *after,
     ]
+
+
+def _ranks(view: View, room: int, most: int) -> list[Row]:
+    """The strip, and in at most so many rows a line for each rank, or which one is late."""
+    straggler = view.snapshot.straggler if view.snapshot is not None else None
+    rows = [tuple(line) for line in strip(view.ranks, room)]
+    lines = rank_table.table(view.ranks, straggler, room)
+    if len(rows) + len(lines) <= most and len(view.ranks) > 1:
+        return [*rows, *lines]
+    return [*rows, *rank_table.said(straggler, room, 1)]
 
 
 def _details(view: View, room: int) -> list[Row]:
@@ -106,11 +121,14 @@ def _signals(found: Diagnosis, room: int) -> list[Row]:
     return rows
 
 
-def _after(view: View, width: int) -> list[Row]:
+def _after(view: View, width: int, height: int) -> list[Row]:
     room = width - INDENT - 1
     rows = [labelled("now" if at == 0 else "", *line) for at, line in enumerate(parts.now_line(view, room))]
     words, action = parts.next_step(view)
-    return [*rows, labelled("next", piece(clipped(words, room), "key", action))] if words else rows
+    lines = wrapped(words, room, 2 if height >= ROOMY else 1)
+    return rows + [
+        labelled("" if at else "next", piece(line, "key", action)) for at, line in enumerate(lines)
+    ]
 
 
 class RowGroup(NamedTuple):
@@ -123,7 +141,7 @@ class RowGroup(NamedTuple):
 
 def _list(view: View, width: int, height: int) -> list[Row]:
     """One under the other: space goes first, then the legend and the less needed lines."""
-    blocks = [block for block in _blocks(view, width) if block.rows]
+    blocks = [block for block in _blocks(view, width, height) if block.rows]
     while sum(len(block.rows) for block in blocks) > height:
         worst = max(blocks, key=lambda block: block.dispensable)
         if worst.dispensable == 0:
@@ -139,7 +157,7 @@ def _list(view: View, width: int, height: int) -> list[Row]:
     return found
 
 
-def _blocks(view: View, width: int) -> list[RowGroup]:
+def _blocks(view: View, width: int, height: int) -> list[RowGroup]:
     found = view.snapshot
     assert found is not None
     room = width - INDENT - 1
@@ -149,21 +167,20 @@ def _blocks(view: View, width: int) -> list[RowGroup]:
     blocks.append(RowGroup(0, [labelled("step", *parts.step_figures(view, room))]))
     blocks.append(RowGroup(5, [labelled("", *line) for line in _spark(view, room)], joined=True))
     phases = parts.phase_bar(found.phases_ns, room)
-    if phases:
+    if phases and width < NARROW:  # a bar without its legend means nothing
+        blocks.append(RowGroup(1, [labelled("phases", *parts.phase_words(found.phases_ns, room))]))
+    elif phases:
         blocks.append(RowGroup(0, [labelled("phases", *phases[0])]))
-        blocks.append(
-            RowGroup(2 if width < 70 else 1, [labelled("", *line) for line in phases[1:]], joined=True)
-        )
+        blocks.append(RowGroup(1, [labelled("", *line) for line in phases[1:]], joined=True))
     device = text_bars.flowed([piece(word) for word in parts.device_words(found)], room)[:2]
     if parts.device_words(found):
         blocks.append(RowGroup(3, _headed("device", [tuple(line) for line in device])))
-    if found.host is not None and (found.host.run_delay_share or 0) >= parts.CROWDED:
-        blocks.append(RowGroup(1, _headed("machine", parts.crowd(found, room))))
     if view.ranks:
         blocks.append(RowGroup(1, _headed("ranks", [tuple(line) for line in strip(view.ranks, room)])))
+        blocks.append(RowGroup(3, _headed("", rank_table.said(found.straggler, room, 2)), joined=True))
     gain = parts.gain(view, room)
     blocks.append(RowGroup(0, _headed("gain", [cut(line, room) for line in gain[:2]])))
-    blocks.append(RowGroup(0, _after(view, width)))
+    blocks.append(RowGroup(0, _after(view, width, height)))
     return blocks
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from autobrrr.records import Diagnosis, Phases
-from autobrrr.records.gain_words import factor_words, gain_words
+from autobrrr.records import Diagnosis, NoClaim, Phases
+from autobrrr.records.busy_words import BUSY_AT, busy_words, waiting_share
+from autobrrr.records.gain_words import CLASS_WORDS, factor_words, gain_words
 from autobrrr.records.limit_words import limit_name
 from autobrrr_tui import text_bars, text_charts
 from autobrrr_tui.panes.job_header import activity
-from autobrrr_tui.panes.tuning_pane import DARING, RemedyRow, lines
+from autobrrr_tui.panes.tuning_pane import BEGINS, DARING, RemedyRow, lines
 from autobrrr_tui.shown_figures import clock, duration, share, size
 from autobrrr_tui.text_rows import Piece, Row, clipped, middled, padded, piece, row, wrapped
 from autobrrr_tui.view_state import ScreenStanding, View
@@ -23,7 +22,6 @@ PHASES = (
     ("other", "other", "·", "other"),
 )
 DOUBT = {"high": "●●●", "medium": "●●○", "low": "●○○"}
-CROWDED = 0.05  # of the time without a CPU: from here on a screen says so
 OUTCOMES = {"kept": "✓", "on": "✓", "trying": "▸", "confirming": "▸", "watched": "▸", "reverted": "✗"}
 
 
@@ -36,7 +34,7 @@ def verdict(view: View, room: int, most: int = 3) -> list[Row]:
     if view.judged is not None and found.regime == "unknown" and found.limit == "unknown":
         named = view.judged
         passed = (found.t_ns or 0) - (named.t_ns or 0)
-        age = f"   {clock(passed)} ago, measured again now" if passed > 0 else ""
+        age = f"   {clock(passed)} ago" if passed > 0 else ""
     strong, plain = ("dim", "dim") if age else ("regime", "plain")
     rows: list[Row] = []
     if named.limit != "unknown":
@@ -47,14 +45,20 @@ def verdict(view: View, room: int, most: int = 3) -> list[Row]:
                 age,
             )
         )
-        rows += [row(piece(line, plain)) for line in wrapped(named.limit_reason, room, most)]
+        rows += [row(piece(line, plain)) for line in wrapped(named.limit_reason, room, 2 if age else most)]
     elif named.regime != "unknown":
         rows.append(row(piece(named.regime, strong), *_doubt(named.confidence, named.provisional), age))
     said = named.reason if named.limit == "unknown" else named.adds
-    if named.limit != "unknown" and named.regime not in ("unknown", "mixed"):
+    repeats = (named.regime, named.confidence) == (named.limit, named.limit_confidence)
+    if named.limit != "unknown" and named.regime not in ("unknown", "mixed") and not repeats:
         said = f"{named.regime} ({named.confidence})" + (f": {said}" if said else "")
     tone = "dim" if view.regime == "measuring" or age else "plain"
-    return [*rows, *(row(piece(line, tone)) for line in wrapped(said, room, most))]
+    if not age or named.limit == "unknown":
+        rows += [row(piece(line, tone)) for line in wrapped(said, room, most)]
+    if age:
+        now = "measuring again" if view.regime == "measuring" else f"now: {found.reason}"
+        rows += [row(piece(line)) for line in wrapped(now, room, 2)]
+    return rows
 
 
 def _doubt(confidence: str, provisional: bool) -> tuple[Piece, ...]:
@@ -76,16 +80,10 @@ def grounds(found: Diagnosis, room: int) -> list[Row]:
     return rows
 
 
-def crowd(found: Diagnosis, room: int) -> list[Row]:
-    """Whether others take the CPUs from this job, and who; nothing where that was not measured."""
-    delay = None if found.host is None else found.host.run_delay_share
-    if delay is None:
-        return []
-    if delay < CROWDED:
-        return [row(piece("machine quiet", "dim"))]
-    who = ", ".join(f"{each.command} (pid {each.pid}) {share(each.share)}" for each in found.contention[:2])
-    said = f"machine busy: the job waits for a CPU {share(delay)} of the time" + (f"; {who}" if who else "")
-    return [row(piece(line, "warn")) for line in wrapped(said, room, 2)]
+def machine(found: Diagnosis) -> list[Row]:
+    """That nobody takes the CPUs from this job; a banner tells who does."""
+    delay = waiting_share(found)
+    return [] if delay is None or delay >= BUSY_AT else [row(piece("machine quiet", "dim"))]
 
 
 def gain(view: View, room: int) -> list[Row]:
@@ -98,8 +96,9 @@ def gain(view: View, room: int) -> list[Row]:
     on = _on(view)
     if on:
         proven, *saved = _proven(view)
-        return [proven, row(piece(clipped(f"on: {', '.join(on)}", room), "good"), *_badges(view)), *saved]
-    if view.tuned is not None and view.tuned.kept:
+        which, *safe = _what_is_on(view, ", ".join(on), room)
+        return [proven, which, *saved, *safe]
+    if view.tuned is not None and view.tuned.kept and view.tuned.interval is not None:
         was = gain_words(view.tuned.speedup, view.tuned.interval)
         kept = ", ".join(view.tuned.kept)
         return [
@@ -111,10 +110,15 @@ def gain(view: View, room: int) -> list[Row]:
         rows.append(row(piece("tuned: no remedy gave a proven gain", "dim")))
     if not found.advice:
         return rows or [row(piece("nothing tried yet", "dim"))]
-    for advice in found.advice[:4]:
-        badge = _badge(advice.class_) if room >= 50 else piece("")
-        cells = min(20, max(8, room - 27 - len(badge[0])))
-        how = "" if advice.reach == "live" else "  restart"
+    shown = found.advice[:4]
+    wide = room >= 50
+    widest = max(len(_badge(each.class_)[0]) for each in shown)
+    for advice in shown:
+        how = "" if advice.reach == "live" else f"  {BEGINS.get(advice.reach, advice.reach)}"
+        # Where there is no room for all classes, those that change the training are said.
+        badge = _badge(advice.class_, spaces=1 + wide) if wide or advice.class_ in DARING else piece("")
+        left = room - 26 - widest if wide else room - 17 - len(how) - len(badge[0])
+        cells = min(20, max(8, left))
         foreseen = piece(
             f"{padded(middled(advice.remedy, cells), cells)} {_foreseen(advice.expected)}", "accent"
         )
@@ -132,6 +136,8 @@ def _on(view: View) -> list[str]:
 
 def _proven(view: View) -> list[Row]:
     tuned = view.tuned
+    if tuned is not None and tuned.no_claim is NoClaim.CROWDED:
+        return [row(piece("faster beside other programs; nothing is claimed", "warn"))]
     if tuned is None or not tuned.kept or tuned.interval is None:
         return [row(piece("not measured against the job without it; t does", "dim"))]
     rows: list[Row] = []
@@ -145,15 +151,27 @@ def _proven(view: View) -> list[Row]:
     return rows
 
 
-def _badges(view: View) -> tuple[Piece, ...]:
-    classes = {
-        each.class_ for each in (view.details.active if view.details is not None else ()) if each.class_
-    }
-    return tuple(_badge(each) for each in sorted(classes))
+def _classes(view: View) -> list[str]:
+    """Classes of what is on, the one that changes most last."""
+    active = view.details.active if view.details is not None else ()
+    return sorted({each.class_ for each in active if each.class_ in CLASS_WORDS}, key=list(CLASS_WORDS).index)
 
 
-def _badge(class_: str) -> Piece:
-    return piece(f"  [{class_.partition('-')[0]}]", "warn" if class_ in DARING else "accent")
+def _what_is_on(view: View, on: str, room: int) -> list[Row]:
+    """The remedies that are on and what they do to the results, in a row or two."""
+    classes = _classes(view)
+    safe = "".join(CLASS_WORDS[each] for each in classes[-1:])
+    words = piece(safe, "warn" if set(classes) & set(DARING) else "plain")
+    said = f"on: {on}"
+    if len(said) + 3 + len(safe) <= room:
+        return [row(piece(said, "good"), "   ", words)]
+    badges = [_badge(each) for each in classes]
+    left = room - sum(len(text) for text, _, _ in badges)
+    return [row(piece(clipped(said, left), "good"), *badges), *[row(words)] * bool(safe)]
+
+
+def _badge(class_: str, spaces: int = 2) -> Piece:
+    return piece(f"{' ' * spaces}[{class_.partition('-')[0]}]", "warn" if class_ in DARING else "accent")
 
 
 def _tried_now(view: View, room: int) -> list[Row]:
@@ -203,79 +221,20 @@ def _rate(per_second: float) -> str:
     return f"{per_second:,.0f}" if per_second >= 10 else f"{per_second:.2f}"
 
 
-def chart(view: View, room: int, height: int) -> list[Row]:
-    """Median step of each second: axis, curve, the step before tuning, what was cut off, marks."""
-    found = view.snapshot
-    history = None if view.details is None else view.details.history
-    if found is None or history is None or height < 4:
-        return []
-    known = sorted(value for value in history.median_ns if value is not None)
-    if not known:
-        return []
-    before = view.tuned.baseline if view.tuned is not None and view.tuned.objective == "step_ns" else None
-    usual = known[len(known) // 2]
-    high = min(known[int(0.98 * (len(known) - 1))], 3 * usual)  # a pause of seconds would flatten all else
-    top = 1.25 * max(float(high), before or 0.0)
-    axis = max(len(duration(value)) for value in (top, top / 2)) + 1
-    cells, rows = room - axis - 1, height - 2
-    each = max(1, 2 * cells // max(30, len(history.median_ns)))  # columns of dots a second
-    columns = [value for value in history.median_ns for _ in range(each)]
-    drawn = text_charts.curve(
-        [None if value is None else float(value) for value in columns], cells, rows, top
-    )
-    at = None if not before else min(rows - 1, int(rows * (1 - before / top)))
-    body: list[Row] = []
-    for line, text in enumerate(drawn):
-        label = duration(top) if line == 0 else duration(top / 2) if line == rows // 2 else ""
-        pieces = [piece(f"{label:>{axis}}┤", "dim")]
-        if line == at:
-            tail = f" {duration(before)} before"
-            pieces += [piece(text.replace(" ", "╌")[: cells - len(tail)], "accent"), piece(tail, "dim")]
-        else:
-            pieces.append(piece(text, "accent"))
-        body.append(row(*pieces))
-
-    def column(seconds_ago: float) -> int:
-        return cells - 1 - int(seconds_ago * 1e9 / history.bucket_ns * each / 2)
-
-    cut = [
-        (column(len(history.median_ns) - 1 - index), f"↑{duration(value)}")
-        for index, value in enumerate(history.longest_ns)
-        if value is not None and value > 1.5 * top
-    ]
-    happened = [(column(((found.t_ns or 0) - mark.t_ns) / 1e9), f"╵{mark.text}") for mark in view.marks]
-    return [
-        row(piece(" " * (axis + 1)), piece(_labels(cut, cells), "bad")),
-        *body,
-        row(piece(f"{'0':>{axis}}┤", "dim"), piece(_labels(happened, cells), "warn")),
-    ]
-
-
-def _labels(placed: Sequence[tuple[int, str]], cells: int) -> str:
-    """Words at their cells, the newest first; what would overlap or lies outside is left out."""
-    line = [" "] * cells
-    for at, text in reversed(placed):
-        start = min(at, cells - len(text))
-        around = line[max(0, start - 1) : start + len(text) + 1]
-        if at >= 0 and start >= 0 and not "".join(around).strip():
-            line[start : start + len(text)] = text
-    return "".join(line)
-
-
-def seconds_shown(view: View) -> str:
-    history = None if view.details is None else view.details.history
-    return "" if history is None or not history.median_ns else f"last {len(history.median_ns)} s"
-
-
 def phase_parts(phases: Phases) -> list[tuple[str, float, str, str]]:
     """Name, time, glyph and tone of what was timed; what is not timed apart lies in `other`."""
-    inside = [name for name in ("forward", "optimizer") if getattr(phases, name) is None]
+    inside = _not_timed(phases)
     other = f"other with {' and '.join(inside)}" if inside else "other"
     return [
         (other if field == "other" else name, float(value), glyph, tone)
         for field, name, glyph, tone in PHASES
         if (value := getattr(phases, field)) is not None
     ]
+
+
+def _not_timed(phases: Phases) -> list[str]:
+    """Phases whose time lies in `other`."""
+    return [name for name in ("forward", "optimizer") if getattr(phases, name) is None]
 
 
 def phase_bar(phases: Phases, room: int) -> list[list[Piece]]:
@@ -290,24 +249,34 @@ def phase_bar(phases: Phases, room: int) -> list[list[Piece]]:
     return [text_bars.bar(known, room), *flowed]
 
 
+def phase_words(phases: Phases, room: int) -> Row:
+    """The phases that take most, as many as fit in a line."""
+    known = sorted(phase_parts(phases), key=lambda part: -part[1])
+    whole = sum(value for _, value, _, _ in known)
+    words = [piece(f"{name} {share(value / whole)}", tone) for name, value, _, tone in known if whole > 0]
+    return tuple(text_bars.flowed(words, room)[0])
+
+
 def phase_rows(phases: Phases, room: int) -> list[Row]:
     """A bar for each phase."""
     known = phase_parts(phases)
     whole = sum(value for _, value, _, _ in known)
     if whole <= 0:
         return []
-    names = min(30, max(len(name) for name, *_ in known))
+    names = max(len("other" if tone == "other" else name) for name, _, _, tone in known)
     cells = max(4, room - names - 18)
     longest = max(value for _, value, _, _ in known)
-    return [
+    rows = [
         row(
-            f"{padded(name, names)} ",
+            f"{padded('other' if tone == 'other' else name, names)} ",
             piece(padded(glyph * max(1, round(value / longest * cells)), cells), tone),
             f" {share(value / whole):>6} {duration(value):>8}",
         )
         for name, value, glyph, tone in known
         if value / whole >= 0.0005
     ]
+    inside = _not_timed(phases)
+    return [*rows, row(piece(f"other holds {' and '.join(inside)}", "dim"))] if inside else rows
 
 
 def device_words(found: Diagnosis) -> list[str]:
@@ -333,8 +302,6 @@ def device_words(found: Diagnosis) -> list[str]:
             words.append(f"CPU {share(host.cpu_share)} of a core")
         if host.children_cpu_share:
             words.append(f"workers {share(host.children_cpu_share)}")
-        if host.threads is not None:
-            words.append(f"{host.threads} thread{'s' * (host.threads != 1)}")
         if host.rss_bytes is not None:
             words.append(f"RSS {size(host.rss_bytes)}")
     return words
@@ -373,7 +340,10 @@ def remedies(view: View, room: int, most: int) -> list[Row]:
     if not found or most < 2:
         return [row(piece("none is known yet for this job", "dim"))]
     tried = [each for each in found if each.achieved is not None]
-    names = min(30, max(16, room // 4))
+    if not tried and view.snapshot is not None:  # what the verdict speaks for stands first
+        advised = {each.remedy for each in view.snapshot.advice}
+        found = sorted(found, key=lambda each: each.remedy not in advised)
+    names = min(max(16, *(len(each.key) for each in found)), max(16, room * 3 // 8))
     cells = min(60, room - names - 32)
     cells = cells if cells >= 12 and tried else 0
     names = names if cells else min(38, max(names, room - 32))
@@ -409,7 +379,8 @@ def _remedy(each: RemedyRow, names: int, ends: tuple[float, float], cells: int) 
     tone = "good" if better else "bad" if worse else "plain"
     figure = gain_words(each.achieved, each.interval)
     if each.achieved is None:
-        figure = each.state if each.predicted is None else f"{factor_words(each.predicted)} predicted"
+        over = each.predicted is None or each.why  # a prediction is of no use once a trial has ended
+        figure = each.state if over else f"{factor_words(each.predicted)} predicted"
     tried = each.achieved is not None
     drawn = text_charts.whisker(each.achieved, each.interval, ends, cells) if tried else ""
     return row(
@@ -430,8 +401,10 @@ def now_line(view: View, room: int) -> list[Row]:
 def next_step(view: View) -> tuple[str, str]:
     """What to press or type now: the words, and the action of a click ("" where there is none)."""
     found = view.snapshot
-    if view.standing is ScreenStanding.RECORDED or found is None:
+    if found is None:
         return "", ""
+    if view.standing is ScreenStanding.RECORDED:
+        return "autobrrr attach PID shows a job of your own", ""
     if view.over:
         return (
             "q leaves; autobrrr report shows what was measured" if view.pid else "q leaves"
@@ -446,11 +419,18 @@ def next_step(view: View) -> tuple[str, str]:
         return f"e saves what is on as a recipe{run}", "screen.export"
     if view.regime == "measuring":
         return "nothing to do: the first verdict takes seconds", ""
+    if found.regime == "unknown" and busy_words(found) and found.contention:
+        first = found.contention[0]
+        return f"p measures again once {first.command} (pid {first.pid}) has ended", "screen.probe"
+    at_start = next((each for each in found.advice if each.reach in BEGINS), None) if script else None
+    fits = at_start is None or any(each.reach == "live" for each in found.advice)
     live = [each for each in lines(view) if each.reach == "live" and each.default]
-    if live and (view.tuned is None or view.failed):
+    if live and fits and (view.tuned is None or view.failed):
         counted = "1 remedy" if len(live) == 1 else f"{len(live)} remedies"
         return f"t tries {counted} in turn; what gives no proven gain is reverted", "screen.tune"
-    restart = next((each for each in found.advice if each.reach == "relaunch"), None)
-    if restart is not None and script:
-        return f"autobrrr tune -- python {script} tries {restart.remedy}, which needs a new start", ""
+    if at_start is not None:
+        return (
+            f"autobrrr tune --param {at_start.remedy} -- python {script} starts the script again",
+            "",
+        )
     return "d detaches and leaves the job as it was", "screen.detach"

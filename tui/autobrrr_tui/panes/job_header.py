@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from rich.cells import cell_len
 
 from autobrrr.records import Diagnosis, limit_words
+from autobrrr.records.busy_words import busy_words
 from autobrrr_tui.shown_figures import clock, duration, share
-from autobrrr_tui.text_rows import Piece, Row, clipped, piece, row
+from autobrrr_tui.text_rows import Piece, Row, clipped, piece, row, wrapped
 from autobrrr_tui.view_state import ScreenStanding, View
 
 GONE = {
@@ -55,8 +56,11 @@ def _wordings(found: Diagnosis) -> Iterator[list[str]]:
     attached = [f"attached {clock(found.t_ns)}"]
     long, short = [], []
     if cost.ns_per_step is not None:
-        long = [f"own cost {duration(cost.ns_per_step)} a step ({share(cost.share)})"]
-        short = [f"cost {share(cost.share)}"]
+        known = cost.share is not None
+        long = [
+            f"own cost {duration(cost.ns_per_step)} a step" + (f" ({share(cost.share)})" if known else "")
+        ]
+        short = [f"cost {share(cost.share) if known else duration(cost.ns_per_step)}"]
     yield [*which, *device, *torch, *attached, *long]
     yield [*which, *device, *torch, *attached, *short]
     yield [*which, *device, *attached, *short]
@@ -69,8 +73,12 @@ def banner(view: View, width: int) -> list[Row]:
         return [row(piece(clipped(f"  {view.why or 'attaching'} ...", width), "warn"))]
     if view.standing is ScreenStanding.RECORDED:
         return [row(piece(clipped(f"  a recorded session: {view.why}", width), "dim"))]
-    if view.standing not in GONE:
-        return []
+    if view.standing is ScreenStanding.LIVE:
+        said = (
+            "" if view.snapshot is None else busy_words(view.snapshot, named=1)
+        )  # a row where there is room
+        spoken = wrapped(f"machine {said}", width - 4, 2) if said else []
+        return [row(piece(f"  {line}", "warn")) for line in spoken]
     lines = [row(piece(clipped(f"  {GONE[view.standing]}: {view.why}", width), "bad"))]
     if view.hint:
         lines.append(row(piece(clipped(f"  {view.hint}", width), "warn")))
@@ -94,9 +102,17 @@ def brief(view: View, width: int) -> Row:
     return row(*pieces)
 
 
+LAST_FIGURES = {
+    ScreenStanding.LOST: "not connected: these are the last figures",
+    ScreenStanding.ENDED: "the session is over: these are its last figures",
+}
+
+
 def activity(view: View) -> str:
     """What is happening right now."""
     found = view.snapshot
+    if found is not None and view.standing in LAST_FIGURES:
+        return LAST_FIGURES[view.standing]
     if view.paused:
         doing = view.progress.text if view.progress is not None else "the tuner is paused"
         return f"paused: {doing}"

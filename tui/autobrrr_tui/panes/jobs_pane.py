@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from autobrrr.records import JobLine
 from autobrrr_tui import text_bars
+from autobrrr_tui.list_choice import UNCHANGED, ListChoice, ListSort, chosen, head, left_out, listed
 from autobrrr_tui.shown_figures import clock, duration, share, size
 from autobrrr_tui.text_boxes import fitted
 from autobrrr_tui.text_rows import BLANK, Page, Piece, Row, clipped, padded, piece, row
@@ -17,7 +18,7 @@ SPARK = 12  # looks whose step times are drawn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobColumn:
-    """`least`: the width of the screen from which on it is shown."""
+    """`least`: the width of the list from which on it is shown."""
 
     name: str
     cells: int
@@ -27,12 +28,12 @@ class JobColumn:
 
 COLUMNS = (
     JobColumn(name="pid", cells=8, least=0, right=True),
-    JobColumn(name="user", cells=9, least=130),
-    JobColumn(name="rank", cells=4, least=80, right=True),
+    JobColumn(name="user", cells=9, least=100),
+    JobColumn(name="rank", cells=5, least=70, right=True),
     JobColumn(name="state", cells=9, least=0),
-    JobColumn(name="cpu", cells=6, least=100, right=True),
-    JobColumn(name="rss", cells=7, least=110, right=True),
-    JobColumn(name="age", cells=8, least=90, right=True),
+    JobColumn(name="cpu", cells=6, least=78, right=True),
+    JobColumn(name="rss", cells=7, least=92, right=True),
+    JobColumn(name="age", cells=8, least=88, right=True),
     JobColumn(name="verdict", cells=13, least=0),
     JobColumn(name="step", cells=8, least=0, right=True),
     JobColumn(name="steps over time", cells=15, least=140),
@@ -46,6 +47,7 @@ class JobRow:
     pid: int
     cells: dict[str, Piece]
     script: Piece
+    sorted_by: dict[str, float | None]  # by the column whose order it is
 
 
 def job_row(job: JobLine, view: View | None, medians_ns: Sequence[float | None], cpu: float | None) -> JobRow:
@@ -70,17 +72,34 @@ def job_row(job: JobLine, view: View | None, medians_ns: Sequence[float | None],
             "step": piece("" if found is None else duration(found.step_ns.median), "strong"),
             "steps over time": piece(text_bars.sparkline(medians_ns, SPARK), "accent"),
         },
+        sorted_by={
+            "cpu": cpu,
+            "rss": job.rss_bytes,
+            "age": job.age_ns,
+            "step": None if found is None else found.step_ns.median,
+        },
         script=piece(f"{name} {job.arguments or ''}".rstrip(), "plain" if state != "not ready" else "dim"),
     )
 
 
-def jobs_page(jobs: Sequence[JobRow], width: int) -> Page:
+SORTS: tuple[ListSort[JobRow], ...] = tuple(
+    ListSort(column=name, key=lambda job, name=name: job.sorted_by[name], falling=True)  # type: ignore[misc]
+    for name in ("cpu", "rss", "age", "step")
+)
+
+
+def jobs_page(jobs: Sequence[JobRow], width: int, choice: ListChoice = UNCHANGED) -> Page:
     """The table; the row of a job can be chosen by its pid."""
     columns = [column for column in COLUMNS if width >= column.least]
-    heads = [piece(column.name, "dim") for column in columns]
-    rows: list[Row] = [BLANK, _row(heads, piece("script", "dim"), columns, width)]
+    sort = chosen(SORTS, choice)
+    heads = [piece(head(column.name, column.cells, sort, right=column.right), "dim") for column in columns]
+    shown = listed(
+        jobs, choice, SORTS, lambda job: " ".join(text for text, _, _ in (job.script, *job.cells.values()))
+    )
+    rows: list[Row] = [BLANK, *left_out(len(shown), len(jobs), choice)]
+    rows.append(_row(heads, piece("script", "dim"), columns, width))
     picks: dict[int, str] = {}
-    for job in jobs:
+    for job in shown:
         picks[len(rows)] = str(job.pid)
         rows.append(_row([job.cells[column.name] for column in columns], job.script, columns, width))
     return Page(rows=rows, picks=picks)

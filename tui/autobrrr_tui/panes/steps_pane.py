@@ -4,46 +4,56 @@ from __future__ import annotations
 
 from autobrrr.records.wire_answers import SlowStep, StepHistory
 from autobrrr_tui import text_bars
+from autobrrr_tui.list_choice import UNCHANGED, ListChoice, ListSort, chosen, head, left_out, listed
+from autobrrr_tui.panes.chart_over_time import chart, seconds_shown
 from autobrrr_tui.shown_figures import clock, duration
-from autobrrr_tui.text_rows import BLANK, Page, Row, clipped, heading, piece, row
+from autobrrr_tui.text_rows import BLANK, Page, Row, clipped, facts, heading, piece, row
 from autobrrr_tui.view_state import View
 
 AXIS = 11
-CHART_ROWS = 5
+ROOMY = 24  # rows from which on all stands above the list
+CHART_ROWS, LOW_ROWS = 10, 6
 MOST_SLOW = 40
+UNEXPLAINED = "not autobrrr; perhaps an evaluation, a checkpoint, a log line or another program"
+SORTS: tuple[ListSort[SlowStep], ...] = (
+    ListSort(column="took", key=lambda step: step.ns, falling=True),
+    ListSort(column="why", key=lambda step: step.why),
+)
 
 
-def page(view: View, width: int, height: int) -> Page:
+def page(view: View, width: int, height: int, choice: ListChoice = UNCHANGED) -> Page:
     history = view.details.history if view.details is not None else None
     if history is None or not any(value is not None for value in history.median_ns):
         return Page(rows=[row(piece("  no step has ended yet", "dim"))])
-    rows = _over_time(history, width)
-    rows += [BLANK, *_histogram(history, width)]
-    rows += [BLANK, *_slow(history.slow)]
-    return Page(rows=rows)
+    roomy = height >= ROOMY
+    curve = [row("  ", *line) for line in chart(view, width - 3, CHART_ROWS if roomy else LOW_ROWS)]
+    rows = [heading(f"median step of each second, {seconds_shown(view, width - 3)}"), *curve, BLANK]
+    often = _histogram(history, width)
+    rows += [*often, BLANK] if roomy else []
+    slow = list(reversed(history.slow))
+    shown = listed(slow, choice, SORTS, lambda step: f"{step.seq} {step.why or ''}")[:MOST_SLOW]
+    rows += _slow_heads(len(shown), len(slow), choice)
+    picks = {len(rows) + at: str(step.seq) for at, step in enumerate(shown)}
+    rows += [_slow(step, width) for step in shown]
+    return Page(rows=rows if roomy else [*rows, BLANK, *often], picks=picks)
 
 
-def _over_time(history: StepHistory, width: int) -> list[Row]:
-    cells = max(10, width - AXIS - 3)
-    medians = history.median_ns[-cells:]
-    longest = history.longest_ns[-cells:]
-    known = sorted(value for value in medians if value is not None)
-    high = float(known[-1])
-    seconds = len(medians) * history.bucket_ns / 1e9
-    lines = text_bars.columns(medians, CHART_ROWS, high)
-    axis = [duration(high), *[""] * (CHART_ROWS - 2), "0"]
-    rows = [heading(f"median step of each second, {seconds:.0f} s up to now")]
-    rows += [
-        row(piece(f"{label:>{AXIS}} ", "dim"), piece(line, "accent"))
-        for label, line in zip(axis, lines, strict=True)
-    ]
-    marks = "".join(
-        "!" if most is not None and usual is not None and most > 3 * usual else " "
-        for most, usual in zip(longest, medians, strict=True)
+def details(view: View, key: str, width: int) -> list[Row]:
+    """All that is known of one slow step."""
+    history = None if view.details is None else view.details.history
+    step = next(
+        (each for each in (history.slow if history is not None else ()) if str(each.seq) == key), None
     )
-    if marks.strip():
-        rows.append(row(piece(f"{'slow steps':>{AXIS}} ", "dim"), piece(marks, "bad")))
-    return rows
+    if step is None:
+        return []
+    known = [
+        ("step", f"{step.seq:,}", "plain"),
+        ("ended", f"{clock(step.before_ns)} ago", "plain"),
+        ("took", f"{duration(step.ns)}, {step.ns / max(1, step.usual_ns):.1f} times the usual", "bad"),
+        ("usual", duration(step.usual_ns), "plain"),
+        ("why", step.why or UNEXPLAINED, "plain"),
+    ]
+    return facts(known, width)
 
 
 def _histogram(history: StepHistory, width: int) -> list[Row]:
@@ -65,16 +75,19 @@ def _histogram(history: StepHistory, width: int) -> list[Row]:
     return rows
 
 
-def _slow(slow: list[SlowStep]) -> list[Row]:
-    if not slow:
+def _slow_heads(shown: int, of: int, choice: ListChoice) -> list[Row]:
+    if not of:
         return [heading("slow steps"), row(piece("  none took more than three times the usual", "dim"))]
-    rows = [
-        heading("slow steps, newest first"),
-        row(piece("       step   ended before     took   why", "dim")),
+    sort = chosen(SORTS, choice)
+    heads = f"  {'step':>9}   {'ago':>9} {head('took', 9, sort, right=True)}   {head('why', 20, sort)}"
+    return [
+        heading("slow steps" if sort is not None else "slow steps, newest first"),
+        *left_out(shown, of, choice),
+        row(piece(heads.rstrip(), "dim")),
     ]
-    for each in list(reversed(slow))[:MOST_SLOW]:
-        times = f"{each.ns / max(1, each.usual_ns):.1f}x the usual  "
-        known = each.why or ""
-        line = f"  {each.seq:>9}   {clock(each.before_ns):>12} {duration(each.ns):>8}   {times}{known}"
-        rows.append(row(piece(clipped(line, 110), "plain" if each.why is None else "dim")))
-    return rows
+
+
+def _slow(step: SlowStep, width: int) -> Row:
+    times = f"{step.ns / max(1, step.usual_ns):.1f}x the usual  "
+    line = f"  {step.seq:>9}   {clock(step.before_ns):>9} {duration(step.ns):>9}   {times}{step.why or ''}"
+    return row(piece(clipped(line, width), "plain" if step.why is None else "dim"))

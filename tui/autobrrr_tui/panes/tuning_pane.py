@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autobrrr.records import Trial
-from autobrrr.records.gain_words import factor_words, gain_words
+from autobrrr.records.gain_words import CLASS_WORDS, factor_words, gain_words
 from autobrrr.records.wire_answers import RemedyLine
+from autobrrr_tui.list_choice import UNCHANGED, ListChoice, ListSort, chosen, head, left_out, listed
 from autobrrr_tui.shown_figures import duration
 from autobrrr_tui.text_rows import (
     BLANK,
     Page,
     Row,
-    clipped,
+    facts,
     heading,
     middled,
     padded,
@@ -31,7 +32,14 @@ TONES = {
     "refused": "dim",
     "skipped": "dim",
 }
+NAMES = 27  # cells of a remedy's name for which columns give way
 DARING = ("stream", "changes-training")  # classes whose results are not the same up to rounding
+REACHES = {
+    "live": "on the running job",
+    "next_epoch": "from the next epoch on",
+    "relaunch": "at a new start: autobrrr run --recipe FILE",
+}
+BEGINS = {"next_epoch": "next epoch", "relaunch": "restart"}  # when what is not live takes effect
 STAGES = {"trial": "trying", "ablation": "trying", "final": "confirming", "guard": "watched"}
 
 
@@ -50,7 +58,8 @@ class RemedyRow:
     class_: str
     reach: str
     default: bool
-    why: str
+    means: str
+    why: str = ""  # what a trial has ended with
     token: int | None = None
 
 
@@ -58,8 +67,9 @@ def lines(view: View) -> list[RemedyRow]:
     """Remedies in the order in which they are, or were, tried; those that need a new start last."""
     found: dict[str, RemedyRow] = {}
     details = view.details
+    meanings = {each.remedy: each.doc for each in details.remedies} if details is not None else {}
     for trial in view.trials:
-        found[key_of(trial)] = _tried(trial)
+        found[key_of(trial)] = _tried(trial, meanings.get(trial.remedy, ""))
     for remedy in details.remedies if details is not None else ():
         key = label(remedy.remedy, remedy.options)
         if key not in found:
@@ -71,17 +81,27 @@ def lines(view: View) -> list[RemedyRow]:
         base = known or _untried(
             RemedyLine(remedy=applied.remedy, options=applied.options, class_="rounding"), key
         )
-        found[key] = _with(base, state=state, token=applied.token)
+        found[key] = replace(base, state=state, token=applied.token)
     now = view.progress
     if now is not None and now.remedy is not None:
         key = label(now.remedy, now.options)
         if key in found:
             state = STAGES.get(now.stage, now.stage)
-            found[key] = _with(found[key], state=state, achieved=now.achieved, interval=now.interval)
+            found[key] = replace(found[key], state=state)
+            if now.achieved is not None:
+                found[key] = replace(found[key], achieved=now.achieved, interval=now.interval)
     return sorted(found.values(), key=lambda line: (line.reach != "live", not line.default))
 
 
-def page(view: View, width: int, height: int) -> Page:
+SORTS: tuple[ListSort[RemedyRow], ...] = (
+    ListSort(column="achieved", key=lambda line: line.achieved, falling=True),
+    ListSort(column="predicted", key=lambda line: line.predicted, falling=True),
+    ListSort(column="trial", key=lambda line: line.price_ns, falling=True),
+    ListSort(column="remedy", key=lambda line: line.key),
+)
+
+
+def page(view: View, width: int, height: int, choice: ListChoice = UNCHANGED) -> Page:
     rows: list[Row] = []
     picks: dict[int, str] = {}
     if view.failed:
@@ -95,29 +115,35 @@ def page(view: View, width: int, height: int) -> Page:
     found = lines(view)
     if not found:
         return Page(rows=[*rows, row(piece("  no remedy is known yet for this job", "dim"))])
-    names = max(17, min(34, width - 59))
-    wide = width >= 115
-    rows.append(
-        row(
-            piece(
-                f"  {'remedy':<{names}} {'state':<10} {'predicted':<10}{'achieved':<19}"
-                f"{'trial':<8}class" + ("             why" if wide else ""),
-                "dim",
-            )
-        )
-    )
-    for line in found:
+    shown = listed(found, choice, SORTS, lambda line: f"{line.key} {line.state} {line.class_} {line.why}")
+    rows += left_out(len(shown), len(found), choice)
+    sort = chosen(SORTS, choice)
+    columns = _columns(width, None if sort is None else sort.column)
+    names = max(17, min(34, width - 3 - sum(columns.values())))
+    heads = (head(name, cells, sort) for name, cells in {"remedy": names + 1, **columns}.items())
+    rows.append(row(piece(f"  {''.join(heads)}".rstrip(), "dim")))
+    for line in shown:
         picks[len(rows)] = line.key
-        rows.append(_row(line, names, width if wide else 0))
-    rows += [BLANK, heading(_keys(view))]
+        rows.append(_row(line, names, columns))
+    if view.acting:
+        rows += [BLANK, *(heading(line) for line in wrapped(_keys(view), width - 4))]
     return Page(rows=rows, picks=picks)
+
+
+def _columns(width: int, sorted_by: str | None) -> dict[str, int]:
+    """Cells of each column beside the name; with little room those go first that can be missed."""
+    columns = {"state": 11, "predicted": 11, "achieved": 19, "trial": 8, "class": 8}
+    for name in ("trial", "predicted", "achieved"):
+        if name != sorted_by and width - 3 - sum(columns.values()) < (NAMES if name != "achieved" else 17):
+            del columns[name]
+    return columns
 
 
 def note(line: RemedyRow, width: int) -> list[Row]:
     """What stands under the list about the remedy that is chosen."""
     return [
         row(piece(f"  {part}", "dim"))
-        for part in wrapped(f"{line.key} ({line.class_}): {line.why}", width - 4, 2)
+        for part in wrapped(f"{line.key} ({line.class_}): {line.why or line.means}", width - 4, 2)
     ]
 
 
@@ -127,24 +153,43 @@ def _keys(view: View) -> str:
     return "t tries them in turn and keeps what is proven; a applies one; u reverts it"
 
 
-def _row(line: RemedyRow, names: int, width: int) -> Row:
-    tone = TONES.get(line.state, "plain")
-    first = f"  {padded(middled(line.key, names), names)} "
-    rest = (
-        f" {factor_words(line.predicted):<10}{gain_words(line.achieved, line.interval):<19}"
-        f"{duration(line.price_ns):<8}{line.class_ if width else line.class_.partition('-')[0]}"
-    )
-    made = row(
-        piece(first, "strong" if line.token is not None else "plain"), piece(f"{line.state:<10}", tone), rest
-    )
-    if not width:
-        return made
-    used = len(first) + 10 + len(rest)
-    gap = max(2, 18 - len(line.class_))
-    return (*made, piece(clipped(" " * gap + line.why, width - used - 2), "dim"))
+def details(view: View, key: str, width: int) -> list[Row]:
+    """All that is known of one remedy."""
+    line = next((each for each in lines(view) if each.key == key), None)
+    if line is None:
+        return []
+    daring = line.class_ in DARING
+    known = [
+        ("state", line.state, TONES.get(line.state, "plain")),
+        ("class", f"{line.class_}: {CLASS_WORDS.get(line.class_, '')}", "warn" if daring else "plain"),
+        ("works", REACHES.get(line.reach, line.reach), "plain"),
+        ("predicted", factor_words(line.predicted), "plain"),
+        ("achieved", gain_words(line.achieved, line.interval), "plain"),
+        ("trial", "" if line.price_ns is None else f"took {duration(line.price_ns)}", "plain"),
+        ("why", line.why, "plain"),
+        ("means", line.means, "plain"),
+    ]
+    return facts(known, width)
 
 
-def _tried(trial: Trial) -> RemedyRow:
+def _row(line: RemedyRow, names: int, columns: dict[str, int]) -> Row:
+    cells = {
+        "state": piece(line.state, TONES.get(line.state, "plain")),
+        "predicted": piece(factor_words(line.predicted)),
+        "achieved": piece(gain_words(line.achieved, line.interval)),
+        "trial": piece(duration(line.price_ns)),
+        "class": piece(line.class_.partition("-")[0], "warn" if line.class_ in DARING else "plain"),
+    }
+    name = piece(
+        f"  {padded(middled(line.key, names), names)} ", "strong" if line.token is not None else "plain"
+    )
+    return (
+        name,
+        *((padded(cells[column][0], wide), *cells[column][1:]) for column, wide in columns.items()),
+    )
+
+
+def _tried(trial: Trial, means: str) -> RemedyRow:
     return RemedyRow(
         key=key_of(trial),
         remedy=trial.remedy,
@@ -157,13 +202,14 @@ def _tried(trial: Trial) -> RemedyRow:
         class_=trial.class_,
         reach="live",
         default=True,
+        means=means,
         why=trial.why,
     )
 
 
 def _untried(remedy: RemedyLine, key: str) -> RemedyRow:
     if remedy.reach != "live":
-        state = "restart" if remedy.reach == "relaunch" else "next epoch"
+        state = BEGINS.get(remedy.reach, remedy.reach)
     else:
         state = "queued" if remedy.default else "manual"
     return RemedyRow(
@@ -178,30 +224,5 @@ def _untried(remedy: RemedyLine, key: str) -> RemedyRow:
         class_=remedy.class_,
         reach=remedy.reach,
         default=remedy.default,
-        why=remedy.doc,
-    )
-
-
-def _with(
-    line: RemedyRow,
-    *,
-    state: str,
-    token: int | None = None,
-    achieved: float | None = None,
-    interval: list[float] | None = None,
-) -> RemedyRow:
-    return RemedyRow(
-        key=line.key,
-        remedy=line.remedy,
-        options=line.options,
-        state=state,
-        predicted=line.predicted,
-        achieved=line.achieved if achieved is None else achieved,
-        interval=line.interval if interval is None else interval,
-        price_ns=line.price_ns,
-        class_=line.class_,
-        reach=line.reach,
-        default=line.default,
-        why=line.why,
-        token=line.token if token is None else token,
+        means=remedy.doc,
     )

@@ -9,18 +9,24 @@ from pathlib import Path
 
 from textual.app import ComposeResult
 from textual.binding import Binding
+from textual.containers import Horizontal
 from textual.screen import Screen
+from textual.widgets import Input
 
 from autobrrr.client.session_client import Client, join
 from autobrrr.errors import AutobrrrError
 from autobrrr.records import JobLine
+from autobrrr.records.busy_words import busy_words
+from autobrrr_tui.list_choice import UNCHANGED, detail_cells
 from autobrrr_tui.panes import glance_parts as parts
-from autobrrr_tui.panes.jobs_pane import SPARK, job_row, jobs_page
+from autobrrr_tui.panes.jobs_pane import SORTS, SPARK, job_row, jobs_page
+from autobrrr_tui.screens.search_field import SearchField
 from autobrrr_tui.screens.session_screen import SessionScreen
 from autobrrr_tui.screens.text_screen import help_page
+from autobrrr_tui.shown_figures import clock
 from autobrrr_tui.sources.view_source import Source
 from autobrrr_tui.text_boxes import EDGES, boxed
-from autobrrr_tui.text_rows import BLANK, Page, Row, clipped, piece, row, wrapped
+from autobrrr_tui.text_rows import BLANK, Page, Row, clipped, facts, piece, row, wrapped
 from autobrrr_tui.theme import styles
 from autobrrr_tui.view_messages import Listed
 from autobrrr_tui.view_state import ScreenStanding, View
@@ -39,9 +45,13 @@ class TopScreen(Screen[None]):
         Binding("up,k", "move(-1)", show=False),
         Binding("down,j", "move(1)", show=False),
         Binding("enter", "enter", "go in"),
+        Binding("slash", "search", "search"),
+        Binding("s", "sort", "sort"),
         Binding("question_mark", "help", "help"),
-        Binding("q,escape", "quit", "quit"),
+        Binding("q", "quit", "quit"),
+        Binding("escape", "back", show=False),
     ]
+    AUTO_FOCUS = ""
 
     def __init__(
         self, list_jobs: ListJobs, enter: Enter, joiner: Callable[[int], Client | None] = join
@@ -54,10 +64,18 @@ class TopScreen(Screen[None]):
         self._medians: dict[int, tuple[float | None, ...]] = {}
         self._left = threading.Event()
         self._told = ""
+        self._choice = UNCHANGED
 
     def compose(self) -> ComposeResult:
-        for name in ("modes", "jobs", "preview", "note", "keys"):
-            yield Lines(lambda: styles(not self.app.current_theme.dark), id=name)
+        yield self._lines("modes")
+        yield Horizontal(self._lines("jobs"), self._lines("detail"), id="list")
+        yield self._lines("preview")
+        yield SearchField()
+        for name in ("note", "keys"):
+            yield self._lines(name)
+
+    def _lines(self, name: str) -> Lines:
+        return Lines(lambda: styles(not self.app.current_theme.dark), id=name)
 
     def on_mount(self) -> None:
         self._draw()
@@ -88,8 +106,36 @@ class TopScreen(Screen[None]):
             seen = (*self._medians.get(job.pid, ()), view.snapshot.step_ns.median)
             self._medians[job.pid] = seen[-SPARK:]
 
+    def on_lines_picked(self) -> None:
+        self._draw()
+
     def on_lines_chosen(self, message: Lines.Chosen) -> None:
         self.action_enter()
+
+    def on_input_changed(self, message: Input.Changed) -> None:
+        self._choice = replace(self._choice, search=message.value)
+        self._draw()
+
+    def on_input_submitted(self) -> None:
+        self.query_one(SearchField).close()
+        self._draw()
+
+    def action_search(self) -> None:
+        self.query_one(SearchField).open(self._choice.search)
+        self._draw()
+
+    def action_sort(self) -> None:
+        self._choice = replace(self._choice, sort=(self._choice.sort + 1) % (len(SORTS) + 1))
+        self._draw()
+
+    def action_back(self) -> None:
+        field = self.query_one(SearchField)
+        if not field.display and not self._choice.search:
+            self.app.exit()
+            return
+        field.close()
+        self._choice = replace(self._choice, search="")
+        self._draw()
 
     def action_move(self, by: int) -> None:
         self.query_one("#jobs", Lines).move(by)
@@ -140,16 +186,23 @@ class TopScreen(Screen[None]):
     def _draw(self) -> None:
         width = self.size.width
         self._show("modes", Page(rows=[row(piece(" autobrrr  ", "strong"), "training jobs on this machine")]))
-        preview = self._preview(width, self.size.height // 3)
-        below = self.query_one("#preview", Lines)
-        if below.styles.height is None or below.styles.height.value != len(preview):
-            below.styles.height = len(preview)
-        below.show(Page(rows=preview))
-        self._show("jobs", self._page(width))
+        aside = detail_cells(width) if self._jobs else 0
+        self._show("jobs", self._page(width - aside - bool(aside)))
+        height = self.size.height - 3 if aside else PREVIEW if self.size.height // 3 >= PREVIEW else 0
+        known = self._known(aside or width, height)
+        detail, below = self.query_one("#detail", Lines), self.query_one("#preview", Lines)
+        detail.styles.width, below.styles.height = (aside, 0) if aside else (0, len(known))
+        (detail if aside else below).show(Page(rows=known))
         self._show("note", Page(rows=[row(piece(clipped(f" {self._told}", width), "warn"))]))
+        self.query_one("#note").display = not self.query_one(SearchField).display
+        job = self._picked()
+        enters = "go in" if job is not None and job.attached else "attach and go in"
         keys = row(
-            piece(" Enter ", "key", "screen.enter"),
-            "go in, attaching where there is no session  " if width >= 70 else "go in or attach  ",
+            *((piece(" Enter ", "key", "screen.enter"), f"{enters} ") if job is not None else ()),
+            piece(" / ", "key", "screen.search"),
+            "search ",
+            piece(" s ", "key", "screen.sort"),
+            "sort ",
             piece(" ? ", "key", "screen.help"),
             "help ",
             piece(" q ", "key", "screen.quit"),
@@ -172,27 +225,34 @@ class TopScreen(Screen[None]):
             job_row(job, self._views.get(job.pid), self._medians.get(job.pid, ()), self._cpu.get(job.pid))
             for job in sorted(self._jobs, key=lambda job: (job.job or str(job.pid), job.rank or 0, job.pid))
         ]
-        return jobs_page(lines, width)
+        return jobs_page(lines, width, self._choice)
 
-    def _preview(self, width: int, height: int) -> list[Row]:
-        """Verdict and gain of the job under the cursor."""
+    def _known(self, width: int, height: int) -> list[Row]:
+        """Verdict and gain of the job under the cursor, in a box."""
         job = self._picked()
         view = None if job is None else self._views.get(job.pid)
-        if job is None or height < PREVIEW:
+        if job is None or not height:
             return []
         name = f"{job.script or '?'} (pid {job.pid})"
         inside = width - EDGES
         if view is not None and view.snapshot is not None:
             rows = [
                 *parts.verdict(view, inside),
-                *parts.crowd(view.snapshot, inside),
+                *(row(piece(line, "warn")) for line in wrapped(busy_words(view.snapshot), inside, 2)),
                 *parts.gain(view, inside),
             ]
         elif job.attachable:
             rows = [row("not attached: Enter attaches and shows it")]
         else:
             rows = [row(piece(line, "dim")) for line in wrapped(job.why or "", inside, 3)]
-        return boxed(clipped(name, max(8, width // 2)), rows, width, PREVIEW)
+        if height > PREVIEW:
+            known = [
+                ("user", job.user or "", "plain"),
+                ("age", "" if job.age_ns is None else clock(job.age_ns), "plain"),
+                ("script", " ".join(filter(None, (job.script, job.arguments))), "plain"),
+            ]
+            rows += [BLANK, *facts(known, inside)]
+        return boxed(clipped(name, max(8, width - 8)), rows, width, height)
 
     def _picked(self) -> JobLine | None:
         picked = self.query_one("#jobs", Lines).picked

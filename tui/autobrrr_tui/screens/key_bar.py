@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from autobrrr_tui.panes.tuning_pane import RemedyRow
 from autobrrr_tui.text_rows import Piece, Row, piece
-from autobrrr_tui.view_state import ScreenStanding, View
+from autobrrr_tui.view_state import View
 
 MODES = ("glance", "steps", "diagnosis", "tuning", "gaps", "recipe", "log")
 SHORT = ("glance", "steps", "diag", "tune", "gaps", "recipe", "log")
 TOUCHING = ("tune", "pause", "apply", "undo", "window", "probe", "detach")
+SPARE = ("probe", "window", "export", "sort", "search", "enter", "apply")  # left out in this order
 
 
 def modes_line(mode: str, width: int) -> Row:
@@ -25,32 +27,52 @@ def modes_line(mode: str, width: int) -> Row:
     return tuple(pieces)
 
 
-def keys_line(view: View, width: int) -> Row:
-    """Keys that do something now; those that may not are struck through, and still there."""
-    words: list[tuple[str, str, str]] = [("t", "tune", "tune")]
+def able(view: View, line: RemedyRow | None) -> frozenset[str]:
+    """The keys that would do something to the job now, and export.
+
+    Args:
+        line: The remedy that is chosen, where remedies are listed.
+    """
+    details = view.details
+    found = {"export"} if details is not None and details.recipe is not None else set()
+    if not view.acting:
+        return frozenset(found)
+    found |= {"tune", "detach"}
     if view.tuning:
-        words = [("space", "go on" if view.paused else "pause", "pause"), ("t", "stop", "tune")]
-    words += [
+        return frozenset({*found, "pause"})
+    found |= {"window", "probe"}
+    if line is not None and line.token is None and line.reach == "live":
+        found.add("apply")
+    if details is not None and details.active:
+        found.add("undo")
+    return frozenset(found)
+
+
+def keys_line(view: View, width: int, can: frozenset[str]) -> Row:
+    """Keys that do something now; with little room those go first that can be missed."""
+    words = [
+        ("space", "go on" if view.paused else "pause", "pause"),
+        ("t", "stop" if view.tuning else "tune", "tune"),
         ("a", "apply", "apply"),
         ("u", "undo", "undo"),
         ("e", "export", "export"),
         ("w", "window", "window"),
         ("p", "probe", "probe"),
         ("d", "detach", "detach"),
+        ("Enter", "details", "enter"),
+        ("/", "search", "search"),
+        ("s", "sort", "sort"),
         ("?", "help", "help"),
         ("q", "quit", "quit"),
     ]
-    if view.standing in (ScreenStanding.RECORDED, ScreenStanding.ENDED, ScreenStanding.REFUSED):
-        words = [word for word in words if word[2] not in TOUCHING]
-    spare = ("probe", "window", "export", "apply")
-    for name in ("", *spare):
+    words = [word for word in words if word[2] in can | {"help", "quit"}]
+    for name in ("", *SPARE):
         words = [word for word in words if word[2] != name]
         pieces: list[Piece] = []
         for key, text, action in words:
-            can = view.acting or action not in TOUCHING
             pieces += [
-                piece(f" {key} ", "key" if can else "off", f"screen.{action}"),
-                piece(f"{text} ", "plain" if can else "off", f"screen.{action}"),
+                piece(f" {key} ", "key", f"screen.{action}"),
+                piece(f"{text} ", "plain", f"screen.{action}"),
             ]
         if sum(len(text) for text, _, _ in pieces) <= width:
             break

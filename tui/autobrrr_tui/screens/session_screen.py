@@ -4,45 +4,36 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from textual.app import ComposeResult
 from textual.binding import Binding
+from textual.containers import Horizontal
 from textual.screen import Screen
+from textual.widgets import Input
 
 from autobrrr.records import verdict_line
 from autobrrr.records.wire_answers import Explained
-from autobrrr_tui.panes import (
-    diagnosis_pane,
-    gaps_pane,
-    glance_pane,
-    log_pane,
-    recipe_pane,
-    steps_pane,
-    tuning_pane,
-)
+from autobrrr_tui.list_choice import UNCHANGED, ListChoice, detail_cells
+from autobrrr_tui.panes import tuning_pane
 from autobrrr_tui.panes.job_header import banner, brief, job_line
-from autobrrr_tui.screens.key_bar import MODES, TOUCHING, keys_line, modes_line
+from autobrrr_tui.panes.mode_panes import PANES, ModePane
+from autobrrr_tui.screens.key_bar import MODES, TOUCHING, able, keys_line, modes_line
 from autobrrr_tui.screens.question_screen import Ask
-from autobrrr_tui.screens.text_screen import help_page, meaning_page
+from autobrrr_tui.screens.search_field import SearchField
+from autobrrr_tui.screens.text_screen import TextScreen, details_page, help_page, meaning_of
 from autobrrr_tui.sources.view_source import Do, Source, ViewRequest
-from autobrrr_tui.text_rows import Page, Row, clipped, piece, row
+from autobrrr_tui.text_boxes import EDGES, boxed
+from autobrrr_tui.text_rows import BLANK, Page, Row, clipped, piece, row
 from autobrrr_tui.theme import styles
 from autobrrr_tui.view_messages import Meaning, Told, Updated
 from autobrrr_tui.view_reducer import label
 from autobrrr_tui.view_state import ScreenStanding, View
 from autobrrr_tui.widgets.row_widget import Lines
 
-PANES: dict[str, Callable[[View, int, int], Page]] = {
-    "glance": glance_pane.page,
-    "steps": steps_pane.page,
-    "diagnosis": diagnosis_pane.page,
-    "tuning": tuning_pane.page,
-    "gaps": gaps_pane.page,
-    "recipe": recipe_pane.page,
-    "log": log_pane.page,
-}
 TOLD_S = 12.0
+SEARCHING = row(piece(" Enter ", "key"), "keeps the search ", piece(" Esc ", "key"), "shows all")
 
 
 class SessionScreen(Screen[None]):
@@ -66,6 +57,8 @@ class SessionScreen(Screen[None]):
         Binding("d", "detach", "detach"),
         Binding("q", "quit", "quit"),
         Binding("y", "copy", "copy"),
+        Binding("slash", "search", "search"),
+        Binding("s", "sort", "sort"),
         Binding("question_mark", "help", "help"),
         Binding("escape", "back", show=False),
         Binding("enter", "enter", show=False),
@@ -76,6 +69,8 @@ class SessionScreen(Screen[None]):
         Binding("home", "scroll(-100000)", show=False),
         Binding("end", "scroll(100000)", show=False),
     ]
+
+    AUTO_FOCUS = ""
 
     def __init__(
         self,
@@ -94,11 +89,19 @@ class SessionScreen(Screen[None]):
         self._for_s, self._leave_when_refused = for_s, leave_when_refused
         self._told = ""
         self._told_s = 0.0
+        self._choices: dict[str, ListChoice] = {}  # of each mode
         self._tones = styles(light=False)
 
     def compose(self) -> ComposeResult:
-        for name in ("modes", "head", "body", "note", "keys"):
-            yield Lines(lambda: self._tones, id=name)
+        for name in ("modes", "head"):
+            yield self._lines(name)
+        yield Horizontal(self._lines("body"), self._lines("detail"), id="list")
+        yield SearchField()
+        for name in ("note", "keys"):
+            yield self._lines(name)
+
+    def _lines(self, name: str) -> Lines:
+        return Lines(lambda: self._tones, id=name)
 
     def on_mount(self) -> None:
         self._tones = styles(light=not self.app.current_theme.dark)
@@ -124,7 +127,20 @@ class SessionScreen(Screen[None]):
         self.tell(message.text)
 
     def on_meaning(self, message: Meaning) -> None:
-        self.app.push_screen(meaning_page(message.found))
+        if isinstance(self.app.screen, TextScreen):  # else it has been closed meanwhile
+            known = {line.means for line in tuning_pane.lines(self.view)}  # the details say it already
+            self.app.screen.add(meaning_of(message.found, known))
+
+    def on_input_changed(self, message: Input.Changed) -> None:
+        if self._search.display:
+            self._choose(replace(self._choice, search=message.value))
+
+    def on_input_submitted(self) -> None:
+        self._search.close()
+        self._draw()
+
+    def on_lines_picked(self) -> None:
+        self._draw()
 
     def on_lines_chosen(self, message: Lines.Chosen) -> None:
         self.action_enter()
@@ -138,9 +154,9 @@ class SessionScreen(Screen[None]):
 
     def action_mode(self, mode: str) -> None:
         if mode != self.mode:
+            self._search.close()
             self.mode = mode
-            self._body.restart()
-            self._body.follows = mode == "log"
+            self._body.restart(newest_last=self._pane.newest_last)
             self._draw()
 
     def action_move(self, by: int) -> None:
@@ -150,21 +166,33 @@ class SessionScreen(Screen[None]):
     def action_scroll(self, by: int) -> None:
         self._body.scroll_rows(by)
 
+    def action_search(self) -> None:
+        if self._pane.searched:
+            self._search.open(self._choice.search)
+            self._draw()
+
+    def action_sort(self) -> None:
+        if self._pane.sorts:
+            self._choose(replace(self._choice, sort=(self._choice.sort + 1) % (self._pane.sorts + 1)))
+
     def action_back(self) -> None:
-        if self.mode == "glance" and len(self.app.screen_stack) > 2:
+        if self._search.display or self._choice.search:
+            self._search.close()
+            self._choose(replace(self._choice, search=""))
+        elif self.mode == "glance" and len(self.app.screen_stack) > 2:
             self.app.pop_screen()
         else:
             self.action_mode("glance")
 
     def action_enter(self) -> None:
-        picked = self._body.picked
-        line = self._line()
-        word = line.remedy if line is not None else picked if self.mode == "diagnosis" else None
-        if word is not None:
-            self.tell(f"looking up {word} ...")
-            self.source.explain(word, self._post_meaning)
-        elif self.mode == "glance":
+        picked, of = self._body.picked, self._pane.details
+        if self.mode == "glance":
             self.action_mode("diagnosis")
+        elif picked is not None and of is not None:
+            self.app.push_screen(details_page(picked, lambda width: of(self.view, picked, width)))
+            if self._pane.explained:
+                line = self._line()
+                self.source.explain(picked if line is None else line.remedy, self._post_meaning)
 
     def action_copy(self) -> None:
         text = self._copied()
@@ -272,7 +300,8 @@ class SessionScreen(Screen[None]):
             return
         file = _free_name(self._export_to, self.view.pid)
         try:
-            file.write_text(recipe_now.text)
+            with file.open("x") as opened:  # a link that leads nowhere is no free name
+                opened.write(recipe_now.text)
         except OSError as error:
             self.tell(f"not written ({error.strerror}): {file}")
             return
@@ -283,6 +312,24 @@ class SessionScreen(Screen[None]):
     @property
     def _body(self) -> Lines:
         return self.query_one("#body", Lines)
+
+    @property
+    def _search(self) -> SearchField:
+        return self.query_one(SearchField)
+
+    @property
+    def _pane(self) -> ModePane:
+        return PANES[self.mode]
+
+    @property
+    def _choice(self) -> ListChoice:
+        return self._choices.get(self.mode, UNCHANGED)
+
+    def _choose(self, choice: ListChoice) -> None:
+        """Another search or sort of this mode's list."""
+        self._choices[self.mode] = choice
+        self._draw()
+        self._body.reveal()
 
     def _line(self) -> tuning_pane.RemedyRow | None:
         """The remedy that is chosen, where mode 3 is open."""
@@ -295,8 +342,9 @@ class SessionScreen(Screen[None]):
         details, found = self.view.details, self.view.snapshot
         if self.mode == "recipe":
             return details.recipe.text if details is not None and details.recipe is not None else ""
-        if self._body.picked is not None:
-            return self._body.picked
+        picked, copied = self._body.picked, self._pane.copied
+        if picked is not None:
+            return picked if copied is None else copied(self.view, picked)
         return "" if found is None else verdict_line(found)
 
     def _refused(self, action: str) -> bool:
@@ -345,11 +393,10 @@ class SessionScreen(Screen[None]):
         if not self.is_mounted:
             return
         width, view = self.size.width, self.view
-        head = [job_line(view, width), *banner(view, width)]
-        if self.mode != "glance":
-            head.append(brief(view, width))
-        if self.size.height > 16:
-            head.append(())
+        told = banner(view, width)
+        if not told and self.size.height > 16:
+            told = [BLANK]  # a banner comes and goes in its place: nothing below moves
+        head = [job_line(view, width), *([] if self.mode == "glance" else [brief(view, width)]), *told]
         self._show("modes", [modes_line(self.mode, width)])
         header = self.query_one("#head", Lines)
         if header.styles.height is None or header.styles.height.value != len(head):
@@ -357,17 +404,43 @@ class SessionScreen(Screen[None]):
         header.show(Page(rows=head))
         room = self.size.height - len(head) - 3
         try:
-            self._body.show(PANES[self.mode](view, width, room))
+            self._list(width, room)
         except (ArithmeticError, ValueError) as error:  # figures beyond sense, of a damaged recording say
             self._show("body", [row(piece(f"  these figures can't be drawn ({error})", "warn"))])
+        searching = self._search.display
+        self.query_one("#note").display = not searching
         self._show("note", [self._note(width)])
-        self._show("keys", [keys_line(view, width)])
+        self._show("keys", [SEARCHING if searching else keys_line(view, width, self._able())])
+
+    def _list(self, width: int, room: int) -> None:
+        """The page of the mode; on a wide screen the details of what is chosen beside it."""
+        beside, of = detail_cells(width), self._pane.details
+        page = self._pane.page(self.view, width - beside - 1, room, self._choice) if beside and of else None
+        if page is None or not page.picks:
+            page, beside = self._pane.page(self.view, width, room, self._choice), 0
+        detail = self.query_one("#detail", Lines)
+        detail.styles.width = beside
+        self._body.show(page)
+        if beside and of is not None and self._body.picked is not None:
+            known = of(self.view, self._body.picked, beside - EDGES)
+            detail.show(Page(rows=boxed(clipped(self._body.picked, beside - 8), known, beside, room)))
+
+    def _able(self) -> frozenset[str]:
+        """The keys that do something in this mode."""
+        pane = self._pane
+        chosen = pane.details is not None and self._body.picked is not None
+        found = {"enter"} if chosen else set()
+        if pane.searched:
+            found.add("search")
+        if pane.sorts:
+            found.add("sort")
+        return able(self.view, self._line()) | found
 
     def _note(self, width: int) -> Row:
         if self._told and self._clock_s() - self._told_s < TOLD_S:
             return row(piece(clipped(f" {self._told}", width), "warn"))
         line = self._line()
-        return tuning_pane.note(line, width)[0] if line is not None else ()
+        return tuning_pane.note(line, width)[0] if line is not None and not detail_cells(width) else ()
 
     def _show(self, name: str, rows: list[Row]) -> None:
         self.query_one(f"#{name}", Lines).show(Page(rows=rows))

@@ -1,13 +1,15 @@
-"""A page to read over whatever stands below: help, or what a signal means."""
+"""A page to read over whatever stands below: help, or the details of a line and what its name means."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Set
 
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.screen import ModalScreen
 
 from autobrrr.records.wire_answers import Explained
-from autobrrr_tui.text_rows import BLANK, Page, Row, heading, piece, row, wrapped
+from autobrrr_tui.text_rows import BLANK, LABEL, Page, Row, heading, piece, row, wrapped
 from autobrrr_tui.theme import styles
 from autobrrr_tui.widgets.row_widget import Lines
 
@@ -22,9 +24,12 @@ KEYS = (
     ("p", "probe: measure again, with the batch probe"),
     ("d", "detach: revert all remedies, remove the agent, end the session"),
     ("q", "quit this screen; the session continues"),
-    ("up, down, Enter", "choose, scroll; Enter explains it, y copies it"),
+    ("up, down", "choose, scroll"),
+    ("Enter", "details of what is chosen, and what it means; y copies its name"),
+    ("/, s", "search the list (Esc shows all again); sort it by the next column"),
     ("Ctrl-P", "all commands by name"),
 )
+KEY_CELLS = 17
 
 
 class TextScreen(ModalScreen[None]):
@@ -38,9 +43,11 @@ class TextScreen(ModalScreen[None]):
         Binding("pagedown,space", "scroll(10)", show=False),
     ]
 
-    def __init__(self, title: str, paragraphs: list[tuple[str, str]]) -> None:
+    def __init__(
+        self, title: str, paragraphs: list[tuple[str, str]], lead: Callable[[int], list[Row]] | None = None
+    ) -> None:
         super().__init__()
-        self._title, self._paragraphs = title, paragraphs
+        self._title, self._paragraphs, self._lead = title, paragraphs, lead
 
     def compose(self) -> ComposeResult:
         yield Lines(lambda: styles(not self.app.current_theme.dark), id="page")
@@ -54,16 +61,25 @@ class TextScreen(ModalScreen[None]):
     def action_scroll(self, by: int) -> None:
         self.query_one("#page", Lines).scroll_rows(by)
 
+    def add(self, paragraphs: list[tuple[str, str]]) -> None:
+        """More to read, below what stands there."""
+        self._paragraphs = [*self._paragraphs, *paragraphs]
+        if self.query("#page"):  # else it is about to be mounted
+            self._fill()
+
     async def action_dismiss(self, result: None = None) -> None:
         self.dismiss(result)
 
     def _fill(self) -> None:
         width = max(20, self.size.width - 8)
         rows: list[Row] = [heading(self._title), BLANK]
+        if self._lead is not None:
+            rows += [*(row("  ", *line) for line in self._lead(width - 2)), BLANK]
+        names = LABEL if self._lead is not None else KEY_CELLS
         for name, text in self._paragraphs:
-            lines = wrapped(text, width - 22)
+            lines = wrapped(text, width - names - 5)
             for i, line in enumerate(lines):
-                rows.append(row(piece(f"  {name if i == 0 else '':<17} ", "key"), line))
+                rows.append(row(piece(f"  {name if i == 0 else '':<{names}} ", "key"), line))
         rows += [BLANK, row(piece("  Esc closes", "dim"))]
         self.query_one("#page", Lines).show(Page(rows=rows))
 
@@ -72,9 +88,15 @@ def help_page() -> TextScreen:
     return TextScreen("Keys", list(KEYS))
 
 
-def meaning_page(found: Explained | str) -> TextScreen:
+def details_page(title: str, lead: Callable[[int], list[Row]]) -> TextScreen:
+    """All of one line; what its name means comes below it, when that is found."""
+    return TextScreen(title, [], lead)
+
+
+def meaning_of(found: Explained | str, known: Set[str]) -> list[tuple[str, str]]:
+    """The paragraphs of an explanation that are not known yet, or the sentence why there is none."""
     if isinstance(found, str):
-        return TextScreen("Not known here", [("", found)])
+        return [("", found)]
     guards = [("guards" if i == 0 else "", guard) for i, guard in enumerate(found.guards)]
-    name = f"{found.name} ({found.kind})"
-    return TextScreen(name, [("means", found.meaning), ("from", found.source), *guards])
+    means = [] if found.meaning in known else [("means", found.meaning)]
+    return [*means, ("from", found.source), *guards]

@@ -144,10 +144,8 @@ class LiveSource:
             if client.ending is None and now_s - details_s >= DETAILS_S:
                 details_s = now_s
                 self._view = take(self._view, client.details())
-            ranks = self._view.ranks
-            if self._siblings is not None:
-                ranks = self._siblings.look(self._view, now_s)
-            self._show(replace(self._view, ranks=ranks, silent_s=self._silent(now_s)))
+            view = self._view if self._siblings is None else self._siblings.look(self._view)
+            self._show(replace(view, silent_s=self._silent(now_s)))
 
     def _remembered(self, client: Client, view: View) -> View:
         """What the session has logged before this screen came: trials, results, notes."""

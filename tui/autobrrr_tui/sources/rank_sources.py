@@ -1,66 +1,88 @@
 """The other ranks of a job: sessions that are there already are joined, and asked about once a second.
 
-Nothing is attached by this.
+Nothing is attached by this. Where the ranks were not compared yet, or one of them has changed, they are.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from autobrrr.client.all_ranks import slowest_of
+from autobrrr.client.all_ranks import with_siblings
+from autobrrr.client.ranks_at_once import RanksAtOnce, compare_sessions
 from autobrrr.client.session_client import Client, join
 from autobrrr.errors import AutobrrrError
 from autobrrr.records import Diagnosis, JobLine
-from autobrrr_tui.view_state import RankCell, View
+from autobrrr_tui.view_state import View
 
 LIST_S = 10.0
 ASK_S = 1.0
+COMPARE_S = 60.0  # between two comparisons
+TUNING = "tuning"  # the state of a session whose steps nobody else may make longer
+
+Compare = Callable[[Sequence[int]], object]
+
+
+def compare_now(pids: Sequence[int]) -> None:
+    """Have the sessions of these ranks time the same steps; each is told what came of it."""
+    compare_sessions(pids, RanksAtOnce(pids), lambda text: None)
 
 
 class Siblings:
     """Asked by the listener of one rank; works on a thread of its own once there are several ranks."""
 
     def __init__(
-        self, list_jobs: Callable[[], list[JobLine]], joiner: Callable[[int], Client | None] = join
+        self,
+        list_jobs: Callable[[], list[JobLine]],
+        joiner: Callable[[int], Client | None] = join,
+        compare: Compare = compare_now,
     ) -> None:
-        self._list_jobs, self._join = list_jobs, joiner
+        self._list_jobs, self._join, self._compare = list_jobs, joiner, compare
         self._clients: dict[int, Client] = {}  # by pid
         self._told: dict[int, Diagnosis] = {}
+        self._own: Diagnosis | None = None
+        self._may_compare = False
         self._left = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def look(self, view: View, now_s: float) -> tuple[RankCell, ...]:
-        """The ranks that are known, this one among them; none for a job of one rank."""
+    def look(self, view: View) -> View:
+        """The view with all ranks that are known; unchanged for a job of one rank."""
         found = view.snapshot
         if found is None or found.job is None or found.job.rank is None or not found.job.has_other_ranks:
-            return ()
+            return view
+        self._own, self._may_compare = found, view.acting and not view.tuning
         if self._thread is None:
             self._thread = threading.Thread(target=self._watch, args=(found.pid,), name="ranks", daemon=True)
             self._thread.start()
-        size = found.job.world_size
-        others = {
-            one.job.rank: one
-            for one in list(self._told.values())
-            if one.job is not None and one.job.rank is not None and one.job.world_size == size
-        }
-        return cells({**others, found.job.rank: found})
+        return replace(view, snapshot=with_siblings(found, list(self._told.values())))
 
     def close(self) -> None:
         self._left.set()
 
     def _watch(self, own_pid: int) -> None:
-        looked = 0.0
+        looked = compared = 0.0
         while True:
             if looked <= 0:
                 self._find(own_pid)
                 looked = LIST_S
             self._ask()
-            looked -= ASK_S
+            if compared <= 0 and self._lack_comparison():
+                self._compare([own_pid, *self._told])
+                compared = COMPARE_S
+            looked, compared = looked - ASK_S, compared - ASK_S
             if self._left.wait(ASK_S):
                 break
         for client in self._clients.values():
             client.close()
+
+    def _lack_comparison(self) -> bool:
+        """Whether there are several, and what makes one of them late is not known."""
+        own, told = self._own, list(self._told.values())
+        if own is None or not told or not self._may_compare:
+            return False
+        ready = all(one.anatomy is not None and one.state != TUNING for one in (own, *told))
+        return ready and with_siblings(own, told).straggler is None
 
     def _find(self, own_pid: int) -> None:
         listed = self._list_jobs()
@@ -84,18 +106,3 @@ class Siblings:
                 client.close()
                 del self._clients[pid]
                 self._told.pop(pid, None)
-
-
-def cells(by_rank: dict[int, Diagnosis]) -> tuple[RankCell, ...]:
-    """One cell a rank, the one that the others wait for marked."""
-    slowest = slowest_of(list(by_rank.values()))
-    return tuple(
-        RankCell(
-            rank=rank,
-            pid=found.pid,
-            step_ns=found.step_ns.median,
-            regime=found.regime,
-            slowest=slowest is not None and slowest.pid == found.pid,
-        )
-        for rank, found in sorted(by_rank.items())
-    )

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from autobrrr.errors import UsageError
-from autobrrr.records import VerdictLine, verdict_line
+from autobrrr.records import Diagnosis, VerdictLine, verdict_line
 from autobrrr.records.events import Told, from_entry
 from autobrrr.records.log_lines import LogLines, lines_of
 from autobrrr.records.wire_answers import ActivityLine, Details, SessionEnding, StepHistory
@@ -36,7 +36,7 @@ class ViewReader:
     def __init__(self) -> None:
         self.view = View()
         self.ended = ""
-        self._began_s: float | None = None
+        self._attached_s: float | None = None  # by the clock of the log
 
     def feed(self, lines: Iterable[str | bytes]) -> None:
         for entry in entries(lines):
@@ -51,10 +51,12 @@ class ViewReader:
         return True
 
     def _take(self, entry: Entry) -> None:
-        if self._began_s is None:
-            self._began_s = entry.at_s
-        t_ns = int((entry.at_s - self._began_s) * 1e9)
         found = from_entry(entry.kind, entry.body)
+        if isinstance(found, Diagnosis) and found.t_ns is not None:
+            self._attached_s = entry.at_s - found.t_ns / 1e9
+        elif self._attached_s is None:
+            self._attached_s = entry.at_s
+        t_ns = int((entry.at_s - self._attached_s) * 1e9)
         if isinstance(found, ActivityLine):
             self.view = heard(self.view, found, t_ns)
         elif isinstance(found, VerdictLine):

@@ -3,7 +3,8 @@
     python -m autobrrr_tui.sources.recording PID FILE.jsonl.gz --tune-for 45 --only optimizer.fused,gc.freeze
 
 Joins the session of a job, waits for its verdict, has it tuned, and writes what a screen would have
-been sent, one entry a line (`past.read` reads it). The session is left as it is then.
+been sent, one entry a line (`recorded_view.read` reads it); of the script only its name, not where it lies.
+The session is left as it is then.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from autobrrr.client.session_client import Client, join
 from autobrrr.errors import TargetGone
 from autobrrr.records import Diagnosis, Tuning
 from autobrrr.records.events import Told, entry_of
-from autobrrr.records.wire_answers import TuneFailed
+from autobrrr.records.wire_answers import Details, TuneFailed
 
 EVERY_S = 1.0
 REST_S = 6.0  # recorded after the last thing has happened
@@ -40,8 +41,19 @@ def main() -> None:
     only = args.only.split(",") if args.only else None
     with client, gzip.open(args.file, "wb") as out:
         for event in session(client, args.verdict_within, args.tune_for, only):
-            entry = {"at": round(time.time(), 3), "kind": entry_of(event), "body": event}
+            entry = {"at": round(time.time(), 3), "kind": entry_of(event), "body": placeless(event)}
             out.write(msgspec.json.encode(entry) + b"\n")
+
+
+def placeless(event: Told) -> Told:
+    """The event with the name of the job's script instead of its path."""
+    if isinstance(event, Details):
+        tuned = event.tuned and placeless(event.tuned)
+        return msgspec.structs.replace(event, tuned=tuned)
+    if isinstance(event, Diagnosis | Tuning) and event.job is not None:
+        job = msgspec.structs.replace(event.job, script=event.job.script.rpartition("/")[2])
+        return msgspec.structs.replace(event, job=job)
+    return event
 
 
 def session(client: Client, verdict_s: float, tune_s: float, only: list[str] | None) -> Iterator[Told]:

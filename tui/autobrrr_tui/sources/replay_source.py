@@ -74,7 +74,7 @@ class ReplaySource:
                 if self._wait(min(LONGEST_S, gap_s) / self._speed):
                     return
             reader.take(entry)
-        publish(self._seen(reader.view, reader.ended or "not ended"))
+        publish(self._seen(reader.view, reader.ended or "the recording ends here"))
 
     def _seen(self, view: View, what: str) -> View:
         return replace(view, standing=ScreenStanding.RECORDED, why=f"{self.title}, {what}")

@@ -28,6 +28,9 @@ class Lines(Widget, can_focus=False):
             super().__init__()
             self.name = name
 
+    class Picked(Message):
+        """The cursor was put somewhere else with the mouse."""
+
     def __init__(
         self, tones: Callable[[], dict[str, Style]], *, id: str | None = None, classes: str = ""
     ) -> None:
@@ -36,7 +39,8 @@ class Lines(Widget, can_focus=False):
         self._page = Page(rows=[])
         self._top = 0
         self.picked: str | None = None
-        self.follows = False  # the last row is kept in sight
+        self._newest_last = False
+        self._follows = False  # the last row is kept in sight, with the cursor on the last name
 
     @property
     def rows(self) -> list[Row]:
@@ -46,16 +50,21 @@ class Lines(Widget, can_focus=False):
         """Show these rows instead."""
         before, shown = self._window(), self._page
         self._page = page
-        if page.picks and self.picked not in page.picks.values():
-            self.picked = next(iter(page.picks.values()))
-        if self.follows:
+        if self._follows:
+            self.picked = next(reversed(page.picks.values()), None)
+        elif self.picked not in page.picks.values():
+            self.picked = next(iter(page.picks.values()), None)
+        was, now = _place(shown, self.picked), _place(page, self.picked)
+        if was is not None and now is not None and self._shows(was) and not self._shows(now):
+            self._top = now - self.size.height // 2
+        if self._follows:
             self._top = len(page.rows)
         self._settle()
         self._draw(before, whole=len(shown.rows) != len(page.rows) and self._top > 0)
 
-    def restart(self) -> None:
-        """From the top: another page comes."""
-        self._top, self.picked, self.follows = 0, None, False
+    def restart(self, *, newest_last: bool = False) -> None:
+        """Another page comes: from its top, or from its end, which is kept in sight."""
+        self._top, self.picked, self._newest_last, self._follows = 0, None, newest_last, newest_last
         self._page = Page(rows=[])
         self.refresh()
 
@@ -67,24 +76,31 @@ class Lines(Widget, can_focus=False):
         if places and beyond:
             at = beyond[0] if by > 0 else beyond[-1]
             self.picked = self._page.picks[at]
-            if at < self._top or at >= self._top + self.size.height:
+            if not self._shows(at):
                 self._top = at - self.size.height // 2
         else:
             self._top += by
         self._settle()
+        self._follows = self._newest_last and self.picked == next(reversed(self._page.picks.values()), None)
         self._draw(before)
 
     def scroll_rows(self, by: int) -> None:
         """Up or down, without the cursor."""
         before = self._window()
         self._top += by
-        self.follows = self.follows and by > 0
         self._settle()
+        self._follows = self._newest_last and self._top + self.size.height >= len(self._page.rows)
         self._draw(before)
+
+    def reveal(self) -> None:
+        """Scroll to the cursor where it is out of sight."""
+        at = _place(self._page, self.picked)
+        if at is not None and not self._shows(at):
+            self.scroll_rows(at - self.size.height // 2 - self._top)
 
     def pick(self, name: str) -> None:
         before = self._window()
-        self.picked = name
+        self.picked, self._follows = name, False
         self._draw(before)
 
     def render_line(self, y: int) -> Strip:
@@ -109,7 +125,9 @@ class Lines(Widget, can_focus=False):
             return
         if name == self.picked:
             self.post_message(self.Chosen(name))
-        self.pick(name)
+        else:
+            self.pick(name)
+            self.post_message(self.Picked())
 
     def _strip(self, line: Row, *, marked: bool, name: str | None) -> Strip:
         tones = self._tones()
@@ -129,6 +147,10 @@ class Lines(Widget, can_focus=False):
             mark = Strip([Segment(">", base + tones["key"])])
             strip = Strip.join([mark, strip.crop(1)]).apply_style(tones["strong"])
         return strip
+
+    def _shows(self, at: int) -> bool:
+        """Whether a row is in sight."""
+        return self._top <= at < self._top + self.size.height
 
     def _window(self) -> list[tuple[Row, bool]]:
         """What is in sight now."""
@@ -154,3 +176,8 @@ class Lines(Widget, can_focus=False):
     def _settle(self) -> None:
         last = max(0, len(self._page.rows) - self.size.height)
         self._top = min(max(0, self._top), last)
+
+
+def _place(page: Page, name: str | None) -> int | None:
+    """The row on which a name can be chosen."""
+    return next((at for at, each in page.picks.items() if each == name), None)

@@ -81,7 +81,10 @@ def begin(boot: str) -> None:
     """Start the agent's thread; with a plan, give it a moment to be ready before the script goes on."""
     import _thread
     import json
+    import time
 
+    if {type(each) for each in (_thread.get_ident, time.sleep)} != {type(os.getpid)}:
+        return  # gevent or eventlet has replaced them: there are no threads for an agent
     with open(boot + "/boot.json", encoding="utf-8") as file:
         record = json.load(file)
     with open(boot + "/stub", encoding="utf-8") as file:
@@ -105,7 +108,6 @@ def begin(boot: str) -> None:
 
     def work() -> None:
         import signal
-        import time
 
         try:
             signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())

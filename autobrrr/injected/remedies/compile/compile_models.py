@@ -8,6 +8,7 @@ switching on takes long.
 
 from __future__ import annotations
 
+import builtins
 import os
 import re
 import shutil
@@ -16,6 +17,7 @@ import sysconfig
 import weakref
 from collections.abc import Callable, Mapping, MutableMapping
 from contextlib import nullcontext
+from functools import partial
 from importlib.util import find_spec
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING
@@ -88,56 +90,46 @@ def _release(torch: ModuleType) -> None:
         undo_all(_TO_PUT_BACK)()
 
 
-@remedy(
+_compiling = partial(
+    remedy, reach="live", cls="rounding", targets=TARGET, needs_steady=STEADY, release=_release
+)
+
+
+@_compiling(
     "compile.default",
     treats=("overhead", "memory", "underfilled"),
-    reach="live",
-    cls="rounding",
     doc="Compile the model with torch.compile: fused kernels, few calls from Python.",
-    targets=TARGET,
-    needs_steady=STEADY,
     options=(DYNAMIC, RANDOM, BUDGET),
     warm_up_steps=WARM_UP_STEPS,
     price_s=PRICE_S,
-    release=_release,
     takes=one_more_step,
 )
 def default(job: Job, options: Mapping[str, object]) -> Undo:
     return _compile(job, trained_roots(job), options, "default")
 
 
-@remedy(
+@_compiling(
     "compile.regional",
     treats=("overhead", "memory", "underfilled"),
-    reach="live",
-    cls="rounding",
     doc="Compile only the blocks that the model repeats: once for all of them, in a fraction of the time.",
-    targets=TARGET,
-    needs_steady=STEADY,
     options=(DYNAMIC, RANDOM, BUDGET),
     warm_up_steps=WARM_UP_STEPS,
     price_s=PRICE_S / 2,
-    release=_release,
     takes=one_more_step,
 )
 def regional(job: Job, options: Mapping[str, object]) -> Undo:
     return _compile(job, repeated_blocks(trained_roots(job)), options, "default")
 
 
-@remedy(
+@_compiling(
     "compile.reduce_overhead",
     treats=("overhead",),
-    reach="live",
-    cls="rounding",
     doc="Compile the model and replay it as CUDA graphs: no launches from Python at all.",
-    targets=TARGET,
-    needs_steady=STEADY,
     options=(RANDOM,),
     needs=("cuda",),
     unproven=True,
     warm_up_steps=2 * WARM_UP_STEPS,
     price_s=2 * PRICE_S,
-    release=_release,
     takes=one_more_pool,
 )
 def reduce_overhead(job: Job, options: Mapping[str, object]) -> Undo:
@@ -145,20 +137,15 @@ def reduce_overhead(job: Job, options: Mapping[str, object]) -> Undo:
     return _compile(job, trained_roots(job), options, "reduce-overhead")
 
 
-@remedy(
+@_compiling(
     "compile.max_autotune",
     treats=("compute", "memory"),
-    reach="live",
-    cls="rounding",
     doc="Compile the model and try several kernels for each matrix product: takes minutes.",
-    targets=TARGET,
-    needs_steady=STEADY,
     options=(DYNAMIC, RANDOM, BUDGET),
     needs=("cuda",),
     unproven=True,
     warm_up_steps=WARM_UP_STEPS,
     price_s=6 * PRICE_S,
-    release=_release,
     takes=one_more_step,
 )
 def max_autotune(job: Job, options: Mapping[str, object]) -> Undo:
@@ -247,10 +234,12 @@ def _entry(kind: type) -> Call:
     """A function that calls a module of this class: dynamo keeps what it compiled with a function's code.
 
     Not torch's own `_call_impl`, at which dynamo looks away, so that a plain Sequential is never compiled.
+    Its globals are its own: the cycles that a compilation leaves lead to them, and would keep all of ours.
     """
     if kind not in _ENTRIES:
         code = _call_module.__code__.replace(co_name=f"call_{kind.__name__}")
-        _ENTRIES[kind] = FunctionType(code, _call_module.__globals__, code.co_name)
+        names = {"__name__": code.co_name, "__builtins__": vars(builtins)}
+        _ENTRIES[kind] = FunctionType(code, names, code.co_name)
     return _ENTRIES[kind]
 
 

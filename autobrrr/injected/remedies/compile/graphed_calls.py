@@ -91,14 +91,7 @@ def graph_calls(job: Job, capture: Capture) -> Undo:
     if any(each.requires_grad for each in root.buffers()):
         raise Refused("a buffer is trained")
     replays = Replays(torch, root, capture)
-    call = CompiledCall(
-        LoneRehearsal(
-            Rehearsal(torch, root, own_stream=False, wording=Wording("it can't be recorded: ", "recorded, ")),
-            replays,
-        ),
-        replays,
-        dynamic=False,
-    )
+    call = CompiledCall(LoneRehearsal(torch, root, replays), replays, dynamic=False)
     undos: list[Callable[[], None]] = [hold_gradients(root)]
     try:
         undos.append(lead_through(root, Rank.CODE, _layer(call, replays)))
@@ -109,23 +102,24 @@ def graph_calls(job: Job, capture: Capture) -> Undo:
     return WatchedUndo(undo_all(undos), watch.trouble, times=watch.times)
 
 
-class LoneRehearsal:
+class LoneRehearsal(Rehearsal):
     """A rehearsal that leaves no forward of its own waiting for a backward."""
 
-    def __init__(self, rehearsal: Rehearsal, replays: Replays) -> None:
-        self._rehearsal, self._replays = rehearsal, replays
-        self.torch, self.module = rehearsal.torch, rehearsal.module
+    def __init__(self, torch: ModuleType, module: CallableModule, replays: Replays) -> None:
+        wording = Wording("it can't be recorded: ", "recorded, ")
+        super().__init__(torch, module, own_stream=False, wording=wording)
+        self._replays = replays
 
     def why_not(
         self, eager: Call, compiled: Call, args: Sequence[object], kwargs: Mapping[str, object]
     ) -> str | None:
         """A reason not to replay calls like this one; None where all is well."""
         # Recorded first: the calls that warm up draw random numbers, which a replay does not.
-        why = self._rehearsal.forward_fails(self._replays.record, args, kwargs)
+        why = self.forward_fails(self._replays.record, args, kwargs)
         if why is not None:
-            return f"{self._rehearsal.wording.fails}{why}"
+            return f"{self.wording.fails}{why}"
         try:
-            return self._rehearsal.why_not(eager, compiled, args, kwargs)
+            return super().why_not(eager, compiled, args, kwargs)
         finally:
             self._replays.pending = None
 
@@ -134,7 +128,7 @@ class LoneRehearsal:
     ) -> CallTimes | None:
         """What calls take either way."""
         try:
-            return self._rehearsal.times(plain, other, args, kwargs)
+            return super().times(plain, other, args, kwargs)
         finally:
             self._replays.pending = None
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..registry import Option, Refused, Undo, remedy
@@ -43,11 +44,11 @@ def _draws_first(indices: object) -> bool:
     return inner is None or _draws_first(inner)
 
 
-@remedy(
+_for_loaders = partial(remedy, treats=("input",), reach="next_epoch", cls="bitwise")
+
+
+@_for_loaders(
     "loader.workers",
-    treats=("input",),
-    reach="next_epoch",
-    cls="bitwise",
     doc="Load batches in processes beside the training process, from the next epoch on.",
     targets=("loader.num_workers",),
     options=(
@@ -86,11 +87,8 @@ def default_workers(cpus: int, env: Mapping[str, str]) -> int:
     return max(1, min(MOST_WORKERS, cpus // max(1, int(ranks) if ranks.isdigit() else 1) - 1))
 
 
-@remedy(
+@_for_loaders(
     "loader.prefetch_factor",
-    treats=("input",),
-    reach="next_epoch",
-    cls="bitwise",
     doc="Let each worker load more batches ahead: it evens out items that take long now and then.",
     targets=("loader.prefetch_factor",),
     options=(Option(name="batches", kind="int", default=4, low=1, high=256, doc="Ahead, of each worker."),),
@@ -111,11 +109,8 @@ def prefetch_factor(job: Job, options: Mapping[str, object]) -> Undo:
     return switch_loaders(job, "loader.prefetch_factor", settle)
 
 
-@remedy(
+@_for_loaders(
     "loader.persistent_workers",
-    treats=("input",),
-    reach="next_epoch",
-    cls="bitwise",
     doc="Keep the workers from one epoch to the next instead of starting new ones.",
     targets=("loader.persistent_workers",),
     class_for=_class_for,
@@ -140,11 +135,8 @@ def persistent_workers(job: Job, options: Mapping[str, object]) -> Undo:
     return switch_loaders(job, "loader.persistent_workers", settle, before=draw_as_without)
 
 
-@remedy(
+@_for_loaders(
     "loader.pin_memory",
-    treats=("input",),
-    reach="next_epoch",
-    cls="bitwise",
     doc="Put batches into page-locked memory: copies to the GPU are faster and can overlap.",
     targets=("loader.pin_memory",),
     needs=("cuda",),
@@ -171,13 +163,12 @@ def _refuse_unusual(view: LoaderView) -> None:
         raise Refused("its workers are there for the whole run: it takes a new start")
 
 
-def _refuse_processes(
-    start_method: Callable[[], str | None] = lambda: multiprocessing.get_start_method(allow_none=True),
-) -> None:
+def _refuse_processes() -> None:
     if multiprocessing.current_process().daemon:
         raise Refused("the job is a daemon process, which may have no children")
-    if start_method() not in (None, "fork"):
-        raise Refused(f"workers would be started by {start_method()}, which not every dataset survives")
+    method = multiprocessing.get_start_method(allow_none=True)
+    if method not in (None, "fork"):
+        raise Refused(f"workers would be started by {method}, which not every dataset survives")
 
 
 def _refuse_handles(view: LoaderView) -> None:

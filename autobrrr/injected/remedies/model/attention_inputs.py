@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import ModuleType
-from typing import cast
+from typing import Any
 
 from ...live_torch.compiled_code import compiled_graphs
 from ...live_torch.patches import Patch, patched, take_off_all
@@ -19,7 +19,6 @@ CHECKS = {
     "cudnn": "can_use_cudnn_attention",
 }
 MOST_STEPS = 8  # without a call seen
-Check = Callable[[object], bool]
 
 
 class AttentionInputs:
@@ -32,7 +31,7 @@ class AttentionInputs:
     def __init__(self, torch: ModuleType, kernel: str) -> None:
         self._torch, self._kernel = torch, kernel
         place = torch.backends.cuda
-        self._check = cast("Check | None", getattr(place, CHECKS.get(kernel, ""), None))
+        self._check: Callable[[object], bool] | None = getattr(place, CHECKS.get(kernel, ""), None)
         self._params = getattr(place, "SDPAParams", None)
         self._seen = self._taken = self._steps = 0
         self._left: str | None = None  # a call that the kernel does not take
@@ -65,10 +64,10 @@ class AttentionInputs:
         return self._why
 
     def _around(self, original: Callable[..., object]) -> Callable[..., object]:
-        def call(*args: object, **kwargs: object) -> object:
+        def call(*args: Any, **kwargs: Any) -> object:
             try:
-                self._look(*args, **kwargs)  # type: ignore[arg-type]
-            except Exception:  # noqa: BLE001 - what can't be asked is not known; the job's call goes on
+                self._look(*args, **kwargs)
+            except Exception:  # noqa: BLE001 - ours must not stop the job's call, whatever torch raises
                 self.end()
             return original(*args, **kwargs)
 
@@ -76,9 +75,9 @@ class AttentionInputs:
 
     def _look(  # noqa: PLR0917 - as torch's own
         self,
-        query: object,
-        key: object,
-        value: object,
+        query: Any,
+        key: Any,
+        value: Any,
         attn_mask: object = None,
         dropout_p: float = 0.0,
         is_causal: bool = False,
@@ -87,7 +86,7 @@ class AttentionInputs:
     ) -> None:
         assert self._check is not None
         assert self._params is not None
-        if query.device.type != "cuda":  # type: ignore[attr-defined]
+        if query.device.type != "cuda":
             return
         given = [self._as_cast(each) for each in (query, key, value)]
         params = self._params(*given, attn_mask, dropout_p, is_causal, enable_gqa)
@@ -95,18 +94,16 @@ class AttentionInputs:
         if self._check(params):
             self._taken += 1
             return
-        shape = "x".join(map(str, given[0].shape))  # type: ignore[attr-defined]
-        kind = str(given[0].dtype).removeprefix("torch.")  # type: ignore[attr-defined]
+        shape = "x".join(map(str, given[0].shape))
+        kind = str(given[0].dtype).removeprefix("torch.")
         self._left = f"{kind} of {shape}" + ("" if attn_mask is None else " with a mask")
 
-    def _as_cast(self, given: object) -> object:
+    def _as_cast(self, given: Any) -> Any:
         """What autocast makes of a tensor, without its values."""
         torch = self._torch
-        if not torch.is_autocast_enabled() or given.dtype is not torch.float32:  # type: ignore[attr-defined]
+        if not torch.is_autocast_enabled() or given.dtype is not torch.float32:
             return given
-        like = given.new_empty(  # type: ignore[attr-defined]
-            given.shape[-2:],  # type: ignore[attr-defined]
-            dtype=torch.get_autocast_dtype("cuda"),
-            requires_grad=given.requires_grad,  # type: ignore[attr-defined]
+        dtype = torch.get_autocast_dtype("cuda")
+        return given.new_empty(given.shape[-2:], dtype=dtype, requires_grad=given.requires_grad).expand(
+            given.shape
         )
-        return like.expand(given.shape)  # type: ignore[attr-defined]

@@ -22,7 +22,6 @@ from ..model_calls.call_layers import (
 )
 from ..model_calls.compiled_call import CallsWatch, CompiledCall
 from ..model_calls.rehearsal import Rehearsal, Wording
-from ..model_calls.timed_calls import CallTimes
 from ..optimizer.optimizer_flags import undo_all
 from ..registry import Option, Refused, Undo, WatchedUndo, remedy
 from .float32_settings import Float32Settings
@@ -130,25 +129,15 @@ def autocast_bf16(job: Job, options: Mapping[str, object]) -> Undo:
     return WatchedUndo(undo_all(undos), watch.trouble, times=watch.times)
 
 
-class InBfloat16:
+class InBfloat16(Rehearsal):
     """Rehearses a module's call: forward and backward run to their end, and twice to the same."""
-
-    def __init__(self, rehearsal: Rehearsal) -> None:
-        self._rehearsal = rehearsal
-        self.torch, self.module = rehearsal.torch, rehearsal.module
 
     def why_not(
         self, eager: Call, compiled: Call, args: Sequence[object], kwargs: Mapping[str, object]
     ) -> str | None:
         """A reason not to call the module so; None where all is well."""
-        why = self._rehearsal.why_not(compiled, compiled, args, kwargs)
+        why = super().why_not(compiled, compiled, args, kwargs)
         return None if why is None else f"bfloat16 does not fit this model: {why}"
-
-    def times(
-        self, plain: Call, other: Call, args: Sequence[object], kwargs: Mapping[str, object]
-    ) -> CallTimes | None:
-        """What calls take either way."""
-        return self._rehearsal.times(plain, other, args, kwargs)
 
 
 def _autocast(
@@ -161,7 +150,7 @@ def _autocast(
     """
     half, full, tensor = torch.bfloat16, torch.float32, torch.Tensor
     states = autocast_states(torch)
-    rehearsal = InBfloat16(Rehearsal(torch, module, own_stream=False, wording=Wording("it fails: ", "")))
+    rehearsal = InBfloat16(torch, module, own_stream=False, wording=Wording("it fails: ", ""))
 
     def in_full(leaf: object) -> object:
         return leaf.to(full) if isinstance(leaf, tensor) and leaf.dtype == half else leaf

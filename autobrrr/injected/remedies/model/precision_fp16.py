@@ -91,12 +91,12 @@ class LossScale:
             self.scale, self._good = self.scale * 2, 0
 
 
-class TwoScales:
+class TwoScales(Rehearsal):
     """Rehearses a module's call: at two scales, the same gradients."""
 
-    def __init__(self, rehearsal: Rehearsal, scale: LossScale) -> None:
-        self._rehearsal, self._scale = rehearsal, scale
-        self.torch, self.module = rehearsal.torch, rehearsal.module
+    def __init__(self, torch: ModuleType, module: CallableModule, scale: LossScale) -> None:
+        super().__init__(torch, module, own_stream=False, wording=Wording("it fails: ", ""))
+        self._scale = scale
 
     def why_not(
         self, eager: Call, compiled: Call, args: Sequence[object], kwargs: Mapping[str, object]
@@ -112,7 +112,7 @@ class TwoScales:
             return call
 
         try:
-            why = self._rehearsal.why_not(at(1.0), at(2.0), args, kwargs)
+            why = super().why_not(at(1.0), at(2.0), args, kwargs)
         finally:
             scale.scale = before
             scale.forget()
@@ -123,7 +123,7 @@ class TwoScales:
     ) -> CallTimes | None:
         """What calls take either way."""
         try:
-            return self._rehearsal.times(plain, other, args, kwargs)
+            return super().times(plain, other, args, kwargs)
         finally:
             self._scale.forget()
 
@@ -165,11 +165,7 @@ def scaled_autocast(job: Job, device: str) -> Undo:
     if derived_attributes([root]):  # type: ignore[list-item]
         raise Refused("the model keeps tensors made of its parameters")
     scale = LossScale(torch, device)
-    call = CompiledCall(
-        TwoScales(Rehearsal(torch, root, own_stream=False, wording=Wording("it fails: ", "")), scale),
-        _scaled(torch, root, scale, device),
-        dynamic=False,
-    )
+    call = CompiledCall(TwoScales(torch, root, scale), _scaled(torch, root, scale, device), dynamic=False)
     undos: list[Callable[[], None]] = [lead_through(root, Rank.PRECISION, _layer(torch, scale, call))]
     handle = optimizer.register_step_pre_hook(scale.before_step)
     undos.append(handle.remove)

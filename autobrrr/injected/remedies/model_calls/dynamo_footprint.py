@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 from collections.abc import Sequence
-from types import ModuleType, TracebackType
+from types import ModuleType
 
 from ..registry import Undo
 
@@ -29,7 +29,6 @@ class Footprint:
         self._variables: dict[str, str] = {}
         self._recursion = 0
         self._threads: set[int] = set()
-        self._patched = True
 
     def __enter__(self) -> Footprint:
         self.begin()
@@ -37,9 +36,7 @@ class Footprint:
         self._attributes = _kept(self._places())
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         changed = _put_back(self._attributes)
         patcher = getattr(sys.modules.get("torch._dynamo.eval_frame"), "TorchPatcher", None)
         forget = getattr(getattr(patcher, "patch", None), "cache_clear", None)

@@ -15,7 +15,7 @@ SMALLEST_BYTES = 32 << 20  # blocks above it glibc never learns to keep; smaller
 AT_MOST_S = 0.02  # of the thread's own time, which a busy machine does not lengthen: training stands still
 
 
-def fill(libc: Libc, goal_bytes: int, smallest: int = SMALLEST_BYTES) -> None:
+def fill(libc: Libc, goal_bytes: int) -> None:
     """Fill the largest holes, until the heap has as many free bytes inside as it had.
 
     The pages of all holes go back to the system first. Large blocks must still come from the heap.
@@ -23,14 +23,13 @@ def fill(libc: Libc, goal_bytes: int, smallest: int = SMALLEST_BYTES) -> None:
     Args:
         libc: Takes the blocks into its `plugs`.
         goal_bytes: Free bytes inside the heap before.
-        smallest: Bytes; a smaller hole is left.
     """
     libc.malloc_trim(0)
     until_s = time.thread_time() + AT_MOST_S
     excess = libc.hole_bytes() - goal_bytes
     heap = libc.heap_bytes()
     size = 1 << max(0, excess.bit_length() - 1)
-    while size >= smallest and time.thread_time() < until_s:
+    while size >= SMALLEST_BYTES and time.thread_time() < until_s:
         if size > excess:
             size //= 2
             continue

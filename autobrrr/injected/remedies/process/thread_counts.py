@@ -35,11 +35,7 @@ if TYPE_CHECKING:
     ),
 )
 def intra_op(job: Job, options: Mapping[str, object]) -> Undo:
-    wanted = options.get("threads")
-    if wanted is None:
-        wanted = physical_cores()
-    if isinstance(wanted, bool) or not isinstance(wanted, int) or not 1 <= wanted <= 4096:
-        raise Refused(f"threads = {wanted!r}: a whole number from 1 to 4096")
+    wanted = int(str(options.get("threads") or physical_cores()))
     torch = job.torch
     if torch.get_num_threads() == wanted:
         raise Refused(f"the job uses {wanted} {'thread' if wanted == 1 else 'threads'} already")
@@ -57,9 +53,7 @@ def intra_op(job: Job, options: Mapping[str, object]) -> Undo:
     options=(Option(name="threads", kind="int", default=1, low=1, high=4096, doc="Number of such threads."),),
 )
 def inter_op(job: Job, options: Mapping[str, object]) -> Undo:
-    wanted = options.get("threads", 1)
-    if isinstance(wanted, bool) or not isinstance(wanted, int) or not 1 <= wanted <= 4096:
-        raise Refused(f"threads = {wanted!r}: a whole number from 1 to 4096")
+    wanted = int(str(options.get("threads", 1)))
     torch = job.torch
     if torch.get_num_interop_threads() == wanted:
         raise Refused(f"the job uses {wanted} already")

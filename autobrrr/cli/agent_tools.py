@@ -1,0 +1,165 @@
+"""What `autobrrr mcp` offers: one short function a tool, over the Python API and the verbs.
+
+In: arguments of a tool. Out: JSON of at most 2 KB; what did not fit is counted in `left_out`. Times are
+seconds in arguments, nanoseconds in answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from autobrrr import api, paths
+from autobrrr.cli.terminal_screen import explained, logged_session
+from autobrrr.cli.verbs import ls
+from autobrrr.errors import AutobrrrError, UsageError
+from autobrrr.records import Diagnosis
+from autobrrr.report.session_data import session_data
+from autobrrr.report.text.session_text import past_session
+from autobrrr.report.text.sessions_list import latest_sessions
+
+MOST_BYTES = 2048
+LONGEST = 300  # characters of one text
+LONGEST_S = 3600.0  # that a tool works: a client that has gone can't end it
+Answer = dict[str, Any]
+Seconds = TypeVar("Seconds", float, float | None)
+
+STATE = ("pid", "regime", "confidence", "reason", "limit", "limit_confidence", "limit_reason", "provisional")
+TRIED = ("remedy", "outcome", "why", "achieved", "interval")
+TUNED = ("speedup", "interval", "class", "kept", "reverted", "guard_undid", "no_claim", "note")
+PROOF = ("verdict", "reason", "refusals", "speed", "sameness", "slower", "packages")
+
+
+def jobs() -> str:
+    """The training jobs of this machine: pid, script, rank, whether a session is attached or could be."""
+    names = ("pid", "script", "arguments", "rank", "attached", "attachable", "why", "age_ns")
+    return fitted({"jobs": [_of(line, names) for line in ls.jobs()]})
+
+
+def report(session: str = "last") -> str:
+    """What an earlier session found and kept. session: a name, a pid, `last`, or `list` for the names."""
+    if session == "list":
+        return fitted({"sessions": [each.name for each in latest_sessions(paths.state_dir())]})
+    found = session_data(past_session(logged_session(session)))
+    answer: Answer = {"session": found.session, "ended": found.ended, **_of(found.snapshot, STATE)}
+    if found.tuned is not None:
+        answer |= _of(found.tuned, TUNED)
+    trials = found.trials if found.tuned is None else found.tuned.trials
+    return fitted({**answer, "trials": [_of(each, TRIED) for each in trials]})
+
+
+def explain(word: str) -> str:
+    """What a regime, limit, remedy, signal or any other word of an answer means."""
+    return fitted(_of(explained(word), ("name", "kind", "meaning", "source", "guards")))
+
+
+def diagnose(pid: int, for_s: float | None = None) -> str:
+    """Enter the job, say what limits its step and how sure that is, and leave. It goes on training."""
+    found = api.diagnose(pid, for_s=_bounded(for_s))
+    evidence = [_of(each, ("signal", "says", "note")) for each in found.evidence]
+    return fitted(
+        {**_of(found, STATE), "step_ns": _of(found.step_ns, ("median", "count")), "evidence": evidence}
+    )
+
+
+def what_to_try(pid: int, for_s: float | None = None) -> str:
+    """Diagnose the job, and name the remedies that fit it, the most promising first; none is applied."""
+    found: Diagnosis = api.diagnose(pid, for_s=_bounded(for_s))
+    advice = [_of(each, ("remedy", "why", "expected", "reach", "class")) for each in found.advice]
+    return fitted({**_of(found, ("pid", "limit", "limit_confidence", "decide_with")), "advice": advice})
+
+
+def tune(pid: int, for_s: float = api.TUNE_S, allow: str | None = None, only: list[str] | None = None) -> str:
+    """Try remedies on the running job, A/B, and keep what is proven faster until `detach`.
+
+    allow: widest change of results: bitwise, rounding (default), stream, changes-training. only: of these.
+    """
+    found = api.tune(pid, for_s=_bounded(for_s), allow=allow, only=only)
+    return fitted({**_of(found, TUNED), "trials": [_of(each, TRIED) for each in found.trials]})
+
+
+def detach(pid: int) -> str:
+    """End the job's session: revert all its remedies and remove everything from the job."""
+    session = api.attach(pid, probe=False)
+    try:
+        return fitted(_of(session.detach(), ("why", "left")))
+    finally:
+        session.close()
+
+
+async def prove(before: str, after: str, for_s: float = 120.0, allow: str | None = None) -> str:
+    """Referee a speed-up between two commands: same work, same results, faster by how much.
+
+    Both are started in the working folder of this server, in a sandbox. allow: as in `tune`.
+    """
+    words = ["--json", "--for", f"{_bounded(for_s):f}s", "--before", before, "--after", after]
+    words += [] if allow is None else ["--allow", allow]
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "autobrrr", "prove", *words),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        out, said = await process.communicate()
+    finally:  # the caller has gone: what was started ends
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGTERM)
+            await process.wait()
+    lines = [line for line in (out or said).splitlines() if line.startswith(b"{")]
+    if not lines:
+        raise AutobrrrError(f"prove ended with {process.returncode}", "run it in a terminal")
+    found = json.loads(lines[-1])
+    if "error" in found:
+        raise AutobrrrError(found["error"], found["hint"])
+    return fitted({name: found[name] for name in PROOF if found.get(name) is not None})
+
+
+READING: tuple[Callable[..., Any], ...] = (jobs, report, explain)
+ACTING: tuple[Callable[..., Any], ...] = (diagnose, what_to_try, tune, detach, prove)
+
+
+def _bounded(for_s: Seconds) -> Seconds:
+    """A time that ends; `nan` does not.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if for_s is not None and not 0 < for_s <= LONGEST_S:
+        raise UsageError(f"for_s {for_s} is no time to work", f"0 to {LONGEST_S:.0f} seconds")
+    return for_s
+
+
+def fitted(answer: Answer) -> str:
+    """As JSON that fits: long texts are cut, then the last entries of the longest list are left out."""
+    shown: Answer = _cut(answer)
+    left_out = 0
+    while len(text := json.dumps(shown, ensure_ascii=False).encode()) > MOST_BYTES:
+        lists = [value for value in shown.values() if isinstance(value, list) and value]
+        if not lists:
+            return json.dumps({"left_out": len(shown), "keys": [name[:40] for name in list(shown)[:20]]})
+        max(lists, key=lambda each: len(json.dumps(each))).pop()
+        left_out += 1
+        shown["left_out"] = left_out
+    return text.decode()
+
+
+def _cut(value: Any) -> Any:
+    if isinstance(value, str):
+        return value if len(value) <= LONGEST else value[: LONGEST - 1] + "…"
+    if isinstance(value, dict):
+        return {name: _cut(each) for name, each in value.items()}
+    return [_cut(each) for each in value] if isinstance(value, list) else value
+
+
+def _of(record: object, names: tuple[str, ...]) -> Answer:
+    found = msgspec.to_builtins(record)
+    return {name: found[name] for name in names if found.get(name) is not None}

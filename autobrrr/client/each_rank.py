@@ -1,0 +1,156 @@
+"""The ranks of a launcher, and one piece of work done to all of them at once.
+
+Each has its own session. If one fails the others stand, and the outcome says so.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Generic, TypeVar
+
+from autobrrr.attach import job_roles
+from autobrrr.client.all_ranks import ask, siblings, with_siblings
+from autobrrr.client.diagnosing import DiagnosisOptions, Doing, diagnosed, of_several_ranks
+from autobrrr.client.ranks_at_once import RanksAtOnce, compare_sessions
+from autobrrr.client.session_client import Client, join_or_start
+from autobrrr.errors import AutobrrrError
+from autobrrr.records import Diagnosis, RankLine
+from autobrrr.sidecar.process.session_options import SessionOptions
+from autobrrr.sidecar.session.session_states import State
+from autobrrr.sidecar.sockets.session_socket import connect, find_target
+
+MOST_ENTERED_AT_ONCE = 4
+
+T = TypeVar("T")
+Say = Callable[[str], None]
+_ENTERING = threading.Semaphore(MOST_ENTERED_AT_ONCE)
+
+
+def launched_by(pid: int) -> list[int]:
+    """The processes of a launcher's ranks, by rank; none where the process trains by itself.
+
+    Raises:
+        TargetGone: there is no such process.
+    """
+    link = connect(find_target(pid))
+    if link is not None:  # what has a session is no launcher
+        link.close()
+        return []
+    return job_roles.launched_ranks(pid)
+
+
+def enter(
+    pid: int, options: SessionOptions, say: Say, *, foreground: bool = False, owned: bool = False
+) -> Client:
+    """The session of one of several ranks; few are entered at a time. The arguments are `join_or_start`'s.
+
+    Raises:
+        AutobrrrError: it could not be entered.
+    """
+    with _ENTERING:
+        return join_or_start(pid, options, foreground=foreground, owned=owned, on_wait=say)
+
+
+@dataclass(slots=True, kw_only=True)
+class RanksOutcome(Generic[T]):
+    """What came of the work, by pid."""
+
+    done: dict[int, T] = field(default_factory=dict)
+    failed: dict[int, AutobrrrError] = field(default_factory=dict)
+
+    @property
+    def missing(self) -> list[RankLine]:
+        """The ranks that failed, with their reasons."""
+        return [
+            RankLine(rank=job_roles.rank_of(pid), pid=pid, why=error.message)
+            for pid, error in self.failed.items()
+        ]
+
+    def exit_code(self, otherwise: int) -> int:
+        """That of the first rank that failed; all are worth one that is missing."""
+        return next((error.exit_code for error in self.failed.values()), otherwise)
+
+    def refuse_none(self) -> None:
+        """Raises what the first rank failed for, where all have."""
+        if not self.done:
+            raise next(iter(self.failed.values()))
+
+
+def for_each(pids: Sequence[int], work: Callable[[int], T], *, at_once: bool = True) -> RanksOutcome[T]:
+    """Do the work to every rank.
+
+    Args:
+        at_once: On a thread for each; else here, one after the other.
+    """
+    done: dict[int, T] = {}
+    failed: dict[int, AutobrrrError] = {}
+    broken: list[Exception] = []
+
+    def do(pid: int) -> None:
+        try:
+            done[pid] = work(pid)
+        except AutobrrrError as error:
+            failed[pid] = error
+        except Exception as error:  # noqa: BLE001 - raised again below, on the thread that asked
+            broken.append(error)
+
+    # Daemons: Ctrl-C ends the program at once, and with it the sessions that it owns.
+    threads = [threading.Thread(target=do, args=(pid,), daemon=True) for pid in pids] if at_once else []
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if not at_once:
+        for pid in pids:
+            do(pid)
+    if broken:
+        raise broken[0]
+    return RanksOutcome(done=_in_order(done, pids), failed=_in_order(failed, pids))
+
+
+def diagnosed_ranks(
+    pids: Sequence[int],
+    options: DiagnosisOptions,
+    say_of: Callable[[int], Say],
+    doing_of: Callable[[int], Doing | None] = lambda pid: None,
+) -> RanksOutcome[Diagnosis]:
+    """Diagnose all ranks of a launcher, which time the same steps first; `together` makes one of them."""
+    opened = partial(enter, owned=True)
+    at_once = RanksAtOnce(pids, options.for_s)
+
+    def work(pid: int) -> Diagnosis:
+        say = say_of(pid)
+        try:
+            compare = partial(at_once.take_part, pid, say=say)
+            return diagnosed(pid, options, say, opened, doing_of(pid), before=compare)
+        finally:
+            at_once.leave(pid)
+
+    return for_each(pids, work)
+
+
+def diagnosed_rank(pid: int, options: DiagnosisOptions, say: Say, doing: Doing | None = None) -> Diagnosis:
+    """Diagnose one process; a rank is compared with those of its job that have a session.
+
+    Raises:
+        AutobrrrError: as `diagnosed`.
+    """
+    others = siblings(pid)
+    tuned = any(other.state == State.TUNING.value for other in ask(others))  # no one else's hooks beside it
+    at_once = RanksAtOnce([pid, *others], options.for_s)
+    before = None
+    if others and not tuned:
+        compare_sessions(others, at_once, lambda text: None)
+        before = partial(at_once.take_part, pid, say=say)
+    try:
+        found = diagnosed(pid, options, say, doing=doing, before=before)
+    finally:
+        at_once.leave(pid)
+    return with_siblings(found, ask(others)) if of_several_ranks(found) else found
+
+
+def _in_order(found: Mapping[int, T], pids: Sequence[int]) -> dict[int, T]:
+    return {pid: found[pid] for pid in pids if pid in found}

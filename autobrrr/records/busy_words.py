@@ -1,0 +1,52 @@
+"""Whether others take the CPUs from a job, in one sentence that every output says once.
+
+In: a diagnosis. Out: the part of the time, and who has the CPUs meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from autobrrr.records.session_records import CpuTaker, Diagnosis, HostSample
+
+BUSY_AT: Final = 0.10  # of the time without a CPU: from here on verdicts are lowered
+NAMED = 2  # programs
+
+
+def waiting_share(found: Diagnosis) -> float | None:
+    """The part of the time in which the job waits for a CPU, over the last seconds; None: not measured."""
+    judged = next((each.value for each in found.evidence if each.signal == "busy_machine"), None)
+    now = None if found.host is None else found.host.run_delay_share
+    return now if judged is None or found.state == "tuning" else judged  # a tuner's job is not judged anew
+
+
+def busy_words(found: Diagnosis, named: int = NAMED) -> str:
+    """`busy: the job has no CPU 36 % of the time; fit.py (pid 14) has 98 % of a core`; empty where quiet."""
+    waits = waiting_share(found)
+    return "" if waits is None or waits < BUSY_AT else f"busy: {_words(waits, found.contention[:named])}"
+
+
+def crowd_words(samples: Sequence[HostSample], last_ns: int) -> str | None:
+    """The same of the samples of the last so many ns; None: quiet, or not measured.
+
+    A wait counts only as far as others ran meanwhile: a job's own threads may be in each other's way.
+    """
+    since_ns = max((each.t_ns for each in samples), default=0) - last_ns
+    seen = [each for each in samples if each.t_ns > since_ns]
+    waits = [
+        min(each.run_delay_share, each.foreign_cores)
+        for each in seen
+        if each.run_delay_share is not None and each.foreign_cores is not None
+    ]
+    share = sum(waits) / len(waits) if waits else 0.0
+    takers = next((each.takers for each in reversed(seen) if each.takers), [])
+    return None if share < BUSY_AT else _words(min(1.0, share), takers)
+
+
+def _words(share: float, takers: Sequence[CpuTaker]) -> str:
+    said = f"the job has no CPU {100 * share:.0f} % of the time"
+    who = ", ".join(
+        f"{each.command} (pid {each.pid}) has {100 * each.share:.0f} %" for each in takers[:NAMED]
+    )
+    return f"{said}; {who} of a core" if who else said

@@ -1,0 +1,105 @@
+"""A past session at one glance: six questions, and an answer to each.
+
+In: the session as read from its log. Out: answers; what was not measured is said to be so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autobrrr.records import Diagnosis
+from autobrrr.records.gain_words import CLASS_WORDS, gain_words
+from autobrrr.records.limit_words import limit_name
+from autobrrr.report.quantities import duration, share
+from autobrrr.report.text.next_step import proving, started_with
+from autobrrr.report.text.session_text import PastSession
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """One question: the answer in a few words, and what is behind it."""
+
+    question: str
+    said: str
+    more: str = ""
+
+
+def answers(session: PastSession) -> list[Answer]:
+    """The six, in the order in which they are asked."""
+    named, age = session.judged or session.last, ""
+    if named is not session.last and named.t_ns is not None and session.last.t_ns is not None:
+        age = f"{duration(session.last.t_ns - named.t_ns)} before the end"
+    return [
+        Answer(question="What is slow?", said=_slow(named), more=named.limit_reason or named.reason),
+        Answer(question="How sure?", said=_sure(named), more=age),
+        _to_do(session),
+        Answer(
+            question="How does it stand?",
+            said=session.ended or session.last.activity or "its end is missing",
+            more=f"on at the end: {', '.join(session.last.active)}"
+            if session.last.active
+            else "no remedy is on",
+        ),
+        _gained(session),
+        _safe(session),
+    ]
+
+
+def _slow(named: Diagnosis) -> str:
+    if named.limit == "unknown":
+        return "not known" if named.regime == "unknown" else named.regime
+    with_what = "" if named.regime in ("unknown", "mixed", named.limit) else f", by {named.regime}"
+    return f"{limit_name(named.limit)}{with_what}"
+
+
+def _sure(named: Diagnosis) -> str:
+    if named.limit == "unknown" and named.regime == "unknown":
+        return "no verdict"
+    sure = named.limit_confidence if named.limit != "unknown" else named.confidence
+    return f"{sure} confidence{', provisional' if named.provisional else ''}"
+
+
+def _to_do(session: PastSession) -> Answer:
+    tuned, job = session.tuned, session.last.job
+    command = ["python", *job.argv] if job is not None and job.argv else []
+    if tuned is not None and tuned.kept:
+        recipe = tuned.recipe or "RECIPE"
+        return Answer(
+            question="What to do?", said="start with what was kept", more=started_with(recipe, command)
+        )
+    found = session.judged or session.last
+    live = [each.remedy for each in found.advice if each.reach == "live"]
+    at_start = [each for each in found.advice if each.reach in ("next_epoch", "relaunch")]
+    if live and tuned is None:
+        said, more = f"try {live[0]}", "autobrrr tune PID"
+    elif at_start:
+        said, more = f"try {at_start[0].remedy}", proving(at_start[0])
+    else:
+        said, more = "measure again, on a running job", "autobrrr diagnose PID"
+    return Answer(question="What to do?", said=said, more=more)
+
+
+def _gained(session: PastSession) -> Answer:
+    question, tuned = "What was gained?", session.tuned
+    if tuned is None:
+        tried = (
+            f"{len(session.trials)} trials, no end of the tuning" if session.trials else "nothing was tried"
+        )
+        return Answer(question=question, said="not measured", more=tried)
+    if not tuned.kept:
+        return Answer(question=question, said="no remedy was proven faster", more=tuned.note or "")
+    if tuned.interval is None or tuned.no_claim is not None:
+        return Answer(question=question, said="nothing is claimed", more=tuned.note or "no confirmation run")
+    behind = [f"saves {60 * (1 - 1 / tuned.speedup):.1f} min of each hour"] if tuned.speedup > 1 else []
+    if tuned.objective == "step_ns":
+        behind.insert(0, f"{duration(tuned.baseline)} → {duration(tuned.best)} a step")
+    return Answer(question=question, said=gain_words(tuned.speedup, tuned.interval), more=", ".join(behind))
+
+
+def _safe(session: PastSession) -> Answer:
+    tuned, cost = session.tuned, session.last.cost
+    said = "no remedy was kept"
+    if tuned is not None and tuned.kept:
+        said = CLASS_WORDS.get(tuned.class_, tuned.class_)
+    own = "" if cost.share is None else f"watching took {share(cost.share)} of each step"
+    return Answer(question="Is it safe?", said=said, more=own)

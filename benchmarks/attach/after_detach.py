@@ -1,0 +1,264 @@
+"""Does a job run after `detach` as it ran before, and as one never attached?
+
+    python benchmarks/attach/after_detach.py [--threads N] [--only REMEDY]… [--jobs KIND]…
+        [--blocks N] [--block-s S]
+
+Every remedy that can be applied live on a CPU, on ten kinds of jobs. Two processes of one job take turns on
+the same cores, block by block; in one of them the remedy is switched on and off three times, and undone as
+at the end of a session. Ratio: how much longer (in wall time, in CPU time) its steps are than the twin's
+after, over the same before; 95 % interval from the blocks. Page faults are means a step. Rows are appended
+to `results/after-detach.jsonl`, and what stands there is not measured again; the table goes beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+import numpy as np  # noqa: E402
+from scipy import stats  # noqa: E402
+
+from autobrrr.injected.remedies.families import REGISTRY  # noqa: E402
+from benchmarks.detached.job import KINDS  # noqa: E402
+
+RESULTS = ROOT / "benchmarks" / "results" / "after-detach.jsonl"
+TABLE = RESULTS.with_suffix(".md")
+OPTIONS: dict[str, dict[str, object]] = {
+    "threads.intra_op": {"threads": 2},
+    "attention.sdpa": {"kernel": "math"},
+    "host.affinity": {"cpus": "cores"},
+}
+SETTLE_STEPS = 6
+CYCLES = 3
+WITHIN = 0.02
+CALM = 1.2  # load of a core up to which times are compared: the benchmark alone makes 1.0 at most
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One remedy on one job."""
+
+    remedy: str
+    job: str
+    threads: int
+    load: float | None = None  # of the machine by all programs, mean of a minute, of one core
+    refused: str | None = None
+    step_ms: float = 0.0
+    wall: tuple[float, float, float] | None = None  # ratio, and its interval
+    cpu: tuple[float, float, float] | None = None
+    faults: tuple[float, float, float] | None = None  # before, on, after
+    twin_faults: tuple[float, float] | None = None
+    state: dict[str, tuple[int, int, int, int]] | None = None  # before, after, the twin's before, after
+
+
+class Process:
+    """A job that does what it is told."""
+
+    def __init__(self, job: str, threads: int) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.detached.job", job, str(threads)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            cwd=ROOT,
+        )
+
+    def ask(self, **what: object) -> object:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(what) + "\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
+
+    def steps(self, count: int) -> dict[str, list[int]]:
+        found = self.ask(steps=count)
+        assert isinstance(found, dict)
+        return found
+
+    def state(self) -> dict[str, int]:
+        found = self.ask(state=True)
+        assert isinstance(found, dict)
+        return found
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blocks:
+    """Neighbouring blocks of both: log-ratio of their median steps, and mean faults a step."""
+
+    wall: list[float]
+    cpu: list[float]
+    faults: float
+    twin_faults: float
+
+
+def blocks(touched: Process, twin: Process, count: int, steps: int) -> Blocks:
+    """Both in turn, and the first of the next pair is who was second."""
+    mine, others = [], []
+    for number in range(count):
+        order = [(touched, mine), (twin, others)]
+        for process, found in order if number % 2 else reversed(order):
+            found.append(process.steps(steps))
+
+    def ratios(clock: str) -> list[float]:
+        pairs = zip(mine, others, strict=True)
+        return [math.log(statistics.median(a[clock]) / statistics.median(b[clock])) for a, b in pairs]
+
+    return Blocks(
+        wall=ratios("wall_ns"),
+        cpu=ratios("cpu_ns"),
+        faults=statistics.fmean(each for block in mine for each in block["faults"]),
+        twin_faults=statistics.fmean(each for block in others for each in block["faults"]),
+    )
+
+
+def ratio(before: Sequence[float], after: Sequence[float]) -> tuple[float, float, float]:
+    """exp of the difference of means, with Welch's 95 % interval."""
+    found = stats.ttest_ind(after, before, equal_var=False).confidence_interval(0.95)
+    middle = float(np.mean(after) - np.mean(before))
+    return math.exp(middle), math.exp(float(found.low)), math.exp(float(found.high))
+
+
+def measured(remedy: str, job: str, threads: int, count: int, block_s: float) -> Row:
+    """One row."""
+    touched, twin = Process(job, threads), Process(job, threads)
+    try:
+        for process in (touched, twin):
+            process.steps(20)
+        step_ns = statistics.median(touched.steps(10)["wall_ns"])
+        twin.steps(10)
+        steps = max(4, min(200, round(block_s * 1e9 / step_ns)))
+        states = [touched.state(), twin.state()]
+        before = blocks(touched, twin, count, steps)
+        on = 0.0
+        for _ in range(CYCLES):
+            refused = touched.ask(apply=remedy, options=OPTIONS.get(remedy, {}))
+            if refused is not None:
+                return Row(remedy=remedy, job=job, threads=threads, refused=str(refused))
+            taken = [process.steps(SETTLE_STEPS + steps) for process in (touched, twin)]
+            on = statistics.fmean(taken[0]["faults"][SETTLE_STEPS:])
+            touched.ask(undo=True)
+            for process in (touched, twin):
+                process.steps(SETTLE_STEPS)
+        after = blocks(touched, twin, count, steps)
+        states += [touched.state(), twin.state()]
+    finally:
+        touched.end()
+        twin.end()
+    return Row(
+        remedy=remedy,
+        job=job,
+        threads=threads,
+        load=os.getloadavg()[0] / (os.cpu_count() or 1),
+        step_ms=step_ns / 1e6,
+        wall=ratio(before.wall, after.wall),
+        cpu=ratio(before.cpu, after.cpu),
+        faults=(before.faults, on, after.faults),
+        twin_faults=(before.twin_faults, after.twin_faults),
+        state={
+            name: (states[0][name], states[2][name], states[1][name], states[3][name]) for name in states[0]
+        },
+    )
+
+
+def said(found: Sequence[float] | None) -> str:
+    return "" if found is None else f"{found[0]:.3f} [{found[1]:.3f}, {found[2]:.3f}]"
+
+
+def verdict(row: Row) -> str:
+    """Where the interval of the CPU time lies: inside 1.00 ± 0.02, outside, or wider than it."""
+    found = row.cpu
+    if found is None or (row.load is not None and row.load > CALM):
+        return "" if found is None else "disturbed"
+    low, high = 1 - WITHIN, 1 + WITHIN
+    if low <= found[1] and found[2] <= high:
+        return "within"
+    return "outside" if found[1] > high or found[2] < low else "undecided"
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Markdown."""
+    ran = [row for row in rows if row.refused is None]
+    counts = [verdict(row) for row in ran]
+    lines = [
+        "# After detach, against before and against a job never attached",
+        "",
+        f"CPU time of a step within 1.00 ± 0.02: {counts.count('within')} of {len(counts)}; undecided (the "
+        f"interval is wider) {counts.count('undecided')}; outside {counts.count('outside')}; "
+        f"disturbed by other programs {counts.count('disturbed')}. Refused: "
+        f"{len(rows) - len(ran)}.",
+        "",
+        "| remedy | job | threads | step ms | CPU time | | wall time | faults before, on, after "
+        "| twin's | changed |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in ran:
+        cells = (
+            row.remedy,
+            row.job,
+            str(row.threads),
+            f"{row.step_ms:.1f}",
+            said(row.cpu),
+            verdict(row),
+            said(row.wall),
+            ", ".join(f"{each:.0f}" for each in row.faults or ()),
+            ", ".join(f"{each:.0f}" for each in row.twin_faults or ()),
+            changed(row.state or {}),
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def changed(state: Mapping[str, Sequence[int]]) -> str:
+    """Counts that differ from before, where the twin's do not."""
+    counted = ("os_threads", "python_threads", "hooks", "own_names", "descriptors", "plugs")
+    found = [
+        f"{name} {state[name][0]} to {state[name][1]}"
+        for name in counted
+        if name in state and state[name][1] - state[name][0] != state[name][3] - state[name][2]
+    ]
+    return ", ".join(found)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--only", action="append")
+    parser.add_argument("--jobs", action="append", choices=list(KINDS))
+    parser.add_argument("--blocks", type=int, default=6)
+    parser.add_argument("--block-s", type=float, default=0.2)
+    args = parser.parse_args()
+    live = [name for name, each in REGISTRY.items() if each.reach == "live" and "cuda" not in each.needs]
+    lines = RESULTS.read_text().splitlines() if RESULTS.exists() else []
+    rows = [Row(**json.loads(line)) for line in lines]
+    done = {(row.remedy, row.job, row.threads) for row in rows}
+    for remedy in args.only or live:
+        for job in args.jobs or KINDS:
+            if (remedy, job, args.threads) in done:
+                continue
+            row = measured(remedy, job, args.threads, args.blocks, args.block_s)
+            rows.append(row)
+            with RESULTS.open("a") as file:
+                file.write(json.dumps(asdict(row)) + "\n")
+            TABLE.write_text(table(rows))
+            print(remedy, job, row.refused or f"cpu {said(row.cpu)} faults {row.faults}", flush=True)
+    print(table(rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+"""What does the attached agent cost a training step of about a millisecond?
+
+    python benchmarks/cost/own_cost.py [--blocks 40] [--steps 300]
+
+One process; blocks of steps with the agent on (hooks, ring, bursts, its own thread) and off take
+turns, A B B A. Cost = the mean over pairs of on less off; the bound is one-sided, 95 %, Student's t
+over pairs. Wall time carries everything that runs beside; CPU time of the training thread does not.
+Then the hooks' own nanoseconds: calibrated (quickest batch, warm) and as they stand in the ring.
+"""
+
+from __future__ import annotations
+
+import _thread
+import argparse
+import mmap
+import os
+import socket
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+import torch  # noqa: E402
+from scipy.stats import t as student  # noqa: E402
+
+from autobrrr.injected import entry  # noqa: E402
+from autobrrr.injected.loop import own_cost  # noqa: E402
+from autobrrr.injected.wire import ring_layout  # noqa: E402
+from support.injected.agent import Peer, Step, read_ring  # noqa: E402
+
+EDGE_NS = 15_000
+WARM_STEPS = 200  # after a change: hooks go on, the pattern is learnt, calibration runs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """Steps of one kind, one after another."""
+
+    on: bool
+    wall_ns: list[int]
+    cpu_ns: int
+
+
+def job() -> Callable[[], None]:
+    """A step of about a millisecond."""
+    torch.set_num_threads(1)
+    layers = [layer for _ in range(8) for layer in (torch.nn.Linear(64, 64), torch.nn.ReLU())]
+    model = torch.nn.Sequential(*layers)
+    optimizer = torch.optim.AdamW(model.parameters())
+    x = torch.ones(64, 64)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+
+    return step
+
+
+class Switch:
+    """Attaches and detaches the agent, from the training thread."""
+
+    def __init__(self, folder: str) -> None:
+        self._path = folder + "/link.sock"
+        self._server = socket.socket(socket.AF_UNIX)
+        self._server.bind(self._path)
+        self._server.listen(1)
+        self.records: list[Step] = []
+        self._peer: Peer | None = None
+        self._ended = _thread.allocate_lock()
+
+    def on(self) -> None:
+        boot: dict[str, object] = {"token": "bench", "link": self._path, "method": "ptrace"}
+        self._ended.acquire()
+
+        def run() -> None:
+            entry.start(boot)
+            self._ended.release()
+
+        _thread.start_new_thread(run, ())
+        self._peer = Peer.accept(self._server)
+
+    def off(self, step: Callable[[], None]) -> None:
+        assert self._peer is not None
+        assert isinstance(self._peer.memory, mmap.mmap)
+        self.records += [one for one in read_ring(self._peer.memory[:]) if one.seq > WARM_STEPS]
+        self._peer.link.close()
+        while self._ended.locked():
+            step()
+
+    def close(self) -> None:
+        self._server.close()
+
+
+def block(step: Callable[[], None], steps: int, *, on: bool) -> Block:
+    """Warm up, then measure."""
+    for _ in range(WARM_STEPS):
+        step()
+    wall: list[int] = []
+    cpu = time.thread_time_ns()
+    last = time.perf_counter_ns()
+    for _ in range(steps):
+        step()
+        now = time.perf_counter_ns()
+        wall.append(now - last)
+        last = now
+    return Block(on=on, wall_ns=wall, cpu_ns=(time.thread_time_ns() - cpu) // steps)
+
+
+def report(name: str, blocks: list[Block], figure: Callable[[Block], float]) -> None:
+    """One line: the mean difference of neighbouring on and off blocks, and its upper bound."""
+    pairs = [{one.on: figure(one) for one in pair} for pair in zip(blocks[::2], blocks[1::2], strict=True)]
+    base = statistics.mean(pair[False] for pair in pairs)
+    costs = [pair[True] - pair[False] for pair in pairs]
+    mean = statistics.mean(costs)
+    half = student.ppf(0.95, len(costs) - 1) * statistics.stdev(costs) / len(costs) ** 0.5
+    print(
+        f"{name:<34}{base / 1000:>10.1f} us{mean / 1000:>10.2f} us"
+        f"{mean / base:>9.2%}{(mean + half) / base:>11.2%}"
+    )
+
+
+def quantile(values: list[int], share: float) -> float:
+    """The value below which this share of them lies."""
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+
+
+def measure() -> None:
+    """Run and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--blocks", type=int, default=40, help="pairs of blocks")
+    parser.add_argument("--steps", type=int, default=300, help="measured steps of a block")
+    args = parser.parse_args()
+    step = job()
+    blocks: list[Block] = []
+    with tempfile.TemporaryDirectory() as folder:
+        switch = Switch(folder)
+        for pair in range(args.blocks):
+            for on in (True, False) if pair % 2 else (False, True):
+                if on:
+                    switch.on()
+                blocks.append(block(step, args.steps, on=on))
+                if on:
+                    switch.off(step)
+        switch.close()
+    print(f"{args.blocks} pairs of blocks of {args.steps} steps, {os.cpu_count()} CPUs\n")
+    print(f"{'':<34}{'off':>13}{'cost':>13}{'share':>9}{'95 % bound':>11}")
+    report("CPU time of a step, mean", blocks, lambda one: float(one.cpu_ns))
+    report("wall time, mean", blocks, lambda one: statistics.mean(one.wall_ns))
+    report("wall time, median", blocks, lambda one: float(statistics.median(one.wall_ns)))
+    report("wall time, p99", blocks, lambda one: quantile(one.wall_ns, 0.99))
+    records = switch.records
+    plain = [one.own_ns for one in records if not one.flags and one.own_ns < EDGE_NS]
+    edges = [one.own_ns for one in records if one.own_ns >= EDGE_NS]
+    sampled = sum(bool(one.flags & ring_layout.PHASES) for one in records)
+    hook_ns, sampled_ns = own_cost.calibrate_hook(), own_cost.calibrate_phase_hooks(torch)
+    share = sampled / len(records)
+    print(f"\ncalibrated: {hook_ns} ns in a plain step, {sampled_ns} ns more in a sampled one ({share:.2%})")
+    print(f"in the ring: {statistics.median(plain):.0f} ns median own time at a plain boundary,", end=" ")
+    print(f"{statistics.median(edges):.0f} ns where hooks go on or off ({len(edges) / len(records):.2%})")
+    own, whole = sum(one.own_ns for one in records), sum(one.duration_ns for one in records)
+    print(f"in the ring: own time is {own / whole:.3%} of {len(records)} steps, hooks inside a step apart")
+
+
+if __name__ == "__main__":
+    measure()

@@ -1,0 +1,119 @@
+"""CPU time of a sidecar between trials: at most 2 % of a core.
+
+A process that only plays the agent steps at several rates; the sidecar watches it with nobody
+listening, with one and with four subscribers. CPU time is read from `/proc`, after the course of
+measurement is over.
+
+    python benchmarks/cost/sidecar_load.py --for-s 20
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from autobrrr.client import session_client  # noqa: E402
+from autobrrr.machine.procfs import stat  # noqa: E402
+from autobrrr.sidecar.process.session_options import SessionOptions  # noqa: E402
+from support.training import environment  # noqa: E402
+
+FAKE = ROOT / "tests" / "support" / "sessions" / "sidecar.py"
+RATES_MS = (0.2, 2.0, 200.0)
+LISTENERS = (0, 1, 4)
+COURSE_S = 60.0
+PROMISED = 2.0  # % of a core
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--for-s", type=float, default=20.0, help="length of each measurement")
+    args = parser.parse_args()
+    print(f"{'step':>8} {'listeners':>9} {'CPU':>7} {'RSS':>7}   (promised: at most {PROMISED} %)")
+    with tempfile.TemporaryDirectory(prefix="autobrrr-bench-") as name:
+        folder = Path(name)
+        os.environ.update(environment(folder))
+        for step_ms in RATES_MS:
+            measure(step_ms, args.for_s)
+
+
+def measure(step_ms: float, for_s: float) -> None:
+    """One job at one rate, with each number of listeners."""
+    words = [sys.executable, str(FAKE), "--step-ms", str(step_ms), "--for-s", "600"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=dict(os.environ)) as job:
+        try:
+            assert job.stdout is not None
+            job.stdout.readline()
+            with session_client.join_or_start(job.pid, SessionOptions(probing="off")) as session:
+                wait_for_verdict(session)
+                sidecar = sidecar_of(job.pid)
+                for listeners in LISTENERS:
+                    share, rss_bytes = load(job.pid, sidecar, listeners, for_s)
+                    print(
+                        f"{step_ms:5.1f} ms {listeners:>9} {share:6.2f} % {rss_bytes >> 20:4d} MiB",
+                        flush=True,
+                    )
+                session.detach()
+        finally:
+            job.kill()
+
+
+def wait_for_verdict(session: session_client.Client) -> None:
+    end_s = time.monotonic() + COURSE_S
+    while session.snapshot().state != "judged" and time.monotonic() < end_s:
+        time.sleep(0.2)
+
+
+def load(pid: int, sidecar: int, listeners: int, for_s: float) -> tuple[float, int]:
+    """Share of a core in percent, and resident memory, with so many subscribers."""
+    done = threading.Event()
+    ears = [threading.Thread(target=listen, args=(pid, done)) for _ in range(listeners)]
+    for ear in ears:
+        ear.start()
+    time.sleep(1)
+    began, began_s = stat(sidecar), time.monotonic()
+    time.sleep(for_s)
+    ended, ended_s = stat(sidecar), time.monotonic()
+    done.set()
+    for ear in ears:
+        ear.join()
+    assert began is not None
+    assert ended is not None
+    spent_ns = ended.cpu_ns - began.cpu_ns
+    share = spent_ns / 1e7 / (ended_s - began_s)
+    return share, ended.rss_bytes
+
+
+def listen(pid: int, done: threading.Event) -> None:
+    session = session_client.join(pid)
+    assert session is not None
+    with session:
+        for _ in session.snapshots():
+            if done.is_set():
+                return
+
+
+def sidecar_of(pid: int) -> int:
+    """The sidecar of a job, by its command line."""
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"autobrrr.sidecar" in words and str(pid).encode() in words:
+            return int(entry.name)
+    raise RuntimeError(f"process {pid} has no sidecar")
+
+
+if __name__ == "__main__":
+    main()

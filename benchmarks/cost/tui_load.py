@@ -1,0 +1,168 @@
+"""What the terminal UI costs: CPU at 10 Hz, first paint, keypress to paint, memory.
+
+The UI runs in a real pseudo-terminal as a process of its own, on sessions of a process that only plays
+the agent. With `--ranks N`, a made-up source publishes a view of N ranks ten times a second.
+CPU and memory are read from `/proc`.
+
+    python benchmarks/cost/tui_load.py --for-s 20
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tui")]
+
+from autobrrr.client import session_client  # noqa: E402
+from autobrrr.machine.procfs import stat  # noqa: E402
+from autobrrr.sidecar.process.session_options import SessionOptions  # noqa: E402
+from support.screens.tui_terminal import Terminal  # noqa: E402
+from support.training import environment  # noqa: E402
+
+FAKE = ROOT / "tests" / "support" / "sessions" / "sidecar.py"
+KEYS = "1234560" * 6
+RANKS = """
+import dataclasses, sys, threading, time
+sys.path[:0] = {paths!r}
+from autobrrr_tui.app import show
+from autobrrr.records import StepStats
+from support.screens import tui
+class Ranks(tui.FakeSource):
+    def start(self, publish):
+        threading.Thread(target=self.play, args=(publish,), daemon=True).start()
+    def play(self, publish):
+        number = 0
+        while True:
+            number += 1
+            cells = tuple(
+                dataclasses.replace(cell, step_ns=cell.step_ns + (number * 7 + cell.rank) % 9 * 100000)
+                for cell in self.first.ranks
+            )
+            found = tui.snapshot(t_ns=number * 100_000_000, steps=number, job=self.first.snapshot.job,
+                device=self.first.snapshot.device, activity=f"probing {{number}}",
+                step_ns=StepStats(count=number, mean=1, median=4_000_000 + number % 50 * 1000, p99=5_000_000))
+            publish(dataclasses.replace(self.first, ranks=cells, snapshot=found))
+            time.sleep(0.1)
+show(Ranks(tui.ranks()))
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--for-s", type=float, default=20.0, help="length of each measurement of CPU")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="autobrrr-bench-") as name:
+        env = {**environment(Path(name)), "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tui")])}
+        os.environ.update(env)
+        words = [sys.executable, str(FAKE), "--step-ms", "2", "--for-s", "600"]
+        print(f"{'what':<44} {'measured':>16}   promised")
+        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=env) as job:
+            try:
+                assert job.stdout is not None
+                job.stdout.readline()
+                with session_client.join_or_start(job.pid, SessionOptions(probing="off")) as session:
+                    wait_for_verdict(session)
+                    one_job(job.pid, env, args.for_s)
+                    session.detach()
+            finally:
+                job.kill()
+        eight_ranks(env, args.for_s)
+
+
+def one_job(pid: int, env: dict[str, str], for_s: float) -> None:
+    """First paint, CPU, memory and keys of `attach` on one session."""
+    paints = [first_paint(pid, env) for _ in range(5)]
+    row("first paint after start, one job", f"{statistics.median(paints) * 1000:.0f} ms", "500 ms")
+    screen = Terminal("attach", str(pid), env=env)
+    try:
+        screen.until(lambda s: "median" in s.text)
+        share, rss_bytes = load(screen, for_s)
+        row("CPU at 10 Hz, one job, first screen", f"{share:.2f} % of a core", "3 %")
+        screen.press("3")
+        share, _ = load(screen, for_s)
+        row("CPU at 10 Hz, one job, mode 3", f"{share:.2f} % of a core", "3 %")
+        row("resident memory", f"{rss_bytes / 1e6:.0f} MB", "80 MB")
+        took = sorted(keypress(screen, key) for key in KEYS)
+        row("keypress to paint, median", f"{took[len(took) // 2] * 1000:.0f} ms", "100 ms")
+        row(f"keypress to paint, longest of {len(took)}", f"{took[-1] * 1000:.0f} ms", "100 ms")
+        screen.press("q")
+        screen.code()
+    finally:
+        screen.close()
+
+
+def eight_ranks(env: dict[str, str], for_s: float) -> None:
+    code = RANKS.format(paths=[str(ROOT), str(ROOT / "tests"), str(ROOT / "tui")])
+    screen = Terminal(env=env, command=[sys.executable, "-c", code])
+    try:
+        screen.until(lambda s: "ranks" in s.text)
+        share, rss_bytes = load(screen, for_s)
+        row("CPU at 10 Hz, 8 ranks, first screen", f"{share:.2f} % of a core", "6 %")
+        row("resident memory, 8 ranks", f"{rss_bytes / 1e6:.0f} MB", "80 MB")
+        screen.press("q")
+        screen.code()
+    finally:
+        screen.close()
+
+
+def first_paint(pid: int, env: dict[str, str]) -> float:
+    """Seconds from the start of the process to the first row on the screen."""
+    began_s = time.monotonic()
+    screen = Terminal("attach", str(pid), env=env)
+    try:
+        screen.until(lambda s: "regime:" in s.text)
+        took_s = time.monotonic() - began_s
+        screen.press("q")
+        screen.code()
+    finally:
+        screen.close()
+    return took_s
+
+
+def keypress(screen: Terminal, key: str) -> float:
+    """Seconds until the mode of this key is shown."""
+    screen.drain()
+    began_s = time.monotonic()
+    screen.press(key)
+    screen.until(shows(f"[{key} "), step_s=0.002)
+    return time.monotonic() - began_s
+
+
+def shows(text: str) -> Callable[[Terminal], bool]:
+    return lambda screen: text in screen.lines[0]
+
+
+def load(screen: Terminal, for_s: float) -> tuple[float, int]:
+    """Share of a core in percent and resident memory, while somebody reads the terminal."""
+    screen.drain(2.0)
+    began, began_s = stat(screen.process.pid), time.monotonic()
+    screen.drain(for_s)
+    ended, ended_s = stat(screen.process.pid), time.monotonic()
+    assert began is not None
+    assert ended is not None
+    spent_ns = ended.cpu_ns - began.cpu_ns
+    share = spent_ns / 1e7 / (ended_s - began_s)
+    return share, ended.rss_bytes
+
+
+def wait_for_verdict(session: session_client.Client) -> None:
+    end_s = time.monotonic() + 60
+    while session.snapshot().state != "judged" and time.monotonic() < end_s:
+        time.sleep(0.2)
+
+
+def row(what: str, measured: str, promised: str) -> None:
+    print(f"{what:<44} {measured:>16}   {promised}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Environments, games and recommendations."""

@@ -1,0 +1,46 @@
+"""Matrix factorisation by hand: each short epoch begins with the shuffle of a long Python list."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.planted.loop import Loop, knobs
+
+
+def batches_of(ratings: list[tuple[int, int, float]], batch: int, steps: int) -> Iterator[tuple[Tensor, ...]]:
+    """Users, items, ratings; a new order after so many steps."""
+    luck = random.Random(8)
+    while True:
+        luck.shuffle(ratings)
+        for at in range(steps):
+            users, items, values = zip(*ratings[at * batch : (at + 1) * batch], strict=True)
+            yield torch.tensor(users), torch.tensor(items), torch.tensor(values)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    args = knobs(argv, ratings=60_000, batch=32, turns=6, width=8)
+    loop = Loop(args)
+    luck = random.Random(7)
+    ratings = [(luck.randrange(900), luck.randrange(400), luck.random() * 5) for _ in range(args.ratings)]
+    width = loop.size(args.width, 2)
+    users, items = nn.Embedding(900, width), nn.Embedding(400, width)
+    optimizer = torch.optim.SGD([*users.parameters(), *items.parameters()], lr=0.05)
+    batches = batches_of(ratings, args.batch, args.turns)
+    for _ in loop:
+        who, what, liked = next(batches)
+        loop.mark("input")
+        optimizer.zero_grad()
+        loss = ((users(who) * items(what)).sum(-1) - liked).square().mean()
+        loop.mark("forward")
+        loss.backward()
+        loop.mark("backward")
+        optimizer.step()
+        loop.mark("optimizer")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""A language model whose vocabulary is huge and whose width is not: logits, and their softmax."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from benchmarks.planted.loop import Loop, knobs
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    args = knobs(argv, words=32_000, tokens=128, width=8)
+    loop = Loop(args)
+    words, tokens, width = loop.size(args.words, 2), loop.size(args.tokens, 1), loop.size(args.width, 2)
+    embed, head = nn.Embedding(words, width), nn.Linear(width, words, bias=False)
+    optimizer = torch.optim.SGD([*embed.parameters(), *head.parameters()], lr=0.1)
+    ids = torch.randint(0, words, (tokens,))
+    # Of the logits: write 1; log softmax 3; backward fills 1, then 3; two matmuls read 2.
+    loop.works(
+        flops=6 * tokens * width * words, traffic_bytes=4 * (10 * tokens * words + 7 * 2 * words * width)
+    )
+    for _ in loop:
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(head(embed(ids).tanh()), ids)
+        loop.mark("forward")
+        loss.backward()
+        loop.mark("backward")
+        optimizer.step()
+        loop.mark("optimizer")
+
+
+if __name__ == "__main__":
+    main()

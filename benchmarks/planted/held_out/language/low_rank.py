@@ -1,0 +1,48 @@
+"""Adapters of low rank beside large frozen weights, tuned on one token at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.planted.loop import Loop, knobs
+
+FLOAT = 4
+
+
+class LowRank(nn.Module):
+    """A frozen weight and two narrow trained ones."""
+
+    def __init__(self, width: int, rank: int) -> None:
+        super().__init__()
+        self.frozen = nn.Linear(width, width, bias=False).requires_grad_(False)
+        self.down, self.up = nn.Linear(width, rank, bias=False), nn.Linear(rank, width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.frozen(x) + self.up(self.down(x))
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    args = knobs(argv, width=3072, rank=4, layers=3)
+    loop = Loop(args)
+    width = loop.size(args.width, 2)
+    model = nn.Sequential(*(LowRank(width, args.rank) for _ in range(args.layers)))
+    optimizer = torch.optim.AdamW([w for w in model.parameters() if w.requires_grad], lr=1e-3)
+    x = torch.randn(1, width)
+    # Each frozen weight is read once forward, and once backward but for the first.
+    reads = 2 * args.layers - 1
+    loop.works(flops=2 * reads * width * width, traffic_bytes=FLOAT * reads * width * width)
+    for _ in loop:
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loop.mark("forward")
+        loss.backward()
+        loop.mark("backward")
+        optimizer.step()
+        loop.mark("optimizer")
+
+
+if __name__ == "__main__":
+    main()

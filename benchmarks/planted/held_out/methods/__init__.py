@@ -1,0 +1,1 @@
+"""Training methods as papers bring them: other optimizers, other steps, other losses."""

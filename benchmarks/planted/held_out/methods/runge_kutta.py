@@ -1,0 +1,42 @@
+"""A field of velocities, integrated by Runge-Kutta of fourth order, and the gradient through all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.planted.loop import Loop, knobs
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    args = knobs(argv, turns=8, width=16, batch=8)
+    loop = Loop(args)
+    width, batch = loop.size(args.width, 2), loop.size(args.batch, 1)
+    field = nn.Sequential(nn.Linear(2, width), nn.Tanh(), nn.Linear(width, 2))
+    optimizer = torch.optim.Adam(field.parameters(), lr=1e-3)
+    start, goal = torch.randn(2, batch, 2)
+
+    def advanced(z: Tensor, h: float) -> Tensor:
+        k1 = field(z)
+        k2 = field(z + h / 2 * k1)
+        k3 = field(z + h / 2 * k2)
+        k4 = field(z + h * k3)
+        return z + h / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
+
+    for _ in loop:
+        optimizer.zero_grad()
+        z = start
+        for _ in range(args.turns):
+            z = advanced(z, 1 / args.turns)
+        loss = (z - goal).square().mean()
+        loop.mark("forward")
+        loss.backward()
+        loop.mark("backward")
+        optimizer.step()
+        loop.mark("optimizer")
+
+
+if __name__ == "__main__":
+    main()

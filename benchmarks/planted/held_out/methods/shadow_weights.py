@@ -1,0 +1,44 @@
+"""A moving average of all weights, tensor by tensor over the state dict, as many training scripts keep it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from benchmarks.planted.loop import Loop, knobs
+
+
+def block(channels: int) -> nn.Sequential:
+    return nn.Sequential(nn.Conv2d(channels, channels, 3, padding=1), nn.BatchNorm2d(channels), nn.ReLU())
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    args = knobs(argv, blocks=10, channels=4, side=4, batch=2)
+    loop = Loop(args)
+    channels, side, batch = loop.size(args.channels, 2), loop.size(args.side, 2), loop.size(args.batch, 1)
+    model = nn.Sequential(*(block(channels) for _ in range(args.blocks)))
+    average = copy.deepcopy(model).requires_grad_(False)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    x = torch.randn(batch, channels, side, side)
+    for _ in loop:
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loop.mark("forward")
+        loss.backward()
+        loop.mark("backward")
+        optimizer.step()
+        with torch.no_grad():
+            now = model.state_dict()
+            for name, kept in average.state_dict().items():
+                if kept.dtype.is_floating_point:
+                    kept.mul_(0.999).add_(now[name], alpha=0.001)
+                else:
+                    kept.copy_(now[name])
+        loop.mark("optimizer")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Images, signals, graphs and grids."""

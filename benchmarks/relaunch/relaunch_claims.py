@@ -1,0 +1,131 @@
+"""Is the ratio that `tune -- CMD` claims the ratio that users will see?
+
+    python benchmarks/relaunch/relaunch_claims.py [--pairs 5] [--seconds 1.0] [--only NAME]…
+
+For each job one study by the product, then an independent comparison: the same two commands, without any
+agent or walls, each in a process of its own, in turn (A B B A …), rate by the job's own clock. The claim
+holds where both intervals together allow it: |log(claim / seen)| <= sqrt(half of one² + half of the other²).
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from scipy.stats import t as student  # noqa: E402
+
+from autobrrr import recipe  # noqa: E402
+from autobrrr.records import Tuning  # noqa: E402
+from autobrrr.relaunch.search.param_specs import parse_parameter  # noqa: E402
+from autobrrr.relaunch.search.point_search import Search  # noqa: E402
+from autobrrr.relaunch.search.search_space import make_space  # noqa: E402
+from autobrrr.relaunch.study.study import Study  # noqa: E402
+from autobrrr.relaunch.trial.trial_factory import TrialFactory  # noqa: E402
+from benchmarks.relaunch.relaunch_spaces import ALL, JOB, environment  # noqa: E402
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A job and one thing that is varied."""
+
+    flags: str
+    spec: str
+
+
+CASES = {
+    "mlp, batch": Case(flags="--work mlp --batch-size 8", spec="--batch-size=choice:8,32"),
+    "mlp, foreach": Case(flags="--work mlp --depth 16 --foreach 0", spec="--foreach=choice:0,1"),
+    "mlp, one thread": Case(flags="--work mlp --width 128", spec="env:OMP_NUM_THREADS=choice:1,2"),
+    "wide mlp, batch": Case(flags="--work mlp --width 512 --batch-size 8", spec="--batch-size=choice:8,32"),
+    "images, batch": Case(flags="--work images --batch-size 4", spec="--batch-size=choice:4,16"),
+    "images, narrower": Case(flags="--work images --width 64 --batch-size 8", spec="--width=choice:16,64"),
+    "conv, depth": Case(flags="--work conv --width 16 --depth 12 --batch-size 4", spec="--depth=choice:4,12"),
+    "embed, batch": Case(flags="--work embed --batch-size 16", spec="--batch-size=choice:16,64"),
+    "pointwise, depth": Case(flags="--work pointwise --batch-size 32", spec="--depth=choice:4,8"),
+    "pointwise, memory": Case(
+        flags="--work pointwise --batch-size 64",
+        spec="env:MALLOC_TOP_PAD_=choice:268435456",
+    ),
+}
+
+
+def claimed(case: Case, folder: Path) -> tuple[Tuning, recipe.Recipe | None]:
+    """What a study says."""
+    command = [sys.executable, str(JOB), *case.flags.split()]
+    space = make_space([parse_parameter(case.spec, command, environment(), {})], command, {}, ALL)
+    with TrialFactory(
+        command=tuple(command),
+        folder=JOB.parent,
+        environment=environment(),
+        runtime=folder / "run",
+        cache=folder / "cache",
+        space=space,
+    ) as stable:
+        return Study(stable=stable, space=space, search=Search(space)).run()
+
+
+def rate(words: Sequence[str], variables: Mapping[str, str], seconds: float) -> float:
+    done = subprocess.run(
+        [*words, "--seconds", str(seconds)],
+        env={**environment(), **variables},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return float(done.stdout.split()[-1])
+
+
+def seen(case: Case, found: recipe.Recipe, pairs: int, seconds: float) -> tuple[float, float]:
+    """Log-ratio of rates, and half of its 95 % interval, without anything of ours."""
+    plain = [sys.executable, str(JOB), *case.flags.split()]
+    better = recipe.with_flags(plain, found.args)
+    ratios = []
+    for i in range(pairs):
+        arms = [(plain, {}), (better, dict(found.env))]
+        order = (0, 1) if i % 2 == 0 else (1, 0)
+        rates = {arm: rate(*arms[arm], seconds) for arm in order}
+        ratios.append(math.log(rates[1] / rates[0]))
+    half = student.ppf(0.975, pairs - 1) * statistics.stdev(ratios) / math.sqrt(pairs)
+    return statistics.mean(ratios), float(half)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--only", action="append", choices=list(CASES))
+    args = parser.parse_args()
+    print("| job | claimed | interval | seen | interval | the claim holds |\n|---|---|---|---|---|---|")
+    held = claims = 0
+    for name in args.only or CASES:
+        with tempfile.TemporaryDirectory() as folder:
+            tuning, found = claimed(CASES[name], Path(folder))
+        if found is None or tuning.interval is None:
+            print(f"| {name} | nothing | | | | |", flush=True)
+            continue
+        middle, half = seen(CASES[name], found, args.pairs, args.seconds)
+        low, high = tuning.interval
+        its_half = (math.log(high) - math.log(low)) / 2
+        holds = abs(math.log(tuning.speedup) - middle) <= math.hypot(its_half, half)
+        held, claims = held + holds, claims + 1
+        bounds = f"{math.exp(middle - half):.2f} to {math.exp(middle + half):.2f}"
+        print(
+            f"| {name} | {tuning.speedup:.2f}x | {low:.2f} to {high:.2f} | {math.exp(middle):.2f}x"
+            f" | {bounds} | {'yes' if holds else 'no'} |",
+            flush=True,
+        )
+    print(f"\n{held} of {claims} claims hold")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""Does a speed-up that `tune` reports hold when the script is started anew with its recipe?
+
+    python benchmarks/tuning/reported_gain.py [--job NAME]… [--for 45] [--pairs 4] [--seconds 3]
+
+Each job is tuned while it runs; the recipe it wrote is then compared with the plain script in relaunched
+pairs, A B B A. Agreed: the two log-ratios differ by no more than their joint 95 % interval,
+sqrt(half_1^2 + half_2^2).
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT)]
+
+import msgspec  # noqa: E402
+
+from autobrrr.records import Tuning  # noqa: E402
+from benchmarks.tuning.recipe_effect import command, effect  # noqa: E402
+
+KINDS = (
+    *(
+        "adagrad",
+        "autoencoder",
+        "bilstm",
+        "conv",
+        "decoder",
+        "ema",
+        "gan",
+        "gru",
+        "nadam",
+        "norms",
+        "residual",
+    ),
+    *("rmsprop", "sgd", "tables"),
+)
+JOBS = (
+    *("small_blocks", "small_batch_gpt", "pointwise", "wide_mlp", "policy", "images"),
+    *(f"kinds {kind}" for kind in KINDS),
+)
+SETTLE_S = 6.0
+
+
+def tune(job: str, for_s: float, recipe: Path, environment: Mapping[str, str]) -> Tuning:
+    """Tune one job while it runs.
+
+    Raises:
+        RuntimeError: nothing came out.
+    """
+    words = [*command(job), "--seconds", str(3 * for_s + 60)]
+    running = subprocess.Popen(words, env=dict(environment), cwd=ROOT, stdout=subprocess.DEVNULL)
+    try:
+        time.sleep(SETTLE_S)
+        asked = ["tune", str(running.pid), "--json", "--for", f"{for_s:g}s", "--recipe", str(recipe)]
+        done = subprocess.run(
+            [sys.executable, "-m", "autobrrr", *asked],
+            env=dict(environment),
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if not done.stdout.strip():
+            raise RuntimeError(done.stderr.strip()[-300:])
+        subprocess.run(
+            [sys.executable, "-m", "autobrrr", "detach", str(running.pid)],
+            env=dict(environment),
+            cwd=ROOT,
+            capture_output=True,
+            check=False,
+        )
+        return msgspec.json.decode(done.stdout.strip().splitlines()[-1], type=Tuning)
+    finally:
+        running.kill()
+        running.wait()
+
+
+def main() -> None:
+    """Run and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--job", action="append")
+    parser.add_argument("--for", dest="for_s", type=float, default=45.0)
+    parser.add_argument("--pairs", type=int, default=4)
+    parser.add_argument("--seconds", type=float, default=3.0)
+    args = parser.parse_args()
+    print(f"{'job':<20}{'reported':>24}{'relaunched':>24}  agreed  kept")
+    agreed = counted = 0
+    with tempfile.TemporaryDirectory() as folder:
+        runtime = Path(folder) / "run"
+        runtime.mkdir(mode=0o700)
+        environment = dict(os.environ) | {
+            "XDG_RUNTIME_DIR": str(runtime),
+            "XDG_STATE_HOME": str(Path(folder) / "state"),
+            "XDG_CACHE_HOME": folder,
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+        }
+        for job in args.job or JOBS:
+            recipe = Path(folder) / f"{job.replace(' ', '-')}.toml"
+            try:
+                tuning = tune(job, args.for_s, recipe, environment)
+            except RuntimeError as failed:
+                print(f"{job:<20}failed: {failed}")
+                continue
+            if tuning.interval is None or not recipe.exists():
+                print(f"{job:<20}{'nothing kept':>24}", flush=True)
+                continue
+            found = effect(str(recipe), job, args.pairs, args.seconds, environment)
+            apart = abs(math.log(tuning.speedup / found.speedup))
+            halves = [
+                math.log(high / low) / 2
+                for low, high in ((tuning.interval[0], tuning.interval[1]), (found.low, found.high))
+            ]
+            within = apart <= math.hypot(*halves)
+            agreed, counted = agreed + within, counted + 1
+            print(
+                f"{job:<20}{_said(tuning.speedup, *tuning.interval):>24}"
+                f"{_said(found.speedup, found.low, found.high):>24}  {'yes' if within else 'NO':<6}  "
+                f"{', '.join(tuning.kept)}",
+                flush=True,
+            )
+    print(f"\nagreed in {agreed} of {counted}")
+
+
+def _said(factor: float, low: float, high: float) -> str:
+    return f"{factor:.2f} ({low:.2f} to {high:.2f})"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,232 @@
+"""Is the late rank named, and why it is late; is none named in a quiet job?
+
+    python benchmarks/verdict/rank_causes.py [--only CAUSE ...] [--repeat N]
+
+Each case is a job of gloo ranks on this machine (`jobs/late_rank_job.py`) with one planted cause; then
+`autobrrr diagnose LAUNCHER`. A row of `results/rank-causes.jsonl` says what was planted and what was said;
+the table goes beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from autobrrr.attach.job_roles import launched_ranks  # noqa: E402
+from support.training import autobrrr, environment  # noqa: E402
+
+JOB = ROOT / "benchmarks" / "jobs" / "late_rank_job.py"
+RESULTS = ROOT / "benchmarks" / "results" / "rank-causes.jsonl"
+TABLE = RESULTS.with_suffix(".md")
+START_S = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A job, and what is to be said of it: rank, cause, when."""
+
+    plant: str
+    rank: int | None
+    cause: str | None
+    when: str | None = "always"
+    ranks: int = 2
+    late: int = 1
+    buffers: bool = False  # rank 0 hands its buffers to the others before each forward
+    burns: bool = False  # another process has the late rank's core half of the time
+
+
+CASES = {
+    "loader": Case(plant="loader", rank=1, cause="loader"),
+    "forward": Case(plant="forward", rank=1, cause="forward"),
+    "backward": Case(plant="backward", rank=1, cause="backward"),
+    "optimizer": Case(plant="optimizer", rank=1, cause="optimizer"),
+    "gc": Case(plant="gc", rank=1, cause="garbage_collection"),
+    "cpu": Case(plant="cpu", rank=1, cause="cpu_taken", burns=True),
+    "uneven": Case(plant="uneven", rank=1, cause="uneven_data"),
+    "uneven_in_turn": Case(plant="uneven_in_turn", rank=None, cause="uneven_data", when=None),
+    "own_code": Case(plant="own_code", rank=1, cause="own_code"),
+    "checkpoint": Case(plant="checkpoint", rank=1, cause="own_code", when="now_and_then"),
+    "collectives": Case(plant="collectives", rank=None, cause="collectives", when=None),
+    "synced": Case(plant="synced", rank=None, cause="synced_backwards", when=None),
+    "loader_buffers": Case(plant="loader", rank=0, cause="loader", late=0, buffers=True),
+    "quiet": Case(plant="quiet", rank=None, cause=None, when=None),
+    "quiet_cpu": Case(plant="cpu_quiet", rank=None, cause=None, when=None),
+    "forward_of_4": Case(plant="forward", rank=1, cause="forward", ranks=4),
+    "quiet_of_4": Case(plant="quiet", rank=None, cause=None, when=None, ranks=4),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What was said of one case."""
+
+    case: str
+    verdict: str  # right, silent: no rank or no cause named, wrong, failed
+    rank: int | None = None
+    cause: str | None = None
+    phase: str | None = None
+    when: str | None = None
+    why: str | None = None
+    costs_ms: float | None = None
+    step_ms: float | None = None
+    steps: int = 0
+    took_s: float = 0.0
+    load: float = 0.0  # of the machine, in the last minute
+
+
+@contextlib.contextmanager
+def launched(case: Case, folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """The launcher, once all of its ranks train; ended with all that it started."""
+    words = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(case.ranks), str(JOB)]
+    job = subprocess.Popen(
+        [sys.executable, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={
+            **environment(folder),
+            "CAUSE": case.plant,
+            "LATE": str(case.late),
+            "BUFFERS": "1" if case.buffers else "",
+            "TMPDIR": str(folder),
+        },
+    )
+    trains = threading.Semaphore(0)
+    reader = threading.Thread(target=_read, args=(job, trains), daemon=True)
+    reader.start()
+    try:
+        for _ in range(case.ranks):
+            if not trains.acquire(timeout=START_S):
+                raise TimeoutError("the job does not train")
+        yield job
+    finally:
+        job.terminate()
+        job.wait(60)
+        reader.join(10)
+
+
+def _read(job: subprocess.Popen[str], trains: threading.Semaphore) -> None:
+    assert job.stdout is not None
+    for line in job.stdout:
+        for _ in range(line.count("training")):
+            trains.release()
+
+
+@contextlib.contextmanager
+def burning(case: Case, launcher: int) -> Iterator[None]:
+    """Each rank on a core of its own; a foreign process on that of the late one."""
+    if "cpu" not in case.plant:
+        yield
+        return
+    cores = sorted(os.sched_getaffinity(0))
+    ranks = launched_ranks(launcher)
+    for number, pid in enumerate(ranks):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            os.sched_setaffinity(int(task.name), {cores[number % len(cores)]})
+    if not case.burns:
+        yield
+        return
+    other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    os.sched_setaffinity(other.pid, {cores[1 % len(cores)]})
+    try:
+        yield
+    finally:
+        other.kill()
+        other.wait()
+
+
+def play(name: str, case: Case, folder: Path) -> Row:
+    """One case from beginning to end."""
+    began_s = time.monotonic()
+    with launched(case, folder) as job, burning(case, job.pid):
+        done = autobrrr(folder, "diagnose", str(job.pid), "--no-probe", "--for", "12s", "--json")
+    load = round(os.getloadavg()[0], 2)
+    if done.code != 0 or not isinstance(late := done.json.get("straggler"), dict):
+        print(done.stderr[-400:], file=sys.stderr)
+        return Row(case=name, verdict="failed", load=load)
+    said = (late["rank"], late["cause"], late["when"])
+    quiet = case.rank is None and case.cause is None
+    if said == (case.rank, case.cause, case.when) or (quiet and late["rank"] is None):
+        verdict = "right"
+    elif late["rank"] in (None, case.rank) and late["cause"] is None:
+        verdict = "silent"
+    else:
+        verdict = "wrong"
+    return Row(
+        case=name,
+        verdict=verdict,
+        rank=late["rank"],
+        cause=late["cause"],
+        phase=late["phase"],
+        when=late["when"],
+        why=late["why"],
+        costs_ms=_ms(late["costs_ns"]),
+        step_ms=_ms(late["step_ns"]),
+        steps=late["steps"],
+        took_s=round(time.monotonic() - began_s, 1),
+        load=load,
+    )
+
+
+def _ms(ns: int | None) -> float | None:
+    return None if ns is None else round(ns / 1e6, 2)
+
+
+def table(rows: list[Row]) -> str:
+    lines = [
+        "| planted | rank | cause | when | said: rank | cause | phase | when | why none "
+        "| costs, ms | step, ms | steps | load | verdict |",
+        "|" + "---|" * 14,
+    ]
+    for row in rows:
+        case = CASES[row.case]
+        cells = (
+            row.case,
+            case.rank,
+            case.cause,
+            case.when,
+            row.rank,
+            row.cause,
+            row.phase,
+            row.when,
+            row.why,
+        )
+        figures = (row.costs_ms, row.step_ms, row.steps, row.load, row.verdict)
+        lines.append("| " + " | ".join("-" if each is None else str(each) for each in cells + figures) + " |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--only", nargs="*", choices=CASES, default=list(CASES))
+    parser.add_argument("--repeat", type=int, default=1)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made) / "home"
+        folder.mkdir()
+        for name in args.only * args.repeat:
+            row = play(name, CASES[name], folder)
+            print(row, flush=True)
+            with RESULTS.open("a") as file:
+                file.write(json.dumps(asdict(row)) + "\n")
+    rows = [Row(**json.loads(line)) for line in RESULTS.read_text().splitlines()]
+    TABLE.write_text(table(rows) + "\n")
+    print(table(rows))
+    return 1 if any(row.verdict == "wrong" for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

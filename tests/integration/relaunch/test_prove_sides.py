@@ -1,0 +1,124 @@
+"""`prove` as a user calls it, on sides that can't be proven: each is told, and nothing is left."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from autobrrr.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_REFUSED
+from support import proof_verb, relaunch
+from support.proof_scripts import BACKWARD, Change, written
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+UPDATE = "    optimizer.step()\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "user").mkdir()
+    return tmp_path / "user"
+
+
+def command(folder: Path, *edits: tuple[str, str], name: str = "after", python: str = sys.executable) -> str:
+    file = written(folder, name, Change(name=name, edits=edits).text())
+    return shlex.join([python, file.name, proof_verb.STEPS])
+
+
+def pair(folder: Path, *edits: tuple[str, str], python: str = sys.executable) -> tuple[str, ...]:
+    """The unchanged script against a changed one."""
+    return (
+        *("--before", command(folder, name="before")),
+        *("--after", command(folder, *edits, python=python)),
+    )
+
+
+def test_a_side_that_crashes_is_named_with_its_last_words(tmp_path: Path, folder: Path) -> None:
+    edit = (UPDATE, UPDATE + "    if step == 5:\n        raise ValueError('broken here')\n")
+    words = pair(folder, edit)
+    before = relaunch.fingerprint(folder)
+    code, found, _ = proof_verb.proven(tmp_path, folder, *words)
+    assert code == EXIT_FAILED
+    assert "after: " in found["error"]
+    assert "broken here" in found["error"]
+    assert relaunch.fingerprint(folder) == before
+
+
+def test_a_side_that_does_not_train_is_named(tmp_path: Path, folder: Path) -> None:
+    words = pair(folder, ("step = 0\n", "sys.exit()\n"))
+    code, found, _ = proof_verb.proven(tmp_path, folder, *words)
+    assert code == EXIT_FAILED
+    assert "after: " in found["error"]
+
+
+def test_a_side_that_ends_early_is_refused(tmp_path: Path, folder: Path) -> None:
+    code, found, _ = proof_verb.proven(
+        tmp_path, folder, *pair(folder, ("    if step == STEPS:", "    if step == 9:"))
+    )
+    assert (code, found["verdict"]) == (EXIT_REFUSED, "refused")
+    assert "fewer_steps" in [each["code"] for each in found["refusals"]]
+
+
+def test_the_same_file_twice_is_compared_and_told_if_it_is_too_short(tmp_path: Path, folder: Path) -> None:
+    word = command(folder, name="before")
+    code, found, _ = proof_verb.proven(tmp_path, folder, "--before", word, "--after", word)
+    assert (code, found["verdict"], found["sameness"]["class"]) == (EXIT_FAILED, "not_proven", "bitwise")
+    assert "ended after" in found["reason"]
+    assert "train longer" in found["reason"]
+
+
+def test_a_side_is_judged_without_a_printed_word(tmp_path: Path, folder: Path) -> None:
+    line = '        print("step", step, "loss", float(loss), flush=True)\n'
+    words = pair(folder, (line, ""), (BACKWARD, f"    if step % 2 == 0:\n    {BACKWARD}"))
+    code, found, _ = proof_verb.proven(tmp_path, folder, *words)
+    assert (code, found["refusals"][0]["code"]) == (EXIT_REFUSED, "skipped_backward")
+
+
+def test_what_is_another_run_each_time_is_not_proven(tmp_path: Path, folder: Path) -> None:
+    seed = "torch.manual_seed(0)\n"
+    edit = (seed, "import os\ntorch.manual_seed(int.from_bytes(os.urandom(4), 'big'))\n")
+    words = [command(folder, edit, name=name) for name in ("before", "after")]
+    code, found, _ = proof_verb.proven(tmp_path, folder, "--before", words[0], "--after", words[1])
+    assert (code, found["sameness"]["deterministic"]) in ((EXIT_FAILED, False), (EXIT_REFUSED, False))
+    assert found["speed"] is None
+
+
+def test_a_python_without_torch_is_told(tmp_path: Path, folder: Path) -> None:
+    other = tmp_path / "python-other"
+    other.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -S "$@"\n')
+    other.chmod(0o700)
+    code, found, _ = proof_verb.proven(tmp_path, folder, *pair(folder, python=str(other)))
+    assert code == EXIT_FAILED
+    assert "after: " in found["error"]
+    assert "torch" in found["error"]
+
+
+def test_a_python_that_is_not_there_is_told(tmp_path: Path, folder: Path) -> None:
+    code, found, _ = proof_verb.proven(tmp_path, folder, *pair(folder, python="/nowhere/python"))
+    assert code != 0
+    assert "after: " in found["error"]
+
+
+@pytest.mark.parametrize(
+    ("number", "stage"),
+    [(signal.SIGINT, "counting"), (signal.SIGTERM, "counting"), (signal.SIGINT, "start 1")],
+)
+def test_an_interrupted_proof_leaves_nothing(tmp_path: Path, folder: Path, number: int, stage: str) -> None:
+    forever = ("    if step == STEPS:\n        break\n", "")
+    words = [command(folder, forever, name=name) for name in ("before", "after")]
+    before = relaunch.fingerprint(folder)
+    process = proof_verb.started(tmp_path, folder, "--before", words[0], "--after", words[1])
+    try:
+        assert process.stderr is not None
+        assert any(stage in line for line in process.stderr)
+        os.kill(process.pid, number)
+        process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == EXIT_INTERRUPTED
+    assert proof_verb.left(tmp_path) == []
+    assert relaunch.fingerprint(folder) == before

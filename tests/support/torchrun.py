@@ -1,0 +1,66 @@
+"""A torchrun job of two real ranks, ended with all that it has started."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from autobrrr.attach.job_roles import launched_ranks
+from support.training import JOBS, environment
+
+START_S = 120
+
+
+class Torchrun:
+    """A launcher of two ranks of `jobs/parallel.py`."""
+
+    def __init__(self, folder: Path, *words: str, **given: str) -> None:
+        scratch = folder / "t"
+        scratch.mkdir(exist_ok=True)
+        launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+        self.process = subprocess.Popen(
+            [sys.executable, *launcher, str(JOBS / "parallel.py"), *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**environment(folder), "TMPDIR": str(scratch), **given},
+        )
+        self.lines: list[str] = []
+        self._seen: list[int] = []
+        self._trains = threading.Semaphore(0)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def wait_until_it_trains(self) -> list[int]:
+        """Both ranks; their processes."""
+        for _ in range(2):
+            assert self._trains.acquire(timeout=START_S), self.lines
+        found = launched_ranks(self.process.pid)
+        self._seen += found
+        return found
+
+    @property
+    def pid(self) -> str:
+        return str(self.process.pid)
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()  # the launcher ends its ranks
+        self.process.wait(60)
+        for pid in self._seen:  # those of a launcher that was killed are nobody's
+            with contextlib.suppress(OSError):
+                if "parallel.py" in Path(f"/proc/{pid}/cmdline").read_text():
+                    os.kill(pid, signal.SIGKILL)
+        self._reader.join(10)
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line.rstrip())
+            for _ in range(line.count("training")):  # two ranks may write on one line
+                self._trains.release()

@@ -1,0 +1,56 @@
+"""A rank is diagnosed beside those of its siblings that have a session, unless one of them is tuned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from autobrrr.client import each_rank
+from autobrrr.client.diagnosing import DiagnosisOptions
+from autobrrr.records import Diagnosis
+from support.screens import tui
+
+Play = Callable[[list[Diagnosis]], tuple[list[int], bool, Diagnosis]]
+
+
+def rank(number: int, **changes: object) -> Diagnosis:
+    found = tui.snapshot(pid=100 + number, job=tui.job(rank=number, world_size=3))
+    return msgspec.structs.replace(found, **changes)
+
+
+@pytest.fixture
+def compared(monkeypatch: pytest.MonkeyPatch) -> Play:
+    """Diagnoses rank 0; the siblings that are compared, whether it takes part, and what is found."""
+
+    def play(others: list[Diagnosis]) -> tuple[list[int], bool, Diagnosis]:
+        pids: list[int] = []
+        took_part: list[bool] = []
+
+        def diagnosed(pid: int, *rest: object, before: object, **more: object) -> Diagnosis:
+            took_part.append(before is not None)
+            return rank(0)
+
+        monkeypatch.setattr(each_rank, "siblings", lambda pid: [other.pid for other in others])
+        monkeypatch.setattr(each_rank, "ask", lambda asked: others)
+        monkeypatch.setattr(each_rank, "compare_sessions", lambda found, *rest: pids.extend(found))
+        monkeypatch.setattr(each_rank, "diagnosed", diagnosed)
+        found = each_rank.diagnosed_rank(100, DiagnosisOptions(), lambda text: None)
+        return pids, took_part[0], found
+
+    return play
+
+
+def test_siblings_with_a_session_are_compared_with_it(compared: Play) -> None:
+    pids, took_part, found = compared([rank(1), rank(2)])
+    assert (pids, took_part) == ([101, 102], True)
+    assert [line.rank for line in found.ranks or []] == [0, 1, 2]
+
+
+def test_nobody_is_timed_while_a_sibling_is_tuned(compared: Play) -> None:
+    assert compared([rank(1, state="tuning"), rank(2)])[:2] == ([], False)
+
+
+def test_a_rank_alone_is_diagnosed_as_any_job(compared: Play) -> None:
+    assert compared([])[:2] == ([], False)

@@ -1,0 +1,237 @@
+"""Ranks time their steps once all are there; who fails or never comes holds nobody up."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import get_args
+
+import msgspec
+import pytest
+
+from autobrrr.client import all_ranks, ranks_at_once
+from autobrrr.client.ranks_at_once import RanksAtOnce, compare_sessions
+from autobrrr.errors import AutobrrrError
+from autobrrr.records import (
+    Anatomy,
+    CollectiveWaits,
+    Diagnosis,
+    LateCause,
+    NoneLate,
+    RanksCompared,
+)
+from autobrrr.records.rank_records import CAUSES, NO_RANK
+from autobrrr.records.record_base import as_record
+from autobrrr.report.text.rank_text import ranks_table, ranks_words
+from support.judged.rank_steps import MS, RankModel, job
+from support.screens import tui
+from support.sessions.sidecar import anatomy
+
+# Made up once: the last of them is late.
+STEPS = job([*[RankModel()] * 3, RankModel(more_ms={"forward": 12.0})], 64)
+
+
+def rank(number: int, size: int = 2) -> Diagnosis:
+    return tui.snapshot(
+        pid=100 + number, job=tui.job(rank=number, world_size=size), anatomy=as_record(anatomy(), Anatomy)
+    )
+
+
+class FakeSession:
+    """A rank's session, which notes how many were held when it was asked to time steps."""
+
+    def __init__(
+        self,
+        number: int,
+        held: set[int],
+        why_not: str | None = None,
+        *,
+        readonly: bool = False,
+        size: int = 2,
+    ) -> None:
+        self.number, self.held, self.why_not, self.size = number, held, why_not, size
+        self.facts = SimpleNamespace(readonly=readonly, outside=False)
+        self.held_then: int | None = None
+        self.for_s: float | None = None
+        self.told: RanksCompared | None = None
+
+    def hold(self) -> None:
+        self.held.add(self.number)
+
+    def snapshot(self) -> Diagnosis:
+        told = self.told
+        now = rank(self.number, self.size)
+        if told is None:
+            return now
+        return msgspec.structs.replace(now, ranks=told.ranks, straggler=told.straggler)
+
+    def compare(self, for_s: float, timeout_s: float) -> CollectiveWaits:
+        self.for_s, self.held_then = for_s, len(self.held)
+        if self.why_not is not None:
+            raise AutobrrrError(self.why_not)
+        return STEPS[self.number]
+
+    def compared(self, found: RanksCompared) -> None:
+        self.told = found
+
+    def __enter__(self) -> FakeSession:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        """As a client's."""
+
+
+def compared(
+    sessions: list[FakeSession], *, never: int | None = None, for_s: float | None = None
+) -> list[str]:
+    """All ranks on threads of their own; one of them may fail before it is there."""
+    said: list[str] = []
+    at_once = RanksAtOnce([100 + each.number for each in sessions], for_s)
+
+    def work(session: FakeSession) -> None:
+        if session.number == never:
+            at_once.leave(100 + session.number)
+        else:
+            at_once.take_part(100 + session.number, session, said.append)  # type: ignore[arg-type]
+
+    threads = [threading.Thread(target=work, args=(each,)) for each in sessions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    return said
+
+
+def told_of(sessions: list[FakeSession]) -> list[list[int | None] | None]:
+    """The ranks that each session was told of."""
+    return [None if each.told is None else [line.rank for line in each.told.ranks] for each in sessions]
+
+
+def test_all_ranks_are_held_before_any_of_them_times_its_steps_and_all_hear_the_same() -> None:
+    held: set[int] = set()
+    sessions = [FakeSession(number, held, size=4) for number in range(4)]
+    assert not compared(sessions)
+    assert [each.held_then for each in sessions] == [4] * 4
+    assert told_of(sessions) == [[0, 1, 2, 3]] * 4
+    assert all(each.told == sessions[0].told for each in sessions)
+    assert sessions[0].told is not None
+    assert sessions[0].told.straggler.rank == 3
+
+
+def test_a_rank_that_fails_is_not_waited_for() -> None:
+    held: set[int] = set()
+    sessions = [FakeSession(number, held, size=3) for number in range(3)]
+    compared(sessions, never=1)
+    assert told_of(sessions) == [[0, 2], None, [0, 2]]
+
+
+def test_a_rank_that_can_not_be_timed_says_why_and_hears_what_the_others_show() -> None:
+    held: set[int] = set()
+    sessions = [FakeSession(0, held), FakeSession(1, held, "it failed"), FakeSession(2, held)]
+    assert compared(sessions) == ["it failed"]
+    assert told_of(sessions) == [[0, 2]] * 3
+
+
+def test_a_session_that_changes_nothing_is_not_held_and_hears_what_the_others_show() -> None:
+    held: set[int] = set()
+    sessions = [FakeSession(0, held), FakeSession(1, held, readonly=True), FakeSession(2, held)]
+    assert not compared(sessions)
+    assert told_of(sessions) == [[0, 2]] * 3
+    assert held == {0, 2}
+
+
+def test_one_rank_alone_times_nothing() -> None:
+    session = FakeSession(0, set())
+    compared([session, FakeSession(1, set())], never=1)
+    assert session.told is None
+    assert session.for_s is None
+
+
+def test_sessions_that_are_there_take_part_and_one_that_is_gone_does_not() -> None:
+    sessions = {100 + number: FakeSession(number, set(), size=3) for number in range(2)}
+
+    def joined(pid: int) -> FakeSession:
+        if pid == 102:
+            raise AutobrrrError("process 102 ended")
+        return sessions[pid]
+
+    said: list[str] = []
+    pids = [*sessions, 102]
+    for thread in compare_sessions(pids, RanksAtOnce(pids), said.append, joined):  # type: ignore[arg-type]
+        thread.join(30)
+    assert told_of(list(sessions.values())) == [[0, 1], [0, 1]]
+    assert said == ["process 102 ended"]
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, 8.0), (12.0, 3.0), (300.0, 8.0)])
+def test_a_given_time_is_not_spent_on_the_comparison_alone(given: float | None, expected: float) -> None:
+    sessions = [FakeSession(number, set()) for number in range(2)]
+    compared(sessions, for_s=given)
+    assert sessions[0].for_s == expected
+
+
+def test_a_rank_that_is_late_to_come_holds_the_others_up_for_a_while_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ranks_at_once, "MEET_S", 0.05)
+    session = FakeSession(0, set())
+    RanksAtOnce([100, 101]).take_part(100, session, lambda text: None)  # type: ignore[arg-type]
+    assert session.told is None
+
+
+def told(*models: RankModel, steps: int = 64) -> Diagnosis:
+    """Ranks whose steps were compared, together."""
+    ranks = [rank(number, len(models)) for number in range(len(models))]
+    timed = dict(zip((each.pid for each in ranks), job(models, steps), strict=True))
+    found = all_ranks.compared(ranks, timed)
+    assert found is not None
+    return all_ranks.together(
+        [
+            msgspec.structs.replace(each, ranks=found.ranks, straggler=found.straggler, regime="overhead")
+            for each in ranks
+        ]
+    )
+
+
+def test_what_ranks_have_timed_at_once_names_the_late_one_and_its_cause() -> None:
+    found = told(RankModel(), RankModel(more_ms={"data_wait": 12.0}))
+    late = found.straggler
+    assert late is not None
+    assert (found.pid, late.rank, late.pid, late.cause) == (101, 1, 101, "loader")
+    lines = found.ranks or []
+    assert [(line.phase, line.slowest, line.regime) for line in lines] == [
+        (None, False, "overhead"),
+        ("data_wait", True, "overhead"),
+    ]
+    assert lines[1].own_by_phase_ns["data_wait"] == pytest.approx(13 * MS, rel=0.05)
+    said = ranks_words(found) or ""
+    assert said.startswith("rank 1 is slowest: the others wait 11.9 ms of a mean 31.4 ms step")
+    assert said.endswith("it waits for data")
+    assert "data_wait" in ranks_table(lines).splitlines()[2]
+
+
+def test_what_was_compared_no_longer_holds_where_one_session_has_dropped_it() -> None:
+    found = told(RankModel(), RankModel(more_ms={"data_wait": 12.0}))
+    kept = msgspec.structs.replace(rank(0), ranks=found.ranks, straggler=found.straggler)
+    changed = all_ranks.together([kept, rank(1)])
+    assert changed.straggler is None
+    assert [(line.slowest, line.phase, line.own_by_phase_ns) for line in changed.ranks or []] == [
+        (None, None, {})
+    ] * 2
+
+
+def test_every_cause_and_every_reason_for_none_can_be_said() -> None:
+    assert set(CAUSES) == set(get_args(LateCause))
+    assert set(NO_RANK) == set(get_args(NoneLate))
+    alike = told(RankModel(), RankModel())
+    assert ranks_words(alike) == "none is slower than the others: their own work takes equally long"
+    assert [line.slowest for line in alike.ranks or []] == [False, False]
+
+
+def test_ranks_of_which_too_few_steps_match_are_neither_slowest_nor_not() -> None:
+    few = told(RankModel(), RankModel(), steps=3)
+    assert few.straggler is not None
+    assert few.straggler.why == "too_few_steps"
+    assert [line.slowest for line in few.ranks or []] == [None, None]
+    assert ranks_words(few) == "which is slowest is not known: too few steps could be compared"
+    assert "were not compared" in (ranks_words(all_ranks.together([rank(0), rank(1)])) or "")

@@ -1,0 +1,419 @@
+"""The kinds of jobs of the study: each is named rightly, or not at all."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import msgspec
+import pytest
+
+from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.verdict.judge import judge
+from autobrrr.diagnosis.verdict.undecided_reason import WITHHELD
+from autobrrr.records import ShadowProbe, TracedSteps, Verdict
+from support.judged import diagnosis
+from support.judged.diagnosis import MS
+
+replace = msgspec.structs.replace
+
+
+def verdict(measured: Measurements) -> Verdict:
+    return judge(measured).verdict
+
+
+def test_a_tiny_mlp_is_overhead_with_high_confidence() -> None:
+    found = verdict(diagnosis.tiny_mlp())
+    assert (found.regime, found.confidence) == ("overhead", "high")
+    assert found.reason.startswith("72 % of each 2.6 ms step is Python and dispatch: 780 operators")
+    assert found.decide_with is None
+
+
+def test_python_in_forward_is_overhead_though_hardly_an_operator_is_counted() -> None:
+    measured = diagnosis.python_heavy()
+    found = verdict(measured)
+    assert (found.regime, found.confidence) == ("overhead", "high")
+    op_cost = next(one for one in found.evidence if one.signal == "op_cost")
+    assert op_cost.says is None
+    assert op_cost.against == []
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [diagnosis.big_matmul, diagnosis.lstm, diagnosis.optimizer_bound, diagnosis.dense_embedding],
+    ids=lambda kind: kind.__name__,
+)
+def test_full_kernels_are_never_overhead(kind) -> None:
+    found = verdict(kind())
+    assert found.regime == "unknown"
+    assert "not overhead: kernels work" in found.reason
+    assert found.decide_with == "autobrrr tune 4242 --for 2m"
+    assert "overhead" in found.evidence[0].against
+
+
+@pytest.mark.parametrize(
+    "kind", [diagnosis.optimizer_bound, diagnosis.dense_embedding], ids=lambda kind: kind.__name__
+)
+def test_a_flat_probe_over_full_kernels_is_weight_traffic(kind) -> None:
+    found = verdict(kind())
+    assert "batch-independent weight traffic" in found.reason
+    assert "points to memory" in found.reason
+
+
+def test_growing_kernels_are_not_called_weight_traffic() -> None:
+    assert "weight traffic" not in verdict(diagnosis.big_matmul()).reason
+
+
+def test_batches_made_on_the_training_thread_are_input() -> None:
+    found = verdict(diagnosis.starved_without_workers())
+    assert (found.regime, found.confidence) == ("input", "high")
+    assert "make_batch" in found.reason
+
+
+def test_a_clear_wait_stays_named_on_a_busy_machine_with_low_confidence() -> None:
+    shares = diagnosis.STARVED | {"data_wait": 0.95, "forward": 0.01, "backward": 0.01, "optimizer": 0.01}
+    stacks = diagnosis.frames(loader=140, model=10)
+    for delay, regime in ((0.5, "input"), (0.7, "unknown")):
+        host = diagnosis.machine(delay)
+        found = verdict(diagnosis.measured(10 * MS, shares, stacks=stacks, workers=0, host=host))
+        assert (found.regime, found.confidence) == (regime, "low")
+
+
+def test_workers_that_keep_up_leave_the_handing_over_as_the_wait() -> None:
+    stacks = diagnosis.frames(loader=105, model=45, queue_empty_share=0.0)
+    found = verdict(diagnosis.measured(3 * MS, diagnosis.STARVED, stacks=stacks, workers=2))
+    assert (found.regime, found.confidence) == ("input", "high")
+    assert "the 2 workers keep up" in found.reason
+    assert "loader.workers" not in {one.remedy for one in found.advice}
+
+
+def test_starving_workers_are_input_though_no_trace_can_be_trusted() -> None:
+    measured = diagnosis.starved_with_workers()
+    found = verdict(dataclasses.replace(measured, step_ns=measured.step_ns * ([1, 3] * 30)))
+    assert (found.regime, found.confidence) == ("input", "high")
+    assert "2 workers leave their queue empty 80 % of the time" in found.reason
+    assert found.shares.overhead is None
+
+
+def test_the_loops_own_code_is_host_and_the_line_is_named() -> None:
+    found = verdict(diagnosis.metrics_loop())
+    assert found.regime == "host"
+    assert "train.py:77 log_metrics" in found.reason
+
+
+def test_a_blend_is_mixed_and_its_parts_are_listed() -> None:
+    found = verdict(diagnosis.blend())
+    assert found.regime == "mixed"
+    assert "38 % Python and dispatch" in found.reason
+    assert found.decide_with
+
+
+def test_half_overhead_that_the_probe_does_not_confirm_is_mixed() -> None:
+    measured = diagnosis.measured(
+        trace=diagnosis.traced(kernels=0.3, operations=700), probe=diagnosis.probed(fixed=0.4)
+    )
+    found = verdict(measured)
+    assert found.regime == "mixed"
+    assert (
+        "40 % of the step does not grow" in found.reason or "41 % of the step does not grow" in found.reason
+    )
+
+
+def test_a_probe_that_contradicts_the_trace_makes_it_mixed() -> None:
+    measured = diagnosis.measured(trace=diagnosis.traced(kernels=0.1), probe=diagnosis.probed(fixed=0.1))
+    found = verdict(measured)
+    assert found.regime == "mixed"
+    assert "traced_steps says overhead" in found.reason
+    assert "batch_probe excludes it" in found.reason
+
+
+def test_where_the_probe_abstains_the_count_of_operators_may_confirm() -> None:
+    abstained = ShadowProbe(status="abstained", why="forward is not repeatable")
+    found = verdict(diagnosis.measured(trace=diagnosis.traced(operations=900), probe=abstained))
+    assert (found.regime, found.confidence) == ("overhead", "high")
+    few = verdict(diagnosis.measured(trace=diagnosis.traced(operations=100), probe=abstained))
+    assert few.regime == "unknown"
+    assert few.decide_with == "autobrrr diagnose 4242 --probe --for 60s"
+
+
+def test_more_dispatch_than_step_is_a_calibration_to_distrust() -> None:
+    abstained = ShadowProbe(status="abstained", why="forward is not repeatable")
+    found = verdict(diagnosis.measured(trace=diagnosis.traced(operations=2_000), probe=abstained))
+    assert found.regime == "unknown"
+    assert "calibration is off" in found.reason
+
+
+def test_while_the_probe_is_still_to_come_confidence_is_low() -> None:
+    trace = diagnosis.traced(operations=900)
+    assert verdict(diagnosis.measured(trace=trace)).confidence == "low"
+    assert verdict(diagnosis.measured(trace=trace, probing="off")).confidence == "high"
+
+
+@pytest.mark.parametrize(("delay", "regime"), [(0.05, "overhead"), (0.15, "overhead"), (0.4, "unknown")])
+def test_a_busy_machine_lowers_a_verdict_then_withholds_it(delay: float, regime: str) -> None:
+    found = verdict(diagnosis.tiny_mlp(host=diagnosis.machine(delay)))
+    assert found.regime == regime
+    assert found.confidence == ("high" if delay < 0.1 else "low")
+    if regime == "unknown":
+        assert found.reason == WITHHELD
+        assert found.decide_with
+
+
+def test_even_a_clear_case_is_withheld_on_a_crowded_machine() -> None:
+    calm = diagnosis.python_heavy()
+    measured = diagnosis.measured(
+        shares={"data_wait": 0.0, "forward": 0.9, "backward": 0.06, "optimizer": 0.04, "other": 0.0},
+        trace=calm.traced,
+        probe=calm.probe,
+        host=diagnosis.machine(0.62),
+    )
+    assert verdict(measured).regime == "unknown"
+    stolen = diagnosis.tiny_mlp(host=diagnosis.machine(0.0, steal_share=0.4))
+    assert "stolen by other guests" in next(
+        one.note for one in verdict(stolen).evidence if one.signal == "busy_machine"
+    )
+
+
+def test_a_share_that_the_delay_could_explain_is_withheld() -> None:
+    # 57 % overhead with 15 % delay: without the delay it might be 49 %.
+    measured = diagnosis.measured(
+        trace=diagnosis.traced(kernels=0.415),
+        probe=diagnosis.probed(fixed=0.9),
+        host=diagnosis.machine(0.15),
+    )
+    assert verdict(measured).regime == "unknown"
+    assert "withheld" in verdict(measured).reason
+
+
+def traced_while_busy(delay: float, kernels: float = 0.15) -> Measurements:
+    return diagnosis.measured(
+        trace=diagnosis.traced(operations=900, kernels=kernels, run_delay_share=delay),
+        probe=diagnosis.probed(fixed=0.95),
+    )
+
+
+@pytest.mark.parametrize(("delay", "kernels"), [(0.2, 0.4), (0.4, 0.3), (0.55, 0.35), (0.7, 0.0)])
+def test_a_trace_taken_while_the_machine_was_busy_carries_nothing_that_the_delay_could_explain(
+    delay: float, kernels: float
+) -> None:
+    found = verdict(traced_while_busy(delay, kernels))
+    assert found.regime == "unknown"
+    assert not found.provisional
+    assert "machine busy" in found.reason
+
+
+@pytest.mark.parametrize("delay", [0.1, 0.2, 0.45])
+def test_what_leads_even_without_all_of_the_delay_is_named_provisionally(delay: float) -> None:
+    found = verdict(traced_while_busy(delay, 0.08))
+    assert (found.regime, found.confidence, found.provisional) == ("overhead", "low", True)
+    assert f"provisional: machine busy while tracing ({100 * delay:.0f} % of the time" in found.reason
+    assert "machine busy" in next(one.note for one in found.evidence if one.signal == "traced_steps")
+    assert found.decide_with
+
+
+@pytest.mark.parametrize(("threads", "regime"), [(1, "compute"), (2, "unknown")])
+def test_kernels_on_several_threads_are_not_named_provisionally(threads: int, regime: str) -> None:
+    job = diagnosis.products_at_peak()
+    assert job.traced is not None
+    assert job.facts is not None
+    assert job.peaks is not None
+    found = verdict(
+        diagnosis.replaced(
+            job,
+            traced=msgspec.structs.replace(job.traced, run_delay_share=0.2),
+            facts=msgspec.structs.replace(job.facts, threads=threads),
+            peaks=msgspec.structs.replace(job.peaks, threads=threads),
+        )
+    )
+    assert (found.regime, found.provisional) == (regime, threads == 1), found.reason
+
+
+def test_kernels_that_are_slow_beside_their_roof_are_not_named_provisionally() -> None:
+    job = diagnosis.small_kernels()
+    assert job.traced is not None
+    busy = msgspec.structs.replace(job.traced, run_delay_share=0.15)
+    assert verdict(diagnosis.replaced(job, traced=busy)).regime == "unknown"
+
+
+def test_on_a_quiet_machine_nothing_is_provisional() -> None:
+    assert not verdict(diagnosis.tiny_mlp()).provisional
+
+
+def test_uneven_steps_never_give_high_confidence() -> None:
+    measured = diagnosis.tiny_mlp()
+    uneven = dataclasses.replace(measured, step_ns=measured.step_ns * ([1, 2] * 30))
+    assert (verdict(uneven).regime, verdict(uneven).confidence) == ("overhead", "low")
+
+
+def test_few_steps_give_a_low_verdict_and_a_machine_never_looked_at_too() -> None:
+    trace, probe = diagnosis.traced(), diagnosis.probed()
+    assert verdict(diagnosis.measured(trace=trace, probe=probe, steps=8)).confidence == "low"
+    assert verdict(diagnosis.measured(trace=trace, probe=probe, host=())).confidence == "low"
+
+
+def test_a_waiting_loop_without_a_second_signal_is_not_named() -> None:
+    measured = diagnosis.measured(10 * MS, diagnosis.STARVED, workers=0)
+    found = verdict(measured)
+    assert found.regime == "unknown"
+    assert "no second signal confirms input" in found.reason
+
+
+def test_stacks_that_deny_the_loaders_clock_make_it_mixed() -> None:
+    measured = diagnosis.measured(
+        10 * MS, diagnosis.STARVED, stacks=diagnosis.frames(loader=5, model=145), workers=0
+    )
+    assert verdict(measured).regime == "mixed"
+
+
+def test_samples_and_queues_say_nothing_against_the_clock_of_the_loop() -> None:
+    # Stacks are taken where the thread gives the interpreter away, which the loader does first of all.
+    sampled = diagnosis.frames(loader=140, model=10, queue_empty_share=0.9)
+    small = diagnosis.measured(trace=diagnosis.traced(), probe=diagnosis.probed(), stacks=sampled, workers=2)
+    assert verdict(small).regime == "overhead"
+    large = diagnosis.big_matmul()
+    full = diagnosis.measured(46 * MS, trace=large.traced, probe=large.probe, stacks=sampled, workers=2)
+    assert "not overhead" in verdict(full).reason
+
+
+def test_shares_that_their_own_error_could_bring_below_half_are_low() -> None:
+    stacks = diagnosis.frames(loader=105, model=45)
+    shares = diagnosis.STARVED | {"data_wait": 0.66, "forward": 0.16}
+    rare = diagnosis.measured(10 * MS, shares, stacks=stacks, workers=0)
+    assert verdict(rare).confidence == "high"
+    assert rare.phases is not None
+    wide = replace(rare.phases.error, data_wait=3 * MS)
+    uneven = dataclasses.replace(rare, phases=dataclasses.replace(rare.phases, error=wide))
+    assert (verdict(uneven).regime, verdict(uneven).confidence) == ("input", "low")
+
+    def wobbling(width: float) -> Measurements:
+        kernel = [int(0.85 * MS * (1 + width * i)) for i in (-1, 0, 1, -1, 0, 1)]
+        trace = replace(diagnosis.traced(kernels=0.85 / 2.6, operations=900), kernel_ns=kernel)
+        shares = diagnosis.PHASE_SHARES | {"data_wait": 0.2, "forward": 0.2}
+        even = diagnosis.traced(shares=shares, kernels=0.85 / 2.6)
+        trace = replace(
+            trace,
+            plain_by_phase_ns=even.plain_by_phase_ns,
+            kernel_by_phase_ns=even.kernel_by_phase_ns,
+        )
+        return diagnosis.measured(shares=shares, trace=trace, probe=diagnosis.probed())
+
+    assert verdict(wobbling(0.01)).confidence == "high"
+    assert (verdict(wobbling(0.2)).regime, verdict(wobbling(0.2)).confidence) == ("overhead", "low")
+
+
+def test_a_read_only_session_may_name_input_and_says_what_it_can_not() -> None:
+    stacks = diagnosis.frames(loader=105, model=45)
+    named = verdict(diagnosis.measured(10 * MS, diagnosis.STARVED, stacks=stacks, workers=0, readonly=True))
+    assert named.regime == "input"
+    assert named.shares.overhead is None
+    other = verdict(diagnosis.measured(readonly=True))
+    assert other.regime == "unknown"
+    assert "read-only" in other.reason
+    assert other.decide_with == "autobrrr diagnose 4242"
+
+
+def test_a_rollout_beside_a_compiled_policy_is_host_where_gaps_and_stacks_must_overlap() -> None:
+    found = verdict(diagnosis.compiled_rollout())
+    assert (found.regime, found.confidence) == ("host", "high"), found.reason
+    least = 0.85 - 20 * 0.01 / 5.5 + 0.9 - 2 * (0.9 * 0.1 / 150) ** 0.5 - 1
+    assert found.shares.host == pytest.approx(least, rel=0.01)
+    assert found.reason.startswith("at least 66 % of each 5 ms step is code between the phases")
+    assert "train.py:77 log_metrics" in found.reason
+
+
+@pytest.mark.parametrize(("between", "own"), [(0.6, 135), (0.85, 90), (0.7, 120)])
+def test_gaps_and_stacks_that_need_not_be_the_same_time_name_nothing(between: float, own: int) -> None:
+    found = verdict(diagnosis.compiled_rollout(between, own))
+    assert found.regime == "unknown", found.reason
+    assert "between them" in found.reason, "what the window shows is said"
+    assert found.decide_with == "autobrrr tune 4242 --for 2m", "a window was there already"
+
+
+def test_compiled_jobs_gpus_and_sessions_from_outside_name_no_overhead() -> None:
+    why = TracedSteps(status="abstained", why="the job runs compiled code")
+    compiled = verdict(diagnosis.measured(trace=why, build=diagnosis.anatomy(compiled=True)))
+    assert compiled.regime == "unknown"
+    assert compiled.decide_with == "autobrrr diagnose 4242 --window"
+    assert "timing forward and the optimizer apart, would make it compile anew" in compiled.reason
+    gpu = verdict(diagnosis.measured(job=diagnosis.facts(cuda=True), stacks=diagnosis.frames(loader=100)))
+    assert gpu.regime == "unknown"
+    assert "GPU" in gpu.reason
+    outside = verdict(Measurements(pid=7, outside=True, host=diagnosis.machine()))
+    assert outside.regime == "unknown"
+    assert outside.decide_with == "autobrrr detach 7 && autobrrr diagnose 7"
+
+
+def test_before_anything_is_measured_the_verdict_says_so() -> None:
+    found = verdict(Measurements(pid=7))
+    assert (found.regime, found.confidence) == ("unknown", "low")
+    assert "no step has been measured" in found.reason
+    assert "8 steps so far" in verdict(diagnosis.measured(steps=8)).reason
+
+
+def test_a_trace_that_fails_its_guard_is_given_as_the_reason() -> None:
+    trace = diagnosis.traced(wobble=(0.5, 1.5, 0.5, 1.5, 0.5, 1.5))
+    found = verdict(diagnosis.measured(trace=trace))
+    assert found.regime == "unknown"
+    assert "steps vary by" in found.reason
+
+
+def test_a_lead_of_less_than_fifteen_points_names_nothing() -> None:
+    shares = {"data_wait": 0.42, "forward": 0.3, "backward": 0.26, "optimizer": 0.02, "other": 0.0}
+    measured = diagnosis.measured(
+        shares=shares,
+        trace=diagnosis.traced(shares=shares, kernels=0.05, operations=900),
+        probe=diagnosis.probed(fixed=0.9),
+    )
+    found = verdict(measured)
+    assert found.regime == "mixed"
+    assert "42 % waiting for data" in found.reason
+
+
+def test_a_step_whose_mean_is_far_from_its_median_is_told_by_both() -> None:
+    bursts = diagnosis.starved_with_workers()
+    steps = diagnosis.steady(3.0 * MS)
+    steps[::10] = 73 * MS
+    found = verdict(dataclasses.replace(bursts, step_ns=steps))
+    assert found.regime == "input"
+    assert "70 % of each 10 ms step (a mean; the median is 3 ms) waits for the next batch" in found.reason
+    assert "of each 10 ms step waits" in verdict(bursts).reason
+
+
+def test_before_anything_is_traced_the_phases_say_where_the_time_goes() -> None:
+    shares = {"data_wait": 0.02, "forward": 0.3, "backward": 0.5, "optimizer": 0.06, "other": 0.12}
+    found = verdict(diagnosis.measured(1.2e9, shares, steps=3))
+    assert found.regime == "unknown"
+    said = (
+        "still measuring, 3 steps so far: backward 50 %, forward 30 %, between the phases 12 % of each 1.2 s"
+    )
+    assert said in found.reason
+
+
+def half_asleep(waits: float, delays: tuple[float, ...]) -> Measurements:
+    """The planted job that sleeps for half of its step, as it was recorded while others had its CPU.
+
+    Its traced steps were too disturbed to count, so that all but the wait for data is one rival.
+    """
+    step_ns = 30.3 * MS
+    rest = {"forward": 0.095, "backward": 0.334, "optimizer": 0.007, "other": 0.006}
+    scale = (1 - waits) / sum(rest.values())
+    looks = [diagnosis.machine(run_delay_share=delay)[0] for delay in delays for _ in range(20)]
+    return diagnosis.measured(
+        step_ns,
+        {"data_wait": waits, **{name: share * scale for name, share in rest.items()}},
+        trace=diagnosis.traced(step_ns, run_delay_share=0.53),
+        stacks=diagnosis.frames(loader=80, model=60),
+        workers=0,
+        host=tuple(msgspec.structs.replace(look, t_ns=at * 500_000_000) for at, look in enumerate(looks)),
+    )
+
+
+@pytest.mark.parametrize("delays", [(0.44, 0.02), (0.44, 0.02, 0.02), (0.08, 0.08)])
+def test_waits_that_others_made_longer_are_no_input_once_those_are_gone(delays: tuple[float, ...]) -> None:
+    found = verdict(half_asleep(0.58, delays))
+    assert (found.regime, found.limit) == ("unknown", "unknown")
+    quiet = verdict(half_asleep(0.58, (0.0, 0.0)))
+    assert (quiet.regime, quiet.limit, quiet.confidence) == ("input", "input", "low")
+
+
+def test_a_clear_wait_is_named_though_others_had_the_machine_before() -> None:
+    assert verdict(half_asleep(0.94, (0.44, 0.02))).regime == "input"

@@ -1,0 +1,126 @@
+"""What DDP tells of a step's gradients comes one step late, and is set beside the step that it belongs to."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+
+from autobrrr.injected.loop.boundary_task import Boundary
+from autobrrr.injected.measure.collective_waits import CollectiveTask
+from autobrrr.injected.phases.phase_clock import PhaseClock
+from autobrrr.injected.wire import ring_layout
+
+US = 1_000
+SAMPLED = dict.fromkeys(ring_layout.SAMPLED_FIELDS, 0)
+
+
+class Parallel:
+    """Tells what the backward of the step before the last forward waited: 100 us a step, counted from 1."""
+
+    def __init__(self) -> None:
+        self.forwards = 0
+        self.rates: list[int] = []
+
+    def _set_ddp_runtime_logging_sample_rate(self, rate: int) -> None:
+        self.rates.append(rate)
+
+    def _get_ddp_logging_data(self) -> dict[str, object]:
+        waited_ns = (self.forwards - 1) * 100 * US
+        return {
+            "iteration": self.forwards,
+            "backward_comm_time": waited_ns + 7 * US,
+            "backward_compute_comm_overlap_time": 7 * US,
+        }
+
+
+class Job:
+    """A training loop as the task sees it: what a step's phases were, and its boundaries."""
+
+    def __init__(self, parallel: Parallel, steps: int) -> None:
+        self.told: list[dict[str, object]] = []
+        self.parallel = parallel
+        self.loop = SimpleNamespace(
+            phases=PhaseClock(),
+            hot=SimpleNamespace(owner=threading.get_ident()),
+            fail=_raise,
+            left=[],
+            train_tid=threading.get_native_id(),
+            last_phases=None,
+            last_sample=(),
+        )
+        self.task = CollectiveTask(self.loop, steps, self.told.append)  # type: ignore[arg-type]
+        self.ended = 0
+
+    def step(self, *, flags: int = ring_layout.PHASES, forwards: int = 1) -> int | None:
+        """A step of 10 ms, 5 ms of which is its backward, has ended."""
+        self.parallel.forwards += forwards
+        self.ended += 1
+        self.loop.last_phases = dict.fromkeys(("other", "data_wait", "forward", "optimizer"), 1_000_000)
+        self.loop.last_phases["backward"] = 5_000_000
+        self.loop.last_sample = tuple({**SAMPLED, "samples": 4, "garbage_ns": self.ended}.values())
+        boundary = Boundary(
+            job=SimpleNamespace(roots=[self.parallel], optimizers=[], torch=None),  # type: ignore[arg-type]
+            seq=self.ended,
+            now_ns=self.ended * 10_000_000,
+            last_step_ns=10_000_000,
+            last_flags=flags,
+            last_optimizer_ns=None,
+        )
+        return self.task.at_boundary(boundary)
+
+    @property
+    def waits(self) -> dict[str, list[int]]:
+        ((event),) = self.told
+        found = event["collectives"]
+        assert isinstance(found, dict)
+        assert found["status"] == "ok", found
+        return found
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+def test_the_wait_for_gradients_is_that_of_its_own_step() -> None:
+    job = Job(Parallel(), 3)
+    while job.step() is not None:
+        pass
+    # The task began at the end of step 1, and saw DDP's clock first at that of step 2; what step N waited is
+    # told at the end of step N + 1.
+    assert job.waits["garbage_ns"] == [3, 4, 5]
+    assert job.waits["exposed_ns"] == [300 * US, 400 * US, 500 * US]
+    assert job.waits["own_by_phase_ns"]["backward"] == [4_700_000, 4_600_000, 4_500_000]  # type: ignore[call-overload]
+    assert job.waits["end_ns"] == [30_000_000, 40_000_000, 50_000_000]
+    assert job.parallel.rates == [1, 100]
+
+
+def test_a_step_that_does_not_count_takes_nothing_from_the_one_before_it() -> None:
+    job = Job(Parallel(), 2)
+    usual, other = ring_layout.PHASES, ring_layout.EVALUATION | ring_layout.PHASES
+    for flags in (usual, usual, usual, other):
+        job.step(flags=flags)
+    while job.step() is not None:
+        pass
+    assert job.waits["garbage_ns"] == [3, 5]
+    assert job.waits["exposed_ns"] == [300 * US, 500 * US]
+
+
+def test_a_step_in_which_nothing_is_reduced_is_left_out() -> None:
+    job = Job(Parallel(), 2)
+    for forwards in (1, 1, 1, 1, 0):
+        job.step(forwards=forwards)
+    while job.step() is not None:
+        pass
+    assert job.waits["garbage_ns"] == [3, 6]
+    assert job.waits["exposed_ns"] == [300 * US, 500 * US]  # the fifth of its backwards
+
+
+def test_backwards_after_which_gradients_are_exchanged_are_counted() -> None:
+    job = Job(Parallel(), 2)
+    while job.step() is not None:
+        pass
+    assert job.waits["reduced"] == [1, 1]
+    job = Job(Parallel(), 2)
+    while job.step(forwards=3) is not None:
+        pass
+    assert job.waits["reduced"] == [3, 3]

@@ -1,0 +1,89 @@
+"""A busy machine: one sentence, with who has the CPUs; a quiet one has none."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from autobrrr.records import CpuTaker, Evidence, HostSample
+from autobrrr.records.busy_words import busy_words, crowd_words, waiting_share
+from autobrrr.report.text.verdict_text import verdict_text
+from support.judged.verdicts import OVERHEAD
+
+TAKERS = [CpuTaker(pid=pid, command=f"fit{pid}.py", share=0.5) for pid in (7, 8, 9)]
+
+
+def judged(share: float | None) -> Evidence:
+    return Evidence(signal="busy_machine", says=None, value=share, unit="share of wall time", note="")
+
+
+@pytest.mark.parametrize(
+    ("share", "said"),
+    [
+        (None, ""),
+        (0.09, ""),
+        (
+            0.36,
+            "busy: the job has no CPU 36 % of the time; "
+            "fit7.py (pid 7) has 50 %, fit8.py (pid 8) has 50 % of a core",
+        ),
+    ],
+)
+def test_from_a_tenth_of_the_time_on_it_is_said_with_who_has_the_cpus(share: float | None, said: str) -> None:
+    found = msgspec.structs.replace(OVERHEAD, evidence=[judged(share)], host=None, contention=TAKERS)
+    assert busy_words(found) == said
+
+
+def test_nobody_is_named_where_nobody_was_seen() -> None:
+    found = msgspec.structs.replace(OVERHEAD, evidence=[judged(0.36)], contention=[])
+    assert busy_words(found) == "busy: the job has no CPU 36 % of the time"
+
+
+def test_before_anything_is_judged_the_last_look_counts() -> None:
+    assert waiting_share(msgspec.structs.replace(OVERHEAD, evidence=[], host=None)) is None
+
+
+def test_while_a_tuner_works_the_last_look_counts_and_not_the_verdict_before() -> None:
+    found = msgspec.structs.replace(OVERHEAD, evidence=[judged(0.7)], state="tuning", host=None)
+    assert busy_words(found) == ""
+
+
+def test_a_verdict_in_words_says_it_once() -> None:
+    found = msgspec.structs.replace(
+        OVERHEAD, regime="unknown", limit="unknown", evidence=[judged(0.7)], contention=TAKERS[:1]
+    )
+    text = verdict_text(found)
+    assert text.count("fit7.py (pid 7)") == 1
+    assert "machine       busy: the job has no CPU 70 % of the time" in text
+    assert "fit7" not in verdict_text(msgspec.structs.replace(found, evidence=[judged(0.0)]))
+
+
+def sampled(at_s: float, waits: float | None, foreign: float | None) -> HostSample:
+    return HostSample(
+        t_ns=int(at_s * 1e9),
+        cpu_share=1.0,
+        rss_bytes=None,
+        threads=2,
+        run_delay_share=waits,
+        steal_share=None,
+        children_cpu_share=None,
+        foreign_cores=foreign,
+        takers=TAKERS[:1],
+    )
+
+
+def test_a_crowd_counts_while_it_was_there_and_as_far_as_it_ran() -> None:
+    last_ns = 4_000_000_000
+    crowded = [sampled(at, 0.4, 0.97) for at in (7.0, 8.0, 9.0, 10.0)]
+    assert (
+        crowd_words(crowded, last_ns)
+        == "the job has no CPU 40 % of the time; fit7.py (pid 7) has 50 % of a core"
+    )
+    before = [sampled(at, 0.4, 0.97) for at in (1.0, 2.0)] + [
+        sampled(at, 0.0, 0.0) for at in (8.0, 9.0, 10.0)
+    ]
+    assert crowd_words(before, last_ns) is None
+    by_its_own_threads = [sampled(at, 0.4, 0.01) for at in (8.0, 9.0, 10.0)]
+    assert crowd_words(by_its_own_threads, last_ns) is None
+    assert crowd_words([sampled(9.0, None, None)], last_ns) is None
+    assert crowd_words([], last_ns) is None

@@ -1,0 +1,36 @@
+"""Lines of a stranger's log: none is so long that it fills the memory, and a pipe is not waited for."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from pathlib import Path
+
+import pytest
+
+from autobrrr.errors import UsageError
+from autobrrr.records import log_lines
+from autobrrr.records.log_lines import LogLines, lines_of
+from autobrrr.report.text.session_text import past_session
+
+LINE = b'{"at": 1.0, "kind": "note", "body": {"text": "whole"}}\n'
+
+
+def test_a_line_that_does_not_end_comes_in_pieces_and_what_follows_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_lines, "MOST_LINE_BYTES", 1 << 16)
+    packed = tmp_path / "bomb.jsonl.gz"
+    packed.write_bytes(gzip.compress(b"x" * (1 << 22) + b"\n" + LINE))
+    assert max(map(len, lines_of(packed))) == 1 << 16
+    lines = LogLines(lines_of(packed))
+    assert [line.body for line in lines] == [{"text": "whole"}]
+    assert lines.unread >= 64
+
+
+@pytest.mark.timeout(30)
+def test_a_pipe_that_took_the_place_of_a_log_is_refused(tmp_path: Path) -> None:
+    pipe = tmp_path / "session.jsonl"
+    os.mkfifo(pipe)
+    with pytest.raises(UsageError, match="not a regular file"):
+        past_session(pipe)

@@ -1,0 +1,208 @@
+"""Steps of a trial: when they have settled, what they hold, what several starts prove together."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autobrrr.injected.wire import ring_layout
+from autobrrr.relaunch.study.confirmation import closing, joint
+from autobrrr.relaunch.study.paired_comparison import Duel
+from autobrrr.relaunch.trial.trial_steps import TrialSteps, is_settled
+from autobrrr.sidecar.session.ring_reader import RECORD, Records
+
+MS = 1_000_000
+
+
+def records(count: int, ms: float = 5.0, **fields: int) -> Records:
+    found = np.zeros(count, dtype=RECORD)
+    found["end_ns"] = (np.arange(count) + 1) * int(ms * MS)
+    found["start_ns"] = found["end_ns"] - int(ms * MS)
+    found["seq"] = np.arange(count)
+    for name, value in fields.items():
+        found[name] = value
+    return found
+
+
+def test_steps_between_two_moments_are_whole_steps() -> None:
+    steps = TrialSteps()
+    steps.add(records(10))
+    assert len(steps.between(5 * MS, 30 * MS)) == 5
+    assert len(steps.between(6 * MS, 30 * MS)) == 4
+    assert (steps.count, steps.first_end_ns, steps.last_end_ns) == (10, 5 * MS, 50 * MS)
+
+
+def test_traced_and_settling_steps_count_but_are_not_measured() -> None:
+    steps = TrialSteps()
+    steps.add(records(10, flags=ring_layout.SETTLING))
+    assert steps.count == 10
+    assert not len(steps.recent)
+
+
+def test_samples_of_an_update_are_those_of_all_its_backward_calls() -> None:
+    steps = TrialSteps()
+    assert steps.samples is None
+    steps.add(records(6, flags=ring_layout.PHASES, samples=16, backwards=4, fires=1))
+    assert steps.samples == 64
+    gan = TrialSteps()
+    gan.add(records(6, flags=ring_layout.PHASES, samples=16, backwards=2, fires=2))
+    assert gan.samples == 16
+
+
+def test_tokens_of_a_step_are_the_mean_of_those_that_show_them() -> None:
+    steps = TrialSteps()
+    steps.add(records(4, flags=ring_layout.PHASES, samples=8, tokens=-1))
+    assert (steps.tokens, steps.tokens_a_sample) == (None, None)
+    steps.add(records(3, flags=ring_layout.PHASES, samples=8, backwards=2, fires=1, tokens=1600))
+    steps.add(records(1, flags=ring_layout.PHASES, samples=8, backwards=2, fires=1, tokens=800))
+    steps.add(records(5, tokens=7))  # plain steps: what stands there is of an earlier lap of the ring
+    assert steps.tokens == 1400
+    assert steps.tokens_a_sample == 87.5
+
+
+@pytest.mark.parametrize(
+    ("lengths", "vary"),
+    [
+        ([64] * 20, False),
+        ([64, 66] * 10, False),
+        ([64] * 39 + [3], False),  # the last batch of an epoch
+        ([60, 64, 70, 90], True),
+        ([60, 90, 120], False),  # too few to say
+    ],
+)
+def test_samples_differ_in_length_where_it_shows_in_several_steps(lengths: list[int], vary: bool) -> None:
+    steps = TrialSteps()
+    for i, length in enumerate(lengths):
+        size = 8 if i % 2 else 4  # the size of a batch is no length
+        steps.add(records(1, flags=ring_layout.PHASES, samples=size, tokens=size * length))
+    assert steps.vary_in_length is vary
+    assert steps.hardly_seen is (len(lengths) < 4)
+
+
+def test_of_a_block_those_steps_are_counted_by_the_token_that_show_it() -> None:
+    steps = TrialSteps()
+    shown = records(6, flags=ring_layout.PHASES, tokens=100)
+    shown["flags"][::2] = 0
+    shown["tokens"][5] = -1
+    steps.add(shown)
+    found = steps.block(5 * MS, settle=1)
+    assert len(found.steps) == 4
+    assert list(found.counted) == [5 * MS]
+    assert list(found.tokens) == [100]
+
+
+def test_a_loss_that_is_no_number_three_times_is_lost() -> None:
+    steps = TrialSteps()
+    steps.add(records(2, flags=ring_layout.PHASES, loss_finite=0))
+    assert not steps.loss_lost
+    steps.add(records(1, flags=ring_layout.PHASES, loss_finite=0))
+    assert steps.loss_lost
+    steps.add(records(1, flags=ring_layout.PHASES, loss_finite=1))
+    assert not steps.loss_lost
+
+
+def test_step_times_settle_when_they_no_longer_fall() -> None:
+    falling = np.linspace(50.0, 5.0, 60) * MS
+    assert not is_settled(falling)
+    assert is_settled(np.concatenate([falling, np.full(120, 5.0 * MS)]))
+    assert not is_settled(np.full(7, 5.0 * MS))
+    assert is_settled(np.full(8, 2000.0 * MS))
+
+
+def settles_after(durations: list[float]) -> int | None:
+    """Stretches of 20 steps until it is taken for settled; None: it is not."""
+    counts = range(20, len(durations) + 1, 20)
+    return next((n // 20 for n in counts if is_settled(np.array(durations[:n]))), None)
+
+
+def test_beside_others_steps_settle_though_their_times_wander_but_never_while_they_fall() -> None:
+    took = []
+    for seed in range(40):
+        draw = np.random.default_rng(seed)
+        shares = draw.lognormal(0, 0.3, 60)
+        took.append(settles_after([20 * MS * share for share in shares for _ in range(20)]))
+    assert max(each or 99 for each in took) <= 24
+    falling = [MS * 20 * 0.9**i for i in range(30) for _ in range(20)]
+    assert settles_after(falling) is None
+
+
+@given(st.floats(0.1, 3000.0), st.integers(0, 2**32 - 1))
+def test_steady_steps_of_any_length_settle(ms: float, seed: int) -> None:
+    noise = np.random.default_rng(seed).normal(1.0, 0.01, 400)
+    assert is_settled(ms * MS * noise)
+
+
+def test_several_starts_are_never_surer_than_their_difference_allows() -> None:
+    draw = np.random.default_rng(1)
+    alike = joint([list(0.1 + draw.normal(0, 0.01, 20)) for _ in range(3)])
+    apart = joint([list(mean + draw.normal(0, 0.01, 20)) for mean in (0.0, 0.1, 0.2)])
+    assert alike is not None
+    assert apart is not None
+    assert alike.low > 0.05
+    assert apart.low < 0
+    assert joint([[0.1], [0.1]]) is None
+
+
+def test_intervals_of_three_starts_hold_the_truth() -> None:
+    draw = np.random.default_rng(2)
+    missed = 0
+    for _ in range(200):
+        starts = [list(draw.normal(0.05, 0.01) + draw.normal(0, 0.02, 12)) for _ in range(3)]
+        found = joint(starts)
+        assert found is not None
+        missed += not found.low <= 0.05 <= found.high
+    assert missed <= 16  # 5 % and chance
+
+
+def started(gain: float, long_steps: float, draw: np.random.Generator) -> Duel:
+    values = tuple(gain + draw.normal(0, 0.005, 12))
+    return Duel(values=values, interval=None, steps=200, base_ns=1e6, long_steps=long_steps)
+
+
+def test_what_all_steps_lose_counts_where_it_is_more_than_chance() -> None:
+    draw = np.random.default_rng(3)
+    calm = closing([started(0.3, lost, draw) for lost in (0.004, -0.003, 0.001)])
+    eaten = closing([started(0.3, lost, draw) for lost in (-0.31, -0.29, -0.30)])
+    once = closing([started(0.3, lost, draw) for lost in (0.0, -0.6, 0.0)])
+    assert calm is not None
+    assert eaten is not None
+    assert once is not None
+    assert calm.low > 0.28
+    assert eaten.low < 0 < eaten.high
+    assert once.low < 0 < once.mean  # one start may be luck: nothing is proven
+    assert closing([started(0.3, 0.0, draw)]) is not None
+
+
+def test_on_a_device_a_turn_is_counted_by_the_steps_that_it_has_stamped() -> None:
+    steps = TrialSteps()
+    steps.clock = "device"
+    steps.add(records(4, ms=1.0))
+    assert not len(steps.recent)
+    steps.add(records(6, ms=1.0, device_ns=5 * MS))
+    assert steps.between(0).tolist() == [5.0 * MS] * 6
+    assert steps.block(0, settle=2).steps.tolist() == [5.0 * MS] * 4
+    assert steps.recent.tolist() == [5.0 * MS] * 6
+
+
+def test_steps_of_a_device_whose_clock_is_not_seen_are_told_from_those_of_a_cpu() -> None:
+    unseen, seen, early, host = (TrialSteps() for _ in range(4))
+    for steps in (unseen, seen, early):
+        steps.clock = "device"
+    for steps in (unseen, seen, host):
+        steps.add(records(700))
+    seen.add(records(1, device_ns=MS))
+    early.add(records(20))
+    assert [each.lack_stamps for each in (unseen, seen, early, host)] == [True, False, False, False]
+
+
+def test_a_step_that_stood_still_for_anothers_turn_was_not_long() -> None:
+    steps = TrialSteps()
+    assert steps.longest_ns(()) == 0.0
+    found = records(10)
+    found["end_ns"][5:] += 1000 * MS
+    found["start_ns"][6:] += 1000 * MS
+    steps.add(found)
+    assert steps.longest_ns(()) == 1005 * MS
+    assert steps.longest_ns([(27 * MS, 1027 * MS), (2000 * MS, 3000 * MS)]) == 5 * MS

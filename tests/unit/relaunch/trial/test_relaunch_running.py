@@ -1,0 +1,207 @@
+"""A trial as the study holds it, against a keeper that is played: what is waited for, and for how long."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from autobrrr.attach.preload.preload_outcome import PreloadOutcome
+from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.injected.wire.framing import encode
+from autobrrr.relaunch.trial import live_trial
+from autobrrr.relaunch.trial.live_trial import LiveTrial
+from autobrrr.relaunch.trial.trial_agents import TrialAgents, Witnesses
+from autobrrr.relaunch.trial.trial_launch import Limits, TrialLaunch
+from autobrrr.relaunch.trial.trial_steps import TrialSteps
+from autobrrr.sidecar.session.ring_reader import RECORD
+from support.sessions.sidecar import RingWriter, facts
+
+
+class Keeper:
+    """Answers the order to stop after a while, with these lines; ends when the study lets go or kills it."""
+
+    def __init__(self, *lines: dict[str, object], after_s: float = 0.0) -> None:
+        self.ours, self._its = socket.socketpair()
+        self._lines, self._after_s = lines, after_s
+        self._over = threading.Event()
+        self.stdout = None
+        threading.Thread(target=self._play, daemon=True).start()
+
+    def _play(self) -> None:
+        with self._its:
+            self._its.recv(1 << 16)
+            if not self._over.wait(self._after_s):
+                self._its.sendall(b"".join(json.dumps(line).encode() + b"\n" for line in self._lines))
+        self._over.set()
+
+    def poll(self) -> int | None:
+        return 0 if self._over.is_set() else None
+
+    def wait(self, timeout: float | None = None) -> int:
+        if not self._over.wait(timeout):
+            raise subprocess.TimeoutExpired("keeper", timeout or 0.0)
+        return 0
+
+    def kill(self) -> None:
+        self._over.set()
+
+
+def trial(folder: Path, keeper: Keeper, *remedies: str) -> LiveTrial:
+    return LiveTrial(
+        launch=TrialLaunch(command=("train",), environment={}, folder=folder, remedies=remedies),
+        folder=folder / "t0",
+        limits=Limits(grace_s=0.0),
+        witnesses=Witnesses(folder),
+        keeper=keeper,  # type: ignore[arg-type]
+        link=keeper.ours,
+        token="none",
+        prepared=SimpleNamespace(remove=lambda: None),  # type: ignore[arg-type]
+        told=PreloadOutcome(folder, 0, remedies),
+    )
+
+
+def test_output_that_is_kept_may_take_longer_than_any_other_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_trial, "ANSWER_S", 0.01)
+    said: tuple[dict[str, object], ...] = ({"kept": 3, "bytes": 5}, {"gone": True})
+    patient = trial(tmp_path, Keeper(*said, after_s=0.5))
+    patient.close(tmp_path / "kept", 100)
+    assert (patient.kept.files, patient.kept.bytes, patient.kept.problem) == (3, 5, None)
+
+
+def test_output_whose_copy_was_cut_off_is_not_said_to_be_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_trial, "ANSWER_S", 0.01)
+    monkeypatch.setattr(live_trial, "KEEP_S", 0.01)
+    cut = trial(tmp_path, Keeper({"gone": True}, after_s=30))
+    cut.close(tmp_path / "kept", 100)
+    assert cut.kept.problem == "the copy was not finished"
+
+
+def trained(trial: LiveTrial, count: int, ended_s_ago: float = 0.0) -> TrialSteps:
+    """So many steps of 100 ms, the last of which ended a while ago."""
+    steps = TrialSteps()
+    records = np.zeros(count, dtype=RECORD)
+    last_ns = time.perf_counter_ns() - int(ended_s_ago * 1e9)
+    records["end_ns"] = last_ns - 100_000_000 * np.arange(count)[::-1]
+    records["start_ns"] = records["end_ns"] - 100_000_000
+    steps.add(records)
+    trial.witnesses = SimpleNamespace(look=lambda: None, steps=steps)  # type: ignore[assignment]
+    return steps
+
+
+def say(folder: Path, name: str) -> None:
+    """The agent reports that a remedy is on."""
+    line = {"remedy": name, "status": "applied", "why": "", "class": "rounding"}
+    (folder / "outcome-0-1").write_text(json.dumps(line) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("remedy", "silent_s", "ending"),
+    [
+        ("compile.default", 200, None),
+        ("compile.default", 400, "hang"),
+        ("optimizer.foreach", 200, "hang"),
+    ],
+)
+def test_a_step_that_compiles_may_take_long_and_no_other(
+    remedy: str, silent_s: float, ending: str | None, tmp_path: Path
+) -> None:
+    waits = trial(tmp_path, Keeper(), remedy)
+    trained(waits, 1, silent_s)
+    say(tmp_path, remedy)
+    waits.look()
+    assert (waits.ending and waits.ending.kind) == ending
+
+
+def test_where_compilation_has_had_its_steps_a_silence_is_a_hang(tmp_path: Path) -> None:
+    compiled = trial(tmp_path, Keeper(), "compile.default")
+    trained(compiled, 1)
+    say(tmp_path, "compile.default")
+    compiled.look()
+    trained(compiled, 1 + REGISTRY["compile.default"].warm_up_steps, 60)
+    compiled.look()
+    assert compiled.ending is not None
+    assert compiled.ending.kind == "hang"
+
+
+@pytest.mark.parametrize(("steps", "took_ns"), [(1, 1), (40, 1), (40, 1 << 60)])
+def test_a_step_that_ends_in_the_future_or_took_for_ever_puts_off_no_end(
+    tmp_path: Path, steps: int, took_ns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forges = trial(tmp_path, Keeper())
+    records = np.zeros(steps, dtype=RECORD)
+    records["end_ns"] = (1 << 61) + np.arange(steps)
+    records["start_ns"] = records["end_ns"] - took_ns
+    made = TrialSteps()
+    made.add(records)
+    drained: list[float] = []
+    forges.witnesses = SimpleNamespace(look=lambda: None, steps=made, drain=drained.append)  # type: ignore[assignment]
+    forges.look()
+    assert forges.ending is None
+    later_ns = time.perf_counter_ns() + 31_000_000_000
+    monkeypatch.setattr(live_trial.time, "perf_counter_ns", lambda: later_ns)
+    forges.look()
+    assert forges.ending is not None
+    assert forges.ending.kind == "hang"
+    forges.pause()
+    assert drained[0] <= forges.limits.first_step_s
+
+
+def test_step_times_from_before_compilation_do_not_pass_for_settled(tmp_path: Path) -> None:
+    compiles = trial(tmp_path, Keeper(), "compile.default")
+    trained(compiles, 20)
+    say(tmp_path, "compile.default")
+    looks = 0
+
+    def on_look() -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 3:
+            trained(compiles, 20 + REGISTRY["compile.default"].warm_up_steps)
+
+    assert compiles.warm_up(on_look)
+    assert looks == 3
+
+
+@pytest.mark.timeout(30)
+def test_a_trial_that_listens_and_takes_nobody_in_is_not_waited_for(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as door, socket.socket(socket.AF_UNIX) as first:
+        door.bind(str(tmp_path / "agent-1.sock"))
+        door.listen(0)
+        first.connect(str(tmp_path / "agent-1.sock"))  # no room for a second one
+        witnesses = Witnesses(tmp_path)
+        witnesses.look()
+        assert witnesses.chief is None
+        witnesses.close()
+
+
+def test_an_agent_of_a_trial_that_says_hello_as_it_likes_is_none_that_trains(tmp_path: Path) -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        agent = TrialAgents(ours)
+        theirs.sendall(encode({"event": "hello", "facts": facts()}))  # and hands over no ring
+        agent.look()
+        writer = RingWriter(16)
+        for _ in range(3):  # an honest one says it once
+            socket.send_fds(theirs, [encode({"event": "hello", "facts": facts()})], [writer.fd])
+        agent.look()
+        open_before = len(os.listdir("/proc/self/fd"))
+        agent.look()
+        writer.step(1 << 62)  # no clock shows that
+        agent.look()
+        assert agent.steps.count == 0
+        assert len(os.listdir("/proc/self/fd")) < open_before
+        agent.close()
+        writer.close()

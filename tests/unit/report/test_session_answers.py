@@ -1,0 +1,74 @@
+"""Six questions of a past session: each has an answer, whatever the log holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from autobrrr.records import Record
+from autobrrr.report.html.session_html import page
+from autobrrr.report.session_answers import answers
+from autobrrr.report.text.session_text import past_session
+from support.screens import tui
+
+UNSURE = tui.snapshot(
+    regime="unknown", limit="unknown", reason="no second signal", limit_reason="", t_ns=90 * 10**9, advice=[]
+)
+
+
+def said(folder: Path, *entries: tuple[str, Record | dict[str, object]]) -> dict[str, str]:
+    """Each question with its answer and what is behind it."""
+    log = folder / "one.jsonl"
+    log.write_bytes(
+        b"".join(
+            msgspec.json.encode({"at": float(at), "kind": kind, "body": body}) + b"\n"
+            for at, (kind, body) in enumerate(entries)
+        )
+    )
+    session = past_session(log)
+    shown = page(session)
+    for each in answers(session):
+        assert f"<dt>{each.question}</dt>" in shown
+    return {each.question: f"{each.said}; {each.more}" for each in answers(session)}
+
+
+def test_a_tuned_session_answers_all_six(tmp_path: Path) -> None:
+    ended = {"kind": "detached", "why": "detached", "left": []}
+    found = said(tmp_path, ("snapshot", tui.snapshot()), ("tuned", tui.tuned()), ("ended", ended))
+    assert list(found) == [
+        "What is slow?", "How sure?", "What to do?", "How does it stand?", "What was gained?", "Is it safe?",
+    ]  # fmt: skip
+    assert found["What is slow?"].startswith("limited by host, by overhead; 70 %")
+    assert found["How sure?"].startswith("high confidence")
+    assert "autobrrr run --recipe" in found["What to do?"]
+    assert found["How does it stand?"].startswith("detached")
+    assert found["What was gained?"].startswith("1.56x [1.52–1.60]; 4.20 ms → 2.70 ms a step, saves")
+    assert found["Is it safe?"].startswith("results stay the same up to rounding; watching took 0.44 %")
+
+
+def test_a_verdict_that_was_lost_later_is_told_with_its_age(tmp_path: Path) -> None:
+    found = said(tmp_path, ("snapshot", tui.snapshot(t_ns=30 * 10**9)), ("snapshot", UNSURE))
+    assert found["What is slow?"].startswith("limited by host")
+    assert found["How sure?"] == "high confidence; 60.0 s before the end"
+
+
+def test_what_was_never_found_out_is_said_to_be_so(tmp_path: Path) -> None:
+    found = said(tmp_path, ("snapshot", UNSURE))
+    assert found["What is slow?"] == "not known; no second signal"
+    assert found["How sure?"] == "no verdict; "
+    assert found["What to do?"].endswith("autobrrr diagnose PID")
+    assert found["How does it stand?"].startswith("watching; ")
+    assert found["What was gained?"] == "not measured; nothing was tried"
+    assert found["Is it safe?"].startswith("no remedy was kept")
+
+
+@pytest.mark.parametrize(
+    ("reach", "command"), [("live", "tune PID"), ("next_epoch", "--param loader.workers")]
+)
+def test_an_untried_remedy_is_what_to_do(tmp_path: Path, reach: str, command: str) -> None:
+    one = msgspec.structs.replace(tui.snapshot().advice[0], remedy="loader.workers", reach=reach)
+    found = said(tmp_path, ("snapshot", tui.snapshot(advice=[one])))
+    assert found["What to do?"].startswith("try loader.workers; autobrrr tune ")
+    assert command in found["What to do?"]

@@ -1,0 +1,328 @@
+"""A session with a job on a device: whose clock it goes by, and what it asks the agent to stamp."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from autobrrr.diagnosis.signals.profiler_window_signal import inflation
+from autobrrr.injected.loop.device_stamps import STAMP_EACH, STAMP_SOME
+from autobrrr.injected.wire import ring_layout
+from autobrrr.records import ProfilerWindow, Shares, Verdict
+from autobrrr.report.text.window_text import window_text
+from autobrrr.sidecar.session.session_states import State
+from support.sessions.session import Stage
+from support.sessions.sidecar import anatomy
+
+BUSY = {"held_ns": 50_000, "idle_ns": 0, "step_ns": 1_000_000, "beside_ns": [1_000_000, 1_000_000]}
+TIMED = ProfilerWindow(status="ok", inside_share=0.5, plain_step_ns=[1_000_000], profiled_step_ns=[9_000_000])
+SLACK = {
+    "status": "ok",
+    "hold_ns": 50_000,
+    "holds": [{"place": place, **BUSY} for place in ("step", "backward") for _ in range(4)],
+}
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path)
+
+
+def test_a_job_that_moves_to_a_gpu_after_it_was_entered_is_one_on_a_gpu_from_then_on(stage: Stage) -> None:
+    stage.enter()
+    assert stage.session.findings.window.clock == "host"
+    stage.run(2)
+    assert "stamp" not in stage.agent.asked
+    told = msgspec.to_builtins(stage.session.findings.facts)
+    stage.event("facts", {**told, "cuda": True, "device": "cuda"})
+    stage.run(2)
+    assert stage.session.findings.window.clock == "device"
+    assert stage.agent.commands[-1] == ("stamp", STAMP_SOME)
+    assert stage.session.snapshot().job == stage.session.findings.facts
+    assert "GPU" in stage.session.snapshot().reason
+    assert stage.session.snapshot().step_ns.count == 0
+
+
+def test_a_device_that_is_no_gpu_of_cuda_has_no_regime_by_host_clocks_either(stage: Stage) -> None:
+    stage.enter(device="xpu")
+    stage.run(3)
+    reason = stage.session.snapshot().reason
+    assert reason.startswith("the job computes on the device xpu, where host clocks")
+
+
+def test_a_job_with_its_parameters_on_the_cpu_is_none_on_a_gpu_though_cuda_is_in_use(stage: Stage) -> None:
+    stage.enter(cuda=True, device="cpu")
+    stage.run(3)
+    assert stage.session.findings.window.clock == "host"
+    assert stage.session.snapshot().device_ns is None
+    assert "stamp" not in stage.agent.asked
+
+
+def test_while_steps_are_compared_each_one_is_stamped(stage: Stage) -> None:
+    stage.enter(device="cuda", cuda=True)
+    stage.event("anatomy", anatomy())
+    stage.run(2)
+    assert stage.session.begin_tuning() is None
+    assert stage.agent.commands[-1] == ("stamp", STAMP_EACH)
+    stage.session.end_tuning()
+    stage.run(2)
+    asked = [fields for do, fields in stage.agent.commands if do == "stamp"]
+    assert asked[:3] == [STAMP_SOME, STAMP_EACH, STAMP_SOME]
+
+
+def test_facts_that_the_agent_gives_when_asked_count_too(stage: Stage) -> None:
+    stage.enter()
+    told = msgspec.to_builtins(stage.session.findings.facts)
+    stage.agent.answer("facts", active=[], anatomy=None, facts={**told, "device": "cuda"})
+    assert stage.session.findings.is_asynchronous
+
+
+def test_how_much_longer_a_profiled_step_is_goes_by_the_device_s_clock(stage: Stage) -> None:
+    """By the host's a plain step is the time to queue it, and a profiled one anything."""
+    stage.enter(device="cuda", cuda=True)
+    stage.event("anatomy", anatomy())
+    for _ in range(40):
+        stage.writer.step(1_000_000, device_ns=5_000_000)
+    assert stage.run() is State.PROFILING
+    assert [do for do, _ in stage.agent.commands[-2:]] == ["stamp", "window"]
+    assert stage.agent.commands[-2] == ("stamp", STAMP_EACH)
+    for _ in range(4):
+        stage.writer.step(9_000_000, flags=ring_layout.TRACED, device_ns=6_000_000)
+    stage.run()
+    stage.window(TIMED)
+    found = stage.session.findings.profile
+    assert found is not None
+    assert inflation(found) == pytest.approx(1.2)
+    assert stage.run() is State.DELAYING
+    assert stage.agent.asked[-1] == "slack"
+    stage.event("slack", SLACK)
+    assert stage.run() is not State.DELAYING
+    assert [fields for do, fields in stage.agent.commands if do == "stamp"][-1] == STAMP_SOME
+
+
+def test_steps_since_a_window_are_told_beside_those_before_it(stage: Stage) -> None:
+    stage.enter(device="cuda", cuda=True)
+    stage.event("anatomy", anatomy())
+    for _ in range(40):
+        stage.writer.step(1_000_000, device_ns=5_000_000)
+    assert stage.run() is State.PROFILING
+    for _ in range(4):
+        stage.writer.step(9_000_000, flags=ring_layout.TRACED, device_ns=6_000_000)
+    stage.run()
+    stage.window(ProfilerWindow(status="ok", inside_share=0.5))
+    for count in (15, 1):
+        before = stage.session.findings.profile
+        assert before is not None
+        assert before.after_step_ns == []
+        for _ in range(count):
+            stage.writer.step(1_000_000, device_ns=5_500_000)
+        stage.run()
+    found = stage.session.findings.profile
+    assert found is not None
+    assert found.after_step_ns == [5_500_000] * 16
+    assert "steps since then take 1.10 times what they took before" in window_text(found)
+
+
+def test_the_host_is_not_held_up_where_nothing_may_be_probed(tmp_path: Path) -> None:
+    for number, options in enumerate(({"probing": "off"}, {"readonly": True})):
+        (folder := tmp_path / str(number)).mkdir()
+        stage = Stage(folder, **options).enter(device="cuda", cuda=True)
+        stage.event("anatomy", anatomy())
+        stage.run(40)
+        stage.window(ProfilerWindow(status="ok"))
+        for _ in range(4):
+            stage.run(4)
+        assert stage.session.state is not State.DELAYING
+        assert "slack" not in stage.agent.asked
+
+
+def test_what_held_up_steps_showed_is_evidence_and_is_measured_anew_beside_the_next_window(
+    stage: Stage,
+) -> None:
+    profiling(stage)
+    stage.window(ProfilerWindow(status="ok"))
+    assert stage.run() is State.DELAYING
+    stage.agent.answer("slack")
+    stage.event("slack", SLACK)
+    stage.run(4, seconds=3)
+    (said,) = [each for each in stage.session.snapshot().evidence if each.signal == "host_slack"]
+    assert (said.value, list(said.against)) == (0.0, ["overhead"])
+    stage.event("frames", {"samples": 0, "places": []})
+    assert stage.session.open_window() is None
+    for _ in range(4):
+        stage.run(4)
+    assert stage.session.state is State.PROFILING
+    assert stage.session.findings.slack is None
+
+
+def test_a_window_on_a_device_without_stamps_says_nothing_of_how_much_longer_it_made_steps(
+    stage: Stage,
+) -> None:
+    profiling(stage)
+    stage.window(TIMED)
+    found = stage.session.findings.profile
+    assert found is not None
+    assert inflation(found) is None
+
+
+def test_on_a_cpu_a_window_keeps_the_steps_that_the_agent_timed(stage: Stage) -> None:
+    stage.enter(compiled=True)
+    stage.event("anatomy", anatomy())
+    assert stage.run(40) is State.PROFILING
+    stage.window(TIMED)
+    assert stage.session.findings.profile == TIMED
+
+
+@pytest.mark.parametrize(("flags", "against"), [(ring_layout.AHEAD, ["overhead", "input", "host"]), (0, [])])
+def test_what_is_the_host_s_doing_is_excluded_where_the_host_is_always_a_step_ahead(
+    stage: Stage, flags: int, against: list[str]
+) -> None:
+    stage.enter(device="cuda", cuda=True)
+    for _ in range(40):
+        stage.writer.step(1_000_000, flags=flags, device_ns=5_000_000)
+    stage.run(seconds=3)
+    (said,) = [each for each in stage.session.snapshot().evidence if each.signal == "host_lead"]
+    assert said.value == (1.0 if flags else 0.0)
+    assert list(said.against) == against
+
+
+def profiling(stage: Stage) -> None:
+    stage.enter(device="cuda", cuda=True)
+    stage.event("anatomy", anatomy())
+    assert stage.run(40) is State.PROFILING
+
+
+def windowed(stage: Stage, window: ProfilerWindow) -> None:
+    """A device's window and slack are there, and the session watches."""
+    profiling(stage)
+    through(stage, window)
+
+
+def through(stage: Stage, window: ProfilerWindow) -> None:
+    stage.window(window)
+    assert stage.run() is State.DELAYING
+    stage.event("slack", SLACK)
+    stage.run(4)
+    if stage.session.state is State.SAMPLING:
+        stage.event("frames", {"samples": 0, "places": []})
+        stage.run(4)
+    assert stage.session.state is State.JUDGED
+
+
+def asked_for_windows(stage: Stage) -> int:
+    return stage.agent.asked.count("window")
+
+
+NAMED = Verdict(
+    regime="memory",
+    confidence="low",
+    reason="by a trace",
+    limit="kernels",
+    shares=Shares(memory=0.9),
+    evidence=[],
+)
+PRODUCTS = msgspec.structs.replace(NAMED, regime="unknown", shares=Shares(compute=0.9))
+HOST = msgspec.structs.replace(
+    NAMED, regime="overhead", limit="host", shares=Shares(overhead=0.8, compute=0.2)
+)
+
+
+def test_what_a_window_showed_of_the_job_before_it_was_changed_does_not_speak_any_more(
+    stage: Stage,
+) -> None:
+    windowed(stage, ProfilerWindow(status="ok", verdict=NAMED))
+    findings = stage.session.findings
+    assert findings.profile is not None
+    assert findings.slack is not None
+    stage.session.apply("optimizer.fused", {}, lambda switched: None)
+    stage.agent.answer("apply", token=1, seq=1)
+    assert findings.profile is None
+    assert findings.slack is None
+    for _ in range(6):
+        stage.run(8, seconds=1)
+    assert asked_for_windows(stage) == 2, "the changed job is profiled by itself"
+
+
+def test_a_window_that_was_under_way_when_the_job_was_changed_is_taken_again(stage: Stage) -> None:
+    profiling(stage)
+    stage.session.apply("optimizer.fused", {}, lambda switched: None)
+    stage.agent.answer("apply", token=1, seq=1)
+    through(stage, ProfilerWindow(status="ok", verdict=NAMED))
+    stage.run(8)
+    assert stage.session.state is State.PROFILING
+    assert stage.session.findings.profile is None
+
+
+def test_what_a_remedy_that_was_lost_has_shown_does_not_speak_any_more_either(stage: Stage) -> None:
+    windowed(stage, ProfilerWindow(status="ok", verdict=NAMED))
+    stage.session.on_event(
+        {"event": "remedy_lost", "token": 1, "remedy": "attention.sdpa", "why": "takes none"}
+    )
+    assert stage.session.findings.profile is None
+
+
+def test_whoever_asks_to_measure_anew_while_a_window_is_on_has_that_one(stage: Stage) -> None:
+    profiling(stage)
+    stage.session.measure_again()
+    through(stage, ProfilerWindow(status="ok", verdict=NAMED))
+    stage.run(8)
+    assert stage.session.state is State.JUDGED
+    assert asked_for_windows(stage) == 1
+
+
+@pytest.mark.parametrize(
+    ("window", "again"),
+    [
+        (ProfilerWindow(status="abstained", why="an evaluation fell into it"), 2),
+        (ProfilerWindow(status="ok", verdict=NAMED), 0),
+    ],
+)
+def test_an_unlucky_window_is_taken_again_twice(stage: Stage, window: ProfilerWindow, again: int) -> None:
+    windowed(stage, window)
+    for wait_s in (6, 16, 60, 300):
+        stage.run(4, seconds=wait_s - 2)
+        if stage.run(4, seconds=2) is State.PROFILING:
+            through(stage, window)
+    assert asked_for_windows(stage) == 1 + again
+
+
+def test_whoever_asks_for_a_window_waits_for_a_new_one(stage: Stage) -> None:
+    windowed(stage, ProfilerWindow(status="ok", verdict=NAMED))
+    assert stage.session.open_window() is None
+    assert stage.session.snapshot().window is None
+    stage.run(4)
+    assert stage.session.state is State.PROFILING
+
+
+@pytest.mark.parametrize("verdict", [NAMED, HOST])
+def test_shapes_are_not_asked_for_where_nothing_needs_them(stage: Stage, verdict: Verdict) -> None:
+    profiling(stage)
+    stage.window(ProfilerWindow(status="ok", verdict=verdict))
+    assert stage.run() is State.DELAYING
+    assert [fields for do, fields in stage.agent.commands if do == "window"] == [
+        {"steps": 4, "shapes": False}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("second", "kept"),
+    [
+        (ProfilerWindow(status="ok", verdict=PRODUCTS, shapes=True, stall_ns=30), True),
+        (ProfilerWindow(status="abstained", why="an evaluation fell into it"), False),
+    ],
+)
+def test_shapes_of_products_come_from_a_second_short_window(
+    stage: Stage, second: ProfilerWindow, kept: bool
+) -> None:
+    profiling(stage)
+    stage.window(ProfilerWindow(status="ok", verdict=PRODUCTS, stall_ns=50))
+    assert stage.run() is State.PROFILING
+    assert stage.agent.commands[-1] == ("window", {"steps": 2, "shapes": True})
+    stage.window(second)
+    assert stage.run() is State.DELAYING
+    found = stage.session.findings.profile
+    assert found is not None
+    assert (found.status, found.shapes) == ("ok", kept)
+    assert found.stall_ns == (80 if kept else 50), "what both took"

@@ -1,0 +1,579 @@
+"""A session goes its course: trace, sample, probe, judge; and ends in order, whatever happens."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autobrrr.injected.phases.sampling_schedule import EVERY_STEP
+from autobrrr.injected.wire import ring_layout
+from autobrrr.records import Attach, ProfilerWindow
+from autobrrr.records.wire_answers import SessionEnding
+from autobrrr.sidecar.process.session_options import SessionOptions
+from autobrrr.sidecar.session.remedy_switch import Switched
+from autobrrr.sidecar.session.ring_reader import RECORD
+from autobrrr.sidecar.session.session import Session
+from autobrrr.sidecar.session.session_log import SessionLog
+from autobrrr.sidecar.session.session_states import State
+from support.judged import diagnosis
+from support.machines.devices import AbsentDevice
+from support.sessions.session import SECOND_NS, Stage
+from support.sessions.sidecar import StepModel, anatomy, cost, probed, traced
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path)
+
+
+def test_it_waits_for_steps_and_anatomy_before_it_traces(stage: Stage) -> None:
+    stage.enter()
+    assert stage.run() is State.WATCHING
+    assert stage.session.activity == "waiting for the first steps"
+    assert stage.run(20) is State.WATCHING
+    assert stage.session.activity == "finding out how the loop is built"
+    stage.event("anatomy", anatomy())
+    assert stage.run() is State.TRACING
+    assert stage.agent.commands[-1] == ("trace", {"steps": 6})
+
+
+def test_the_thread_that_trains_is_watched_once_a_step_has_shown_it(stage: Stage) -> None:
+    watched: list[int] = []
+    stage.session.watch_thread = watched.append
+    stage.enter()
+    stage.event("anatomy", anatomy(train_tid=None))
+    assert watched == []
+    stage.event("anatomy", anatomy(train_tid=45))
+    assert watched == [45]
+
+
+def test_few_long_steps_are_traced_at_once_and_more_where_doubt_remains(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, StepModel(step_ns=SECOND_NS // 2)).enter()
+    stage.event("anatomy", anatomy())
+    assert stage.run(3, flags=ring_layout.SETTLING) is State.WATCHING
+    assert stage.run(1, flags=ring_layout.SETTLING) is State.TRACING
+    assert stage.agent.commands[-1] == ("trace", {"steps": 3})
+    stage.agent.answer("trace", ok=False, why="the job is being profiled")
+    stage.run(2)
+    stage.agent.answer("probe", ok=False, why="busy")
+    assert stage.run(2) is State.JUDGED
+    assert stage.run(2, seconds=6) is State.TRACING
+    assert stage.agent.commands[-1] == ("trace", {"steps": 6})
+
+
+def test_short_steps_that_settle_are_not_traced_yet(stage: Stage) -> None:
+    stage.enter()
+    stage.event("anatomy", anatomy())
+    assert stage.run(9, flags=ring_layout.SETTLING) is State.WATCHING
+
+
+def test_a_loop_whose_anatomy_never_comes_is_traced_all_the_same(stage: Stage) -> None:
+    stage.enter()
+    stage.run(20)
+    assert stage.run(20, seconds=25) is State.TRACING
+
+
+def test_overhead_by_trace_and_probe_is_named_with_high_confidence(stage: Stage) -> None:
+    stage.measured()
+    stage.run(50, seconds=3)
+    found = stage.session.snapshot()
+    assert (found.regime, found.confidence) == ("overhead", "high"), found.reason
+    assert found.batch_probe.status == "ok"
+    assert found.steps == stage.writer.seq
+    assert found.state == "judged"
+    assert found.phases_ns.forward is not None
+    assert found.step_ns.mean == stage.model.step_ns
+    assert found.attach.pause_ns == 400_000
+    assert (found.final, found.pid) == (False, 42)
+    assert stage.session.decided
+    assert stage.journal("verdict")[-1]["regime"] == "overhead"
+    assert stage.said
+
+
+def test_before_anything_is_measured_there_is_a_snapshot_that_says_so(stage: Stage) -> None:
+    found = stage.session.snapshot()
+    assert (found.regime, found.activity, found.steps) == ("unknown", "attaching", None)
+    assert not stage.session.decided
+
+
+def test_stacks_are_sampled_where_the_loop_waits(tmp_path: Path) -> None:
+    model = StepModel(data_wait=0.6, forward=0.15, backward=0.15, optimizer=0.05)
+    stage = Stage(tmp_path, model).enter().traced()
+    assert stage.run(20) is State.SAMPLING
+    assert stage.agent.commands[-1] == ("frames", {"for_ms": 1500, "every_ms": 10})
+    stage.event("frames", {"samples": 0, "places": []})
+    assert stage.run() is State.PROBING
+
+
+def test_a_refused_trace_becomes_an_abstention_with_its_reason(stage: Stage) -> None:
+    stage.enter()
+    stage.event("anatomy", anatomy())
+    stage.run(12)
+    stage.agent.answer("trace", ok=False, why="another mode is on the stack")
+    assert stage.run() is State.PROBING
+    stage.agent.answer("probe", ok=False, why="collectives")
+    assert stage.run() is State.JUDGED
+    found = stage.session.findings
+    assert found.traced is not None
+    assert (found.traced.status, found.traced.why) == ("abstained", "another mode is on the stack")
+    assert stage.session.snapshot().batch_probe.why == "collectives"
+
+
+def test_what_the_replays_show_so_far_is_in_the_snapshot_and_stays_if_the_probe_never_ends(
+    stage: Stage,
+) -> None:
+    stage.enter().traced()
+    assert stage.run(12) is State.PROBING
+    so_far = {"status": "partial", "batch": 32, "replays": 4, "planned": 12, "decides_in": 1}
+    stage.event("probing", so_far)
+    stage.run(12)
+    found = stage.session.snapshot().batch_probe
+    assert (found.status, found.why) == ("abstained", "4 of 12 replays")
+    assert (found.replays, found.planned, found.decides_in) == (4, 12, 1)
+    assert not stage.journal("probing")
+    assert stage.run(12, seconds=121) is State.JUDGED
+    assert stage.session.snapshot().batch_probe.why == "4 of 12 replays"
+
+
+def test_a_trace_that_others_disturbed_is_taken_again_once_the_machine_is_quiet(stage: Stage) -> None:
+    stage.enter().traced(run_delay_share=0.8)
+    assert stage.run(12) is State.PROBING
+    stage.agent.answer("probe", ok=False, why="collectives")
+    assert stage.run(12) is State.JUDGED
+
+    def machine(delay: float) -> None:
+        stage.session.intake._device = AbsentDevice()
+        stage.session.findings.host.clear()
+        for sample in diagnosis.machine(delay)[:4]:
+            stage.session.findings.host.append(sample)
+
+    machine(0.5)
+    for _ in range(8):
+        assert stage.run(4, seconds=2) is State.JUDGED
+    machine(0.0)
+    assert stage.run(4, seconds=1) is State.TRACING
+
+
+def test_an_answer_that_never_comes_holds_nothing_up(stage: Stage) -> None:
+    stage.enter()
+    stage.event("anatomy", anatomy())
+    stage.run(12)
+    assert stage.run(12, seconds=29) is State.TRACING
+    assert stage.run(12, seconds=2) is State.PROBING
+    assert stage.run(12, seconds=119) is State.PROBING
+    assert stage.run(12, seconds=2) is State.JUDGED
+
+
+@pytest.mark.parametrize(
+    ("changes", "built", "reason"),
+    [({"compiled": True}, {}, "compiled"), ({}, {"compiled": True}, "compiled"), ({"cuda": True}, {}, "GPU")],
+)
+def test_compiled_and_gpu_jobs_are_profiled_instead_of_traced_and_probed(
+    stage: Stage, changes: dict[str, object], built: dict[str, object], reason: str
+) -> None:
+    stage.enter(**changes)
+    stage.event("anatomy", anatomy(**built))
+    assert stage.run(12) is State.PROFILING
+    assert "training will stall" in stage.session.activity
+    assert stage.agent.commands[-1] == ("window", {"steps": 4, "shapes": False})
+    stage.window(ProfilerWindow(status="ok", inside_share=0.5, stall_ns=80_000_000))
+    asked = {"facts", "window"}
+    if reason == "GPU":  # what waits for the device is found by its line; steps are timed by its clock
+        asked |= {"frames", "stamp", "slack"}
+        assert stage.run(12) is State.DELAYING
+        stage.agent.answer("slack", ok=False, why="refused")
+        assert stage.run(12) is State.SAMPLING
+        stage.event("frames", {"samples": 0, "places": []})
+    assert stage.run(12) is State.JUDGED
+    assert stage.session.snapshot().window == stage.session.findings.profile
+    assert set(stage.agent.asked) == asked
+    assert reason in (stage.session.findings.traced.why or "")  # type: ignore[union-attr]
+    stage.run(100, seconds=400)
+    assert stage.agent.asked.count("window") == 1
+    assert len(stage.journal("window")) == 1
+
+
+def test_a_window_that_is_refused_or_never_comes_does_not_hold_the_course_up(stage: Stage) -> None:
+    stage.enter(compiled=True)
+    stage.event("anatomy", anatomy())
+    stage.run(12)
+    stage.agent.answer("window", ok=False, why="refused: the session is read-only")
+    assert stage.run(12) is State.JUDGED
+    assert stage.session.findings.profile == ProfilerWindow(
+        status="abstained", why="refused: the session is read-only"
+    )
+    assert stage.session.open_window() is None
+    assert stage.run(12) is State.PROFILING
+    assert stage.run(12, seconds=60) is State.JUDGED
+    assert stage.session.findings.profile.why == "the window did not come in time"  # type: ignore[union-attr]
+
+
+def test_a_window_is_opened_on_request_after_what_is_under_way(stage: Stage) -> None:
+    stage.enter()
+    stage.event("anatomy", anatomy())
+    assert stage.run(12) is State.TRACING
+    assert stage.session.open_window() is None
+    stage.agent.answer("trace")
+    stage.event("traced", traced(stage.model))
+    assert stage.run(24) is State.PROFILING
+    stage.window(ProfilerWindow(status="abstained", why="the job is being profiled already"))
+    assert stage.run(24) is State.PROBING
+    stage.event("probed", probed(stage.model))
+    assert stage.run(24) is State.JUDGED
+    assert stage.agent.asked.count("window") == 1
+
+
+def test_no_window_is_opened_read_only_or_while_tuning(tmp_path: Path) -> None:
+    readonly = Stage(tmp_path, readonly=True).enter(compiled=True)
+    readonly.event("anatomy", anatomy())
+    assert readonly.run(12) is State.JUDGED
+    assert readonly.session.open_window() == "the session is read-only"
+    tuned = Stage(tmp_path).measured()
+    assert tuned.session.begin_tuning() is None
+    assert tuned.session.open_window() == "the session is tuning"
+
+
+@pytest.mark.parametrize("longest", [100, 180])
+def test_each_step_shows_its_tokens_while_a_job_whose_lengths_vary_is_tuned(
+    tmp_path: Path, longest: int
+) -> None:
+    stage = Stage(tmp_path).measured()
+    records = np.zeros(8, dtype=RECORD)
+    records["flags"], records["end_ns"] = ring_layout.PHASES, np.arange(1, 9)
+    records["samples"] = records["backwards"] = records["fires"] = 1
+    records["tokens"] = np.linspace(100, longest, 8)
+    stage.session.findings.window.add(records)
+    before = len(stage.agent.commands)
+    assert stage.session.begin_tuning() is None
+    stage.session.end_tuning()
+    watched = [fields for do, fields in stage.agent.commands[before:] if do == "watch"]
+    assert watched == ([EVERY_STEP, {"as_usual": True}] if longest > 100 else [])
+
+
+def test_a_window_event_that_cannot_be_read_is_noted_and_changes_nothing(stage: Stage) -> None:
+    stage.enter(compiled=True)
+    stage.session.read_window = lambda told, fd, done: done(told)
+    stage.session.on_event({"event": "window", "window": {"status": 7}})
+    assert stage.session.findings.profile is None
+    assert any("window can't be read" in line for line in stage.said)
+
+
+def test_a_read_only_session_neither_traces_nor_probes_nor_switches(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, readonly=True).enter()
+    stage.event("anatomy", anatomy())
+    assert stage.run(12) is State.JUDGED
+    stage.run(100, seconds=400)
+    done: list[Switched] = []
+    stage.session.apply("gc.freeze", {}, done.append)
+    assert done[0].why == "the session is read-only"
+    assert set(stage.agent.asked) == {"facts"}
+    assert stage.session.begin_tuning() == "the session is read-only"
+
+
+def test_without_the_probe_the_course_ends_after_the_trace(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, probing="off").enter()
+    stage.event("anatomy", anatomy())
+    stage.run(12)
+    stage.event("traced", traced(stage.model))
+    assert stage.run(12) is State.JUDGED
+    assert "probe" not in stage.agent.asked
+
+
+def test_an_overridden_probe_tells_the_agent_so(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, probing="overridden").enter()
+    stage.event("anatomy", anatomy())
+    stage.run(12)
+    stage.event("traced", traced(stage.model))
+    stage.run(12)
+    assert stage.agent.commands[-1] == ("probe", {"override": True})
+
+
+def test_doubt_is_met_with_further_traces_ever_more_rarely(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, StepModel(kernels=0.6)).measured()
+    traces: list[int] = []
+    for second in range(120):
+        if stage.run(20, seconds=1) is State.TRACING:
+            traces.append(second)
+            stage.event("traced", traced(stage.model))
+            stage.run(20, seconds=0)
+    assert stage.session.snapshot().confidence == "low"
+    gaps = [later - earlier for earlier, later in itertools.pairwise(traces)]
+    assert len(traces) >= 3
+    assert gaps == sorted(gaps)
+    assert stage.agent.asked.count("probe") == 1
+
+
+def test_a_job_that_changes_its_pace_for_good_is_measured_anew(stage: Stage) -> None:
+    stage.measured()
+    stage.run(200, seconds=61)
+    assert stage.session.state is State.JUDGED
+    stage.model.step_ns *= 3
+    for _ in range(20):
+        stage.run(600, seconds=1)
+    assert stage.agent.asked.count("trace") == 2
+
+
+def test_a_remedy_makes_what_was_measured_without_it_void(stage: Stage) -> None:
+    stage.measured()
+    done: list[Switched] = []
+    stage.session.apply("optimizer.fused", {}, done.append)
+    assert stage.agent.commands[-1] == ("apply", {"remedy": "optimizer.fused", "options": {}})
+    stage.agent.answer("apply", token=7, arm=1, seq=70, **{"class": "rounding"})
+    assert (done[0].why, done[0].token, done[0].seq, done[0].cls) == (None, 7, 70, "rounding")
+    assert stage.session.snapshot().active == ["optimizer.fused"]
+    assert stage.run(12, arm=1, flags=ring_layout.SWITCHED) is State.WATCHING
+    assert stage.run(12, arm=1) is State.TRACING
+    stage.session.undo(7, done.append)
+    stage.agent.answer("undo", arm=2, seq=90)
+    assert stage.session.snapshot().active == []
+    assert done[-1].seq == 90
+
+
+def test_a_refused_remedy_is_not_on(stage: Stage) -> None:
+    stage.measured()
+    done: list[Switched] = []
+    stage.session.apply("optimizer.fused", {}, done.append)
+    stage.agent.answer("apply", ok=False, why="refused: no optimizer")
+    assert done[0].why == "refused: no optimizer"
+    assert stage.session.snapshot().active == []
+    assert stage.session.state is State.JUDGED
+
+
+def test_a_lost_remedy_is_said_and_no_longer_listed(stage: Stage) -> None:
+    stage.measured()
+    stage.session.apply("gc.freeze", {}, lambda done: None)
+    stage.agent.answer("apply", token=1, arm=1, seq=70)
+    stage.session.on_event({"event": "remedy_lost", "token": 1, "remedy": "gc.freeze", "why": "collected"})
+    assert stage.session.snapshot().active == []
+    assert stage.said[-1] == "gc.freeze was lost: collected"
+
+
+def test_what_another_rank_has_switched_on_all_ranks_is_listed(stage: Stage) -> None:
+    stage.measured()
+    done: list[Switched] = []
+    stage.session.together(done.append)
+    stage.agent.answer("together", rank=1, ranks=2)
+    assert done[0].why is None
+    on = {"token": 4, "remedy": "optimizer.fused", "options": {}, "class": "rounding", "reach": "live"}
+    stage.session.on_event({"event": "together", "active": [{**on, "planned": False}]})
+    assert stage.session.snapshot().active == ["optimizer.fused"]
+    assert stage.said[-1] == "another rank has switched all ranks; applied: optimizer.fused"
+    stage.session.on_event({"event": "together", "active": []})
+    assert stage.session.snapshot().active == []
+    assert stage.said[-1].endswith("applied: nothing")
+
+
+def test_what_all_ranks_keep_after_a_detach_is_listed(stage: Stage) -> None:
+    stage.measured()
+    stage.session.apply("optimizer.fused", {}, lambda done: None)
+    stage.agent.answer("apply", token=1, arm=1, seq=70)
+    endings: list[SessionEnding] = []
+    stage.session.detach(False, endings.append)
+    stage.agent.answer("detach", left=[], stays=["optimizer.fused"])
+    assert endings[0].stays == ("optimizer.fused",)
+    assert stage.session.snapshot().active == ["optimizer.fused"]
+
+
+def test_a_session_that_only_looks_joins_no_switching(tmp_path: Path) -> None:
+    for options in ({"readonly": True}, {"outside": True}):
+        stage = Stage(tmp_path, **options)
+        done: list[Switched] = []
+        stage.session.together(done.append)
+        assert done[0].why is not None
+        assert "together" not in stage.agent.asked
+
+
+@pytest.mark.parametrize(
+    ("keep", "left", "on"),
+    [(False, [], []), (True, [], ["gc.freeze"]), (False, ["gc.freeze"], ["gc.freeze"])],
+)
+def test_the_last_snapshot_lists_only_what_is_still_on(
+    stage: Stage, keep: bool, left: list[str], on: list[str]
+) -> None:
+    stage.measured()
+    stage.session.apply("gc.freeze", {}, lambda done: None)
+    stage.agent.answer("apply", token=1, arm=1, seq=70)
+    stage.session.detach(keep, lambda ending: None)
+    stage.agent.answer("detach", left=left)
+    assert stage.session.snapshot().state == "ended"
+    assert stage.session.snapshot().active == on
+
+
+def test_remedies_that_a_recipe_has_switched_on_before_are_known(stage: Stage) -> None:
+    stage.enter()
+    stage.agent.answer(
+        "facts", active=[{"token": 3, "remedy": "gc.freeze", "options": {}}], anatomy=anatomy()
+    )
+    assert stage.session.snapshot().active == ["gc.freeze"]
+    assert stage.session.snapshot().anatomy is not None
+
+
+def test_while_the_tuner_works_nothing_else_is_measured(stage: Stage) -> None:
+    stage.measured()
+    assert stage.session.begin_tuning() is None
+    assert stage.session.begin_tuning() == "the job is being tuned already"
+    before = len(stage.agent.commands)
+    stage.session.measure_again()
+    assert stage.run(100, seconds=100, arm=1) is State.TUNING
+    assert len(stage.agent.commands) == before
+    stage.session.end_tuning()
+    assert stage.run(20, arm=1) is State.TRACING
+
+
+def test_detach_asks_the_agent_and_ends_with_what_it_left(stage: Stage) -> None:
+    stage.measured()
+    endings: list[SessionEnding] = []
+    stage.session.detach(True, endings.append)
+    stage.session.detach(False, endings.append)
+    assert stage.run() is State.DETACHING
+    assert stage.agent.commands[-1] == ("detach", {"keep": True})
+    stage.agent.answer("detach", left=[])
+    assert stage.session.state is State.ENDED
+    assert [(each.kind, each.left) for each in endings] == [("detached", ())] * 2
+    stage.session.detach(False, endings.append)
+    assert len(endings) == 3
+    assert stage.session.snapshot().final is True
+    assert stage.journal("ended") == [{"kind": "detached", "why": "detached", "left": [], "stays": []}]
+    assert stage.journal("snapshot")[-1]["regime"] == "overhead"
+
+
+def test_an_agent_that_does_not_answer_the_detach_is_left_by_name(stage: Stage) -> None:
+    stage.measured()
+    endings: list[SessionEnding] = []
+    stage.session.detach(False, endings.append)
+    stage.run(seconds=14)
+    assert not endings
+    stage.run(seconds=2)
+    assert endings[0].left == ("the agent",)
+
+
+def test_a_link_that_ends_with_the_job_is_the_job_s_end(stage: Stage) -> None:
+    stage.measured()
+    stage.session.link_lost()
+    assert stage.run() is State.JUDGED
+    stage.alive = False
+    assert stage.run() is State.ENDED
+    found = stage.session.snapshot()
+    assert (found.activity, found.final, found.regime) == ("job ended", True, "overhead")
+
+
+def test_a_link_that_ends_while_the_job_lives_is_lost(stage: Stage) -> None:
+    stage.measured()
+    stage.session.link_lost()
+    assert stage.run(seconds=0.5) is State.JUDGED
+    assert stage.run(seconds=1) is State.ENDED
+    assert stage.session.ending is not None
+    assert stage.session.ending.kind == "link lost"
+
+
+def test_a_link_that_ends_during_the_detach_is_the_agent_leaving(stage: Stage) -> None:
+    stage.measured()
+    endings: list[SessionEnding] = []
+    stage.session.detach(False, endings.append)
+    stage.session.link_lost()
+    stage.run()
+    assert (endings[0].kind, endings[0].left) == ("detached", ())
+
+
+def test_a_ring_that_the_job_made_something_else_of_ends_the_session_with_a_sentence(stage: Stage) -> None:
+    stage.measured()
+    at = ring_layout.offset_bytes(stage.writer.seq, stage.writer.capacity)
+    tail = ring_layout.TAIL.pack(1, 2, 0, 0, 0, 0, 2**64 - 1)
+    os.pwrite(stage.writer.fd, tail, at + ring_layout.SAMPLED.size)
+    stage.session.tick()
+    assert stage.session.state is State.ENDED
+    assert stage.session.ending is not None
+    assert stage.session.ending.kind == "removed"
+    assert stage.session.ending.why == "the job's step ring counts steps that no job has made"
+    stage.session.tick()
+    stage.session.job_ended()
+    assert stage.session.ending.kind == "removed"
+
+
+def test_an_agent_that_removes_itself_ends_the_session_with_its_reason(stage: Stage) -> None:
+    stage.measured()
+    stage.session.on_event({"event": "removed", "why": "TypeError in a hook"})
+    assert stage.session.ending is not None
+    assert stage.session.ending.kind == "removed"
+    assert "TypeError" in stage.session.ending.why
+
+
+def test_an_event_that_can_not_be_read_is_noted_and_the_session_goes_on(stage: Stage) -> None:
+    stage.enter()
+    stage.event("traced", {"status": 5})
+    stage.session.on_event({"event": "something new"})
+    assert "can't be read" in stage.said[0]
+    assert stage.run(12) is State.WATCHING
+
+
+def test_a_fault_in_judging_is_said_and_the_session_goes_on(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(measured: object) -> None:
+        raise ZeroDivisionError("no steps")
+
+    monkeypatch.setattr("autobrrr.sidecar.session.session.judge", fail)
+    stage.enter()
+    stage.run(12)
+    assert stage.said == ["the verdict stays as it is, judging failed: ZeroDivisionError: no steps"]
+    assert "Traceback" in capsys.readouterr().err
+    assert stage.session.snapshot().regime == "unknown"
+
+
+def test_what_the_agent_costs_is_shown_as_a_share_of_the_step(stage: Stage) -> None:
+    stage.enter()
+    stage.event("cost", cost())
+    stage.run(12)
+    found = stage.session.snapshot()
+    assert found.cost.ns_per_step == 1000
+    assert found.cost.share == pytest.approx(1000 / stage.model.step_ns)
+    assert found.cost.one_off_ns == found.attach.pause_ns == 400_000
+    stage.event("cost", {**cost(), "one_off_ns": 7_000_000})
+    stage.run(1)
+    assert stage.session.snapshot().cost.one_off_ns == 7_400_000
+
+
+def test_from_outside_only_the_machine_is_seen_and_no_regime_is_named(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, outside=True)
+    stage.session.entered_outside(Attach(method="outside", latency_ns=None, pause_ns=0))
+    for _ in range(10):
+        stage.run(seconds=1)
+    found = stage.session.snapshot()
+    assert (found.regime, found.steps, found.attach.method) == ("unknown", None, "outside")
+    assert found.host is not None
+    assert found.host.cpu_share == 1.0
+    assert stage.session.decided
+    endings: list[SessionEnding] = []
+    stage.session.detach(False, endings.append)
+    assert endings[0].kind == "detached"
+
+
+def test_a_job_that_ends_before_any_verdict_has_decided_nothing(tmp_path: Path) -> None:
+    stage = Stage(tmp_path).enter()
+    stage.run(2)
+    stage.session.job_ended()
+    assert stage.session.state is State.ENDED
+    assert not stage.session.decided
+    assert stage.session.snapshot().activity == "job ended"
+
+
+def test_an_absent_device_leaves_the_host_unmeasured(tmp_path: Path) -> None:
+    session = Session(
+        1, SessionOptions(), device=AbsentDevice(), journal=SessionLog(tmp_path / "s"), alive=lambda: True
+    )
+    session.tick()
+    assert session.snapshot().host is None
+
+
+def test_stacks_are_sampled_where_operators_do_not_explain_a_phase(stage: Stage) -> None:
+    stage.enter().traced(operations_by_phase={"backward": 10.0}, op_cost_ns=2_000)
+    assert stage.run(20) is State.SAMPLING
+
+
+def test_stacks_are_sampled_where_forward_pauses_between_two_networks(stage: Stage) -> None:
+    stage.enter().traced(between_ns=0.2 * stage.model.step_ns)
+    assert stage.run(20) is State.SAMPLING

@@ -1,0 +1,186 @@
+"""Sweeps, collectives, and ranks that are measured one at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autobrrr.sidecar.session.session_states import State
+from support.sessions.session import Stage
+from support.sessions.sidecar import anatomy, probed
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path)
+
+
+def test_a_sweep_is_made_after_all_else_and_shown_beside_the_probe(stage: Stage) -> None:
+    stage.enter()
+    assert stage.session.sweep("length") is None
+    stage.traced()
+    stage.run(24)
+    stage.agent.answer("probe")
+    stage.event("probed", probed(stage.model))
+    assert stage.run(4) is State.JUDGED
+    assert stage.run(4) is State.SWEEPING
+    assert stage.agent.commands[-1] == ("probe", {"override": False, "sweep": "length"})
+    stage.agent.answer("probe")
+    stage.event("probed", {**probed(stage.model, fixed=0.5), "sweep": "length", "notes": ["4L left out"]})
+    assert stage.run(4) is State.JUDGED
+    found = stage.session.snapshot()
+    assert found.sweep is not None
+    assert (found.sweep.along, found.sweep.status, found.sweep.size) == ("length", "ok", stage.model.batch)
+    assert found.sweep.ratio_2x == pytest.approx(1.5, rel=0.01)
+    assert found.sweep.notes == ["4L left out"]
+    assert found.batch_probe.ratio_2x == pytest.approx(1.1, rel=0.01)
+
+
+@pytest.mark.parametrize("answer", ["refused: busy", None])
+def test_a_sweep_that_is_refused_or_never_comes_is_an_abstention(stage: Stage, answer: str | None) -> None:
+    stage.measured()
+    assert stage.session.sweep("batch") is None
+    assert stage.run(4) is State.SWEEPING
+    if answer is not None:
+        stage.agent.answer("probe", ok=False, why=answer)
+    assert stage.run(4, seconds=130) is State.JUDGED
+    found = stage.session.snapshot().sweep
+    assert found is not None
+    assert (found.status, found.along) == ("abstained", "batch")
+    assert (answer or "in time") in (found.why or "")
+
+
+def test_sweeps_of_two_clients_are_made_one_after_the_other_and_shown_until_the_next(stage: Stage) -> None:
+    stage.measured()
+    for along in ("batch", "length", "batch"):
+        assert stage.session.sweep(along) is None
+    for along in ("batch", "length"):
+        assert stage.run(4) is State.SWEEPING
+        assert stage.agent.commands[-1] == ("probe", {"override": False, "sweep": along})
+        stage.agent.answer("probe")
+        stage.event("probed", {**probed(stage.model), "sweep": along})
+        assert stage.run(1) is State.JUDGED
+        found = stage.session.snapshot().sweep
+        assert found is not None
+        assert found.along == along
+    assert stage.run(8) is State.JUDGED, "asked for twice before it began, made once"
+
+
+def test_a_sweep_that_is_asked_for_again_is_not_answered_with_the_old_one(stage: Stage) -> None:
+    stage.measured()
+    assert stage.session.sweep("batch") is None
+    assert stage.run(4) is State.SWEEPING
+    stage.agent.answer("probe")
+    stage.event("probed", {**probed(stage.model), "sweep": "batch"})
+    assert stage.run(1) is State.JUDGED
+    assert stage.session.sweep("batch") is None
+    assert stage.session.snapshot().sweep is None
+    assert stage.run(4) is State.SWEEPING
+
+
+def test_no_sweep_is_made_read_only_or_outside(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, readonly=True)
+    assert stage.session.sweep("batch") == "nothing of the session is in the job"
+    stage.enter()
+    assert stage.session.sweep("batch") == "the session is read-only"
+
+
+def test_collectives_are_timed_after_the_trace_where_ranks_share_gradients(stage: Stage) -> None:
+    stage.enter(rank=0, world_size=2).traced(roots=["DistributedDataParallel"])
+    assert stage.run(4) is State.TIMING
+    assert stage.agent.commands[-1] == ("collectives", {"steps": 16})
+    stage.agent.answer("collectives")
+    waits = {"status": "ok", "step_ns": [100] * 8, "exposed_ns": [60] * 8, "blocked_ns": [70] * 8}
+    stage.event("collectives", waits)
+    assert stage.run(4) is State.PROBING
+    found = stage.session.snapshot()
+    assert found.shares.communication == pytest.approx(0.6)
+    assert found.collectives is not None
+    assert (found.collectives.waits_ns, found.collectives.own_ns) == (60, 40)
+
+
+def test_collectives_are_timed_in_every_job_of_several_ranks(stage: Stage) -> None:
+    stage.enter(rank=1, world_size=2).traced(roots=["Net"])
+    assert stage.run(4) is State.TIMING
+
+
+class OneTurn:
+    """A turn that another rank may hold."""
+
+    def __init__(self) -> None:
+        self.away = True
+        self.ours = False
+
+    def take(self) -> bool:
+        self.ours = not self.away
+        return self.ours
+
+    def elsewhere(self) -> bool:
+        return self.away
+
+    def give(self) -> None:
+        self.ours = False
+
+
+def test_one_rank_is_measured_at_a_time(stage: Stage) -> None:
+    turn = stage.session.intake.turn = OneTurn()
+    stage.enter(rank=0, world_size=2)
+    stage.event("anatomy", anatomy())
+    assert stage.run(12) is State.WATCHING
+    assert stage.run(4, seconds=60) is State.WATCHING
+    assert stage.session.activity == "waiting until another rank of the job is measured"
+    assert "trace" not in stage.agent.asked
+    assert stage.session.snapshot().step_ns.count == 0  # steps that another one's measuring has made longer
+    turn.away = False
+    assert stage.run(4) is State.TRACING
+    assert turn.ours
+    for command in ("trace", "collectives", "probe"):
+        assert turn.ours
+        stage.agent.answer(command, ok=False, why="not here")
+        stage.run(4)
+    assert stage.session.state is State.JUDGED
+    assert not turn.ours
+    assert stage.session.activity == "watching"
+
+
+def test_a_rank_that_stays_in_doubt_waits_for_its_turn_again(stage: Stage) -> None:
+    turn = stage.session.intake.turn = OneTurn()
+    turn.away = False
+    stage.enter(rank=0, world_size=2)
+    stage.event("anatomy", anatomy())
+    stage.run(12)
+    for command in ("trace", "collectives", "probe"):
+        stage.agent.answer(command, ok=False, why="not here")
+        stage.run(4)
+    turn.away = True
+    assert stage.run(4, seconds=6) is State.JUDGED
+    assert stage.session.activity == "waiting until another rank of the job is measured"
+    turn.away = False
+    assert stage.run(4) is State.TRACING
+
+
+def test_a_turn_that_never_comes_is_waited_for_two_minutes(stage: Stage) -> None:
+    stage.session.intake.turn = OneTurn()
+    stage.enter(rank=0, world_size=2)
+    stage.event("anatomy", anatomy())
+    assert stage.run(12) is State.WATCHING
+    assert stage.run(4, seconds=119) is State.WATCHING
+    assert stage.run(4, seconds=2) is State.TRACING
+
+
+def test_a_job_of_one_rank_waits_for_nobody_and_a_session_that_ends_for_nobody_any_more(stage: Stage) -> None:
+    turn = stage.session.intake.turn = OneTurn()
+    stage.enter()
+    stage.event("anatomy", anatomy())
+    assert stage.run(12) is State.TRACING
+    turn.ours = True
+    stage.session.job_ended()
+    assert not turn.ours
+
+
+def test_collectives_that_can_not_be_timed_hold_nothing_up(stage: Stage) -> None:
+    stage.enter(rank=0, world_size=2).traced(roots=["DistributedDataParallel"])
+    assert stage.run(4) is State.TIMING
+    stage.agent.answer("collectives", ok=False, why="busy with traced steps")
+    assert stage.run(4) is State.PROBING

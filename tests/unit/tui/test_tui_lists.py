@@ -1,0 +1,255 @@
+"""Lists: what a search leaves, in which order they stand, and the details of a line."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autobrrr.records import CpuTaker, Evidence
+from autobrrr.records.wire_answers import Explained
+from autobrrr_tui.list_choice import WIDE, ListChoice, ListSort, left_out, listed
+from autobrrr_tui.panes import diagnosis_pane
+from autobrrr_tui.panes.mode_panes import PANES
+from autobrrr_tui.screens.search_field import SearchField
+from autobrrr_tui.text_rows import plain
+from autobrrr_tui.view_messages import Meaning
+from autobrrr_tui.view_reducer import said
+from autobrrr_tui.view_state import View
+from support.screens import tui
+from support.screens.tui_screen import Desk, at_desk, text_after
+
+Named = tuple[str, float | None]
+SORTS: tuple[ListSort[Named], ...] = (
+    ListSort(column="figure", key=lambda each: each[1], falling=True),
+    ListSort(column="name", key=lambda each: each[0]),
+)
+LISTS = {"1": "5120", "2": "traced_steps", "3": "optimizer.fused", "4": "aten::addmm"}
+
+
+def shown(items: list[Named], search: str = "", sort: int = 0) -> list[str]:
+    return [
+        name for name, _ in listed(items, ListChoice(search=search, sort=sort), SORTS, lambda each: each[0])
+    ]
+
+
+@given(st.lists(st.tuples(st.text(max_size=3), st.none() | st.floats(0, 9)), max_size=9), st.integers(0, 5))
+def test_a_sort_loses_no_line_and_puts_those_without_a_figure_last(items: list[Named], sort: int) -> None:
+    found = listed(items, ListChoice(sort=sort), SORTS, lambda each: each[0])
+    assert sorted(found, key=repr) == sorted(items, key=repr)
+    if sort == 1:
+        figures = [figure for _, figure in found]
+        known = [figure for figure in figures if figure is not None]
+        assert figures[: len(known)] == sorted(known, reverse=True)
+
+
+def test_a_search_wants_every_word_in_any_case() -> None:
+    items: list[Named] = [("optimizer.Fused", 1.0), ("optimizer.foreach", 2.0), ("gc.freeze", None)]
+    assert shown(items) == shown(items, " ") == ["optimizer.Fused", "optimizer.foreach", "gc.freeze"]
+    assert shown(items, "OPT fu") == ["optimizer.Fused"]
+    assert shown(items, "opt", sort=1) == ["optimizer.foreach", "optimizer.Fused"]
+    assert plain(left_out(1, 3, ListChoice(search="fu"))[0]).startswith("  1 of 3 hold 'fu'")
+    assert left_out(3, 3, ListChoice()) == []
+
+
+def test_the_sorts_of_a_list_come_in_turn_and_an_arrow_shows_the_column() -> None:
+    heads = [text_after(tui.trying(), "3", *["s"] * times, size=(60, 16)) for times in range(6)]
+    arrows = [[word for word in text.split() if word.endswith(("▼", "▲"))] for text in heads]
+    assert arrows == [[], ["achieved▼"], ["predicted▼"], ["trial▼"], ["remedy▲"], []]
+    rows = [line for line in heads[1].splitlines() if "optimizer." in line]
+    assert "optimizer.fused" in rows[0]
+
+
+def test_a_search_works_while_it_is_typed_and_escape_shows_all_again() -> None:
+    async def work(desk: Desk) -> None:
+        await desk.press("3", "slash", *"fus")
+        assert "1 of 5 hold 'fus'" in desk.text
+        assert "optimizer.foreach" not in desk.text
+        await desk.press("enter")
+        assert "1 of 5 hold 'fus'" in desk.text
+        await desk.press("escape")
+        assert "optimizer.foreach" in desk.text
+        assert desk.screen.mode == "tuning"
+        await desk.press("escape")
+        assert desk.screen.mode == "glance"
+
+    at_desk(tui.judged(), work)
+
+
+def test_letters_that_are_typed_into_a_search_touch_nothing() -> None:
+    async def work(desk: Desk) -> None:
+        await desk.press("3", "slash", *"tuadpwq1 ")
+        assert desk.screen.mode == "tuning"
+
+    source = at_desk(tui.kept(), work)
+    assert source.requests == []
+
+
+def test_a_search_has_the_keys_from_the_moment_on_it_is_opened() -> None:
+    async def work(desk: Desk) -> None:
+        await desk.press("3")
+        desk.screen.action_search()  # keys that come in the same burst
+        assert isinstance(desk.screen.focused, SearchField)
+
+    at_desk(tui.judged(), work)
+
+
+@pytest.mark.parametrize("mode", [name for name, pane in PANES.items() if pane.searched])
+def test_every_list_can_be_searched_and_a_search_belongs_to_its_list(mode: str) -> None:
+    number = str(list(PANES).index(mode))
+
+    async def work(desk: Desk) -> None:
+        await desk.press(number, "slash", *"qqq", "enter")
+        assert "hold 'qqq'" in desk.text
+        await desk.press("0", "5")
+        assert "hold 'qqq'" not in desk.text
+
+    at_desk(tui.kept(), work)
+
+
+def test_what_no_search_finds_can_t_be_chosen() -> None:
+    async def work(desk: Desk) -> None:
+        await desk.press("3", "slash", *"qqq", "enter", "a", "enter")
+        assert "hold 'qqq'" in desk.text, "no details are open"
+
+    assert at_desk(tui.judged(), work, size=(120, 40)).requests == []
+
+
+@pytest.mark.parametrize(("number", "name"), list(LISTS.items()))
+def test_details_stand_beside_a_list_where_there_is_room(number: str, name: str) -> None:
+    beside, below = (text_after(tui.judged(), number, size=(width, 40)) for width in (WIDE, WIDE - 1))
+    assert f"┌ {name} ─" in beside
+    assert f"┌ {name} ─" not in below
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize(("number", "name"), list(LISTS.items()))
+def test_enter_opens_the_details_over_the_list(number: str, name: str, width: int) -> None:
+    text = text_after(tui.judged(), number, "enter", size=(width, 40))
+    assert name in text.splitlines()[1] + text.splitlines()[2]
+    assert "Esc closes" in text
+
+
+def test_details_follow_the_cursor_and_the_mouse() -> None:
+    async def work(desk: Desk) -> None:
+        await desk.press("3", "down")
+        assert "┌ optimizer.foreach ─" in desk.text
+        await desk.pilot.click("#body", offset=(5, 3))
+        await desk.pilot.pause()
+        assert "┌ threads.intra_op(threads=2) ─" in desk.text
+
+    at_desk(tui.judged(), work, size=(120, 40))
+
+
+def test_the_cursor_stays_in_sight_when_the_order_changes() -> None:
+    remedies = [
+        msgspec.structs.replace(tui.details().remedies[0], remedy=f"r{number:02}", predicted=float(number))
+        for number in range(60)
+    ]
+    view = replace(tui.judged(), details=tui.details(remedies=remedies))
+    text = text_after(view, "3", *["s"] * 2)
+    assert any(line.startswith("> r00") for line in text.splitlines())
+
+
+def silenced(*names: str) -> View:
+    """Signals that a busy machine silences, while somebody has the CPUs."""
+    evidence = [
+        Evidence(signal=name, says=None, value=None, unit="share", note="machine busy while tracing")
+        for name in names
+    ]
+    delay = Evidence(
+        signal="busy_machine", says=None, value=0.36, unit="share of wall time", note="machine busy: 36 %"
+    )
+    found = tui.snapshot(
+        regime="unknown",
+        limit="unknown",
+        reason="verdict withheld: machine busy",
+        adds="",
+        evidence=[*evidence, delay],
+        advice=[],
+        contention=[CpuTaker(pid=14868, command="python fit.py", share=0.98)],
+        decide_with="autobrrr diagnose 8091 --for 60s",
+    )
+    return replace(tui.judged(), snapshot=found, judged=None)
+
+
+@pytest.mark.parametrize("size", [(60, 16), (80, 24), (120, 40), (200, 60)])
+def test_a_busy_machine_is_told_once_on_every_screen_with_who_makes_it_busy(size: tuple[int, int]) -> None:
+    for keys in ("0", "2", "3", "6"):
+        text = text_after(silenced("traced_steps", "op_cost"), keys, size=size)
+        assert text.count("has no CPU") == 1
+        assert text.count("14868") == (2 if keys == "0" else 1), "who it is, and what to do about it"
+        assert "python fit.py (pid 14868) has 98 %" in " ".join(text.split())
+
+
+def test_a_ground_that_several_signals_share_is_written_once() -> None:
+    page = diagnosis_pane.page(silenced("traced_steps", "op_cost", "run_ahead"), 80, 24)
+    text = "\n".join(plain(line) for line in page.rows)
+    assert text.count("machine busy while tracing") == 1
+    assert text.count("as traced steps") == 2
+
+
+def chatty(*texts: str) -> View:
+    """A session that has said so much."""
+    view = replace(tui.kept(), log=())
+    for text in texts:
+        view = said(view, text)
+    return view
+
+
+def test_the_log_has_a_cursor_that_opens_a_line_whole_and_copies_it() -> None:
+    long = " ".join(f"word{number}" for number in range(40))
+
+    async def work(desk: Desk) -> None:
+        await desk.press("6")
+        assert marked(desk).endswith("the newest")
+        await desk.press("up")
+        assert "word39" not in desk.text
+        await desk.press("y")
+        assert desk.pilot.app.clipboard == long
+        await desk.press("enter")
+        assert "word39" in desk.text
+
+    at_desk(chatty("the oldest", long, "the newest"), work)
+
+
+def test_the_log_follows_what_is_said_until_the_cursor_leaves_its_end() -> None:
+    texts = [f"said {number}" for number in range(60)]
+
+    async def work(desk: Desk) -> None:
+        await desk.press("6")
+        await desk.show(chatty(*texts, "one more"))
+        assert marked(desk).endswith("one more")
+        await desk.press("up")
+        await desk.show(chatty(*texts, "one more", "another"))
+        assert marked(desk).endswith("said 59")
+        assert "another" not in desk.text
+        await desk.press("down", "down")
+        await desk.show(chatty(*texts, "one more", "another", "the last"))
+        assert marked(desk).endswith("the last")
+
+    at_desk(chatty(*texts), work)
+
+
+def marked(desk: Desk) -> str:
+    """The line under the cursor."""
+    return next(line for line in desk.text.splitlines() if line.startswith(">"))
+
+
+@pytest.mark.parametrize("key", ["optimizer.fused", "optimizer.foreach"])
+def test_what_a_remedy_means_is_said_once(key: str) -> None:
+    meaning = next(each.doc for each in tui.details().remedies if each.remedy == key)
+
+    async def work(desk: Desk) -> None:
+        await desk.press("3", *["down"] * (key != "optimizer.fused"), "enter")
+        desk.screen.post_message(
+            Meaning(Explained(name=key, kind="remedy", meaning=meaning, source="a book"))
+        )
+        await desk.pilot.pause()
+        assert "a book" in desk.text
+        assert " ".join(desk.text.split()).count(meaning) == 1
+
+    at_desk(tui.kept(), work, size=(120, 40))
