@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Literal
 
 import msgspec
 
@@ -31,6 +32,7 @@ DEFAULT_S = 15.0
 DEFAULT_STEPS = 50
 MORE_STEPS = 20  # beyond them, where one replay more decides
 FIRST_STEPS, LONG_STEP_NS = 3, 500_000_000  # so many steps as long as that: a first word is said
+NO_STEP_NS = 12_000_000_000  # without one step: the main thread's stack has been sampled by then
 WINDOW_S = 30.0  # a profiler window that is on is waited for so long
 STILL_S = 60.0  # without a single step, nothing more will be known
 EVERY_S = 0.25
@@ -269,13 +271,13 @@ def await_verdict(
         TargetGone: the session ended without one.
     """
     told = None
-    is_first_said = False
+    said: set[str] = set()
     for snapshot in client.snapshots(every_s=EVERY_S):
         look(snapshot)
         if patience.is_over(snapshot):
             return snapshot
-        if not is_first_said and _has_long_steps(snapshot):
-            is_first_said = True
+        if (first_word := _first_word(snapshot)) is not None and first_word not in said:
+            said.add(first_word)
             say(f"so far {snapshot.regime}: {snapshot.reason}")
         if doing is not None and snapshot.activity:
             doing(snapshot.activity, patience.left_s(snapshot))
@@ -285,10 +287,12 @@ def await_verdict(
     raise TargetGone("the session ended without a verdict")
 
 
-def _has_long_steps(snapshot: Diagnosis) -> bool:
-    """Whether a better verdict will take so long that what a few steps show is said at once."""
+def _first_word(snapshot: Diagnosis) -> Literal["no step", "long steps"] | None:
+    """Why what is known so far is said at once: a better verdict will take long."""
     stats = snapshot.step_ns
-    return stats.count >= FIRST_STEPS and (stats.median or 0) >= LONG_STEP_NS
+    if stats.count == 0:
+        return "no step" if (snapshot.t_ns or 0) >= NO_STEP_NS else None
+    return "long steps" if stats.count >= FIRST_STEPS and (stats.median or 0) >= LONG_STEP_NS else None
 
 
 def before_tuning(for_s: float) -> Patience:

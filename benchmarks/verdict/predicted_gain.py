@@ -1,9 +1,13 @@
-"""How near do predicted gains come to achieved ones?
+"""How near do predicted gains come to achieved ones, and does the best remedy stand first in the advice?
 
-    python benchmarks/verdict/predicted_gain.py [--for 70] [--case NAME]… [--only REMEDY]… [--keep FILE]
+    python benchmarks/verdict/predicted_gain.py [--for 70] [--case NAME]… [--only REMEDY]… [--into ROWS.jsonl]
+        [--within SECONDS]
 
-Planted jobs are tuned while they run, as a user would: the prediction of each remedy comes from the diagnosis
-before anything is tried, the achieved gain from its interleaved trial. Error: |log(achieved / predicted)|.
+Planted jobs are diagnosed, then tuned while they run, as a user would: predictions and the advice's order are
+of before anything was tried, the achieved gain is of the remedy's interleaved trial. Error:
+|log(achieved / predicted)|. The best remedy of a job is the one with the highest gain among the proven ones
+(lower bound over 1); jobs without one say nothing about the order. With `--into` a job that has a row of
+these sources is not tuned again.
 """
 
 from __future__ import annotations
@@ -16,16 +20,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[2])]
 
-import msgspec  # noqa: E402
-
 from autobrrr.injected.remedies.families import REGISTRY  # noqa: E402
-from autobrrr.records import Trial, Tuning  # noqa: E402
 from benchmarks.planted.case import Case  # noqa: E402
 from benchmarks.planted.diagnosed import SETTLE_S  # noqa: E402
+from benchmarks.planted.held_out import HELD_OUT  # noqa: E402
 from benchmarks.planted.job_process import (  # noqa: E402
     JobFailed,
     PlantedJob,
@@ -33,95 +37,132 @@ from benchmarks.planted.job_process import (  # noqa: E402
     end_descendants,
     own_folders,
 )
+from benchmarks.planted.load import LoadMeter  # noqa: E402
+from benchmarks.planted.results import append, read, revision  # noqa: E402
 from benchmarks.planted.tables.cases import CASES  # noqa: E402
 
-REMEDIES = ("optimizer.fused", "optimizer.foreach", "compile.default", "host.malloc", "gc.freeze")
-USUAL = (
-    "deep-tiny-mlp",
-    "tiny-transformer",
-    "many-small-adamw",
-    "few-huge-adamw",
-    "small-pointwise",
-    "pointwise-8-mib",
-    "layer-norms",
-    "above-mmap-threshold",
-    "garbage",
-)
+JOBS = {case.name: case for case in (*CASES, *HELD_OUT)}
+DIAGNOSED_S = 25.0  # at most, before the tuning
+Row = dict[str, Any]
 
 
-def tune(case: Case, for_s: float, only: Sequence[str], environment: Mapping[str, str]) -> Tuning:
-    """Tune one job that runs.
+def tune(case: Case, for_s: float, only: Sequence[str], environment: Mapping[str, str]) -> Row:
+    """Diagnose and tune one job that runs.
 
     Raises:
-        JobFailed: it did not train, or could not be tuned.
+        JobFailed: it did not train, or could not be diagnosed or tuned.
     """
-    over = {"seconds": int(2 * for_s + 60)}
+    meter = LoadMeter()
+    over = {"seconds": int(2 * (for_s + DIAGNOSED_S) + 60)}
     with PlantedJob(case, environment=environment, over=over) as job:
         job.wait_for_training()
         time.sleep(SETTLE_S)
-        words = [sys.executable, "-m", "autobrrr", "tune", str(job.pid), "--json", "--for", f"{for_s:g}s"]
-        words += ["--horizon", "4h", "--only", ",".join(only)]
-        done = subprocess.run(words, capture_output=True, text=True, env=dict(environment), check=False)
-        if not done.stdout.strip():
-            raise JobFailed(done.stderr.strip()[-300:])
-        return msgspec.json.decode(done.stdout.strip().splitlines()[-1], type=Tuning)
+        advice = said(["diagnose", str(job.pid)], environment)["advice"]
+        words = ["tune", str(job.pid), "--for", f"{for_s:g}s", "--horizon", "4h"]
+        tuning = said([*words, *(["--only", ",".join(only)] if only else [])], environment)
+    return {
+        "case": case.name,
+        "advice": [one["remedy"] for one in advice],
+        "trials": tuning["trials"],
+        "load": asdict(meter.read()),
+    }
 
 
-def line(case: str, trial: Trial) -> str:
+def said(words: Sequence[str], environment: Mapping[str, str]) -> Row:
+    """What a command answers as JSON.
+
+    Raises:
+        JobFailed: it gave no answer.
+    """
+    command = [sys.executable, "-m", "autobrrr", *words, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, env=dict(environment), check=False)
+    if not done.stdout.strip():
+        raise JobFailed(done.stderr.strip()[-300:])
+    answer: Row = json.loads(done.stdout.strip().splitlines()[-1])
+    return answer
+
+
+def line(case: str, trial: Row) -> str:
     """One row of the table."""
-    achieved = "-" if trial.achieved is None else f"{trial.achieved:.2f}x"
-    bounds = "" if trial.interval is None else f"{trial.interval[0]:.2f} to {trial.interval[1]:.2f}"
-    predicted = "-" if trial.predicted is None else f"{trial.predicted:.2f}x"
+    achieved = "-" if trial["achieved"] is None else f"{trial['achieved']:.2f}x"
+    bounds = "" if trial["interval"] is None else "{:.2f} to {:.2f}".format(*trial["interval"])
+    predicted = "-" if trial["predicted"] is None else f"{trial['predicted']:.2f}x"
     off = error(trial)
-    said = "" if off is None else f"{math.expm1(off):.0%}"
+    shown = "" if off is None else f"{math.expm1(off):.0%}"
     return (
-        f"{case:<22}{trial.remedy:<20}{predicted:>10}{achieved:>10}  {bounds:<16}{said:>6}  "
-        f"{trial.outcome}{'' if trial.achieved is not None else ': ' + trial.why[:60]}"
+        f"{case:<24}{trial['remedy']:<24}{predicted:>10}{achieved:>10}  {bounds:<16}{shown:>6}  "
+        f"{trial['outcome']}{'' if trial['achieved'] is not None else ': ' + trial['why'][:60]}"
     )
 
 
-def error(trial: Trial) -> float | None:
+def error(trial: Row) -> float | None:
     """|log(achieved / predicted)|; None where one of them is missing."""
-    if trial.predicted is None or trial.achieved is None:
+    if trial["predicted"] is None or trial["achieved"] is None:
         return None
-    return abs(math.log(trial.achieved / trial.predicted))
+    return abs(math.log(trial["achieved"] / trial["predicted"]))
+
+
+def stands(row: Row) -> int | None:
+    """At which place of the advice, from 1, the best remedy stands; None where no remedy is proven.
+
+    What was not tried is left out of the order: nobody measured whether it is better. A remedy that the
+    advice doesn't name stands behind all it names.
+    """
+    proven = [one for one in row["trials"] if one["interval"] is not None and one["interval"][0] > 1.0]
+    if not proven:
+        return None
+    best = max(proven, key=lambda one: float(one["achieved"]))["remedy"]
+    tried = {one["remedy"] for one in row["trials"] if one["achieved"] is not None}
+    order = [remedy for remedy in row["advice"] if remedy in tried]
+    return order.index(best) + 1 if best in order else len(order) + 1
+
+
+def summary(rows: Sequence[Row]) -> Row:
+    """Errors as factors less 1; places among the jobs that have a best remedy."""
+    errors = sorted(off for row in rows for trial in row["trials"] if (off := error(trial)) is not None)
+    places = [place for row in rows if (place := stands(row)) is not None]
+    return {
+        "jobs": len(rows),
+        "pairs": len(errors),
+        "median_error": math.expm1(statistics.median(errors)) if errors else None,
+        "p90_error": math.expm1(errors[math.ceil(0.9 * len(errors)) - 1]) if errors else None,
+        "with_a_best": len(places),
+        "first": sum(place == 1 for place in places),
+        "among_three": sum(place <= 3 for place in places),
+    }
 
 
 def main() -> None:
     """Run and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--for", dest="for_s", type=float, default=70.0)
-    parser.add_argument("--case", action="append", choices=[case.name for case in CASES])
+    parser.add_argument("--case", action="append", choices=list(JOBS))
     parser.add_argument("--only", action="append", choices=list(REGISTRY))
-    parser.add_argument("--keep", type=Path, help="append each trial as a line of JSON")
+    parser.add_argument("--into", type=Path, help="file of the rows")
+    parser.add_argument("--within", type=float, default=math.inf, help="start no further job after so long")
     args = parser.parse_args()
-    wanted = args.case or USUAL
+    until_s = time.monotonic() + args.within
+    of = revision()
+    rows = [] if args.into is None else [row for row in read(args.into) if row["revision"] == of]
     adopt_orphans()
-    found: dict[str, list[float]] = {}
-    print(f"{'job':<22}{'remedy':<20}{'predicted':>10}{'achieved':>10}  {'interval':<16}{'off':>6}")
-    for case in [each for each in CASES if each.name in wanted]:
+    print(f"{'job':<24}{'remedy':<24}{'predicted':>10}{'achieved':>10}  {'interval':<16}{'off':>6}")
+    for name in args.case or JOBS:
+        if any(row["case"] == name for row in rows) or time.monotonic() > until_s:
+            continue
         with own_folders() as environment:
             try:
-                tuning = tune(case, args.for_s, args.only or REMEDIES, environment)
+                row = {**tune(JOBS[name], args.for_s, args.only or (), environment), "revision": of}
             except JobFailed as failed:
-                print(f"{case.name:<22}failed: {failed}")
+                print(f"{name:<24}failed: {failed}", flush=True)
                 continue
             finally:
                 end_descendants()
-        for trial in tuning.trials:
-            print(line(case.name, trial), flush=True)
-            off = error(trial)
-            if off is not None:
-                found.setdefault(trial.remedy, []).append(off)
-            if args.keep is not None:
-                with args.keep.open("a") as lines:
-                    lines.write(json.dumps({"case": case.name, **msgspec.to_builtins(trial)}) + "\n")
-    print("\nmedian error by remedy")
-    for remedy, errors in found.items():
-        print(f"{remedy:<22}{math.expm1(statistics.median(errors)):>6.0%} of {len(errors)}")
-    every = [each for errors in found.values() for each in errors]
-    if every:
-        print(f"{'all':<22}{math.expm1(statistics.median(every)):>6.0%} of {len(every)}")
+        rows.append(row)
+        if args.into is not None:
+            append(args.into, row)
+        for trial in row["trials"]:
+            print(line(name, trial), flush=True)
+    print("\n" + json.dumps(summary(rows)))
 
 
 if __name__ == "__main__":

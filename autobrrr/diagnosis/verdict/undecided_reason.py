@@ -6,19 +6,21 @@ is none: something was not measured, can't be trusted, or no pair of signals car
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.cpu_delay import mean_delay
+from autobrrr.diagnosis.models.sampled_frames import busiest
 from autobrrr.diagnosis.models.shares import delayed_most, leads_all, measured_shares, step_parts
 from autobrrr.diagnosis.part_names import PHASE_WORDS, WORDS
 from autobrrr.diagnosis.robust_stats import of_one
 from autobrrr.diagnosis.signal_reading import Reading
 from autobrrr.diagnosis.verdict.agreement import AGREEMENT, carried, opposed, partners, supported
 from autobrrr.diagnosis.verdict.named_reason import Sentence, each_step
-from autobrrr.records import Regime, Shares
+from autobrrr.records import FrameSamples, Regime, Shares
 
 WITHHELD = "verdict withheld: machine busy"  # how busy, and by whom: records.busy_words
 FROM_MEANS = ("input", "host", "communication")  # parts whose clocks see the long steps too
@@ -283,7 +285,7 @@ def _guard(case: JudgedCase) -> Undecided | None:
 def _measuring(case: JudgedCase) -> Undecided:
     steps = len(case.measured.step_ns)
     if steps == 0:
-        return "unknown", Sentence(adds="no step has been measured yet"), _again(case)
+        return "unknown", Sentence(adds=f"no step has ended since attach{_stands(case.measured.frames)}"), _again(case)
     so_far = f"still measuring, {steps} steps so far{_phases(case) or _waits(case)}"
     return "unknown", Sentence(adds=so_far), _again(case)
 
@@ -300,6 +302,19 @@ GROUNDS: tuple[Ground, ...] = (
     _not_traceable,
     _guard,
 )
+
+
+def _stands(frames: FrameSamples | None) -> str:
+    """Where the main thread was seen before the first step ended."""
+    if frames is None or not frames.places:
+        return ""
+    phases: Counter[str] = Counter()
+    for place in frames.places:
+        phases["data_wait" if place.in_loader else place.phase] += place.samples
+    words = {**PHASE_WORDS, "other": "other code"}
+    shares = [(count / frames.samples, words.get(phase, phase)) for phase, count in phases.most_common()]
+    listed = ", ".join(f"{word} {of_one(share)}" for share, word in shares if share >= 0.1)
+    return f"; the main thread stands in: {listed}; most at {busiest(frames.places)}"
 
 
 def _phases(case: JudgedCase) -> str:

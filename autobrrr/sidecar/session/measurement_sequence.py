@@ -47,6 +47,8 @@ TIMED_LONG_STEPS = 8
 NOTICEABLE = 0.15  # share of the step from which on stacks are worth sampling
 FRAMES_MS = 1500
 FRAMES_EVERY_MS = 10
+FIRST_STEP_NS = 6 * SECOND_NS  # without a step: where the thread stands is looked at
+FIRST_STEP_FRAMES_MS = 4000
 RETRACE_NS = (5 * SECOND_NS, 15 * SECOND_NS, 60 * SECOND_NS, 300 * SECOND_NS)
 WINDOW_AGAIN_NS = RETRACE_NS[:2]  # after an unlucky window: each one holds training up
 STILL_BUSY_NS = 30 * SECOND_NS  # a trace that others disturbed, while they go on
@@ -93,6 +95,7 @@ class MeasurementSequence:
         self._window_wanted = False
         self._windows_again = 0
         self._without_shapes: ProfilerWindow | None = None  # beside which one with shapes is taken
+        self._sampled_early = False  # stacks are being sampled before the first step has ended
         self._of_job_before = False  # what is being profiled is the job before it was changed
         self._sweeps_wanted: list[Sweep] = []
         self._sweep_along: Sweep = "batch"
@@ -105,6 +108,7 @@ class MeasurementSequence:
         self._verdict = verdict
         if self._first_step_ns is None and self._findings.window.seen:
             self._first_step_ns = now_ns
+            self._findings.frames = None  # of a time without steps
         if self.state is State.WATCHING:
             self._watching(now_ns)
         elif self.state is State.JUDGED:
@@ -228,7 +232,8 @@ class MeasurementSequence:
                 self._abstain(one, one.late)
             else:
                 setattr(self._findings, one.field, so_far)
-        if self._has_come(one) and (self._compared_from is not None or not self._held(now_ns)):
+        goes_on = self._compared_from is not None or self._sampled_early
+        if self._has_come(one) and (goes_on or not self._held(now_ns)):
             one.then(self, now_ns)
 
     def _has_come(self, one: AgentMeasurement) -> bool:
@@ -261,6 +266,10 @@ class MeasurementSequence:
     def _watching(self, now_ns: int) -> None:
         window = self._findings.window
         if self._first_step_ns is None:
+            if self._findings.frames is None and now_ns - self._since_ns >= FIRST_STEP_NS:
+                self._sampled_early = True
+                activity = "no step has ended since attach: sampling where the main thread stands"
+                self._begin_sampling(now_ns, activity, FIRST_STEP_FRAMES_MS)
             return
         known = self._findings.anatomy is not None or now_ns - self._first_step_ns > ANATOMY_NS
         self.activity = "measuring steps" if known else "finding out how the loop is built"
@@ -350,8 +359,19 @@ class MeasurementSequence:
             return
         mean_ns = self._findings.window.stats.mean or 0
         for_ms = max(FRAMES_MS, min(6_000, 4 * mean_ns // 1_000_000))
-        activity = "sampling where the training thread stands"
+        self._begin_sampling(now_ns, "sampling where the training thread stands", for_ms)
+
+    def _begin_sampling(self, now_ns: int, activity: str, for_ms: int) -> None:
         self._begin(State.SAMPLING, now_ns, activity, for_ms=for_ms, every_ms=FRAMES_EVERY_MS)
+
+    def _sampled(self, now_ns: int) -> None:
+        if not self._sampled_early:
+            self._probe(now_ns)
+            return
+        self._sampled_early = False
+        if self._first_step_ns is not None:
+            self._findings.frames = None
+        self._enter(State.WATCHING, now_ns, "waiting for the first steps")
 
     def _probe(self, now_ns: int) -> None:
         findings = self._findings
@@ -545,7 +565,7 @@ MEASUREMENTS = {
         field="frames",
         late="",
         abstained=lambda why, along: FrameSamples(samples=0, places=[]),
-        then=MeasurementSequence._probe,
+        then=MeasurementSequence._sampled,
     ),
     # The probe spreads itself thin over many boundaries: it may take several times as long.
     State.PROBING: AgentMeasurement(

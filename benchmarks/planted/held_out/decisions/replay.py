@@ -76,9 +76,10 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     moves = args.moves
     if args.balance:
-        moves = args.first_units or round(
-            100 * best_ns(lambda: update(*drawn()), 30) / best_ns(lambda: played(cart, buffer, 100, 0.9), 30)
-        )
+        draws_ns = best_ns(drawn, 30)
+        updates_ns = best_ns(lambda: update(*drawn()), 30) - draws_ns
+        moves_ns = best_ns(lambda: played(cart, buffer, 100, 0.9), 30) / 100
+        moves = args.first_units or round((updates_ns - draws_ns) / moves_ns)
         loop.settled = {"first_units": moves}
     for _ in loop:
         played(cart, buffer, moves, 0.9)

@@ -345,8 +345,16 @@ def test_compiled_jobs_gpus_and_sessions_from_outside_name_no_overhead() -> None
 def test_before_anything_is_measured_the_verdict_says_so() -> None:
     found = verdict(Measurements(pid=7))
     assert (found.regime, found.confidence) == ("unknown", "low")
-    assert "no step has been measured" in found.reason
+    assert "no step has ended since attach" in found.reason
     assert "8 steps so far" in verdict(diagnosis.measured(steps=8)).reason
+
+
+def test_before_the_first_step_ends_the_verdict_says_where_the_main_thread_stands() -> None:
+    stacks = diagnosis.frames(host=300, loader=100)
+    found = verdict(Measurements(pid=7, frames=stacks))
+    assert (found.regime, found.limit, found.advice) == ("unknown", "unknown", [])
+    assert "other code 75 %, waiting for data 25 %" in found.reason
+    assert "most at train.py:77 log_metrics" in found.reason
 
 
 def test_a_trace_that_fails_its_guard_is_given_as_the_reason() -> None:

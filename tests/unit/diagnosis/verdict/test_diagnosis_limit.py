@@ -149,7 +149,7 @@ def test_one_clock_alone_is_no_high_limit() -> None:
 
 def test_before_anything_is_measured_the_limit_is_unknown_and_says_why() -> None:
     found = verdict(Measurements(pid=1))
-    assert (found.limit, found.limit_reason) == ("unknown", "no step has been measured yet")
+    assert (found.limit, found.limit_reason) == ("unknown", "no step has ended since attach")
 
 
 def test_remedies_of_what_weighs_in_a_named_limit_are_advised() -> None:

@@ -6,6 +6,7 @@ import itertools
 import os
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -39,6 +40,32 @@ def test_it_waits_for_steps_and_anatomy_before_it_traces(stage: Stage) -> None:
     stage.event("anatomy", anatomy())
     assert stage.run() is State.TRACING
     assert stage.agent.commands[-1] == ("trace", {"steps": 6})
+
+
+def test_where_the_main_thread_stands_is_sampled_while_no_step_ends_and_anew_once_steps_come(stage: Stage) -> None:
+    stage.enter()
+    assert stage.run(seconds=5) is State.WATCHING
+    assert stage.run(seconds=2) is State.SAMPLING
+    stage.agent.answer("frames")
+    stage.event("frames", msgspec.to_builtins(diagnosis.frames(host=300)))
+    assert stage.run() is State.WATCHING
+    assert "most at" in stage.session.snapshot().reason
+    assert stage.run(seconds=60) is State.WATCHING  # once is enough
+    stage.event("anatomy", anatomy())
+    assert stage.run(12) is State.TRACING
+    assert "most at" not in stage.session.snapshot().reason
+
+
+def test_stacks_of_before_the_first_step_are_not_taken_for_those_of_steps(stage: Stage) -> None:
+    stage.enter()
+    assert stage.run(seconds=7) is State.SAMPLING
+    stage.event("anatomy", anatomy())
+    assert stage.run(12) is State.SAMPLING
+    stage.agent.answer("frames")
+    stage.event("frames", msgspec.to_builtins(diagnosis.frames(host=300)))
+    assert stage.run() is State.WATCHING
+    assert stage.run(1) is State.TRACING
+    assert stage.session.findings.frames is None
 
 
 def test_the_thread_that_trains_is_watched_once_a_step_has_shown_it(stage: Stage) -> None:
