@@ -69,6 +69,14 @@ class Roofs:
         return self.kernels * sum(one.share for one in self.ops if one.regime == regime)
 
     @property
+    def unclear(self) -> float:
+        """Of the underfilled kernels' time, that in calls so short that most of it may be dispatch."""
+        low = [one for one in self.ops if one.regime == "underfilled"]
+        short = [one for one in low if one.work.kernel_ns < thresholds.KERNEL_NS * one.work.count]
+        everything = sum(one.share for one in low)
+        return sum(one.share for one in short) / everything if everything else 0.0
+
+    @property
     def unread(self) -> float:
         """Share of the step in kernels whose shapes were not read: they may be of any regime."""
         return self.kernels * sum(one.share for one in self.ops if one.regime is None)

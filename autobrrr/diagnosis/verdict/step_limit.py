@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from autobrrr.diagnosis import thresholds
+from autobrrr.diagnosis.models.roofs import Roofs, roofs
 from autobrrr.diagnosis.models.shares import delayed_most, measured_shares
 from autobrrr.diagnosis.part_names import WORDS
 from autobrrr.diagnosis.robust_stats import at_worst, of_one, spread
@@ -25,6 +26,7 @@ WHO: Final[Mapping[str, str]] = {
     "sync": "waits that the script asks for",
     "communication": "waiting for other ranks",
     "kernels": "kernels",
+    "short": "in operators too short to tell their kernels from dispatch",
     "other": "not measured",
 }
 CLOCK_OF: Final[Mapping[str, str]] = {  # whose guards a share has passed
@@ -99,7 +101,23 @@ def limit_shares(case: JudgedCase) -> dict[str, float]:
     for regime, share in measured_shares(case.shares).items():
         limit = LIMIT_OF_REGIME.get(regime, "other")
         found[limit] = found.get(limit, 0.0) + share
+    short = _in_short_calls(case)
+    if short:
+        whose = "host" if _is_fixed(case) else "short"
+        found["kernels"] -= short
+        found[whose] = found.get(whose, 0.0) + short
     return found
+
+
+def _in_short_calls(case: JudgedCase) -> float:
+    """Share of the step that counts as underfilled kernels and may be dispatch as well."""
+    under = roofs(case.measured)
+    return (case.shares.underfilled or 0.0) * (under.unclear if isinstance(under, Roofs) else 0.0)
+
+
+def _is_fixed(case: JudgedCase) -> bool:
+    """Time that doesn't grow with the batch is spent on the way to short kernels, not in them."""
+    return case.readings["batch_probe"].says == "overhead"
 
 
 def limit_sentence(found: StepLimit, case: JudgedCase, advice: Sequence[Advice], undecided: str) -> str:
@@ -121,14 +139,13 @@ def limit_sentence(found: StepLimit, case: JudgedCase, advice: Sequence[Advice],
             if listed
             else undecided
         )
-    inside = sorted(
-        (
-            (share, WORDS[name])
-            for name, share in parts.items()
-            if LIMIT_OF_REGIME.get(name) == found.limit and share >= LEAST_SHOWN
-        ),
-        reverse=True,
-    )
+    held = [(share, WORDS[name]) for name, share in parts.items() if LIMIT_OF_REGIME.get(name) == found.limit]
+    short = _in_short_calls(case)
+    if found.limit == "kernels" and short:
+        held = [(share - short if words == WORDS["underfilled"] else share, words) for share, words in held]
+    if found.limit == "host" and short and _is_fixed(case):
+        held.append((short, "short operators that don't grow with the batch"))
+    inside = sorted(((share, words) for share, words in held if share >= LEAST_SHOWN), reverse=True)
     text = f"{of_one(min(1.0, found.shares.get(found.limit, 0.0)))} of {case.step} is {WHO[found.limit]}"
     if len(inside) > 1 or found.limit in ("host", "kernels"):
         text += ": " + ", ".join(f"{of_one(share)} {words}" for share, words in inside)
@@ -158,9 +175,10 @@ def _leads(limit: str, shares: Mapping[str, float]) -> bool:
     share = shares.get(limit, 0.0)
     rivals = {name: other for name, other in shares.items() if name != limit}
     rival = max(rivals.values(), default=0.0)
-    # Dispatch and kernels are told apart by an estimated cost: either must be well ahead of the other.
+    # Dispatch and kernels are told apart by an estimated cost: either must be well ahead of the other, and of
+    # what may be both.
     apart = {"host": "kernels", "kernels": "host"}.get(limit)
-    between = rivals.get(apart, 0.0) if apart is not None else 0.0
+    between = 0.0 if apart is None else rivals.get(apart, 0.0) + rivals.get("short", 0.0)
     return (
         share >= thresholds.LIMIT_AT
         and share - rival >= thresholds.LEAD

@@ -285,7 +285,11 @@ def _guard(case: JudgedCase) -> Undecided | None:
 def _measuring(case: JudgedCase) -> Undecided:
     steps = len(case.measured.step_ns)
     if steps == 0:
-        return "unknown", Sentence(adds=f"no step has ended since attach{_stands(case.measured.frames)}"), _again(case)
+        return (
+            "unknown",
+            Sentence(adds=f"no step has ended since attach{_stands(case.measured.frames)}"),
+            _again(case),
+        )
     so_far = f"still measuring, {steps} steps so far{_phases(case) or _waits(case)}"
     return "unknown", Sentence(adds=so_far), _again(case)
 

@@ -42,6 +42,29 @@ def two_kinds_of_kernels() -> Measurements:
     )
 
 
+def short_operators(fixed: float | None, each_ns: float = 5_000.0) -> Measurements:
+    """Half of the step in calls far below both roofs, a quarter in kernels that move tensors."""
+    step_ns = 0.6 * MS
+    probe = None if fixed is None else diagnosis.probed(step_ns, fixed=fixed)
+    return diagnosis.kernel_bound(
+        diagnosis.worked("aten.add.Tensor", 0.5, step_ns, bandwidth=0.02, count=0.5 * step_ns / each_ns),
+        diagnosis.worked("aten.mul.Tensor", 0.25, step_ns, bandwidth=0.9),
+        step_ns=step_ns,
+        probe=probe,
+    )
+
+
+def test_short_calls_are_no_kernels_that_limit_and_the_host_s_where_they_do_not_grow() -> None:
+    assert verdict(short_operators(fixed=None)).limit not in ("host", "kernels")
+    assert verdict(short_operators(fixed=0.3)).limit not in ("host", "kernels")
+    fixed = verdict(short_operators(fixed=0.97))
+    assert fixed.limit == "host"
+    assert "50 % short operators that don't grow with the batch" in fixed.limit_reason
+    longer = verdict(short_operators(fixed=None, each_ns=40_000.0))
+    assert longer.limit == "kernels"
+    assert "50 % kernels far below both roofs" in longer.limit_reason
+
+
 @pytest.mark.parametrize(
     ("kind", "limit"),
     [

@@ -42,7 +42,9 @@ def test_it_waits_for_steps_and_anatomy_before_it_traces(stage: Stage) -> None:
     assert stage.agent.commands[-1] == ("trace", {"steps": 6})
 
 
-def test_where_the_main_thread_stands_is_sampled_while_no_step_ends_and_anew_once_steps_come(stage: Stage) -> None:
+def test_where_the_main_thread_stands_is_sampled_while_no_step_ends_and_anew_once_steps_come(
+    stage: Stage,
+) -> None:
     stage.enter()
     assert stage.run(seconds=5) is State.WATCHING
     assert stage.run(seconds=2) is State.SAMPLING
