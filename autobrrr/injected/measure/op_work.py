@@ -20,6 +20,7 @@ WRITE_ONLY = frozenset(
     {"copy_", "fill_", "zero_", "uniform_", "normal_", "bernoulli_", "random_", "exponential_"}
 )
 GATHERS = frozenset({"embedding", "index", "index_select", "gather", "take", "take_along_dim"})
+INDEX_BYTES = 8
 SCATTERS = frozenset({"index_put_", "_index_put_impl_", "index_add_", "scatter_add_", "scatter_"})
 
 
@@ -89,8 +90,23 @@ def _tensors(thing: object) -> list[object]:
     return []
 
 
+def _is_sparse(tensor: object) -> bool:
+    return bool(getattr(tensor, "is_sparse", False))
+
+
+def _sparse_size(tensor: object) -> int:
+    """Bytes of the values that a sparse tensor lists, and of their indices."""
+    listed, dims = int(tensor._nnz()), int(tensor.sparse_dim())  # type: ignore[attr-defined]
+    value = tensor.element_size()  # type: ignore[attr-defined]
+    for length in tensor.shape[dims:]:  # type: ignore[attr-defined]
+        value *= int(length)
+    return listed * (value + INDEX_BYTES * dims)
+
+
 def _size(tensor: object) -> int:
     """Bytes of memory behind a tensor; an expanded one holds less than it shows."""
+    if _is_sparse(tensor):
+        return _sparse_size(tensor)
     size: int = tensor.numel() * tensor.element_size()  # type: ignore[attr-defined]
     if size and 0 in tensor.stride():  # type: ignore[attr-defined]
         for length, stride in zip(tensor.shape, tensor.stride(), strict=True):  # type: ignore[attr-defined]
@@ -105,6 +121,12 @@ def _sum(tensors: Sequence[object]) -> int:
 
 def _bytes(rule: _Rule, given: list[list[object]], named: list[list[object]], out: list[object]) -> int:
     name = rule.name
+    sparse = [one for tensors in (*given, *named, out) for one in tensors if _is_sparse(one)]
+    if sparse:  # of what is dense beside it, only the rows that it lists are touched
+        most = max(map(_size, sparse))
+        written = [one for at in rule.written if at < len(given) for one in given[at]]
+        touched = [one for tensors in (*given, *named) for one in tensors]
+        return sum(min(_size(one), most) for one in [*touched, *(written or out)])
     if name in GATHERS:  # as many elements are read as come out, not the whole table
         return 2 * _sum(out) + sum(_sum(one) for one in given[1:])
     if name in SCATTERS:
