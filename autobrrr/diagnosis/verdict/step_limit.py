@@ -191,6 +191,10 @@ def _doubted(case: JudgedCase, limit: Limit) -> bool:
     readings = case.readings
     if readings["oversubscription"].says is not None or readings[CLOCK_OF[limit]].abstained:
         return True
+    # Traced steps speak of the usual step alone; stacks are sampled over all the time.
+    uneven = CLOCK_OF[limit] == "traced_steps" and (readings["uneven_steps"].value or 0.0)
+    if uneven >= thresholds.NAMED_AT and (limit != "host" or readings["host_frames"].says != "host"):
+        return True
     if limit == "kernels":  # counted calls leave no room for so much time in kernels
         return readings["op_cost"].says == "overhead"
     if limit == "host":

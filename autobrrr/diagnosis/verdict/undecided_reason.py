@@ -23,6 +23,7 @@ from autobrrr.diagnosis.verdict.named_reason import Sentence, each_step
 from autobrrr.records import FrameSamples, Regime, Shares
 
 WITHHELD = "verdict withheld: machine busy"  # how busy, and by whom: records.busy_words
+STACKS = ("host_frames", "loader_frames", "phase_frames")  # of samples over all the time
 FROM_MEANS = ("input", "host", "communication")  # parts whose clocks see the long steps too
 
 
@@ -180,10 +181,13 @@ def _unconfirmed(case: JudgedCase) -> str:
 
 
 def _long_steps(case: JudgedCase) -> Undecided | None:
-    """The usual step has a regime, but some long ones take so much of the time that it decides nothing."""
+    """Some long steps take so much of the time that what the usual one shows decides nothing."""
     reading = case.readings["uneven_steps"]
     said = [getattr(case.shares, one.regime) for one in carried(case.readings)]
-    if not said or reading.value is None or reading.value < thresholds.EXCLUDED_AT:
+    share = reading.value or 0.0
+    if not said and share >= thresholds.NAMED_AT:
+        return "mixed", Sentence(adds=f"{reading.note}{_stood(case)}"), _again(case)
+    if not said or share < thresholds.EXCLUDED_AT:
         return None
     return (
         "mixed",
@@ -193,6 +197,12 @@ def _long_steps(case: JudgedCase) -> Undecided | None:
         ),
         _again(case),
     )
+
+
+def _stood(case: JudgedCase) -> str:
+    """What the stacks say of all the time, where one place has most of it."""
+    speaking = [one for one in map(case.readings.get, STACKS) if one is not None and one.says is not None]
+    return f"; {speaking[0].note}" if speaking else ""
 
 
 def _unsupported(case: JudgedCase) -> Undecided | None:

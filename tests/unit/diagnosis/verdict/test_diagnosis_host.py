@@ -47,6 +47,20 @@ def with_rollouts(long_ms: float, times: int = 8) -> diagnosis.Measurements:
     return diagnosis.replaced(diagnosis.tiny_mlp(), step_ns=steps)
 
 
+def test_where_long_steps_take_most_of_the_time_nobody_is_named_by_the_usual_one_alone() -> None:
+    mixture = diagnosis.kernel_bound(
+        diagnosis.worked("aten.mm.default", 0.45, 20 * MS, rate=0.8, bandwidth=0.1),
+        diagnosis.worked("aten.mul.Tensor", 0.45, 20 * MS, rate=0.01, bandwidth=0.9),
+    )
+    assert judge(mixture).verdict.limit == "kernels"
+    steps = np.where(np.arange(60) % 6 == 0, 400 * MS, 20 * MS).astype(np.int64)
+    stacks = diagnosis.frames(host=90, model=10)
+    found = judge(diagnosis.replaced(mixture, step_ns=steps, frames=stacks)).verdict
+    assert (found.regime, found.limit) == ("mixed", "mixed")
+    assert "10 of 60 steps take 400 ms instead of 20 ms" in found.reason
+    assert "90 % of 100 samples stand in the loop's own code" in found.reason
+
+
 def test_long_steps_that_take_most_of_the_time_are_part_of_the_loop_and_the_usual_one_decides_nothing() -> (
     None
 ):
