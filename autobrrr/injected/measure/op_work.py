@@ -97,7 +97,7 @@ def _is_sparse(tensor: object) -> bool:
 def _sparse_size(tensor: object) -> int:
     """Bytes of the values that a sparse tensor lists, and of their indices."""
     listed, dims = int(tensor._nnz()), int(tensor.sparse_dim())  # type: ignore[attr-defined]
-    value = tensor.element_size()  # type: ignore[attr-defined]
+    value: int = tensor.element_size()  # type: ignore[attr-defined]
     for length in tensor.shape[dims:]:  # type: ignore[attr-defined]
         value *= int(length)
     return listed * (value + INDEX_BYTES * dims)
