@@ -68,6 +68,24 @@ def queued(*lengths: tuple[str, int], rounds: int = 100, gap: int = 100) -> Scen
     return scene
 
 
+def beside_a_queue(rounds: int = 100, behind: int | None = None) -> Scene:
+    """A stream that runs as soon as it is launched, beside one with 20 ms of work from before the recording.
+
+    Args:
+        behind: How many of the rounds the other stream has; all by default.
+    """
+    scene = Scene(head=HEAD)
+    for index in range(rounds):
+        called = index * 10_000
+        scene.operator(called, 900, "aten::some")
+        scene.kernel(called + 5_000, 1_000, STREAMING, launch=(called, 300), stream=20, grid=GRID, block=BLOCK)
+        if index < (rounds if behind is None else behind):
+            at = 20_000_000 + index * 100_000
+            scene.kernel(at, 99_900, MATMUL, launch=(called + 400, 300), grid=GRID, block=BLOCK)
+            scene.kernel(at + 99_900, 50, MATMUL, launch=(called + 800, 90), grid=GRID, block=BLOCK)
+    return scene
+
+
 def shared_device(equal: bool = True, own_place: bool = False) -> Scene:
     """A queue that never runs dry, and now and then the device runs nothing for 2.4 ms."""
     scene = Scene(head=HEAD)

@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 
 from autobrrr.trace.kernels.kernel_classes import is_collective
-from autobrrr.trace.reading.trace_columns import KERNEL, MEMCPY, MEMSET, Flags, GpuColumns, Trace, used
+from autobrrr.trace.reading.trace_columns import KERNEL, MEMCPY, MEMSET, Flags, GpuColumns, Trace, among, used
 from autobrrr.trace.timeline.idle_gaps import Gaps
 from autobrrr.trace.timeline.intervals import Union, joined, overlap_ns, union
 from autobrrr.trace.timeline.launches import first_operations
@@ -77,6 +77,26 @@ def first_use_ns(gaps: Gaps, gpu: GpuColumns) -> int:
     first[first_operations(gpu)] = True
     long = (gaps.in_launch >= 1_000_000) & first[gaps.operation]
     return int(gaps.in_launch[long].sum())
+
+
+def unrecorded_until(gaps: Gaps, gpu: GpuColumns) -> int | None:
+    """When the device had worked off what was launched before the recording began; None: at once.
+
+    Of that nothing is in the file. Where another stream runs ahead of it, the device seems idle until the
+    first operation of a stream comes that was long launched. Where most operations lie before it, they are
+    not what one waits for.
+
+    Args:
+        gpu: All operations of the device, those that the gaps' operations are rows of.
+    """
+    order = np.argsort(gpu.start, kind="stable")
+    first = order[np.unique(gpu.stream[order], return_index=True)[1]]
+    waited = among(gaps.operation, first) & (gaps.after_launch > LAUNCH_LATENCY_NS)
+    if not waited.any():
+        return None
+    last = np.flatnonzero(waited)[-1]  # gaps are in the order of time
+    behind = int((gpu.start >= gpu.start[gaps.operation[last]]).sum())
+    return int(gaps.end[last]) if 2 * behind > len(gpu) else None
 
 
 def copies(trace: Trace, gpu: GpuColumns) -> list[Copies]:

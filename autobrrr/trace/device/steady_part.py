@@ -1,6 +1,7 @@
 """The part of a device's time that a verdict is about: without early steps, by regime.
 
-Totals keep everything; a verdict on a job should not be one on its first launches.
+Totals keep everything; a verdict on a job should not be one on its first launches, nor on the time in which
+the device worked off what nobody recorded.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from autobrrr.trace.causes.host_causes import DATA_LOADER, HELD_UP, LONG_OPERATO
 from autobrrr.trace.causes.idle_causes import LateCauses
 from autobrrr.trace.causes.time_slices import time_sliced
 from autobrrr.trace.column_stats import median
-from autobrrr.trace.device.device_activity import activity, first_use_ns
+from autobrrr.trace.device.device_activity import activity, first_use_ns, unrecorded_until
 from autobrrr.trace.device.device_work import DeviceWork
 from autobrrr.trace.device.time_parts import time_parts_ns
 from autobrrr.trace.kernels.kernel_table import KernelTable
@@ -48,12 +49,15 @@ def steady_part(device: DeviceWork, marks: list[StepMark]) -> Steady:
     shift = device.clock.shift_ns if device.corrected else 0
     lasting = [mark for mark in marks if not mark.early]
     early = [mark for mark in marks if mark.early]
+    begins = [until for until in (unrecorded_until(gaps, gpu),) if until is not None]
     if early and lasting:
-        begin = min(mark.start for mark in lasting)
+        begins.append(min(mark.start for mark in lasting))
+    if begins:
+        begin = max(begins)
         kept = np.flatnonzero(gpu.start + shift >= begin)
         of_gaps = np.flatnonzero(gaps.start >= begin)
-        if len(kept) > 1 and len(of_gaps):
-            gaps, late = _some_gaps(gaps, of_gaps), _some_late(late, of_gaps)
+        if len(kept) > 1:
+            gaps, late = _some_gaps(gaps, of_gaps, begin), _some_late(late, of_gaps)
             gpu, work = gpu.chosen(kept), _some_work(work, kept)
     sliced, loading = time_sliced(gaps, device.gpu), first_use_ns(gaps, device.gpu)
     parts = time_parts_ns(
@@ -98,7 +102,7 @@ def _ended_by_copy(device: DeviceWork, gaps: Gaps, late: LateCauses) -> float | 
     return int(loading[hit].sum()) / total
 
 
-def _some_gaps(gaps: Gaps, rows: Rows) -> Gaps:
+def _some_gaps(gaps: Gaps, rows: Rows, begin: int) -> Gaps:
     return Gaps(
         start=gaps.start[rows],
         launched=gaps.launched[rows],
@@ -106,7 +110,7 @@ def _some_gaps(gaps: Gaps, rows: Rows) -> Gaps:
         end=gaps.end[rows],
         operation=gaps.operation[rows],
         call=gaps.call[rows],
-        span_start=int(gaps.start[rows[0]]),
+        span_start=begin,
         span_end=gaps.span_end,
     )
 

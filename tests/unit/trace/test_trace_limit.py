@@ -17,6 +17,7 @@ from support.trace_scenes import (
     NCCL,
     STREAMING,
     back_to_back,
+    beside_a_queue,
     copying,
     loading,
     queued,
@@ -99,3 +100,14 @@ def test_a_launch_call_that_lasts_long_later_on_is_no_first_use() -> None:
     found = verdict(scene)
     assert (found.limit, found.limit_confidence) == ("host", "high"), found.limit_reason
     assert found.devices[0].first_use_ns == 0  # the first of all kernels ends no gap
+
+
+def test_what_was_queued_before_the_recording_is_no_idle_time_of_a_device_whose_other_stream_runs_ahead() -> None:
+    found = verdict(beside_a_queue())
+    assert (found.limit, found.limit_confidence) == ("kernels", "high"), found.limit_reason
+    assert found.devices[0].idle_ns > 0.5 * found.devices[0].span_ns  # totals keep everything
+
+
+def test_a_stream_that_is_used_late_and_seldom_leaves_nothing_out() -> None:
+    found = verdict(beside_a_queue(behind=1))
+    assert found.limit != "kernels", found.limit_reason
