@@ -124,10 +124,11 @@ class TracedSteps(Record, frozen=True, kw_only=True):
 
 
 class CollectiveWaits(Record, frozen=True, kw_only=True):
-    """Plain steps of a job of several ranks by clocks of two kinds (event `collectives`). CPU only.
+    """Plain steps of a job of several ranks by clocks of two kinds (event `collectives`).
 
     Exposed are the collectives of DistributedDataParallel beyond the backward that hides them, by its own
-    clock, and those that the loop calls by itself, by a clock around the call and the wait for its result.
+    clock, and those that the loop calls by itself, by a clock around the call and the wait for its result. On
+    a device these and the step are timed by its events; ends and own phases are left out.
     """
 
     status: Literal["ok", "abstained"]

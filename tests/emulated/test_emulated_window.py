@@ -103,3 +103,29 @@ def test_a_graph_that_the_job_captures_meanwhile_is_whole_and_the_window_says_so
         output = job.output()
         assert "captured" in output
         assert "attached 0" in output
+
+
+ASIDE = """
+emulated.emu_scale.argtypes = [ctypes.c_double]
+emulated.emu_scale(400.0)  # the host runs ahead as far as the queue lets it
+ahead = torch.cuda.Stream()
+def prepared():
+    with torch.cuda.stream(ahead): held = data * 2
+    torch.cuda.current_stream().wait_stream(ahead)
+    step()
+while ended.locked(): prepared()
+"""
+
+
+def test_a_stream_that_runs_ahead_of_a_full_queue_makes_no_idle_device(tmp_path: Path) -> None:
+    with AgentJob(JOB + ASIDE + END, tmp_path) as job:
+        peer = job.peer()
+        peer.wait_steps(60)
+        assert peer.ask("window", steps=4)["ok"]
+        window = read_window(*next_window(peer))
+        assert (window.status, window.why) == ("ok", None)
+        assert window.gaps[0].busy_ns < 0.9 * window.gaps[0].span_ns  # what was queued before it is not seen
+        assert window.verdict is not None
+        assert window.verdict.limit == "kernels", window.verdict.limit_reason
+        peer.ask("detach", keep=False)
+        job.output()

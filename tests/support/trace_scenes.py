@@ -78,7 +78,9 @@ def beside_a_queue(rounds: int = 100, behind: int | None = None) -> Scene:
     for index in range(rounds):
         called = index * 10_000
         scene.operator(called, 900, "aten::some")
-        scene.kernel(called + 5_000, 1_000, STREAMING, launch=(called, 300), stream=20, grid=GRID, block=BLOCK)
+        scene.kernel(
+            called + 5_000, 1_000, STREAMING, launch=(called, 300), stream=20, grid=GRID, block=BLOCK
+        )
         if index < (rounds if behind is None else behind):
             at = 20_000_000 + index * 100_000
             scene.kernel(at, 99_900, MATMUL, launch=(called + 400, 300), grid=GRID, block=BLOCK)

@@ -40,6 +40,8 @@ def device_verdict(measured: Measurements, busy: Reading) -> Verdict | None:
     found = _of_window(measured)
     if found is not None and found.limit == "host":
         found = _behind_ranks(found, measured)
+    elif found is not None and found.limit == "communication":
+        found = _by_both_clocks(found, measured)
     delay = busy.value or 0.0
     if found is None or delay < thresholds.BUSY_AT:
         return found
@@ -90,7 +92,7 @@ def _behind_ranks(verdict: Verdict, measured: Measurements) -> Verdict:
             return verdict
         why = (
             "the device waits for Python of this rank, which may itself be waiting for other ranks: "
-            "collectives are not timed on a device"
+            f"{waited.detail}"
         )
     elif (waited.value or 0.0) <= thresholds.EXCLUDED_AT:
         return verdict
@@ -106,6 +108,19 @@ def _behind_ranks(verdict: Verdict, measured: Measurements) -> Verdict:
         limit_confidence=confidence,
         limit_reason=why,
         advice=[],
+    )
+
+
+def _by_both_clocks(verdict: Verdict, measured: Measurements) -> Verdict:
+    """Collectives that stand alone on the timeline, where events around the calls show the same."""
+    waited = collective_wait(measured)
+    if waited.says != "communication" or verdict.regime not in NAMES_NOBODY:
+        return verdict
+    return msgspec.structs.replace(
+        verdict,
+        regime="communication",
+        confidence="high" if waited.firm and verdict.limit_confidence == "high" else "low",
+        reason=f"{verdict.limit_reason}; {waited.note}",
     )
 
 

@@ -4,21 +4,30 @@ In: a few plain steps, during which DistributedDataParallel times every backward
 and collectives that the loop calls by itself are timed. Out: the event `collectives`
 (`records.CollectiveWaits`): what collectives take beyond the backward that hides them, how long the thread
 neither ran nor waited for a CPU, and the rest of each step by phase, to be set beside that of other ranks.
+
+Where steps are computed on a device, its events tell what they and the collectives take; they are asked at
+later boundaries whether the device has come to them, and never waited for. Nothing is said of collectives
+that events around calls don't show: DistributedDataParallel's, whose own clock would wait for the device, and
+those of other streams and threads. Phases are the host's there, and boundaries of ranks may lie steps apart,
+so nothing is said that ranks are compared by.
 """
 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol, cast
 
+from ..live_torch.parameter_device import EventSource, TimedEvent, event_source, parameter_device
 from ..loop.boundary_task import Boundary
+from ..loop.handler_errors import raised_by_handler
 from ..loop.train_loop import TrainLoop
 from ..phases.phase_clock import NAMES
 from ..wire import ring_layout
 from .collective_calls import Called, CollectiveCalls
-from .traced_steps import other_device, run_delay_ns
+from .traced_steps import run_delay_ns
 
 USUAL_RATE = 100  # torch's own: it times every hundredth backward
 MOST_WAITED = 6  # times the steps asked for
@@ -43,6 +52,7 @@ class _Step:
     phases_ns: dict[str, int]
     sampled: tuple[int, ...]  # as in `ring_layout.SAMPLED_FIELDS`
     called: Called
+    ends: tuple[TimedEvent | None, TimedEvent | None] = (None, None)  # of the step before, and of this one
 
     @property
     def exposed_ns(self) -> int:
@@ -53,6 +63,28 @@ class _Step:
         name = NAMES[index]
         waited_ns = self.called.by_phase_ns[index] + (self.gradients_ns if name == "backward" else 0)
         return max(0, self.phases_ns[name] - waited_ns) if name in self.phases_ns else -1
+
+    def by_device(self) -> _Step | None:
+        """The same by the device's clock; None where an event is missing. The device has come to all."""
+        step_ns, by_phase = _between_ns(*self.ends), [0] * len(NAMES)
+        for phase, before, after in self.called.events:
+            took_ns = _between_ns(before, after)
+            if took_ns is None:
+                return None
+            by_phase[phase] += took_ns
+        if step_ns is None:
+            return None
+        called = replace(self.called, spent_ns=sum(by_phase), by_phase_ns=tuple(by_phase), events=())
+        return replace(self, step_ns=step_ns, called=called, ends=(None, None))
+
+    def has_come(self) -> bool:
+        """Whether the device has come to all events of it."""
+        events = (*self.ends, *(event for call in self.called.events for event in call[1:]))
+        return all(event.query() for event in events if event is not None)
+
+
+def _between_ns(before: TimedEvent | None, after: TimedEvent | None) -> int | None:
+    return None if before is None or after is None else max(0, round(before.elapsed_time(after) * 1e6))
 
 
 class CollectivesAbstained(Exception):
@@ -76,10 +108,15 @@ class CollectiveTask:
         self._last: tuple[int, int] | None = None  # CPU time of the thread, its run-queue delay
         self._steps: list[_Step] = []
         self._last_step: _Step | None = None  # whose gradients DDP will tell of in the next one
+        self._source: EventSource | None = None  # None: steps are computed on the CPU
+        self._stream: object = None  # in which the last step ended
+        self._last_end: TimedEvent | None = None
+        self._hidden = False  # events don't show all collectives of a step
+        self._awaited: deque[_Step] = deque()  # to whose end the device has not come
 
     def at_boundary(self, boundary: Boundary) -> int | None:
         """One step further."""
-        why = "the clock of DistributedDataParallel"
+        why = "the clocks of collectives"
         try:
             return self._go_on(boundary)
         except CollectivesAbstained as reason:
@@ -104,11 +141,16 @@ class CollectiveTask:
             self._begin(boundary)
         else:
             self._note(boundary, self._calls.take())
+        self._settle()
         if len(self._steps) >= self._wanted:
             self._finish()
             return None
         self._boundaries += 1
         if self._boundaries > MOST_WAITED * self._wanted:
+            if self._hidden:
+                raise CollectivesAbstained("its collectives run in other streams or threads than the step")
+            if self._awaited:
+                raise CollectivesAbstained("the host is too many steps ahead of the device")
             reduced = " in which gradients were reduced" if self._parallel is not None else ""
             raise CollectivesAbstained(f"no ordinary steps{reduced}")
         boundary.sample = True  # a call is booked on the phase that it is made in
@@ -119,20 +161,61 @@ class CollectiveTask:
         found = [root for root in boundary.job.roots if hasattr(root, "_get_ddp_logging_data")]
         if len(found) > 1:
             raise CollectivesAbstained(f"{len(found)} of the root modules are DistributedDataParallel")
-        device = other_device(boundary.job)
-        if device is not None:
-            raise CollectivesAbstained(
-                f"the parameters are on {device}: the host does not wait for collectives there"
-            )
+        loop, device = self._loop, parameter_device(boundary.job)
+        if device is not None and device.type != "cpu":
+            if found:
+                raise CollectivesAbstained(f"the clock of DistributedDataParallel waits for {device.type}")
+            self._source = event_source(loop.torch, device)
+            if self._source is None:
+                raise CollectivesAbstained(f"torch has no events with a time for {device.type}")
         if found:
             self._parallel = cast(_Parallel, found[0])
             self._parallel._set_ddp_runtime_logging_sample_rate(1)
-        loop = self._loop
-        self._calls = CollectiveCalls(loop.phases, loop.hot.owner, loop.fail)
+        stamp = None if self._source is None else self._stamp
+        self._calls = CollectiveCalls(loop.phases, loop.hot.owner, loop.fail, stamp)
         self._calls.put_on()
+        self._end_step()
+
+    def _end_step(self) -> None:
+        if self._source is not None:
+            self._stream = self._source.stream()
+            self._last_end = self._stamp()
+
+    def _stamp(self) -> TimedEvent | None:
+        """An event in the stream of the step; None in another, in a capture, or by an error of it.
+
+        What is wrong with the device the job will meet itself; a signal handler's error is the job's.
+        """
+        source = self._source
+        try:
+            if source is None or source.capturing():
+                return None
+            stream = source.stream()
+            if stream != self._stream:
+                return None
+            event = source.make()
+            event.record(stream)
+        except (RuntimeError, AttributeError, TypeError, ValueError) as error:
+            if raised_by_handler(error):
+                raise
+            return None
+        return event
+
+    def _settle(self) -> None:
+        """Take the steps to whose end the device has come."""
+        if self._source is None or self._source.capturing():
+            return
+        while self._awaited and self._awaited[0].has_come():
+            step = self._awaited.popleft().by_device()
+            if step is None:
+                self._hidden = True
+            else:
+                self._steps.append(step)
 
     def _note(self, boundary: Boundary, called: Called) -> None:
         gradients = self._gradients()
+        began = self._last_end
+        self._end_step()
         last, delay_ns = cast("tuple[int, int]", self._last), run_delay_ns(self._loop.train_tid)
         before, self._last_step = self._last_step, None
         if self._parallel is not None:
@@ -154,11 +237,12 @@ class CollectiveTask:
             phases_ns=self._loop.last_phases or {},
             sampled=self._loop.last_sample,
             called=called,
+            ends=(began, self._last_end),
         )
         if self._parallel is not None:
             self._last_step = step
         else:
-            self._steps.append(step)
+            (self._steps if self._source is None else self._awaited).append(step)
 
     def _gradients(self) -> tuple[int, int] | None:
         """What DDP's collectives took beyond a backward of the step before the last one, and how many it had.
@@ -180,7 +264,7 @@ class CollectiveTask:
 
     def _finish(self) -> None:
         steps, called = self._steps, [one.called for one in self._steps]
-        if self._parallel is None and not any(one.spent_ns for one in called):
+        if self._parallel is None and not any(one.calls or one.spent_ns for one in called):
             raise CollectivesAbstained(
                 f"none of the root modules is DistributedDataParallel, and in {len(steps)} steps "
                 "the training thread called no collective"
@@ -188,7 +272,8 @@ class CollectiveTask:
         self.cancel()
         columns = zip(*(one.by_phase_ns for one in called), strict=True)
         by_phase = {name: sum(column) / len(steps) for name, column in zip(NAMES, columns, strict=True)}
-        own = {name: [one.own_ns(index) for one in steps] for index, name in enumerate(NAMES)}
+        on_host = self._source is None
+        own = {name: [one.own_ns(index) for one in steps] for index, name in enumerate(NAMES) if on_host}
         waits = {
             "status": "ok",
             "step_ns": [one.step_ns for one in steps],
@@ -197,7 +282,7 @@ class CollectiveTask:
             "calls": sum(one.calls for one in called) / len(steps),
             "called_ns": [one.spent_ns for one in called],
             "called_by_phase_ns": {name: ns for name, ns in by_phase.items() if ns},
-            "end_ns": [one.end_ns for one in steps],
+            "end_ns": [one.end_ns for one in steps if on_host],
             "own_by_phase_ns": {name: column for name, column in own.items() if min(column) >= 0},
             "delay_ns": [one.delay_ns for one in steps],
             "garbage_ns": [one.sampled[GARBAGE] for one in steps],

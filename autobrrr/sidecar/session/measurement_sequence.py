@@ -300,11 +300,14 @@ class MeasurementSequence:
     def _trace(self, now_ns: int) -> None:
         findings = self._findings
         why_not = self._untraceable()
-        if findings.options.readonly or why_not is not None:
-            if why_not is not None:
-                findings.traced = TracedSteps(status="abstained", why=why_not)
-                self._window_wanted = self._window_wanted or findings.profile is None
+        if why_not is not None:
+            findings.traced = TracedSteps(status="abstained", why=why_not)
+            self._window_wanted = self._window_wanted or findings.profile is None
+        if findings.options.readonly:
             self._profile(now_ns)
+            return
+        if why_not is not None:
+            self._time(now_ns)
             return
         long = findings.window.last_ns > LONG_STEP_NS and not self._retraces
         steps = TRACED_LONG_STEPS if long else TRACED_STEPS

@@ -102,7 +102,9 @@ def test_a_launch_call_that_lasts_long_later_on_is_no_first_use() -> None:
     assert found.devices[0].first_use_ns == 0  # the first of all kernels ends no gap
 
 
-def test_what_was_queued_before_the_recording_is_no_idle_time_of_a_device_whose_other_stream_runs_ahead() -> None:
+def test_what_was_queued_before_the_recording_is_no_idle_time_of_a_device_whose_other_stream_runs_ahead() -> (
+    None
+):
     found = verdict(beside_a_queue())
     assert (found.limit, found.limit_confidence) == ("kernels", "high"), found.limit_reason
     assert found.devices[0].idle_ns > 0.5 * found.devices[0].span_ns  # totals keep everything

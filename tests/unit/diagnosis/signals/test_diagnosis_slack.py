@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from statistics import fmean
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -203,7 +204,7 @@ def test_a_device_with_work_at_one_place_alone_excludes_nothing() -> None:
 
 
 PYTHON = said("host", "host", host=0.8, memory=0.2)
-UNTIMED = CollectiveWaits(status="abstained", why="the parameters are on cuda")
+UNTIMED = CollectiveWaits(status="abstained", why="torch has no events with a time for this device")
 
 
 @pytest.mark.parametrize(
@@ -227,3 +228,27 @@ def test_a_host_that_waits_for_other_ranks_limits_nothing(
     assert found is not None
     assert (found.limit, found.limit_confidence) == limit
     assert limit[0] == "host" or found.advice == []
+
+
+ALONE = msgspec.structs.replace(
+    said("communication", "mixed", communication=0.6, compute=0.4), limit_confidence="high", confidence="low"
+)
+
+
+@pytest.mark.parametrize(
+    ("rank", "regime"),
+    [
+        (waiting_rank(blocked=0.0), ("communication", "high")),  # the host of a device need not sleep
+        (waiting_rank(exposed=0.5, blocked=0.0), ("communication", "low")),
+        (waiting_rank(exposed=0.3, blocked=0.0), ("mixed", "low")),
+        (replace(waiting_rank(), collectives=UNTIMED), ("mixed", "low")),
+    ],
+)
+def test_collectives_that_stand_alone_on_the_timeline_carry_a_regime_where_events_around_the_calls_agree(
+    rank: Measurements, regime: tuple[str, str]
+) -> None:
+    taken = replace(rank, profile=measured(ALONE, None).profile)
+    found = device_verdict(taken, busy_machine(taken))
+    assert found is not None
+    assert (found.regime, found.confidence) == regime
+    assert found.limit == "communication"

@@ -105,6 +105,17 @@ def test_collectives_are_timed_in_every_job_of_several_ranks(stage: Stage) -> No
     assert stage.run(4) is State.TIMING
 
 
+def test_collectives_of_a_job_on_a_device_are_timed_before_its_window(stage: Stage) -> None:
+    stage.enter(rank=0, world_size=2, cuda=True, device="cuda")
+    stage.event("anatomy", anatomy())
+    assert stage.run(12) is State.TIMING
+    stage.agent.answer("collectives")
+    stage.event("collectives", {"status": "abstained", "why": "its collectives run in other streams"})
+    assert stage.run(4) is State.PROFILING
+    assert stage.session.findings.traced is not None
+    assert stage.session.findings.traced.status == "abstained"
+
+
 class OneTurn:
     """A turn that another rank may hold."""
 
