@@ -1,6 +1,6 @@
 """Attach over and over to targets that are busy in every way, and count what goes wrong.
 
-    python benchmarks/attach/attach_stress.py [--attaches 200] [--fresh 40] [--versions 3.11,3.13]
+    python benchmarks/attach/attach_stress.py [--attaches 200] [--fresh 40] [--versions 3.11,3.13 | --device]
         [--only join] [--into ROWS.jsonl] [--for SECONDS]
 
 Each target takes `--fresh` attaches per process, then a new process is started. A fault is a target
@@ -9,6 +9,7 @@ With `--into` each process adds a row, and the same command goes on where it was
 sources of attach are the same; `--for` ends a piece after the process that is under way.
 A busy target is entered as `attach` does it: by sys.remote_exec from Python 3.14 on, else by a pending
 call (`--borrow`: in any case). One whose main thread sleeps while another works is entered by a thread.
+`--device`: jobs on a CUDA device, by the Python that runs this; `emurun` in front: on the emulated one.
 Prints a table on standard error, one JSON object on standard output.
 """
 
@@ -86,6 +87,31 @@ TORCH_BESIDE = {
     f"trains, {name} (beside)": TRAINS_AGAIN + SLEEPS[name]
     for name in ("join", "asyncio", "sleep", "pause", "kernel")
 }
+# A device kept busy in every way in which a host can be found.
+DEVICE_TARGETS = {
+    name: f"import torch\ntorch.set_num_threads(1)\n{source}"
+    for name, source in {
+        "in .item()": "x = torch.zeros(64, device='cuda')\nn = 0\nprint('warm', flush=True)\n"
+        "while True:\n    n = (n + 1) % 1000; x.fill_(n); torch.cuda._sleep(200000); good(x[7].item() == n)",
+        "launching": "x = torch.zeros(64, device='cuda')\nn = 0\nprint('warm', flush=True)\n"
+        "while True:\n    for _ in range(2000): n = (n + 1) % 1000; x.fill_(n)\n"
+        "    good(x[7].item() == n)",
+        "in a replay": "x, y = torch.zeros(64, device='cuda'), torch.zeros(64, device='cuda')\n"
+        "graph = torch.cuda.CUDAGraph()\n"
+        "with torch.cuda.graph(graph):\n    for _ in range(200): y.copy_(x)\n"
+        "n = 0\nprint('warm', flush=True)\n"
+        "while True:\n    n = (n + 1) % 1000; x.fill_(n)\n    for _ in range(20): graph.replay()\n"
+        "    good(y[7].item() == n)",
+        "in an allocation": "n = 0\nprint('warm', flush=True)\n"
+        "while True:\n    n = (n + 1) % 1000; torch.cuda.empty_cache()\n"
+        "    kept = [torch.full((1 << 16,), n + i, device='cuda') for i in range(40)]\n"
+        "    good(kept[39][7].item() == n + 39); del kept",
+        "in a pinned copy": "host = torch.arange(1 << 18, dtype=torch.float32).pin_memory()\n"
+        "back = torch.zeros(1 << 18).pin_memory()\nn = 0\nprint('warm', flush=True)\n"
+        "while True:\n    n = (n + 1) % 1000; host.fill_(n); x = host.to('cuda', non_blocking=True)\n"
+        "    back.copy_(x, non_blocking=True); torch.cuda.synchronize(); good(back[-1].item() == n)",
+    }.items()
+}
 PREAMBLE = "import os\ndef good(holds):\n    if not holds: os._exit(3)\nprint('ready', flush=True)\n"
 ANSWER_S = 20.0
 
@@ -98,6 +124,7 @@ def main() -> int:
     parser.add_argument("--fresh", type=int, default=40, help="attaches per process")
     parser.add_argument("--versions", default=",".join(sorted(interpreters())))
     parser.add_argument("--only", default="", help="parts of targets' names, with commas")
+    parser.add_argument("--device", action="store_true", help="jobs on a CUDA device, by this Python")
     parser.add_argument("--borrow", action="store_true", help="no sys.remote_exec")
     parser.add_argument("--into", type=Path, help="file of the rows")
     parser.add_argument("--for", dest="for_s", type=float, default=math.inf, help="seconds")
@@ -106,7 +133,9 @@ def main() -> int:
     version_of_attach = revision(sources=SOURCES)
     rows = [] if args.into is None else read(args.into)
     rows = [row for row in rows if row["revision"] == version_of_attach]
-    wanted = list(targets(args.versions.split(","), args.only.split(","), borrow=args.borrow))
+    parts, borrow = args.only.split(","), args.borrow
+    versions = args.versions.split(",")
+    wanted = list(device_targets(parts) if args.device else targets(versions, parts, borrow=borrow))
     while time.monotonic() < until_s:
         each = fewest(wanted, rows, args.attaches)
         if each is None:
@@ -189,6 +218,14 @@ def targets(versions: Sequence[str], parts: Sequence[str], *, borrow: bool) -> I
             if tuple(map(int, version.split("."))) >= (3, 14) and go is _by_call and not borrow:
                 go = _by_request
             yield Target(version=version, python=python, name=name, source=source, go=go)
+
+
+def device_targets(parts: Sequence[str]) -> Iterator[Target]:
+    """Jobs on the device that this Python's torch sees."""
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    for name, source in DEVICE_TARGETS.items():
+        if any(part in name for part in parts):
+            yield Target(version=version, python=sys.executable, name=name, source=source, go=_by_call)
 
 
 def done(rows: Sequence[Row], target: Target) -> int:
