@@ -280,28 +280,21 @@ def _written(result: object, told: dict[str, object]) -> tuple[dict[str, object]
 
 @contextlib.contextmanager
 def _first_on_cpu() -> Iterator[None]:
-    """Nobody takes the CPU from this thread, or few do, where the kernel lets us.
+    """A better nice value for this thread, where the kernel allows it; afterwards its own again.
 
     While it waits for a CPU, training waits too: on a machine with more work than CPUs for several times as
-    long as the writing takes. Not every group of processes may have SCHED_FIFO; then a better nice value.
+    long as the writing takes.
     """
-    tid, usual = get_native_id(), (os.SCHED_OTHER, os.SCHED_BATCH)
+    tid = get_native_id()
     try:
-        policy, nice = os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, tid)
+        nice = os.getpriority(os.PRIO_PROCESS, tid)
+        os.setpriority(os.PRIO_PROCESS, tid, nice + NICER)
     except OSError:
-        policy = nice = -1
-    if policy not in usual:
         yield
         return
     try:
-        os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, tid, nice + NICER)
-    try:
         yield
     finally:
-        os.sched_setscheduler(0, policy, os.sched_param(0))
         os.setpriority(os.PRIO_PROCESS, tid, nice)
 
 
