@@ -227,7 +227,8 @@ class RankSwitching:
             gauging = len(seen) < 2
             if not gauging:
                 self._emit({})
-        member, plan = self._member, self._member.held
+        # The request is read first: the other thread forgets it as soon as it hears that the plan is made.
+        request, member, plan = self._request, self._member, self._member.held
         duty = member.at_boundary(count)
         if duty is BoundaryDuty.TRY:
             self._try(member.offer)
@@ -237,7 +238,7 @@ class RankSwitching:
         elif duty is BoundaryDuty.ASK and plan is not None:
             duty = self._settle(plan)
         if duty is BoundaryDuty.SWITCH and plan is not None:
-            self._carry_out(plan)
+            self._carry_out(plan, request)
         if self._active.watched and not self._amiss and member.held is None:
             self._look_for_trouble()
         if duty in (BoundaryDuty.SWITCH, BoundaryDuty.STAY):
@@ -293,8 +294,7 @@ class RankSwitching:
             together=True,
         )
 
-    def _carry_out(self, plan: SwitchPlan) -> None:
-        request = self._request
+    def _carry_out(self, plan: SwitchPlan, request: SwitchRequest | None) -> None:
         number = request.number if request is not None and request.plan == plan else None
         change = _read(plan.change)
         if change.get("do") == "undo":

@@ -11,6 +11,7 @@ from autobrrr.injected.ranks import rank_switching
 from autobrrr.injected.ranks.rank_meeting import RankMeeting
 from autobrrr.injected.ranks.rank_switching import RankSwitching
 from autobrrr.injected.ranks.shared_log import RegisterLost
+from autobrrr.injected.ranks.switch_protocol import BoundaryDuty, RankMember
 
 UNDO = {"do": "undo", "remedy": "optimizer.fused"}
 
@@ -34,12 +35,20 @@ class Register:
         return self.kept.setdefault(key, value)
 
 
-def test_a_request_that_comes_while_a_boundary_is_counted_is_planned(monkeypatch: pytest.MonkeyPatch) -> None:
-    register, counts, told = Register(), itertools.count(10, 10), []
-    hot = SimpleNamespace(poke=lambda: None, live=True)
-    active = SimpleNamespace(applied=[], watched=False)
+def rank_alone(register: Register, told: list[dict[str, object]]) -> RankSwitching:
+    """The only rank of a job."""
+    counts = itertools.count(10, 10)
+    hot = SimpleNamespace(poke=lambda: None, live=True, seq=0)
+    active = SimpleNamespace(applied=[], watched=False, arm=0)
+    loop = SimpleNamespace(active=active, hot=hot, hooks_off=lambda: None, measuring=SimpleNamespace(task=None))
     met = RankMeeting(rank=0, ranks=1, log=register, store=None, count=lambda: next(counts))  # type: ignore[arg-type]
-    switching = RankSwitching(SimpleNamespace(active=active, hot=hot), met, told.append)  # type: ignore[arg-type]
+    return RankSwitching(loop, met, told.append)  # type: ignore[arg-type]
+
+
+def test_a_request_that_comes_while_a_boundary_is_counted_is_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    register = Register()
+    told: list[dict[str, object]] = []
+    switching = rank_alone(register, told)
 
     def counted(seen: list[object]) -> int:
         """The agent's thread gives the first request up and takes a second one at this very moment."""
@@ -59,3 +68,29 @@ def test_a_request_that_comes_while_a_boundary_is_counted_is_planned(monkeypatch
     switching.pump()
     assert [event["reply"] for event in told if "reply" in event] == [1]
     assert "1/plan" in register.kept
+
+
+def test_a_change_is_answered_though_the_agents_thread_hears_first_that_it_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[dict[str, object]] = []
+    switching = rank_alone(Register(), told)
+    clock = SimpleNamespace(perf_counter_ns=itertools.count(0, 10**9).__next__, monotonic=lambda: 0.0)
+    monkeypatch.setattr(rank_switching, "time", clock)
+    at_boundary, made = RankMember.at_boundary, []
+
+    def interrupted(member: RankMember, count: int) -> BoundaryDuty:
+        """The agent's thread has its turn once the plan has come, before it is carried out."""
+        duty = at_boundary(member, count)
+        if duty is BoundaryDuty.SWITCH:
+            made.append(count)
+            switching.pump()
+        return duty
+
+    monkeypatch.setattr(RankMember, "at_boundary", interrupted)
+    switching.request(1, UNDO)
+    for _ in range(20):
+        switching.at_boundary()
+        switching.pump()
+    assert len(made) == 1
+    assert [(event["reply"], event["ok"]) for event in told if "reply" in event] == [(1, True)]
