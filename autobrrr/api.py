@@ -10,19 +10,30 @@ from __future__ import annotations
 import html
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from autobrrr.client import diagnosing
 from autobrrr.client.all_ranks import together
-from autobrrr.client.each_rank import diagnosed_rank, diagnosed_ranks, launched_by
+from autobrrr.client.each_rank import (
+    RanksOutcome,
+    diagnosed_rank,
+    diagnosed_ranks,
+    enter,
+    for_each,
+    launched_by,
+    ready_to_tune,
+)
 from autobrrr.client.joined_session import tell_about_joined
-from autobrrr.client.session_client import Client, join_or_start
+from autobrrr.client.ranks_at_once import RanksAtOnce
+from autobrrr.client.session_client import Client
+from autobrrr.errors import AutobrrrError
 from autobrrr.records import Diagnosis, Trial, TuneProgress, Tuning
 from autobrrr.sidecar.process.session_options import SessionOptions, Sweep
 
 if TYPE_CHECKING:
-    from autobrrr.records.wire_answers import SessionEnding
+    from autobrrr.records.wire_answers import Ended, SessionEnding
 
+T = TypeVar("T")
 Say = Callable[[str], None]
 TUNE_S = 60.0
 FRAME = (
@@ -41,7 +52,8 @@ def attach(
     """Start the session of a running job, or join the one that it has.
 
     Args:
-        pid: The training process, on this machine.
+        pid: The training process, on this machine; or a launcher: then all of its ranks are attached to, and
+            those that can't be are in the snapshots, with the reason.
         readonly: Change nothing in the job: no traced steps, no batch probe, no remedies.
         outside: Put no code into the job at all; its regime is then `unknown`.
         probe: Run the batch probe.
@@ -52,16 +64,30 @@ def attach(
         TargetGone: there is no such process.
     """
     options = SessionOptions(readonly=readonly, outside=outside, probing="on" if probe else "off")
-    client = join_or_start(
-        pid, options, owned=True, on_wait=say
-    )  # who forgets to detach leaves nothing behind
-    try:
-        if not client.started:
-            tell_about_joined(client, options, say)
-    except BaseException:
-        client.close()
-        raise
-    return JobSession(pid, client)
+    return JobSession(pid, _entered(pid, options, say))
+
+
+def _entered(pid: int, options: SessionOptions, say: Say) -> RanksOutcome[Client]:
+    """The sessions of a job: one, or one for each rank of a launcher.
+
+    Raises:
+        AutobrrrError: none could be entered.
+    """
+
+    def opened(rank: int) -> Client:
+        client = enter(rank, options, say, owned=True)  # who forgets to detach leaves nothing behind
+        try:
+            if not client.started:
+                tell_about_joined(client, options, say)
+        except BaseException:
+            client.close()
+            raise
+        return client
+
+    launched = launched_by(pid)
+    outcome = for_each(launched or [pid], opened, at_once=bool(launched))
+    outcome.refuse_none()
+    return outcome
 
 
 def diagnose(
@@ -113,7 +139,7 @@ def tune(
     Kept remedies stay applied, in a session that stays: `attach(pid).detach()` reverts them.
 
     Args:
-        pid: The training process.
+        pid: The training process, or a launcher: then each remedy is tried on all of its ranks at once.
         for_s: Time budget in seconds.
         horizon_s: Time over which a gain must pay for its trial; 30 min where None.
         allow: Widest exactness class: "bitwise", "rounding" (where None), "stream", "changes-training".
@@ -123,46 +149,53 @@ def tune(
     Raises:
         AutobrrrError: as `attach`; a name or class does not exist; the job ended meanwhile.
     """
-    client = join_or_start(pid, SessionOptions(), owned=True, on_wait=say)
+    session = JobSession(pid, _entered(pid, SessionOptions(), say), stays=True)
     try:
-        if not client.started:
-            tell_about_joined(client, SessionOptions(), say)
-        return JobSession(pid, client, stays=True).tune(
-            for_s=for_s, horizon_s=horizon_s, allow=allow, only=only, say=say
-        )
+        return session.tune(for_s=for_s, horizon_s=horizon_s, allow=allow, only=only, say=say)
     finally:
-        client.close()
+        session.close()
 
 
 class JobSession:
-    """The session of one job.
+    """The session of one job; of a launcher, those of its ranks as one.
 
     As a context manager it detaches at the end if `attach` has started it; a session that was there already
     stays. The same holds where the program ends without it. In a notebook it shows itself as a page.
 
     Attributes:
-        pid: The training process.
-        started: `attach` has started it; nobody else had it before.
+        pid: The training process, or the launcher.
+        started: `attach` has started it; nobody else had it, or one of its ranks, before.
         tuning: What the last `tune` of this object has found.
     """
 
-    def __init__(self, pid: int, client: Client, *, stays: bool = False) -> None:
+    def __init__(self, pid: int, entered: RanksOutcome[Client], *, stays: bool = False) -> None:
         self.pid = pid
         self._stays = stays  # once it is tuned
-        self.started = client.started
         self.tuning: Tuning | None = None
-        self._client = client
+        self._clients = entered.done
+        self._missing = entered.missing
+        self._has_ranks = pid not in {*entered.done, *entered.failed}
+        self.started = all(client.started for client in self._clients.values())
         self._last: Diagnosis | None = None
+        self._is_detached = False
 
     def snapshot(self) -> Diagnosis:
         """What is known now; `regime` is "unknown" until enough is measured."""
-        self._last = self._client.snapshot()
-        return self._last
+        return self._as_one(self._for_each(lambda client: client.snapshot()))
 
     def diagnose(self, *, for_s: float | None = None, say: Say = _quiet) -> Diagnosis:
-        """Wait for a verdict of high confidence, at most `for_s` seconds (where None: 15 s or 50 steps)."""
-        self._last = diagnosing.await_verdict(self._client, diagnosing.Patience(for_s=for_s), say)
-        return self._last
+        """Wait for a verdict of high confidence, at most `for_s` seconds (where None: 15 s or 50 steps).
+
+        Ranks of a launcher are compared first; the verdict is that of the slowest.
+        """
+        at_once = RanksAtOnce(self._clients, for_s)
+
+        def judged(client: Client) -> Diagnosis:
+            if self._has_ranks:
+                at_once.take_part(client.facts.pid, client, say)
+            return diagnosing.await_verdict(client, diagnosing.Patience(for_s=for_s), say)
+
+        return self._as_one(self._for_each(judged))
 
     def tune(
         self,
@@ -173,17 +206,19 @@ class JobSession:
         only: Sequence[str] | None = None,
         say: Say = _quiet,
     ) -> Tuning:
-        """Try remedies and keep what is proven faster; the arguments are those of `autobrrr.tune`."""
+        """Try remedies and keep what is proven faster; the arguments are those of `autobrrr.tune`.
+
+        Raises:
+            AutobrrrError: a rank is not attached to, or the ranks can't switch together.
+        """
         from autobrrr.report.text.tuning_text import progress_line, trial_line
         from autobrrr.tuner.candidate_space import allowed_classes, check_names
 
         allowed_classes(allow)
         check_names(only or ())
-        if self.started:
-            diagnosing.await_verdict(self._client, diagnosing.before_tuning(for_s), say)
-
+        client = self._ready_to_tune(for_s, say)
         if self._stays:
-            self._client.own(False)
+            self._for_each(lambda each: each.own(False))
 
         def on_progress(progress: TuneProgress) -> None:
             say(progress_line(progress))
@@ -191,7 +226,7 @@ class JobSession:
         def on_trial(trial: Trial) -> None:
             say(trial_line(trial))
 
-        self.tuning = self._client.tune(
+        self.tuning = client.tune(
             for_s=for_s,
             horizon_s=horizon_s,
             allow=allow,
@@ -201,25 +236,61 @@ class JobSession:
         )
         return self.tuning
 
+    def _ready_to_tune(self, for_s: float, say: Say) -> Client:
+        """The session that tunes, once it is judged; where there are ranks, it switches all of them."""
+        if self._missing:
+            raise AutobrrrError(
+                f"a remedy goes on in all ranks or in none: {self._missing[0].why}",
+                "attach anew, then tune",
+            )
+        if self._has_ranks:
+            return ready_to_tune(self._clients, for_s, lambda pid: say)
+        client = self._clients[self.pid]
+        if client.started:
+            diagnosing.await_verdict(client, diagnosing.before_tuning(for_s), say)
+        return client
+
+    def _for_each(self, work: Callable[[Client], T]) -> RanksOutcome[T]:
+        return for_each(
+            list(self._clients), lambda pid: work(self._clients[pid]), at_once=len(self._clients) > 1
+        )
+
+    def _as_one(self, outcome: RanksOutcome[Diagnosis]) -> Diagnosis:
+        """What the ranks say, the slowest on top; those that have nothing to say are missing."""
+        outcome.refuse_none()
+        found = list(outcome.done.values())
+        self._last = together(found, self._missing + outcome.missing) if self._has_ranks else found[0]
+        return self._last
+
     def detach(self, *, keep: bool = False) -> SessionEnding:
         """End the session: revert its remedies (or `keep` them) and remove everything from the job.
 
         Returns:
-            What could not be removed yet; empty where all is.
+            What could not be removed yet; empty where all is. Of ranks: of the first that left something.
         """
-        return self._client.detach(keep=keep)
+        self._is_detached = True
+        outcome = self._for_each(lambda client: client.detach(keep=keep))
+        outcome.refuse_none()
+        endings = outcome.done.values()
+        return next((ending for ending in endings if ending.left or ending.stays), next(iter(endings)))
 
     def close(self) -> None:
         """Let go of the session without waiting; one that `attach` has started ends by itself."""
-        self._client.close()
+        for client in self._clients.values():
+            client.close()
 
     def __enter__(self) -> JobSession:
         return self
 
     def __exit__(self, *problem: object) -> None:
-        if self.started and self._client.ending is None:
+        if self.started and not self._is_detached and self._ending() is None:
             self.detach()
         self.close()
+
+    def _ending(self) -> Ended | None:
+        """How it ended: None where a rank goes on."""
+        endings = [client.ending for client in self._clients.values()]
+        return None if None in endings else endings[0]
 
     def __repr__(self) -> str:
         found = self._last
@@ -228,7 +299,6 @@ class JobSession:
 
     def _repr_html_(self) -> str:
         """For notebooks: the page of `autobrrr report --html`, of this moment."""
-        from autobrrr.errors import AutobrrrError
         from autobrrr.report.html.session_html import page
         from autobrrr.report.text.session_text import PastSession
 
@@ -238,7 +308,8 @@ class JobSession:
             if self._last is None:
                 return f"<p>{html.escape(repr(self))}</p>"
             found = self._last
-        ended = "" if self._client.ending is None else self._client.ending.why
+        ending = self._ending()
+        ended = "" if ending is None else ending.why
         shown = PastSession(
             path=Path(), last=found, judged=found, tuned=self.tuning, trials=[], ended=ended, unread=None
         )

@@ -275,6 +275,7 @@ def await_verdict(
     for snapshot in client.snapshots(every_s=EVERY_S):
         look(snapshot)
         if patience.is_over(snapshot):
+            client.unsubscribe()
             return snapshot
         if (first_word := _first_word(snapshot)) is not None and first_word not in said:
             said.add(first_word)

@@ -12,12 +12,19 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from autobrrr.attach import job_roles
-from autobrrr.client.all_ranks import ask, siblings, with_siblings
-from autobrrr.client.diagnosing import DiagnosisOptions, Doing, diagnosed, of_several_ranks
+from autobrrr.client.all_ranks import ask, siblings, together, with_siblings
+from autobrrr.client.diagnosing import (
+    DiagnosisOptions,
+    Doing,
+    await_verdict,
+    before_tuning,
+    diagnosed,
+    of_several_ranks,
+)
 from autobrrr.client.ranks_at_once import RanksAtOnce, compare_sessions
 from autobrrr.client.session_client import Client, join_or_start
 from autobrrr.errors import AutobrrrError
-from autobrrr.records import Diagnosis, RankLine
+from autobrrr.records import Diagnosis, RankLine, verdict_line
 from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.sidecar.session.session_states import State
 from autobrrr.sidecar.sockets.session_socket import connect, find_target
@@ -150,6 +157,33 @@ def diagnosed_rank(pid: int, options: DiagnosisOptions, say: Say, doing: Doing |
     finally:
         at_once.leave(pid)
     return with_siblings(found, ask(others)) if of_several_ranks(found) else found
+
+
+def ready_to_tune(clients: Mapping[int, Client], for_s: float, say_of: Callable[[int], Say]) -> Client:
+    """The session that tunes all ranks, that of the slowest; from here on they switch together.
+
+    Args:
+        for_s: Time of the tuning, in seconds.
+
+    Raises:
+        AutobrrrError: a session has ended, or the ranks can't switch together.
+    """
+    at_once = RanksAtOnce(clients, before_tuning(for_s).for_s)
+
+    def ready(pid: int) -> Diagnosis:
+        client, say = clients[pid], say_of(pid)
+        at_once.take_part(pid, client, say)
+        if client.started:
+            say(verdict_line(await_verdict(client, before_tuning(for_s), say)))
+        why = client.together()
+        if why is not None:
+            raise AutobrrrError(f"remedies can't be applied to all ranks: {why}", f"autobrrr tune {pid}")
+        return client.snapshot()
+
+    outcome = for_each(list(clients), ready)
+    for error in outcome.failed.values():
+        raise error
+    return clients[together(list(outcome.done.values())).pid]
 
 
 def _in_order(found: Mapping[int, T], pids: Sequence[int]) -> dict[int, T]:

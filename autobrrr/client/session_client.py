@@ -104,6 +104,15 @@ class Client:
             elif event is not None and not isinstance(event, GuardUndid):
                 yield event
 
+    def unsubscribe(self) -> None:
+        """Be sent nothing more unasked: who reads no events for long is thrown out."""
+        self._every_s = None
+        try:
+            if self.ending is None:
+                self._ask("subscribe", every_ms=None)
+        except TargetGone:  # it has just ended: there is nothing more to come
+            pass
+
     def diagnose(self, probing: Probing | None = None) -> None:
         """Have the session measure again, or go on measuring."""
         self._ask("diagnose", probing=probing)

@@ -215,7 +215,12 @@ class Service:
         reply.done(snapshot=as_fields(self._session.snapshot()))
 
     def _subscribe(self, reply: Reply, message: Fields) -> None:
+        """Snapshots from now on, every so many milliseconds; none where that is None."""
         every_ms = message.get("every_ms", EVERY_NS // 1_000_000)
+        if every_ms is None:
+            reply.done()
+            reply.client.every_ns = None
+            return
         if not isinstance(every_ms, int) or isinstance(every_ms, bool) or every_ms < 0:
             raise UsageError(f"every_ms is {every_ms!r}; a whole number of milliseconds is needed")
         reply.done()

@@ -6,6 +6,7 @@ import html
 import inspect
 import subprocess
 import sys
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import cast
 
@@ -14,33 +15,75 @@ import pytest
 import autobrrr
 import autobrrr.attach.triage
 from autobrrr import api
+from autobrrr.client import each_rank, ranks_at_once
 from autobrrr.client.each_rank import RanksOutcome
 from autobrrr.client.session_client import Client
-from autobrrr.errors import TargetGone, UsageError
-from autobrrr.records import Diagnosis
+from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone, UsageError
+from autobrrr.records import Diagnosis, Tuning
 from autobrrr.records.wire_answers import SessionEnding
 from autobrrr.sidecar.process.session_options import SessionOptions
 from support.screens import tui
+
+TUNED = Tuning(
+    objective="step_ns",
+    baseline=None,
+    best=None,
+    speedup=1.0,
+    interval=None,
+    class_="bitwise",
+    kept=[],
+    reverted=[],
+    trials=[],
+    recipe=None,
+)
 
 
 class FakeClient:
     """A session as far as the API asks it."""
 
-    def __init__(self, *, started: bool = True) -> None:
+    def __init__(self, pid: int = 7, *, started: bool = True) -> None:
         self.started, self.ending = started, None
         self.facts = SimpleNamespace(
-            pid=7, outside=False, readonly=False, probing="on", metrics=None, log_to=None
+            pid=pid, outside=False, readonly=False, probing="on", metrics=None, log_to=None
         )
+        self.apart: str | None = None  # why it can't switch with the other ranks
+        self.left: tuple[str, ...] = ()
         self.done: list[str] = []
 
-    def snapshot(self) -> object:
+    def snapshot(self) -> Diagnosis:
         if "detach" in self.done:
             raise TargetGone("the session is over")
-        return tui.snapshot()
+        pid = self.facts.pid
+        return tui.snapshot(pid=pid, job=tui.job(rank=pid - 8, world_size=2) if pid != 7 else tui.job())
+
+    def snapshots(self, *, every_s: float) -> Iterator[Diagnosis]:
+        yield self.snapshot()
+
+    def unsubscribe(self) -> None:
+        self.done.append("unsubscribe")
+
+    def hold(self) -> None:
+        self.done.append("hold")
+
+    def compare(self, for_s: float, timeout_s: float) -> None:
+        raise AutobrrrError("no comparison of ranks")
+
+    def together(self) -> str | None:
+        self.done.append("together")
+        return self.apart
+
+    def own(self, owned: bool = True) -> None:
+        self.done.append("own" if owned else "stay")
+
+    def tune(self, **asked: object) -> Tuning:
+        self.done.append("tune")
+        return TUNED
 
     def detach(self, keep: bool = False) -> SessionEnding:
+        if "detach" in self.done:
+            raise AutobrrrError("its sidecar is gone")
         self.done.append("keep" if keep else "detach")
-        return SessionEnding(kind="detached", why="", left=[])
+        return SessionEnding(kind="detached", why="", left=self.left)
 
     def close(self) -> None:
         self.done.append("close")
@@ -50,12 +93,29 @@ class FakeClient:
 def joined(monkeypatch: pytest.MonkeyPatch) -> FakeClient:
     client = FakeClient()
 
-    def join_or_start(pid: int, options: SessionOptions, *, owned: bool, on_wait: object) -> Client:
+    def join_or_start(pid: int, options: SessionOptions, *, owned: bool, **more: object) -> Client:
         client.done += ["own"] if owned and client.started else []
         return cast(Client, client)
 
-    monkeypatch.setattr(api, "join_or_start", join_or_start)
+    monkeypatch.setattr(api, "launched_by", lambda pid: [])
+    monkeypatch.setattr(each_rank, "join_or_start", join_or_start)
     return client
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> dict[int, FakeClient]:
+    """The ranks of process 6; one that is taken out can't be attached to."""
+    clients = {pid: FakeClient(pid) for pid in (8, 9)}
+
+    def join_or_start(pid: int, options: SessionOptions, *, owned: bool, **more: object) -> Client:
+        if pid not in clients:
+            raise CannotAttach(f"process {pid} is stopped")
+        return cast(Client, clients[pid])
+
+    monkeypatch.setattr(api, "launched_by", lambda pid: [8, 9])
+    monkeypatch.setattr(each_rank, "join_or_start", join_or_start)
+    monkeypatch.setattr(ranks_at_once, "MEET_S", 5.0)
+    return clients
 
 
 def test_every_name_is_there_and_says_what_it_does() -> None:
@@ -133,3 +193,44 @@ def test_a_launcher_is_diagnosed_by_all_of_its_ranks(monkeypatch: pytest.MonkeyP
     outcome.done.clear()
     with pytest.raises(TargetGone, match="process 10"):
         autobrrr.diagnose(7)
+
+
+def test_the_session_of_a_launcher_is_that_of_all_its_ranks(launched: dict[int, FakeClient]) -> None:
+    launched[9].left = ("the agent",)
+    with api.attach(6) as session:
+        assert session.started
+        for found in (session.snapshot(), session.diagnose(for_s=1)):
+            assert [line.pid for line in found.ranks or []] == [8, 9]
+        assert session.detach().left == ("the agent",)
+    for client in launched.values():
+        assert client.done == ["hold", "unsubscribe", "detach", "close"]
+
+
+def test_a_rank_that_can_not_be_attached_to_is_said_and_nothing_is_tuned(
+    launched: dict[int, FakeClient],
+) -> None:
+    del launched[9]
+    session = api.attach(6)
+    missing = [(line.pid, line.why) for line in session.snapshot().ranks or []]
+    assert missing == [(8, None), (9, "process 9 is stopped")]
+    with pytest.raises(AutobrrrError, match="in all ranks or in none: process 9 is stopped"):
+        session.tune()
+    assert "tune" not in launched[8].done
+    del launched[8]
+    with pytest.raises(CannotAttach, match="process 8"):
+        api.attach(6)
+
+
+def test_the_ranks_of_a_launcher_are_tuned_by_one_of_them_and_all_sessions_stay(
+    launched: dict[int, FakeClient],
+) -> None:
+    assert autobrrr.tune(6) == TUNED
+    assert launched[8].done == ["hold", "unsubscribe", "together", "stay", "tune", "close"]
+    assert launched[9].done == ["hold", "unsubscribe", "together", "stay", "close"]
+
+
+def test_ranks_that_can_not_switch_together_are_not_tuned(launched: dict[int, FakeClient]) -> None:
+    launched[9].apart = "a rank is on another machine"
+    with pytest.raises(AutobrrrError, match="all ranks: a rank is on another machine"):
+        autobrrr.tune(6)
+    assert all("tune" not in client.done and client.done[-1] == "close" for client in launched.values())

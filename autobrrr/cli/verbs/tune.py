@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -21,11 +20,9 @@ from autobrrr.cli.durations import duration_s
 from autobrrr.cli.launcher_ranks import named, ranks_of, say_of
 from autobrrr.cli.narration import NARRATOR, narrate
 from autobrrr.cli.printed import columns, show
-from autobrrr.client import all_ranks
 from autobrrr.client.diagnosing import await_verdict, before_tuning
-from autobrrr.client.each_rank import enter, for_each
+from autobrrr.client.each_rank import enter, for_each, ready_to_tune
 from autobrrr.client.joined_session import tell_about_joined
-from autobrrr.client.ranks_at_once import RanksAtOnce
 from autobrrr.client.session_client import Client, join_or_start
 from autobrrr.errors import EXIT_DONE, EXIT_GUARD_UNDID, AutobrrrError, CannotAttach, UsageError
 from autobrrr.folders import open_named
@@ -97,7 +94,11 @@ def run(args: argparse.Namespace) -> int:
             client = _of_all_ranks(launched, options, for_s, sessions)
         else:
             client = sessions.enter_context(join_or_start(pid, options, owned=True, on_wait=narrate))
-            _get_ready(client, options, for_s, narrate, doing=NARRATOR.status)
+            if client.started:
+                found = await_verdict(client, before_tuning(for_s), narrate, doing=NARRATOR.status)
+                narrate(verdict_line(found))
+            else:
+                tell_about_joined(client, options, narrate)
             client.own(False)  # from here on something may be kept
         spent_s = time.monotonic() - began_s
         left_s = max(LEAST_S, for_s - spent_s)
@@ -138,20 +139,6 @@ def run(args: argparse.Namespace) -> int:
     return EXIT_GUARD_UNDID if tuning.guard_undid else EXIT_DONE
 
 
-def _get_ready(
-    client: Client,
-    options: SessionOptions,
-    for_s: float,
-    say: Callable[[str], None],
-    doing: Callable[[str, float | None], None] | None = None,
-) -> None:
-    """Wait for the verdict of a session that is new."""
-    if client.started:
-        say(verdict_line(await_verdict(client, before_tuning(for_s), say, doing=doing)))
-    else:
-        tell_about_joined(client, options, say)
-
-
 def _of_all_ranks(
     pids: list[int], options: SessionOptions, for_s: float, sessions: contextlib.ExitStack
 ) -> Client:
@@ -160,30 +147,17 @@ def _of_all_ranks(
     Raises:
         AutobrrrError: a rank can't be attached to, or they can't switch together.
     """
-
-    at_once = RanksAtOnce(pids, before_tuning(for_s).for_s)
-
-    def ready(pid: int) -> Client:
-        try:
-            client = enter(pid, options, say_of(pid), owned=True)
-            at_once.take_part(pid, client, say_of(pid))
-        finally:
-            at_once.leave(pid)
-        _get_ready(client, options, for_s, say_of(pid))
-        why = client.together()
-        if why is not None:
-            raise AutobrrrError(f"remedies can't be applied to all ranks: {why}", f"autobrrr tune {pid}")
-        return client
-
-    outcome = for_each(pids, ready)
+    outcome = for_each(pids, lambda pid: enter(pid, options, say_of(pid), owned=True))
     for client in outcome.done.values():
         sessions.enter_context(client)
     for error in outcome.failed.values():
         raise error
+    for pid, client in outcome.done.items():
+        if not client.started:
+            tell_about_joined(client, options, say_of(pid))
+    lead = ready_to_tune(outcome.done, for_s, say_of)
     for client in outcome.done.values():
         client.own(False)  # from here on something may be kept
-    slowest = all_ranks.together([client.snapshot() for client in outcome.done.values()])
-    lead = outcome.done[slowest.pid]
     narrate(f"tuning all {len(pids)} ranks, timed on {named(lead.facts.pid)}")
     return lead
 

@@ -197,6 +197,9 @@ class Told:
     def snapshots(self, every_s: float) -> Iterator[Diagnosis]:
         yield from self._snapshots
 
+    def unsubscribe(self) -> None:
+        pass
+
 
 @pytest.mark.parametrize(("step_s", "said"), [(1.2, 1), (0.02, 0)])
 def test_of_long_steps_a_first_word_is_said_after_three(step_s: float, said: int) -> None:

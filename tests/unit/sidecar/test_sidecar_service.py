@@ -142,6 +142,15 @@ def test_those_who_did_not_subscribe_are_left_in_peace(office: Office, guest: Gu
     assert not office.service.watched
 
 
+def test_who_has_unsubscribed_may_be_silent_for_long(office: Office, guest: Guest) -> None:
+    guest.ask("subscribe", every_ms=100)
+    guest.ask("subscribe", every_ms=None)
+    for _ in range(2000):
+        office.later(0.1)
+    assert guest.client in office.service.clients
+    assert guest.hears_nothing()
+
+
 def test_a_subscriber_that_does_not_read_is_dropped_and_others_are_served(
     office: Office, guest: Guest
 ) -> None:

@@ -40,7 +40,9 @@ def rank_alone(register: Register, told: list[dict[str, object]]) -> RankSwitchi
     counts = itertools.count(10, 10)
     hot = SimpleNamespace(poke=lambda: None, live=True, seq=0)
     active = SimpleNamespace(applied=[], watched=False, arm=0)
-    loop = SimpleNamespace(active=active, hot=hot, hooks_off=lambda: None, measuring=SimpleNamespace(task=None))
+    loop = SimpleNamespace(
+        active=active, hot=hot, hooks_off=lambda: None, measuring=SimpleNamespace(task=None)
+    )
     met = RankMeeting(rank=0, ranks=1, log=register, store=None, count=lambda: next(counts))  # type: ignore[arg-type]
     return RankSwitching(loop, met, told.append)  # type: ignore[arg-type]
 
