@@ -14,6 +14,7 @@ from autobrrr.errors import TargetGone
 from autobrrr.roofline.quick_peaks import quick_peaks
 from autobrrr.sidecar.session.calibrations import Calibrations
 from support.attach import eventually
+from support.torchrun import Torchrun
 from support.training import TrainingJob, environment
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
@@ -41,6 +42,23 @@ def test_a_session_diagnoses_tunes_and_leaves_nothing(job: Callable[..., Trainin
     assert join(attached.pid) is None
     trained = attached.finish()
     assert trained == job("plain", "--steps", str(trained.steps)).finish(120)
+
+
+def test_the_ranks_of_a_launcher_are_one_session(tmp_path: Path) -> None:
+    job = Torchrun(tmp_path, "--until", str(tmp_path / "never"))
+    try:
+        ranks = job.wait_until_it_trains()
+        said: list[str] = []
+        with autobrrr.attach(int(job.pid), probe=False, say=said.append) as session:
+            found = session.diagnose(for_s=8, say=said.append)
+            assert [line.pid for line in found.ranks or []] == ranks
+            assert found.straggler is not None, said
+            tuning = session.tune(for_s=8, only=["optimizer.fused"], say=said.append)
+            assert [trial.remedy for trial in tuning.trials] == ["optimizer.fused"], said
+        assert [join(pid) for pid in ranks] == [None, None]
+        assert job.process.poll() is None
+    finally:
+        job.kill()
 
 
 def test_one_call_diagnoses_and_leaves(job: Callable[..., TrainingJob]) -> None:

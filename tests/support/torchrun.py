@@ -1,4 +1,4 @@
-"""A torchrun job of two real ranks, ended with all that it has started."""
+"""A job of two real ranks under torchrun, or another launcher, ended with all that it has started."""
 
 from __future__ import annotations
 
@@ -8,21 +8,38 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 from autobrrr.attach.job_roles import launched_ranks
 from support.training import JOBS, environment
 
 START_S = 120
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
+# As torchrun with --max-restarts=1, whose restart on gloo fails now and then, whoever watches.
+RESTARTS_ONCE = """
+import os, socket, subprocess, sys
+for _ in range(2):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "2"}
+    ranks = [
+        subprocess.Popen([sys.executable, *sys.argv[1:]], env={**os.environ, **where, "RANK": str(rank)})
+        for rank in range(2)
+    ]
+    os.wait()  # one has died
+    for each in ranks:
+        each.kill()
+        each.wait()
+"""
 
 
 class Torchrun:
     """A launcher of two ranks of `jobs/parallel.py`."""
 
-    def __init__(self, folder: Path, *words: str, **given: str) -> None:
+    def __init__(self, folder: Path, *words: str, launcher: Sequence[str] = TORCHRUN, **given: str) -> None:
         scratch = folder / "t"
         scratch.mkdir(exist_ok=True)
-        launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
         self.process = subprocess.Popen(
             [sys.executable, *launcher, str(JOBS / "parallel.py"), *words],
             stdout=subprocess.PIPE,

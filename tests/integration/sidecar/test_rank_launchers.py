@@ -1,8 +1,11 @@
-"""Ranks whose launcher is killed train on without us; two jobs on one machine are each compared alone."""
+"""Ranks whose launcher is killed, or starts them again; two jobs on one machine are each compared alone."""
 
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from support.attach import eventually
-from support.torchrun import Torchrun
-from support.training import autobrrr
+from support.torchrun import RESTARTS_ONCE, TORCHRUN, Torchrun
+from support.training import autobrrr, environment
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 QUICK = ("--no-probe", "--for", "8s", "--json")
@@ -21,8 +24,8 @@ QUICK = ("--no-probe", "--for", "8s", "--json")
 def torchrun(tmp_path: Path) -> Iterator[Callable[..., tuple[Torchrun, list[int]]]]:
     started: list[Torchrun] = []
 
-    def start() -> tuple[Torchrun, list[int]]:
-        job = Torchrun(tmp_path, "--until", str(tmp_path / "never"))
+    def start(*launcher: str) -> tuple[Torchrun, list[int]]:
+        job = Torchrun(tmp_path, "--until", str(tmp_path / "never"), launcher=launcher or TORCHRUN)
         started.append(job)
         return job, job.wait_until_it_trains()
 
@@ -96,3 +99,36 @@ def test_two_jobs_on_one_machine_are_compared_each_by_itself(
     assert compared(tmp_path, one.pid) == its
     assert compared(tmp_path, others[0]) == others  # with the session of its own sibling
     assert autobrrr(tmp_path, "detach", other.pid).code == 0
+
+
+def test_a_tuning_ends_with_ranks_that_are_restarted_and_the_new_ones_are_diagnosed(
+    torchrun: Callable[..., tuple[Torchrun, list[int]]], tmp_path: Path
+) -> None:
+    job, ranks = torchrun("-c", RESTARTS_ONCE)
+    tuning = subprocess.Popen(
+        [sys.executable, "-m", "autobrrr", "tune", job.pid, "--for", "5m", "--only", "optimizer.fused"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(tmp_path),
+    )
+    try:
+        assert tuning.stderr is not None
+        said = []
+        for line in tuning.stderr:
+            said.append(line)
+            if "trying" in line:
+                break
+        else:
+            raise AssertionError(said)
+        os.kill(ranks[1], signal.SIGKILL)
+        said += tuning.communicate(timeout=120)[1]
+    finally:
+        tuning.kill()
+        tuning.wait()
+    assert tuning.returncode not in (0, 1), "".join(said)
+    again = job.wait_until_it_trains()
+    assert not set(again) & set(ranks)
+    eventually(lambda: not sidecars(tmp_path), 60)
+    assert compared(tmp_path, job.pid) == again
+    assert all(goes_on(pid) for pid in again)
