@@ -136,3 +136,26 @@ def test_a_rank_that_is_killed_leaves_no_other_waiting_for_us(tmp_path: Path) ->
         out, _ = jobs.jobs[0].process.communicate(timeout=120)
         assert "Connection" in out  # it is told by its own collective, and ends by itself
         assert jobs.jobs[0].process.returncode != 0
+
+
+AGENT_FAILS = """
+if RANK == 1 and sum(modes) == 5:
+    from autobrrr.injected.ranks.switch_protocol import RankMember
+    RankMember.at_boundary = lambda member, count: 1 / 0
+"""
+
+
+def test_an_agent_that_fails_on_one_rank_leaves_all_with_the_same_remedies(tmp_path: Path) -> None:
+    with RankJobs(tmp_path, between=AGENT_FAILS) as jobs:
+        peers = met(jobs)
+        token = switched_on(peers)
+        peers[0].wait_steps(peers[0].steps()[-1].seq + 20)  # it is broken by then
+        undone = peers[0].ask("undo", token=token)
+        assert not undone["ok"], undone
+        assert "ZeroDivisionError" in str(peers[1].event("removed")["why"])
+        left = peers[0].ask("detach", keep=False)
+        assert (left["left"], left["stays"]) == ([], [FUSED])
+        modes, weights = jobs.end()
+    assert modes[0] == modes[1]
+    assert changes(modes[0]) == 1
+    assert weights[0] == weights[1]
