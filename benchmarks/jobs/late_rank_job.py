@@ -93,6 +93,12 @@ class Descent(torch.optim.SGD):
         super().step()
 
 
+def copied(batch: Tensor) -> Tensor:
+    """Stands in for the copy to a device."""
+    time.sleep(0.5 * MS + waits("copies"))
+    return batch.clone()
+
+
 model = DistributedDataParallel(Net(), bucket_cap_mb=0.02)
 optimizer = Descent(model.parameters(), lr=1e-3)
 kept = [[number] for number in range(200_000)] if CAUSE == "gc" and late else []
@@ -104,8 +110,9 @@ for number, batch in enumerate(DataLoader(Tokens(), batch_size=4, collate_fn=col
         for _ in range(80):
             work @ work
     optimizer.zero_grad()
+    moved = copied(batch)
     for _ in range(BACKWARDS):
-        model(batch).square().mean().backward()
+        model(moved).square().mean().backward()
     if CAUSE == "collectives":
         dist.all_reduce(heavy)
     optimizer.step()

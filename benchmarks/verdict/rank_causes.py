@@ -58,6 +58,7 @@ CASES = {
     "uneven": Case(plant="uneven", rank=1, cause="uneven_data"),
     "uneven_in_turn": Case(plant="uneven_in_turn", rank=None, cause="uneven_data", when=None),
     "own_code": Case(plant="own_code", rank=1, cause="own_code"),
+    "copies": Case(plant="copies", rank=1, cause="own_code"),  # they are made between loading and forward
     "checkpoint": Case(plant="checkpoint", rank=1, cause="own_code", when="now_and_then"),
     "collectives": Case(plant="collectives", rank=None, cause="collectives", when=None),
     "synced": Case(plant="synced", rank=None, cause="synced_backwards", when=None),
