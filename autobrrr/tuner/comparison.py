@@ -154,9 +154,7 @@ class _Run:
                 return _Over(*over)
             end_ns = self.bench.now_ns() + self.pair_ns()
             if end_ns > self.asked.deadline_ns or (end_ns > self.slot_end_ns and not self.promising()):
-                return _Over(
-                    "undecided", f"not proven within the budget ({len(self.typical)} pairs of blocks)"
-                )
+                return _Over("undecided", f"not proven within the budget ({len(self.typical)} A/B pairs)")
             self.pair(order)
             standing = self.standing()
             self.asked.on_pair(standing, self.interval(standing), self.steps)
@@ -242,9 +240,7 @@ class _Run:
                 return found
             now_ns = self.bench.now_ns()
             if now_ns > self.asked.deadline_ns:
-                raise _Over(
-                    "undecided", f"not proven within the budget ({len(self.typical)} pairs of blocks)"
-                )
+                raise _Over("undecided", f"not proven within the budget ({len(self.typical)} A/B pairs)")
             if side == "B":
                 self.protect(first, found, now_ns - began_ns)
 

@@ -397,7 +397,7 @@ class _LiveTuning:
         def on_pair(now: PairStanding, interval: Interval | None, steps: int) -> None:
             subject = "all together" if choice is None else choice.label
             figure = "" if interval is None else f": {times_as_fast(interval)}"
-            text = f"{_VERBS[stage]} {subject}{figure}, {now.pairs} pairs of blocks"
+            text = f"{_VERBS[stage]} {subject}{figure}, {now.pairs} A/B pairs"
             self.say(stage, text, choice, interval=interval, pairs=now.pairs, steps=steps)
 
         found = compare(

@@ -52,7 +52,7 @@ def proof(worthwhile: float, horizon_ns: int, rare: bool) -> StopRule:
         if interval.low > 0 and interval.mean >= least:
             return "better", f"faster: {times_as_fast(interval)}"
         if now.pairs >= MOST_PAIRS:
-            return "undecided", f"not proven after {now.pairs} pairs of blocks: {times_as_fast(interval)}"
+            return "undecided", f"not proven after {now.pairs} A/B pairs: {times_as_fast(interval)}"
         return None
 
     return rule
@@ -71,7 +71,7 @@ def precision(worthwhile: float, rare: bool) -> StopRule:
         if half <= max(worthwhile, 0.1 * abs(interval.mean)) and interval.low > 0:
             return "better", f"faster: {times_as_fast(interval)}"
         if now.pairs >= MOST_PAIRS:
-            return "undecided", f"not proven after {now.pairs} pairs of blocks: {times_as_fast(interval)}"
+            return "undecided", f"not proven after {now.pairs} A/B pairs: {times_as_fast(interval)}"
         return None
 
     return rule

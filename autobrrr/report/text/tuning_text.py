@@ -13,7 +13,7 @@ HEADINGS: tuple[str, ...] = ("remedy", "predicted", "achieved", "interval", "cla
 
 
 def progress_line(progress: TuneProgress) -> str:
-    """`[12 of 60 s] trying optimizer.fused: 1.12x [1.08–1.16], 8 pairs of blocks`."""
+    """`[12 of 60 s] trying optimizer.fused: 1.12x [1.08–1.16], 8 A/B pairs`."""
     spent, whole = progress.elapsed_ns / 1e9, progress.budget_ns / 1e9
     return f"[{spent:.0f} of {whole:.0f} s] {progress.text}"
 

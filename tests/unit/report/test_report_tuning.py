@@ -38,7 +38,7 @@ def test_what_does_not_fit_is_one_line_however_many_options_were_tried() -> None
 
 
 def test_what_there_was_no_time_for_is_one_line_for_each_reason() -> None:
-    spent = "the budget is spent: 6 pairs of blocks take 2.6 s"
+    spent = "the budget is spent: 6 A/B pairs take 2.6 s"
     skipped = [
         msgspec.structs.replace(KEPT, remedy=name, outcome="skipped", why=why, predicted=predicted)
         for name, why, predicted in (
