@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 NOT_MEASURED = "-"
+SURE = "98 % interval"  # what stands in brackets behind a gain, everywhere
 CLASS_WORDS = {  # of each class; what changes least first
     "bitwise": "results stay the same, bit for bit",
     "rounding": "results stay the same up to rounding",

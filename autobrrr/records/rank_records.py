@@ -118,6 +118,15 @@ def cause_words(late: LateRank) -> str:
     return "why is not known" if late.cause is None else CAUSES[late.cause]
 
 
+def late_words(late: LateRank) -> str:
+    """Which rank is slowest and why, in a few words; nothing where none is named."""
+    return "" if late.rank is None else f"rank {late.rank} is slowest{_when_words(late)}: {cause_words(late)}"
+
+
+def _when_words(late: LateRank) -> str:
+    return "" if late.one_in is None else f", in one of {late.one_in:.0f} steps"
+
+
 def straggler_words(late: LateRank, duration: Callable[[float | None], str]) -> str:
     """Which rank the others wait for, and why, or why none is named.
 
@@ -129,6 +138,6 @@ def straggler_words(late: LateRank, duration: Callable[[float | None], str]) -> 
         more = "; the one with more data comes last" if late.cause == "uneven_data" else ""
         return NO_RANK[late.why].format(**numbers) + more
     of = f" (of the {late.compared} compared)" if late.compared != late.world_size else ""
-    when = "" if late.one_in is None else f", in one of {late.one_in:.0f} steps"
+    when = _when_words(late)
     costs = f"the others wait {numbers['cost']} of a mean {numbers['step']} step for it"
     return f"rank {late.rank} is slowest{of}{when}: {costs}; {cause_words(late)}"

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from textual.message import Message
 
 from autobrrr.records import JobLine
-from autobrrr.records.wire_answers import Explained
 from autobrrr_tui.view_state import View
+
+if TYPE_CHECKING:
+    from autobrrr_tui.screens.text_screen import TextScreen
 
 
 class Updated(Message):
@@ -29,11 +33,11 @@ class Told(Message):
 
 
 class Meaning(Message):
-    """What a signal means, or why that is not known here."""
+    """What a word means, in paragraphs for the page that asked."""
 
-    def __init__(self, found: Explained | str) -> None:
+    def __init__(self, page: TextScreen, said: list[tuple[str, str]]) -> None:
         super().__init__()
-        self.found = found
+        self.page, self.said = page, said
 
 
 class Listed(Message):

@@ -35,6 +35,7 @@ SCREENS: dict[str, tuple[View, tuple[str, ...]]] = {
     "recipe": (tui.kept(), ("5",)),
     "log": (tui.kept(), ("6",)),
     "help": (tui.judged(), ("question_mark",)),
+    "words": (tui.kept(), ("3", "question_mark", "question_mark")),
     "explained": (tui.judged(), ("2", "enter")),
     "asked": (tui.kept(), ("d",)),
     "opening": (View(pid=8091, why="the job is in a long step"), ()),

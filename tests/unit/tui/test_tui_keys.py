@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 import pytest
 
+from autobrrr.diagnosis.glossary import EXPLANATIONS
+from autobrrr.records.record_base import Limit, Regime
 from autobrrr.records.wire_answers import ActiveRemedy, RecipeNow
 from autobrrr_tui.list_choice import ListChoice
 from autobrrr_tui.panes.mode_panes import PANES
 from autobrrr_tui.screens.key_bar import MODES
 from autobrrr_tui.screens.session_screen import SessionScreen
+from autobrrr_tui.screens.word_page import WORDS
 from autobrrr_tui.sources.view_source import Do
 from autobrrr_tui.text_rows import Page
 from autobrrr_tui.view_messages import Updated
@@ -177,10 +181,10 @@ def test_a_recipe_that_is_not_valid_says_why() -> None:
 def test_enter_explains_the_signal_under_the_cursor() -> None:
     async def work(desk: Desk) -> None:
         await desk.press("2", "down", "enter")
-        assert "What it means." in desk.text
+        assert meaning("loader_wait") in words(desk)
         assert "no loader" in desk.text
         await desk.press("escape")
-        assert "What it means." not in desk.text
+        assert meaning("loader_wait") not in words(desk)
 
     assert at_desk(tui.judged(), work).asked == ["loader_wait"]
 
@@ -350,9 +354,50 @@ def test_enter_explains_the_remedy_under_the_cursor() -> None:
     async def work(desk: Desk) -> None:
         await desk.press("3", "enter")
         assert "one kernel updates all parameters" in desk.text
-        assert "What it means." in desk.text
+        assert meaning("optimizer.fused") in words(desk)
 
     assert at_desk(tui.judged(), work).asked == ["optimizer.fused"]
+
+
+@pytest.mark.parametrize("view", [tui.judged(), tui.kept(), tui.trying(), tui.ranks(), tui.gpu()])
+@pytest.mark.parametrize("number", range(len(MODES)))
+def test_help_twice_says_what_the_words_of_this_page_mean(view: View, number: int) -> None:
+    async def work(desk: Desk) -> None:
+        await desk.press(str(number))
+        page = words(desk)
+        await desk.press("question_mark", "question_mark")
+        assert "Words on this page" in desk.text
+        asked = desk.source.asked
+        assert asked[:2] == ["limit", "overhead"], "the verdict's own words come first"
+        assert len(asked) == len(set(asked))
+        for name in asked:
+            assert meaning(name).split(". ")[0].rstrip(".") in words(desk)
+        for name in ("bitwise", "queued", "predicted", "achieved", "p99"):
+            assert (name in asked) == (name in page)
+        assert ("interval" in asked) == ("–1." in page)
+        await desk.press("question_mark")
+        assert words(desk) == page
+
+    at_desk(view, work, size=(200, 60))
+
+
+def test_every_word_that_a_page_may_ask_for_is_explained() -> None:
+    verdicts = {*get_args(Limit), *get_args(Regime)} - {"unknown"}
+    assert verdicts | {name for _, name in WORDS} <= set(EXPLANATIONS)
+
+
+def test_keys_say_what_they_cost_the_job_where_there_is_room() -> None:
+    wide, narrow = (text_after(tui.judged(), size=size).splitlines()[-1] for size in ((120, 40), (60, 16)))
+    assert "w profile (slows some steps)  p measure (short pauses)  d detach (reverts all)" in wide
+    assert "w profile  p measure  d detach" in narrow
+
+
+def meaning(name: str) -> str:
+    return " ".join(EXPLANATIONS[name].meaning.split())
+
+
+def words(desk: Desk) -> str:
+    return " ".join(desk.text.split())
 
 
 @pytest.mark.parametrize(

@@ -349,7 +349,7 @@ def test_a_meaning_is_asked_of_the_session() -> None:
     listener.inbox.put(tui.snapshot())
     watcher.until(lambda view: view.snapshot is not None)
     told: SimpleQueue[Explained | str] = SimpleQueue()
-    watcher.source.explain("op_cost", told.put)
+    watcher.source.explain(["op_cost"], told.put)
     found = told.get(timeout=PATIENCE_S)
     assert isinstance(found, Explained)
     assert found.name == "op_cost"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -9,9 +11,11 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from autobrrr.records import Phases, RankLine
+from autobrrr.records.gain_words import SURE
+from autobrrr.tuner.tune_settings import TuneSettings
 from autobrrr_tui import shown_figures, text_bars
 from autobrrr_tui.list_choice import UNCHANGED
-from autobrrr_tui.panes import glance_pane, glance_parts, job_header, tuning_pane
+from autobrrr_tui.panes import glance_pane, glance_parts, job_header, steps_pane, tuning_pane
 from autobrrr_tui.panes.mode_panes import PANES
 from autobrrr_tui.panes.rank_strip import strip
 from autobrrr_tui.text_rows import Row, clipped, middled, padded, plain, wrapped
@@ -236,3 +240,38 @@ def test_a_remedy_that_nobody_listed_is_shown_with_its_token() -> None:
     on = msgspec.structs.replace(tui.details(remedies=[]), **tui.fused_on())
     lines = tuning_pane.lines(tui.judged(details=on))
     assert [(line.key, line.state, line.token) for line in lines] == [("optimizer.fused", "on", 1)]
+
+
+def test_the_verdict_names_the_late_rank_and_why_in_one_line() -> None:
+    said = [plain(line) for line in glance_parts.verdict(tui.ranks(), 56)]
+    assert said.count("rank 5 is slowest: it waits for data") == 1
+    found = tui.ranks().snapshot
+    assert found is not None
+    assert found.straggler is not None
+    none = msgspec.structs.replace(found.straggler, rank=None, pid=None, why="alike")
+    view = replace(tui.ranks(), snapshot=msgspec.structs.replace(found, straggler=none))
+    assert not any("slowest" in plain(line) for line in glance_parts.verdict(view, 56))
+
+
+def test_two_intervals_on_one_screen_say_whose_they_are() -> None:
+    text = "\n".join(plain(line) for line in glance_pane.page(tui.kept(), 120, 36).rows)
+    assert "all kept together against none, 98 % interval" in text
+    assert "each: with it against without it, 98 % interval" in text
+    mode = "\n".join(plain(line) for line in tuning_pane.page(tui.kept(), 120, 36).rows)
+    assert "with the remedy against without it [98 % interval]; tuned: all kept together against none" in mode
+    for view in (tui.judged(), tui.measuring()):
+        assert "98 %" not in "\n".join(plain(line) for line in glance_pane.page(view, 120, 36).rows)
+
+
+def test_the_level_of_the_intervals_is_the_tuner_s() -> None:
+    assert f"{100 * (1 - TuneSettings().alpha):.0f} % interval" == SURE
+
+
+def test_a_slow_step_has_a_reason_or_a_dash_that_is_explained() -> None:
+    rows = [plain(line) for line in steps_pane.page(tui.judged(), 80, 20).rows]
+    assert any(line.split() == ["5120", "0:20", "30.0", "ms", "7.1x", "-"] for line in rows)
+    assert rows.count(f"  {steps_pane.DASH}") == 1
+    history = tui.history()
+    known = msgspec.structs.replace(history, slow=[step for step in history.slow if step.why is not None])
+    view = replace(tui.judged(), details=tui.details(history=known))
+    assert steps_pane.DASH not in "\n".join(plain(line) for line in steps_pane.page(view, 80, 20).rows)

@@ -65,7 +65,7 @@ def _panels(view: View, width: int, height: int) -> list[Row]:
     return [
         *beside(
             boxed("VERDICT", verdict, left, top),
-            boxed("GAIN", gain, width - left, top),
+            boxed("GAIN", gain, width - left, top, parts.gain_of(view)),
             left,
         ),
         *boxed("STEP", steps, width, middle, seconds_shown(view, width - EDGES)),
@@ -73,7 +73,7 @@ def _panels(view: View, width: int, height: int) -> list[Row]:
         *(boxed("SIGNALS", signals, width, below) if below else []),
         *beside(
             boxed("PHASES", details, side, lowest),
-            boxed("REMEDIES", remedies, width - side, lowest),
+            boxed("REMEDIES", remedies, width - side, lowest, parts.remedies_of(view)),
             side,
         ),
         *after,

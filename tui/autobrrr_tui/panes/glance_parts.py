@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from autobrrr.records import Diagnosis, NoClaim, Phases
 from autobrrr.records.busy_words import BUSY_AT, busy_words, waiting_share
-from autobrrr.records.gain_words import CLASS_WORDS, factor_words, gain_words
+from autobrrr.records.gain_words import CLASS_WORDS, SURE, factor_words, gain_words
 from autobrrr.records.limit_words import limit_name
+from autobrrr.records.rank_records import late_words
 from autobrrr_tui import text_bars, text_charts
 from autobrrr_tui.panes.job_header import activity
 from autobrrr_tui.panes.tuning_pane import BEGINS, DARING, RemedyRow, lines
@@ -21,6 +22,7 @@ PHASES = (
     ("optimizer", "optimizer", "▞", "optimizer"),
     ("other", "other", "·", "other"),
 )
+WITH_IT, WITH_ALL = "with it against without it", "all kept together against none"
 DOUBT = {"high": "●●●", "medium": "●●○", "low": "●○○"}
 OUTCOMES = {"kept": "✓", "on": "✓", "trying": "▸", "confirming": "▸", "watched": "▸", "reverted": "✗"}
 
@@ -48,13 +50,15 @@ def verdict(view: View, room: int, most: int = 3) -> list[Row]:
         rows += [row(piece(line, plain)) for line in wrapped(named.limit_reason, room, 2 if age else most)]
     elif named.regime != "unknown":
         rows.append(row(piece(named.regime, strong), *_doubt(named.confidence, named.provisional), age))
+    late = "" if found.straggler is None else late_words(found.straggler)
+    rows += [row(piece(clipped(late, room), "bad"))] * bool(late)
     said = named.reason if named.limit == "unknown" else named.adds
     repeats = (named.regime, named.confidence) == (named.limit, named.limit_confidence)
     if named.limit != "unknown" and named.regime not in ("unknown", "mixed") and not repeats:
         said = f"{named.regime} ({named.confidence})" + (f": {said}" if said else "")
     tone = "dim" if view.regime == "measuring" or age else "plain"
     if not age or named.limit == "unknown":
-        rows += [row(piece(line, tone)) for line in wrapped(said, room, most)]
+        rows += [row(piece(line, tone)) for line in wrapped(said, room, most - bool(late))]
     if age:
         now = "measuring again" if view.regime == "measuring" else f"now: {found.reason}"
         rows += [row(piece(line)) for line in wrapped(now, room, 2)]
@@ -126,6 +130,22 @@ def gain(view: View, room: int) -> list[Row]:
     return rows
 
 
+def gain_of(view: View) -> str:
+    """Whose gain the interval in `gain` is of."""
+    if view.tuning and view.progress is not None:
+        if view.progress.interval is None:
+            return ""
+        return f"{WITH_ALL if view.progress.remedy is None else WITH_IT}, {SURE}"
+    tuned = view.tuned
+    told = tuned is not None and tuned.kept and tuned.interval is not None and tuned.no_claim is None
+    return f"{WITH_ALL}, {SURE}" if told else ""
+
+
+def remedies_of(view: View) -> str:
+    """Whose gains the intervals in `remedies` are of."""
+    return f"each: {WITH_IT}, {SURE}" if any(each.interval is not None for each in lines(view)) else ""
+
+
 def _foreseen(expected: float | None) -> str:
     return " " * 16 if expected is None else f"{factor_words(expected):>6} predicted"
 
@@ -184,7 +204,9 @@ def _tried_now(view: View, room: int) -> list[Row]:
     name = now.remedy or "what is kept, all together"
     rows = [row(piece(clipped(f"trying {name}", room), "warn"))]
     if now.achieved is not None:
-        rows.append(row(gain_words(now.achieved, now.interval), piece(f"   after {now.pairs} pairs", "dim")))
+        rows.append(
+            row(gain_words(now.achieved, now.interval), piece(f"   after {now.pairs} A/B pairs", "dim"))
+        )
     rows.append(
         row(
             piece("━" * full, "accent"),

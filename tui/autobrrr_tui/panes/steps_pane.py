@@ -6,8 +6,8 @@ from autobrrr.records.wire_answers import SlowStep, StepHistory
 from autobrrr_tui import text_bars
 from autobrrr_tui.list_choice import UNCHANGED, ListChoice, ListSort, chosen, head, left_out, listed
 from autobrrr_tui.panes.chart_over_time import chart, seconds_shown
-from autobrrr_tui.shown_figures import clock, duration
-from autobrrr_tui.text_rows import BLANK, Page, Row, clipped, facts, heading, piece, row
+from autobrrr_tui.shown_figures import NOT_MEASURED, clock, duration
+from autobrrr_tui.text_rows import BLANK, Page, Row, clipped, facts, heading, piece, row, wrapped
 from autobrrr_tui.view_state import View
 
 AXIS = 11
@@ -15,6 +15,7 @@ ROOMY = 24  # rows from which on all stands above the list
 CHART_ROWS, LOW_ROWS = 10, 6
 MOST_SLOW = 40
 UNEXPLAINED = "not autobrrr; perhaps an evaluation, a checkpoint, a log line or another program"
+DASH = "- not autobrrr: perhaps an evaluation, a checkpoint, another program"
 SORTS: tuple[ListSort[SlowStep], ...] = (
     ListSort(column="took", key=lambda step: step.ns, falling=True),
     ListSort(column="why", key=lambda step: step.why),
@@ -35,6 +36,8 @@ def page(view: View, width: int, height: int, choice: ListChoice = UNCHANGED) ->
     rows += _slow_heads(len(shown), len(slow), choice)
     picks = {len(rows) + at: str(step.seq) for at, step in enumerate(shown)}
     rows += [_slow(step, width) for step in shown]
+    if any(step.why is None for step in shown):
+        rows += [row(piece(f"  {line}", "dim")) for line in wrapped(DASH, width - 4)]
     return Page(rows=rows if roomy else [*rows, BLANK, *often], picks=picks)
 
 
@@ -79,7 +82,8 @@ def _slow_heads(shown: int, of: int, choice: ListChoice) -> list[Row]:
     if not of:
         return [heading("slow steps"), row(piece("  none took more than three times the usual", "dim"))]
     sort = chosen(SORTS, choice)
-    heads = f"  {'step':>9}   {'ago':>9} {head('took', 9, sort, right=True)}   {head('why', 20, sort)}"
+    took, why = head("took", 9, sort, right=True), head("why", 20, sort)
+    heads = f"  {'step':>9}   {'ago':>9} {took} {'of usual':>10}   {why}"
     return [
         heading("slow steps" if sort is not None else "slow steps, newest first"),
         *left_out(shown, of, choice),
@@ -88,6 +92,7 @@ def _slow_heads(shown: int, of: int, choice: ListChoice) -> list[Row]:
 
 
 def _slow(step: SlowStep, width: int) -> Row:
-    times = f"{step.ns / max(1, step.usual_ns):.1f}x the usual  "
-    line = f"  {step.seq:>9}   {clock(step.before_ns):>9} {duration(step.ns):>9}   {times}{step.why or ''}"
+    times = f"{step.ns / max(1, step.usual_ns):.1f}x"
+    why = step.why or NOT_MEASURED
+    line = f"  {step.seq:>9}   {clock(step.before_ns):>9} {duration(step.ns):>9} {times:>10}   {why}"
     return row(piece(clipped(line, width), "plain" if step.why is None else "dim"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from autobrrr.records import Trial
-from autobrrr.records.gain_words import CLASS_WORDS, factor_words, gain_words
+from autobrrr.records.gain_words import CLASS_WORDS, SURE, factor_words, gain_words
 from autobrrr.records.wire_answers import RemedyLine
 from autobrrr_tui.list_choice import UNCHANGED, ListChoice, ListSort, chosen, head, left_out, listed
 from autobrrr_tui.shown_figures import duration
@@ -125,6 +125,11 @@ def page(view: View, width: int, height: int, choice: ListChoice = UNCHANGED) ->
     for line in shown:
         picks[len(rows)] = line.key
         rows.append(_row(line, names, columns))
+    if "achieved" in columns and any(line.interval is not None for line in shown):
+        said = f"achieved: with the remedy against without it [{SURE}]"
+        if view.tuned is not None and view.tuned.kept and not view.tuning:
+            said += "; tuned: all kept together against none"
+        rows += [row(piece(f"  {line}", "dim")) for line in wrapped(said, width - 4)]
     if view.acting:
         rows += [BLANK, *(heading(line) for line in wrapped(_keys(view), width - 4))]
     return Page(rows=rows, picks=picks)

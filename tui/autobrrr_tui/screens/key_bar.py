@@ -10,6 +10,11 @@ MODES = ("glance", "steps", "diagnosis", "tuning", "gaps", "recipe", "log")
 SHORT = ("glance", "steps", "diag", "tune", "gaps", "recipe", "log")
 TOUCHING = ("tune", "pause", "apply", "undo", "window", "probe", "detach")
 SPARE = ("probe", "window", "export", "sort", "search", "enter", "apply")  # left out in this order
+COSTS = {
+    "window": "slows some steps",
+    "probe": "short pauses",
+    "detach": "reverts all",
+}  # of keys, to the job
 
 
 def modes_line(mode: str, width: int) -> Row:
@@ -49,15 +54,17 @@ def able(view: View, line: RemedyRow | None) -> frozenset[str]:
 
 
 def keys_line(view: View, width: int, can: frozenset[str]) -> Row:
-    """Keys that do something now; with little room those go first that can be missed."""
+    """Keys that do something now, with what they cost the job; with little room that goes first,
+    then the keys that can be missed.
+    """
     words = [
         ("space", "go on" if view.paused else "pause", "pause"),
         ("t", "stop" if view.tuning else "tune", "tune"),
         ("a", "apply", "apply"),
         ("u", "undo", "undo"),
         ("e", "export", "export"),
-        ("w", "window", "window"),
-        ("p", "probe", "probe"),
+        ("w", "profile", "window"),
+        ("p", "measure", "probe"),
         ("d", "detach", "detach"),
         ("Enter", "details", "enter"),
         ("/", "search", "search"),
@@ -66,13 +73,15 @@ def keys_line(view: View, width: int, can: frozenset[str]) -> Row:
         ("q", "quit", "quit"),
     ]
     words = [word for word in words if word[2] in can | {"help", "quit"}]
-    for name in ("", *SPARE):
-        words = [word for word in words if word[2] != name]
+    shorter: list[tuple[str, dict[str, str]]] = [("", COSTS), *((name, {}) for name in ("", *SPARE))]
+    for left_out, costs in shorter:
+        words = [word for word in words if word[2] != left_out]
         pieces: list[Piece] = []
         for key, text, action in words:
             pieces += [
                 piece(f" {key} ", "key", f"screen.{action}"),
                 piece(f"{text} ", "plain", f"screen.{action}"),
+                *([piece(f"({costs[action]}) ", "dim")] if action in costs else []),
             ]
         if sum(len(text) for text, _, _ in pieces) <= width:
             break

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from autobrrr_tui.screens.key_bar import MODES, TOUCHING, able, keys_line, modes
 from autobrrr_tui.screens.question_screen import Ask
 from autobrrr_tui.screens.search_field import SearchField
 from autobrrr_tui.screens.text_screen import TextScreen, details_page, help_page, meaning_of
+from autobrrr_tui.screens.word_page import word_of, words_of, words_page
 from autobrrr_tui.sources.view_source import Do, Source, ViewRequest
 from autobrrr_tui.text_boxes import EDGES, boxed
 from autobrrr_tui.text_rows import BLANK, Page, Row, clipped, piece, row
@@ -51,8 +52,8 @@ class SessionScreen(Screen[None]):
         Binding("a", "apply", "apply the chosen remedy"),
         Binding("u", "undo", "undo"),
         Binding("e", "export", "export the recipe"),
-        Binding("w", "window", "profiler window"),
-        Binding("p", "probe", "probe"),
+        Binding("w", "window", "profile"),
+        Binding("p", "probe", "measure"),
         Binding("space", "pause", "pause or go on"),
         Binding("d", "detach", "detach"),
         Binding("q", "quit", "quit"),
@@ -127,9 +128,8 @@ class SessionScreen(Screen[None]):
         self.tell(message.text)
 
     def on_meaning(self, message: Meaning) -> None:
-        if isinstance(self.app.screen, TextScreen):  # else it has been closed meanwhile
-            known = {line.means for line in tuning_pane.lines(self.view)}  # the details say it already
-            self.app.screen.add(meaning_of(message.found, known))
+        if message.page is self.app.screen:  # else it has been closed meanwhile
+            message.page.add(message.said)
 
     def on_input_changed(self, message: Input.Changed) -> None:
         if self._search.display:
@@ -189,10 +189,14 @@ class SessionScreen(Screen[None]):
         if self.mode == "glance":
             self.action_mode("diagnosis")
         elif picked is not None and of is not None:
-            self.app.push_screen(details_page(picked, lambda width: of(self.view, picked, width)))
+            page = details_page(picked, lambda width: of(self.view, picked, width))
+            self.app.push_screen(page)
             if self._pane.explained:
                 line = self._line()
-                self.source.explain(picked if line is None else line.remedy, self._post_meaning)
+                known = {line.means for line in tuning_pane.lines(self.view)}  # the details say it already
+                self._explain(
+                    [picked if line is None else line.remedy], page, lambda found: meaning_of(found, known)
+                )
 
     def action_copy(self) -> None:
         text = self._copied()
@@ -203,7 +207,7 @@ class SessionScreen(Screen[None]):
             self.tell("there is nothing to copy here")
 
     def action_help(self) -> None:
-        self.app.push_screen(help_page())
+        self.app.push_screen(help_page(self._help_on_words))
 
     def action_quit(self) -> None:
         self.app.exit()
@@ -314,6 +318,10 @@ class SessionScreen(Screen[None]):
         return self.query_one("#body", Lines)
 
     @property
+    def _head(self) -> Lines:
+        return self.query_one("#head", Lines)
+
+    @property
     def _search(self) -> SearchField:
         return self.query_one(SearchField)
 
@@ -380,8 +388,17 @@ class SessionScreen(Screen[None]):
     def _post_told(self, text: str) -> None:
         self.post_message(Told(text))
 
-    def _post_meaning(self, found: Explained | str) -> None:
-        self.post_message(Meaning(found))
+    def _help_on_words(self) -> None:
+        """What the words mean that stand on this page."""
+        page, detail = words_page(), self.query_one("#detail", Lines)
+        beside = detail.rows if detail_cells(self.size.width) and self._pane.details is not None else []
+        self.app.push_screen(page)
+        self._explain(words_of(self.view, (*self._head.rows, *self._body.rows, *beside)), page, word_of)
+
+    def _explain(
+        self, names: Sequence[str], page: TextScreen, said: Callable[[Explained | str], list[tuple[str, str]]]
+    ) -> None:
+        self.source.explain(names, lambda found: self.post_message(Meaning(page, said(found))))
 
     def _recolour(self, dark: bool) -> None:
         self._tones = styles(light=not dark)
@@ -398,7 +415,7 @@ class SessionScreen(Screen[None]):
             told = [BLANK]  # a banner comes and goes in its place: nothing below moves
         head = [job_line(view, width), *([] if self.mode == "glance" else [brief(view, width)]), *told]
         self._show("modes", [modes_line(self.mode, width)])
-        header = self.query_one("#head", Lines)
+        header = self._head
         if header.styles.height is None or header.styles.height.value != len(head):
             header.styles.height = len(head)
         header.show(Page(rows=head))

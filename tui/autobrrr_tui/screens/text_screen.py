@@ -15,14 +15,18 @@ from autobrrr_tui.widgets.row_widget import Lines
 
 KEYS = (
     ("0 to 6, Esc", "modes: glance, steps, diagnosis, tuning, gaps, recipe, log"),
-    ("t", "tune: try the matching remedies on the running job, keep what is proven"),
+    (
+        "t",
+        "tune: try the matching remedies on the running job, keep what is proven; while one that is "
+        "slower is tried, steps take longer",
+    ),
     ("space", "pause the tuner after the current A/B pair; again: continue"),
     ("a", "apply the remedy chosen in mode 3"),
     ("u", "undo: revert the remedy chosen in mode 3, or else the last one applied"),
     ("e", "export: write the applied remedies as a recipe"),
-    ("w", "window: run a few steps under the profiler; these steps take longer"),
-    ("p", "probe: measure again, with the batch probe"),
-    ("d", "detach: revert all remedies, remove the agent, end the session"),
+    ("w", "profile: run a few steps under torch's profiler; these steps take longer"),
+    ("p", "measure again, with the batch probe: it pauses the job for moments between steps"),
+    ("d", "detach: revert all remedies, remove the agent, end the session; the job runs on"),
     ("q", "quit this screen; the session continues"),
     ("up, down", "choose, scroll"),
     ("Enter", "details of what is chosen, and what it means; y copies its name"),
@@ -33,10 +37,11 @@ KEY_CELLS = 17
 
 
 class TextScreen(ModalScreen[None]):
-    """Closes on Escape, Enter, q or ?."""
+    """Closes on Escape, Enter, q or ?, which may open another page in its place."""
 
     BINDINGS = [
-        Binding("escape,enter,q,question_mark", "dismiss", "close", show=False),
+        Binding("escape,enter,q", "dismiss", "close", show=False),
+        Binding("question_mark", "turn", show=False),
         Binding("up,k", "scroll(-1)", show=False),
         Binding("down,j", "scroll(1)", show=False),
         Binding("pageup", "scroll(-10)", show=False),
@@ -44,10 +49,14 @@ class TextScreen(ModalScreen[None]):
     ]
 
     def __init__(
-        self, title: str, paragraphs: list[tuple[str, str]], lead: Callable[[int], list[Row]] | None = None
+        self,
+        title: str,
+        paragraphs: list[tuple[str, str]],
+        lead: Callable[[int], list[Row]] | None = None,
+        turn: Callable[[], None] | None = None,
     ) -> None:
         super().__init__()
-        self._title, self._paragraphs, self._lead = title, paragraphs, lead
+        self._title, self._paragraphs, self._lead, self._turn = title, paragraphs, lead, turn
 
     def compose(self) -> ComposeResult:
         yield Lines(lambda: styles(not self.app.current_theme.dark), id="page")
@@ -70,9 +79,15 @@ class TextScreen(ModalScreen[None]):
     async def action_dismiss(self, result: None = None) -> None:
         self.dismiss(result)
 
+    def action_turn(self) -> None:
+        self.dismiss()
+        if self._turn is not None:
+            self._turn()
+
     def _fill(self) -> None:
         width = max(20, self.size.width - 8)
-        rows: list[Row] = [heading(self._title), BLANK]
+        closes = "Esc closes, down scrolls" + (", ? explains this page" if self._turn is not None else "")
+        rows: list[Row] = [row(*heading(self._title), piece(f"   {closes}", "dim")), BLANK]
         if self._lead is not None:
             rows += [*(row("  ", *line) for line in self._lead(width - 2)), BLANK]
         names = LABEL if self._lead is not None else KEY_CELLS
@@ -80,12 +95,12 @@ class TextScreen(ModalScreen[None]):
             lines = wrapped(text, width - names - 5)
             for i, line in enumerate(lines):
                 rows.append(row(piece(f"  {name if i == 0 else '':<{names}} ", "key"), line))
-        rows += [BLANK, row(piece("  Esc closes", "dim"))]
         self.query_one("#page", Lines).show(Page(rows=rows))
 
 
-def help_page() -> TextScreen:
-    return TextScreen("Keys", list(KEYS))
+def help_page(turn: Callable[[], None] | None = None) -> TextScreen:
+    """The keys; `turn` opens the page that ? shows next."""
+    return TextScreen("Keys", list(KEYS), turn=turn)
 
 
 def details_page(title: str, lead: Callable[[int], list[Row]]) -> TextScreen:

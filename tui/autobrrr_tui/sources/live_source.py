@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
 
@@ -75,9 +75,10 @@ class LiveSource:
         else:
             self._requests.put(_Asked(do=do, tell=tell))
 
-    def explain(self, name: str, tell: TellMeaning) -> None:
+    def explain(self, names: Sequence[str], tell: TellMeaning) -> None:
         def do(client: Client) -> None:
-            tell(client.explain(name))
+            for name in names:
+                tell(client.explain(name))
 
         self._requests.put(_Asked(do=do, tell=tell))
 

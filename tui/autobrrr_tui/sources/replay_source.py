@@ -47,16 +47,16 @@ class ReplaySource:
     def request(self, request: ViewRequest, tell: Tell) -> None:
         tell("this is a recorded session: there is no job")
 
-    def explain(self, name: str, tell: TellMeaning) -> None:
+    def explain(self, names: Sequence[str], tell: TellMeaning) -> None:
         def look() -> None:
-            try:
-                tell(
-                    self._explain(name)
-                    if self._explain is not None
-                    else f"{name} is explained by autobrrr explain"
-                )
-            except AutobrrrError as error:
-                tell(error.message)
+            if self._explain is None:
+                tell("autobrrr explain WORD says what a word means")
+                return
+            for name in names:
+                try:
+                    tell(self._explain(name))
+                except AutobrrrError as error:
+                    tell(error.message)
 
         threading.Thread(target=look, name="explain", daemon=True).start()
 

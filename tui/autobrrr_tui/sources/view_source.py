@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
@@ -55,8 +55,8 @@ class Source(Protocol):
     def request(self, request: ViewRequest, tell: Tell) -> None:
         """Do something to the job, on a thread of its own; `tell` gets one sentence, also for a refusal."""
 
-    def explain(self, name: str, tell: TellMeaning) -> None:
-        """Look up what a signal means; `tell` gets it, or a sentence why not."""
+    def explain(self, names: Sequence[str], tell: TellMeaning) -> None:
+        """Look up what words mean, one after the other; `tell` gets each, or a sentence why not."""
 
     def close(self) -> None:
         """Leave. The session goes on."""
