@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from textual.app import App, SystemCommand
 from textual.binding import Binding
@@ -17,10 +18,12 @@ from textual.events import Resize
 from textual.geometry import Size
 from textual.screen import Screen
 
-from autobrrr_tui.screens.jobs_screen import Enter, ListJobs, TopScreen
 from autobrrr_tui.screens.session_screen import SessionScreen
 from autobrrr_tui.sources.view_source import Source
 from autobrrr_tui.theme import is_light
+
+if TYPE_CHECKING:
+    from autobrrr_tui.screens.jobs_screen import Enter, ListJobs
 
 COMMANDS = (
     ("Tune", "tune", "try the matching remedies on the running job"),
@@ -131,4 +134,6 @@ def show_top(list_jobs: ListJobs, enter: Enter) -> None:
     Args:
         enter: Makes the source of the job with this pid.
     """
+    from autobrrr_tui.screens.jobs_screen import TopScreen  # one session paints without it
+
     AutobrrrApp(TopScreen(list_jobs, enter)).run()

@@ -391,14 +391,17 @@ class SessionScreen(Screen[None]):
     def _help_on_words(self) -> None:
         """What the words mean that stand on this page."""
         page, detail = words_page(), self.query_one("#detail", Lines)
-        beside = detail.rows if detail_cells(self.size.width) and self._pane.details is not None else []
+        beside = detail.rows if detail.size.width else []
         self.app.push_screen(page)
         self._explain(words_of(self.view, (*self._head.rows, *self._body.rows, *beside)), page, word_of)
 
     def _explain(
         self, names: Sequence[str], page: TextScreen, said: Callable[[Explained | str], list[tuple[str, str]]]
     ) -> None:
-        self.source.explain(names, lambda found: self.post_message(Meaning(page, said(found))))
+        def tell(found: Explained | str) -> None:
+            self.post_message(Meaning(page, said(found)))
+
+        self.source.explain(names, tell)
 
     def _recolour(self, dark: bool) -> None:
         self._tones = styles(light=not dark)
