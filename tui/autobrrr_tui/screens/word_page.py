@@ -16,6 +16,7 @@ from autobrrr_tui.text_rows import Row, plain
 from autobrrr_tui.view_state import View
 
 WORDS = (  # what a page shows, and the name of the glossary that explains it
+    ("limited by", "limit"),
     ("regime", "regime"),
     ("[●○]|\\((high|medium|low)\\)", "confidence"),
     ("provisional", "provisional"),
@@ -51,8 +52,7 @@ def words_of(view: View, rows: Sequence[Row]) -> list[str]:
     text = "\n".join(map(plain, rows))
     found = view.snapshot
     limit = "unknown" if found is None else found.limit
-    named = [] if limit == "unknown" else ["limit"]  # what is a regime too is explained as that
-    named += [each for each in (limit if limit in LIMITS else "", view.regime) if each not in NOTHING]
+    named = [each for each in (limit if limit in LIMITS else "", view.regime) if each not in NOTHING]
     shown = [name for words, name in WORDS if re.search(rf"(?<!\w)(?:{words})", text)]
     return list(dict.fromkeys([*named, *shown]))
 
