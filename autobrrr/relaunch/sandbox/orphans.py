@@ -1,6 +1,6 @@
 """Processes that belong to a trial, found by a word in their environment; the last resort of tidiness.
 
-The keeper of a trial ends all of it. Where the keeper itself was killed, its study, or the next one,
+The keeper of a trial ends all of it, or its guard does. Where both were killed, the study, or the next one,
 finds what is left by the token and ends it.
 """
 

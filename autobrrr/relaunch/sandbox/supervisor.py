@@ -2,8 +2,8 @@
 
 A process between the study and the script, `python -I -S`. It is the subreaper of everything that the
 script starts, so nothing gets away by going into the background; it ends the trial when the study says
-so or is gone. In: one order and then commands, as lines of JSON on a socket. Out: lines of JSON.
-Standard library only.
+so or is gone. Where the script kills it, its parent, the guard, has all of them and ends them. In: one order
+and then commands, as lines of JSON on a socket. Out: lines of JSON. Standard library only.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NoReturn
 
@@ -36,6 +36,7 @@ class Keeper:
 
     def __init__(self, link: socket.socket) -> None:
         self._link = link
+        self._guard = os.getppid()
         self._heard = bytearray()
         self._child = 0
         self._ended = False
@@ -78,9 +79,9 @@ class Keeper:
                 return
             if "pause" in command:
                 self._pause()
-                self._say({"paused": time.perf_counter_ns(), "family": self.family()})
+                self._say({"paused": time.perf_counter_ns(), "family": family()})
             elif "resume" in command:
-                self._signal(self.family(), signal.SIGCONT)
+                send_all(family(), signal.SIGCONT)
                 self._say({"resumed": time.perf_counter_ns()})
 
     def _copied(
@@ -107,25 +108,12 @@ class Keeper:
         self._say({"copied": workdir_copy.told(chosen)})
         return overlay_mounts.Upper(covers=folder, written=tree, known=known)
 
-    def family(self) -> list[int]:
-        """All processes of the trial that still are."""
-        children: dict[int, list[int]] = {}
-        for pid, (parent, state) in processes().items():
-            if state != "Z":
-                children.setdefault(parent, []).append(pid)
-        found: list[int] = []
-        waiting = [os.getpid()]
-        while waiting:
-            below = children.get(waiting.pop(), [])
-            found += below
-            waiting += below
-        return found
-
     def _start(self, order: Mapping[str, object]) -> None:
         words: list[str] = order["command"]  # type: ignore[assignment]
         env: dict[str, str] = order["environment"]  # type: ignore[assignment]
         failed_in, failed_out = os.pipe()
         keeper = os.getpid()
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGCHLD)  # wakes it: see `_next`
         self._child = os.fork()
         if not self._child:
             self._become(words, env, str(order["folder"]), keeper, failed_out)
@@ -161,8 +149,7 @@ class Keeper:
 
     def _end(self, grace_s: float) -> None:
         """TERM to the script's group, KILL to whatever is left; returns when nothing is."""
-        family = self.family()
-        self._signal(family, signal.SIGCONT)
+        send_all(family(), signal.SIGCONT)
         if not self._ended:
             try:
                 os.killpg(self._child, signal.SIGTERM)
@@ -172,20 +159,17 @@ class Keeper:
             while not self._ended and time.monotonic() < deadline:
                 self._reap()
                 time.sleep(LOOK_S)
-        while family := self.family():
-            self._signal(family, signal.SIGKILL)
-            self._reap()
-            time.sleep(LOOK_S / 5)
+        kill_all(self._reap)
         self._reap()
 
     def _pause(self) -> None:
         deadline = time.monotonic() + PAUSE_PATIENCE_S
         while time.monotonic() < deadline:
             known = processes()
-            running = [pid for pid in self.family() if known.get(pid, (0, "T"))[1] not in "TtZ"]
+            running = [pid for pid in family() if known.get(pid, (0, "T"))[1] not in "TtZ"]
             if not running:
                 return
-            self._signal(running, signal.SIGSTOP)
+            send_all(running, signal.SIGSTOP)
             time.sleep(LOOK_S / 10)
 
     def _keep_output(self, destination: str, most_bytes: int) -> None:
@@ -194,13 +178,6 @@ class Keeper:
             self._say({"kept": count, "bytes": size})
         except OSError as error:
             self._say({"not_kept": error.strerror or str(error)})
-
-    def _signal(self, pids: list[int], number: int) -> None:
-        for pid in pids:
-            try:
-                os.kill(pid, number)
-            except (ProcessLookupError, PermissionError):
-                pass
 
     def _reap(self) -> None:
         while True:
@@ -212,11 +189,13 @@ class Keeper:
                 return
             if pid == self._child:
                 self._ended = True
-                self._say({"ended": os.waitstatus_to_exitcode(status), "left": len(self.family())})
+                self._say({"ended": os.waitstatus_to_exitcode(status), "left": len(family())})
 
     def _next(self, timeout_s: float | None) -> Line | None:
-        """The next command; None when the study is gone."""
+        """The next command; None when the study is gone, or the guard."""
         while b"\n" not in self._heard:
+            if os.getppid() != self._guard:
+                return None
             ready, _, _ = select.select([self._link, self._wake], [], [], timeout_s)
             if self._wake in ready:
                 self._wake.recv(4096)
@@ -248,18 +227,65 @@ def processes(proc: Path = Path("/proc")) -> dict[int, tuple[int, str]]:
     return {pid: (found.ppid, found.state) for pid, found in seen if found is not None}
 
 
+def family() -> list[int]:
+    """All processes below this one that still are: of a keeper or its guard, those of the trial."""
+    children: dict[int, list[int]] = {}
+    for pid, (parent, state) in processes().items():
+        if state != "Z":
+            children.setdefault(parent, []).append(pid)
+    found: list[int] = []
+    waiting = [os.getpid()]
+    while waiting:
+        below = children.get(waiting.pop(), [])
+        found += below
+        waiting += below
+    return found
+
+
+def send_all(pids: list[int], number: int) -> None:
+    """A signal to each that still is."""
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except (ProcessLookupError, PermissionError):
+            pass
+
+
+def kill_all(reap: Callable[[], None]) -> None:
+    """Returns when no process is left below this one."""
+    while below := family():
+        send_all(below, signal.SIGKILL)
+        reap()
+        time.sleep(LOOK_S / 5)
+
+
 def main() -> None:
     """`keeper FD`: serve the study at the other end of the socket."""
     for caught in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(caught, signal.SIG_IGN)  # the study ends the trial, or the end of the socket does
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     link = socket.socket(fileno=int(sys.argv[1]))
     _be_a_shell()
     link.set_inheritable(False)
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    keeper = os.fork()
+    if keeper:
+        link.close()
+        _guard(keeper)
+        return
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # a child does not inherit it
     try:
         Keeper(link).keep()
     finally:
         link.close()
+
+
+def _guard(keeper: int) -> None:
+    """Wait until the keeper has ended; what it left then is below this process."""
+    for fd in (1, 2):
+        os.dup2(0, fd)
+    os.waitpid(keeper, 0)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for what is adopted
+    kill_all(lambda: None)
 
 
 def _be_a_shell(proc: Path = Path("/proc")) -> None:

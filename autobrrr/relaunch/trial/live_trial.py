@@ -81,6 +81,7 @@ class LiveTrial:
     _tail: Tail = field(default_factory=Tail)
     _heard: bytearray = field(default_factory=bytearray)
     _said: list[dict[str, object]] = field(default_factory=list)
+    _keeper_is_gone: bool = False
     _alive_ns: int = 0
     _counted: int = 0
     _came_ns: int = 0  # when the last steps were seen
@@ -234,7 +235,7 @@ class LiveTrial:
         self._send(order)
         deadline = time.monotonic() + self.limits.grace_s + (ANSWER_S if keep is None else KEEP_S)
         while not any("gone" in line for line in self._said) and time.monotonic() < deadline:
-            if not self._hear(0.2) and self.keeper.poll() is not None:
+            if not self._hear(0.2) and self._keeper_is_gone:
                 break
         self.link.close()
         if self.keeper.poll() is None:
@@ -294,7 +295,7 @@ class LiveTrial:
         self._send(command)
         deadline = time.monotonic() + ANSWER_S
         while not any(answer in line for line in self._said) and time.monotonic() < deadline:
-            if not self._hear(0.2) and self.keeper.poll() is not None:
+            if not self._hear(0.2) and self._keeper_is_gone:
                 return
 
     def _hear(self, timeout_s: float) -> bool:
@@ -306,6 +307,7 @@ class LiveTrial:
             except OSError:
                 data = b""
             if not data:
+                self._keeper_is_gone = True
                 if self.ending is None:
                     self.ending = self._given_up("crash", "the trial's supervisor is gone")
                 return came

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from autobrrr.machine import procfs
 from autobrrr.relaunch.sandbox import orphans
 from autobrrr.relaunch.search.argparse_flags import declared_flags
 from autobrrr.relaunch.search.param_specs import parse_parameter
@@ -170,6 +171,41 @@ def test_when_the_keeper_is_killed_nothing_of_the_trial_survives(tmp_path: Path,
     assert trial.ending.kind == "crash"
     trial.close()
     assert not list(orphans.found(trial.token))
+
+
+KILLER = """
+import os, signal, sys, time
+if not os.fork():  # with another session, no parent, no variable of the trial's
+    os.setsid()
+    if not os.fork():
+        os.execve(sys.executable, [sys.executable, "-c", "import time; time.sleep(100)", "GOT_AWAY"], {})
+    os._exit(0)
+os.wait()
+time.sleep(0.3)
+os.kill(os.getppid(), signal.SIGKILL)
+time.sleep(100)
+"""
+
+
+def test_a_script_that_kills_its_keeper_does_not_get_away(tmp_path: Path, start: Start) -> None:
+    name = f"autobrrr-{tmp_path.name}"
+    trial = start(replace(inline(tmp_path, KILLER.replace("GOT_AWAY", name)), nameless=True))
+    try:
+        while trial.ending is None:
+            trial.look()
+            time.sleep(0.01)
+        assert trial.ending.kind == "crash"
+        trial.close()
+        assert named(name) == []
+    finally:
+        for pid in named(name):
+            os.kill(pid, signal.SIGKILL)
+
+
+def named(word: str) -> list[int]:
+    """Processes with such a word in their command."""
+    found = {pid: procfs.cmdline(pid) for pid in procfs.pids()}
+    return [pid for pid, command in found.items() if word in str(command)]
 
 
 def test_when_the_study_is_killed_its_trials_end_and_the_next_one_sweeps(tmp_path: Path) -> None:
