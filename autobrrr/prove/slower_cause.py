@@ -26,11 +26,12 @@ WINDOWS = 6
 FRAMES_MS, LONGEST_MS, EVERY_MS, PATIENCE_S = 500, 10_000, 4, 10.0
 STEPS = 6  # that a window has at least
 FEWEST_SAMPLES = 10  # in each window
-# Of the samples asked for. The sampler waits for the interpreter's lock, 5 ms where Python computes, and as
-# long as a collection of garbage takes: whatever runs after that is no place where time goes.
+# Of the samples asked for. The sampler waits for the interpreter's lock as long as a collection of garbage
+# takes: whatever runs after that is no place where time goes.
 LEAST_SEEN = 0.2
 ALPHA = 0.01
 CLEAR = 0.25  # of what a step has become longer, a phase or a place must explain
+STACK_PHASE = {"host_to_device": "other"}  # a stack does not show it
 PLACE = re.compile(r"(?P<file>[^:]*):(?P<line>\d+)(?P<function>.*)")
 
 
@@ -54,14 +55,21 @@ class Window:
         return sum(self.phases_ns.values())
 
     @property
-    def by_place(self) -> dict[str, float]:
-        """Nanoseconds of one step by file and function; empty: too few samples."""
+    def seen_share(self) -> float:
+        """Of the samples asked for, those that were taken; 0: too few to go by."""
         if self.frames is None or self.frames.samples < max(FEWEST_SAMPLES, LEAST_SEEN * self.asked_samples):
+            return 0.0
+        return min(1.0, self.frames.samples / max(1.0, self.asked_samples))
+
+    def by_place(self, phase: str) -> dict[str, float]:
+        """Share of the samples that stood in this phase, by file and function."""
+        if self.frames is None:
             return {}
         found: Counter[str] = Counter()
         for each in self.frames.places:
-            found[_without_line(each.where)] += each.samples
-        return {name: self.step_ns * count / self.frames.samples for name, count in found.items()}
+            if each.phase == STACK_PHASE.get(phase, phase):
+                found[_without_line(each.where)] += each.samples
+        return {name: count / self.frames.samples for name, count in found.items()}
 
 
 def slower_cause(before: LiveTrial, after: LiveTrial) -> SlowerCause | None:
@@ -88,13 +96,18 @@ def cause(pairs: Sequence[tuple[Window, Window]]) -> SlowerCause | None:
     growth_ns = grown[phase]
     if longer_ns is None or growth_ns is None:
         return None
-    # Others take the CPU from a thread that never sleeps in all of its phases alike: no phase is to blame.
-    waited_ns = float(np.mean([after.waited_ns - before.waited_ns for before, after in pairs]))
-    least_ns = max(CLEAR * longer_ns, waited_ns)
-    if growth_ns < least_ns:
+    # Others take the CPU from a thread that never sleeps in all of its phases alike. All of it may lie in
+    # this phase: what is left without it must still be clear.
+    own_ns = _surely(
+        [
+            after.phases_ns[phase] - before.phases_ns[phase] - _waited_ns(before, after)
+            for before, after in pairs
+        ]
+    )
+    least_ns = CLEAR * longer_ns
+    if own_ns is None or own_ns < least_ns:
         return None
-    place, place_ns = _place(pairs)
-    is_clear = place_ns is not None and place_ns >= least_ns
+    place, place_ns = _place(pairs, phase, least_ns)
     return SlowerCause(
         phase=phase,
         phases_ns={
@@ -103,8 +116,8 @@ def cause(pairs: Sequence[tuple[Window, Window]]) -> SlowerCause | None:
             ]
             for name in names
         },
-        place=place if is_clear else None,
-        place_ns=place_ns if is_clear else None,
+        place=place,
+        place_ns=None if place_ns is None else min(place_ns, growth_ns),
     )
 
 
@@ -118,18 +131,43 @@ def _surely(values: Sequence[float]) -> float | None:
     return mean if mean > stats.t.ppf(1 - ALPHA, len(values) - 1) * error else None
 
 
-def _place(pairs: Sequence[tuple[Window, Window]]) -> tuple[str | None, float | None]:
-    """The place at which a step of `after` stands longer than one of `before`, and by how much."""
-    spent = [(before.by_place, after.by_place) for before, after in pairs]
-    if not all(side for sides in spent for side in sides):
+def _place(
+    pairs: Sequence[tuple[Window, Window]], phase: str, least_ns: float
+) -> tuple[str | None, float | None]:
+    """The place in this phase at which a step of `after` stands longer than one of `before`, and by how much.
+
+    It must explain so much by itself: what was not seen, beyond what is not seen of `before` either, stands
+    elsewhere, each look that came late fell at this place by chance, and all waits for a CPU were there.
+    """
+    if not all(each.seen_share for pair in pairs for each in pair):
         return None, None
-    shown: dict[str, Counter[str]] = {}
+    seen = min(1.0, sum(each.seen_share for _, each in pairs) / sum(each.seen_share for each, _ in pairs))
+    spent = [(before.by_place(phase), after.by_place(phase)) for before, after in pairs]
+
+    def grown_ns(name: str) -> list[tuple[float, float]]:
+        """For each pair: if samples are everywhere as dense; and what is proven."""
+        found = []
+        for (before, after), (its, mine) in zip(pairs, spent, strict=True):
+            its_ns, mine_ns = before.step_ns * its.get(name, 0.0), after.step_ns * mine.get(name, 0.0)
+            doubtful_ns = after.step_ns * (1 - seen) + _waited_ns(before, after)
+            found.append((mine_ns - its_ns, mine_ns * seen - its_ns - doubtful_ns))
+        return found
+
+    every = {name: grown_ns(name) for name in {each for _, mine in spent for each in mine}}
+    name = max(every, key=lambda name: sum(proven for _, proven in every[name]), default=None)
+    if name is None or (_surely([proven for _, proven in every[name]]) or 0.0) < least_ns:
+        return None, None
+    shown: Counter[str] = Counter()
     for _, after in pairs:
         for each in after.frames.places if after.frames is not None else ():
-            shown.setdefault(_without_line(each.where), Counter())[each.where] += each.samples
-    longer = {name: [mine.get(name, 0.0) - its.get(name, 0.0) for its, mine in spent] for name in shown}
-    name = max(longer, key=lambda each: sum(longer[each]))
-    return shown[name].most_common(1)[0][0], _surely(longer[name])
+            if _without_line(each.where) == name:
+                shown[each.where] += each.samples
+    return shown.most_common(1)[0][0], _surely([likely for likely, _ in every[name]])
+
+
+def _waited_ns(before: Window, after: Window) -> float:
+    """So much longer a step of `after` waited for a CPU."""
+    return max(0.0, after.waited_ns - before.waited_ns)
 
 
 def _without_line(where: str) -> str:
