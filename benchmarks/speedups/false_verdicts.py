@@ -17,33 +17,23 @@ import collections
 import json
 import os
 import random
-import sys
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-SPEEDUPS = ROOT / "benchmarks" / "speedups"
+import numpy as np
+from timed_sides import ROOT, timed_sides
+
+from autobrrr.prove.start_statistics import StartResult, StartRule
+from autobrrr.prove.timed_turns import SIDES, Round, TimedTurns, start_result
+from autobrrr.tuner.token_adjustment import TokenBlock
+
 RESULTS = ROOT / "benchmarks" / "results" / "false-verdicts.jsonl"
 TABLE = RESULTS.with_suffix(".md")
-sys.path.insert(0, str(ROOT))
-
-import numpy as np  # noqa: E402
-
-from autobrrr import paths  # noqa: E402
-from autobrrr.prove.start_statistics import StartResult, StartRule  # noqa: E402
-from autobrrr.prove.timed_turns import SIDES, Round, TimedTurns, start_result  # noqa: E402
-from autobrrr.relaunch.trial.trial_factory import TrialFactory  # noqa: E402
-from autobrrr.relaunch.trial.trial_launch import Limits, TrialLaunch  # noqa: E402
-from autobrrr.tuner.token_adjustment import TokenBlock  # noqa: E402
-
 JOBS = {
     "text": ("text_job.py",),
     "slow samples": ("honest_speedups.py", "faster_samples", "before"),
     "logging": ("honest_speedups.py", "less_logging", "before"),
     "worker": ("honest_speedups.py", "loader_worker", "after"),
 }
-STEPS = "4000"
 MOST_STARTS = 12
 DRAWN_STARTS = 40  # of each recorded start as many are made, from its rounds
 NONE = np.empty(0)
@@ -61,29 +51,17 @@ class Recorded(TimedTurns):
 
 def record(job: str, starts: int) -> None:
     """Append the turns of so many starts."""
-    with tempfile.TemporaryDirectory(prefix="tmp") as place:
-        factory = TrialFactory(
-            command=(),
-            folder=SPEEDUPS,
-            environment={**os.environ, "TEXT_JOB_STEPS": STEPS},
-            runtime=Path(place) / "r",
-            cache=paths.cache_dir(),
-            limits=Limits(settle_s=8.0),
-        )
-        with factory:
-            launch = TrialLaunch(
-                command=(sys.executable, *JOBS[job]), environment=factory.variables(), folder=SPEEDUPS
-            )
-            turns = Recorded(factory=factory, before=launch, after=launch)
-            for _ in range(starts):
-                turns.start()
-                rounds = [
-                    {side: (each[side].steps / 1e3).astype(int).tolist() for side in SIDES}
-                    for each in Recorded.rounds
-                ]
-                with RESULTS.open("a") as file:
-                    file.write(json.dumps({"job": job, "rounds_us": rounds}, separators=(",", ":")) + "\n")
-                print(job, turns.results[-1:], os.getloadavg()[0], flush=True)
+    with timed_sides(JOBS[job], JOBS[job]) as (factory, before, after):
+        turns = Recorded(factory=factory, before=before, after=after)
+        for _ in range(starts):
+            turns.start()
+            rounds = [
+                {side: (each[side].steps / 1e3).astype(int).tolist() for side in SIDES}
+                for each in Recorded.rounds
+            ]
+            with RESULTS.open("a") as file:
+                file.write(json.dumps({"job": job, "rounds_us": rounds}, separators=(",", ":")) + "\n")
+            print(job, turns.results[-1:], os.getloadavg()[0], flush=True)
 
 
 def drawn(rounds: Sequence[Round], draw: random.Random) -> StartResult | None:

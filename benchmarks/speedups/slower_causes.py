@@ -12,49 +12,23 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
-import tempfile
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-SPEEDUPS = ROOT / "benchmarks" / "speedups"
+from regressions import REGRESSIONS, Regression
+from timed_sides import ROOT, timed_sides
+
+from autobrrr.prove.timed_turns import TimedTurns
+
 RESULTS = ROOT / "benchmarks" / "results" / "slower-causes.jsonl"
-sys.path[:0] = [str(ROOT), str(SPEEDUPS)]
-
-from regressions import REGRESSIONS, Regression  # noqa: E402
-
-from autobrrr import paths  # noqa: E402
-from autobrrr.prove.timed_turns import TimedTurns  # noqa: E402
-from autobrrr.relaunch.trial.trial_factory import TrialFactory  # noqa: E402
-from autobrrr.relaunch.trial.trial_launch import Limits, TrialLaunch  # noqa: E402
-
 TABLE = RESULTS.with_suffix(".md")
-STEPS = "4000"
 
 
 def cause_of(name: str) -> dict[str, Any]:
     """What is said of one regression."""
     truth = REGRESSIONS[name]
-    with tempfile.TemporaryDirectory(prefix="tmp") as place:
-        factory = TrialFactory(
-            command=(),
-            folder=SPEEDUPS,
-            environment={**os.environ, "TEXT_JOB_STEPS": STEPS},
-            runtime=Path(place) / "r",
-            cache=paths.cache_dir(),
-            limits=Limits(settle_s=8.0),
-        )
-        with factory:
-            sides = [
-                TrialLaunch(
-                    command=(sys.executable, "regressions.py", name, side),
-                    environment=factory.variables(),
-                    folder=SPEEDUPS,
-                )
-                for side in ("before", "after")
-            ]
-            found = TimedTurns(factory=factory, before=sides[0], after=sides[1]).why_slower()
+    words = [("regressions.py", name, side) for side in ("before", "after")]
+    with timed_sides(*words) as (factory, before, after):
+        found = TimedTurns(factory=factory, before=before, after=after).why_slower()
     row: dict[str, Any] = {"name": name, "load": round(os.getloadavg()[0], 1)}
     if found is None:
         return {**row, "phase": None, "place": None, "right": None}

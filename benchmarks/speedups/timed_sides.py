@@ -1,0 +1,44 @@
+"""Two scripts of this folder as `prove` starts them. In: their words. Out: a factory, a launch of each."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SPEEDUPS = ROOT / "benchmarks" / "speedups"
+sys.path.insert(0, str(ROOT))
+
+from autobrrr import paths  # noqa: E402
+from autobrrr.relaunch.trial.trial_factory import TrialFactory  # noqa: E402
+from autobrrr.relaunch.trial.trial_launch import Limits, TrialLaunch  # noqa: E402
+
+STEPS = "4000"
+
+
+@contextmanager
+def timed_sides(
+    before: Sequence[str], after: Sequence[str]
+) -> Iterator[tuple[TrialFactory, TrialLaunch, TrialLaunch]]:
+    """Until the end of the context they can be started."""
+    with tempfile.TemporaryDirectory(prefix="tmp") as place:
+        factory = TrialFactory(
+            command=(),
+            folder=SPEEDUPS,
+            environment={**os.environ, "TEXT_JOB_STEPS": STEPS},
+            runtime=Path(place) / "r",
+            cache=paths.cache_dir(),
+            limits=Limits(settle_s=8.0),
+        )
+        with factory:
+            launches = [
+                TrialLaunch(
+                    command=(sys.executable, *words), environment=factory.variables(), folder=SPEEDUPS
+                )
+                for words in (before, after)
+            ]
+            yield factory, launches[0], launches[1]
