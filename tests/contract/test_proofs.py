@@ -214,6 +214,7 @@ def test_a_planted_fake_is_refused_for_what_it_does(
     text_job: Callable[..., list[RunAccount]], unchanged: list[RunAccount], name: str
 ) -> None:
     (after,) = text_job(f"fake_speedups.py {name}")
-    found = counted(*unchanged, after, ("bitwise", "rounding"))
+    before, again = unchanged
+    found = counted(before, again, after, ("bitwise", "rounding"))
     codes = {each.code for each in found.refusals}
     assert codes & PLANTED[name] if PLANTED[name] else not codes, found.refusals
