@@ -58,7 +58,7 @@ def group_gaps(trace: Trace, timeline: HostTimeline, gpu: GpuColumns, gaps: Gaps
         if len(nesting) == 0:
             continue
         owner = line.at(called[rows])
-        names, kinds = host.name[nesting.row].astype(np.int64), host.kind[nesting.row]
+        names, kinds = host.name[nesting.row], host.kind[nesting.row]
         for target, wanted in (
             (annotation, (kinds == ANNOTATION) & coded(names, marked)),
             (python, (kinds == PYTHON) & coded(names, users)),

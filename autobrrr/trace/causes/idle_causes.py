@@ -79,7 +79,7 @@ class HostTimeline:
         host = trace.host
         self._launching = np.array([is_launch(name) for name in trace.names], np.bool_)
         self._own = _own_causes(trace, self._launching)
-        self._by_thread = np.argsort(host.thread, kind="stable")
+        self._by_thread = np.argsort(host.thread, kind="stable").astype(np.int32)
         self._edges = np.searchsorted(host.thread[self._by_thread], np.arange(len(trace.threads) + 1))
         self._nestings: dict[int, Nesting] = {}
         self._lines: dict[int, ThreadLine] = {}
@@ -131,9 +131,11 @@ class HostTimeline:
         value = np.where(
             (overhead > 0) & (value != DATA_LOADER) & (value != SYNCHRONISATION), overhead, value
         )
-        return ThreadLine(times, self._with_long(thread, times, value))
+        return ThreadLine(times, self._with_long(thread, times, value).astype(np.int8))
 
-    def _with_long(self, thread: int, times: Nanoseconds, value: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _with_long(
+        self, thread: int, times: Nanoseconds, value: NDArray[np.signedinteger]
+    ) -> NDArray[np.signedinteger]:
         """Marks single operators, and runs of Python, that last longer than dispatch ever does.
 
         The host computes in an operator that usually lasts. One that is short otherwise is used for the first
@@ -150,14 +152,16 @@ class HostTimeline:
                 continue
             operator = (owner >= 0) & (kinds[nesting.row[np.maximum(owner, 0)]] == OPERATOR)
             long = operator & (value == OP_DISPATCH) & (length >= host_causes.LONG_OPERATOR_NS)
-            usual = self._usually_long(nesting, self.owners(each), distinct(owner[long]))
-            value = np.where(long, np.where(among(owner, usual), host_causes.LONG_OPERATOR, HELD_UP), value)
+            usual = self._usually_long(nesting, self.owners(each), distinct(owner[long].astype(np.int64)))
+            value = np.where(long, np.where(among(owner.astype(np.int64), usual), host_causes.LONG_OPERATOR, HELD_UP), value)
         python = value == PYTHON_CODE
         run = np.cumsum(np.concatenate(([True], python[1:] != python[:-1]))) - 1
         lasting = np.bincount(run, length)[run] >= host_causes.LONG_PYTHON_NS
         return np.where(python & lasting, host_causes.LONG_PYTHON, value)
 
-    def _usually_long(self, nesting: Nesting, owners: ThreadLine, rows: Indices) -> Indices:
+    def _usually_long(
+        self, nesting: Nesting, owners: ThreadLine, rows: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
         """Of these events of a nesting those whose like usually last: same name, and launching as they do."""
         if len(rows) == 0:
             return rows
@@ -204,7 +208,7 @@ class HostTimeline:
             nesting = self.nesting(thread)
             line = self.owners(thread)
             marks = _causes_in(nesting, self._own[nesting.row], self._trace.host.kind[nesting.row])
-            value = np.where(line.value >= 0, marks[line.value], 0) if len(marks) else line.value
+            value = np.where(line.value >= 0, marks[line.value], 0) if len(marks) else line.value.astype(np.int8)
             self._marked[thread] = ThreadLine(line.time, value)
         return self._marked[thread]
 
@@ -214,10 +218,10 @@ class HostTimeline:
         rows = np.flatnonzero(host.kind == OVERHEAD)
         busy = {self._trace.threads[each].pid for each in used(host.thread[host.kind == CALL])}
         if len(rows) == 0 or len(busy) > 1:
-            return ThreadLine(np.empty(0, np.int64), np.empty(0, np.int64))
+            return ThreadLine(np.empty(0, np.int64), np.empty(0, np.int8))
         nesting = nest(rows, host.start[rows], host.end[rows])
         line = nesting.owners()
-        causes = self._own[nesting.row].astype(np.int64)
+        causes = self._own[nesting.row]
         value = np.where(line.value >= 0, causes[line.value], 0) if len(nesting) else line.value
         return ThreadLine(line.time, value)
 
@@ -256,7 +260,7 @@ def _own_causes(trace: Trace, launching: Flags) -> Marks:
     return own
 
 
-def _causes_in(nesting: Nesting, own: Marks, kind: NDArray[np.int8]) -> NDArray[np.int64]:
+def _causes_in(nesting: Nesting, own: Marks, kind: NDArray[np.int8]) -> Marks:
     """The cause of each event: a loader's or the profiler's region, its own, a region's, its kind's."""
     strong = np.where((own == DATA_LOADER) | (own == PROFILER), own, 0).astype(np.int8)
     strong = nesting.inherited(strong)
@@ -265,7 +269,7 @@ def _causes_in(nesting: Nesting, own: Marks, kind: NDArray[np.int8]) -> NDArray[
     for each in (CALL, OPERATOR, PYTHON, ANNOTATION):
         plain[each] = host_causes.plain_cause(each)
     found = np.where(strong > 0, strong, np.where(own > 0, own, region))
-    return np.where(found > 0, found, plain[kind]).astype(np.int64)
+    return np.where(found > 0, found, plain[kind]).astype(np.int8)
 
 
 def _main_threads(trace: Trace) -> dict[str, int]:

@@ -29,6 +29,7 @@ from autobrrr.trace.reading.trace_columns import (
     OPERATOR,
     Flags,
     GpuColumns,
+    Growing,
     HostColumns,
     OperatorShape,
     Table,
@@ -90,8 +91,8 @@ class Collector:
         self.grids: Table[bytes] = Table()
         self.shapes: Table[OperatorShape] = Table()
         self.counted: NDArray[np.bool_] = np.empty(0, np.bool_)
-        self.gpu: list[GpuColumns] = []
-        self.host: list[HostColumns] = []
+        self.gpu = Growing(GpuColumns)
+        self.host = Growing(HostColumns)
         self.complete = 0  # events of phase X, of whatever category
         self.without_time = Tally()
         self.negative_host = 0
@@ -188,7 +189,7 @@ class Collector:
         sizes = np.full(len(args), -1, np.int64)
         for row in np.flatnonzero(batch.kind != KERNEL).tolist():
             sizes[row] = json_values.whole(args[row].bytes, -1)
-        self.gpu.append(
+        self.gpu.add(
             GpuColumns(
                 start=batch.start,
                 end=batch.end,
@@ -220,7 +221,7 @@ class Collector:
             dims = args.dims or args.dims_old
             if dims:
                 shape[row] = self.shapes[OperatorShape(bytes(dims), bytes(args.types), bytes(args.concrete))]
-        self.host.append(
+        self.host.add(
             HostColumns(
                 start=batch.start,
                 end=batch.end,
@@ -250,9 +251,8 @@ class Collector:
         damage: str | None,
         notes: Sequence[str] = (),
     ) -> Trace:
-        """The columns, joined; the batches are given up."""
-        gpu, host = GpuColumns.joined(self.gpu), HostColumns.joined(self.host)
-        self.gpu, self.host = [], []
+        """The columns; nothing can be added any more."""
+        gpu, host = self.gpu.finished(), self.host.finished()
         threads: Table[Thread] = Table()  # some files write one id as a number here and as text there
         merged = np.array(
             [threads[Thread(readable(str(pid)), readable(str(tid)))] for pid, tid in self.threads], np.int32

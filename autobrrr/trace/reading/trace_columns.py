@@ -6,7 +6,7 @@ Names, threads, devices, grids and shapes are numbers into tables.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -90,11 +90,32 @@ _NUMBERS = {"start": np.int64, "end": np.int64, "correlation": np.int64, "bytes"
 _SMALL = {"kind": np.int8, "bad": np.int8}
 
 
-def _joined(columns: type[Columns], parts: Sequence[Columns]) -> Columns:
-    names, types = columns.__struct_fields__, {**_NUMBERS, **_SMALL}
-    if not parts:
-        return columns(**{name: np.empty(0, types.get(name, np.int32)) for name in names})
-    return columns(**{name: np.concatenate([getattr(each, name) for each in parts]) for name in names})
+class Growing(Generic[Columns]):
+    """Columns to which parts are added, in place: what was collected is never held twice."""
+
+    def __init__(self, columns: type[Columns]) -> None:
+        types = {**_NUMBERS, **_SMALL}
+        self._columns = columns
+        self._room = {name: np.empty(0, types.get(name, np.int32)) for name in columns.__struct_fields__}
+        self._filled = 0
+
+    def __len__(self) -> int:
+        return self._filled
+
+    def add(self, part: Columns) -> None:
+        begin = self._filled
+        for name, column in self._room.items():
+            added: NDArray[np.integer] = getattr(part, name)
+            self._filled = begin + len(added)
+            if self._filled > len(column):
+                column.resize(max(self._filled, len(column) + len(column) // 4), refcheck=False)
+            column[begin : self._filled] = added
+
+    def finished(self) -> Columns:
+        """All parts as one; nothing can be added any more."""
+        for column in self._room.values():
+            column.resize(self._filled, refcheck=False)
+        return self._columns(**self._room)
 
 
 class GpuColumns(Struct, frozen=True, kw_only=True):
@@ -115,11 +136,6 @@ class GpuColumns(Struct, frozen=True, kw_only=True):
     def __len__(self) -> int:
         return len(self.start)
 
-    @classmethod
-    def joined(cls, parts: Sequence[GpuColumns]) -> GpuColumns:
-        """The operations of all parts."""
-        return _joined(cls, parts)
-
     def chosen(self, flags: Flags | NDArray[np.int64]) -> GpuColumns:
         """The same columns of some operations."""
         return GpuColumns(**{name: getattr(self, name)[flags] for name in self.__struct_fields__})
@@ -138,11 +154,6 @@ class HostColumns(Struct, frozen=True, kw_only=True):
 
     def __len__(self) -> int:
         return len(self.start)
-
-    @classmethod
-    def joined(cls, parts: Sequence[HostColumns]) -> HostColumns:
-        """The events of all parts."""
-        return _joined(cls, parts)
 
 
 class OperatorShape(Struct, frozen=True):

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from autobrrr.trace.reading.nanoseconds import Nanoseconds
 
-Indices = NDArray[np.int64]
+Indices = NDArray[np.int32]  # into host events: half the memory of what numpy would take
 NOBODY = -1
-Mark = TypeVar("Mark", np.int8, np.int64)
+Mark = TypeVar("Mark", np.int8, np.int32)
 
 
 class Nesting(Struct, frozen=True, kw_only=True):
@@ -55,9 +55,9 @@ class Nesting(Struct, frozen=True, kw_only=True):
         """The innermost event at every moment."""
         count = len(self)
         if count == 0:
-            return ThreadLine(np.empty(0, np.int64), np.empty(0, np.int64))
+            return ThreadLine(np.empty(0, np.int64), np.empty(0, np.int32))
         times = np.concatenate((self.start, self.end))
-        owner = np.concatenate((np.arange(count), self.parent))
+        owner = np.concatenate((np.arange(count, dtype=np.int32), self.parent))
         # At one moment ends come before starts; of ends the outermost counts, of starts the innermost.
         rank = np.concatenate((self.depth + 1, -self.depth))
         order = np.lexsort((rank, times))
@@ -68,26 +68,24 @@ class Nesting(Struct, frozen=True, kw_only=True):
         return ThreadLine(times, np.where(gone, NOBODY, owner))
 
     def _levels(self) -> list[Indices]:
-        by_depth = np.argsort(self.depth, kind="stable")
-        edges = np.flatnonzero(np.diff(self.depth[by_depth])) + 1
-        return np.split(by_depth, edges)[1:]  # the outermost have nothing to inherit
+        return _split(self.depth)[1:]  # the outermost have nothing to inherit
 
 
 class ThreadLine(Struct, frozen=True):
     """A value from each time on, until the next; before the first time there is none."""
 
     time: Nanoseconds
-    value: NDArray[np.int64]
+    value: NDArray[np.signedinteger]  # of what size suits what it says
 
-    def at(self, times: Nanoseconds, otherwise: int = NOBODY) -> NDArray[np.int64]:
+    def at(self, times: Nanoseconds, otherwise: int = NOBODY) -> NDArray[np.signedinteger]:
         """The value at each time."""
         if len(self.time) == 0:
-            return np.full(len(times), otherwise, np.int64)
+            return np.full(len(times), otherwise, self.value.dtype)
         place = np.searchsorted(self.time, times, side="right") - 1
         return np.where(place >= 0, self.value[place], otherwise)
 
 
-def nest(row: Indices, start: Nanoseconds, end: Nanoseconds) -> Nesting:
+def nest(row: NDArray[np.integer], start: Nanoseconds, end: Nanoseconds) -> Nesting:
     """Find out which event lies in which. Events without duration are left out: they own no time.
 
     Args:
@@ -98,23 +96,26 @@ def nest(row: Indices, start: Nanoseconds, end: Nanoseconds) -> Nesting:
     lasting = np.flatnonzero(end > start)
     row, start, end = row[lasting], start[lasting], end[lasting]
     order = np.lexsort((-end, start))
-    row, start, end = row[order], start[order], end[order]
-    index = np.arange(len(row))
-    depth = index - np.searchsorted(np.sort(end), start, side="right")
+    row, start, end = row[order].astype(np.int32), start[order], end[order]
+    del lasting, order
+    depth = (np.arange(len(row)) - np.searchsorted(np.sort(end), start, side="right")).astype(np.int32)
     return Nesting(row=row, start=start, end=end, depth=depth, parent=_parents(depth, end, start))
 
 
 def _parents(depth: Indices, end: Nanoseconds, start: Nanoseconds) -> Indices:
     """The last event before each that is one level higher and still runs."""
-    parent = np.full(len(depth), NOBODY, np.int64)
+    parent = np.full(len(depth), NOBODY, np.int32)
     if len(depth) == 0:
         return parent
-    by_depth = np.argsort(depth, kind="stable")
-    edges = np.flatnonzero(np.diff(depth[by_depth])) + 1
-    levels = np.split(by_depth, edges)
-    for outer, inner in pairwise(levels):
+    for outer, inner in pairwise(_split(depth)):
         place = np.searchsorted(outer, inner) - 1
         found = np.where(place >= 0, outer[np.maximum(place, 0)], NOBODY)
         runs = (found >= 0) & (end[np.maximum(found, 0)] > start[inner])
         parent[inner] = np.where(runs, found, NOBODY)
     return parent
+
+
+def _split(depth: Indices) -> list[Indices]:
+    """The events of each depth, outermost first."""
+    by_depth = np.argsort(depth, kind="stable").astype(np.int32)
+    return np.split(by_depth, np.flatnonzero(np.diff(depth[by_depth])) + 1)
