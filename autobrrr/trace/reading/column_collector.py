@@ -97,6 +97,11 @@ class Collector:
         self.without_time = Tally()
         self.negative_host = 0
 
+    @property
+    def kept(self) -> int:
+        """Events that have a row in the columns."""
+        return len(self.gpu) + len(self.host)
+
     def add(self, batch: Batch) -> None:
         self.seen += len(batch.events)
         all_events = batch.events

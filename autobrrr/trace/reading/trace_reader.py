@@ -7,13 +7,27 @@ events are passed over.
 from __future__ import annotations
 
 import gc
+import os
+from collections.abc import Callable
+
+import psutil
 
 from autobrrr.errors import UsageError
+from autobrrr.machine import control_groups
 from autobrrr.readable import readable
 from autobrrr.trace.reading.column_collector import Collector
 from autobrrr.trace.reading.event_splitting import Splitter
 from autobrrr.trace.reading.trace_columns import Trace
 from autobrrr.trace.reading.trace_source import Blocks, TraceFile, open_blocks
+
+WORKED_OUT_BYTES = 180  # that the analysis takes for each event kept, at its peak, beside the columns
+_LOOK_EVERY = 1 << 20  # events kept
+
+
+def spare_bytes() -> int:
+    """Memory that this process could take now, on this machine and in its control group."""
+    free, of_group = psutil.virtual_memory().available, control_groups.spare_memory_bytes(os.getpid())
+    return free if of_group is None else min(free, of_group)
 
 
 def read_trace(source: TraceFile) -> Trace:
@@ -27,20 +41,29 @@ def read_trace(source: TraceFile) -> Trace:
         return read_blocks(source.name, blocks)
 
 
-def read_blocks(name: str, blocks: Blocks) -> Trace:
+def read_blocks(
+    name: str, blocks: Blocks, spare: Callable[[], int] = spare_bytes, look_every: int = _LOOK_EVERY
+) -> Trace:
     """Read an open input to its end.
 
+    Args:
+        spare: Bytes that could be taken now; asked each time that `look_every` more events are kept.
+
     Raises:
-        UsageError: it is no trace, or cut so short that no event can be read.
+        UsageError: it is no trace, cut so short that no event can be read, or too large for the memory.
     """
     splitter = Splitter(name)
     kept = Collector()
     collecting = gc.isenabled()
+    due = look_every
     gc.disable()  # events hold no cycles, and millions of them would be walked again and again
     try:
         for batch in splitter.batches(blocks):
             kept.add(batch)
             splitter.exact = kept.exact
+            if kept.kept >= due:
+                due = kept.kept + look_every
+                _refuse_what_does_not_fit(name, kept.kept, spare())
     except UsageError:
         if blocks.damage is None:
             raise
@@ -67,6 +90,17 @@ def _other_program(name: str, kept: Collector) -> UsageError:
         f" it records (categories: {categories})",
         "export it with torch.profiler's export_chrome_trace",
     )
+
+
+def _refuse_what_does_not_fit(name: str, events: int, spare: int) -> None:
+    """The kernel would end this program, or a job beside it, somewhere in the analysis."""
+    needed = events * WORKED_OUT_BYTES
+    if needed > spare:
+        raise UsageError(
+            f"{name} has more events than the memory can take: its first {events} need {needed / 1e9:.1f} GB,"
+            f" and {spare / 1e9:.1f} GB are free",
+            "profile fewer steps (torch.profiler.schedule(active=...)), or analyze it where more is free",
+        )
 
 
 def _beyond_use(name: str, damage: str) -> UsageError:

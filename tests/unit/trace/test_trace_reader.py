@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from autobrrr.errors import UsageError
 from autobrrr.trace.reading.column_collector import Collector
 from autobrrr.trace.reading.event_splitting import Splitter
-from autobrrr.trace.reading.trace_columns import CALL, KERNEL, MEMCPY, OPERATOR, Trace
-from autobrrr.trace.reading.trace_source import named_traces
+from autobrrr.trace.reading.trace_columns import CALL, KERNEL, MEMCPY, OPERATOR, Growing, HostColumns, Trace
+from autobrrr.trace.reading.trace_reader import WORKED_OUT_BYTES, read_blocks
+from autobrrr.trace.reading.trace_source import Blocks, TraceFile, named_traces, open_blocks
 from support.trace import Scene, busy_scene, read
 
 
@@ -198,3 +199,34 @@ def test_folders_hold_traces_and_files_named_twice_are_read_once(tmp_path: Path)
     ] == ["a.json.gz", "b.json"]
     with pytest.raises(UsageError, match="there is no trace"):
         named_traces([str(tmp_path / "none.json")])
+
+
+def opened(folder: Path, text: bytes) -> Blocks:
+    target = folder / "trace.json"
+    target.write_bytes(text)
+    return open_blocks(TraceFile(name="trace.json", path=target))[1]
+
+
+def test_a_trace_that_the_memory_can_t_take_is_refused_before_it_is_worked_out(tmp_path: Path) -> None:
+    text = busy_scene(steps=2, kernels=6).text()
+    whole = read_blocks("trace.json", opened(tmp_path, text))
+    events = len(whole.gpu) + len(whole.host)
+    enough = events * WORKED_OUT_BYTES
+    assert figures(read_blocks("trace.json", opened(tmp_path, text), lambda: enough, 1)) == figures(whole)
+    with pytest.raises(UsageError, match=rf"its first {events} need .* GB are free") as caught:
+        read_blocks("trace.json", opened(tmp_path, text), lambda: enough - 1, 1)
+    assert "fewer steps" in caught.value.hint
+
+
+def test_columns_that_grow_in_many_steps_are_those_of_one() -> None:
+    parts = [busy_scene(steps=1, kernels=count) for count in (1, 2, 40)]
+    grown = Growing(HostColumns)
+    traces = [in_blocks(part.text(), 500) for part in parts]
+    for trace in traces:
+        grown.add(trace.host)
+    found = grown.finished()
+    assert len(found) == sum(len(trace.host) for trace in traces)
+    for name in found.__struct_fields__:
+        together = [value for trace in traces for value in getattr(trace.host, name).tolist()]
+        assert getattr(found, name).tolist() == together
+        assert getattr(found, name).dtype == getattr(traces[0].host, name).dtype
