@@ -8,16 +8,19 @@ from __future__ import annotations
 import os
 import pwd
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from autobrrr.attach import job_roles, triage
 from autobrrr.attach.preload import preloaded_agent
 from autobrrr.machine import procfs
-from autobrrr.readable import readable
+from autobrrr.readable import Foreign, readable
 
+TEST_WORKER = "a worker of pytest"
+_EXECNET = "import sys;exec(eval(sys.stdin.readline()))"
 SHOWN_CHARACTERS = 1024  # of a script or an objection
+LOOK_S = 6.0  # for all processes of a list together; what has used most CPU is looked at first
 WAIT_S = 0.5  # for all processes of a list that sit in the kernel together
 
 
@@ -45,21 +48,33 @@ def find(
     *,
     clock: Callable[[], int] = time.monotonic_ns,
     sleep: Callable[[float], object] = time.sleep,
+    passed_over: Callable[[int], object] = lambda count: None,
 ) -> list[TrainingProcess]:
-    """All processes with torch that may be a job: no workers, no launchers, nothing of ours."""
+    """All processes with torch that may be a job: no workers, no launchers, nothing of ours.
+
+    Args:
+        clock: Monotonic nanoseconds.
+        passed_over: Gets the number of processes that there was no time to ask for torch.
+    """
+    until_ns = clock() + int(LOOK_S * 1e9)
     ours = os.getpid() if own_pid is None else own_pid
     look, waits = job_roles.Look(proc, clock=clock, sleep=sleep), _Waits(sleep)
     candidates, listed = [], []
-    for pid in procfs.pids(proc):
+    cpu_ns = {pid: seen.cpu_ns for pid in procfs.pids(proc) if (seen := procfs.stat(pid, proc)) is not None}
+    busiest = sorted(cpu_ns, key=lambda pid: (-cpu_ns[pid], pid))
+    for place, pid in enumerate(busiest):
+        if clock() > until_ns:
+            passed_over(len(busiest) - place)
+            break
         try:
-            if pid != ours and look.maps_torch(pid) and not _is_no_job(pid, proc):
+            if pid != ours and look.maps_torch(pid) and not _is_no_job(pid, look):
                 candidates.append(pid)
         except Exception as error:  # noqa: BLE001 - one process must not end the list of the others
             listed.append(_odd(pid, proc, error))
     launched: dict[int, list[int]] = {}
     for pid in candidates:
         try:
-            launched[pid] = job_roles.ranks_below(pid, proc, look=look)
+            launched[pid] = job_roles.ranks_below(pid, proc, look=look) if clock() <= until_ns else []
         except Exception as error:  # noqa: BLE001 - as above
             listed.append(_odd(pid, proc, error))
     for pid, ranks in launched.items():
@@ -68,7 +83,11 @@ def find(
         if seen is None or ranks or (seen.ppid in launched and pid not in launched[seen.ppid]):
             continue
         try:
-            found = _process(pid, seen.start_ticks, look, waits)
+            found = (
+                _process(pid, seen.start_ticks, look, waits)
+                if clock() <= until_ns
+                else _unseen(pid, seen, proc)
+            )
         except Exception as error:  # noqa: BLE001 - as above
             found = _odd(pid, proc, error)
         if found is not None:
@@ -102,7 +121,11 @@ def _process(pid: int, start_ticks: int, look: job_roles.Look, waits: _Waits) ->
     return TrainingProcess(
         pid=pid,
         start_ticks=start_ticks,
-        script=None if script is None else readable(script, SHOWN_CHARACTERS),
+        script=TEST_WORKER
+        if _is_test_worker(words)
+        else None
+        if script is None
+        else readable(script, SHOWN_CHARACTERS),
         rank=job_roles.rank_of(pid, proc),
         torch=None if torch.version is None else readable(torch.version),
         why_not=None if refusal is None else readable(refusal[1].detail, SHOWN_CHARACTERS),
@@ -124,6 +147,27 @@ def _user(uid: int) -> str:
         return str(uid)
 
 
+def _is_test_worker(words: Sequence[Foreign]) -> bool:
+    """Whether pytest-xdist started it, by execnet; a bare `-c` would look like a job."""
+    raw = [word.raw for word in words[:4]]
+    return raw[:1] != [] and (raw[0].startswith("[pytest-xdist") or ("-c" in raw and _EXECNET in raw))
+
+
+def _unseen(pid: int, seen: procfs.Stat, proc: Path) -> TrainingProcess:
+    """The row of a process for which no time was left."""
+    script = procfs.script(procfs.cmdline(pid, proc))
+    return TrainingProcess(
+        pid=pid,
+        start_ticks=seen.start_ticks,
+        script=None if script is None else readable(script, SHOWN_CHARACTERS),
+        rank=None,
+        torch=None,
+        why_not=f"there was no time to look at it: the list took {LOOK_S:.0f} s before",
+        cpu_ns=seen.cpu_ns,
+        rss_bytes=seen.rss_bytes,
+    )
+
+
 def _odd(pid: int, proc: Path, error: Exception) -> TrainingProcess:
     """The row of a process that can't be looked at."""
     return TrainingProcess(
@@ -136,11 +180,12 @@ def _odd(pid: int, proc: Path, error: Exception) -> TrainingProcess:
     )
 
 
-def _is_no_job(pid: int, proc: Path) -> bool:
+def _is_no_job(pid: int, look: job_roles.Look) -> bool:
+    proc = look.proc
     words = procfs.cmdline(pid, proc)
     script = procfs.script(words)
     return (
-        job_roles.is_loader_worker(pid, proc)
+        job_roles.is_loader_worker(pid, proc, look)
         or job_roles.is_compile_worker(pid, proc)
         or job_roles.is_launcher_command(words)
         or (script is not None and script.raw.startswith("-m autobrrr"))

@@ -67,12 +67,23 @@ class Look:
         self.children = procfs.children(proc)
         self._clock, self._sleep = clock, sleep
         self._torch: dict[int, bool] = {}
+        self._trains: dict[int, bool] = {}
         self._shares: dict[int, float] | None = None
 
     def maps_torch(self, pid: int) -> bool:
         if pid not in self._torch:
             self._torch[pid] = process_maps.mentions(pid, TORCH_LIBRARY.encode(), self.proc)
         return self._torch[pid]
+
+    def trains(self, pid: int) -> bool:
+        """Whether it has torch and is neither a loader's worker nor a launcher."""
+        if pid not in self._trains:
+            self._trains[pid] = (
+                self.maps_torch(pid)
+                and not is_loader_worker(pid, self.proc, self)
+                and not is_launcher_command(procfs.cmdline(pid, self.proc))
+            )
+        return self._trains[pid]
 
     def cpu_share(self, pid: int) -> float:
         """The cores that a process keeps busy; the first to ask waits for all."""
@@ -110,10 +121,14 @@ def torch_of(pid: int, proc: Path = PROC) -> TorchFiles | None:
     return TorchFiles(folder=Foreign(folder), version=version, odd=odd)
 
 
-def is_loader_worker(pid: int, proc: Path = PROC) -> bool:
+def is_loader_worker(pid: int, proc: Path = PROC, look: Look | None = None) -> bool:
     """Whether this is a worker process of a torch DataLoader; its parent must have torch too."""
     seen, found = procfs.stat(pid, proc), procfs.status(pid, proc)
-    if seen is None or not process_maps.mentions(seen.ppid, TORCH_LIBRARY.encode(), proc):
+    if seen is None or not (
+        process_maps.mentions(seen.ppid, TORCH_LIBRARY.encode(), proc)
+        if look is None
+        else look.maps_torch(seen.ppid)
+    ):
         return False
     if seen.comm.raw == WORKER_NAME:
         return True
@@ -147,11 +162,7 @@ def training_children(pid: int, proc: Path = PROC, look: Look | None = None) -> 
     for child in below:
         if parents.get(child) in skipped or is_compile_worker(child, proc):
             skipped.add(child)
-        elif (
-            look.maps_torch(child)
-            and not is_loader_worker(child, proc)
-            and not is_launcher_command(procfs.cmdline(child, proc))
-        ):
+        elif look.trains(child):
             training.append(child)
     return training
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from collections.abc import Callable
 
 import msgspec
 
@@ -24,7 +25,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    lines = jobs()
+    lines = jobs(_say_unseen)
     for line in passed_over(find_target(os.getpid())):
         narrate(line)
     if args.json:
@@ -42,9 +43,17 @@ def _say_shut(lines: list[JobLine]) -> None:
         narrate(f"autobrrr doctor {shut[0]} says why a job is not ready")
 
 
-def jobs() -> list[JobLine]:
-    """The training jobs of this machine as they are now."""
-    lines = [_line(process) for process in job_listing.find()]
+def _say_unseen(count: int) -> None:
+    narrate(f"there was no time to look at {count} processes: this machine has very many, or large ones")
+
+
+def jobs(unseen: Callable[[int], object] = lambda count: None) -> list[JobLine]:
+    """The training jobs of this machine as they are now.
+
+    Args:
+        unseen: Gets the number of processes that there was no time to look at.
+    """
+    lines = [_line(process) for process in job_listing.find(passed_over=unseen)]
     attached: dict[str, list[int]] = {}
     for line in lines:
         if line.attached and line.job is not None:

@@ -153,7 +153,11 @@ class HostTimeline:
             operator = (owner >= 0) & (kinds[nesting.row[np.maximum(owner, 0)]] == OPERATOR)
             long = operator & (value == OP_DISPATCH) & (length >= host_causes.LONG_OPERATOR_NS)
             usual = self._usually_long(nesting, self.owners(each), distinct(owner[long].astype(np.int64)))
-            value = np.where(long, np.where(among(owner.astype(np.int64), usual), host_causes.LONG_OPERATOR, HELD_UP), value)
+            value = np.where(
+                long,
+                np.where(among(owner.astype(np.int64), usual), host_causes.LONG_OPERATOR, HELD_UP),
+                value,
+            )
         python = value == PYTHON_CODE
         run = np.cumsum(np.concatenate(([True], python[1:] != python[:-1]))) - 1
         lasting = np.bincount(run, length)[run] >= host_causes.LONG_PYTHON_NS
@@ -208,7 +212,9 @@ class HostTimeline:
             nesting = self.nesting(thread)
             line = self.owners(thread)
             marks = _causes_in(nesting, self._own[nesting.row], self._trace.host.kind[nesting.row])
-            value = np.where(line.value >= 0, marks[line.value], 0) if len(marks) else line.value.astype(np.int8)
+            value = (
+                np.where(line.value >= 0, marks[line.value], 0) if len(marks) else line.value.astype(np.int8)
+            )
             self._marked[thread] = ThreadLine(line.time, value)
         return self._marked[thread]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from autobrrr.attach import doctor_checks, job_listing, triage
 from autobrrr.attach.ptrace import elf_symbols, mapped_python
 from autobrrr.cli.verbs import doctor, ls
 from autobrrr.errors import EXIT_CANNOT_ATTACH, EXIT_GONE
+from autobrrr.machine import procfs
 from autobrrr.records import DoctorCheck, JobLine
 from support.machines.fake_proc import FakeProc
 
@@ -44,6 +47,64 @@ def test_ranks_are_listed_and_their_launcher_is_not(proc: FakeProc) -> None:
 def test_we_are_not_in_our_own_list(proc: FakeProc) -> None:
     proc.add(10, torch=True, state="T")
     assert job_listing.find(proc.root, own_pid=10) == []
+
+
+def test_a_worker_of_a_test_run_is_called_one(proc: FakeProc) -> None:
+    proc.add(
+        10, torch=True, state="T", words=("python", "-u", "-c", "import sys;exec(eval(sys.stdin.readline()))")
+    )
+    proc.add(11, torch=True, state="T", words=("[pytest-xdist running] tests/test_a.py::test_b",))
+    proc.add(12, torch=True, state="T", words=("python", "-c", "import train"))
+    listed = job_listing.find(proc.root, own_pid=99)
+    assert [found.script for found in listed] == ["a worker of pytest", "a worker of pytest", "-c"]
+
+
+def ticking(step_s: float) -> Callable[[], int]:
+    """A clock that goes on whenever it is read."""
+    ticks = itertools.count()
+    return lambda: round(next(ticks) * step_s * 1e9)
+
+
+def test_a_list_of_very_many_ends_and_says_which_rows_were_not_looked_at(proc: FakeProc) -> None:
+    for pid in range(10, 50):
+        proc.add(pid, torch=True, state="T", cpu_ticks=pid)
+    whole = job_listing.find(proc.root, own_pid=99, clock=ticking(0.0))
+    assert all("is stopped" in (each.why_not or "") for each in whole)
+    # Each of 40 is asked for three times: the last thirds of the rows find no time left.
+    cut = job_listing.find(proc.root, own_pid=99, clock=ticking(job_listing.LOOK_S / 100))
+    assert [each.pid for each in cut] == [each.pid for each in whole]
+    unseen = [each.pid for each in cut if "no time" in (each.why_not or "")]
+    assert unseen
+    assert unseen == list(range(10, 10 + len(unseen)))  # those that have used least CPU
+    assert len(unseen) < len(cut)
+
+
+def test_processes_whose_torch_there_was_no_time_to_find_are_counted(proc: FakeProc) -> None:
+    for pid in range(10, 50):
+        proc.add(pid, torch=True, state="T")
+    counts: list[int] = []
+    found = job_listing.find(
+        proc.root, own_pid=99, clock=ticking(job_listing.LOOK_S / 20), passed_over=counts.append
+    )
+    assert counts == [40 - len(found)]
+    assert found
+
+
+def test_processes_below_each_other_are_each_looked_at_once(
+    proc: FakeProc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for pid in range(10, 50):
+        proc.add(pid, ppid=pid - 1, torch=True, state="T")
+    asked: list[int] = []
+    caught = procfs.status
+
+    def status(pid: int, root: Path = procfs.PROC, tid: int | None = None) -> dict[str, str]:
+        asked.append(pid)
+        return caught(pid, root, tid)
+
+    monkeypatch.setattr(procfs, "status", status)
+    job_listing.find(proc.root, own_pid=99, clock=ticking(0.0), sleep=lambda seconds: None)
+    assert len(asked) < 40 * 15
 
 
 def case(proc: FakeProc) -> triage.TriageCase:
