@@ -26,7 +26,8 @@ _LOOK_EVERY = 1 << 20  # events kept
 
 def spare_bytes() -> int:
     """Memory that this process could take now, on this machine and in its control group."""
-    free, of_group = psutil.virtual_memory().available, control_groups.spare_memory_bytes(os.getpid())
+    free = int(psutil.virtual_memory().available)
+    of_group = control_groups.spare_memory_bytes(os.getpid())
     return free if of_group is None else min(free, of_group)
 
 

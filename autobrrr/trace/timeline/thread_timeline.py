@@ -96,10 +96,10 @@ def nest(row: NDArray[np.integer], start: Nanoseconds, end: Nanoseconds) -> Nest
     lasting = np.flatnonzero(end > start)
     row, start, end = row[lasting], start[lasting], end[lasting]
     order = np.lexsort((-end, start))
-    row, start, end = row[order].astype(np.int32), start[order], end[order]
-    del lasting, order
-    depth = (np.arange(len(row)) - np.searchsorted(np.sort(end), start, side="right")).astype(np.int32)
-    return Nesting(row=row, start=start, end=end, depth=depth, parent=_parents(depth, end, start))
+    rows, start, end = row[order].astype(np.int32), start[order], end[order]
+    del row, lasting, order
+    depth = (np.arange(len(rows)) - np.searchsorted(np.sort(end), start, side="right")).astype(np.int32)
+    return Nesting(row=rows, start=start, end=end, depth=depth, parent=_parents(depth, end, start))
 
 
 def _parents(depth: Indices, end: Nanoseconds, start: Nanoseconds) -> Indices:
