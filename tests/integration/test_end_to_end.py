@@ -49,6 +49,16 @@ def test_two_runs_never_attached_agree_to_the_bit(
     assert first == second == untouched(250)
 
 
+def test_what_a_killed_loader_job_leaves_goes_with_the_tests(job: StartJob) -> None:
+    def sockets() -> set[Path]:
+        return set(Path(training.temporary()).glob("pymp-*/listener-*"))
+
+    before = sockets()
+    killed = job("loader")
+    eventually(lambda: sockets() - before, 60)  # its workers' own, in a folder of theirs
+    killed.kill()
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_diagnosed_job_trains_on_to_the_same_bits(kind: str, job: StartJob, tmp_path: Path) -> None:
     attached = job(kind)

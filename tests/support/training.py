@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,9 +27,23 @@ def environment(folder: Path) -> dict[str, str]:
         "XDG_RUNTIME_DIR": str(runtime),
         "XDG_STATE_HOME": str(folder / "state"),
         "XDG_CACHE_HOME": str(folder.parent / "cache"),  # peaks are measured once for all tests
+        "TMPDIR": temporary(),
         "OMP_NUM_THREADS": "1",
         "NO_COLOR": "1",
     }
+
+
+@functools.cache
+def temporary() -> str:
+    """A folder for what jobs that are killed leave behind, such as the sockets of a loader's workers.
+
+    It goes with this process. Its path is short, since a socket's may have no more than 107 characters,
+    and any user may write into it, as some jobs run as another.
+    """
+    folder = tempfile.mkdtemp(prefix="autobrrr-tests-")
+    Path(folder).chmod(0o1777)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 @dataclass(frozen=True)
