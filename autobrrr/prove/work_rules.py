@@ -8,7 +8,7 @@ it looks at and what it starts beside it still count.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -126,9 +126,17 @@ def _evaluation(sides: Sides) -> Iterator[RefusedWork]:
 
 def _checkpoints(sides: Sides) -> Iterator[RefusedWork]:
     count = None if sides.before.ended and sides.after.ended else sides.count
-    its, mine = (len(each.noted("saved", count)) for each in (sides.before, sides.after))
-    if mine < its:
-        yield _refused(WorkRefusal.FEWER_CHECKPOINTS, f"it saves {mine} checkpoints, before {its}")
+    its, mine = (_numbers(each.noted("saved", count)) for each in (sides.before, sides.after))
+    if len(mine) < len(its):
+        yield _refused(WorkRefusal.FEWER_CHECKPOINTS, f"it saves {len(mine)} checkpoints, before {len(its)}")
+    elif sum(mine) < sum(its) * (1 - NOTICEABLE):
+        why = f"its checkpoints hold {sum(mine):,} numbers in all, before {sum(its):,}"
+        yield _refused(WorkRefusal.FEWER_CHECKPOINTS, why)
+
+
+def _numbers(noted: Sequence[object]) -> list[int]:
+    """What a stranger's account says, where it is a number."""
+    return [each if isinstance(each, int) else 0 for each in noted]
 
 
 def _precision(sides: Sides) -> Iterator[RefusedWork]:

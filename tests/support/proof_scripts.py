@@ -203,6 +203,16 @@ FAKES = (
         reasons=(WorkRefusal.FEWER_CHECKPOINTS,),
     ),
     Change(
+        name="half_a_checkpoint",
+        edits=(
+            (
+                'torch.save(model.state_dict(), "model.pt")',
+                'torch.save(model.second.state_dict(), "model.pt")',
+            ),
+        ),
+        reasons=(WorkRefusal.FEWER_CHECKPOINTS,),
+    ),
+    Change(
         name="silent_bfloat16",
         edits=(
             (

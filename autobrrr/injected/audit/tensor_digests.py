@@ -14,6 +14,7 @@ from typing import Any
 PROJECTIONS, MOST_PROJECTED = 8, 1 << 20
 MOST_ROWS = 4096
 MOST_ROW_BYTES = 1 << 16
+MOST_SAVED = 1 << 17  # things that are looked at in one checkpoint
 NOISE = 1e-6  # of the root mean square of all gradients; float32 sums leave some 1e-7
 _KEPT_BITS = (1 << 63) - 1
 
@@ -70,6 +71,24 @@ def projections(torch: ModuleType, tensors: Iterable[Any | None]) -> list[float]
         signs = torch.randint(0, 2, (PROJECTIONS, len(taken)), generator=draw, dtype=torch.int8)
         found += (signs.double() * 2 - 1) @ taken * math.sqrt(stride)
     return [float(each) for each in found]
+
+
+def elements(saved: Any) -> int:
+    """Numbers in all tensors of what is saved: in containers, of models and of optimizers. Calls no hook."""
+    total, waiting, seen = 0, [saved], 0
+    while waiting and seen < MOST_SAVED:
+        each, seen = waiting.pop(), seen + 1
+        if hasattr(each, "element_size"):
+            total += int(each.numel())
+        elif isinstance(each, Mapping):
+            waiting += each.values()
+        elif isinstance(each, (list, tuple, set)):
+            waiting += each
+        elif hasattr(each, "named_buffers"):
+            waiting += [*each.parameters(), *each.buffers()]
+        elif hasattr(each, "param_groups"):
+            waiting.append(each.state)
+    return total
 
 
 def noisy(torch: ModuleType, gradients: Mapping[int, Any | None]) -> dict[int, Any]:

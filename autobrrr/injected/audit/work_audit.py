@@ -130,7 +130,8 @@ class WorkAudit:
     def _saving(self, original: AnyCall) -> AnyCall:
         @functools.wraps(original)
         def save(*args: Any, **kwargs: Any) -> Any:
-            self._guarded(lambda: self._note("saved", self._steps))
+            saved = args[0] if args else kwargs.get("obj")
+            self._guarded(lambda: self._note("saved", tensor_digests.elements(saved)))
             return original(*args, **kwargs)
 
         return save

@@ -57,3 +57,21 @@ def test_what_rounding_leaves_of_a_gradient_is_told_from_a_small_and_from_no_gra
     (key, mask), *others = tensor_digests.noisy(torch, gradients).items()
     assert (key, mask.tolist(), others) == (1, [False, True, False, False], [])
     assert tensor_digests.noisy(torch, {1: torch.zeros(3), 2: None}) == {}
+
+
+def test_what_a_checkpoint_holds_is_counted_in_containers_models_and_optimizers() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3))
+    weights, buffers = 4 * 3 + 3 + 3 + 3, 3 + 3 + 1
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.randn(2, 4)).sum().backward()
+    optimizer.step()
+    moments = 2 * weights + 4  # and a count of steps for each parameter
+    assert tensor_digests.elements(model.state_dict()) == weights + buffers
+    assert tensor_digests.elements(model) == weights + buffers
+    both = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3}
+    assert tensor_digests.elements(both) == weights + buffers + moments
+    assert tensor_digests.elements([optimizer, {"deep": (torch.zeros(2, 5),)}]) == moments + 10
+    itself: list[object] = [torch.zeros(1)]
+    itself.append(itself)
+    assert tensor_digests.elements(itself) <= tensor_digests.MOST_SAVED
+    assert tensor_digests.elements("weights") == 0

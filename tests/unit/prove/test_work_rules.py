@@ -68,6 +68,17 @@ def test_less_evaluation_and_fewer_checkpoints_count_also_where_all_numbers_are_
     ]
 
 
+def test_a_checkpoint_that_holds_less_is_no_checkpoint() -> None:
+    before = noted(("saved", 3000, 4), ("saved", 3000, 8))
+    assert codes(before, noted(("saved", 3000, 4), ("saved", 1000, 8)), same=True) == [
+        WorkRefusal.FEWER_CHECKPOINTS
+    ]
+    assert codes(before, noted(("saved", 2999, 4), ("saved", 3001, 8)), same=True) == []
+    assert codes(before, noted(("saved", 3000, 4), ("saved", "many", 8)), same=True) == [
+        WorkRefusal.FEWER_CHECKPOINTS
+    ]
+
+
 def test_of_runs_that_were_stopped_only_the_steps_of_both_are_compared() -> None:
     before = noted(("saved", 4, 4), ("saved", 20, 20), count=24, ended=False, evaluated=1)
     after = noted(("saved", 4, 4), count=16, ended=False, evaluated=1)
