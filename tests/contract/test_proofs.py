@@ -44,6 +44,7 @@ PLANTED = {  # of `fake_speedups.py`: any reason that is right; none: it is hone
     "expanded_outputs": {WorkRefusal.DROPPED_SAMPLES, WorkRefusal.FEWER_OPERATIONS},
     "slow_clock": {WorkRefusal.OTHER_CLOCK},
     "skipped_updates": {WorkRefusal.SKIPPED_UPDATES},
+    "no_checkpoint": {WorkRefusal.FEWER_CHECKPOINTS},
 }
 Account = Callable[..., list[RunAccount]]
 
