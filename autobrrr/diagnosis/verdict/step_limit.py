@@ -17,7 +17,7 @@ from autobrrr.diagnosis.models.shares import delayed_most, measured_shares
 from autobrrr.diagnosis.part_names import WORDS
 from autobrrr.diagnosis.robust_stats import at_worst, of_one, spread
 from autobrrr.diagnosis.verdict.agreement import opposed, within
-from autobrrr.diagnosis.verdict.undecided_reason import JudgedCase, why_foreign
+from autobrrr.diagnosis.verdict.undecided_reason import JudgedCase, slow_in_many_threads, why_foreign
 from autobrrr.records import LIMIT_OF_REGIME, NAMES_NOBODY, Advice, Confidence, Limit, Regime
 
 WHO: Final[Mapping[str, str]] = {
@@ -103,8 +103,8 @@ def limit_shares(case: JudgedCase) -> dict[str, float]:
         found[limit] = found.get(limit, 0.0) + share
     short = _in_short_calls(case)
     if short:
-        whose = "host" if _is_fixed(case) else "short"
         found["kernels"] -= short
+        whose = "host" if _is_fixed(case) and found.get("host", 0.0) > found["kernels"] else "short"
         found[whose] = found.get(whose, 0.0) + short
     return found
 
@@ -143,7 +143,7 @@ def limit_sentence(found: StepLimit, case: JudgedCase, advice: Sequence[Advice],
     short = _in_short_calls(case)
     if found.limit == "kernels" and short:
         held = [(share - short if words == WORDS["underfilled"] else share, words) for share, words in held]
-    if found.limit == "host" and short and _is_fixed(case):
+    if found.limit == "host" and short and "short" not in found.shares:
         held.append((short, "short operators that don't grow with the batch"))
     inside = sorted(((share, words) for share, words in held if share >= LEAST_SHOWN), reverse=True)
     text = f"{of_one(min(1.0, found.shares.get(found.limit, 0.0)))} of {case.step} is {WHO[found.limit]}"
@@ -195,8 +195,8 @@ def _doubted(case: JudgedCase, limit: Limit) -> bool:
     uneven = CLOCK_OF[limit] == "traced_steps" and (readings["uneven_steps"].value or 0.0)
     if uneven >= thresholds.NAMED_AT and (limit != "host" or readings["host_frames"].says != "host"):
         return True
-    if limit == "kernels":  # counted calls leave no room for so much time in kernels
-        return readings["op_cost"].says == "overhead"
+    if limit == "kernels":  # counted calls leave no room for so much time in kernels, or they may be waits
+        return readings["op_cost"].says == "overhead" or slow_in_many_threads(case) is not None
     if limit == "host":
         return any(one.signal != CLOCK_OF[limit] for one in opposed(readings, "overhead")) and (
             (case.shares.overhead or 0.0) >= (case.shares.host or 0.0)
@@ -214,7 +214,8 @@ def _firm(case: JudgedCase, limit: Limit, shares: Mapping[str, float]) -> bool:
         return False
     if limit not in CLOCK_OF or case.readings[CLOCK_OF[limit]].abstained:
         return False
-    return shares.get(limit, 0.0) >= thresholds.LIMIT_FIRM_AT and any(
+    short = _in_short_calls(case) if limit == "host" and "short" not in shares else 0.0
+    return shares.get(limit, 0.0) - short >= thresholds.LIMIT_FIRM_AT and any(
         _agrees(case, one) for one in SECONDS[limit]
     )
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
-from autobrrr.diagnosis.models.cpu_delay import mean_delay
+from autobrrr.diagnosis.models.cpu_delay import mean_delay, outnumber
 from autobrrr.diagnosis.models.sampled_frames import busiest
 from autobrrr.diagnosis.models.shares import delayed_most, leads_all, measured_shares, step_parts
 from autobrrr.diagnosis.part_names import PHASE_WORDS, WORDS
@@ -134,13 +134,26 @@ def _contradiction(case: JudgedCase) -> Undecided | None:
 def _crowded(case: JudgedCase) -> Undecided | None:
     """Threads that take the CPUs from each other, and no roof that tells their waiting from their work."""
     reading = case.readings["oversubscription"]
-    if reading.says is None:
+    why = slow_in_many_threads(case) if reading.says is None else reading.note
+    if why is None:
         return None
     return (
         "unknown",
-        Sentence(adds=f"{reading.note}, so that work in kernels can't be told from waiting"),
+        Sentence(adds=f"{why}, so that work in kernels can't be told from waiting"),
         f"autobrrr tune {case.measured.pid} --only threads.intra_op --for 2m",
     )
+
+
+def slow_in_many_threads(case: JudgedCase) -> str | None:
+    """More threads than CPUs, and kernels that aren't seen near a roof: they may sleep for each other."""
+    measured, roof = case.measured, case.readings["roofline"]
+    if case.readings["kernel_time"].abstained:
+        return None
+    reached = 0.0 if roof.abstained else roof.value or 0.0
+    if not outnumber(measured) or reached >= thresholds.NAMED_AT or measured.facts is None:
+        return None
+    near = "no roof is known" if roof.abstained else f"kernels reach {of_one(reached)} of the nearer roof"
+    return f"{measured.facts.threads} threads on {measured.cores} CPUs, and {near}"
 
 
 def _full_kernels(case: JudgedCase) -> Undecided | None:

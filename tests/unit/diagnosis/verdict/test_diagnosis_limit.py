@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import msgspec
 import pytest
 
 from autobrrr.diagnosis.advice.advice import treated_regimes
@@ -42,13 +43,13 @@ def two_kinds_of_kernels() -> Measurements:
     )
 
 
-def short_operators(fixed: float | None, each_ns: float = 5_000.0) -> Measurements:
-    """Half of the step in calls far below both roofs, a quarter in kernels that move tensors."""
+def short_operators(fixed: float | None, each_ns: float = 5_000.0, moved: float = 0.15) -> Measurements:
+    """Half of the step in calls far below both roofs, some in kernels that move tensors."""
     step_ns = 0.6 * MS
     probe = None if fixed is None else diagnosis.probed(step_ns, fixed=fixed)
     return diagnosis.kernel_bound(
         diagnosis.worked("aten.add.Tensor", 0.5, step_ns, bandwidth=0.02, count=0.5 * step_ns / each_ns),
-        diagnosis.worked("aten.mul.Tensor", 0.25, step_ns, bandwidth=0.9),
+        diagnosis.worked("aten.mul.Tensor", moved, step_ns, bandwidth=0.9),
         step_ns=step_ns,
         probe=probe,
     )
@@ -58,11 +59,30 @@ def test_short_calls_are_no_kernels_that_limit_and_the_host_s_where_they_do_not_
     assert verdict(short_operators(fixed=None)).limit not in ("host", "kernels")
     assert verdict(short_operators(fixed=0.3)).limit not in ("host", "kernels")
     fixed = verdict(short_operators(fixed=0.97))
-    assert fixed.limit == "host"
+    assert (fixed.limit, fixed.limit_confidence) == ("host", "low")
     assert "50 % short operators that don't grow with the batch" in fixed.limit_reason
+    assert verdict(short_operators(fixed=0.97, moved=0.35)).limit not in ("host", "kernels")
     longer = verdict(short_operators(fixed=None, each_ns=40_000.0))
     assert longer.limit == "kernels"
     assert "50 % kernels far below both roofs" in longer.limit_reason
+
+
+def test_kernels_of_more_threads_than_cpus_limit_only_where_they_come_near_a_roof() -> None:
+    asleep = diagnosis.machine(run_delay_share=0.03)  # threads that sleep for each other wait for no CPU
+    slow = diagnosis.replaced(diagnosis.crowded_threads(bandwidth=0.2), host=asleep)
+    assert slow.traced is not None
+    slow = diagnosis.replaced(slow, traced=msgspec.structs.replace(slow.traced, run_delay_share=0.03))
+    found = verdict(slow)
+    assert (found.regime, found.limit) == ("unknown", "unknown")
+    assert "8 threads on 2 CPUs, and kernels reach 20 % of the nearer roof" in found.reason
+    assert found.decide_with is not None
+    assert "threads.intra_op" in found.decide_with
+    near = diagnosis.replaced(diagnosis.crowded_threads(bandwidth=0.8), host=asleep)
+    assert near.traced is not None
+    near = diagnosis.replaced(near, traced=msgspec.structs.replace(near.traced, run_delay_share=0.03))
+    assert verdict(near).limit == "kernels"
+    few = diagnosis.replaced(slow, facts=diagnosis.facts(threads=2))
+    assert verdict(few).limit == "kernels"
 
 
 @pytest.mark.parametrize(
