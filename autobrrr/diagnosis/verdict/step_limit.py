@@ -192,8 +192,9 @@ def _doubted(case: JudgedCase, limit: Limit) -> bool:
     if readings["oversubscription"].says is not None or readings[CLOCK_OF[limit]].abstained:
         return True
     # Traced steps speak of the usual step alone; stacks are sampled over all the time.
-    uneven = CLOCK_OF[limit] == "traced_steps" and (readings["uneven_steps"].value or 0.0)
-    if uneven >= thresholds.NAMED_AT and (limit != "host" or readings["host_frames"].says != "host"):
+    uneven = (readings["uneven_steps"].value or 0.0) >= thresholds.NAMED_AT
+    stacks_agree = limit == "host" and readings["host_frames"].says == "host"
+    if uneven and CLOCK_OF[limit] == "traced_steps" and not stacks_agree:
         return True
     if limit == "kernels":  # counted calls leave no room for so much time in kernels, or they may be waits
         return readings["op_cost"].says == "overhead" or slow_in_many_threads(case) is not None

@@ -40,10 +40,8 @@ def test_a_remedy_goes_on_and_off_on_all_ranks_at_one_step(tmp_path: Path, *, by
             assert peers[1].event("together")["active"] == []
         for peer in peers:
             assert peer.ask("detach", keep=False)["left"] == []
-        modes, weights = jobs.end()
-    assert modes[0] == modes[1]
-    assert changes(modes[0]) == 8
-    assert weights[0] == weights[1]
+        modes = jobs.end_alike()
+    assert changes(modes) == 8
 
 
 def switched_on(peers: list[Peer]) -> int:
@@ -78,10 +76,8 @@ def test_what_does_not_fit_one_rank_goes_on_in_none(tmp_path: Path) -> None:
         assert peers[0].ask("undo", token=token)["ok"]
         for peer in peers:
             assert peer.ask("detach", keep=False)["left"] == []
-        modes, weights = jobs.end()
-    assert modes[0] == modes[1]
-    assert changes(modes[0]) == 2
-    assert weights[0] == weights[1]
+        modes = jobs.end_alike()
+    assert changes(modes) == 2
 
 
 @pytest.mark.parametrize("gone", [0, 1])
@@ -96,10 +92,8 @@ def test_a_sidecar_that_dies_takes_it_off_on_all_ranks_at_one_step(tmp_path: Pat
         else:
             assert peers[1].event("together")["active"] == []
         assert peers[1 - gone].ask("detach", keep=False)["left"] == []
-        modes, weights = jobs.end()
-    assert modes[0] == modes[1]
-    assert changes(modes[0]) == 2
-    assert weights[0] == weights[1]
+        modes = jobs.end_alike()
+    assert changes(modes) == 2
 
 
 @pytest.mark.parametrize("keep", [False, True])
@@ -109,10 +103,8 @@ def test_a_detach_of_one_rank_is_for_all(tmp_path: Path, *, keep: bool) -> None:
         switched_on(peers)
         for peer in peers:
             assert peer.ask("detach", keep=keep)["left"] == []
-        modes, weights = jobs.end()
-    assert modes[0] == modes[1]
-    assert changes(modes[0]) == (1 if keep else 2)
-    assert weights[0] == weights[1]
+        modes = jobs.end_alike()
+    assert changes(modes) == (1 if keep else 2)
 
 
 def test_what_one_rank_can_not_revert_with_the_others_all_keep(tmp_path: Path) -> None:
@@ -122,10 +114,8 @@ def test_what_one_rank_can_not_revert_with_the_others_all_keep(tmp_path: Path) -
         assert peers[1].ask("detach", keep=True)["left"] == []
         left = peers[0].ask("detach", keep=False)
         assert (left["left"], left["stays"]) == ([], [FUSED])
-        modes, weights = jobs.end()
-    assert modes[0] == modes[1]
-    assert changes(modes[0]) == 1
-    assert weights[0] == weights[1]
+        modes = jobs.end_alike()
+    assert changes(modes) == 1
 
 
 def test_a_rank_that_is_killed_leaves_no_other_waiting_for_us(tmp_path: Path) -> None:
@@ -155,7 +145,5 @@ def test_an_agent_that_fails_on_one_rank_leaves_all_with_the_same_remedies(tmp_p
         assert "ZeroDivisionError" in str(peers[1].event("removed")["why"])
         left = peers[0].ask("detach", keep=False)
         assert (left["left"], left["stays"]) == ([], [FUSED])
-        modes, weights = jobs.end()
-    assert modes[0] == modes[1]
-    assert changes(modes[0]) == 1
-    assert weights[0] == weights[1]
+        modes = jobs.end_alike()
+    assert changes(modes) == 1

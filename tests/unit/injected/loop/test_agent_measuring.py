@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 
@@ -50,72 +52,58 @@ def test_slices_and_what_steps_take_longer_are_booked() -> None:
     assert (measuring.spent_ns, measuring.stretched_ns, measuring.taken_ns) == (10, 30, 40)
 
 
-def test_the_cost_names_steps_that_were_traced_beside_the_slices() -> None:
-    pages = StepRing()
-    try:
-        clock = [0]
-        loop = TrainLoop(torch, pages, ActiveRemedies(REGISTRY), lambda event: None, clock=lambda: clock[0])
-        loop.step_ns = 100
-        loop.begin_task(Slices(clock))
-        loop.hot.flags, clock[0] = ring_layout.TRACED, 1_000
-        loop._close(1_000)
-        assert cost_of(loop, 1, 1)["one_off_ns"] == 905
-    finally:
-        pages.close_fd()
-        pages.release()
+@pytest.fixture
+def pages() -> Iterator[StepRing]:
+    made = StepRing()
+    yield made
+    made.close_fd()
+    made.release()
+
+
+def train_loop(pages: StepRing, wall: list[int], cpu: list[int]) -> TrainLoop:
+    """Its clocks are the lists' only elements."""
+    remedies = ActiveRemedies(REGISTRY)
+    clocks = {"clock": lambda: wall[0], "cpu_clock": lambda: cpu[0]}
+    return TrainLoop(torch, pages, remedies, lambda event: None, **clocks)
+
+
+def test_the_cost_names_steps_that_were_traced_beside_the_slices(pages: StepRing) -> None:
+    clock = [0]
+    loop = train_loop(pages, clock, clock)
+    loop.step_ns = 100
+    loop.begin_task(Slices(clock))
+    loop.hot.flags, clock[0] = ring_layout.TRACED, 1_000
+    loop._close(1_000)
+    assert cost_of(loop, 1, 1)["one_off_ns"] == 905
 
 
 def test_what_others_take_of_the_cpu_while_the_agent_works_is_not_its_cost(
-    monkeypatch: pytest.MonkeyPatch,
+    pages: StepRing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A thread that is preempted in our hands would have been so in the job's own."""
-    pages = StepRing()
-    try:
-        wall, cpu = [0], [0]
-        loop = TrainLoop(
-            torch,
-            pages,
-            ActiveRemedies(REGISTRY),
-            lambda event: None,
-            clock=lambda: wall[0],
-            cpu_clock=lambda: cpu[0],
-        )
+    wall, cpu = [0], [0]
+    loop = train_loop(pages, wall, cpu)
 
-        def preempted() -> bool:
-            wall[0] += 40_000_000
-            cpu[0] += 20_000
-            return False
+    def preempted() -> bool:
+        wall[0] += 40_000_000
+        cpu[0] += 20_000
+        return False
 
-        monkeypatch.setattr(loop.roots, "step_ended", preempted)
-        loop._close(wall[0])
-        assert cost_of(loop, None, None)["boundary_ns_per_step"] == 20_000
-        assert loop.hot.own == 40_000_000
-    finally:
-        pages.close_fd()
-        pages.release()
+    monkeypatch.setattr(loop.roots, "step_ended", preempted)
+    loop._close(wall[0])
+    assert cost_of(loop, None, None)["boundary_ns_per_step"] == 20_000
+    assert loop.hot.own == 40_000_000
 
 
-def test_applying_a_remedy_is_a_pause_and_no_part_of_the_always_on_cost() -> None:
-    pages = StepRing()
-    try:
-        clock = [0]
-        loop = TrainLoop(
-            torch,
-            pages,
-            ActiveRemedies(REGISTRY),
-            lambda event: None,
-            clock=lambda: clock[0],
-            cpu_clock=lambda: clock[0],
-        )
+def test_applying_a_remedy_is_a_pause_and_no_part_of_the_always_on_cost(pages: StepRing) -> None:
+    clock = [0]
+    loop = train_loop(pages, clock, clock)
 
-        def rehearses() -> None:
-            clock[0] += 70_000
+    def rehearses() -> None:
+        clock[0] += 70_000
 
-        loop.post(rehearses)
-        loop._close(0)
-        cost = cost_of(loop, 0, 0)
-        assert cost["one_off_ns"] == 70_000
-        assert cost["boundary_ns_per_step"] == 0
-    finally:
-        pages.close_fd()
-        pages.release()
+    loop.post(rehearses)
+    loop._close(0)
+    cost = cost_of(loop, 0, 0)
+    assert cost["one_off_ns"] == 70_000
+    assert cost["boundary_ns_per_step"] == 0
