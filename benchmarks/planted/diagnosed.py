@@ -15,6 +15,7 @@ from benchmarks.planted.case import Case, Knob
 from benchmarks.planted.job_process import NOTHING, PlantedJob, end_descendants
 from benchmarks.planted.load import LoadMeter
 from benchmarks.planted.matrix import score
+from benchmarks.planted.results import ROOT
 
 SETTLE_S = 1.5  # a job that has only just begun is another question
 COMMAND_S = 120.0
@@ -53,7 +54,7 @@ def diagnose(
         row |= _times(Path(environment["XDG_STATE_HOME"]), job.pid)
         if not row["lives_on"]:
             row.setdefault("failed", "the job did not live on")
-    row["left_behind"] = [name for name in end_descendants() if "autobrrr" in name]
+    row["left_behind"] = [name for name in end_descendants() if "autobrrr" in name.replace(str(ROOT), "")]
     row["load"] = asdict(meter.read())
     if score(row) == "right":
         row.pop("diagnosis", None)  # the evidence is kept of what has to be understood

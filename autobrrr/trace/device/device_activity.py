@@ -16,6 +16,7 @@ from autobrrr.trace.timeline.launches import first_operations
 from autobrrr.trace.trace_records import Copies
 
 LAUNCH_LATENCY_NS = 10_000
+LEAST_LEFT = 0.25  # of the span: what is left of it by less is no recording of the job
 _DEVICE_TO_HOST = re.compile(r"DtoH|Device ?-> ?(Host|Pageable|Pinned)|Device To Host", re.IGNORECASE)
 _HOST_TO_DEVICE = re.compile(r"HtoD|Host ?-> ?Device|Host To Device", re.IGNORECASE)
 _DIRECTION = re.compile(r"\b([HD]to[HD]|PtoP|Peer)", re.IGNORECASE)
@@ -95,8 +96,10 @@ def unrecorded_until(gaps: Gaps, gpu: GpuColumns) -> int | None:
     if not waited.any():
         return None
     last = np.flatnonzero(waited)[-1]  # gaps are in the order of time
+    until = int(gaps.end[last])
     behind = int((gpu.start >= gpu.start[gaps.operation[last]]).sum())
-    return int(gaps.end[last]) if 2 * behind > len(gpu) else None
+    lasting = gaps.span_end - until >= LEAST_LEFT * (gaps.span_end - gaps.span_start)
+    return until if 2 * behind > len(gpu) and lasting else None
 
 
 def copies(trace: Trace, gpu: GpuColumns) -> list[Copies]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -48,7 +49,7 @@ class RankPair:
         self.stop.touch()
         assert self.process.wait(120) == 0, self.lines
         self._reader.join(30)
-        return [line.split()[-1] for line in self.lines if line.startswith("rank ")]
+        return re.findall(r"rank \d (\w{32})", "".join(self.lines))  # a warning may stand in the same line
 
     def _read(self) -> None:
         assert self.process.stdout is not None
