@@ -16,7 +16,7 @@ from autobrrr.trace.timeline.launches import first_operations
 from autobrrr.trace.trace_records import Copies
 
 LAUNCH_LATENCY_NS = 10_000
-LEAST_LEFT = 0.25  # of the span: what is left of it by less is no recording of the job
+LEAST_LEFT = 0.1  # of the span: where less is left, the recording shows next to nothing of the job
 _DEVICE_TO_HOST = re.compile(r"DtoH|Device ?-> ?(Host|Pageable|Pinned)|Device To Host", re.IGNORECASE)
 _HOST_TO_DEVICE = re.compile(r"HtoD|Host ?-> ?Device|Host To Device", re.IGNORECASE)
 _DIRECTION = re.compile(r"\b([HD]to[HD]|PtoP|Peer)", re.IGNORECASE)
