@@ -117,15 +117,11 @@ def _process(pid: int, start_ticks: int, look: job_roles.Look, waits: _Waits) ->
         return None
     refusal = None if preloaded_agent.listening(pid, proc) else triage.refusal(case)
     words = procfs.cmdline(pid, proc)
-    script, seen, owner = procfs.script(words), procfs.stat(pid, proc), procfs.owner(pid, proc)
+    seen, owner = procfs.stat(pid, proc), procfs.owner(pid, proc)
     return TrainingProcess(
         pid=pid,
         start_ticks=start_ticks,
-        script=TEST_WORKER
-        if _is_test_worker(words)
-        else None
-        if script is None
-        else readable(script, SHOWN_CHARACTERS),
+        script=TEST_WORKER if _is_test_worker(words) else _script(words),
         rank=job_roles.rank_of(pid, proc),
         torch=None if torch.version is None else readable(torch.version),
         why_not=None if refusal is None else readable(refusal[1].detail, SHOWN_CHARACTERS),
@@ -150,16 +146,20 @@ def _user(uid: int) -> str:
 def _is_test_worker(words: Sequence[Foreign]) -> bool:
     """Whether pytest-xdist started it, by execnet; a bare `-c` would look like a job."""
     raw = [word.raw for word in words[:4]]
-    return raw[:1] != [] and (raw[0].startswith("[pytest-xdist") or ("-c" in raw and _EXECNET in raw))
+    return bool(raw) and (raw[0].startswith("[pytest-xdist") or ("-c" in raw and _EXECNET in raw))
+
+
+def _script(words: Sequence[Foreign]) -> str | None:
+    script = procfs.script(words)
+    return None if script is None else readable(script, SHOWN_CHARACTERS)
 
 
 def _unseen(pid: int, seen: procfs.Stat, proc: Path) -> TrainingProcess:
     """The row of a process for which no time was left."""
-    script = procfs.script(procfs.cmdline(pid, proc))
     return TrainingProcess(
         pid=pid,
         start_ticks=seen.start_ticks,
-        script=None if script is None else readable(script, SHOWN_CHARACTERS),
+        script=_script(procfs.cmdline(pid, proc)),
         rank=None,
         torch=None,
         why_not=f"there was no time to look at it: the list took {LOOK_S:.0f} s before",
