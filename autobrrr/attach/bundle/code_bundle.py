@@ -33,6 +33,7 @@ ROOM = "injected"
 REMEDIES = f"{ROOM}.remedies."
 COMPILE_TIMEOUT_S = 8.0
 MOST_CODE_BYTES = 32 << 20
+_DIGEST_BYTES = 32  # in front of the code in the cache: its SHA-256
 MARSHAL_VERSION = 2  # read alike by all Pythons since 3.4
 
 # How files are called whose functions dynamo, meeting one in what a job compiles, leaves out and calls as
@@ -182,16 +183,20 @@ def code(made: tuple[Entry, ...], interpreter: CompilingPython | None, cache: Pa
 
 
 def kept(made: tuple[Entry, ...], interpreter: CompilingPython, cache: Path) -> bytes | None:
-    """The file `code` as the cache has it; None where it has not, or somebody else has put it there."""
+    """The file `code` as the cache has it; None where it has not, or somebody else has put it there.
+
+    None where it is damaged, too: that could end the process that loads it.
+    """
     place = _place(made, interpreter, cache)
     if place is None:
         return None
     try:
         with open(open_plain(place), "rb") as file:
             own = os.fstat(file.fileno()).st_uid in (0, os.geteuid())
-            return file.read(MOST_CODE_BYTES) if own else None
+            digest, data = file.read(_DIGEST_BYTES), file.read(MOST_CODE_BYTES)
     except OSError:
         return None
+    return data if own and digest == hashlib.sha256(data).digest() else None
 
 
 def _place(made: tuple[Entry, ...], interpreter: CompilingPython, cache: Path) -> Path | None:
@@ -311,7 +316,7 @@ def _keep(path: Path, data: bytes) -> None:
     fd, unfinished = tempfile.mkstemp(dir=path.parent)
     try:
         with os.fdopen(fd, "wb") as file:
-            file.write(data)
+            file.write(hashlib.sha256(data).digest() + data)
         os.replace(unfinished, path)
     except OSError:
         os.unlink(unfinished)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import marshal
 import os
@@ -126,9 +127,21 @@ def test_code_is_compiled_once_and_then_kept(tmp_path: Path) -> None:
     entries = probe_bundle(tmp_path / "probe")
     first = code_bundle.code(entries, OWN, tmp_path / "cache")
     (kept,) = (tmp_path / "cache" / "bundles").iterdir()
-    kept.write_bytes(b"the kept one")
+    kept.write_bytes(hashlib.sha256(b"the kept one").digest() + b"the kept one")
     assert first is not None
     assert code_bundle.code(entries, OWN, tmp_path / "cache") == b"the kept one"
+
+
+@pytest.mark.parametrize("length", [0, 20, 32, 200, None])
+def test_damaged_code_in_the_cache_never_comes_into_a_job(tmp_path: Path, length: int | None) -> None:
+    entries = probe_bundle(tmp_path / "probe")
+    first = code_bundle.code(entries, OWN, tmp_path / "cache")
+    (kept,) = (tmp_path / "cache" / "bundles").iterdir()
+    whole = kept.read_bytes()
+    kept.write_bytes(bytes(len(whole)) if length is None else whole[:length])
+    assert code_bundle.kept(entries, OWN, tmp_path / "cache") is None
+    assert code_bundle.code(entries, OWN, tmp_path / "cache") == first
+    assert kept.read_bytes() == whole
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
