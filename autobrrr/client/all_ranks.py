@@ -21,7 +21,12 @@ from autobrrr.records import CollectiveWaits, Diagnosis, LateRank, NoneLate, Ran
 from autobrrr.sidecar.sockets.session_socket import find_target, served
 
 ANSWER_S = 3.0
-NOT_KNOWN: tuple[NoneLate, ...] = ("too_few_steps", "incomplete", "synced_backwards")  # which is slowest
+NOT_KNOWN: tuple[NoneLate, ...] = (  # which is slowest
+    "too_few_steps",
+    "on_device",
+    "incomplete",
+    "synced_backwards",
+)
 MOST_AT_ONCE = 8
 
 Joiner = Callable[[int], Client | None]
@@ -113,7 +118,12 @@ def compared(found: Sequence[Diagnosis], timed: Mapping[int, CollectiveWaits]) -
     from autobrrr.diagnosis.ranks.rank_times import rank_times
 
     known = [one for one in found if one.pid in timed]
-    ranks = [TimedRank(rank=_rank_of(one), pid=one.pid, timed=timed[one.pid], host=one.host) for one in known]
+    ranks = [
+        TimedRank(
+            rank=_rank_of(one), pid=one.pid, timed=timed[one.pid], host=one.host, device=_device_of(one)
+        )
+        for one in known
+    ]
     straggler = late_rank(ranks, _world_size(known))
     if straggler is None:
         return None
@@ -172,8 +182,12 @@ def _line(found: Diagnosis) -> RankLine:
         step_ns=found.step_ns.median,
         collectives=found.collectives,
         host=platform.node() or None,
-        device=None if found.job is None else found.job.device or ("cuda" if found.job.cuda else None),
+        device=_device_of(found),
     )
+
+
+def _device_of(found: Diagnosis) -> str | None:
+    return None if found.job is None else found.job.device or ("cuda" if found.job.cuda else None)
 
 
 def _one_of_several(found: Diagnosis) -> bool:

@@ -29,6 +29,7 @@ NoneLate = Literal[
     "incomplete",  # one that was not compared may be later
     "synced_backwards",  # several in a step, of which the waits of one are known
     "too_few_steps",  # that were timed on all ranks
+    "on_device",  # whose steps are not compared
 ]
 
 
@@ -110,6 +111,7 @@ NO_RANK: Final[Mapping[NoneLate, str]] = {
     "synced_backwards": "which is slowest is not known: gradients are exchanged after each of several "
     "backwards in a step (with model.no_sync() after the last one only)",
     "too_few_steps": "which is slowest is not known: too few steps could be compared",
+    "on_device": "which is slowest is not known: steps on a device are not compared",
 }
 
 

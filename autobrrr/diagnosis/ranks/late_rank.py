@@ -37,6 +37,7 @@ class TimedRank:
     pid: int
     timed: CollectiveWaits
     host: HostSample | None = None
+    device: str | None = None  # type of its parameters' device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +56,8 @@ def late_rank(ranks: Sequence[TimedRank], world_size: int | None) -> LateRank | 
         return None
     steps = same_steps([each.timed for each in ranks])
     if steps is None:
-        found = LateRank(rank=None, pid=None, why="too_few_steps")
+        on_device = any(each.device not in (None, "cpu") for each in ranks)
+        found = LateRank(rank=None, pid=None, why="on_device" if on_device else "too_few_steps")
     else:
         found = _named(steps, ranks, all_there=len(ranks) == world_size)
     return msgspec.structs.replace(found, compared=len(ranks), world_size=world_size)

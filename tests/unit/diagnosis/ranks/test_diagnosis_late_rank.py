@@ -229,6 +229,14 @@ def test_steps_that_can_not_be_compared_name_nobody(change: str) -> None:
     assert longer_phases([one, other]) == [None, None]
 
 
+@pytest.mark.parametrize(("device", "why"), [("cuda", "on_device"), ("cpu", "too_few_steps")])
+def test_ranks_on_a_device_are_not_said_to_have_run_too_few_steps(device: str, why: str) -> None:
+    untimed = CollectiveWaits(status="abstained", why="device")
+    found = late_rank([TimedRank(rank=rank, pid=rank, timed=untimed, device=device) for rank in (0, 1)], 2)
+    assert found is not None
+    assert (found.rank, found.why) == (None, why)
+
+
 def test_one_rank_alone_is_not_measured() -> None:
     (one,) = job([RankModel()], 64)
     assert late_rank([TimedRank(rank=0, pid=0, timed=one)], 2) is None
