@@ -78,7 +78,7 @@ def session_file(name: str) -> Path:
         import autobrrr_tui
 
         return Path(autobrrr_tui.__file__).parent / "recordings" / "demo.jsonl.gz"
-    if Path(name).is_file():
+    if os.path.isfile(name):
         return Path(name)
     return logged_session(name)
 

@@ -82,7 +82,8 @@ def revisions(span: str, folder: Path, place: Path, tell: Callable[[str], None])
     tell(f"before: {names[0][:12]}, after: {names[1][:12]}, each as it was committed")
     found = []
     for number, name in enumerate(names):
-        if b"160000 commit" in _git(top, "ls-tree", "-r", name):
+        listed = _git(top, "ls-tree", "-r", "-z", name).split(b"\0")
+        if any(each.startswith(b"160000 ") for each in listed):
             tell(f"{name[:12]} has submodules: they are left out")
         target = place / f"{number}" / top.name
         target.mkdir(parents=True)

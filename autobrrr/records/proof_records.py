@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from autobrrr.records.record_base import SCHEMA, ExactnessClass, Record
+from autobrrr.records.record_base import SCHEMA, ExactnessClass, Record, TwoNumbers
 
 
 class WorkRefusal(str, enum.Enum):
@@ -88,7 +88,7 @@ class ProofSpeed(Record, frozen=True, kw_only=True):
     """Useful work a second, `after` against `before`."""
 
     ratio: float
-    interval: list[float]
+    interval: TwoNumbers
     whole_ratio: float  # by all steps and all time, rare long steps at their full length
     noise: float  # half of the interval of A/A turns of `before`, as a share
     starts: int
@@ -101,7 +101,7 @@ class SlowerCause(Record, frozen=True, kw_only=True):
     """Where `after` loses its time."""
 
     phase: str  # the one that has become longer by most: see phases_ns of diagnose
-    phases_ns: dict[str, list[float]]  # of one step: before, and after
+    phases_ns: dict[str, TwoNumbers]  # of one step: before, and after
     place: str | None  # file, line and function of `after` where its steps stand longer
     place_ns: float | None  # by so much a step
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
@@ -36,7 +36,9 @@ Confidence = Literal["high", "low"]
 ExactnessClass = Literal["bitwise", "rounding", "stream", "changes-training"]
 Reach = Literal["live", "next_epoch", "relaunch", "edit"]  # edit: of the script, by its author
 AttachMethod = Literal["preload", "remote_exec", "ptrace", "outside"]
-
+TwoNumbers = Annotated[
+    list[float], msgspec.Meta(min_length=2, max_length=2)
+]  # low and high, or before and after
 
 T = TypeVar("T")
 # msgspec learns a type when it first meets it; two threads that teach it one at once crash the process.

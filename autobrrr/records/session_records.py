@@ -8,7 +8,7 @@ import msgspec
 
 from autobrrr.records.agent_records import Anatomy, BatchMemory, JobFacts, ProfilerWindow
 from autobrrr.records.rank_records import LateRank, RankLine, RankTimes
-from autobrrr.records.record_base import SCHEMA, AttachMethod, Confidence, Limit, Record, Regime
+from autobrrr.records.record_base import SCHEMA, AttachMethod, Confidence, Limit, Record, Regime, TwoNumbers
 from autobrrr.records.verdict_records import Advice, Evidence, Shares
 
 
@@ -90,7 +90,7 @@ class BatchProbe(Record, frozen=True, kw_only=True):
     ratio_2x: float | None = None
     fixed_ns: int | None = None
     per_sample_ns: float | None = None
-    ratio_2x_interval: list[float] | None = None
+    ratio_2x_interval: TwoNumbers | None = None
     memory: BatchMemory | None = None
     replays: int | None = None  # made so far
     planned: int | None = None  # in all, while the probe goes on

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from autobrrr.records.agent_records import JobFacts
-from autobrrr.records.record_base import SCHEMA, ExactnessClass, Record
+from autobrrr.records.record_base import SCHEMA, ExactnessClass, Record, TwoNumbers
 
 
 class NoClaim(str, enum.Enum):
@@ -28,7 +28,7 @@ class Trial(Record, frozen=True, kw_only=True):
     class_: ExactnessClass = msgspec.field(name="class")
     predicted: float | None
     achieved: float | None  # factor on speed; 1.3 = 30 % more steps per second
-    interval: list[float] | None
+    interval: TwoNumbers | None
     blocks: int
     steps: int
     duration_ns: int
@@ -54,7 +54,7 @@ class Tuning(Record, frozen=True, kw_only=True):
     baseline: float | None
     best: float | None
     speedup: float
-    interval: list[float] | None
+    interval: TwoNumbers | None
     class_: ExactnessClass = msgspec.field(name="class")
     kept: list[str]
     reverted: list[Reverted]
@@ -77,7 +77,7 @@ class TuneProgress(Record, frozen=True, kw_only=True):
     pairs: int = 0
     steps: int = 0
     achieved: float | None = None  # factor on speed, as far as it is known
-    interval: list[float] | None = None
+    interval: TwoNumbers | None = None
     kept: list[str] = []
     elapsed_ns: int = 0
     budget_ns: int = 0

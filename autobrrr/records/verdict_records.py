@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from autobrrr.records.limit_words import limit_words
-from autobrrr.records.record_base import Confidence, ExactnessClass, Limit, Reach, Record, Regime
+from autobrrr.records.record_base import Confidence, ExactnessClass, Limit, Reach, Record, Regime, TwoNumbers
 
 if TYPE_CHECKING:
     from autobrrr.records.session_records import Diagnosis
@@ -44,7 +44,7 @@ class Advice(Record, frozen=True, kw_only=True):
     expected: float | None  # factor: 1.3 = 30 % more steps per second
     reach: Reach
     class_: ExactnessClass = msgspec.field(name="class")
-    interval: list[float] | None = None  # of `expected`, where it is an estimate under a prior
+    interval: TwoNumbers | None = None  # of `expected`, where it is an estimate under a prior
 
 
 class Verdict(Record, frozen=True, kw_only=True):

@@ -81,6 +81,15 @@ def test_a_submodule_is_left_out_and_said(top: Path, tmp_path: Path) -> None:
     assert any("submodule" in line for line in said)
 
 
+def test_a_file_whose_name_looks_like_a_submodule_is_none(top: Path, tmp_path: Path) -> None:
+    (top / "160000 commit").write_text("")
+    git(top, "add", "160000 commit")
+    git(top, "commit", "-q", "-m", "a name")
+    said = list[str]()
+    revisions(SPAN, top, tmp_path / "place", said.append)
+    assert not any("submodule" in line for line in said)
+
+
 def test_without_a_head_it_is_the_current_one(top: Path, tmp_path: Path) -> None:
     _, head = revisions("main~1..", top, tmp_path / "place", silent)
     assert (head.folder / "jobs" / "train.py").read_text() == "fast"

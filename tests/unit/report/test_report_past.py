@@ -56,7 +56,7 @@ def test_a_session_is_found_by_whatever_names_it(logs: Path, word: str, file: st
     assert terminal_screen.session_file(str(logs / f"{file}.jsonl")).stem == file
 
 
-@pytest.mark.parametrize("word", ["8", "yesterday", "/no/such/file.jsonl"])
+@pytest.mark.parametrize("word", ["8", "yesterday", "/no/such/file.jsonl", "x" * 300, "nothing\0"])
 def test_a_session_that_is_not_there_names_the_latest(logs: Path, word: str) -> None:
     with pytest.raises(UsageError) as caught:
         terminal_screen.session_file(word)
@@ -287,6 +287,18 @@ def test_what_of_a_log_can_t_be_read_is_counted_and_said(tmp_path: Path) -> None
     assert found.unread.startswith("4 lines of the log can't be read, the first is line 2: ")
     assert found.unread in report_text(path)
     assert "4 lines" in page(found)
+
+
+@pytest.mark.parametrize("interval", [[], [1.1], [1.0, 1.1, 1.2], ["low", "high"]])
+def test_an_interval_that_is_none_makes_its_line_unread(tmp_path: Path, interval: list[object]) -> None:
+    tuned = msgspec.to_builtins(tui.tuned())
+    tuned["trials"][0]["interval"] = interval
+    path = tmp_path / "s.jsonl"
+    path.write_bytes(_line("snapshot", tui.snapshot()) + _line("tuned", tuned))
+    found = past_session(path)
+    assert found.unread is not None
+    assert found.unread in report_text(path)
+    assert "1 line " in page(found)
 
 
 def test_a_packed_recording_that_is_torn_gives_what_stands_before(tmp_path: Path) -> None:
