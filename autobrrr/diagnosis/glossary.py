@@ -19,6 +19,7 @@ from autobrrr.diagnosis.verdict.agreement import AGREEMENT
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.registry import Option, Remedy
 from autobrrr.trace.causes import time_slices
+from autobrrr.trace.verdict import trace_signals
 from autobrrr.trace.verdict.trace_limit import KERNELS_NAMED_AT
 
 if sys.version_info >= (3, 11):
@@ -26,12 +27,25 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-KINDS = ("signal", "regime", "limit", "figure", "remedy", "class", "reach", "column", "state", "term")
+KINDS = (
+    "signal",
+    "regime",
+    "limit",
+    "figure",
+    "remedy",
+    "class",
+    "reach",
+    "column",
+    "state",
+    "cause",
+    "term",
+)
 SOURCES = {
     "class": "the remedy's entry; the job may widen it, by dropout or randomness in a dataset",
     "reach": "the remedy's entry",
     "column": "tables and screens",
     "state": "tables and screens",
+    "cause": "the gaps of a trace, and of a profiler window",
     "term": "documentation and messages",
 }
 CONSTANTS = {
@@ -88,12 +102,16 @@ def _filled(text: str) -> str:
 
 def _of_regime(name: str, meaning: str) -> Explanation:
     pairs = [f"{pair.first} + {pair.second}" for pair in AGREEMENT if pair.regime == name]
-    if pairs:
-        source = f"named when these agree: {', or '.join(pairs)}"
-    elif name in ("mixed", "unknown"):
-        source = "the reason says which, and the command that would decide it"
+    of_device = [" + ".join(pair) for pair in trace_signals.AGREEMENT.get(name, ())]
+    named = [
+        f"{where}: {', or '.join(agreeing)}"
+        for where, agreeing in (("on a CPU", pairs), ("on a GPU and in traces", of_device))
+        if agreeing
+    ]
+    if named:
+        source = f"named when these agree, {'; '.join(named)}"
     else:
-        source = "not named yet: this version does not measure the second signal that it takes"
+        source = "the reason says which, and the command that would decide it"
     guards = (
         (f"takes {of_one(thresholds.NAMED_AT)} of the step", f"leads by {100 * thresholds.LEAD:.0f} points")
         if pairs

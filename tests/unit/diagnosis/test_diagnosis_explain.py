@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
 from typing import get_args, get_type_hints
 
@@ -15,12 +16,16 @@ from autobrrr.cli.verbs import explain as verb
 from autobrrr.diagnosis import glossary
 from autobrrr.diagnosis.glossary import EXPLANATIONS
 from autobrrr.diagnosis.signals.signal_table import SIGNALS
+from autobrrr.diagnosis.verdict.agreement import AGREEMENT
 from autobrrr.errors import UsageError
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.records import ExactnessClass, Limit, Phases, Reach, Regime, Trial
 from autobrrr.report.text.tuning_text import HEADINGS
 from autobrrr.report.text_table import fitted
 from autobrrr.sidecar.session.session_states import State
+from autobrrr.trace.causes.host_causes import CAUSES
+from autobrrr.trace.trace_records import IdleParts
+from autobrrr.trace.verdict import trace_signals
 from autobrrr_tui.panes import tuning_pane
 
 
@@ -112,7 +117,20 @@ def test_a_typo_is_exit_2_with_the_nearest_name(capsys: pytest.CaptureFixture[st
 def test_the_pairs_of_the_table_are_told() -> None:
     assert "traced_steps + batch_probe" in EXPLANATIONS["overhead"].source
     assert "kernel_time + traffic" in EXPLANATIONS["memory"].source
-    assert "not named yet" in EXPLANATIONS["sync"].source
+    assert EXPLANATIONS["sync"].source == (
+        "named when these agree, on a GPU and in traces: time_split + blocked_calls"
+    )
+
+
+def test_every_signal_of_a_table_of_agreement_is_explained() -> None:
+    of_traces = chain.from_iterable(chain.from_iterable(trace_signals.AGREEMENT.values()))
+    live = chain.from_iterable((pair.first, pair.second) for pair in AGREEMENT)
+    assert {name for name in (*of_traces, *live) if name not in EXPLANATIONS} == set()
+
+
+def test_every_cause_of_a_gap_is_explained() -> None:
+    parts = (field.removesuffix("_ns") for field in IdleParts.__struct_fields__)
+    assert {name for name in (*parts, *CAUSES) if name not in EXPLANATIONS} == set()
 
 
 def test_help_does_not_import_numpy() -> None:
