@@ -36,7 +36,7 @@ _on = False
     doc="Let glibc keep large freed blocks for the next tensor instead of returning them to the system.",
     targets=("malloc",),
     settles_steps=SETTLES_STEPS,
-    leaves="the thresholds are put back, and where blocks lie in the heap is not",
+    leaves="where blocks lie in the heap: steps may take longer than before, by new page faults",
     options=(
         Option(
             name="mmap_threshold",
