@@ -3,9 +3,9 @@
 In: the work of one step's operators (shapes) with the time of their kernels, and the peaks at the
 job's own number of threads. Out: for each operator how much of its time the nearer roof explains, and
 so what its time is: compute, memory or underfilled. A product below the ridge is memory. A long product has a
-roof of its own, where one such call was run by itself: what that takes is compute, however far it is from a
-square product's rate. Where the job's threads take the CPUs from each other, a kernel far below both roofs
-is one that waits: overhead.
+roof of its own, where one such call was run by itself: what that takes is compute above the ridge and memory
+below it, however far it is from the rates of a square product and of a plain copy. Where the job's threads
+take the CPUs from each other, a kernel far below both roofs is one that waits: overhead.
 """
 
 from __future__ import annotations
@@ -163,7 +163,8 @@ def _roofed(work: OpWork, share: float, peaks: MeasuredPeaks | None, crowded: bo
     regime = _regime(work, kind, flops_ns, bytes_ns) if read else None
     own_ns = None if crowded else _own_ns(work, kind)
     if regime == "underfilled" and own_ns is not None and own_ns >= thresholds.NAMED_AT * work.kernel_ns:
-        regime = "compute"
+        below_ridge = bytes_ns is not None and bytes_ns > (flops_ns or 0.0)
+        regime = "memory" if below_ridge else "compute"
     known = [ns for ns in (flops_ns, bytes_ns) if ns is not None]
     if crowded and known and max(known) < thresholds.ROOF_LOW * work.kernel_ns:
         regime = "overhead"

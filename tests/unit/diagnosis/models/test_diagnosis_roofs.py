@@ -74,6 +74,44 @@ def test_slow_products_are_no_compute_without_a_long_call_of_their_own(measured:
     assert found.shares.compute == 0.0
 
 
+def averaged_weights(alone: float = 1.0) -> Measurements:
+    """One sample, one large weight: the gradient's outer product faults in a new tensor at every step."""
+    step_ns = 39.4 * MS
+    outer = worked("aten.mm.default", 0.336, step_ns, phase="backward", rate=0.008, bandwidth=0.19, count=1)
+    outer = msgspec.structs.replace(outer, shapes="3072x1 1x3072", alone_ns=alone * outer.kernel_ns)
+    job = kernel_bound(
+        outer,
+        worked("aten.mm.default", 0.07, step_ns, rate=0.039, bandwidth=0.92, count=1),
+        worked("aten.add_.Tensor", 0.37, step_ns, phase="optimizer", bandwidth=0.98, count=2),
+        worked("aten.lerp_.Scalar", 0.17, step_ns, phase="other", bandwidth=0.98, count=1),
+        step_ns=step_ns,
+    )
+    return diagnosis.replaced(job, minor_faults=9_217.0, fault_ns=887.0)
+
+
+def test_a_product_below_the_ridge_that_is_no_faster_alone_is_memory() -> None:
+    found = verdict(averaged_weights())
+    assert (found.regime, found.limit) == ("memory", "kernels")
+    assert found.shares.compute == 0.0
+    assert reading(averaged_weights(), "traffic").says == "memory"
+    told = reading(averaged_weights(), "matmul_rate")
+    assert told.says is None
+    assert "alone" not in told.note
+
+
+def test_a_product_below_the_ridge_that_is_faster_alone_stays_underfilled() -> None:
+    assert under(averaged_weights(alone=0.4)).ops[0].regime == "underfilled"
+
+
+def test_products_below_the_ridge_that_neither_bytes_nor_faults_explain_are_not_named() -> None:
+    slow = worked("aten.convolution.default", 0.85, STEP_NS, rate=0.02, bandwidth=0.1, count=2)
+    own_ns = 0.95 * slow.kernel_ns / 2
+    job = kernel_bound(msgspec.structs.replace(slow, alone_ns=own_ns, shapes="8x16x64x64 16x1x3x3"))
+    found = verdict(job)
+    assert found.regime == "unknown"
+    assert found.shares.compute == 0.0
+
+
 def test_two_rows_against_a_large_weight_are_memory_and_never_overhead_or_compute() -> None:
     found = verdict(diagnosis.skinny_products())
     assert found.regime == "memory"
