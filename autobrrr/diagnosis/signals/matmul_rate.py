@@ -60,8 +60,9 @@ def matmul_rate(measured: Measurements) -> Reading:
 
 def _at_peak_ns(one: RoofedOp, peaks: MeasuredPeaks) -> float:
     """What the product takes at the peak for its shape, or by itself; never more than it took."""
-    if _held_against_itself(one):
-        return min(one.own_ns or 0.0, one.work.kernel_ns)
+    own_ns = _own_ns(one)
+    if own_ns is not None:
+        return min(own_ns, one.work.kernel_ns)
     at_peak_ns, shape = one.flops_ns or 0.0, shape_of_product(one.work)
     if shape is not None and one.work.flops:
         reached = peaks.matmul_flops_at(*shape)
@@ -73,10 +74,10 @@ def _at_peak_ns(one: RoofedOp, peaks: MeasuredPeaks) -> float:
 def _alone(products: Sequence[RoofedOp]) -> str:
     """How much of their time is held against the same calls by themselves."""
     spent_ns = sum(one.work.kernel_ns for one in products)
-    own = sum(one.work.kernel_ns for one in products if _held_against_itself(one)) / spent_ns
+    own = sum(one.work.kernel_ns for one in products if _own_ns(one) is not None) / spent_ns
     return f"; {of_one(own)} of their time against the same calls alone" if own else ""
 
 
-def _held_against_itself(one: RoofedOp) -> bool:
-    """Not below the ridge: what such a call takes alone is no rate of computing."""
-    return one.own_ns is not None and one.regime != "memory"
+def _own_ns(one: RoofedOp) -> float | None:
+    """What its calls take alone; None below the ridge, where that is no rate of computing."""
+    return None if one.regime == "memory" else one.own_ns

@@ -120,6 +120,8 @@ def test_the_pairs_of_the_table_are_told() -> None:
     assert EXPLANATIONS["sync"].source == (
         "named when these agree, on a GPU and in traces: time_split + blocked_calls"
     )
+    open_ended = {name for name in get_args(Regime) if "these agree" not in EXPLANATIONS[name].source}
+    assert open_ended == {"mixed", "unknown"}
 
 
 def test_every_signal_of_a_table_of_agreement_is_explained() -> None:

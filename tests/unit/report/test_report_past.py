@@ -290,7 +290,7 @@ def test_what_of_a_log_can_t_be_read_is_counted_and_said(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("interval", [[], [1.1], [1.0, 1.1, 1.2], ["low", "high"]])
-def test_an_interval_that_is_none_makes_its_line_unread(tmp_path: Path, interval: list[object]) -> None:
+def test_an_interval_without_two_bounds_makes_its_line_unread(tmp_path: Path, interval: list[object]) -> None:
     tuned = msgspec.to_builtins(tui.tuned())
     tuned["trials"][0]["interval"] = interval
     path = tmp_path / "s.jsonl"

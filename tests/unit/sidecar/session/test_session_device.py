@@ -25,11 +25,6 @@ SLACK = {
 }
 
 
-@pytest.fixture
-def stage(tmp_path: Path) -> Stage:
-    return Stage(tmp_path)
-
-
 def test_a_job_that_moves_to_a_gpu_after_it_was_entered_is_one_on_a_gpu_from_then_on(stage: Stage) -> None:
     stage.enter()
     assert stage.session.findings.window.clock == "host"

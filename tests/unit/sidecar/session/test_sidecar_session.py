@@ -25,11 +25,6 @@ from support.sessions.session import SECOND_NS, Stage
 from support.sessions.sidecar import StepModel, anatomy, cost, probed, traced
 
 
-@pytest.fixture
-def stage(tmp_path: Path) -> Stage:
-    return Stage(tmp_path)
-
-
 def test_it_waits_for_steps_and_anatomy_before_it_traces(stage: Stage) -> None:
     stage.enter()
     assert stage.run() is State.WATCHING

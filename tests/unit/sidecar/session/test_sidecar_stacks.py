@@ -5,17 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from autobrrr.sidecar.session.session_states import State
 from support.judged import diagnosis
 from support.sessions.session import Stage
 from support.sessions.sidecar import StepModel, anatomy
-
-
-@pytest.fixture
-def stage(tmp_path: Path) -> Stage:
-    return Stage(tmp_path)
 
 
 def test_where_the_main_thread_stands_is_sampled_while_no_step_ends_and_anew_once_steps_come(

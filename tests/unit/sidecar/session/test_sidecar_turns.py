@@ -11,11 +11,6 @@ from support.sessions.session import Stage
 from support.sessions.sidecar import anatomy, probed
 
 
-@pytest.fixture
-def stage(tmp_path: Path) -> Stage:
-    return Stage(tmp_path)
-
-
 def test_a_sweep_is_made_after_all_else_and_shown_beside_the_probe(stage: Stage) -> None:
     stage.enter()
     assert stage.session.sweep("length") is None
