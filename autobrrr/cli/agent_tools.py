@@ -145,7 +145,8 @@ def fitted(answer: Answer) -> str:
     while len(text := json.dumps(shown, ensure_ascii=False).encode()) > MOST_BYTES:
         lists = [value for value in shown.values() if isinstance(value, list) and value]
         if not lists:
-            return json.dumps({"left_out": len(shown), "keys": [name[:40] for name in list(shown)[:20]]})
+            names = [name[:40] for name in list(shown)[:8]]  # of six bytes a character at most
+            return json.dumps({"left_out": len(shown), "keys": names}, ensure_ascii=False)
         max(lists, key=lambda each: len(json.dumps(each))).pop()
         left_out += 1
         shown["left_out"] = left_out

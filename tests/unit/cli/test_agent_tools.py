@@ -18,14 +18,15 @@ from autobrrr.cli.agent_tools import MOST_BYTES, fitted
 from autobrrr.errors import UsageError
 from support.screens import tui
 
+LONG_TEXTS = st.builds(str.__mul__, st.text(max_size=4), st.integers(0, 500))  # long ones take long to draw
 VALUES = st.recursive(
-    st.none() | st.integers() | st.text(max_size=2000),
+    st.none() | st.integers() | LONG_TEXTS,
     lambda inner: st.lists(inner, max_size=60) | st.dictionaries(st.text(max_size=20), inner, max_size=8),
-    max_leaves=60,
+    max_leaves=20,
 )
 
 
-@given(st.dictionaries(st.text(max_size=400), VALUES, max_size=20))
+@given(st.dictionaries(LONG_TEXTS, VALUES, max_size=8))
 def test_an_answer_is_json_of_two_kilobytes_at_most(answer: dict[str, object]) -> None:
     text = fitted(answer)
     assert isinstance(json.loads(text), dict)

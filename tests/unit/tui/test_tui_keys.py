@@ -65,18 +65,26 @@ def test_a_key_requests_one_thing(view: View, keys: tuple[str, ...], asked: tupl
     ids=["class changes-training", "detach undoes", "stop tuning", "detach while tuning"],
 )
 def test_what_can_surprise_is_asked_first(view: View, keys: tuple[str, ...], asked: tuple[str, str]) -> None:
-    assert requests_after(view, *keys) == []
-    assert requests_after(view, *keys, "n") == []
-    assert requests_after(view, *keys, "escape") == []
-    assert requests_after(view, *keys, "enter") == []
-    assert requests_after(view, *keys, "y") == [asked]
+    async def work(desk: Desk) -> None:
+        await desk.press(*keys)
+        for answer in ("n", "escape", "enter"):
+            assert desk.source.requests == []
+            await desk.press(answer)
+            assert desk.source.requests == []
+            await desk.press(keys[-1])
+        await desk.press("y")
+
+    assert [(each.do.value, each.remedy) for each in at_desk(view, work).requests] == [asked]
 
 
 def test_a_remedy_of_class_stream_is_asked_about_too() -> None:
     risky = [msgspec.structs.replace(tui.details().remedies[0], class_="stream")]
-    view = replace(tui.judged(), details=tui.details(remedies=risky))
-    assert requests_after(view, "3", "a") == []
-    assert "other random" in text_after(view, "3", "a")
+
+    async def work(desk: Desk) -> None:
+        await desk.press("3", "a")
+        assert "other random" in desk.text
+
+    assert at_desk(replace(tui.judged(), details=tui.details(remedies=risky)), work).requests == []
 
 
 @pytest.mark.parametrize("key", TOUCHING)
@@ -95,8 +103,12 @@ def test_a_remedy_of_class_stream_is_asked_about_too() -> None:
     ids=["readonly", "ended", "lost", "recorded", "opening"],
 )
 def test_no_key_touches_a_job_that_must_or_can_not_be_touched(key: str, view: View, why: str) -> None:
-    assert requests_after(view, key, "y") == []
-    assert why in text_after(view, key)
+    async def work(desk: Desk) -> None:
+        await desk.press(key)
+        assert why in desk.text
+        await desk.press("y")
+
+    assert at_desk(view, work).requests == []
 
 
 @pytest.mark.parametrize(
@@ -134,13 +146,15 @@ def test_the_last_line_shows_the_keys_that_do_something_now(
     assert last.endswith("? help  q quit")
 
 
-@pytest.mark.parametrize(("number", "mode"), list(enumerate(MODES)))
-def test_numbers_are_the_modes(number: int, mode: str) -> None:
-    shown = text_after(tui.kept(), str(number))
-    assert f"[{number} {mode.capitalize()}]" in shown
-    assert (
-        f"[{number} {mode.capitalize()}]" not in text_after(tui.kept(), str(number), "escape") or number == 0
-    )
+def test_numbers_are_the_modes() -> None:
+    async def work(desk: Desk) -> None:
+        for number, mode in enumerate(MODES):
+            await desk.press(str(number))
+            assert f"[{number} {mode.capitalize()}]" in desk.text
+            await desk.press("escape")
+            assert f"[0 {MODES[0].capitalize()}]" in desk.text
+
+    at_desk(tui.kept(), work)
 
 
 def test_the_answer_to_a_request_is_shown_for_a_while() -> None:
@@ -360,23 +374,24 @@ def test_enter_explains_the_remedy_under_the_cursor() -> None:
 
 
 @pytest.mark.parametrize("view", [tui.judged(), tui.kept(), tui.trying(), tui.ranks(), tui.gpu()])
-@pytest.mark.parametrize("number", range(len(MODES)))
-def test_help_twice_says_what_the_words_of_this_page_mean(view: View, number: int) -> None:
+def test_help_twice_says_what_the_words_of_this_page_mean(view: View) -> None:
     async def work(desk: Desk) -> None:
-        await desk.press(str(number))
-        page = words(desk)
-        await desk.press("question_mark", "question_mark")
-        assert "Words on this page" in desk.text
-        asked = desk.source.asked
-        assert asked[:2] == ["overhead", "limit"], "the verdict's own words come first"
-        assert len(asked) == len(set(asked))
-        for name in asked:
-            assert meaning(name).split(". ")[0].rstrip(".") in words(desk)
-        for name in ("bitwise", "queued", "predicted", "achieved", "p99"):
-            assert (name in asked) == (name in page)
-        assert ("interval" in asked) == ("–1." in page)
-        await desk.press("question_mark")
-        assert words(desk) == page
+        for number in range(len(MODES)):
+            await desk.press(str(number))
+            page = words(desk)
+            desk.source.asked.clear()
+            await desk.press("question_mark", "question_mark")
+            assert "Words on this page" in desk.text
+            asked = desk.source.asked
+            assert asked[:2] == ["overhead", "limit"], "the verdict's own words come first"
+            assert len(asked) == len(set(asked))
+            for name in asked:
+                assert meaning(name).split(". ")[0].rstrip(".") in words(desk)
+            for name in ("bitwise", "queued", "predicted", "achieved", "p99"):
+                assert (name in asked) == (name in page)
+            assert ("interval" in asked) == ("–1." in page)
+            await desk.press("question_mark")
+            assert words(desk) == page
 
     at_desk(view, work, size=(200, 60))
 
