@@ -41,7 +41,7 @@ MACHINERY = (
     "_Py_HandlePending",
 )
 READ_WRITE, PRIVATE = 3, 0x22  # PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS
-CALL_S = 0.05
+CALL_S = 1.0  # it takes microseconds, once the thread has a CPU; called back half-way it may keep a lock
 STOP_S = 1.0
 BUSY_TRIES, BUSY_PAUSE_S = 5, 0.02
 RETRY_FOR_S = 3.0
@@ -74,6 +74,10 @@ class InjectedCall:
     tries: int = 0
     pause_ns: int = 0  # of the try that worked: from asking for the stop until detached
     longest_pause_ns: int = 0
+
+
+class NotInTime(Exception):
+    """The borrowed thread got no CPU for a system call; another try may find it one."""
 
 
 class InterpreterDown(Exception):
@@ -170,12 +174,12 @@ def system_call(
 
     Raises:
         CannotAttach: it was refused, to the target and not to us.
-        OSError: it did not return.
+        NotInTime: it did not return.
     """
     cpu = target.architecture
     thread.set_registers(cpu.for_syscall(registers, target.gadget, *call))
     if not thread.step(timeout_s):
-        raise OSError("its system call did not return")
+        raise NotInTime
     result = int(cpu.result(thread.registers()))
     if -4096 < result < 0:
         why = load_failure.Complaint(
@@ -210,6 +214,8 @@ def strike(way: Way, proc: Path = Path("/proc")) -> InjectedCall:
                     f"process {target.pid} is stopped (job control)",
                     f"kill -CONT {target.pid}, then try again",
                 ) from None
+            except NotInTime:
+                state.why = "its thread got no CPU for a system call each time"
             except InterpreterDown:
                 raise _down(target.pid, proc) from None
             except OSError as error:

@@ -69,7 +69,8 @@ class Tracee:
     def wait_interrupted(self, timeout_s: float, *, keep_signals: bool = False) -> bool:
         """Wait for the stop that `interrupt` asked for; False where it did not come in time.
 
-        A signal on its way to the thread is handed on, or (`keep_signals`) held back.
+        A signal on its way to the thread is handed on, or (`keep_signals`) held back; but not a fault, which
+        is the late end of what it was made to do: sent to the target it would end it.
         """
         end = time.monotonic() + timeout_s
         while (status := self._wait(end)) is not None:
@@ -78,7 +79,7 @@ class Tracee:
                 if number in _STOP_SIGNALS:
                     raise JobStopped
                 return True
-            if keep_signals:
+            if keep_signals and number not in _FAULTS:
                 self.held_back.append(number)
             self._resume(_CONT, 0 if keep_signals else number)
         return False

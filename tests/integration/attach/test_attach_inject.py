@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.attach.ptrace import injector, mapped_python
+from autobrrr.attach.ptrace import borrowed_thread, injector, mapped_python, ptrace_calls, thread_start
 from autobrrr.attach.ptrace.injector import InjectionWay, inject
 from autobrrr.errors import CannotAttach, TargetGone
 from autobrrr.machine import process_maps, procfs
@@ -235,6 +235,34 @@ def test_signals_of_the_target_reach_it_while_it_is_attached_to(tmp_path: Path) 
             os.kill(target.pid, signal.SIGUSR1)
             inject(target.pid, "pass")
             assert target.process.stdout.readline() == f"{turn + 1}\n"
+
+
+@pytest.mark.parametrize("what", ["call", "system call"])
+def test_what_ends_just_after_it_was_given_up_on_is_no_signal_of_the_targets(what: str) -> None:
+    with child("spin") as target:
+        site = borrowed_thread.aim(target.pid)
+        cpu = site.architecture
+        thread = ptrace_calls.Tracee(target.pid, cpu.registers_bytes())
+        thread.interrupt()
+        assert thread.wait_interrupted(10)
+        registers, mask = thread.registers(), thread.signal_mask()
+        extended = [(note, thread.extended(note)) for note in cpu.EXTENDED_NOTES]
+        thread.set_signal_mask()
+        if what == "call":
+            nowhere, _, _ = cpu.for_call(registers, thread_start.RETURN_TO, (), 0)
+            thread.set_registers(nowhere)
+            in_time = thread.run_until_fault(0)
+        else:
+            getpid = 39 if os.uname().machine == "x86_64" else 172
+            thread.set_registers(cpu.for_syscall(registers, site.gadget, getpid, ()))
+            in_time = thread.step(0)
+        if in_time:
+            pytest.skip("it was in time")
+        time.sleep(0.2)
+        borrowed_thread._restore(thread, registers, extended, mask)
+        assert thread.held_back == []
+        thread.detach()
+        assert target.alive()
 
 
 @pytest.mark.skipif(not DISTRO.exists(), reason="no distribution Python")

@@ -189,3 +189,27 @@ def test_a_process_that_takes_its_python_down_is_given_time_to_end(
     found = borrowed_thread._down(4242, tmp_path)
     assert isinstance(found, CannotAttach)
     assert "shutting down, or not up yet" in found.message
+
+
+def test_a_thread_that_gets_no_cpu_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    proc = FakeProc(tmp_path)
+    proc.add(10)
+    (proc.root / "10" / "mem").touch()
+    tries: list[int] = []
+
+    def once(way: PendingCall, tid: int, memory: int, state: borrowed_thread.InjectedCall) -> None:
+        tries.append(tid)
+        if len(tries) < 3:
+            raise borrowed_thread.NotInTime
+        state.done = True
+
+    monkeypatch.setattr(borrowed_thread, "_once", once)
+    assert borrowed_thread.strike(by_call(), proc.root).tries == 3
+    monkeypatch.setattr(borrowed_thread, "RETRY_FOR_S", 0.01)
+
+    def never(*_: object) -> None:
+        raise borrowed_thread.NotInTime
+
+    monkeypatch.setattr(borrowed_thread, "_once", never)
+    with pytest.raises(CannotAttach, match="got no CPU"):
+        borrowed_thread.strike(by_call(), proc.root)
