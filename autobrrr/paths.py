@@ -58,6 +58,13 @@ def cache_dir(env: Mapping[str, str] = os.environ) -> Path:
     return _xdg(env, "XDG_CACHE_HOME", ".cache")
 
 
+def temporary_dir(env: Mapping[str, str] = os.environ) -> Path:
+    """For temporary files: `$TMPDIR`, of root only where nobody else decides what lies there, else `/tmp`."""
+    chosen = Path(env.get("TMPDIR") or TMP)
+    fits = chosen.is_absolute() and os.path.isdir(chosen) and os.access(chosen, os.W_OK | os.X_OK)
+    return chosen if fits and (os.geteuid() != 0 or is_roots(chosen)) else TMP
+
+
 def session_socket(pid: int, start_ticks: int, runtime: Path) -> Path:
     """Socket of the session of one job.
 

@@ -157,7 +157,7 @@ def _attach_to_a_child() -> DoctorCheck:
     try:
         assert child.stdout is not None
         child.stdout.readline()
-        with tempfile.TemporaryDirectory(prefix="autobrrr-doctor-") as folder:
+        with tempfile.TemporaryDirectory(prefix="autobrrr-doctor-", dir=paths.temporary_dir()) as folder:
             answer = Path(folder) / "answer"
             taken = inject(child.pid, f"open({str(answer)!r}, 'w').close()", folder=folder)
             end_s = time.monotonic() + _ANSWER_S

@@ -14,6 +14,7 @@ from pathlib import Path
 from socket import create_server
 from typing import TYPE_CHECKING
 
+from autobrrr import own_modules
 from autobrrr.client.session_client import Client
 from autobrrr.errors import EXIT_DONE, NotInstalled, UsageError
 from autobrrr.records.wire_answers import Ended, Explained
@@ -140,5 +141,6 @@ def serve(words: Sequence[str], port: int) -> int:
         create_server((HOST, port)).close()
     except OSError as error:
         raise UsageError(f"--web {port}: {error.strerror}", "name another port: --web PORT") from None
-    LocalServer(shlex.join([sys.executable, "-m", "autobrrr", *words]), port).serve()
+    os.environ.update(own_modules.environment())
+    LocalServer(shlex.join(own_modules.command("autobrrr", *words)), port).serve()
     return EXIT_DONE

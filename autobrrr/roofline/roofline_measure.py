@@ -5,9 +5,7 @@ Comes in as a request, goes out as one `Roofline` at all threads with the single
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -16,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from autobrrr import own_modules, paths
 from autobrrr.errors import AutobrrrError, NotInstalled, UsageError
 from autobrrr.machine.cpu_takers import SHOWN, CpuTakers
 from autobrrr.records import CpuTaker
@@ -102,16 +101,16 @@ def _part(progress: Progress, index: int, parts: int, threads: int) -> Progress:
 
 
 def _ask(asked: RooflineRequest, cache: Path, progress: Progress) -> Roofline:
-    env = {**os.environ, "OMP_NUM_THREADS": str(asked.threads)}
+    env = {**own_modules.environment(), "OMP_NUM_THREADS": str(asked.threads)}
     for name in ("MKL_NUM_THREADS", "MKL_DYNAMIC", "OMP_DYNAMIC"):
         env.pop(name, None)
     env.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache / "roofline" / "compiled"))
     env["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # no pool of compilers that would outlive or disturb us
-    words = [sys.executable, "-m", "autobrrr.roofline.roofline_child", msgspec.json.encode(asked).decode()]
+    words = own_modules.command("autobrrr.roofline.roofline_child", msgspec.json.encode(asked).decode())
     with (
-        tempfile.TemporaryFile() as complaints,
+        tempfile.TemporaryFile(dir=paths.temporary_dir()) as complaints,
         subprocess.Popen(
-            words, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=complaints
+            words, env=env, cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=complaints
         ) as child,
     ):
         try:

@@ -147,3 +147,14 @@ def test_a_folder_that_can_not_be_written_says_why(tmp_path: Path) -> None:
     assert list((tmp_path / "new" / "folder").iterdir()) == []
     (tmp_path / "file").write_text("")
     assert paths.why_unwritable(tmp_path / "file") == f"{tmp_path / 'file'}: Not a directory"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make a folder somebody else's")
+def test_root_puts_no_temporary_files_where_somebody_else_may_swap_them(tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    assert paths.temporary_dir({"TMPDIR": str(theirs)}) == theirs
+    os.chown(theirs, 4321, 4321)
+    assert paths.temporary_dir({"TMPDIR": str(theirs)}) == paths.TMP
+    assert paths.temporary_dir({"TMPDIR": "relative"}) == paths.TMP
+    assert paths.temporary_dir({}) == paths.TMP

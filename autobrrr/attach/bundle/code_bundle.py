@@ -222,7 +222,7 @@ def run_bounded(
     """
     end_s = time.monotonic() + timeout
     answer = bytearray()
-    with tempfile.TemporaryFile() as given:
+    with tempfile.TemporaryFile(dir=paths.temporary_dir()) as given:
         given.write(input)
         given.seek(0)
         process = subprocess.Popen(  # type: ignore[call-overload]

@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from autobrrr import own_modules, paths
 from autobrrr.cli.narration import NARRATOR
 from autobrrr.errors import AutobrrrError, NotInstalled
 
@@ -35,7 +36,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if importlib.util.find_spec("torch") is None:
         raise NotInstalled("torch", "demo", "torch")
-    with tempfile.TemporaryDirectory(prefix="autobrrr-demo-") as folder:
+    with tempfile.TemporaryDirectory(prefix="autobrrr-demo-", dir=paths.temporary_dir()) as folder:
         recipe = Path(folder) / "demo.toml"
         job = subprocess.Popen([sys.executable, str(TRAIN)], stdout=subprocess.DEVNULL)
         try:
@@ -62,7 +63,7 @@ def _before_and_after(recipe: Path, steps: int) -> int:
     after: list[float] = []
     for _ in range(2):
         before.append(_speed(train))
-        after.append(_speed([sys.executable, "-m", "autobrrr", "run", "--recipe", str(recipe), "--", *train]))
+        after.append(_speed(own_modules.command("autobrrr", "run", "--recipe", str(recipe), "--", *train)))
         _say(f"before {before[-1]:7.1f} steps/s   after {after[-1]:7.1f} steps/s")
     _say(f"\n{compared(before, after)}")
     NARRATOR.next_step("autobrrr ls   (lists your own jobs; autobrrr tune PID does the same for one)")
@@ -82,17 +83,22 @@ def compared(before: Sequence[float], after: Sequence[float]) -> str:
 
 def _command(verb: str, *words: str) -> None:
     _say(f"\n$ autobrrr {shlex.join((verb, *words))}")
-    code = subprocess.run([sys.executable, "-m", "autobrrr", verb, *words], check=False).returncode
+    code = _run(own_modules.command("autobrrr", verb, *words)).returncode
     if code:
         raise AutobrrrError(f"autobrrr {verb} ended with {code}", "autobrrr doctor says what is in the way")
 
 
 def _speed(command: list[str]) -> float:
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    done = _run(command, stdout=subprocess.PIPE)
     found = SPEED.search(done.stdout)
     if done.returncode or found is None:
         raise AutobrrrError(f"the training script ended with {done.returncode}")
     return float(found.group(1))
+
+
+def _run(command: list[str], stdout: int | None = None) -> subprocess.CompletedProcess[str]:
+    env = own_modules.environment()
+    return subprocess.run(command, env=env, cwd="/", stdout=stdout, text=True, check=False)
 
 
 def _say(text: str) -> None:

@@ -105,7 +105,8 @@ def _proof(args: argparse.Namespace, gate: float | None) -> Proof:
     from autobrrr.tuner.candidate_space import allowed_classes
 
     allowed = allowed_classes(args.allow)
-    with tempfile.TemporaryDirectory(prefix="tmp") as place, contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
+        place = stack.enter_context(tempfile.TemporaryDirectory(prefix="tmp", dir=paths.temporary_dir()))
         factory = stack.enter_context(
             TrialFactory(
                 command=(),

@@ -90,7 +90,10 @@ def sweep(*places: Path) -> int:
 
 def _is_own(folder: Path) -> bool:
     """Where everybody may write, somebody else may have put a link of that name."""
-    found = os.lstat(folder)
+    try:
+        found = os.lstat(folder)
+    except OSError:  # another study has just taken it away
+        return False
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from autobrrr import recipe
+from autobrrr import paths, recipe
 from autobrrr.errors import AutobrrrError
 from autobrrr.injected.remedies.registry import Refused
 from autobrrr.paths import make_private
@@ -71,7 +71,7 @@ class TrialFactory:
     @property
     def temporary(self) -> Path:
         """Where trials have their temporary files that would outlive them: short, sockets lie there too."""
-        usual = Path(self.environment.get("TMPDIR", "")), Path("/tmp")
+        usual = paths.temporary_dir(self.environment), paths.TMP
         fitting = (each for each in usual if each.is_absolute() and os.access(each, os.W_OK | os.X_OK))
         return next(fitting, self.cache) / f"{orphans.TEMPORARY_PREFIX}{orphans.own_name()}"
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
+from autobrrr import own_modules
 from autobrrr.errors import AutobrrrError
 from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.sidecar.sockets.session_socket import AlreadyServed, SessionSocket, SessionTarget
@@ -60,17 +59,8 @@ def start(
 @contextmanager
 def _starting(claim: SessionSocket, words: list[str], foreground: bool) -> Iterator[Iterator[str]]:
     reader, writer = os.pipe()
-    command = [
-        sys.executable,
-        "-m",
-        "autobrrr.sidecar",
-        str(claim.target.pid),
-        "--ready-fd",
-        str(writer),
-        "--lock-fd",
-        str(claim.lock_fd),
-        *words,
-    ]
+    fds = ["--ready-fd", str(writer), "--lock-fd", str(claim.lock_fd)]
+    command = own_modules.command("autobrrr.sidecar", str(claim.target.pid), *fds, *words)
     with os.fdopen(reader) as lines:
         try:
             process = subprocess.Popen(
@@ -97,17 +87,9 @@ def _starting(claim: SessionSocket, words: list[str], foreground: bool) -> Itera
 
 
 def environment() -> dict[str, str]:
-    """For the sidecar: our own package found from anywhere, and no thread pools that it never uses."""
-    package_root = str(Path(__file__).resolve().parents[3])
-    inherited = [
-        os.path.abspath(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry
-    ]
+    """For the sidecar: no thread pools that it never uses."""
     pools = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    return {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([package_root, *inherited]),
-        **dict.fromkeys(pools, "1"),
-    }
+    return {**own_modules.environment(), **dict.fromkeys(pools, "1")}
 
 
 def error_from(raw: object) -> AutobrrrError:
