@@ -372,7 +372,8 @@ class Service:
             raise UsageError(f"keep is {keep!r}; true or false is needed")
 
         def ended(ending: SessionEnding) -> None:
-            reply.done(**as_fields(ending))
+            told = msgspec.structs.replace(ending, lost_lines=self._log.lost_lines)
+            reply.done(**as_fields(told))
 
         if keep:  # what is being tried is not proven: it goes off first
             self._tuning.stop(lambda: self._session.detach(True, ended))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
+from autobrrr import paths
 from autobrrr.cli.launcher_ranks import ranks_of, say_failures, say_of
 from autobrrr.cli.narration import NARRATOR, narrate
 from autobrrr.cli.verb_arguments import process_number
@@ -81,4 +82,7 @@ def _detach(pid: int, keep: bool, say: Callable[[str], None]) -> bool:
         say(f"detached; {'still applied' if keep else 'reverted'}: {', '.join(active)}")
     else:
         say("detached; no remedy was applied")
+    if left.lost_lines:
+        lines = "1 line" if left.lost_lines == 1 else f"{left.lost_lines} lines"
+        say(f"{lines} of the session's log could not be written: make room in {paths.state_dir()}")
     return True

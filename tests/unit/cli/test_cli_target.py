@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Literal, cast
+from unittest.mock import MagicMock
 
 import pytest
 
-from autobrrr.cli.verbs import attach
+from autobrrr.cli.verbs import attach, detach
 from autobrrr.client.joined_session import tell_about_joined
 from autobrrr.client.session_client import Client
 from autobrrr.errors import CannotAttach
-from autobrrr.records.wire_answers import RemedyChoice, RemedyOutcome
+from autobrrr.records.wire_answers import RemedyChoice, RemedyOutcome, SessionEnding
 from autobrrr.sidecar.process.session_options import SessionOptions
 
 
@@ -90,3 +91,18 @@ def test_a_remedy_of_a_recipe_is_asked_for_again_only_where_its_object_was_not_m
     attach._switch_on(client, wanted, said.append)  # type: ignore[arg-type]
     assert client.asked == [["optimizer.fused", "gc.freeze"], ["optimizer.fused"]]
     assert len(said) == 2
+
+
+@pytest.mark.parametrize(("lost", "said"), [(0, ""), (1, "1 line of"), (3, "3 lines of")])
+def test_what_could_not_be_written_of_a_session_is_said_at_its_end(
+    lost: int, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ending = SessionEnding(kind="detached", why="detached", lost_lines=lost)
+    client = MagicMock(snapshot=lambda: SimpleNamespace(active=[]), detach=lambda keep: ending)
+    client.__enter__.return_value = client
+    monkeypatch.setattr(detach, "join_under_way", lambda pid, on_wait: client)
+    lines: list[str] = []
+    assert detach._detach(7, False, lines.append)
+    assert ["could not be written" in line and line.startswith(said) for line in lines[1:]] == [True] * (
+        lost > 0
+    )

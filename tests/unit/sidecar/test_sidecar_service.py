@@ -213,9 +213,11 @@ def test_detach_is_answered_when_it_is_done_and_subscribers_get_a_last_snapshot(
     watcher.ask("subscribe")
     guest.send(encode({"do": "detach", "id": 5}))
     assert guest.hears_nothing()
+    office.service._log.lost_lines = 2
     office.agent.answer("detach", left=[])
     answer = guest.hear()
     assert (answer["ok"], answer["kind"], answer["left"]) == (True, "detached", [])
+    assert answer["lost_lines"] == 2
     office.service.end()
     last = watcher.hear()
     assert last["event"] == "ended"
