@@ -6,6 +6,7 @@ leave a stretch of zeros, behind which the next line stands whole. Every text co
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import zlib
@@ -17,6 +18,7 @@ from autobrrr.folders import open_plain
 from autobrrr.readable import fields, readable_lines
 
 MOST_LINE_BYTES = 1 << 24
+MOST_FILE_BYTES = 1 << 29  # twice what a session writes at most
 FAR_S = 1e11  # no clock has come so far; neither endless nor no number
 
 
@@ -102,4 +104,9 @@ def lines_of(path: Path) -> Iterator[bytes]:
     """
     with open(open_plain(path), "rb") as file:
         lines = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file
-        yield from iter(lambda: lines.readline(MOST_LINE_BYTES), b"")
+        left = MOST_FILE_BYTES
+        for line in iter(lambda: lines.readline(MOST_LINE_BYTES), b""):
+            yield line
+            left -= len(line)
+            if left < 0:
+                raise OSError(errno.EFBIG, "no log of a session is so long")

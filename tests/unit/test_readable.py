@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from markupsafe import Markup, escape
 
 from autobrrr.cli.verb_arguments import narrate
 from autobrrr.cli.verbs import ls
@@ -19,6 +20,7 @@ from autobrrr.errors import AutobrrrError
 from autobrrr.injected.wire.framing import encode
 from autobrrr.readable import MOST_INTEGER, Foreign, cleaned, fields, readable, readable_lines
 from autobrrr.records import JobLine
+from autobrrr.report.html import page_template
 from autobrrr.report.html.session_html import page
 from autobrrr.report.text.live_line import live_line
 from autobrrr.report.text.session_text import past_session
@@ -198,3 +200,15 @@ def test_a_sentence_of_an_agent_s_is_bounded() -> None:
 @pytest.mark.parametrize("said", [STEERING, "x" * 10_000])
 def test_an_error_of_a_file_s_making_is_one_safe_line(said: str, tmp_path: Path) -> None:
     assert is_safe(readable(f"{tmp_path}: {said}"))
+
+
+def test_no_text_of_a_page_steers_it_whoever_cleaned_it_before() -> None:
+    text = "\x1b]0;x\x07\u202e<script>\x9b31m\nnext"
+    shown = page_template._environment().from_string("{{ text }}{{ ours }}")
+    assert shown.render(text=text, ours=Markup("<b>")) == f"{escape(readable_lines(text))}<b>"
+    data = page_template.inline_json(msgspec.json.encode([text, "\u2028", "ä — é"]).decode())
+    assert all(map(is_safe, data.split("\n")))
+    assert "<" not in data
+    first, line_end, plain = json.loads(data)
+    assert (line_end, plain) == ("\\u2028", "ä — é")
+    assert "\\u202e" in first

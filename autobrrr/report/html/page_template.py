@@ -17,6 +17,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from autobrrr import __version__
+from autobrrr.readable import readable, readable_lines
 from autobrrr.records import Record, to_json
 from autobrrr.records.gain_words import factor_words, gain_words, interval_words
 from autobrrr.records.palette import COLOURS
@@ -64,8 +65,13 @@ def render(
 
 
 def inline_json(text: str) -> Markup:
-    """JSON that may stand inside a script element: no `<`, so nothing ends the element."""
-    return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
+    """JSON that may stand inside a script element: no `<`, so nothing ends the element.
+
+    What steers a text (it stands in strings alone) is shown as its escape.
+    """
+    steering = {each for each in set(text) if not each.isprintable()} - {"\n"}
+    escaped = {ord(each): readable(each).replace("\\", "\\\\") for each in steering}
+    return Markup(text.translate(escaped | {ord("<"): "\\u003c"}))
 
 
 @cache
@@ -82,6 +88,7 @@ def _environment() -> Environment:
         loader=FunctionLoader(lambda name: asset(f"templates/{name}")),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=_shown,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -94,6 +101,11 @@ def _environment() -> Environment:
     }
     found.filters.update(words)
     return found
+
+
+def _shown(value: object) -> object:
+    """Text as it may stand on a page, whoever made it; what is markup already is ours."""
+    return readable_lines(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 @cache

@@ -34,3 +34,17 @@ def test_a_pipe_that_took_the_place_of_a_log_is_refused(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     with pytest.raises(UsageError, match="not a regular file"):
         past_session(pipe)
+
+
+def test_a_file_longer_than_any_log_is_read_no_further(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_lines, "MOST_FILE_BYTES", 1 << 20)
+    file = tmp_path / "s.jsonl"
+    file.write_text('{"kind": "note", "body": {}}\n')
+    with file.open("r+b") as sparse:
+        sparse.truncate(1 << 40)
+    lines = LogLines(lines_of(file))
+    assert [line.kind for line in lines] == ["note"]
+    assert lines.said is not None
+    assert "no log of a session is so long" in lines.said
