@@ -12,7 +12,7 @@ import sys
 from types import ModuleType
 
 from .live_torch.compiled_code import CompiledCheck
-from .live_torch.parameter_device import Device
+from .live_torch.torch_types import Device
 from .phases.sampled_step import cuda_in_use
 
 

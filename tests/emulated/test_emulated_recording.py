@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.injected.remedies.model_calls.copied_gradients import hold_gradients
+from autobrrr.injected.remedies.model_calls.call_layers import hold_gradients
 from autobrrr.injected.remedies.model_calls.rehearsal import Rehearsal
 from autobrrr.injected.remedies.registry import WatchedUndo
 from support.injected.remedies import Training, picture, training

@@ -10,16 +10,12 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from types import ModuleType
-from typing import Protocol, cast
+from typing import cast
+
+from .torch_types import Module
 
 SLOT = "_compiled_call_impl"
 Call = Callable[..., object]
-
-
-class _Module(Protocol):
-    """What is used of a torch module."""
-
-    def _call_impl(self, *args: object, **kwargs: object) -> object: ...
 
 
 class Watch:
@@ -39,7 +35,7 @@ class Watch:
         return self._module()
 
     def __call__(self, *args: object, **kwargs: object) -> object:
-        module = cast(_Module, self._module())
+        module = cast(Module, self._module())
         enter = self._enter
         if enter is not None:
             enter(module, args, kwargs)

@@ -13,15 +13,9 @@ from types import ModuleType
 from typing import Protocol
 
 from .live_job import Job
+from .torch_types import Device
 
 LOOKED_AT = 64  # parameters of a group, evenly
-
-
-class Device(Protocol):
-    """What is used of a torch.device."""
-
-    @property
-    def type(self) -> str: ...
 
 
 class TimedEvent(Protocol):

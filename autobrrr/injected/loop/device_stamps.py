@@ -15,7 +15,8 @@ from collections.abc import Callable
 from time import thread_time_ns
 from types import ModuleType
 
-from ..live_torch.parameter_device import Device, EventSource, TimedEvent, event_source
+from ..live_torch.parameter_device import EventSource, TimedEvent, event_source
+from ..live_torch.torch_types import Device
 from ..wire import ring_layout
 from .handler_errors import raised_by_handler
 

@@ -6,12 +6,10 @@ it inside a step of its own; so a remedy that takes some is refused where it is 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
+from ..live_torch.live_job import Job
 from ..live_torch.torch_types import Tensor
-
-if TYPE_CHECKING:
-    from autobrrr.injected.live_torch.live_job import Job
 
 MARGIN = 1.2  # blocks that are free in the allocator are not all of the size that is wanted
 

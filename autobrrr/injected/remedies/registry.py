@@ -10,17 +10,16 @@ import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import ModuleType
-from typing import TYPE_CHECKING, ParamSpec
+from typing import ParamSpec
 
-if TYPE_CHECKING:
-    from autobrrr.injected.live_torch.live_job import Job
+from ..live_torch.live_job import Job
 
 P = ParamSpec("P")
 Undo = Callable[[], None]
-Apply = Callable[["Job", Mapping[str, object]], Undo]
-ClassFor = Callable[["Job"], str]
+Apply = Callable[[Job, Mapping[str, object]], Undo]
+ClassFor = Callable[[Job], str]
 Release = Callable[[ModuleType], None]
-Takes = Callable[["Job"], int]
+Takes = Callable[[Job], int]
 Environment = Callable[[Mapping[str, object], Mapping[str, str]], dict[str, str]]
 
 CLASSES = ("bitwise", "rounding", "stream", "changes-training")

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
+from autobrrr.injected.live_torch.module_call_slot import SLOT
 from autobrrr.injected.remedies.families import REGISTRY
-from autobrrr.injected.remedies.model_calls.call_layers import SLOT
 from autobrrr.injected.remedies.model_calls.repeated_blocks import repeated_blocks
 from autobrrr.injected.remedies.registry import Refused, Undo, WatchedUndo
 from support.injected.remedies import Training, loop_of, picture, training

@@ -15,38 +15,34 @@ import shutil
 import sys
 import sysconfig
 import weakref
-from collections.abc import Callable, Mapping, MutableMapping
-from contextlib import nullcontext
+from collections.abc import Mapping, MutableMapping
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from importlib.util import find_spec
 from types import FunctionType, ModuleType
-from typing import TYPE_CHECKING
 
 from ...live_torch.compiled_code import compiled_graphs, forget_graphs
+from ...live_torch.live_job import Job
 from ...live_torch.pytrees import map_tree
+from ...live_torch.torch_types import Module
 from ..device_headroom import one_more_pool, one_more_step
 from ..model_calls.backward_watch import ENOUGH, Backwards
 from ..model_calls.call_layers import (
     Call,
-    CallableModule,
     Rank,
     device_types,
+    hold_gradients,
     lead_through,
     needs_cuda,
     refuse_odd,
     trained_roots,
 )
 from ..model_calls.compiled_call import CompiledCall, StormWatch
-from ..model_calls.copied_gradients import hold_gradients
 from ..model_calls.dynamo_footprint import Footprint, leftovers, module_class, unmark, unmarked
 from ..model_calls.rehearsal import Rehearsal, settings_in_force
 from ..model_calls.repeated_blocks import repeated_blocks
-from ..optimizer.optimizer_flags import undo_all
 from ..registry import Option, Refused, Undo, WatchedUndo, remedy
 from .job_sources import says
-
-if TYPE_CHECKING:
-    from autobrrr.injected.live_torch.live_job import Job
 
 TARGET = ("module.code",)
 STEADY = ("torch.num_threads",)  # dynamo compiles anew for each number
@@ -75,7 +71,7 @@ BUDGET = Option(
     high=1.0,
     doc="Share of the activations that may be kept for backward; the rest is computed again.",
 )
-_KEPT: MutableMapping[CallableModule, dict[object, CompiledCall]] = weakref.WeakKeyDictionary()
+_KEPT: MutableMapping[Module, dict[object, CompiledCall]] = weakref.WeakKeyDictionary()
 _ENTRIES: MutableMapping[type, Call] = weakref.WeakKeyDictionary()
 _TO_PUT_BACK: list[Undo] = []  # once nothing compiled is kept any more
 
@@ -87,7 +83,8 @@ def _release(torch: ModuleType) -> None:
     if _TO_PUT_BACK:
         torch._dynamo.reset()
         forget_graphs(ours)
-        undo_all(_TO_PUT_BACK)()
+        while _TO_PUT_BACK:
+            _TO_PUT_BACK.pop()()
 
 
 _compiling = partial(
@@ -153,7 +150,7 @@ def max_autotune(job: Job, options: Mapping[str, object]) -> Undo:
     return _compile(job, trained_roots(job), options, "max-autotune-no-cudagraphs")
 
 
-def _compile(job: Job, modules: list[CallableModule], options: Mapping[str, object], mode: str) -> Undo:
+def _compile(job: Job, modules: list[Module], options: Mapping[str, object], mode: str) -> Undo:
     torch = job.torch
     dynamic, fast = options.get("dynamic") is True, options.get("random", "same") == "fast"
     budget = options.get("memory_budget", 1.0)
@@ -191,21 +188,19 @@ def _compile(job: Job, modules: list[CallableModule], options: Mapping[str, obje
     if calls and all(call.slower for call in calls):
         raise Refused(calls[0].slower or "")
     fresh = unmarked([each for module in modules for each in module.parameters()])
-    undos: list[Callable[[], None]] = [lambda: unmark(fresh)]
-    try:
+    with ExitStack() as undo:
+        undo.callback(unmark, fresh)
         if mode == "reduce-overhead":
-            undos.extend(hold_gradients(module) for module in modules)
+            for module in modules:
+                undo.callback(hold_gradients(module))
         for module, call in zip(modules, calls, strict=True):
-            undos.append(lead_through(module, Rank.CODE, call.layer))
-    except Refused:
-        undo_all(undos)()
-        raise
-    # What is compiled later, outside a rehearsal, falls back to eager rather than raise in training.
-    for place in settings_in_force([("torch._dynamo.config", "suppress_errors", True), *settings[1:]]):
-        place.__enter__()
-        undos.append(lambda place=place: place.__exit__(None, None, None))  # type: ignore[misc]
+            undo.callback(lead_through(module, Rank.CODE, call.layer))
+        # What is compiled later, outside a rehearsal, falls back to eager rather than raise in training.
+        for place in settings_in_force([("torch._dynamo.config", "suppress_errors", True), *settings[1:]]):
+            undo.enter_context(place)
+        applied = undo.pop_all()
     watch, widened = StormWatch(calls), "stream" if fast and _draws(modules) else None
-    return WatchedUndo(undo_all(undos), watch.trouble, widened, watch.times)
+    return WatchedUndo(applied.close, watch.trouble, widened, watch.times)
 
 
 def _workers() -> int:
@@ -215,7 +210,7 @@ def _workers() -> int:
     return min(int(getattr(inductor_config, "compile_threads", None) or 1), MOST_WORKERS)
 
 
-def _compiled(torch: ModuleType, module: CallableModule, mode: str, *, dynamic: bool, fast: bool) -> Call:
+def _compiled(torch: ModuleType, module: Module, mode: str, *, dynamic: bool, fast: bool) -> Call:
     """The module's call under `torch.compile`; nothing is compiled before it is called."""
     import torch._inductor as inductor  # the job's own: it is in sys.modules
 
@@ -243,7 +238,7 @@ def _entry(kind: type) -> Call:
     return _ENTRIES[kind]
 
 
-def _call_module(module: CallableModule, *args: object, **kwargs: object) -> object:
+def _call_module(module: Module, *args: object, **kwargs: object) -> object:
     return module._call_impl(*args, **kwargs)
 
 
@@ -258,7 +253,7 @@ def _own_memory(torch: ModuleType, below: Call) -> Call:
     return call
 
 
-def _draws(modules: list[CallableModule]) -> bool:
+def _draws(modules: list[Module]) -> bool:
     """Whether a module says that it draws random numbers."""
     for module in modules:
         for part in module.modules():

@@ -10,33 +10,29 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from types import ModuleType
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from ...live_torch.compiled_code import compiled_graphs
+from ...live_torch.live_job import Job
 from ...live_torch.pytrees import leaves, map_tree
-from ...live_torch.torch_types import Tensor
+from ...live_torch.torch_types import Module, Tensor
 from ..device_headroom import one_more_pool
 from ..model_calls.call_layers import (
     Call,
-    CallableModule,
     Rank,
     autocast_states,
+    hold_gradients,
     lead_through,
     needs_cuda,
     trained_roots,
 )
 from ..model_calls.compiled_call import CallsWatch, CompiledCall
-from ..model_calls.copied_gradients import hold_gradients
 from ..model_calls.rehearsal import Rehearsal, Wording
 from ..model_calls.timed_calls import CallTimes
-from ..optimizer.optimizer_flags import undo_all
 from ..registry import Refused, Undo, WatchedUndo, remedy
-
-if TYPE_CHECKING:
-    from autobrrr.injected.live_torch.live_job import Job
 
 Capture = Callable[..., Call]  # torch.cuda.make_graphed_callables: (module, sample arguments) -> call
 
@@ -83,7 +79,7 @@ def graph_calls(job: Job, capture: Capture) -> Undo:
         Refused: several models, a wrapped one, hooks, or a forward that can't run twice.
     """
     torch, roots = job.torch, trained_roots(job)
-    if len(roots) != 1 or any(cast(CallableModule, each) is not roots[0] for each in job.roots):
+    if len(roots) != 1 or any(cast(Module, each) is not roots[0] for each in job.roots):
         raise Refused("it records one model, and a wrapped one from the start of a run only")
     (root,) = roots
     if compiled_graphs():
@@ -92,20 +88,18 @@ def graph_calls(job: Job, capture: Capture) -> Undo:
         raise Refused("a buffer is trained")
     replays = Replays(torch, root, capture)
     call = CompiledCall(LoneRehearsal(torch, root, replays), replays, dynamic=False)
-    undos: list[Callable[[], None]] = [hold_gradients(root)]
-    try:
-        undos.append(lead_through(root, Rank.CODE, _layer(call, replays)))
-    except Refused:
-        undo_all(undos)()
-        raise
+    with ExitStack() as undo:
+        undo.callback(hold_gradients(root))
+        undo.callback(lead_through(root, Rank.CODE, _layer(call, replays)))
+        applied = undo.pop_all()
     watch = CallsWatch([call])
-    return WatchedUndo(undo_all(undos), watch.trouble, times=watch.times)
+    return WatchedUndo(applied.close, watch.trouble, times=watch.times)
 
 
 class LoneRehearsal(Rehearsal):
     """A rehearsal that leaves no forward of its own waiting for a backward."""
 
-    def __init__(self, torch: ModuleType, module: CallableModule, replays: Replays) -> None:
+    def __init__(self, torch: ModuleType, module: Module, replays: Replays) -> None:
         wording = Wording("it can't be recorded: ", "recorded, ")
         super().__init__(torch, module, own_stream=False, wording=wording)
         self._replays = replays
@@ -140,7 +134,7 @@ class Token:
 class Replays:
     """The recorded calls of one module, by the shapes that they were recorded for."""
 
-    def __init__(self, torch: ModuleType, module: CallableModule, capture: Capture) -> None:
+    def __init__(self, torch: ModuleType, module: Module, capture: Capture) -> None:
         self._torch, self._capture = torch, capture
         self._module = weakref.ref(module)
         self._recorded: dict[object, tuple[Call, tuple[int, ...]]] = {}
@@ -167,7 +161,7 @@ class Replays:
         given = tuple(
             each.detach().clone().requires_grad_(each.requires_grad) for each in cast("tuple[Tensor]", args)
         )
-        around = _around(torch, cast(CallableModule, self._module()))
+        around = _around(torch, cast(Module, self._module()))
         with _without_cached_weights(torch):
             recorded = self._capture(around, given, allow_unused_input=True)
         self._recorded[self._kind(args)] = recorded, self._places()
@@ -198,7 +192,7 @@ class Replays:
 
     def _places(self) -> tuple[int, ...]:
         """Where the parameters lie: a graph goes on reading from there."""
-        return tuple(each.data_ptr() for each in cast(CallableModule, self._module()).parameters())
+        return tuple(each.data_ptr() for each in cast(Module, self._module()).parameters())
 
 
 def _layer(call: CompiledCall, replays: Replays) -> Callable[[Call], Call]:
@@ -228,7 +222,7 @@ def _without_cached_weights(torch: ModuleType) -> Iterator[None]:
         torch.set_autocast_cache_enabled(cached)
 
 
-def _around(torch: ModuleType, module: CallableModule) -> object:
+def _around(torch: ModuleType, module: Module) -> object:
     """A module of ours around the job's: what is recorded is changed, and the job's must not be."""
 
     class Around(torch.nn.Module):  # type: ignore[name-defined,misc]

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ...live_torch.available_memory import available_bytes
+from ...live_torch.live_job import Job
 from ..registry import Option, Refused, Undo, remedy
 from .loader_switch import switch_loaders
 from .loader_view import LoaderView
-
-if TYPE_CHECKING:
-    from autobrrr.injected.live_torch.live_job import Job
 
 
 @remedy(

@@ -10,16 +10,13 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ...live_torch.available_memory import available_bytes
+from ...live_torch.live_job import Job
 from ..registry import Option, Refused, Undo, remedy
 from .loader_items import Items, read_items, same, size_bytes
 from .loader_switch import switch_loaders
 from .loader_view import LoaderView
-
-if TYPE_CHECKING:
-    from autobrrr.injected.live_torch.live_job import Job
 
 COPYING = {
     "torch.utils.data._utils.collate.default_collate",

@@ -13,13 +13,11 @@ import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
+from ...live_torch.live_job import Job
 from ..registry import Refused
 from .dataset_walk import held_by
-
-if TYPE_CHECKING:
-    from autobrrr.injected.live_torch.live_job import Job
 
 LONGEST_S = 0.2
 _KNOWN: dict[int, tuple[weakref.ref[object], Items | str]] = {}  # or why it was refused

@@ -13,14 +13,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from types import ModuleType
-from typing import TYPE_CHECKING
 
+from ...live_torch.live_job import Job
 from ...live_torch.patches import Patch
 from ..registry import Refused, Undo
 from .loader_view import LoaderView, of_loader, views
-
-if TYPE_CHECKING:
-    from autobrrr.injected.live_torch.live_job import Job
 
 Settle = Callable[[LoaderView], Mapping[str, object]]
 """What to set on a loader, by the names of its attributes; raises Refused where that does not fit."""

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from ...live_torch.live_job import Job
 from ..registry import RefusalCode, Refused
-
-if TYPE_CHECKING:
-    from autobrrr.injected.live_torch.live_job import Job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,16 +10,13 @@ import multiprocessing
 import os
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
+from ...live_torch.live_job import Job
 from ..registry import Option, Refused, Undo, remedy
 from .dataset_walk import held_by
 from .loader_items import read_items
 from .loader_switch import switch_loaders
 from .loader_view import LoaderView, views
-
-if TYPE_CHECKING:
-    from autobrrr.injected.live_torch.live_job import Job
 
 KNOWN_SAMPLERS = ("torch.utils.data.sampler", "torch.utils.data.distributed")
 SHARED_MEMORY = "/dev/shm"

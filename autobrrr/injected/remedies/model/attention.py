@@ -9,17 +9,14 @@ a CPU, which has a fixed order, the plain one stays beside the one asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from contextlib import ExitStack
 
+from ...live_torch.live_job import Job
 from ..model_calls.call_layers import device_types, trained_roots
-from ..optimizer.optimizer_flags import undo_all
 from ..process.process_value import switch
 from ..registry import Option, Refused, Undo, WatchedUndo, remedy
 from .attention_inputs import AttentionInputs
-
-if TYPE_CHECKING:
-    from autobrrr.injected.live_torch.live_job import Job
 
 KERNELS = ("flash", "mem_efficient", "cudnn", "math")
 ON_CPU = ("flash", "math")
@@ -59,23 +56,23 @@ def sdpa(job: Job, options: Mapping[str, object]) -> Undo:
     if wanted not in known:
         raise Refused(f"this torch has no switch for {wanted}")
     states = {name: getattr(place, f"{name}_sdp_enabled")() for name in known}
-    undos: list[Callable[[], None]] = []
     inputs, looks = AttentionInputs(job.torch, str(wanted)), False
-    if "cuda" in device_types(roots):
-        after = {**states, wanted: True}
-        undos.append(_put_first(job, str(wanted), states[wanted]))
-        undos.append(inputs.end)
-        looks = inputs.begin()
-    else:
-        after = {name: name in (wanted, "math") for name in known}
-        if states == after:
-            raise Refused(f"the job uses {wanted} already")
-    for name in known:
-        if states[name] != after[name]:
-            read, write = getattr(place, f"{name}_sdp_enabled"), getattr(place, f"enable_{name}_sdp")
-            undos.append(switch(read, write, after[name]))
-    undo = undo_all(undos)
-    return WatchedUndo(undo, inputs.trouble) if looks else undo
+    with ExitStack() as undo:
+        if "cuda" in device_types(roots):
+            after = {**states, wanted: True}
+            undo.callback(_put_first(job, str(wanted), states[wanted]))
+            undo.callback(inputs.end)
+            looks = inputs.begin()
+        else:
+            after = {name: name in (wanted, "math") for name in known}
+            if states == after:
+                raise Refused(f"the job uses {wanted} already")
+        for name in known:
+            if states[name] != after[name]:
+                read, write = getattr(place, f"{name}_sdp_enabled"), getattr(place, f"enable_{name}_sdp")
+                undo.callback(switch(read, write, after[name]))
+        applied = undo.pop_all()
+    return WatchedUndo(applied.close, inputs.trouble) if looks else applied.close
 
 
 def _put_first(job: Job, wanted: str, enabled: bool) -> Undo:

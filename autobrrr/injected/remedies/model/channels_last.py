@@ -11,41 +11,21 @@ gradients outside the model can't be: a `view` of one that was flat raises. So i
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping
+from contextlib import ExitStack
 from types import ModuleType
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import cast
 
-from ..model_calls.call_layers import CallableModule, Rank, lead_through, refuse_odd, trained_roots
+from ...live_torch.live_job import Job
+from ...live_torch.torch_types import Module, Tensor
+from ..model_calls.call_layers import Rank, lead_through, refuse_odd, trained_roots
 from ..model_calls.rehearsal import Rehearsal, Wording
-from ..optimizer.optimizer_flags import Optimizer, base_class, parameters, undo_all
+from ..optimizer.optimizer_flags import Optimizer, base_class, parameters
 from ..optimizer.optimizer_foreach import CLASSES
 from ..registry import Refused, Undo, WatchedUndo, remedy
-from .layout_call import LaidOut, Tried, Weight
+from .layout_call import LaidOut, Tried
 
-if TYPE_CHECKING:
-    from autobrrr.injected.live_torch.live_job import Job
-
-
-class LaidOutTensor(Protocol):
-    """What is used of a torch tensor."""
-
-    data: LaidOutTensor
-    grad: LaidOutTensor | None
-    shape: tuple[int, ...]
-    dtype: object
-    device: object
-
-    def stride(self) -> tuple[int, ...]: ...
-    def numel(self) -> int: ...
-    def element_size(self) -> int: ...
-    def is_contiguous(self, *, memory_format: object = ...) -> bool: ...
-    def storage_offset(self) -> int: ...
-    def untyped_storage(self) -> LaidOutTensor: ...
-    def nbytes(self) -> int: ...
-    def copy_(self, other: LaidOutTensor) -> LaidOutTensor: ...
-
-
-_TRIED: MutableMapping[CallableModule, Tried] = weakref.WeakKeyDictionary()
+_TRIED: MutableMapping[Module, Tried] = weakref.WeakKeyDictionary()
 
 
 def _release(torch: ModuleType) -> None:
@@ -73,43 +53,31 @@ def channels_last(job: Job, options: Mapping[str, object]) -> Undo:
     weights = _weights(torch, roots)
     _refuse_flat_updates(torch, weights, job.optimizers)
     before = [(weakref.ref(weight), weight.stride()) for weight in weights]
-    relays: list[Callable[[], None]] = []
-    undos: list[Callable[[], None]] = [undo_all(relays)]
+    relays = ExitStack()  # what the first call that fails takes back already
 
-    def plain() -> list[tuple[Weight, object]]:
+    def plain() -> list[tuple[Tensor, Tensor]]:
         live = [(ref(), strides) for ref, strides in before]
-        return [
-            (cast(Weight, each), _copy(torch, each.data, strides))
-            for each, strides in live
-            if each is not None
-        ]
+        return [(each, _copy(torch, each.data, strides)) for each, strides in live if each is not None]
 
     calls = []
-    try:
+    with ExitStack() as undo:
+        undo.callback(relays.close)
         for root in roots:
             tried = _TRIED.setdefault(root, Tried())
             if tried.broken is not None:
                 raise Refused(tried.broken)
-            calls.append(
-                LaidOut(
-                    Rehearsal(torch, root, own_stream=False, wording=Wording("", "")),
-                    tried,
-                    plain,
-                    undo_all(relays),
-                )
-            )
-            undos.append(lead_through(root, Rank.LAYOUT, calls[-1].layer))
+            rehearsal = Rehearsal(torch, root, own_stream=False, wording=Wording("", ""))
+            calls.append(LaidOut(rehearsal, tried, plain, relays.close))
+            undo.callback(lead_through(root, Rank.LAYOUT, calls[-1].layer))
         for weight in weights:
-            relays.append(_relay_all(job, weight))
-    except BaseException:
-        undo_all(undos)()
-        raise
+            relays.callback(_relay_all(job, weight))
+        applied = undo.pop_all()
     return WatchedUndo(
-        undo_all(undos), lambda: next((each.tried.broken for each in calls if each.tried.broken), None)
+        applied.close, lambda: next((each.tried.broken for each in calls if each.tried.broken), None)
     )
 
 
-def _refuse_flat_updates(torch: ModuleType, weights: list[LaidOutTensor], optimizers: list[object]) -> None:
+def _refuse_flat_updates(torch: ModuleType, weights: list[Tensor], optimizers: list[object]) -> None:
     """Refuse an optimizer that may read a weight or its gradient as flat memory.
 
     Raises:
@@ -122,7 +90,7 @@ def _refuse_flat_updates(torch: ModuleType, weights: list[LaidOutTensor], optimi
             raise Refused(f"{type(each).__name__} may read weights or gradients as flat memory")
 
 
-def _relay_all(job: Job, weight: LaidOutTensor) -> Undo:
+def _relay_all(job: Job, weight: Tensor) -> Undo:
     """Lay a weight out anew with all that goes through updates beside it; the undo finds what came since."""
     torch, before, remembered = job.torch, weight.stride(), weakref.ref(weight)
     for each in (weight, *_companions(torch, weight, job.optimizers)):
@@ -141,14 +109,14 @@ def _relay_all(job: Job, weight: LaidOutTensor) -> Undo:
     return undo
 
 
-def _weights(torch: ModuleType, roots: list[CallableModule]) -> list[LaidOutTensor]:
+def _weights(torch: ModuleType, roots: list[Module]) -> list[Tensor]:
     """Weights of 2-D convolutions that are not channels_last.
 
     Raises:
         Refused: there is none, all are already, or one shares its memory.
     """
     kinds = (torch.nn.Conv2d, torch.nn.ConvTranspose2d)
-    found: dict[int, LaidOutTensor] = {}
+    found: dict[int, Tensor] = {}
     for root in roots:
         for part in root.modules():
             if isinstance(part, kinds) and isinstance(part._parameters.get("weight"), torch.nn.Parameter):
@@ -168,28 +136,28 @@ def _weights(torch: ModuleType, roots: list[CallableModule]) -> list[LaidOutTens
     return weights
 
 
-def _companions(torch: ModuleType, weight: LaidOutTensor, optimizers: list[object]) -> list[LaidOutTensor]:
+def _companions(torch: ModuleType, weight: Tensor, optimizers: list[object]) -> list[Tensor]:
     """Tensors of the weight's shape that go through the optimizer's update with it: state and gradient."""
     found = [] if weight.grad is None else [weight.grad]
     for each in optimizers:
         state = cast(Optimizer, each).state.get(weight, {})
         found += [
-            cast(LaidOutTensor, value)
+            cast(Tensor, value)
             for value in state.values()
             if isinstance(value, torch.Tensor) and value.shape == weight.shape
         ]
     return found
 
 
-def _relay(torch: ModuleType, tensor: LaidOutTensor, strides: tuple[int, ...] | None) -> None:
+def _relay(torch: ModuleType, tensor: Tensor, strides: tuple[int, ...] | None) -> None:
     """Move a tensor's values to these strides, or to channels_last, under the same object."""
     tensor.data = _copy(torch, tensor.data, strides)
 
 
-def _copy(torch: ModuleType, old: LaidOutTensor, strides: tuple[int, ...] | None) -> LaidOutTensor:
+def _copy(torch: ModuleType, old: Tensor, strides: tuple[int, ...] | None) -> Tensor:
     with torch.no_grad():
         if strides is None:
             new = torch.empty_like(old, memory_format=torch.channels_last)
         else:
             new = torch.empty_strided(tuple(old.shape), strides, dtype=old.dtype, device=old.device)
-        return cast(LaidOutTensor, new.copy_(old))
+        return cast(Tensor, new.copy_(old))

@@ -10,21 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from ...live_torch.pytrees import leaves
+from ...live_torch.torch_types import Tensor
 from ..model_calls.call_layers import Call, autocast_states
 from ..model_calls.rehearsal import Rehearsal
 
 MOST_KINDS = 16
 
 _PLAIN = (int, float, bool, str, type(None))
-
-
-class Weight(Protocol):
-    """What is used of a parameter."""
-
-    data: object
 
 
 @dataclass(slots=True)
@@ -47,7 +41,7 @@ class LaidOut:
         self,
         rehearsal: Rehearsal,
         tried: Tried,
-        plain: Callable[[], list[tuple[Weight, object]]],
+        plain: Callable[[], list[tuple[Tensor, Tensor]]],
         give_up: Callable[[], None],
     ) -> None:
         self.tried = tried
@@ -100,7 +94,7 @@ class LaidOut:
         plain = self._plain()
         anew = [(weight, weight.data) for weight, _ in plain]
 
-        def on(values: list[tuple[Weight, object]]) -> Call:
+        def on(values: list[tuple[Tensor, Tensor]]) -> Call:
             def call(*given: object, **named: object) -> object:
                 _put(values)
                 return below(*given, **named)
@@ -113,6 +107,6 @@ class LaidOut:
             _put(anew)
 
 
-def _put(values: list[tuple[Weight, object]]) -> None:
+def _put(values: list[tuple[Tensor, Tensor]]) -> None:
     for weight, data in values:
         weight.data = data

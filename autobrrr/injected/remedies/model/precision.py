@@ -6,13 +6,14 @@ All of them change the training a little; none is tried unless that class is all
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from types import ModuleType
-from typing import TYPE_CHECKING
 
+from ...live_torch.live_job import Job
 from ...live_torch.pytrees import map_tree
+from ...live_torch.torch_types import Module
 from ..model_calls.call_layers import (
     Call,
-    CallableModule,
     Rank,
     autocast_states,
     device_types,
@@ -22,12 +23,8 @@ from ..model_calls.call_layers import (
 )
 from ..model_calls.compiled_call import CallsWatch, CompiledCall
 from ..model_calls.rehearsal import Rehearsal, Wording
-from ..optimizer.optimizer_flags import undo_all
 from ..registry import Option, Refused, Undo, WatchedUndo, remedy
 from .float32_settings import Float32Settings
-
-if TYPE_CHECKING:
-    from autobrrr.injected.live_torch.live_job import Job
 
 MATMUL = "precision.float32_matmul"
 SIZE = 256  # of the product that shows whether a setting has any effect
@@ -116,17 +113,14 @@ def autocast_bf16(job: Job, options: Mapping[str, object]) -> Undo:
         raise Refused("parameters are in half precision already")
     if any(autocast_states(torch)()):
         raise Refused("autocast is on already")
-    undos: list[Callable[[], None]] = []
     calls: list[CompiledCall] = []
     layers = [_autocast(torch, root, device, calls) for root in roots]
-    try:
+    with ExitStack() as undo:
         for root, layer in zip(roots, layers, strict=True):
-            undos.append(lead_through(root, Rank.PRECISION, layer))
-    except Refused:
-        undo_all(undos)()
-        raise
+            undo.callback(lead_through(root, Rank.PRECISION, layer))
+        applied = undo.pop_all()
     watch = CallsWatch(calls)
-    return WatchedUndo(undo_all(undos), watch.trouble, times=watch.times)
+    return WatchedUndo(applied.close, watch.trouble, times=watch.times)
 
 
 class InBfloat16(Rehearsal):
@@ -141,7 +135,7 @@ class InBfloat16(Rehearsal):
 
 
 def _autocast(
-    torch: ModuleType, module: CallableModule, device: str, calls: list[CompiledCall]
+    torch: ModuleType, module: Module, device: str, calls: list[CompiledCall]
 ) -> Callable[[Call], Call]:
     """The layer: bfloat16 in training once that was rehearsed, float32 again outside, where losses are made.
 

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from types import ModuleType
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
+from ...live_torch.live_job import Job
 from ...live_torch.module_checks import derived_attributes
 from ...live_torch.pytrees import map_tree
+from ...live_torch.torch_types import Module, Tensor
 from ..model_calls.call_layers import (
     Call,
-    CallableModule,
     Rank,
     autocast_states,
     lead_through,
@@ -27,11 +29,8 @@ from ..model_calls.call_layers import (
 from ..model_calls.compiled_call import CallsWatch, CompiledCall
 from ..model_calls.rehearsal import Rehearsal, Wording
 from ..model_calls.timed_calls import CallTimes
-from ..optimizer.optimizer_flags import OptimizedTensor, Optimizer, parameters, undo_all
+from ..optimizer.optimizer_flags import Optimizer, parameters
 from ..registry import Refused, Undo, WatchedUndo, remedy
-
-if TYPE_CHECKING:
-    from autobrrr.injected.live_torch.live_job import Job
 
 FIRST_SCALE = 2.0**13
 LARGEST_SCALE = 2.0**24
@@ -52,9 +51,7 @@ class LossScale:
         self._good = 0
         self.why: str | None = None  # it must go
 
-    def unscaled(
-        self, gradients: Sequence[OptimizedTensor | None], scale: float
-    ) -> list[OptimizedTensor | None]:
+    def unscaled(self, gradients: Sequence[Tensor | None], scale: float) -> list[Tensor | None]:
         """Gradients of parameters, divided; notes an overflow without waiting for the device."""
         present = [each for each in gradients if each is not None]
         if not present:
@@ -80,7 +77,7 @@ class LossScale:
         self.forget()
         if overflowed:
             for parameter in parameters(optimizer):
-                parameter.grad = None  # type: ignore[misc]
+                parameter.grad = None
             self.scale, self._good = self.scale / 2, 0
             self.skipped += 1
             if self.scale < 1:
@@ -94,7 +91,7 @@ class LossScale:
 class TwoScales(Rehearsal):
     """Rehearses a module's call: at two scales, the same gradients."""
 
-    def __init__(self, torch: ModuleType, module: CallableModule, scale: LossScale) -> None:
+    def __init__(self, torch: ModuleType, module: Module, scale: LossScale) -> None:
         super().__init__(torch, module, own_stream=False, wording=Wording("it fails: ", ""))
         self._scale = scale
 
@@ -154,23 +151,22 @@ def scaled_autocast(job: Job, device: str) -> Undo:
     if len(roots) != 1 or len(optimizers) != 1:
         raise Refused(f"it understands one model with one optimizer, not {len(roots)} with {len(optimizers)}")
     (root,), (optimizer,) = roots, optimizers
-    if any(cast(CallableModule, each) is not root for each in job.roots):
+    if any(cast(Module, each) is not root for each in job.roots):
         raise Refused("the model is wrapped, and gradients are exchanged before they are checked")
     if any(str(each.dtype) in ("torch.float16", "torch.bfloat16") for each in root.parameters()):
         raise Refused("parameters are in half precision already")
     if any(autocast_states(torch)()):
         raise Refused("autocast is on already")
-    if not hasattr(optimizer, "register_step_pre_hook"):
-        raise Refused("this torch has no hooks before an optimizer's step")
-    if derived_attributes([root]):  # type: ignore[list-item]
+    if derived_attributes([root]):
         raise Refused("the model keeps tensors made of its parameters")
     scale = LossScale(torch, device)
     call = CompiledCall(TwoScales(torch, root, scale), _scaled(torch, root, scale, device), dynamic=False)
-    undos: list[Callable[[], None]] = [lead_through(root, Rank.PRECISION, _layer(torch, scale, call))]
-    handle = optimizer.register_step_pre_hook(scale.before_step)
-    undos.append(handle.remove)
+    with ExitStack() as undo:
+        undo.callback(lead_through(root, Rank.PRECISION, _layer(torch, scale, call)))
+        undo.callback(optimizer.register_step_pre_hook(scale.before_step).remove)
+        applied = undo.pop_all()
     watch = CallsWatch([call])
-    return WatchedUndo(undo_all(undos), lambda: watch.trouble() or scale.why, times=watch.times)
+    return WatchedUndo(applied.close, lambda: watch.trouble() or scale.why, times=watch.times)
 
 
 def _layer(torch: ModuleType, scale: LossScale, scaled: CompiledCall) -> Callable[[Call], Call]:
@@ -189,7 +185,7 @@ def _layer(torch: ModuleType, scale: LossScale, scaled: CompiledCall) -> Callabl
     return layer
 
 
-def _scaled(torch: ModuleType, module: CallableModule, scale: LossScale, device: str) -> Call:
+def _scaled(torch: ModuleType, module: Module, scale: LossScale, device: str) -> Call:
     """The module's call in float16, between the two functions that scale and unscale."""
     enter, leave = _functions(torch, scale)
     remembered = weakref.ref(module)

@@ -7,18 +7,16 @@ does not try it unless it is named.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 from ...job_state.side_effect_scan import CodeScan
+from ...live_torch.live_job import Job
 from ...live_torch.module_checks import user_hook
-from ..model_calls.call_layers import Call, CallableModule, Rank, lead_through, refuse_odd, trained_roots
+from ...live_torch.torch_types import Module
+from ..model_calls.call_layers import Call, Rank, lead_through, refuse_odd, trained_roots
 from ..model_calls.repeated_blocks import repeated_blocks
-from ..optimizer.optimizer_flags import undo_all
 from ..registry import Refused, Undo, remedy
-
-if TYPE_CHECKING:
-    from autobrrr.injected.live_torch.live_job import Job
 
 STATEFUL = ("BatchNorm", "SyncBatchNorm", "LazyBatchNorm", "InstanceNorm")
 
@@ -48,17 +46,13 @@ def checkpoint(job: Job, options: Mapping[str, object]) -> Undo:
 
         return call
 
-    undos: list[Callable[[], None]] = []
-    try:
+    with ExitStack() as undo:
         for block in blocks:
-            undos.append(lead_through(block, Rank.CODE, layer))
-    except Refused:
-        undo_all(undos)()
-        raise
-    return undo_all(undos)
+            undo.callback(lead_through(block, Rank.CODE, layer))
+        return undo.pop_all().close
 
 
-def _refuse_what_counts(job: Job, blocks: list[CallableModule]) -> None:
+def _refuse_what_counts(job: Job, blocks: list[Module]) -> None:
     """Refuse blocks whose second forward would be noticed.
 
     Raises:
@@ -70,11 +64,11 @@ def _refuse_what_counts(job: Job, blocks: list[CallableModule]) -> None:
                 raise Refused(f"{type(part).__name__} would count every batch twice")
             if any("checkpoint" in name and value is True for name, value in vars(part).items()):
                 raise Refused("the job checkpoints activations already")
-    hook = user_hook(blocks)  # type: ignore[arg-type]
+    hook = user_hook(blocks)
     if hook is not None:
         raise Refused(f"{hook} would run twice")
     scan = CodeScan(job.torch)
-    for _ in scan.steps(blocks):  # type: ignore[arg-type]
+    for _ in scan.steps(blocks):
         pass
     refusal = scan.findings.refusal(output_too=True)
     if refusal is not None:

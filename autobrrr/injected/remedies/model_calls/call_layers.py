@@ -8,34 +8,19 @@ wrapped `forward` would travel with a copy of the model and go on calling the or
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, MutableMapping
 from enum import IntEnum
 from types import ModuleType
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import cast
 
 from ...live_torch import module_call_slot
+from ...live_torch.live_job import Job
 from ...live_torch.module_checks import refuse_kinds
-from ...live_torch.torch_types import Abstain, Tensor
+from ...live_torch.torch_types import Abstain, Module
 from ..registry import RefusalCode, Refused, Undo
 
-if TYPE_CHECKING:
-    from autobrrr.injected.live_torch.live_job import Job
-
-SLOT = module_call_slot.SLOT
 Call = module_call_slot.Call
 Layer = Callable[[Call], Call]
-
-
-class CallableModule(Protocol):
-    """What is used of a torch module."""
-
-    training: bool
-
-    def modules(self) -> Iterator[CallableModule]: ...
-    def children(self) -> Iterator[CallableModule]: ...
-    def parameters(self) -> Iterator[Tensor]: ...
-    def buffers(self) -> Iterator[Tensor]: ...
-    def _call_impl(self, *args: object, **kwargs: object) -> object: ...
 
 
 class Rank(IntEnum):
@@ -46,17 +31,15 @@ class Rank(IntEnum):
     CODE = 1
 
 
-_LAYERS: MutableMapping[CallableModule, dict[Rank, Layer]] = weakref.WeakKeyDictionary()
+_LAYERS: MutableMapping[Module, dict[Rank, Layer]] = weakref.WeakKeyDictionary()
 
 
-def lead_through(module: CallableModule, rank: Rank, layer: Layer) -> Undo:
+def lead_through(module: Module, rank: Rank, layer: Layer) -> Undo:
     """Add a layer to a module's call; the undo takes it out, and leaves no trace after the last.
 
     Raises:
         Refused: somebody else has compiled the module, or it has a layer of this rank.
     """
-    if not hasattr(type(module), SLOT):
-        raise Refused("this torch can't compile a module in place: it needs 2.1")
     if is_taken(module):
         raise Refused(f"{type(module).__name__} is compiled already")
     layers = _LAYERS.setdefault(module, {})
@@ -76,12 +59,12 @@ def lead_through(module: CallableModule, rank: Rank, layer: Layer) -> Undo:
     return undo
 
 
-def is_taken(module: CallableModule) -> bool:
+def is_taken(module: Module) -> bool:
     """True where the slot holds what is none of ours."""
     return module_call_slot.beneath(module) is not None and not _LAYERS.get(module)
 
 
-def _rebuild(module: CallableModule) -> None:
+def _rebuild(module: Module) -> None:
     layers = _LAYERS[module]
     if not layers:
         del _LAYERS[module]
@@ -93,26 +76,50 @@ def _rebuild(module: CallableModule) -> None:
     module_call_slot.put_beneath(module, call)
 
 
-def plain_call(module: CallableModule) -> Call:
+def plain_call(module: Module) -> Call:
     """The module's call as torch makes it, without keeping the module alive."""
     remembered = weakref.ref(module)
 
     def call(*args: object, **kwargs: object) -> object:
-        return cast(CallableModule, remembered())._call_impl(*args, **kwargs)
+        return cast(Module, remembered())._call_impl(*args, **kwargs)
 
     return call
 
 
-def trained_roots(job: Job) -> list[CallableModule]:
+def hold_gradients(module: Module) -> Undo:
+    """Copy the gradients of a module's parameters before they are accumulated; returns the undo.
+
+    Autograd keeps the tensor that a backward returns as `.grad`. Of a replayed backward that is the graph's
+    own memory: the next replay would write into the gradient that is being accumulated.
+
+    Raises:
+        Refused: a parameter has hooks already.
+    """
+    trained = [each for each in module.parameters() if each.requires_grad]
+    if any(each._backward_hooks is not None for each in trained):
+        raise Refused("parameters have hooks of the job's own")
+    held = [(weakref.ref(each), each.register_hook(lambda gradient: gradient.clone())) for each in trained]
+
+    def undo() -> None:
+        for remembered, handle in held:
+            handle.remove()
+            parameter = remembered()
+            if parameter is not None and not parameter._backward_hooks:
+                parameter._backward_hooks = None
+
+    return undo
+
+
+def trained_roots(job: Job) -> list[Module]:
     """Root modules with parameters that are trained; of a DistributedDataParallel what it wraps.
 
     Raises:
         Refused: there is none yet, or one is of a kind that none of our layers can stand around.
     """
     parallel = getattr(job.torch.nn.parallel, "DistributedDataParallel", ())
-    found: list[CallableModule] = []
+    found: list[Module] = []
     for root in job.roots:
-        inner = cast(CallableModule, root.module if parallel and isinstance(root, parallel) else root)
+        inner = cast(Module, root.module if parallel and isinstance(root, parallel) else root)
         if any(each.requires_grad for each in inner.parameters()) and inner not in found:
             found.append(inner)
     if not found:
@@ -121,7 +128,7 @@ def trained_roots(job: Job) -> list[CallableModule]:
     return found
 
 
-def refuse_odd(torch: ModuleType, modules: Iterable[CallableModule]) -> None:
+def refuse_odd(torch: ModuleType, modules: Iterable[Module]) -> None:
     """Refuse what calls collectives, is sharded, scripted, or replays a graph.
 
     Raises:
@@ -131,12 +138,12 @@ def refuse_odd(torch: ModuleType, modules: Iterable[CallableModule]) -> None:
         if type(module).__name__ == "OptimizedModule" or is_taken(module):
             raise Refused("the job is compiled already")
         try:
-            refuse_kinds(torch, module)  # type: ignore[arg-type]
+            refuse_kinds(torch, module)
         except Abstain as reason:
             raise Refused(str(reason)) from None
 
 
-def device_types(modules: Iterable[CallableModule]) -> set[str]:
+def device_types(modules: Iterable[Module]) -> set[str]:
     """Kinds of devices on which the parameters lie."""
     return {str(each.device).partition(":")[0] for module in modules for each in module.parameters()}
 

@@ -14,8 +14,9 @@ from typing import Protocol
 
 from ...live_torch.compiled_code import compiled_graphs
 from ...live_torch.pytrees import leaves
+from ...live_torch.torch_types import Module
 from .backward_watch import Backwards
-from .call_layers import Call, CallableModule, autocast_states
+from .call_layers import Call, autocast_states
 from .timed_calls import CallTimes
 
 FEWEST_CALLS = 3  # of another kind of arguments, before it is compiled too
@@ -32,7 +33,7 @@ class Rehearses(Protocol):
     @property
     def torch(self) -> ModuleType: ...
     @property
-    def module(self) -> CallableModule: ...
+    def module(self) -> Module: ...
     def why_not(
         self, eager: Call, compiled: Call, args: Sequence[object], kwargs: Mapping[str, object]
     ) -> str | None: ...

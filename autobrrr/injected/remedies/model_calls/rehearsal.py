@@ -19,10 +19,10 @@ from ...job_state.side_effect_scan import CodeScan
 from ...job_state.state_guard import Guarded, StateGuard
 from ...live_torch.module_checks import derived_attributes, user_hook
 from ...live_torch.pytrees import leaves, map_tree
-from ...live_torch.torch_types import Tensor
+from ...live_torch.torch_types import Module, Tensor
 from ..model.float32_settings import Float32Settings
 from ..registry import Refused
-from .call_layers import Call, CallableModule
+from .call_layers import Call
 from .dynamo_footprint import Footprint, unmark, unmarked
 from .timed_calls import CallTimes, Pair, call_times, enough
 
@@ -59,7 +59,7 @@ class Rehearsal:
     """
 
     torch: ModuleType
-    module: CallableModule
+    module: Module
     own_stream: bool
     settings: Sequence[tuple[str, str, object]] = ()
     wording: Wording = Wording()
@@ -71,22 +71,22 @@ class Rehearsal:
         Raises:
             Refused: it does what a second run would show to the outside.
         """
-        hook = user_hook([self.module])  # type: ignore[list-item]
+        hook = user_hook([self.module])
         if hook is not None:
             raise Refused(f"{hook} would run once more in a rehearsal")
         scan = CodeScan(self.torch)
-        for _ in scan.steps([self.module]):  # type: ignore[list-item]
+        for _ in scan.steps([self.module]):
             pass
         refusal = scan.findings.refusal(output_too=True)
         if refusal is not None:
             raise Refused(f"{refusal}: a rehearsal would do it once more")
         parameters = list(self.module.parameters())
         self._guarded = Guarded(
-            modules=[self.module],  # type: ignore[list-item]
+            modules=[self.module],
             parameters=parameters,
             others=scan.findings.globals,
             written=parameters if scan.findings.writes_data else [],
-            derived=derived_attributes([self.module]),  # type: ignore[list-item]
+            derived=derived_attributes([self.module]),
         )
 
     def why_not(

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ...live_torch.torch_types import Module
 from ..registry import Refused
-from .call_layers import CallableModule
 
 FEWEST = 2
 SHARE = 0.3  # of the trained parameters, for it to be worth while
 
 
-def repeated_blocks(roots: Iterable[CallableModule]) -> list[CallableModule]:
+def repeated_blocks(roots: Iterable[Module]) -> list[Module]:
     """All repeated blocks below the roots, in the order of the tree.
 
     Raises:
         Refused: nothing is repeated, or what is holds few of the parameters.
     """
-    found: list[CallableModule] = []
+    found: list[Module] = []
     for root in roots:
         found += _below(root)
     if not found:
@@ -32,21 +32,21 @@ def repeated_blocks(roots: Iterable[CallableModule]) -> list[CallableModule]:
     return found
 
 
-def _below(module: CallableModule) -> list[CallableModule]:
-    kinds: dict[object, list[CallableModule]] = {}
+def _below(module: Module) -> list[Module]:
+    kinds: dict[object, list[Module]] = {}
     for child in module.children():
         kinds.setdefault(_kind(child), []).append(child)
     repeated: set[int] = set()
     for kind, alike in kinds.items():
         if kind is not None and len(alike) >= FEWEST:
             repeated |= {id(each) for each in alike}
-    found: list[CallableModule] = []
+    found: list[Module] = []
     for child in module.children():
         found += [child] if id(child) in repeated else _below(child)
     return found
 
 
-def _kind(module: CallableModule) -> object:
+def _kind(module: Module) -> object:
     """What makes blocks alike; None for what is no block: a single layer, a container without forward."""
     shapes = tuple((tuple(each.shape), each.requires_grad) for each in module.parameters())
     container = type(module).__name__ in ("ModuleList", "ModuleDict", "ParameterList")
@@ -55,7 +55,7 @@ def _kind(module: CallableModule) -> object:
     return type(module), shapes
 
 
-def _size(modules: Iterable[CallableModule]) -> int:
+def _size(modules: Iterable[Module]) -> int:
     trained = {
         id(each): each.numel() for module in modules for each in module.parameters() if each.requires_grad
     }

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Protocol, cast
 
+from ...live_torch.live_job import Job
+from ...live_torch.torch_types import RemovableHandle, Tensor
 from ..registry import RefusalCode, Refused
-
-if TYPE_CHECKING:
-    from autobrrr.injected.live_torch.live_job import Job
 
 IMPLEMENTATION = "optimizer.implementation"
 IN_ANOTHER_ORDER = "a gradient or state lies in memory in another order than its parameter"
@@ -26,33 +25,7 @@ class Optimizer(Protocol):
     state: dict[object, dict[str, object]]
     defaults: dict[str, object]
 
-
-class TorchDevice(Protocol):
-    """What is used of a torch device."""
-
-    @property
-    def type(self) -> str: ...
-
-
-class OptimizedTensor(Protocol):
-    """What is used of a torch tensor."""
-
-    @property
-    def dtype(self) -> object: ...
-    @property
-    def device(self) -> TorchDevice: ...
-    @property
-    def grad(self) -> OptimizedTensor | None: ...
-    @property
-    def is_sparse(self) -> bool: ...
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-    def stride(self) -> tuple[int, ...]: ...
-    @property
-    def _version(self) -> int: ...
-    def is_floating_point(self) -> bool: ...
-    def to(self, *, device: object, dtype: object) -> OptimizedTensor: ...
-    def copy_(self, other: OptimizedTensor) -> OptimizedTensor: ...
+    def register_step_pre_hook(self, hook: Callable[..., None]) -> RemovableHandle: ...
 
 
 def base_class(torch: ModuleType, optimizer: object, names: Iterable[str]) -> str | None:
@@ -82,7 +55,7 @@ def unwrapped(function: object) -> object:
     return function
 
 
-def parameters(optimizer: Optimizer) -> Iterator[OptimizedTensor]:
+def parameters(optimizer: Optimizer) -> Iterator[Tensor]:
     """All parameters, over all groups."""
     for group in optimizer.param_groups:
         yield from group["params"]  # type: ignore[misc]
@@ -122,24 +95,14 @@ def refuse_sparse_modules(roots: Iterable[object]) -> None:
                 raise Refused(f"{type(module).__name__} makes sparse gradients")
 
 
-def in_same_order(parameter: OptimizedTensor, other: OptimizedTensor) -> bool:
+def in_same_order(parameter: Tensor, other: Tensor) -> bool:
     """Whether element `n` in memory is the same one in both, as far as they are of one shape."""
     return other.shape != parameter.shape or order(other) == order(parameter)
 
 
-def order(tensor: OptimizedTensor) -> list[tuple[int, int]]:
+def order(tensor: Tensor) -> list[tuple[int, int]]:
     """Size and stride of each dimension that has more than one element."""
     return [(size, stride) for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size != 1]
-
-
-def undo_all(undos: list[Callable[[], None]]) -> Callable[[], None]:
-    """One undo from many, run newest first; each runs once."""
-
-    def undo() -> None:
-        while undos:
-            undos.pop()()
-
-    return undo
 
 
 def fitting_optimizers(job: Job, check: Callable[[ModuleType, Optimizer], None]) -> list[Optimizer]:

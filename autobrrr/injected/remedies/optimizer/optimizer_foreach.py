@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import ModuleType
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
+from ...live_torch.live_job import Job
 from ..device_headroom import parameter_bytes
 from ..registry import Refused, Undo, remedy
 from .optimizer_flags import (
@@ -20,12 +21,8 @@ from .optimizer_flags import (
     parameters,
     refuse_sparse_modules,
     refuse_unusual,
-    undo_all,
 )
 from .optimizer_updates import choose, flags_of
-
-if TYPE_CHECKING:
-    from autobrrr.injected.live_torch.live_job import Job
 
 # Compared over 100 steps, with every option: the same bits on a CPU in float32 and float64. The rest, and
 # half precision in all of them, round differently in some operator.
@@ -56,12 +53,7 @@ def _class_for(job: Job) -> str:
 )
 def foreach(job: Job, options: Mapping[str, object]) -> Undo:
     refuse_sparse_modules(job.roots)
-    return undo_all(
-        [
-            choose(job.torch, optimizer, {"foreach": True}, exact_order=False).undo
-            for optimizer in fitting_optimizers(job, _check)
-        ]
-    )
+    return choose(job.torch, fitting_optimizers(job, _check), {"foreach": True}, exact_order=False).undo
 
 
 def _check(torch: ModuleType, optimizer: Optimizer) -> None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import ModuleType
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
+from ...live_torch.live_job import Job
+from ...live_torch.torch_types import Tensor
 from ..registry import Refused, Undo, WatchedUndo, remedy
 from .optimizer_flags import (
     IMPLEMENTATION,
     IN_ANOTHER_ORDER,
-    OptimizedTensor,
     Optimizer,
     base_class,
     fitting_optimizers,
@@ -24,12 +25,8 @@ from .optimizer_flags import (
     parameters,
     refuse_sparse_modules,
     refuse_unusual,
-    undo_all,
 )
 from .optimizer_updates import choose, flags_of
-
-if TYPE_CHECKING:
-    from autobrrr.injected.live_torch.live_job import Job
 
 CLASSES = ("AdamW", "Adam", "SGD", "Adagrad")
 _REHEARSED: set[tuple[object, ...]] = set()  # a remedy is switched many times
@@ -46,13 +43,8 @@ _REHEARSED: set[tuple[object, ...]] = set()  # a remedy is switched many times
 def fused(job: Job, options: Mapping[str, object]) -> Undo:
     refuse_sparse_modules(job.roots)
     flags = {"fused": True, "foreach": False}
-    chosen = [
-        choose(job.torch, optimizer, flags, exact_order=True) for optimizer in fitting_optimizers(job, _check)
-    ]
-    return WatchedUndo(
-        undo_all([each.undo for each in chosen]),
-        lambda: next(filter(None, (each.trouble() for each in chosen)), None),
-    )
+    chosen = choose(job.torch, fitting_optimizers(job, _check), flags, exact_order=True)
+    return WatchedUndo(chosen.undo, chosen.trouble)
 
 
 def _check(torch: ModuleType, optimizer: Optimizer) -> None:
@@ -73,7 +65,7 @@ def _check(torch: ModuleType, optimizer: Optimizer) -> None:
     _rehearse(torch, optimizer)
 
 
-def _refuse_other_orders(torch: ModuleType, parameter: OptimizedTensor, beside: Iterable[object]) -> None:
+def _refuse_other_orders(torch: ModuleType, parameter: Tensor, beside: Iterable[object]) -> None:
     """Refuse where element `n` in memory is not the same one in all that an update reads.
 
     Raises:
@@ -87,7 +79,7 @@ def _refuse_other_orders(torch: ModuleType, parameter: OptimizedTensor, beside: 
             raise Refused("a parameter has gaps in memory, or overlaps with itself")
         span *= size
     for each in beside:
-        if isinstance(each, torch.Tensor) and not in_same_order(parameter, cast(OptimizedTensor, each)):
+        if isinstance(each, torch.Tensor) and not in_same_order(parameter, cast(Tensor, each)):
             raise Refused(IN_ANOTHER_ORDER)
 
 
@@ -100,7 +92,7 @@ def _rehearse(torch: ModuleType, optimizer: Optimizer) -> None:
     while hasattr(plain_step, "__wrapped__") and hasattr(plain_step, "hooked"):
         plain_step = plain_step.__wrapped__  # no step hooks: the scratch step is none of the job's
     for group in optimizer.param_groups:
-        kinds = {(each.dtype, each.device) for each in cast("list[OptimizedTensor]", group["params"])}
+        kinds = {(each.dtype, each.device) for each in cast("list[Tensor]", group["params"])}
         settings = {
             name: value
             for name, value in group.items()

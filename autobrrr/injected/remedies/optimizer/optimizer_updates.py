@@ -17,10 +17,10 @@ from types import ModuleType
 from typing import cast
 
 from ...live_torch.patches import Patch
+from ...live_torch.torch_types import Tensor
 from ..registry import Refused
 from .optimizer_flags import (
     IN_ANOTHER_ORDER,
-    OptimizedTensor,
     Optimizer,
     in_same_order,
     unwrapped,
@@ -29,7 +29,7 @@ from .optimizer_flags import (
 Update = Callable[..., object]
 ANOTHER_KIND = ("fused", "capturable", "differentiable", "has_complex", "has_sparse_grad", "found_inf")
 
-_CHOSEN: dict[int, tuple[weakref.ref[OptimizedTensor], GroupUpdates]] = {}  # by the parameter's id
+_CHOSEN: dict[int, tuple[weakref.ref[Tensor], GroupUpdates]] = {}  # by the parameter's id
 _PATCHES: dict[tuple[str, str], Patch] = {}
 
 
@@ -47,7 +47,7 @@ class GroupUpdates:
         self._torch = torch
         self._exact_order = exact_order
         # By the first parameter's id, the first tensors of its state.
-        self._looked_at: dict[int, list[weakref.ref[OptimizedTensor] | None]] = {}
+        self._looked_at: dict[int, list[weakref.ref[Tensor] | None]] = {}
         self._counts_apart = False
         self._counts: dict[int, StepCount] = {}
 
@@ -55,7 +55,7 @@ class GroupUpdates:
         self,
         original: Update,
         counts_at: int | None,
-        lists: Sequence[Sequence[OptimizedTensor]],
+        lists: Sequence[Sequence[Tensor]],
         settings: dict[str, object],
     ) -> object:
         """One update of a group, on its lists of parameters, gradients and state."""
@@ -73,7 +73,7 @@ class GroupUpdates:
             return original(*lists, **flagged)
         return self._update_with_own_counts(original, counts_at, lists, flagged)
 
-    def _is_looked_at(self, lists: Sequence[Sequence[OptimizedTensor]]) -> bool:
+    def _is_looked_at(self, lists: Sequence[Sequence[Tensor]]) -> bool:
         """State is another object once it was loaded or set anew."""
         known = self._looked_at.get(id(lists[0][0]))
         if known is None:
@@ -83,7 +83,7 @@ class GroupUpdates:
                 return False
         return True
 
-    def _look(self, lists: Sequence[Sequence[OptimizedTensor]], counts_at: int | None) -> None:
+    def _look(self, lists: Sequence[Sequence[Tensor]], counts_at: int | None) -> None:
         parameters, *beside = lists
         for i, parameter in enumerate(parameters):
             for each in (found[i] for found in beside if i < len(found)):
@@ -105,7 +105,7 @@ class GroupUpdates:
         self,
         original: Update,
         counts_at: int,
-        lists: Sequence[Sequence[OptimizedTensor]],
+        lists: Sequence[Sequence[Tensor]],
         settings: Mapping[str, object],
     ) -> object:
         """The job's step counts stay where and what they are, and are counted on as torch does it there."""
@@ -123,7 +123,7 @@ class GroupUpdates:
             each.seen()
         return result
 
-    def _count(self, parameter: OptimizedTensor, theirs: OptimizedTensor) -> StepCount:
+    def _count(self, parameter: Tensor, theirs: Tensor) -> StepCount:
         found = self._counts.get(id(theirs))
         if found is None or not found.follows(theirs):
             tensor = theirs.to(device=parameter.device, dtype=self._torch.float32)
@@ -136,7 +136,7 @@ class StepCount:
 
     __slots__ = ("_theirs", "_version", "tensor")
 
-    def __init__(self, theirs: OptimizedTensor, tensor: OptimizedTensor) -> None:
+    def __init__(self, theirs: Tensor, tensor: Tensor) -> None:
         self.tensor = tensor
         self._theirs = weakref.ref(theirs)
         self._version = theirs._version
@@ -145,7 +145,7 @@ class StepCount:
     def is_needed(self) -> bool:
         return self._theirs() is not None
 
-    def follows(self, theirs: OptimizedTensor) -> bool:
+    def follows(self, theirs: Tensor) -> bool:
         """Whether nobody has set theirs meanwhile."""
         return self._theirs() is theirs and theirs._version == self._version
 
@@ -157,28 +157,29 @@ class StepCount:
 
 
 def choose(
-    torch: ModuleType, optimizer: Optimizer, flags: Mapping[str, bool], *, exact_order: bool
+    torch: ModuleType, optimizers: Sequence[Optimizer], flags: Mapping[str, bool], *, exact_order: bool
 ) -> ChosenGroups:
-    """Update an optimizer's parameters of now with these flags, from its next step on.
+    """Update optimizers' parameters of now with these flags, from their next steps on.
 
     Raises:
-        Refused: this torch updates parameters in another way.
+        Refused: this torch updates parameters of one in another way; nothing was changed.
     """
-    module, name = _update_function(type(optimizer))
-    if (module.__name__, name) not in _PATCHES:
-        _PATCHES[module.__name__, name] = Patch(module, name, functools.partial(_led, _is_compiling(torch)))
-    _PATCHES[module.__name__, name].put_on()
+    for module, name in [_update_function(type(optimizer)) for optimizer in optimizers]:
+        if (module.__name__, name) not in _PATCHES:
+            led = functools.partial(_led, _is_compiling(torch))
+            _PATCHES[module.__name__, name] = Patch(module, name, led)
+        _PATCHES[module.__name__, name].put_on()
     made = []
-    for group in optimizer.param_groups:
+    for group in (group for optimizer in optimizers for group in optimizer.param_groups):
         updates = GroupUpdates(torch, flags, exact_order=exact_order)
         made.append(updates)
-        for parameter in cast("list[OptimizedTensor]", group["params"]):
+        for parameter in cast("list[Tensor]", group["params"]):
             _CHOSEN[id(parameter)] = (_forgetting(parameter), updates)
     return ChosenGroups(made)
 
 
 class ChosenGroups:
-    """The groups of one optimizer that are updated in another way."""
+    """Groups of optimizers that are updated in another way."""
 
     def __init__(self, groups: Sequence[GroupUpdates]) -> None:
         self._groups = groups
@@ -200,15 +201,15 @@ class ChosenGroups:
 def flags_of(optimizer: Optimizer) -> Iterator[Mapping[str, bool]]:
     """Of each parameter: the flags that stand in for its group's; none where it is updated with those."""
     for group in optimizer.param_groups:
-        for parameter in cast("list[OptimizedTensor]", group["params"]):
+        for parameter in cast("list[Tensor]", group["params"]):
             found = _chosen(parameter)
             yield {} if found is None else found.flags
 
 
-def _forgetting(parameter: OptimizedTensor) -> weakref.ref[OptimizedTensor]:
+def _forgetting(parameter: Tensor) -> weakref.ref[Tensor]:
     key = id(parameter)
 
-    def forget(ref: weakref.ref[OptimizedTensor]) -> None:
+    def forget(ref: weakref.ref[Tensor]) -> None:
         entry = _CHOSEN.get(key)
         if entry is not None and entry[0] is ref:
             del _CHOSEN[key]
@@ -227,7 +228,7 @@ def _led(is_compiling: Callable[[], bool], original: Update) -> Update:
     fewest = 1 if counts_at is None else counts_at + 1
 
     @functools.wraps(original)
-    def update(*lists: Sequence[OptimizedTensor], **settings: object) -> object:
+    def update(*lists: Sequence[Tensor], **settings: object) -> object:
         if is_compiling() or len(lists) < fewest or not lists[0]:
             return original(*lists, **settings)
         updates = _chosen(lists[0][0])

@@ -8,13 +8,10 @@ where buckets change all ranks change them or none does.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from ...live_torch.live_job import Job
 from ..registry import Option, Refused, Undo, remedy
 from .rank_agreement import agree
-
-if TYPE_CHECKING:
-    from autobrrr.injected.live_torch.live_job import Job
 
 
 def _arguments(job: Job, name: str) -> dict[str, object]:

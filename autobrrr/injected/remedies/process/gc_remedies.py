@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from ...live_torch.live_job import Job
 from ..registry import Option, Refused, Undo, remedy
 from .process_value import switch
-
-if TYPE_CHECKING:
-    from autobrrr.injected.live_torch.live_job import Job
 
 FROZEN_BY_PYTHON = 2_000  # CPython 3.12 starts with a few hundred frozen objects of its own
 

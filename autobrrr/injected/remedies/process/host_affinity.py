@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from ...live_torch.live_job import Job
 from ..registry import Option, Refused, Undo, remedy
-
-if TYPE_CHECKING:
-    from autobrrr.injected.live_torch.live_job import Job
 
 _on = False
 CHOICES = ("share", "cores", "node")

@@ -9,12 +9,9 @@ import glob
 import os
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from ...live_torch.live_job import Job
 from ..registry import Option, Refused, Undo, remedy
-
-if TYPE_CHECKING:
-    from autobrrr.injected.live_torch.live_job import Job
 
 LIBRARIES = ("jemalloc", "tcmalloc", "tcmalloc_minimal")
 FOLDERS = (

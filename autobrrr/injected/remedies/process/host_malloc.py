@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from ...live_torch.live_job import Job
 from ..registry import Option, Refused, Undo, remedy
 from . import heap_holes, malloc_thresholds
 from .glibc import M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, Libc, glibc
-
-if TYPE_CHECKING:
-    from autobrrr.injected.live_torch.live_job import Job
 
 MOST_BYTES = 32 << 20  # where glibc's own raising of the threshold ends
 KEPT_BYTES = (1 << 31) - 1

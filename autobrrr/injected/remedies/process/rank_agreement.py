@@ -11,12 +11,9 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
+from ...live_torch.live_job import Job
 from ..registry import Refused
-
-if TYPE_CHECKING:
-    from autobrrr.injected.live_torch.live_job import Job
 
 PATIENCE_S = 60.0
 LOOK_S = 0.02

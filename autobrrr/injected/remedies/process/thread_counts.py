@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from ...live_torch.live_job import Job
 from ..registry import Option, Refused, Undo, remedy
 from .process_value import switch
-
-if TYPE_CHECKING:
-    from autobrrr.injected.live_torch.live_job import Job
 
 
 @remedy(
