@@ -14,7 +14,8 @@ from types import ModuleType
 
 from .batch_probe.probe_task import ShadowTask
 from .job_facts import job_facts
-from .live_torch.parameter_device import Device, parameter_device
+from .live_torch.parameter_device import parameter_device
+from .live_torch.torch_types import Device
 from .loop import own_cost
 from .loop.boundary_task import Task
 from .loop.train_loop import TrainLoop
@@ -41,13 +42,9 @@ RANKS_PATIENCE_S = 5.0
 MOST_WINDOW_STEPS = 16
 MOST_HOLD_MS = 200
 Reply = dict[str, object]
-RESULTS = ("traced", "probed", "window", "slack", "collectives")  # the events that end a task
-_RESULT_OF = {
-    TraceTask.name: "traced",
-    WindowTask.name: "window",
-    HostSlackTask.name: "slack",
-    CollectiveTask.name: "collectives",
-}
+TASKS = (TraceTask, ShadowTask, WindowTask, HostSlackTask, CollectiveTask)
+DISTURBING = ("trace", "probe", "window", "slack", "collectives", "apply", "together")
+RESULTS = frozenset(task.event for task in TASKS)
 
 
 class AgentSession:
@@ -211,13 +208,6 @@ class AgentSession:
             if callable(finish):
                 self._send_with_fd(*finish())
                 continue
-            failed = event.get("task_failed")
-            if failed is not None:
-                name = _RESULT_OF.get(str(failed), "probed")
-                event = {
-                    "event": name,
-                    name: {"status": "abstained", "why": f"it failed: {event.get('why')}"},
-                }
             self._link.send(event)
 
     def _send_with_fd(self, event: dict[str, object], fd: int | None) -> None:
@@ -232,6 +222,8 @@ class AgentSession:
         name = command.get("do")
         do = self._commands.get(name) if isinstance(name, str) else None
         try:
+            if self._readonly and name in DISTURBING:
+                raise Refused("the session is read-only")
             reply = do(command) if do is not None else {"ok": False, "why": f"unknown command {name!r}"}
         except Refused as refused:
             reply = {"ok": False, "why": str(refused), "code": refused.code.value}
@@ -279,47 +271,32 @@ class AgentSession:
         self._loop.post(drain)
 
     def _do_trace(self, command: Mapping[str, object]) -> Reply:
-        if self._readonly:
-            raise Refused("the session is read-only")
-        steps = _whole(command, "steps", 6)
-        self._begin(TraceTask(self._loop, steps, self._emit))
-        return {}
+        return self._begin(TraceTask(self._loop, _whole(command, "steps", 6), self._emit))
 
     def _do_probe(self, command: Mapping[str, object]) -> Reply:
-        if self._readonly:
-            raise Refused("the session is read-only")
         if self._loop.compiled or self._loop.is_compiled():
             raise Refused("the job runs compiled code")
         params = {key: value for key, value in command.items() if key not in ("v", "do", "id")}
         check = self._loop.check
-        self._begin(ShadowTask(self._loop.job, params, self._emit, time.perf_counter_ns, check))
-        return {}
+        return self._begin(ShadowTask(self._loop.job, params, self._emit, time.perf_counter_ns, check))
 
     def _do_window(self, command: Mapping[str, object]) -> Reply:
-        if self._readonly:
-            raise Refused("the session is read-only")
         steps, shapes = _whole(command, "steps", 4), command.get("shapes") is True
-        self._begin(WindowTask(self._loop, min(steps, MOST_WINDOW_STEPS), shapes, self._emit))
-        return {}
+        return self._begin(WindowTask(self._loop, min(steps, MOST_WINDOW_STEPS), shapes, self._emit))
 
     def _do_slack(self, command: Mapping[str, object]) -> Reply:
-        if self._readonly:
-            raise Refused("the session is read-only")
-        self._begin(HostSlackTask(self._loop, self._emit))
-        return {}
+        return self._begin(HostSlackTask(self._loop, self._emit))
 
     def _do_collectives(self, command: Mapping[str, object]) -> Reply:
-        if self._readonly:
-            raise Refused("the session is read-only")
-        self._begin(CollectiveTask(self._loop, _whole(command, "steps", 8), self._emit))
-        return {}
+        return self._begin(CollectiveTask(self._loop, _whole(command, "steps", 8), self._emit))
 
-    def _begin(self, task: Task) -> None:
+    def _begin(self, task: Task) -> Reply:
         if self._loop.measuring.task is not None:
             raise Refused(f"busy with {self._loop.measuring.task.name}")
         if self._ranks is not None and self._ranks.holds:
             raise Refused("busy with a change of all ranks")
         self._loop.begin_task(task)
+        return {}
 
     def _do_frames(self, command: Mapping[str, object]) -> Reply | None:
         for_ms = _whole(command, "for_ms", 1500)
@@ -339,8 +316,6 @@ class AgentSession:
         return None
 
     def _do_apply(self, command: Mapping[str, object]) -> None:
-        if self._readonly:
-            raise Refused("the session is read-only")
         name = str(command["remedy"])
         options = command.get("options") or {}
         if not isinstance(options, dict):
@@ -402,8 +377,6 @@ class AgentSession:
 
     def _do_together(self, command: Mapping[str, object]) -> Reply:
         """Find the other ranks: from now on remedies go on and off on all of them."""
-        if self._readonly:
-            raise Refused("the session is read-only")
         if self._ranks is None:
             refuse_sharded(self._loop.job)
             try:
@@ -466,7 +439,7 @@ class AgentSession:
 
 def _is_result(event: Mapping[str, object]) -> bool:
     """Whether it is the last that a measuring task has to say."""
-    return event.get("event") in RESULTS or "finish" in event or "task_failed" in event
+    return event.get("event") in RESULTS or "finish" in event
 
 
 def _whole(command: Mapping[str, object], name: str, default: int) -> int:

@@ -14,8 +14,7 @@ from autobrrr.injected.phases.sampled_step import MEMORY_EVERY_NS, Sampling, acc
 
 TWO_DEVICES = """
 import torch
-from autobrrr.injected.phases.cuda_loss import DeviceLoss
-from autobrrr.injected.phases.loss_value import FINITE, UNKNOWN
+from autobrrr.injected.phases.loss_value import DeviceLoss, FINITE, UNKNOWN
 loss = torch.full((), 2.5, device="cuda:1")
 watched = DeviceLoss(torch)
 assert torch.cuda.current_device() == 0

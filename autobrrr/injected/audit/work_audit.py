@@ -14,6 +14,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from types import BuiltinFunctionType, FrameType, ModuleType
 from typing import Any
 
@@ -23,7 +24,6 @@ from ..live_torch.patches import patched
 from ..phases.batch_shapes import batch_size, token_count
 from . import outside_calls, tensor_digests
 from .outside_calls import OutsideCalls
-from .step_account import StepAccount
 
 SEED = 1729
 FLOPS_EVERY = 4  # steps; operators are watched in one of so many, and the others run as they would
@@ -32,6 +32,36 @@ MOST_PLACES = 400
 ROWS_STEPS = 4000
 CLOCKS = ("time", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "time_ns", "process_time")
 AnyCall = Callable[..., Any]
+
+
+@dataclass(slots=True)
+class StepAccount:
+    """What one training step held, from the end of the step before to the end of its own update.
+
+    What was not seen is left out.
+
+    Attributes:
+        samples: By model: one step may call several.
+        lengths: Of a sample's first dimension, summed over samples.
+        rows: A digest of each sample.
+        flops: By the kind of number that large products are made of; None: not counted in this step.
+        places: Outputs of modules: path, place in the source, digest, norm.
+    """
+
+    backwards: int = 0
+    optimizers: int = 0
+    samples: dict[int, int] = field(default_factory=dict)
+    tokens: dict[int, int] = field(default_factory=dict)
+    evaluated: int = 0
+    rows: list[str] = field(default_factory=list)
+    loss: float | None = None
+    flops: dict[str, int] | None = None
+    places: list[tuple[str, str, int, float | None]] = field(default_factory=list)
+
+    def line(self) -> dict[str, object]:
+        """As it is written: of the models' samples and tokens, the largest."""
+        most = {name: max(getattr(self, name).values(), default=None) for name in ("samples", "tokens")}
+        return {**asdict(self), **most}
 
 
 class WorkAudit:

@@ -7,22 +7,29 @@ a gradient, under the guard; its caller spreads the steps over step boundaries.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from contextlib import closing
 from dataclasses import dataclass
 from types import ModuleType
 from typing import cast
 
 from ..job_state.autocast_state import AutocastSwitch
-from ..job_state.state_guard import Guarded, StateGuard, refuse_changes
+from ..job_state.state_guard import Guarded, unchanged
+from ..live_torch.dispatch_modes import Mode, Operator, dispatch_mode
 from ..live_torch.pytrees import Ref, leaves, map_tree, refs
 from ..live_torch.torch_types import Abstain, Module, Tensor, is_tensor
 from ..loop.handler_errors import raised_by_handler
 from .batch_dim import Slicing, close, compare, describe, is_mean_or_sum, proposals, rows
-from .constant_random import quiet_random
 from .step_recorder import Node
 from .step_tape import Tape
 
 Forward = Callable[[Node, dict[int, Tensor]], list[Tensor]]
 _LOOKS = 3  # at what a forward takes: the first is the dearest
+# fmt: off
+_SAMPLERS = frozenset((
+    "rand", "rand_like", "randn", "randn_like", "normal", "normal_", "uniform_", "bernoulli", "bernoulli_",
+    "exponential_", "log_normal_", "cauchy_",
+))
+# fmt: on
 
 
 class Forwards:
@@ -42,30 +49,37 @@ class Forwards:
         torch = self._torch
         module = cast(Module, node.target)
         args, kwargs = fill(node, tensors)
-        switch = AutocastSwitch(torch)
-        quiet = quiet_random(torch)
-        guard = StateGuard(torch, self._guarded, trial=id(module) not in self._tried)
+        switch, quiet = AutocastSwitch(torch), quiet_random(torch)
+        trial = id(module) not in self._tried
         self._tried.add(id(module))
-        try:
-            with guard:
-                for part in module.modules():
-                    part.__dict__["training"] = False
-                if hasattr(torch.backends, "mha"):
-                    torch.backends.mha.set_fastpath_enabled(False)
-                torch._C._set_grad_enabled(False)
+        with unchanged(torch, self._guarded, trial=trial):
+            for part in module.modules():
+                part.__dict__["training"] = False
+            if hasattr(torch.backends, "mha"):
+                torch.backends.mha.set_fastpath_enabled(False)
+            torch._C._set_grad_enabled(False)
+            with closing(switch):
                 switch.to(node.cast)
-                try:
-                    quiet.__enter__()
-                    try:
-                        result = module(*args, **kwargs)
-                    finally:
-                        quiet.__exit__(None, None, None)
-                finally:
-                    switch.close()
-                made = [part.detach() for part in leaves(result) if is_tensor(part, torch)]
-        finally:
-            refuse_changes(guard)
-        return made
+                with quiet:
+                    result = module(*args, **kwargs)
+            return [part.detach() for part in leaves(result) if is_tensor(part, torch)]
+
+
+def quiet_random(torch: ModuleType) -> Mode:
+    """A dispatch mode, not yet entered, in which samplers give 0.5.
+
+    Half a batch draws other numbers than the batch does, so a forward that samples (a variational
+    autoencoder) could never be compared with its halves.
+    """
+
+    def handler(operator: Operator, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+        result = operator(*args, **kwargs)
+        name = str(getattr(operator, "__name__", "")).partition(".")[0]
+        if name in _SAMPLERS and isinstance(result, torch.Tensor):
+            result.fill_(0.5)
+        return result
+
+    return dispatch_mode(torch, handler)
 
 
 def fill(node: Node, tensors: dict[int, Tensor]) -> tuple[tuple[object, ...], dict[str, object]]:

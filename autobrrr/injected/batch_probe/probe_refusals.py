@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from types import ModuleType
 
 from ..live_torch.compiled_code import CompiledCheck, is_compiled
+from ..live_torch.dispatch_modes import modes_on_stack
 from ..live_torch.module_checks import refuse_kinds, user_hooks
 from ..live_torch.torch_types import Abstain
 from .step_tape import Tape
@@ -30,7 +31,7 @@ def before_recording(
     for mode in below:
         if type(mode).__name__ != "DeviceContext":
             raise Abstain(f"a torch function mode of the job's own is active ({type(mode).__name__})")
-    if torch.utils._python_dispatch._get_current_dispatch_mode_stack():
+    if modes_on_stack(torch):
         raise Abstain("a torch dispatch mode of the job's own is active")
     if torch.is_inference_mode_enabled():
         raise Abstain("the loop runs in inference mode")

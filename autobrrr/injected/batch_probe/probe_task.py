@@ -62,7 +62,7 @@ class ShadowTask:
         check: What the training loop knows of compiled code; None: nothing yet.
     """
 
-    name = "shadow probe"
+    name, event = "shadow probe", "probed"
     pending = False
 
     def __init__(

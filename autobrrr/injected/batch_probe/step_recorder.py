@@ -18,14 +18,15 @@ from typing import cast
 
 from ..job_state import autocast_state
 from ..live_torch import available_memory
+from ..live_torch.dispatch_modes import Operator, dispatch_mode, leave
 from ..live_torch.pytrees import Ref, leaves, map_tree
 from ..live_torch.torch_types import Abstain, Module, Tensor, is_tensor, tensor_bytes
-from .collective_check import CollectiveWatch
 
 _MAX_NODES = 20_000
 _SHARE = 4  # of the memory that is available, a recording may hold this part
 _QUIET_BYTES = 1 << 26  # held for evaluation: a step with more is no step of training
 _MUTATING = ("__setitem__",)
+_WRAPPER_DEPTH = 1  # inside the DDP wrapper, outside the module that it wraps
 _ROOT = Path("/")
 
 
@@ -51,6 +52,42 @@ class Recording:
 
     nodes: list[Node]
     tensors: list[Tensor]
+
+
+class CollectiveWatch:
+    """A dispatch mode on the training thread that remembers a collective it did not expect.
+
+    So none is ever replayed from one rank alone. DDP's own (in backward, and in the wrapper around the
+    inner module) are expected; any other rules the probe out.
+    """
+
+    def __init__(self, torch: ModuleType) -> None:
+        self.depth = 0
+        self.in_backward = False
+        self.wrapped = False  # the root call under way is DDP's
+        self.seen: str | None = None
+        self._torch = torch
+        self._mode = dispatch_mode(torch, self._handle)
+        self._mode.__enter__()
+
+    @classmethod
+    def if_distributed(cls, torch: ModuleType) -> CollectiveWatch | None:
+        """A watch that is on, or None where there is no other rank."""
+        distributed = torch.distributed
+        if not distributed.is_available() or not distributed.is_initialized():
+            return None
+        return cls(torch) if distributed.get_world_size() > 1 else None
+
+    def stop(self) -> bool:
+        """Leave the dispatch stack; whether the mode was on its top."""
+        self._mode.handler = None
+        return leave(self._torch, self._mode)
+
+    def _handle(self, operator: Operator, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+        expected = self.in_backward or (self.wrapped and self.depth == _WRAPPER_DEPTH)
+        if not expected and "c10d" in str(getattr(operator, "namespace", "")):
+            self.seen = str(operator)
+        return operator(*args, **kwargs)
 
 
 class Recorder:

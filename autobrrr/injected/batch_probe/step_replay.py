@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass
 from types import ModuleType
-from typing import TypeVar, cast
+from typing import cast
 
 from ..job_state.autocast_state import AutocastSwitch
-from ..job_state.state_guard import Guarded, StateGuard, refuse_changes
+from ..job_state.state_guard import Guarded, unchanged
 from ..live_torch import op_flops as flops
 from ..live_torch.dispatch_modes import Operator, dispatch_mode
 from ..live_torch.pytrees import leaves
@@ -23,8 +23,6 @@ from ..live_torch.torch_types import Abstain, Module, Tensor, is_tensor, tensor_
 from .resize_plan import ResizePlan, arguments, feed
 from .step_recorder import Node
 from .step_tape import Tape
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,20 +62,17 @@ class Player:
 
     def time(self, plan: ResizePlan, wanted: int, replays: int) -> list[Timing]:
         """Replay some times in a row at a batch of `wanted`, under one guard."""
-        return self._guard(lambda: [self._timed(plan, wanted) for _ in range(replays)])
+        with self._guard():
+            return [self._timed(plan, wanted) for _ in range(replays)]
 
     def census(self, plan: ResizePlan, wanted: int) -> Census:
         """Replay once and count operators, floating-point operations and bytes kept."""
-        return self._guard(lambda: self._counted(plan, wanted))
+        with self._guard():
+            return self._counted(plan, wanted)
 
-    def _guard(self, body: Callable[[], _T]) -> _T:
-        guard = StateGuard(self._torch, self._guarded, trial=not self._tried)
-        self._tried = True
-        try:
-            with guard:
-                return body()
-        finally:
-            refuse_changes(guard)
+    def _guard(self) -> AbstractContextManager[None]:
+        trial, self._tried = not self._tried, True
+        return unchanged(self._torch, self._guarded, trial=trial)
 
     def _timed(self, plan: ResizePlan, wanted: int) -> Timing:
         env = feed(self._torch, self._tape, plan, wanted)
@@ -115,7 +110,7 @@ class Player:
         mode = dispatch_mode(torch, count)
         with ExitStack() as stack:
             stack.enter_context(torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor))
-            stack.enter_context(mode)  # type: ignore[arg-type]
+            stack.enter_context(mode)
             self._play(plan, wanted, env)
         mode.handler = None
         owned = {parameter.data_ptr() for parameter in self._guarded.parameters}
@@ -128,9 +123,8 @@ class Player:
     def _play(self, plan: ResizePlan, wanted: int, env: dict[int, Tensor]) -> None:
         torch = self._torch
         set_grad, grad_now = torch._C._set_grad_enabled, torch.is_grad_enabled()
-        switch = AutocastSwitch(torch)
         parameters = [parameter for parameter in self._guarded.parameters if parameter.requires_grad]
-        try:
+        with closing(AutocastSwitch(torch)) as switch:
             for index in plan.order:
                 node = self._tape.nodes[index]
                 args, kwargs = arguments(node, env, plan, wanted)
@@ -150,8 +144,6 @@ class Player:
                 else:
                     result = cast("Callable[..., object]", node.target)(*args, **kwargs)
                 self._bind(node, args, result, env)
-        finally:
-            switch.close()
 
     def _bind(self, node: Node, args: tuple[object, ...], result: object, env: dict[int, Tensor]) -> None:
         if len(node.outputs) == 1 and is_tensor(result, self._torch):

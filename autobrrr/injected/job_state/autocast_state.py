@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from types import ModuleType
-from typing import Protocol
 
 State = tuple[tuple[str, bool, object], ...]
 """(device type, enabled, dtype) for each device type that can be in use."""
-
-
-class _Context(Protocol):
-    def __enter__(self) -> object: ...
-    def __exit__(self, kind: None, error: None, trace: None) -> object: ...
 
 
 def state(torch: ModuleType) -> State:
@@ -39,7 +34,7 @@ class AutocastSwitch:
         self._ambient = state(torch)
         self._cache = not any(enabled for _, enabled, _ in self._ambient)
         self._now: State | None = self._ambient if self._cache else None
-        self._open: list[_Context] = []
+        self._open = ExitStack()
 
     def to(self, wanted: State) -> None:
         """Enter a state, leaving the one before."""
@@ -49,13 +44,12 @@ class AutocastSwitch:
         if wanted == self._now:
             return
         for kind, enabled, dtype in wanted:
-            context = self._torch.autocast(kind, dtype=dtype, enabled=enabled, cache_enabled=self._cache)
-            context.__enter__()
-            self._open.append(context)
+            self._open.enter_context(
+                self._torch.autocast(kind, dtype=dtype, enabled=enabled, cache_enabled=self._cache)
+            )
         self._now = wanted
 
     def close(self) -> None:
         """Leave what was entered."""
-        while self._open:
-            self._open.pop().__exit__(None, None, None)
+        self._open.close()
         self._now = self._ambient if self._cache else None

@@ -9,35 +9,18 @@ from __future__ import annotations
 import sys
 import threading
 import warnings
-from collections.abc import MutableMapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Protocol, cast
 
 from ..live_torch.module_call_slot import silence
+from ..live_torch.module_checks import HOOK_DICTS
 from ..live_torch.torch_types import Abstain, Module, Tensor
 from . import rng_state
 from .module_state import ModuleState
 
 _OWN = __name__.partition(".")[0]
-_HOOK_DICTS = (
-    "_forward_pre_hooks",
-    "_forward_hooks",
-    "_backward_pre_hooks",
-    "_backward_hooks",
-)
-_GLOBAL_HOOK_DICTS = (
-    "_global_forward_pre_hooks",
-    "_global_forward_hooks",
-    "_global_backward_pre_hooks",
-    "_global_backward_hooks",
-)
-
-
-class _Context(Protocol):
-    def __enter__(self) -> object: ...
-    def __exit__(self, kind: None, error: None, trace: None) -> object: ...
 
 
 @dataclass(slots=True)
@@ -146,9 +129,7 @@ class StateGuard:
         if overlapping:  # an expanded view can't be written as a whole, by anyone
             return None
         saved = plain.clone()
-        version = cast(_Context, self._torch.autograd._unsafe_preserve_version_counter(tensor))
-        version.__enter__()
-        undo.callback(version.__exit__, None, None, None)
+        undo.enter_context(self._torch.autograd._unsafe_preserve_version_counter(tensor))
 
         def copy_back() -> None:
             if not only_if_touched or id(tensor) in self._touched:
@@ -180,22 +161,19 @@ class StateGuard:
         """Our own hooks and the hooks on parameters do not see replays."""
         for parameter in self._guarded.parameters:
             for name in ("_backward_hooks", "_post_accumulate_grad_hooks"):
-                hooks = getattr(parameter, name, None)
-                if hooks:
-                    _empty(undo, hooks)
+                if hooks := getattr(parameter, name, None):
+                    _leave_out(undo, hooks, lambda _: True)
         for module in self._guarded.modules:
             for part in module.modules():
                 put_back = silence(part)
                 if put_back is not None:
                     undo.callback(put_back)
-                for name in _HOOK_DICTS:
-                    hooks = getattr(part, name, None)
-                    if hooks and any(_is_ours(hook) for hook in hooks.values()):
-                        _empty_ours(undo, hooks)
-        for name in _GLOBAL_HOOK_DICTS:
-            hooks = getattr(sys.modules["torch.nn.modules.module"], name, None)
-            if hooks and any(_is_ours(hook) for hook in hooks.values()):
-                _empty_ours(undo, hooks)
+                for name in HOOK_DICTS:
+                    if hooks := getattr(part, name, None):
+                        _leave_out(undo, hooks, _is_ours)
+        for name in HOOK_DICTS:
+            if hooks := getattr(sys.modules["torch.nn.modules.module"], f"_global{name}", None):
+                _leave_out(undo, hooks, _is_ours)
 
 
 def _same(torch: ModuleType, tensor: Tensor, copy: Tensor) -> bool:
@@ -221,29 +199,35 @@ def _hush_warnings(undo: ExitStack) -> None:
     warnings._showwarnmsg = quiet  # type: ignore[attr-defined]
 
 
-def refuse_changes(guard: StateGuard) -> None:
-    """Raises Abstain if the replay changed module state (which has been put back)."""
-    if guard.changes:
-        raise Abstain(
-            f"a forward changes the modules' own state ({', '.join(sorted(set(guard.changes))[:3])})"
-        )
+@contextmanager
+def unchanged(torch: ModuleType, guarded: Guarded, *, trial: bool) -> Iterator[None]:
+    """A guard around a replay; raises Abstain where that changed module state, which has been put back."""
+    guard = StateGuard(torch, guarded, trial=trial)
+    try:
+        with guard:
+            yield
+    finally:
+        if guard.changes:
+            raise Abstain(said_of(guard.changes))
+
+
+def said_of(changes: list[str]) -> str:
+    """Why a replay that makes these changes is not made."""
+    return f"a forward changes the modules' own state ({', '.join(sorted(set(changes))[:3])})"
 
 
 def _is_ours(hook: object) -> bool:
     return str(getattr(hook, "__module__", "") or "").partition(".")[0] == _OWN
 
 
-def _empty(undo: ExitStack, hooks: MutableMapping[object, object]) -> None:
-    saved = dict(hooks)
-    undo.callback(_refill, hooks, saved)
-    hooks.clear()
-
-
-def _empty_ours(undo: ExitStack, hooks: MutableMapping[object, object]) -> None:
-    saved = dict(hooks)
-    undo.callback(_refill, hooks, saved)
-    for key, hook in saved.items():
-        if _is_ours(hook):
+def _leave_out(
+    undo: ExitStack, hooks: MutableMapping[object, object], is_out: Callable[[object], bool]
+) -> None:
+    """Take some hooks out of their dict until the guard ends."""
+    out = [key for key, hook in hooks.items() if is_out(hook)]
+    if out:
+        undo.callback(_refill, hooks, dict(hooks))
+        for key in out:
             del hooks[key]
 
 

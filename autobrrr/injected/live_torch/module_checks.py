@@ -9,7 +9,7 @@ from types import ModuleType
 from .torch_types import Abstain, Module, Tensor
 
 _OWN = __name__.partition(".")[0]
-_HOOK_DICTS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+HOOK_DICTS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 _SHARDED = ("FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine", "DataParallel", "PipelineStage")
 
 
@@ -62,12 +62,12 @@ def user_hook(modules: Iterable[Module]) -> str | None:
 def user_hooks(modules: Iterable[Module]) -> Iterator[tuple[str, object]]:
     """All hooks that are neither ours nor torch's own, each with a name for it."""
     place = sys.modules["torch.nn.modules.module"]
-    for name in _HOOK_DICTS:
+    for name in HOOK_DICTS:
         for hook in _foreign(getattr(place, f"_global{name}", {})):
             yield "a global module hook of the job's own", hook
     for root in modules:
         for part in root.modules():
-            for name in _HOOK_DICTS:
+            for name in HOOK_DICTS:
                 for hook in _foreign(getattr(part, name, None) or {}):
                     spoken = name.strip("_").removesuffix("s").replace("_", " ")
                     yield f"a {spoken} on {type(part).__name__}", hook

@@ -1,7 +1,7 @@
 """What may run on the training thread between two steps: a task, and what it is handed.
 
 The loop calls a task's `at_boundary` inside the anchor optimizer's post hook, times it, books it
-as the agent's own work, and takes the task off if it raises.
+as the agent's own work, and takes the task off if it raises. `Abstain` is how a task gives up.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class Task(Protocol):
     """Work spread over step boundaries."""
 
     name: str
+    event: str  # that ends it: its result, or why there is none
 
     @property
     def pending(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import thread_time_ns
 
+from ..live_torch.torch_types import Abstain
 from .boundary_task import Boundary, Task
 from .handler_errors import raised_by_handler
 
@@ -50,10 +51,10 @@ class Measuring:
         except Exception as error:
             task.cancel()
             after = None
-            self._emit({"task_failed": task.name, "why": f"{type(error).__name__}: {error}"})
+            self._emit(given_up(task, error))
+            self.unfinished = task if task.pending else None
             if raised_by_handler(error):
                 self.task, self.at = None, NEVER
-                self.unfinished = task if task.pending else None
                 raise
         self.spent_ns += self._clock() - began
         self.cpu_ns += self._cpu_clock() - cpu
@@ -85,13 +86,20 @@ class Measuring:
 
     def stop(self) -> None:
         """Cancel; `unfinished` keeps what only the training thread can take off."""
-        task, self.task = self.task or self.unfinished, None
-        if task is not None:
+        held = [task for task in (self.task, self.unfinished) if task is not None]
+        self.task = None
+        for task in held:
             task.cancel()
-        self.unfinished = task if task is not None and task.pending else None
+        self.unfinished = next((task for task in held if task.pending), None)
 
     def drop(self) -> None:
         """In a forked child: cancel, and nothing is left to do."""
         task, self.task = self.task, None
         if task is not None:
             task.cancel()
+
+
+def given_up(task: Task, error: Exception) -> dict[str, object]:
+    """The event that ends a task without a result."""
+    why = str(error) if isinstance(error, Abstain) else f"it failed: {type(error).__name__}: {error}"
+    return {"event": task.event, task.event: {"status": "abstained", "why": why}}

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, cast
 
 from ..live_torch.parameter_device import EventSource, TimedEvent, event_source, parameter_device
+from ..live_torch.torch_types import Abstain
 from ..loop.boundary_task import Boundary
 from ..loop.handler_errors import raised_by_handler
 from ..loop.train_loop import TrainLoop
@@ -87,14 +88,10 @@ def _between_ns(before: TimedEvent | None, after: TimedEvent | None) -> int | No
     return None if before is None or after is None else max(0, round(before.elapsed_time(after) * 1e6))
 
 
-class CollectivesAbstained(Exception):
-    """Why nothing is timed here."""
-
-
 class CollectiveTask:
     """Reads all clocks at so many step boundaries."""
 
-    name = "collective waits"
+    name, event = "collective waits", "collectives"
     pending = False
 
     def __init__(self, loop: TrainLoop, steps: int, emit: Callable[[dict[str, object]], None]) -> None:
@@ -116,27 +113,6 @@ class CollectiveTask:
 
     def at_boundary(self, boundary: Boundary) -> int | None:
         """One step further."""
-        why = "the clocks of collectives"
-        try:
-            return self._go_on(boundary)
-        except CollectivesAbstained as reason:
-            why = str(reason)
-        except Exception as error:  # noqa: BLE001  torch's clock is no promise of torch's
-            why = f"{why}: {type(error).__name__}: {error}"
-        self.cancel()
-        self._emit({"event": "collectives", "collectives": {"status": "abstained", "why": why}})
-        return None
-
-    def cancel(self) -> None:
-        """Put DDP's clock back to its usual pace, take the patches off."""
-        calls, self._calls = self._calls, None
-        if calls is not None:
-            self._loop.left += calls.take_off()
-        parallel, self._parallel = self._parallel, None
-        if parallel is not None:
-            parallel._set_ddp_runtime_logging_sample_rate(USUAL_RATE)
-
-    def _go_on(self, boundary: Boundary) -> int | None:
         if self._calls is None:
             self._begin(boundary)
         else:
@@ -148,26 +124,35 @@ class CollectiveTask:
         self._boundaries += 1
         if self._boundaries > MOST_WAITED * self._wanted:
             if self._hidden:
-                raise CollectivesAbstained("its collectives run in other streams or threads than the step")
+                raise Abstain("its collectives run in other streams or threads than the step")
             if self._awaited:
-                raise CollectivesAbstained("the host is too many steps ahead of the device")
+                raise Abstain("the host is too many steps ahead of the device")
             reduced = " in which gradients were reduced" if self._parallel is not None else ""
-            raise CollectivesAbstained(f"no ordinary steps{reduced}")
+            raise Abstain(f"no ordinary steps{reduced}")
         boundary.sample = True  # a call is booked on the phase that it is made in
         self._last = (time.thread_time_ns(), run_delay_ns(self._loop.train_tid))
         return 1
 
+    def cancel(self) -> None:
+        """Put DDP's clock back to its usual pace, take the patches off."""
+        calls, self._calls = self._calls, None
+        if calls is not None:
+            self._loop.left += calls.take_off()
+        parallel, self._parallel = self._parallel, None
+        if parallel is not None:
+            parallel._set_ddp_runtime_logging_sample_rate(USUAL_RATE)
+
     def _begin(self, boundary: Boundary) -> None:
         found = [root for root in boundary.job.roots if hasattr(root, "_get_ddp_logging_data")]
         if len(found) > 1:
-            raise CollectivesAbstained(f"{len(found)} of the root modules are DistributedDataParallel")
+            raise Abstain(f"{len(found)} of the root modules are DistributedDataParallel")
         loop, device = self._loop, parameter_device(boundary.job)
         if device is not None and device.type != "cpu":
             if found:
-                raise CollectivesAbstained(f"the clock of DistributedDataParallel waits for {device.type}")
+                raise Abstain(f"the clock of DistributedDataParallel waits for {device.type}")
             self._source = event_source(loop.torch, device)
             if self._source is None:
-                raise CollectivesAbstained(f"torch has no events with a time for {device.type}")
+                raise Abstain(f"torch has no events with a time for {device.type}")
         if found:
             self._parallel = cast(_Parallel, found[0])
             self._parallel._set_ddp_runtime_logging_sample_rate(1)
@@ -265,7 +250,7 @@ class CollectiveTask:
     def _finish(self) -> None:
         steps, called = self._steps, [one.called for one in self._steps]
         if self._parallel is None and not any(one.calls or one.spent_ns for one in called):
-            raise CollectivesAbstained(
+            raise Abstain(
                 f"none of the root modules is DistributedDataParallel, and in {len(steps)} steps "
                 "the training thread called no collective"
             )

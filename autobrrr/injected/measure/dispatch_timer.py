@@ -8,7 +8,6 @@ the duration less what the same operator takes on 8 elements (`floors`).
 from __future__ import annotations
 
 import functools
-import sys
 from array import array
 from collections import defaultdict
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from time import perf_counter_ns
 from types import ModuleType
 from typing import Protocol
 
+from ..live_torch.dispatch_modes import leave, mode_base
 from ..phases.phase_clock import NAMES, PhaseClock
 from . import op_work as work
 from .op_floors import FloorMeter, Floors
@@ -51,17 +51,9 @@ class TimingMode(Protocol):
 
 @functools.lru_cache(maxsize=1)
 def _mode_class(torch: ModuleType) -> type:
-    base = sys.modules["torch.utils._python_dispatch"].TorchDispatchMode
-    clock = perf_counter_ns
+    base, clock = mode_base(torch), perf_counter_ns
 
     class Timing(base):  # type: ignore[misc, valid-type]
-        # A higher order operator under a mode that does not announce this raises, in the user's step.
-        supports_higher_order_operators = True
-
-        @classmethod
-        def _should_skip_dynamo(cls) -> bool:
-            return False  # else torch wraps the handler, and imports all of dynamo at its first call
-
         def __init__(self, phases: PhaseClock | None) -> None:
             super().__init__()
             self.over = False
@@ -132,20 +124,6 @@ def counter(begin_at: int = 0, step_ns: int = 0) -> Count:
         return found
 
     return count
-
-
-def leave(torch: ModuleType, mode: TimingMode) -> bool:
-    """Leave it if it is on top of this thread's stack."""
-    depth = modes_on_stack(torch)
-    if not depth or torch._C._get_dispatch_stack_at(depth - 1) is not mode:
-        return False
-    mode.__exit__(None, None, None)
-    return True
-
-
-def modes_on_stack(torch: ModuleType) -> int:
-    """Dispatch modes that are on, on this thread."""
-    return int(torch._C._len_torch_dispatch_stack())
 
 
 class Results:

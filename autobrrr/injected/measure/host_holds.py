@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from time import perf_counter_ns, thread_time_ns
 
 from ..live_torch.parameter_device import EventSource, TimedEvent, event_source
+from ..live_torch.torch_types import Abstain
 from ..loop.boundary_task import Boundary
 from ..loop.device_stamps import MS_NS
 from ..loop.train_loop import TrainLoop
@@ -26,10 +27,6 @@ MOST_TRIES = 3  # times the steps that it takes
 AWAIT_STEPS, AWAIT_NS = 4, 10_000_000_000  # until the device has come to the last of them
 ORDINARY = (0, ring_layout.PHASES, ring_layout.TRACED, ring_layout.PHASES | ring_layout.TRACED)
 Emit = Callable[[dict[str, object]], None]
-
-
-class NoSlackMeasured(Exception):
-    """Why nothing is held up here."""
 
 
 @dataclass(slots=True)
@@ -46,7 +43,7 @@ class HeldStep:
 class HostSlackTask:
     """One plain step and one with a hold, in turn."""
 
-    name = "host slack"
+    name, event = "host slack", "slack"
     pending = False
 
     def __init__(self, loop: TrainLoop, emit: Emit, clock: Callable[[], int] = perf_counter_ns) -> None:
@@ -62,15 +59,21 @@ class HostSlackTask:
 
     def at_boundary(self, boundary: Boundary) -> int | None:
         """One step further."""
-        try:
-            return self._go_on(boundary)
-        except NoSlackMeasured as why:
-            told: dict[str, object] = {"status": "abstained", "why": str(why)}
-        except (RuntimeError, AttributeError, TypeError, ValueError) as error:  # of the device: the job's
-            told = {"status": "abstained", "why": f"{type(error).__name__}: {error}"}
-        self.cancel()
-        self._emit({"event": "slack", "slack": told})
-        return None
+        self._loop.hooks.before_backward = None
+        if self._source is None:
+            self._begin(boundary)
+        source = self._source
+        if source is None or source.capturing():
+            raise Abstain("the job captures a CUDA graph")
+        if self._left or self._running is not None:
+            self._take(boundary)
+        if self._left:
+            self._tries += 1
+            if self._tries > MOST_TRIES * 2 * len(HOLDS):
+                raise Abstain("no ordinary steps: evaluations, skipped updates or changes all the time")
+            self._next(boundary)
+            return 1
+        return self._finish(boundary)
 
     def cancel(self) -> None:
         """Hold nothing up any more."""
@@ -78,33 +81,14 @@ class HostSlackTask:
         self._loop.stamps.kept = None
         self._running = None
 
-    def _go_on(self, boundary: Boundary) -> int | None:
-        self._loop.hooks.before_backward = None
-        if self._source is None:
-            self._begin(boundary)
-        source = self._source
-        if source is None or source.capturing():
-            raise NoSlackMeasured("the job captures a CUDA graph")
-        if self._left or self._running is not None:
-            self._take(boundary)
-        if self._left:
-            self._tries += 1
-            if self._tries > MOST_TRIES * 2 * len(HOLDS):
-                raise NoSlackMeasured(
-                    "no ordinary steps: evaluations, skipped updates or changes all the time"
-                )
-            self._next(boundary)
-            return 1
-        return self._finish(boundary)
-
     def _begin(self, boundary: Boundary) -> None:
         loop = self._loop
         device = loop.stamps.device
         if device is None or loop.stamps.fault is not None:
-            raise NoSlackMeasured(loop.stamps.fault or "the parameters are on the CPU")
+            raise Abstain(loop.stamps.fault or "the parameters are on the CPU")
         self._source = event_source(loop.torch, device)
         if self._source is None:
-            raise NoSlackMeasured(f"torch has no events with a time for {device.type}")
+            raise Abstain(f"torch has no events with a time for {device.type}")
         self._hold_ns = min(MOST_NS, max(LEAST_NS, loop.step_ns // SHARE))
         loop.stamps.kept = {}
 
@@ -164,14 +148,14 @@ class HostSlackTask:
             hold.seq + way for hold in self._done for way in (-1, 1)
         }
         if not self._done:
-            raise NoSlackMeasured("no step could be held up")
+            raise Abstain("no step could be held up")
         if not wanted <= kept.keys():
             if not self._awaited:  # the last one's neighbour
                 boundary.mark, boundary.sample = boundary.mark | ring_layout.TRACED, True
                 self._until_ns = self._clock() + AWAIT_NS
             self._awaited += 1
             if self._awaited > AWAIT_STEPS and self._clock() > self._until_ns:
-                raise NoSlackMeasured("the device stamped too few of the steps")
+                raise Abstain("the device stamped too few of the steps")
             return 1
         holds = [told for hold in self._done if (told := _told(hold, kept)) is not None]
         self.cancel()

@@ -22,6 +22,7 @@ from types import ModuleType
 from typing import cast
 
 from ..live_torch.patches import Patch, patched, take_off_all
+from ..live_torch.torch_types import Abstain
 from ..loop.boundary_task import Boundary
 from ..loop.train_loop import TrainLoop
 from ..wire import ring_layout
@@ -44,10 +45,6 @@ OTHERS = "the job switched a profiler of its own on or off meanwhile"
 Emit = Callable[[dict[str, object]], None]
 
 
-class GivesWay(Exception):
-    """Why there is no window."""
-
-
 class WindowTask:
     """Some plain steps for comparison, then one to settle and `steps` under the profiler.
 
@@ -55,7 +52,7 @@ class WindowTask:
         shapes: Record the operators' shapes too: work against the roofs, at twice the inflation.
     """
 
-    name = "profiler window"
+    name, event = "profiler window", "window"
 
     def __init__(self, loop: TrainLoop, steps: int, shapes: bool, emit: Emit) -> None:
         self._loop = loop
@@ -79,12 +76,37 @@ class WindowTask:
 
     def at_boundary(self, boundary: Boundary) -> int | None:
         """One step further."""
-        try:
-            return self._go_on(boundary)
-        except GivesWay as why:
-            self.cancel()
-            self._emit(_abstained(str(why)))
-            return None
+        if self._capturing():
+            # Nothing may wait for the device now, and what is captured does not run.
+            if self._on and self._ended is None:
+                self._ended = "the job captured a CUDA graph in it"
+            self._waited += 1
+            return 1
+        if self._ended is not None:
+            raise Abstain(self._ended)
+        if not self._on:
+            self._waited += 1
+            if boundary.last_step_ns > SLOW_STEP_NS:
+                self._steps = 1
+            self._count_calls()
+            if boundary.last_flags in (0, ring_layout.PHASES):
+                self._plain_ns.append(boundary.last_step_ns)
+            elif self._waited > MOST_WAITED * self._steps:
+                raise Abstain("no ordinary steps: evaluations, skipped updates or changes all the time")
+            if len(self._plain_ns) >= self._steps:
+                self._switch_on(boundary)
+            return 1
+        if not self._autograd._profiler_enabled():
+            raise Abstain(OTHERS)
+        if boundary.last_flags & UNUSABLE:
+            raise Abstain("an evaluation, a skipped update or a change fell into it")
+        self._profiled_ns.append(boundary.last_step_ns)
+        boundary.mark |= ring_layout.TRACED
+        if len(self._profiled_ns) <= self._steps:
+            boundary.sample = True
+            return 1
+        self._finish()
+        return None
 
     def cancel(self) -> None:
         """Switch the profiler off, unless it is the job's own by now."""
@@ -95,39 +117,6 @@ class WindowTask:
             self._switch_off()
         take_off_all(self._witnesses)
         self._witnesses.clear()
-
-    def _go_on(self, boundary: Boundary) -> int | None:
-        if self._capturing():
-            # Nothing may wait for the device now, and what is captured does not run.
-            if self._on and self._ended is None:
-                self._ended = "the job captured a CUDA graph in it"
-            self._waited += 1
-            return 1
-        if self._ended is not None:
-            raise GivesWay(self._ended)
-        if not self._on:
-            self._waited += 1
-            if boundary.last_step_ns > SLOW_STEP_NS:
-                self._steps = 1
-            self._count_calls()
-            if boundary.last_flags in (0, ring_layout.PHASES):
-                self._plain_ns.append(boundary.last_step_ns)
-            elif self._waited > MOST_WAITED * self._steps:
-                raise GivesWay("no ordinary steps: evaluations, skipped updates or changes all the time")
-            if len(self._plain_ns) >= self._steps:
-                self._switch_on(boundary)
-            return 1
-        if not self._autograd._profiler_enabled():
-            raise GivesWay(OTHERS)
-        if boundary.last_flags & UNUSABLE:
-            raise GivesWay("an evaluation, a skipped update or a change fell into it")
-        self._profiled_ns.append(boundary.last_step_ns)
-        boundary.mark |= ring_layout.TRACED
-        if len(self._profiled_ns) <= self._steps:
-            boundary.sample = True
-            return 1
-        self._finish()
-        return None
 
     def _count_calls(self) -> None:
         """Fewer steps, where the last one had many operators."""
@@ -156,7 +145,7 @@ class WindowTask:
     def _switch_on(self, boundary: Boundary) -> None:
         began = perf_counter_ns()
         if self._autograd._profiler_enabled() or _has_schedule(self._profiler):
-            raise GivesWay("the job is being profiled already")
+            raise Abstain("the job is being profiled already")
         device = {"use_device": "cuda"} if self._cuda else {}
         profile = self._profiler.profile(use_kineto=True, use_cpu=True, record_shapes=self._shapes, **device)
         profile._prepare_trace()
@@ -243,7 +232,7 @@ class WindowTask:
         self.cancel()
         self._stall_ns += perf_counter_ns() - began
         if result is None:
-            raise GivesWay(OTHERS)
+            raise Abstain(OTHERS)
         told: dict[str, object] = {
             "status": "ok",
             "plain_step_ns": self._plain_ns[-self._steps :],

@@ -16,7 +16,10 @@ from time import perf_counter_ns
 from types import ModuleType
 from typing import cast
 
+from ..live_torch.dispatch_modes import leave, modes_on_stack
 from ..live_torch.live_job import Job
+from ..live_torch.parameter_device import parameter_device
+from ..live_torch.torch_types import Abstain
 from ..loop.boundary_task import Boundary
 from ..loop.train_loop import TrainLoop
 from ..wire import ring_layout
@@ -37,14 +40,10 @@ MORE_OPERATORS = 40_000  # ... and with no more operators than can be added up i
 UNUSABLE = ring_layout.UNREPRESENTATIVE & ~ring_layout.TRACED
 
 
-class TracingAbstained(Exception):
-    """Why no steps are traced here."""
-
-
 class TraceTask:
     """Steps in turn: traced, plain with phases, plain without (the last only where steps are short)."""
 
-    name = "traced steps"
+    name, event = "traced steps", "traced"
 
     def __init__(self, loop: TrainLoop, steps: int, emit: Callable[[dict[str, object]], None]) -> None:
         self._loop = loop
@@ -72,24 +71,6 @@ class TraceTask:
 
     def at_boundary(self, boundary: Boundary) -> int | None:
         """Ends what the last step was, begins what the next one is."""
-        try:
-            return self._go_on(boundary)
-        except TracingAbstained as why:
-            self.cancel()
-            self._emit({"event": "traced", "traced": {"status": "abstained", "why": str(why)}})
-            return None
-
-    def cancel(self) -> None:
-        """Take the mode off; where that is not possible from here, let everything through until it is."""
-        mode, self._mode = self._mode or self._stuck, None
-        self._stuck = None
-        if mode is not None:
-            mode.over = True
-            if not dispatch_timer.leave(self._torch, mode):
-                self._stuck = mode
-        self._loop.hooks.overdue = None
-
-    def _go_on(self, boundary: Boundary) -> int | None:
         if self._traced is not None:
             return self._run_alone(boundary)
         if self._kind:
@@ -112,11 +93,19 @@ class TraceTask:
             self._traced = self._found()
             return self._run_alone(boundary)
         if not done and self._tries > MOST_TRIES * 3 * self._wanted:
-            raise TracingAbstained(
-                "too few ordinary steps: evaluations, skipped updates or changes in between"
-            )
+            raise Abstain("too few ordinary steps: evaluations, skipped updates or changes in between")
         self._begin_step(boundary, last=done)
         return 1
+
+    def cancel(self) -> None:
+        """Take the mode off; where that is not possible from here, let everything through until it is."""
+        mode, self._mode = self._mode or self._stuck, None
+        self._stuck = None
+        if mode is not None:
+            mode.over = True
+            if not leave(self._torch, mode):
+                self._stuck = mode
+        self._loop.hooks.overdue = None
 
     @property
     def _wanted(self) -> int:
@@ -180,16 +169,14 @@ class TraceTask:
             self._loop.hooks.overdue = None
             if let_go:
                 return
-            if not dispatch_timer.leave(self._torch, mode):
+            if not leave(self._torch, mode):
                 self._stuck = mode
-                raise TracingAbstained("another dispatch mode was entered within a step and not left")
+                raise Abstain("another dispatch mode was entered within a step and not left")
         if boundary.last_flags & UNUSABLE:
             return
         if mode is not None:
             if mode.foreign_device is not None:
-                raise TracingAbstained(
-                    f"operators run on {mode.foreign_device}: their time is not the kernels'"
-                )
+                raise Abstain(f"operators run on {mode.foreign_device}: their time is not the kernels'")
             if kind == "counted":
                 self._results.add_counted(mode)
             else:
@@ -204,7 +191,7 @@ class TraceTask:
         limit = perf_counter_ns() + max(20 * boundary.last_step_ns, 2_000_000_000)
 
         def look() -> None:
-            if not mode.over and perf_counter_ns() > limit and dispatch_timer.leave(self._torch, mode):
+            if not mode.over and perf_counter_ns() > limit and leave(self._torch, mode):
                 mode.over = True
                 self._loop.hooks.overdue = None
 
@@ -213,18 +200,18 @@ class TraceTask:
     def _check(self, job: Job) -> None:
         loop = self._loop
         if loop.check.compiled(job.roots):
-            raise TracingAbstained("the job runs compiled code: a profiler window is the way there")
+            raise Abstain("the job runs compiled code: a profiler window is the way there")
         if loop.roots.scripted:
-            raise TracingAbstained("the job runs TorchScript modules")
-        device = other_device(job)
-        if device is not None:
-            raise TracingAbstained(f"the parameters are on {device}: operators are asynchronous there")
+            raise Abstain("the job runs TorchScript modules")
+        device = parameter_device(job)
+        if device is not None and device.type != "cpu":
+            raise Abstain(f"the parameters are on {device.type}: operators are asynchronous there")
         profiling = getattr(self._torch.autograd, "_profiler_enabled", None)
         if callable(profiling) and profiling():
-            raise TracingAbstained("the job is being profiled")
-        depth = dispatch_timer.modes_on_stack(self._torch)
+            raise Abstain("the job is being profiled")
+        depth = modes_on_stack(self._torch)
         if depth:
-            raise TracingAbstained("the job has a dispatch mode of its own")
+            raise Abstain("the job has a dispatch mode of its own")
 
     def _run_alone(self, boundary: Boundary) -> int | None:
         """Run the dearest products, no more at one boundary than training may notice; then tell all."""
@@ -249,17 +236,6 @@ class TraceTask:
         traced = self._results.record(run_delay_share=share)
         traced["foreign_cores"] = self._foreign.cores() if self._foreign is not None else None
         return traced
-
-
-def other_device(job: Job) -> str | None:
-    """The device of the first parameter that is not on the CPU."""
-    for optimizer in job.optimizers:
-        for group in getattr(optimizer, "param_groups", ()):
-            for parameter in group["params"][:4]:
-                kind = getattr(getattr(parameter, "device", None), "type", "cpu")
-                if kind != "cpu":
-                    return str(kind)
-    return None
 
 
 def run_delay_ns(tid: int) -> int:

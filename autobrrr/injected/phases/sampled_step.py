@@ -5,15 +5,50 @@ In: the boundary times of the step. Out: the fields of the sampled part of a rin
 
 from __future__ import annotations
 
+import gc
 import resource
 import sys
+from collections.abc import Mapping
+from time import perf_counter_ns
 from types import ModuleType
 
-from .cuda_loss import DeviceLoss
-from .gc_clock import GarbageClock
+from .loss_value import DeviceLoss
 from .phase_clock import NAMES, PhaseClock
 
 MEMORY_EVERY_NS = 100_000_000  # the allocator's figures are slow to read, and change slowly
+
+
+class GarbageClock:
+    """How long Python's garbage collector holds training up, between the two ends of a sampled step.
+
+    A collection stops every Python thread, so those that the agent's own thread sets off count as well.
+    """
+
+    def __init__(self) -> None:
+        self._since = 0
+        self._spent_ns = 0
+        self._callback = self._called
+
+    def put_on(self) -> None:
+        """Begin anew."""
+        self._since = self._spent_ns = 0
+        if self._callback not in gc.callbacks:
+            gc.callbacks.append(self._callback)
+
+    def take_off(self) -> int:
+        """End; nanoseconds since it was put on. From any thread, also twice."""
+        try:
+            gc.callbacks.remove(self._callback)
+        except ValueError:
+            pass  # the user has cleared the list, or it was off
+        return self._spent_ns
+
+    def _called(self, phase: str, info: Mapping[str, object]) -> None:
+        if phase == "start":
+            self._since = perf_counter_ns()
+        elif self._since:
+            self._spent_ns += perf_counter_ns() - self._since
+            self._since = 0
 
 
 class Sampling:

@@ -12,14 +12,15 @@ import pytest
 import torch
 from torch import nn
 
+from autobrrr.injected.live_torch import dispatch_modes
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.measure import dispatch_timer
 from autobrrr.injected.measure.op_work import Work
 from autobrrr.injected.measure.op_work_table import work_table
-from autobrrr.injected.phases.gc_clock import GarbageClock
 from autobrrr.injected.phases.loader_watch import LoaderWatch
 from autobrrr.injected.phases.phase_clock import DATA_WAIT, FORWARD, NAMES, PhaseClock
 from autobrrr.injected.phases.phase_hooks import PhaseHooks
+from autobrrr.injected.phases.sampled_step import GarbageClock
 
 pytestmark = pytest.mark.integration
 
@@ -33,7 +34,7 @@ def counted(program: Callable[[], object], phases: PhaseClock | None = None) -> 
         program()
     finally:
         mode.over = True
-        assert dispatch_timer.leave(torch, mode)
+        assert dispatch_modes.leave(torch, mode)
     return mode
 
 
@@ -244,7 +245,7 @@ def test_a_pause_between_two_real_networks_is_told_from_their_forward() -> None:
         (critic(torch.ones(8, 4)) - push).square().mean().backward()
     finally:
         mode.over = True
-        assert dispatch_timer.leave(torch, mode)
+        assert dispatch_modes.leave(torch, mode)
         hooks.take_off(at_boundary=True)
         hooks.take_off_wrappers()
     spent = dict(zip(NAMES, phases.finish(perf_counter_ns()), strict=True))

@@ -17,6 +17,7 @@ import numpy as np
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.loop.boundary_task import Boundary
 from autobrrr.injected.loop.device_stamps import DeviceStamps
+from autobrrr.injected.loop.task_runner import Measuring
 from autobrrr.injected.loop.train_loop import TrainLoop
 from autobrrr.injected.measure.host_holds import HostSlackTask
 from autobrrr.records import HostSlack
@@ -75,6 +76,8 @@ class VirtualSlack:
         loop = SimpleNamespace(torch=torch, stamps=stamps, measuring=measuring, hooks=hooks, step_ns=0)
         task = HostSlackTask(cast(TrainLoop, loop), self._hear, self._clock)
         self.hooks, self.measuring, self.stamps = hooks, measuring, stamps
+        runner = Measuring(self._hear, lambda: 0)
+        runner.begin(task)
         stamps.settle(0)
         stamps.begin()
         flags = 0
@@ -92,7 +95,7 @@ class VirtualSlack:
                 loop.step_ns,
                 (flags | self.flags(seq)) if flags else self.flags(seq),
             )
-            if seq >= WARM_STEPS and task.at_boundary(boundary) is None:
+            if seq >= WARM_STEPS and runner.slice(boundary):
                 break
             flags = boundary.mark
             stamps.settle(seq + 1)

@@ -173,7 +173,7 @@ def _is_signalled(*_: object) -> None:
 class Task:
     """A measuring task in whose slice a signal arrives."""
 
-    name = "probe"
+    name, event = "probe", "probed"
     pending = False
     cancelled = False
 

@@ -21,7 +21,7 @@ from autobrrr.injected.wire.ring_writer import StepRing
 class Slices:
     """A task of two slices, each of 5 on the clock."""
 
-    name, pending = "slices", False
+    name, event, pending = "slices", "sliced", False
 
     def __init__(self, clock: list[int]) -> None:
         self._clock, self._left = clock, 2

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from autobrrr.injected.loop.boundary_task import Boundary
+from autobrrr.injected.loop.task_runner import Measuring
 from autobrrr.injected.measure.collective_waits import CollectiveTask
 from autobrrr.injected.phases.phase_clock import PhaseClock
 from autobrrr.injected.wire import ring_layout
@@ -55,7 +56,8 @@ class Job:
             last_phases=None,
             last_sample=(),
         )
-        self.task = CollectiveTask(self.loop, steps, self.told.append)  # type: ignore[arg-type]
+        self.measuring = Measuring(self.told.append, lambda: 0)
+        self.measuring.begin(CollectiveTask(self.loop, steps, self.told.append))  # type: ignore[arg-type]
         self.ended = 0
 
     def step(self, *, flags: int = ring_layout.PHASES, forwards: int = 1) -> int | None:
@@ -73,7 +75,7 @@ class Job:
             last_flags=flags,
             last_optimizer_ns=None,
         )
-        return self.task.at_boundary(boundary)
+        return None if self.measuring.slice(boundary) else 1
 
     @property
     def waits(self) -> dict[str, list[int]]:
@@ -204,7 +206,7 @@ class DeviceJob(Job):
             last_flags=ring_layout.PHASES,
             last_optimizer_ns=None,
         )
-        return self.task.at_boundary(boundary)
+        return None if self.measuring.slice(boundary) else 1
 
 
 def test_on_a_device_steps_and_calls_last_as_long_as_its_stream_stands_at_them(

@@ -10,13 +10,15 @@ from typing import cast
 import pytest
 import torch
 
+from autobrrr.injected.live_torch.dispatch_modes import modes_on_stack
 from autobrrr.injected.live_torch.live_job import Job
+from autobrrr.injected.live_torch.torch_types import Abstain
 from autobrrr.injected.loop.boundary_task import Boundary
 from autobrrr.injected.loop.task_runner import Measuring
 from autobrrr.injected.loop.train_loop import TrainLoop
 from autobrrr.injected.measure import dispatch_timer, traced_steps
 from autobrrr.injected.measure.op_work import Work
-from autobrrr.injected.measure.traced_steps import TraceTask, TracingAbstained
+from autobrrr.injected.measure.traced_steps import TraceTask
 from autobrrr.injected.wire import ring_layout
 
 
@@ -28,7 +30,7 @@ def task() -> Iterator[TraceTask]:
     made._kind = "traced"
     made._mode = dispatch_timer.enter(torch, None)
     yield made
-    while dispatch_timer.modes_on_stack(torch):
+    while modes_on_stack(torch):
         torch._C._pop_torch_dispatch_stack(None)
 
 
@@ -42,10 +44,10 @@ def test_a_mode_that_another_thread_can_not_take_off_comes_off_at_the_next_bound
     other = threading.Thread(target=measuring.stop)
     other.start()
     other.join()
-    assert dispatch_timer.modes_on_stack(torch) == 1
+    assert modes_on_stack(torch) == 1
     assert measuring.unfinished is task, "the training thread has a part in it"
     measuring.stop()
-    assert dispatch_timer.modes_on_stack(torch) == 0
+    assert modes_on_stack(torch) == 0
     assert measuring.unfinished is None
 
 
@@ -57,20 +59,20 @@ def test_a_step_of_which_the_mode_was_let_go_is_dropped(
     look = task._overdue(mode, boundary())
     monkeypatch.setattr(traced_steps, "perf_counter_ns", lambda: 1 << 62)
     look()
-    assert dispatch_timer.modes_on_stack(torch) == 0
+    assert modes_on_stack(torch) == 0
     task._end_step(boundary(ring_layout.TRACED))
     assert not task._results.traced
 
 
 def test_a_mode_under_another_that_was_not_left_is_told(task: TraceTask) -> None:
     theirs = dispatch_timer.enter(torch, None)
-    with pytest.raises(TracingAbstained, match="another dispatch mode"):
+    with pytest.raises(Abstain, match="another dispatch mode"):
         task._end_step(boundary())
     assert task.pending
     theirs.__exit__(None, None, None)
     task.cancel()
     assert not task.pending
-    assert dispatch_timer.modes_on_stack(torch) == 0
+    assert modes_on_stack(torch) == 0
 
 
 def read(ops: str, work: list[int | None]) -> dispatch_timer.TimingMode:

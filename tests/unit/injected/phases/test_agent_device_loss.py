@@ -10,8 +10,7 @@ from typing import cast
 import pytest
 import torch
 
-from autobrrr.injected.phases.cuda_loss import DeviceLoss
-from autobrrr.injected.phases.loss_value import FINITE, NOT_FINITE, UNKNOWN
+from autobrrr.injected.phases.loss_value import FINITE, NOT_FINITE, UNKNOWN, DeviceLoss
 
 
 @dataclass
