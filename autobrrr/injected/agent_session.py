@@ -365,9 +365,7 @@ class AgentSession:
             self._loop.hooks_off()
             loss = self._active.undo(applied)
             if loss is not None:
-                self._emit(
-                    {"event": "remedy_lost", "token": loss.token, "remedy": loss.remedy, "why": loss.why}
-                )
+                self._emit(loss.event())
                 self._emit({"reply": number, "ok": False, "why": f"undo failed: {loss.why}"})
                 return
             self._loop.check_again(applied)

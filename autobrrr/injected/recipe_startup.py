@@ -26,6 +26,7 @@ from .live_torch.patches import Patch, patched, take_off_all
 from .loop.construction_hooks import ConstructionHooks
 from .loop.fallback_marks import outermost
 from .loop.root_modules import RootSearch
+from .phases.phase_hooks import optimizer_pre_hooks
 from .remedies.active_remedies import ActiveRemedies, AppliedRemedy
 from .remedies.registry import Refused
 
@@ -75,7 +76,7 @@ class RecipeStartup:
         atexit.register(self._tell_end)
         if self._waiting:
             self._occasions.put_on()
-            hooks = getattr(sys.modules.get("torch.optim.optimizer"), "_global_optimizer_pre_hooks", None)
+            hooks = optimizer_pre_hooks()
             if hooks is not None and not hooks:  # empty: nothing is iterating over an item of it
                 self._pre_hooks = hooks
                 hooks[self._key] = self._before_update
@@ -112,7 +113,6 @@ class RecipeStartup:
     def _updates_by_optimizer(self) -> None:
         """What backward calls have counted were no steps."""
         take_off_all(self._backward)
-        self._backward.clear()
         self._steps = self._last_ns = 0
 
     def _passed(self) -> None:
@@ -131,12 +131,15 @@ class RecipeStartup:
             self._guarded(self._undo_troubled)
 
     def _after_backward(self) -> None:
-        if self._search is not None:
-            self._search.take_off()
-            self._search = None
+        self._end_search()
         self._try_all(in_step=True)
         if not self._waiting:
             self._close()
+
+    def _end_search(self) -> None:
+        search, self._search = self._search, None
+        if search is not None:
+            search.take_off()
 
     def _saw(self, optimizer: object) -> None:
         if not self._owner:
@@ -166,9 +169,8 @@ class RecipeStartup:
         self._saw(optimizer)
         if self._steps == 0:
             self._search_again()
-        elif self._search is not None:
-            self._search.take_off()
-            self._search = None
+        else:
+            self._end_search()
         if self._waiting and self._job.roots:
             self._try_all(in_step=True)
         if self._steps >= SEARCH_STEPS:
@@ -202,8 +204,7 @@ class RecipeStartup:
         self._closed = True
         if not self._at_construction:
             self._occasions.take_off()
-        if self._search is not None:
-            self._search.take_off()
+        self._end_search()
         if self._pre_hooks is not None and list(self._pre_hooks) == [self._key]:
             del self._pre_hooks[self._key]
         for name, why in self._refusals.items():

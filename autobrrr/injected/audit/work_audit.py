@@ -20,7 +20,7 @@ from typing import Any
 
 from ..live_torch import op_flops
 from ..live_torch.dispatch_modes import Mode, Operator, dispatch_mode
-from ..live_torch.patches import patched
+from ..live_torch.patches import first, patched
 from ..phases.batch_shapes import batch_size, token_count
 from . import outside_calls, tensor_digests
 from .outside_calls import OutsideCalls
@@ -103,12 +103,11 @@ class WorkAudit:
             (sys.modules.get("random"), "seed"),
             (sys.modules.get("numpy.random"), "seed"),
         ):
-            patched(
-                owner, name, functools.partial(self._seeding, name=f"{getattr(owner, '__name__', '')}.seed")
-            )
-        patched(torch, "save", self._saving)
+            spoken = f"{getattr(owner, '__name__', '')}.seed"
+            patched(owner, name, first(functools.partial(self._seeded, spoken)))
+        patched(torch, "save", first(self._saved))
         patched(torch.autograd, "backward", self._backward)
-        patched(torch.utils.data.DataLoader, "__iter__", self._loading)
+        patched(torch.utils.data.DataLoader, "__iter__", first(self._loads))
         modules = torch.nn.modules.module
         modules.register_module_forward_pre_hook(self._enter)
         modules.register_module_forward_hook(self._leave, always_call=True)
@@ -148,31 +147,16 @@ class WorkAudit:
         finally:
             self._busy = False
 
-    def _seeding(self, original: AnyCall, name: str) -> AnyCall:
-        @functools.wraps(original)
-        def seed(*args: Any, **kwargs: Any) -> Any:
-            value = (*args, *kwargs.values())[:1]
-            self._guarded(lambda: self._note("seeded", f"{name}({', '.join(map(str, value))})"))
-            return original(*args, **kwargs)
+    def _seeded(self, spoken: str, /, *args: object, **kwargs: object) -> None:
+        value = (*args, *kwargs.values())[:1]
+        self._guarded(lambda: self._note("seeded", f"{spoken}({', '.join(map(str, value))})"))
 
-        return seed
+    def _saved(self, *args: object, **kwargs: object) -> None:
+        saved = args[0] if args else kwargs.get("obj")
+        self._guarded(lambda: self._note("saved", tensor_digests.elements(saved)))
 
-    def _saving(self, original: AnyCall) -> AnyCall:
-        @functools.wraps(original)
-        def save(*args: Any, **kwargs: Any) -> Any:
-            saved = args[0] if args else kwargs.get("obj")
-            self._guarded(lambda: self._note("saved", tensor_digests.elements(saved)))
-            return original(*args, **kwargs)
-
-        return save
-
-    def _loading(self, original: AnyCall) -> AnyCall:
-        @functools.wraps(original)
-        def __iter__(loader: Any) -> Any:
-            self._guarded(lambda: self._note("dataset", _dataset(loader)))
-            return original(loader)
-
-        return __iter__
+    def _loads(self, loader: object) -> None:
+        self._guarded(lambda: self._note("dataset", _dataset(loader)))
 
     def _backward(self, original: AnyCall) -> AnyCall:
         @functools.wraps(original)

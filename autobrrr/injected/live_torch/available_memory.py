@@ -79,26 +79,24 @@ def available_bytes(torch: ModuleType, root: Path) -> int | None:
 
 
 def _meminfo(root: Path) -> int | None:
-    try:
-        lines = (root / "proc/meminfo").read_text().strip("\n").split("\n")
-    except OSError:
-        return None
-    for line in lines:
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return None
+    found = figure(root / "proc/meminfo", "MemAvailable")
+    return None if found is None else found * 1024
 
 
 def _addresses(root: Path) -> int | None:
     """What `ulimit -v` leaves of the address space; beyond it any thread's allocation fails."""
+    limit = figure(root / "proc/self/limits", "Max address space")
+    used = figure(root / "proc/self/status", "VmSize")
+    return None if limit is None or used is None else max(0, limit - used * 1024)
+
+
+def figure(file: Path, name: str) -> int | None:
+    """The number that a line begins with behind its name; None where the file or the line is not there."""
     try:
-        limit = re.search(
-            r"^Max address space\s+(\d+)", (root / "proc/self/limits").read_text(), re.MULTILINE
-        )
-        used = re.search(r"^VmSize:\s+(\d+)", (root / "proc/self/status").read_text(), re.MULTILINE)
+        found = re.search(rf"^{name}:?\s+(\d+)", file.read_text(), re.MULTILINE)
     except OSError:
         return None
-    return None if limit is None or used is None else max(0, int(limit[1]) - int(used[1]) * 1024)
+    return None if found is None else int(found[1])
 
 
 def left_of_groups(root: Path) -> list[int | None]:
@@ -134,13 +132,5 @@ def _left_of(group: Path) -> int | None:
             continue
         if not limit.isdigit() or not used.isdigit() or int(limit) >= _UNLIMITED:
             return None
-        return max(0, int(limit) - int(used) + _droppable(group, cached))
+        return max(0, int(limit) - int(used) + (figure(group / "memory.stat", cached) or 0))
     return None
-
-
-def _droppable(group: Path, name: str) -> int:
-    try:
-        lines = (group / "memory.stat").read_text().strip("\n").split("\n")
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in lines if line.startswith(f"{name} ")), 0)

@@ -7,6 +7,7 @@ has patched over ours meanwhile, theirs stays and ours becomes a pass-through th
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 Build = Callable[[Callable[..., object]], object]
@@ -54,5 +55,21 @@ def patched(owner: object | None, name: str, build: Build) -> list[Patch]:
 
 
 def take_off_all(patches: list[Patch]) -> list[str]:
-    """Take patches off, the youngest first; names of those that had to stay."""
-    return [one.name for one in reversed(patches) if not one.take_off()]
+    """Take patches off, the youngest first, and empty the list; names of those that had to stay."""
+    left = [one.name for one in reversed(patches) if not one.take_off()]
+    patches.clear()
+    return left
+
+
+def first(do: Callable[..., object]) -> Build:
+    """What builds a replacement that calls `do` as it was called, then what stood there."""
+
+    def build(original: Callable[..., object]) -> Callable[..., object]:
+        @functools.wraps(original)
+        def call(*args: object, **kwargs: object) -> object:
+            do(*args, **kwargs)
+            return original(*args, **kwargs)
+
+        return call
+
+    return build

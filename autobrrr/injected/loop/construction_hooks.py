@@ -43,7 +43,6 @@ class ConstructionHooks:
         """The plan is through. Where a remedy stands over ours, ours stays below it and does nothing."""
         self._live = False
         take_off_all(self._patches)
-        self._patches.clear()
 
     def _iter(self, original: AnyCall) -> AnyCall:
         @functools.wraps(original)

@@ -16,7 +16,7 @@ from types import CodeType, ModuleType
 
 from ..live_torch.live_job import Job
 from ..live_torch.module_call_slot import Watch, unwatch, watch, watchable
-from ..live_torch.patches import Patch, patched, take_off_all
+from ..live_torch.patches import Patch, first, patched, take_off_all
 from ..phases.phase_hooks import loader_iterator_class
 from .root_modules import RootSearch
 
@@ -80,17 +80,14 @@ class FallbackMarks:
             self._search = RootSearch(self._job, 0, self._fail)
             self._search.put_on()
         elif self._search is not None and self._job.roots:
-            self._search.take_off()
-            self._search = None
-            self._patches["forward"] += patched(self._torch, "compile", self._before_compile)
+            self._end_search()
+            self._patches["forward"] += patched(self._torch, "compile", first(self._before_compile))
             roots = watchable(self._torch, self._job.roots)
             self._watches += [watch(root, None, self._left_root) for root in roots]
 
     def leave_modules(self) -> None:
         """Code is compiled: nothing of ours on modules."""
-        if self._search is not None:
-            self._search.take_off()
-            self._search = None
+        self._end_search()
         for placed in self._watches:
             unwatch(placed)
         self._watches.clear()
@@ -109,13 +106,15 @@ class FallbackMarks:
         for name, patches in self._patches.items():
             if name != source:
                 left += take_off_all(patches)
-                patches.clear()
         if source != "forward":
             self.leave_modules()
-        elif self._search is not None:
-            self._search.take_off()
-            self._search = None
+        self._end_search()
         return left
+
+    def _end_search(self) -> None:
+        search, self._search = self._search, None
+        if search is not None:
+            search.take_off()
 
     def _mark(self, source: str) -> None:
         try:
@@ -166,14 +165,9 @@ class FallbackMarks:
 
         return __next__
 
-    def _before_compile(self, original: AnyCall) -> AnyCall:
-        @functools.wraps(original)
-        def compile(*args: object, **kwargs: object) -> object:
-            self._compiles = True
-            self.leave_modules()
-            return original(*args, **kwargs)
-
-        return compile
+    def _before_compile(self, *_: object, **__: object) -> None:
+        self._compiles = True
+        self.leave_modules()
 
     def _left_root(self, *_: object) -> None:
         self._mark("forward")

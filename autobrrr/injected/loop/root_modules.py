@@ -10,7 +10,6 @@ plain function that returns at once.
 
 from __future__ import annotations
 
-import functools
 import sys
 import weakref
 from _thread import get_ident
@@ -18,7 +17,7 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 
 from ..live_torch.live_job import Job
-from ..live_torch.patches import Patch, patched, take_off_all
+from ..live_torch.patches import Patch, first, patched, take_off_all
 
 TRIES = 6  # steps without a root call until the search ends
 SEARCHES = 3  # the loop may come to call other modules
@@ -73,7 +72,7 @@ class RootSearch:
         self._codes = (call.__code__,)
         self._calls = 0
         self._hooks = hooks
-        self._compile += patched(self._job.torch, "compile", self._before_compile)
+        self._compile += patched(self._job.torch, "compile", first(self._before_compile))
         # Not kept here: a search that is over must not wait for a collection.
         hooks[self._key] = make_hook(getattr(self._job.torch, "compiler", None), self._called)
         return True
@@ -88,16 +87,10 @@ class RootSearch:
         if hooks is not None:
             hooks.pop(self._key, None)
         take_off_all(self._compile)
-        self._compile.clear()
 
-    def _before_compile(self, original: AnyCall) -> AnyCall:
-        @functools.wraps(original)
-        def compile(*args: object, **kwargs: object) -> object:
-            self.compiles = True
-            self._leave()
-            return original(*args, **kwargs)
-
-        return compile
+    def _before_compile(self, *_: object, **__: object) -> None:
+        self.compiles = True
+        self._leave()
 
     def _called(self, module: object) -> None:
         if get_ident() != self._owner and self._owner:

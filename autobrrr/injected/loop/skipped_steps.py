@@ -51,10 +51,10 @@ class Marks:
             *patched(scaler, "step", self._scaler_step),
         ]
 
-    def step_closed(self, flags: int) -> None:
+    def step_closed(self, seq: int, flags: int) -> None:
         """A settling step has ended: learn how often its like calls `eval`."""
         if not self._is_learnt and flags & ring_layout.SETTLING:
-            count = self._evals if self._evals_in == self._hot.seq - 1 else 0
+            count = self._evals if self._evals_in == seq else 0
             self._usual.is_more(count)
             self._is_learnt = self._usual.learnt
 

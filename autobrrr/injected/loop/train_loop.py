@@ -338,7 +338,6 @@ class TrainLoop:
         self.left += self.hooks.take_off_wrappers()  # they may lie over a scout's
         self.left += self._scouts.keep_only(None)
         self.left += take_off_all(self._patches)
-        self._patches.clear()
         if self._fork_guard is not None:
             self._fork_guard.release()
             self._fork_guard = None
@@ -372,7 +371,7 @@ class TrainLoop:
 
     def _report(self, losses: list[NotUndone]) -> None:
         for loss in losses:
-            self._emit({"event": "remedy_lost", "token": loss.token, "remedy": loss.remedy, "why": loss.why})
+            self._emit(loss.event())
 
     def _is_ours(self, ident: int) -> bool:
         hot = self.hot
@@ -412,7 +411,7 @@ class TrainLoop:
         if self.stamps.active:
             self.stamps.ended(seq)
         self.stamps.collect()
-        self._marks_closed(flags)
+        self._marks.step_closed(seq, flags)
         last_ns = now - hot.start
         if flags & (ring_layout.TRACED | ring_layout.AFTER_SHADOW):
             self.measuring.stretched(last_ns)
@@ -434,11 +433,6 @@ class TrainLoop:
             return
         hot.flags |= boundary.mark
         self._leave(now, sample=boundary.sample, begun=boundary.begun)
-
-    def _marks_closed(self, flags: int) -> None:
-        self.hot.seq += 1
-        self._marks.step_closed(flags)
-        self.hot.seq -= 1
 
     def _finish_sample(self, now: int, extra: int) -> int:
         fires = 0 if extra or self.steps.source != "optimizer" else 1

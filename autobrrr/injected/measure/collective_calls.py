@@ -100,8 +100,7 @@ class CollectiveCalls:
 
     def take_off(self) -> list[str]:
         """All of it; names of what somebody has patched over. From any thread."""
-        patches, self._patches = self._patches, []
-        return take_off_all(patches)
+        return take_off_all(self._patches)
 
     def take(self) -> Called:
         """What there was since the last time."""

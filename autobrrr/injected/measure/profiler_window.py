@@ -21,7 +21,7 @@ from time import perf_counter_ns
 from types import ModuleType
 from typing import cast
 
-from ..live_torch.patches import Patch, patched, take_off_all
+from ..live_torch.patches import Patch, first, patched, take_off_all
 from ..live_torch.torch_types import Abstain
 from ..loop.boundary_task import Boundary
 from ..loop.train_loop import TrainLoop
@@ -116,7 +116,6 @@ class WindowTask:
         with contextlib.suppress(Exception):
             self._switch_off()
         take_off_all(self._witnesses)
-        self._witnesses.clear()
 
     def _count_calls(self) -> None:
         """Fewer steps, where the last one had many operators."""
@@ -152,8 +151,8 @@ class WindowTask:
         profile._start_trace()
         self._on = True
         self._witnesses = [
-            *patched(self._profiler, "_run_on_profiler_start", lambda f: self._before(f, self._give_up)),
-            *patched(os, "fork", lambda f: self._before(f, self._forking)),
+            *patched(self._profiler, "_run_on_profiler_start", first(self._give_up)),
+            *patched(os, "fork", first(self._forking)),
         ]
         boundary.mark |= ring_layout.TRACED
         boundary.sample = True  # its hooks are the door at which an overdue window ends
@@ -166,15 +165,7 @@ class WindowTask:
         self._loop.hooks.overdue = look
         self._stall_ns += perf_counter_ns() - began
 
-    def _before(self, original: Callable[..., object], do: Callable[[], None]) -> Callable[..., object]:
-        def call(*args: object, **kwargs: object) -> object:
-            with contextlib.suppress(Exception):
-                do()
-            return original(*args, **kwargs)
-
-        return call
-
-    def _give_up(self) -> None:
+    def _give_up(self, *_: object, **__: object) -> None:
         """The job switches on a profiler: from here on what is on is the job's."""
         if get_ident() == self._loop.hot.owner:
             self._on, self._ended = False, OTHERS
@@ -182,7 +173,8 @@ class WindowTask:
     def _forking(self) -> None:
         """A child would go on recording for ever, and could not stop."""
         if get_ident() == self._loop.hot.owner:
-            self._end_early("the job started a process in it")
+            with contextlib.suppress(Exception):
+                self._end_early("the job started a process in it")
 
     def _end_early(self, why: str) -> None:
         self._loop.hooks.overdue = None

@@ -78,13 +78,12 @@ class PhaseHooks:
         for placed in self._watches:
             unwatch(placed)
         self._watches.clear()
-        return left + take_off_all(self._backward)
+        return left + take_off_all([*self._backward])
 
     def take_off_wrappers(self) -> list[str]:
         """Wrappers too, until the next burst; names of those that somebody has patched over."""
         self._wrapped_for = ()
-        patches, self._patches = self._patches, []
-        return take_off_all(patches)
+        return take_off_all(self._patches)
 
     def make_root_hooks(self, owner: int, roots: list[object]) -> None:
         """Prepare what is called around the calls of these root modules."""

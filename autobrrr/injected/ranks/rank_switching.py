@@ -15,7 +15,7 @@ from contextlib import suppress
 
 from ..loop.train_loop import TrainLoop
 from ..phases.sampled_step import cuda_in_use
-from ..remedies.active_remedies import AppliedRemedy, told
+from ..remedies.active_remedies import AppliedRemedy, NotUndone, told
 from ..remedies.registry import RefusalCode, Refused
 from .rank_meeting import RankMeeting
 from .shared_log import RegisterLost
@@ -319,15 +319,10 @@ class RankSwitching:
             loss = self._active.undo(applied)
             self._loop.check_again(applied)
             if loss is not None or (number is None and applied.token in self._own):
-                why = "all ranks have reverted it" if loss is None else loss.why
-                self._emit(
-                    {
-                        "event": "remedy_lost",
-                        "token": applied.token,
-                        "remedy": applied.remedy.name,
-                        "why": why,
-                    }
+                gone = NotUndone(
+                    token=applied.token, remedy=applied.remedy.name, why="all ranks have reverted it"
                 )
+                self._emit((loss or gone).event())
             self._own.discard(applied.token)
         self._tell(number, {})
 

@@ -52,6 +52,10 @@ class NotUndone:
     remedy: str
     why: str
 
+    def event(self) -> dict[str, object]:
+        """As the sidecar hears of it."""
+        return {"event": "remedy_lost", "token": self.token, "remedy": self.remedy, "why": self.why}
+
 
 class ActiveRemedies:
     """The remedies that are on."""

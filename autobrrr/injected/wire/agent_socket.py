@@ -12,6 +12,8 @@ import os
 import select
 import socket
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from . import framing
@@ -34,7 +36,7 @@ def connect(path: str) -> socket.socket:
     link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with _short(path) as short:
-            link.connect(short.path)
+            link.connect(short)
         if not is_trusted(link):
             raise PermissionError(errno.EPERM, "another user listens there", path)
     except BaseException:
@@ -49,7 +51,7 @@ def listen(path: str) -> socket.socket:
     try:
         os.fchmod(server.fileno(), 0o600)  # before it has a name: it never was open to others
         with _short(path) as short:
-            server.bind(short.path)
+            server.bind(short)
         server.listen(4)
     except BaseException:
         server.close()
@@ -93,23 +95,18 @@ def _sees_all_users() -> bool:
         return True
 
 
-class _short:
+@contextmanager
+def _short(path: str) -> Iterator[str]:
     """A path that fits into a socket address: through the open folder where it is too long."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self._fd = -1
-
-    def __enter__(self) -> _short:
-        if len(os.fsencode(self.path)) > LONGEST_PATH:
-            whole = Path(self.path)
-            self._fd = os.open(whole.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-            self.path = f"/proc/self/fd/{self._fd}/{whole.name}"
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
+    if len(os.fsencode(path)) <= LONGEST_PATH:
+        yield path
+        return
+    whole = Path(path)
+    fd = os.open(whole.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{fd}/{whole.name}"
+    finally:
+        os.close(fd)
 
 
 class AgentSocket:

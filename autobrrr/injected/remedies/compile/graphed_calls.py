@@ -31,7 +31,6 @@ from ..model_calls.call_layers import (
 )
 from ..model_calls.compiled_call import CallsWatch, CompiledCall
 from ..model_calls.rehearsal import Rehearsal, Wording
-from ..model_calls.timed_calls import CallTimes
 from ..registry import Refused, Undo, WatchedUndo, remedy
 
 Capture = Callable[..., Call]  # torch.cuda.make_graphed_callables: (module, sample arguments) -> call
@@ -101,7 +100,7 @@ class LoneRehearsal(Rehearsal):
 
     def __init__(self, torch: ModuleType, module: Module, replays: Replays) -> None:
         wording = Wording("it can't be recorded: ", "recorded, ")
-        super().__init__(torch, module, own_stream=False, wording=wording)
+        super().__init__(torch, module, own_stream=False, wording=wording, forget=replays.forget)
         self._replays = replays
 
     def why_not(
@@ -112,19 +111,7 @@ class LoneRehearsal(Rehearsal):
         why = self.forward_fails(self._replays.record, args, kwargs)
         if why is not None:
             return f"{self.wording.fails}{why}"
-        try:
-            return super().why_not(eager, compiled, args, kwargs)
-        finally:
-            self._replays.pending = None
-
-    def times(
-        self, plain: Call, other: Call, args: Sequence[object], kwargs: Mapping[str, object]
-    ) -> CallTimes | None:
-        """What calls take either way."""
-        try:
-            return super().times(plain, other, args, kwargs)
-        finally:
-            self._replays.pending = None
+        return super().why_not(eager, compiled, args, kwargs)
 
 
 class Token:
@@ -141,6 +128,10 @@ class Replays:
         self._leave = _leave(torch, self)
         self._autocast = autocast_states(torch)
         self.pending: weakref.ref[Token] | None = None  # a forward whose backward is still to come
+
+    def forget(self) -> None:
+        """No backward of a replay so far is to come."""
+        self.pending = None
 
     def free(self, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
         """Whether a replay now overwrites nothing that is still needed, and reads the right memory."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from ...live_torch.available_memory import available_bytes
+from ...live_torch.available_memory import available_bytes, figure
 from ...live_torch.live_job import Job
 from ..registry import Option, Refused, Undo, remedy
 from .loader_switch import switch_loaders
@@ -56,14 +56,8 @@ def extra_bytes(job: Job, factor: int, root: Path = Path("/")) -> int | None:
     cuda = job.torch.cuda
     if cuda.is_available() and cuda.is_initialized():
         return int((factor - 1) * max(0, cuda.max_memory_allocated() - cuda.memory_allocated()))
-    try:
-        lines = (root / "proc/self/status").read_text().strip("\n").split("\n")
-    except OSError:
-        return None
-    for line in lines:
-        if line.startswith("VmHWM:"):
-            return (factor - 1) * int(line.split()[1]) * 1024
-    return None
+    most = figure(root / "proc/self/status", "VmHWM")
+    return None if most is None else (factor - 1) * most * 1024
 
 
 def free_bytes(job: Job, root: Path = Path("/")) -> int | None:

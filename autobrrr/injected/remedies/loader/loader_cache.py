@@ -16,7 +16,7 @@ from ...live_torch.live_job import Job
 from ..registry import Option, Refused, Undo, remedy
 from .loader_items import Items, read_items, same, size_bytes
 from .loader_switch import switch_loaders
-from .loader_view import LoaderView
+from .loader_view import LoaderView, of_iterator
 
 COPYING = {
     "torch.utils.data._utils.collate.default_collate",
@@ -109,8 +109,6 @@ def cache(job: Job, options: Mapping[str, object]) -> Undo:
 
 
 def _fits(job: Job, iterator: object, most_bytes: int) -> bool:
-    from .loader_view import of_iterator
-
     view = of_iterator(iterator)
     try:
         _check(view, lambda: read_items(job, view.dataset), most_bytes, available_bytes(job.torch, Path("/")))
@@ -124,7 +122,7 @@ def _check(view: LoaderView, read: Callable[[], Items], most_bytes: int, free_by
         raise Refused("its items are kept already")
     if not view.map_style:
         raise Refused("an iterable dataset has no items to look up")
-    if view.workers:
+    if view.num_workers:
         raise Refused("items would be kept in the workers, each of them for itself")
     function = view.collate
     name = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}"

@@ -11,7 +11,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from types import ModuleType
 
 from ...live_torch.live_job import Job
@@ -23,12 +23,6 @@ Settle = Callable[[LoaderView], Mapping[str, object]]
 """What to set on a loader, by the names of its attributes; raises Refused where that does not fit."""
 OnEpoch = Callable[[object], None]
 
-FIELDS = {
-    "num_workers": "workers",
-    "prefetch_factor": "prefetch",
-    "persistent_workers": "persistent",
-    "pin_memory": "pinned",
-}
 _ABSENT = object()
 
 
@@ -51,7 +45,7 @@ class LoaderSwitch:
             settings = self._settle(view)
         except Refused:
             return view
-        known = {FIELDS[name]: value for name, value in settings.items() if name in FIELDS}
+        known = {field.name: settings[field.name] for field in fields(view) if field.name in settings}
         return replace(view, **known)  # type: ignore[arg-type]
 
     def meet(self, loader: object) -> None:

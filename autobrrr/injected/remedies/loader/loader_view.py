@@ -10,18 +10,18 @@ from ..registry import RefusalCode, Refused
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderView:
-    """One loader, as it is set."""
+    """One loader, as it is set; what a remedy may set bears the name that it has there."""
 
     dataset: object
     indices: object  # what yields the indices of a batch (or of an item, without automatic collation)
     map_style: bool
     collates: bool
     collate: object  # makes a batch of items
-    workers: int
-    prefetch: int | None
-    persistent: bool
+    num_workers: int
+    prefetch_factor: int | None
+    persistent_workers: bool
     began_persistent: bool  # its workers are there already, and for the whole run
-    pinned: bool
+    pin_memory: bool
 
     @property
     def batch_size(self) -> int | None:
@@ -32,37 +32,29 @@ class LoaderView:
 
 def of_loader(loader: object) -> LoaderView:
     """A DataLoader."""
-    state = vars(loader)
-    persistent = state.get("persistent_workers") is True
-    return LoaderView(
-        dataset=state["dataset"],
-        indices=loader._index_sampler,  # type: ignore[attr-defined]
-        map_style=state["_dataset_kind"] == 0,
-        collates=bool(loader._auto_collation),  # type: ignore[attr-defined]
-        collate=state.get("collate_fn"),
-        workers=int(state["num_workers"]),
-        prefetch=state.get("prefetch_factor"),
-        persistent=persistent,
-        began_persistent=persistent and state.get("_iterator") is not None,
-        pinned=bool(state.get("pin_memory")),
-    )
+    return _view(loader, "", began=vars(loader).get("_iterator") is not None)
 
 
 def of_iterator(iterator: object) -> LoaderView:
     """The iterator of an epoch that has begun."""
-    state = vars(iterator)
-    persistent = bool(state.get("_persistent_workers"))
+    return _view(iterator, "_", began=True)
+
+
+def _view(thing: object, mark: str, *, began: bool) -> LoaderView:
+    """Of a loader or its iterator, which keeps the loader's settings under a mark."""
+    state = vars(thing)
+    persistent = bool(state.get(f"{mark}persistent_workers"))
     return LoaderView(
-        dataset=state["_dataset"],
-        indices=state["_index_sampler"],
+        dataset=state[f"{mark}dataset"],
+        indices=thing._index_sampler,  # type: ignore[attr-defined]
         map_style=state["_dataset_kind"] == 0,
-        collates=bool(state["_auto_collation"]),
-        collate=state.get("_collate_fn"),
-        workers=int(state["_num_workers"]),
-        prefetch=state.get("_prefetch_factor"),
-        persistent=persistent,
-        began_persistent=persistent,
-        pinned=bool(state.get("_pin_memory")),
+        collates=bool(thing._auto_collation),  # type: ignore[attr-defined]
+        collate=state.get(f"{mark}collate_fn"),
+        num_workers=int(state[f"{mark}num_workers"]),
+        prefetch_factor=state.get(f"{mark}prefetch_factor"),
+        persistent_workers=persistent,
+        began_persistent=persistent and began,
+        pin_memory=bool(state.get(f"{mark}pin_memory")),
     )
 
 

@@ -64,13 +64,13 @@ def workers(job: Job, options: Mapping[str, object]) -> Undo:
     wanted = given if type(given) is int else default_workers(len(os.sched_getaffinity(0)), os.environ)
 
     def settle(view: LoaderView) -> Mapping[str, object]:
-        if view.workers == wanted:
+        if view.num_workers == wanted:
             raise Refused(f"the loader has {wanted} {'worker' if wanted == 1 else 'workers'} already")
         _refuse_unusual(view)
         if not wanted:
             return {"num_workers": 0, "prefetch_factor": None, "persistent_workers": False}
         _refuse_processes()
-        prefetch = view.prefetch or 2
+        prefetch = view.prefetch_factor or 2
         _refuse_large(job, view, wanted * prefetch)
         _refuse_handles(view)  # after an item was read: some datasets open their files then
         return {"num_workers": wanted, "prefetch_factor": prefetch}
@@ -95,12 +95,12 @@ def prefetch_factor(job: Job, options: Mapping[str, object]) -> Undo:
     wanted = int(str(options.get("batches", 4)))
 
     def settle(view: LoaderView) -> Mapping[str, object]:
-        if not view.workers:
+        if not view.num_workers:
             raise Refused("the loader has no workers to load ahead")
-        if view.prefetch == wanted:
+        if view.prefetch_factor == wanted:
             raise Refused(f"its workers load {wanted} batches ahead already")
         _refuse_unusual(view)
-        _refuse_large(job, view, view.workers * wanted)
+        _refuse_large(job, view, view.num_workers * wanted)
         return {"prefetch_factor": wanted}
 
     return switch_loaders(job, "loader.prefetch_factor", settle)
@@ -116,9 +116,9 @@ def persistent_workers(job: Job, options: Mapping[str, object]) -> Undo:
     torch = job.torch
 
     def settle(view: LoaderView) -> Mapping[str, object]:
-        if view.persistent:
+        if view.persistent_workers:
             raise Refused("its workers are persistent already")
-        if not view.workers:
+        if not view.num_workers:
             raise Refused("the loader has no workers to keep")
         _refuse_unusual(view)
         return {"persistent_workers": True}
@@ -144,7 +144,7 @@ def pin_memory(job: Job, options: Mapping[str, object]) -> Undo:
         raise Refused("there is no CUDA device here")
 
     def settle(view: LoaderView) -> Mapping[str, object]:
-        if view.pinned:
+        if view.pin_memory:
             raise Refused("its batches are pinned already")
         if view.began_persistent:
             raise Refused("its workers are there for the whole run: it takes a new start")

@@ -51,7 +51,6 @@ class AttentionInputs:
 
     def end(self) -> None:
         take_off_all(self._patches)
-        self._patches.clear()
 
     def trouble(self) -> str | None:
         """At a step's end: why the kernel serves no call of it; None where it does, or none was seen."""

@@ -28,7 +28,6 @@ from ..model_calls.call_layers import (
 )
 from ..model_calls.compiled_call import CallsWatch, CompiledCall
 from ..model_calls.rehearsal import Rehearsal, Wording
-from ..model_calls.timed_calls import CallTimes
 from ..optimizer.optimizer_flags import Optimizer, parameters
 from ..registry import Refused, Undo, WatchedUndo, remedy
 
@@ -92,7 +91,8 @@ class TwoScales(Rehearsal):
     """Rehearses a module's call: at two scales, the same gradients."""
 
     def __init__(self, torch: ModuleType, module: Module, scale: LossScale) -> None:
-        super().__init__(torch, module, own_stream=False, wording=Wording("it fails: ", ""))
+        wording = Wording("it fails: ", "")
+        super().__init__(torch, module, own_stream=False, wording=wording, forget=scale.forget)
         self._scale = scale
 
     def why_not(
@@ -112,17 +112,7 @@ class TwoScales(Rehearsal):
             why = super().why_not(at(1.0), at(2.0), args, kwargs)
         finally:
             scale.scale = before
-            scale.forget()
         return None if why is None else f"float16 does not fit this model: {why}"
-
-    def times(
-        self, plain: Call, other: Call, args: Sequence[object], kwargs: Mapping[str, object]
-    ) -> CallTimes | None:
-        """What calls take either way."""
-        try:
-            return super().times(plain, other, args, kwargs)
-        finally:
-            self._scale.forget()
 
 
 @remedy(

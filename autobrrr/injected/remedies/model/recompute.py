@@ -10,11 +10,10 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from importlib import import_module
 
-from ...job_state.side_effect_scan import CodeScan
 from ...live_torch.live_job import Job
-from ...live_torch.module_checks import user_hook
 from ...live_torch.torch_types import Module
 from ..model_calls.call_layers import Call, Rank, lead_through, refuse_odd, trained_roots
+from ..model_calls.rehearsal import refuse_noticed
 from ..model_calls.repeated_blocks import repeated_blocks
 from ..registry import Refused, Undo, remedy
 
@@ -64,12 +63,4 @@ def _refuse_what_counts(job: Job, blocks: list[Module]) -> None:
                 raise Refused(f"{type(part).__name__} would count every batch twice")
             if any("checkpoint" in name and value is True for name, value in vars(part).items()):
                 raise Refused("the job checkpoints activations already")
-    hook = user_hook(blocks)
-    if hook is not None:
-        raise Refused(f"{hook} would run twice")
-    scan = CodeScan(job.torch)
-    for _ in scan.steps(blocks):
-        pass
-    refusal = scan.findings.refusal(output_too=True)
-    if refusal is not None:
-        raise Refused(f"{refusal}: it would do so twice")
+    refuse_noticed(job.torch, blocks, "twice")

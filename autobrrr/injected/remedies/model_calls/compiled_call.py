@@ -8,15 +8,13 @@ Whatever a rehearsal finds wrong leaves training as it was; so does a kind whose
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from types import ModuleType
-from typing import Protocol
+from collections.abc import Callable
 
 from ...live_torch.compiled_code import compiled_graphs
 from ...live_torch.pytrees import leaves
-from ...live_torch.torch_types import Module
 from .backward_watch import Backwards
 from .call_layers import Call, autocast_states
+from .rehearsal import Rehearsal
 from .timed_calls import CallTimes
 
 FEWEST_CALLS = 3  # of another kind of arguments, before it is compiled too
@@ -25,21 +23,6 @@ MOST_MET = 64  # kinds of arguments that are counted
 STORM = 6  # graphs compiled outside rehearsals, more of which are no accident
 
 _PLAIN = (int, float, bool, str, type(None))
-
-
-class Rehearses(Protocol):
-    """Tries a call out before training meets it."""
-
-    @property
-    def torch(self) -> ModuleType: ...
-    @property
-    def module(self) -> Module: ...
-    def why_not(
-        self, eager: Call, compiled: Call, args: Sequence[object], kwargs: Mapping[str, object]
-    ) -> str | None: ...
-    def times(
-        self, plain: Call, other: Call, args: Sequence[object], kwargs: Mapping[str, object]
-    ) -> CallTimes | None: ...
 
 
 class CompiledCall:
@@ -59,7 +42,7 @@ class CompiledCall:
 
     def __init__(
         self,
-        rehearsal: Rehearses,
+        rehearsal: Rehearsal,
         compiled: Call,
         *,
         dynamic: bool,

@@ -9,14 +9,14 @@ either way.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import cast
 
-from ...job_state.side_effect_scan import CodeScan
-from ...job_state.state_guard import Guarded, StateGuard
+from ...job_state.side_effect_scan import CodeScan, ScanFindings
+from ...job_state.state_guard import Guarded, StateGuard, said_of
 from ...live_torch.module_checks import derived_attributes, user_hook
 from ...live_torch.pytrees import leaves, map_tree
 from ...live_torch.torch_types import Module, Tensor
@@ -56,6 +56,7 @@ class Rehearsal:
     Args:
         own_stream: The compiled code may draw other random numbers than eager code.
         settings: Settings of dynamo and functorch while it compiles: (module, name, value).
+        forget: Called after calls were rehearsed or timed: what they left behind is no step's.
     """
 
     torch: ModuleType
@@ -63,6 +64,7 @@ class Rehearsal:
     own_stream: bool
     settings: Sequence[tuple[str, str, object]] = ()
     wording: Wording = Wording()
+    forget: Callable[[], None] = lambda: None
     _guarded: Guarded = field(init=False)
 
     def __post_init__(self) -> None:
@@ -71,21 +73,13 @@ class Rehearsal:
         Raises:
             Refused: it does what a second run would show to the outside.
         """
-        hook = user_hook([self.module])
-        if hook is not None:
-            raise Refused(f"{hook} would run once more in a rehearsal")
-        scan = CodeScan(self.torch)
-        for _ in scan.steps([self.module]):
-            pass
-        refusal = scan.findings.refusal(output_too=True)
-        if refusal is not None:
-            raise Refused(f"{refusal}: a rehearsal would do it once more")
+        found = refuse_noticed(self.torch, [self.module], "once more in a rehearsal")
         parameters = list(self.module.parameters())
         self._guarded = Guarded(
             modules=[self.module],
             parameters=parameters,
-            others=scan.findings.globals,
-            written=parameters if scan.findings.writes_data else [],
+            others=found.globals,
+            written=parameters if found.writes_data else [],
             derived=derived_attributes([self.module]),
         )
 
@@ -96,7 +90,7 @@ class Rehearsal:
         try:
             expected, changes = self._guarded_pass(eager, args, kwargs)
             if changes:
-                return f"a forward changes the modules' own state ({', '.join(sorted(set(changes))[:3])})"
+                return said_of(changes)
             with ExitStack() as undo:
                 undo.enter_context(Footprint(self.torch))
                 # Read while a graph is made, never after: in a saved model marks would travel on.
@@ -113,6 +107,8 @@ class Rehearsal:
             return self._difference(expected, found, max(most, min(OF_NOISE * noise, CLOSE_IN_HALF)))
         except Exception as error:  # noqa: BLE001
             return f"{self.wording.fails}{_said(error)}"
+        finally:
+            self.forget()
 
     def times(
         self, plain: Call, other: Call, args: Sequence[object], kwargs: Mapping[str, object]
@@ -126,6 +122,8 @@ class Rehearsal:
                 pairs.append((took[0], took[1]) if first is plain else (took[1], took[0]))
         except Exception:  # noqa: BLE001
             return None
+        finally:
+            self.forget()
         return call_times(pairs)
 
     def forward_fails(self, call: Call, args: Sequence[object], kwargs: Mapping[str, object]) -> str | None:
@@ -242,6 +240,24 @@ class Rehearsal:
             apart += float((first - second).square().sum())
             whole += float(second.square().sum())
         return 0.0 if apart == 0 else float((apart / whole) ** 0.5 if whole else float("inf"))
+
+
+def refuse_noticed(torch: ModuleType, modules: list[Module], again: str) -> ScanFindings:
+    """What the forward code of modules reaches, where nobody would notice that it runs `again`.
+
+    Raises:
+        Refused: hooks of the job's own, or code that is seen from outside.
+    """
+    hook = user_hook(modules)
+    if hook is not None:
+        raise Refused(f"{hook} would run {again}")
+    scan = CodeScan(torch)
+    for _ in scan.steps(modules):
+        pass
+    refusal = scan.findings.refusal(output_too=True)
+    if refusal is not None:
+        raise Refused(f"{refusal}: it would do so {again}")
+    return scan.findings
 
 
 def _said(error: Exception) -> str:

@@ -7,53 +7,13 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable
 
 from ..registry import Refused
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_TEST = -1, -3, -7
 OTHERS = ("jemalloc", "tcmalloc", "mimalloc")
 IS_MMAPPED = 2  # of the size word before a block (malloc.c: struct malloc_chunk)
-
-
-class Libc(Protocol):
-    """What is used of the C library."""
-
-    plugs: list[int]  # blocks that fill holes of the heap while host.malloc is off
-
-    def mallopt(self, parameter: int, value: int, /) -> int: ...
-    def malloc(self, size: int, /) -> int | None: ...
-    def free(self, block: int, /) -> None: ...
-    def malloc_trim(self, pad: int, /) -> int: ...
-
-    def is_mapping(self, block: int, /) -> bool:
-        """Whether a block is a mapping of its own, not a part of the heap."""
-        ...
-
-    def heap_bytes(self) -> int:
-        """Bytes of all heaps, free ones included, without mappings; it may wrap around before glibc 2.33."""
-        ...
-
-    def hole_bytes(self) -> int:
-        """Free bytes inside all heaps, without the one at the top; it may wrap around before glibc 2.33."""
-        ...
-
-    def own_data(self) -> Sequence[tuple[int, bytes]]:
-        """The writable data of the library: address and content of each part, whole words."""
-        ...
-
-    def flag(self, address: int, /) -> int:
-        """The int at an address of its data."""
-        ...
-
-    def set_flag(self, address: int, value: int, /) -> None:
-        """Write the int at an address of its data."""
-        ...
-
-    def word(self, address: int, /) -> int:
-        """The size_t at an address of its data."""
-        ...
 
 
 def glibc() -> Libc:
@@ -120,7 +80,13 @@ class _Info2(ctypes.Structure):
     keepcost: int
 
 
-class _Glibc:
+class Libc:
+    """What is used of the C library.
+
+    Attributes:
+        plugs: Blocks that fill holes of the heap while `host.malloc` is off.
+    """
+
     def __init__(self) -> None:
         library = _library()
         self.mallopt: Callable[[int, int], int] = library.mallopt
@@ -137,25 +103,32 @@ class _Glibc:
         self._info.restype = _Info2 if wide else _Info
 
     def heap_bytes(self) -> int:
+        """Bytes of all heaps, free ones included, without mappings; it may wrap around before glibc 2.33."""
         return int(self._info().arena)
 
     def hole_bytes(self) -> int:
+        """Free bytes inside all heaps, without the one at the top; it may wrap around before glibc 2.33."""
         info = self._info()
         return int(info.fordblks) - int(info.keepcost)
 
     def is_mapping(self, block: int) -> bool:
+        """Whether a block is a mapping of its own, not a part of the heap."""
         return bool(self.word(block - ctypes.sizeof(ctypes.c_size_t)) & IS_MMAPPED)
 
     def own_data(self) -> list[tuple[int, bytes]]:
+        """The writable data of the library: address and content of each part, whole words."""
         return [(start, ctypes.string_at(start, end - start)) for start, end in self._data]
 
     def word(self, address: int) -> int:
+        """The size_t at an address of its data."""
         return ctypes.c_size_t.from_address(address).value
 
     def flag(self, address: int) -> int:
+        """The int at an address of its data."""
         return ctypes.c_int.from_address(address).value
 
     def set_flag(self, address: int, value: int) -> None:
+        """Write the int at an address of its data."""
         ctypes.c_int.from_address(address).value = value
 
 
@@ -167,4 +140,4 @@ def _library() -> ctypes.CDLL:
 
 @functools.cache
 def _process() -> Libc:
-    return _Glibc()
+    return Libc()

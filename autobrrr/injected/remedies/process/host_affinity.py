@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from ...live_torch.live_job import Job
 from ..registry import Option, Refused, Undo, remedy
+from .thread_counts import one_of_each_core
 
 _on = False
 CHOICES = ("share", "cores", "node")
@@ -79,13 +80,10 @@ def chosen(
         each = len(cpus) // ranks
         return set(cpus[rank * each : (rank + 1) * each])
     if kind == "cores":
-        first: dict[str, int] = {}
-        for cpu in cpus:
-            siblings = _line(f"{root}/cpu/cpu{cpu}/topology/thread_siblings_list") or str(cpu)
-            first.setdefault(siblings, cpu)
-        if len(first) == len(cpus):
+        firsts = one_of_each_core(allowed, f"{root}/cpu")
+        if firsts == allowed:
             raise Refused("every CPU is a core of its own already")
-        return set(first.values())
+        return firsts
     nodes = [_listed(_line(f"{root}/node/node{node}/cpulist") or "") & allowed for node in _nodes(root)]
     nodes = [node for node in nodes if node]
     if len(nodes) < 2:

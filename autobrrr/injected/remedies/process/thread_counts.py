@@ -13,6 +13,8 @@ from ...live_torch.live_job import Job
 from ..registry import Option, Refused, Undo, remedy
 from .process_value import switch
 
+CPUS = "/sys/devices/system/cpu"
+
 
 @remedy(
     "threads.intra_op",
@@ -63,14 +65,19 @@ def inter_op(job: Job, options: Mapping[str, object]) -> Undo:
     return lambda: None
 
 
-def physical_cores(root: str = "/sys/devices/system/cpu") -> int:
+def physical_cores(root: str = CPUS) -> int:
     """Physical cores among the CPUs that this process may run on."""
-    allowed = os.sched_getaffinity(0)
-    cores = set()
-    for cpu in allowed:
+    return max(1, len(one_of_each_core(os.sched_getaffinity(0), root)))
+
+
+def one_of_each_core(cpus: set[int], root: str = CPUS) -> set[int]:
+    """The first CPU of each physical core."""
+    first: dict[str, int] = {}
+    for cpu in sorted(cpus):
         try:
-            with open(f"{root}/cpu{cpu}/topology/thread_siblings_list") as siblings:
-                cores.add(siblings.read().strip())
+            with open(f"{root}/cpu{cpu}/topology/thread_siblings_list", encoding="ascii") as siblings:
+                core = siblings.read().strip()
         except OSError:
-            cores.add(str(cpu))
-    return max(1, len(cores))
+            core = ""
+        first.setdefault(core or str(cpu), cpu)
+    return set(first.values())
