@@ -24,8 +24,7 @@ class InputShape:
     sizes: tuple[int, ...]
     kind: str  # "float", "int" or "bool"
     stays: bool = False  # a parameter or buffer that is passed as an argument
-    is_offsets: bool = False  # 1-D integers from 0, not decreasing, over another input
-    indices: int | None = None  # for offsets: position of the input that they divide
+    indices: int | None = None  # of offsets (1-D integers from 0, not decreasing): what input they divide
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,9 +144,7 @@ def describe(torch: ModuleType, tensors: Sequence[Tensor], stays: Sequence[bool]
     ]
     bags = _bags(tensors, flat)
     return [
-        InputShape(
-            sizes=tuple(tensor.shape), kind=kind, stays=kept, is_offsets=at in bags, indices=bags.get(at)
-        )
+        InputShape(sizes=tuple(tensor.shape), kind=kind, stays=kept, indices=bags.get(at))
         for at, (tensor, kind, kept) in enumerate(zip(tensors, kinds, stays, strict=True))
     ]
 

@@ -15,7 +15,7 @@ from typing import cast
 from ..job_state.autocast_state import AutocastSwitch
 from ..job_state.state_guard import Guarded, unchanged
 from ..live_torch.dispatch_modes import Mode, Operator, dispatch_mode
-from ..live_torch.pytrees import Ref, leaves, map_tree, refs
+from ..live_torch.pytrees import leaves
 from ..live_torch.torch_types import Abstain, Module, Tensor, is_tensor
 from ..loop.handler_errors import raised_by_handler
 from .batch_dim import Slicing, close, compare, describe, is_mean_or_sum, proposals, rows
@@ -48,7 +48,7 @@ class Forwards:
         """
         torch = self._torch
         module = cast(Module, node.target)
-        args, kwargs = fill(node, tensors)
+        args, kwargs = node.filled(tensors)
         switch, quiet = AutocastSwitch(torch), quiet_random(torch)
         trial = id(module) not in self._tried
         self._tried.add(id(module))
@@ -82,16 +82,6 @@ def quiet_random(torch: ModuleType) -> Mode:
     return dispatch_mode(torch, handler)
 
 
-def fill(node: Node, tensors: dict[int, Tensor]) -> tuple[tuple[object, ...], dict[str, object]]:
-    """A node's arguments with tensors in the places of the references."""
-
-    def leaf(part: object) -> object:
-        return tensors[part.index] if isinstance(part, Ref) else part
-
-    args = cast("tuple[object, ...]", map_tree(node.args, leaf))
-    return args, cast("dict[str, object]", map_tree(node.kwargs, leaf))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
     """The pause at a step boundary in which forwards may run.
@@ -116,8 +106,6 @@ def checks(
     """Yields what is being checked after each comparison; returns the slicing by node number.
 
     Args:
-        torch: The target's torch.
-        tape: The recorded step.
         forward: Runs a root call on given tensors.
         pause: Whatever is compared fits into one, its first forward apart: nobody knows what that takes.
 
@@ -129,7 +117,7 @@ def checks(
     for index, node in enumerate(tape.nodes):
         if node.kind != "module" or not needs_proof(cast(Module, node.target)):
             continue
-        numbers = inputs_of(node)
+        numbers = node.inputs
         signature = (id(node.target), *(tape.values[number].shape for number in numbers))
         if signature not in done:
             done[signature] = yield from _Proof(torch, tape, node, forward, pause).steps()
@@ -141,11 +129,6 @@ def checks(
         sizes = sorted({slicing.size for slicing in found.values()})
         raise Abstain(f"the root calls of a step have different batch sizes ({', '.join(map(str, sizes))})")
     return found
-
-
-def inputs_of(node: Node) -> list[int]:
-    """Numbers of the values that a call takes, each once."""
-    return list(dict.fromkeys(refs((node.args, node.kwargs))))
 
 
 def needs_proof(module: Module) -> bool:
@@ -164,7 +147,7 @@ class _Proof:
         forward: Forward,
         pause: Pause,
     ) -> None:
-        numbers = inputs_of(node)
+        numbers = node.inputs
         self._torch = torch
         self._node = node
         self._numbers = numbers

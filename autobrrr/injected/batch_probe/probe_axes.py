@@ -12,7 +12,6 @@ from math import ceil, log2
 
 from ..live_torch.torch_types import Abstain
 from .batch_dim import Slicing
-from .batch_dim_check import inputs_of
 from .resize_plan import GUESSES, Guess, ResizePlan, build
 from .step_tape import Tape
 
@@ -60,7 +59,7 @@ SWEEPS: Mapping[str, Axis] = {
 def _extent(axis: Axis, tape: Tape, slicings: Mapping[int, Slicing]) -> int:
     """The size along an axis, by the first input that shows one."""
     for index, slicing in slicings.items():
-        for number, dim in zip(inputs_of(tape.nodes[index]), slicing.dims, strict=True):
+        for number, dim in zip(tape.nodes[index].inputs, slicing.dims, strict=True):
             value = tape.values[number]
             if dim is None or value.stays or value.tensor is None:
                 continue

@@ -18,7 +18,6 @@ def before_recording(
     """Refuse what recording alone could disturb.
 
     Args:
-        torch: The target's torch.
         roots: Root modules as far as they are known.
         below: Function modes that are active now.
         check: What the training loop knows of compiled code.
@@ -54,8 +53,6 @@ def before_replay(torch: ModuleType, tape: Tape, read: frozenset[int], check: Co
     """Refuse what a replay could show to the outside, or wait for.
 
     Args:
-        torch: The target's torch.
-        tape: The recorded step.
         read: Ids of the user's hooks whose code was read and may run again.
         check: What the training loop knows of compiled code.
 

@@ -53,11 +53,9 @@ class ShadowTask:
     """The shadow-step batch probe.
 
     Args:
-        job: The live objects of the training loop.
         params: `factors` of the batch size, `rounds` of timed replays, `override` of what code of the
             user's own shows to the outside (never of what it changes), `pause_ns`: longest pause,
             `sweep`: along what, further.
-        emit: Sends an event.
         clock: Nanoseconds.
         check: What the training loop knows of compiled code; None: nothing yet.
     """
@@ -176,13 +174,9 @@ class ShadowTask:
                 proof = checks(self._torch, tape, Forwards(self._torch, guarded), pause)
                 slicings = yield from self._spread(proof, replayable)
                 measurement = self._measurement = Measurement(
-                    torch=self._torch,
-                    tape=tape,
+                    Player(self._torch, tape, guarded, self._clock),
                     slicings=slicings,
-                    guarded=guarded,
-                    player=Player(self._torch, tape, guarded, self._clock),
                     factors=self._factors,
-                    clock=self._clock,
                     root=_ROOT,
                     axis=self._axis,
                 )

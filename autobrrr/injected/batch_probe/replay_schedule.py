@@ -67,8 +67,6 @@ def rounds(wanted: int, step_ns: int, replay_ns: int, batch: int, sizes: Sequenc
         wanted: As commanded.
         step_ns: Of a real step.
         replay_ns: A replay at B as far as it is known, guard and copies included.
-        batch: B.
-        sizes: All sizes.
     """
     budget = allowance_ns(step_ns)
     cycle = max(1, int(replay_ns * sum(sizes) / batch))
@@ -103,10 +101,8 @@ def predicted_pause_ns(
     the size itself.
 
     Args:
-        size: The size asked for.
         pauses: What replays took of training, by size, in order.
         step_ns: A real step, where nothing has been measured.
-        batch: B.
         power: Of the size, by which larger ones may grow, where that has not been seen.
     """
     known = {at: times for at, times in pauses.items() if times}
@@ -130,10 +126,8 @@ def predicted_ns(
     """What a replay takes when nobody interrupts it; larger batches through the origin.
 
     Args:
-        size: The batch size asked for.
         measured: Durations by batch size, so far.
         step_ns: A real step, where nothing has been measured.
-        batch: B.
         power: Of the size, by which larger ones grow at most.
     """
     known = {at: min(times) for at, times in measured.items() if times}

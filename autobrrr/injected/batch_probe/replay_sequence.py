@@ -6,12 +6,10 @@ by batch size, what one replay consists of, and notes on sizes that were left ou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
-from types import ModuleType
 
-from ..job_state.state_guard import Guarded
 from ..live_torch import available_memory
 from ..live_torch.torch_types import Abstain, tensor_bytes
 from ..loop.handler_errors import raised_by_handler
@@ -20,7 +18,6 @@ from .batch_dim import Slicing
 from .probe_axes import BATCH, Axis
 from .resize_plan import ResizePlan
 from .step_replay import Census, Player, Timing
-from .step_tape import Tape
 
 _IN_A_ROW = 3
 _MARGIN = 1.25  # a replay may take longer than those before it
@@ -33,40 +30,28 @@ class Measurement:
     """All replays of a probe.
 
     Args:
-        torch: The target's torch.
-        tape: The recorded step.
-        slicings: The proven batch dimensions, by node number.
-        guarded: What the guard keeps.
         player: Replays the tape.
+        slicings: The proven batch dimensions, by node number.
         factors: Of the batch size; None for the axis' own.
         axis: Along what it is measured, where that is not the batch.
-        clock: Nanoseconds.
         root: Where `proc` and `sys` are.
     """
 
     def __init__(
         self,
-        *,
-        torch: ModuleType,
-        tape: Tape,
-        slicings: dict[int, Slicing],
-        guarded: Guarded,
         player: Player,
+        *,
+        slicings: dict[int, Slicing],
         factors: Sequence[float] | None,
-        clock: Callable[[], int],
         root: Path,
-        axis: Axis = BATCH,
+        axis: Axis,
     ) -> None:
-        self._torch = torch
-        self._tape = tape
-        self._slicings = slicings
-        self._guarded = guarded
         self._player = player
-        self._clock = clock
+        self._slicings = slicings
         self._root = root
         self._guess = 0
         self._axis = axis
-        self._plan: ResizePlan = axis.plan(tape, slicings, axis.guesses[0])
+        self._plan: ResizePlan = axis.plan(player.tape, slicings, axis.guesses[0])
         self._sizes = replay_schedule.batches(self._plan.batch, factors or axis.factors)
         self._queue: list[tuple[int, bool]] = []
         self._timings: dict[int, list[Timing]] = {}
@@ -135,7 +120,7 @@ class Measurement:
             each = (census.saved_bytes - small.saved_bytes) / (self._counted_at - self._smallest)
         fixed = max(0.0, census.saved_bytes - each * self._counted_at)
         saved = fixed + each * self.batch
-        free = available_memory.free_bytes(self._torch, self._root)
+        free = available_memory.free_bytes(self._player.torch, self._root)
         bounded = free is not None and each >= 1
         return {
             "saved_bytes": int(saved),
@@ -168,8 +153,8 @@ class Measurement:
         except Exception as error:  # the user's loss code may raise anything on a wrong guess
             if raised_by_handler(error):
                 raise
-            if "use_reentrant" in str(error) and not self._guarded.accumulates:
-                self._guarded.accumulates = True
+            if "use_reentrant" in str(error) and not self._player.guarded.accumulates:
+                self._player.guarded.accumulates = True
                 return False
             self._guess += 1
             if self._guess >= len(self._axis.guesses):
@@ -177,7 +162,7 @@ class Measurement:
                     f"the step can't be replayed at a {self._axis.name} of {self._sizes[0]} "
                     f"({one_line(error)})"
                 ) from None
-            self._plan = self._axis.plan(self._tape, self._slicings, self._axis.guesses[self._guess])
+            self._plan = self._axis.plan(self._player.tape, self._slicings, self._axis.guesses[self._guess])
             return False
         return True
 
@@ -189,9 +174,9 @@ class Measurement:
         another boundary is needed.
         """
         if self._small is None:
-            began = self._clock()
+            began = self._player.clock()
             self._small = self._census = self._player.census(self._plan, self._smallest)
-            self._counting_ns = self._clock() - began
+            self._counting_ns = self._player.clock() - began
             self._counted_at = self._smallest
             return False
         batch = self.batch
@@ -265,9 +250,9 @@ class Measurement:
             self._leave_out(size, "out of memory" if full else f"refused ({one_line(error)})")
 
     def _play(self, size: int, *, timed: bool, replays: int = 1) -> None:
-        began = self._clock()
+        began = self._player.clock()
         timings = self._player.time(self._plan, size, replays)
-        spent_ns = self._clock() - began
+        spent_ns = self._player.clock() - began
         self._spent_ns += spent_ns
         again = sum(timing.shadow_ns for timing in timings[1:])
         trial_ns = 0 if self._replayed else spent_ns - sum(timing.shadow_ns for timing in timings)
@@ -281,8 +266,8 @@ class Measurement:
                 self._points.setdefault(size, []).append(timing)
 
     def _fits(self, size: int, census: Census) -> bool:
-        free = available_memory.available_bytes(self._torch, self._root)
-        weights = sum(tensor_bytes(parameter) for parameter in self._guarded.parameters)
+        free = available_memory.available_bytes(self._player.torch, self._root)
+        weights = sum(tensor_bytes(parameter) for parameter in self._player.guarded.parameters)
         scale = (size / self._counted_at) ** self._axis.power
         need = available_memory.needed_bytes(census.saved_bytes, weights, scale)
         if free is None or need <= free:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import cast
 
-from ..live_torch.pytrees import Ref, leaves, map_tree, refs
+from ..live_torch.pytrees import leaves, map_tree
 from ..live_torch.torch_types import Abstain, Tensor
 from .batch_dim import Slicing, resized
 from .step_recorder import Node
@@ -54,7 +54,6 @@ def build(tape: Tape, slicings: dict[int, Slicing], guess: Guess, size: int | No
     """The plan of a tape.
 
     Args:
-        tape: The tape.
         slicings: By node number, for the root calls that were verified.
         guess: What to take for the batch elsewhere.
         size: Of what is cut in place of the batch; nothing proves it, so `slicings` are none.
@@ -70,7 +69,7 @@ def build(tape: Tape, slicings: dict[int, Slicing], guess: Guess, size: int | No
     for index, node in enumerate(tape.nodes):
         if node.kind == "backward":
             wanted.add(index)
-            pending += refs((node.args, node.kwargs))
+            pending += node.inputs
     decided: set[int] = set()
     while pending:
         number = pending.pop()
@@ -84,7 +83,7 @@ def build(tape: Tape, slicings: dict[int, Slicing], guess: Guess, size: int | No
             continue
         wanted.add(value.producer)
         producer = tape.nodes[value.producer]
-        pending += refs((producer.args, producer.kwargs))
+        pending += producer.inputs
     plan.order = sorted(wanted)
     return plan
 
@@ -93,7 +92,7 @@ def _proven(tape: Tape, slicings: dict[int, Slicing], plan: ResizePlan) -> dict[
     proven: dict[int, int | None] = {}
     for index, slicing in slicings.items():
         node = tape.nodes[index]
-        numbers = list(dict.fromkeys(refs((node.args, node.kwargs))))
+        numbers = node.inputs
         bagged = {at for bag in slicing.bags for at in bag}
         if slicing.bags:
             plan.joint.append((numbers, slicing))
@@ -111,8 +110,7 @@ def _can_feed(producer: Node, value: Value, proven: bool, dims: tuple[int, ...])
         return False
     if proven or (len(dims) == 1 and value.shape.count(value.shape[dims[0]]) == 1):
         return True
-    inputs = refs((producer.args, producer.kwargs))
-    return not inputs and getattr(producer.target, "__name__", "") not in _SIZED
+    return not producer.inputs and getattr(producer.target, "__name__", "") not in _SIZED
 
 
 def _proven_or_guessed(
@@ -167,14 +165,8 @@ def arguments(
     node: Node, env: dict[int, Tensor], plan: ResizePlan, wanted: int
 ) -> tuple[tuple[object, ...], dict[str, object]]:
     """A node's arguments at a batch of `wanted`: tensors filled in, sizes that mean the batch scaled."""
-
-    def leaf(part: object) -> object:
-        return env[part.index] if isinstance(part, Ref) else part
-
     batch = plan.batch
-    args, kwargs = cast(
-        "tuple[tuple[object, ...], dict[str, object]]", map_tree((node.args, node.kwargs), leaf)
-    )
+    args, kwargs = node.filled(env)
     if node.kind != "function" or wanted == batch:
         return args, kwargs
     name = getattr(node.target, "__name__", "")

@@ -9,7 +9,7 @@ it: it ends the recording. Out comes a list of nodes over numbered values.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from multiprocessing import util as multiprocessing_util
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import cast
 from ..job_state import autocast_state
 from ..live_torch import available_memory
 from ..live_torch.dispatch_modes import Operator, dispatch_mode, leave
-from ..live_torch.pytrees import Ref, leaves, map_tree
+from ..live_torch.pytrees import Ref, leaves, map_tree, refs
 from ..live_torch.torch_types import Abstain, Module, Tensor, is_tensor, tensor_bytes
 
 _MAX_NODES = 20_000
@@ -44,6 +44,20 @@ class Node:
     outputs: list[int] = field(default_factory=list)
     training: list[tuple[Module, bool]] = field(default_factory=list)
     trainable: int = 0  # parameters of the module that asked for a gradient
+
+    @property
+    def inputs(self) -> list[int]:
+        """Numbers of the values that it takes, each once."""
+        return list(dict.fromkeys(refs((self.args, self.kwargs))))
+
+    def filled(self, tensors: Mapping[int, Tensor]) -> tuple[tuple[object, ...], dict[str, object]]:
+        """Its arguments, with tensors in the places of the references."""
+
+        def leaf(part: object) -> object:
+            return tensors[part.index] if isinstance(part, Ref) else part
+
+        args = cast("tuple[object, ...]", map_tree(self.args, leaf))
+        return args, cast("dict[str, object]", map_tree(self.kwargs, leaf))
 
 
 @dataclass(slots=True)
@@ -94,7 +108,6 @@ class Recorder:
     """Sits in the training thread for one step.
 
     Args:
-        torch: The target's torch.
         trained: Ids of the parameters that optimizers update.
     """
 

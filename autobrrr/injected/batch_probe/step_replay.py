@@ -47,17 +47,11 @@ class Player:
     """Replays one tape.
 
     Args:
-        torch: The target's torch.
-        tape: The tape.
-        guarded: What the guard keeps.
         clock: Nanoseconds.
     """
 
     def __init__(self, torch: ModuleType, tape: Tape, guarded: Guarded, clock: Callable[[], int]) -> None:
-        self._torch = torch
-        self._tape = tape
-        self._guarded = guarded
-        self._clock = clock
+        self.torch, self.tape, self.guarded, self.clock = torch, tape, guarded, clock
         self._tried = False
 
     def time(self, plan: ResizePlan, wanted: int, replays: int) -> list[Timing]:
@@ -72,17 +66,17 @@ class Player:
 
     def _guard(self) -> AbstractContextManager[None]:
         trial, self._tried = not self._tried, True
-        return unchanged(self._torch, self._guarded, trial=trial)
+        return unchanged(self.torch, self.guarded, trial=trial)
 
     def _timed(self, plan: ResizePlan, wanted: int) -> Timing:
-        env = feed(self._torch, self._tape, plan, wanted)
+        env = feed(self.torch, self.tape, plan, wanted)
         self._synchronise()
         faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
         switches = resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
-        began = self._clock()
+        began = self.clock()
         self._play(plan, wanted, env)
         self._synchronise()
-        ended = self._clock()
+        ended = self.clock()
         return Timing(
             shadow_ns=ended - began,
             minor_faults=resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults,
@@ -90,8 +84,8 @@ class Player:
         )
 
     def _counted(self, plan: ResizePlan, wanted: int) -> Census:
-        torch = self._torch
-        env = feed(torch, self._tape, plan, wanted)
+        torch = self.torch
+        env = feed(torch, self.tape, plan, wanted)
         operations = 0
         total_flops = 0
         kept: dict[int, int] = {}
@@ -113,7 +107,7 @@ class Player:
             stack.enter_context(mode)
             self._play(plan, wanted, env)
         mode.handler = None
-        owned = {parameter.data_ptr() for parameter in self._guarded.parameters}
+        owned = {parameter.data_ptr() for parameter in self.guarded.parameters}
         return Census(
             operations=operations,
             flops=total_flops,
@@ -121,12 +115,12 @@ class Player:
         )
 
     def _play(self, plan: ResizePlan, wanted: int, env: dict[int, Tensor]) -> None:
-        torch = self._torch
+        torch = self.torch
         set_grad, grad_now = torch._C._set_grad_enabled, torch.is_grad_enabled()
-        parameters = [parameter for parameter in self._guarded.parameters if parameter.requires_grad]
+        parameters = [parameter for parameter in self.guarded.parameters if parameter.requires_grad]
         with closing(AutocastSwitch(torch)) as switch:
             for index in plan.order:
-                node = self._tape.nodes[index]
+                node = self.tape.nodes[index]
                 args, kwargs = arguments(node, env, plan, wanted)
                 if node.kind == "backward":
                     switch.close()
@@ -146,10 +140,10 @@ class Player:
                 self._bind(node, args, result, env)
 
     def _bind(self, node: Node, args: tuple[object, ...], result: object, env: dict[int, Tensor]) -> None:
-        if len(node.outputs) == 1 and is_tensor(result, self._torch):
+        if len(node.outputs) == 1 and is_tensor(result, self.torch):
             env[node.outputs[0]] = result
             return
-        made = [part for part in leaves(result) if is_tensor(part, self._torch)]
+        made = [part for part in leaves(result) if is_tensor(part, self.torch)]
         if not made and getattr(node.target, "__name__", "") == "__setitem__":
             made = [cast(Tensor, args[0])]
         if len(made) != len(node.outputs):
@@ -166,15 +160,15 @@ class Player:
         gradient = named.get("gradient", named.get("grad_tensors"))
         losses, gradients = _listed(named["tensors"]), _listed(gradient)
         inputs = _listed(named.get("inputs")) or parameters
-        if self._guarded.accumulates:
-            self._torch.autograd.backward(losses, gradients or None, named.get("retain_graph"))
+        if self.guarded.accumulates:
+            self.torch.autograd.backward(losses, gradients or None, named.get("retain_graph"))
             return
-        self._torch.autograd.grad(
+        self.torch.autograd.grad(
             losses, inputs, gradients or None, retain_graph=named.get("retain_graph"), allow_unused=True
         )
 
     def _synchronise(self) -> None:
-        cuda = self._torch.cuda
+        cuda = self.torch.cuda
         if cuda.is_available() and cuda.is_initialized():
             cuda.synchronize()
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import cast
 
-from ..live_torch.pytrees import Ref, leaves, refs
+from ..live_torch.pytrees import Ref, leaves
 from ..live_torch.torch_types import Abstain, Module, Tensor, is_tensor
 from .step_recorder import Node, Recording
 
@@ -70,13 +70,11 @@ def freeze(torch: ModuleType, recording: Recording) -> Tape:
             if not any(module is other for other in tape.modules):
                 tape.modules.append(module)
             rooted.update(node.outputs)
-        elif node.kind == "function" and any(number in rooted for number in refs((node.args, node.kwargs))):
+        elif node.kind == "function" and any(number in rooted for number in node.inputs):
             rooted.update(node.outputs)
-    module_inputs = {
-        number for node in nodes if node.kind == "module" for number in refs((node.args, node.kwargs))
-    }
+    module_inputs = {number for node in nodes if node.kind == "module" for number in node.inputs}
     for node in nodes:
-        for number in [*refs((node.args, node.kwargs)), *node.outputs]:
+        for number in [*node.inputs, *node.outputs]:
             if number not in tape.values:
                 value = _value(recording.tensors[number], number, producers, rooted, kept)
                 if value.rooted and number not in module_inputs:
@@ -106,7 +104,7 @@ def _needed(nodes: list[Node]) -> list[Node]:
     for node in reversed(nodes):
         if node.kind == "backward" or wanted.intersection(node.outputs):
             kept.append(node)
-            wanted.update(refs((node.args, node.kwargs)))
+            wanted.update(node.inputs)
     kept.reverse()
     return kept
 

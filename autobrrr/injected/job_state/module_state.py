@@ -45,8 +45,6 @@ class ModuleState:
     """A snapshot of the Python state below some modules.
 
     Args:
-        torch: The target's torch.
-        modules: The root modules.
         others: Objects outside the tree that its code can reach (globals of forward functions).
         parameters: Ids of parameters: kept by the version check instead.
 

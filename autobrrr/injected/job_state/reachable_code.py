@@ -24,11 +24,7 @@ _NEVER_IMPLICIT = frozenset((
 
 
 class Reach:
-    """Grows with the objects that are held and the attribute names that code uses.
-
-    Args:
-        torch: The target's torch.
-    """
+    """Grows with the objects that are held and the attribute names that code uses."""
 
     def __init__(self, torch: ModuleType) -> None:
         self._torch = torch

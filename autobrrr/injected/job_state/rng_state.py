@@ -14,7 +14,6 @@ def capture(torch: ModuleType, generators: list[object]) -> list[Restore]:
     """What to call to put the random states back as they are now.
 
     Args:
-        torch: The target's torch.
         generators: Generators of the user's own: of torch, Python or NumPy.
     """
     restores: list[Restore] = [_of(torch.default_generator), _python(random)]

@@ -71,7 +71,6 @@ class CodeScan:
         """Scans one function a step, so that the caller can spread the work.
 
         Args:
-            modules: The root modules.
             hooks: Of the user's own, which a run of the modules calls too.
         """
         parts = {id(part): part for module in modules for part in module.modules()}

@@ -46,8 +46,6 @@ class StateGuard:
     """One replay's guard: a context manager; `changes` names module state that had changed.
 
     Args:
-        torch: The target's torch.
-        guarded: What there is to keep.
         trial: A module runs under a guard for the first time: the parameters are kept by value as
             well. Later their version counters, checked here, are enough.
     """

@@ -41,7 +41,6 @@ def largest(batch: int, saved_bytes: int, per_sample_bytes: float, free_bytes: i
     """The largest batch of which a step is expected to fit, beside what is taken already; two digits of it.
 
     Args:
-        batch: B.
         saved_bytes: Kept for the backward at B.
         per_sample_bytes: What one more sample adds to that.
         free_bytes: What could be taken at a step boundary, where nothing is kept.
@@ -70,7 +69,6 @@ def available_bytes(torch: ModuleType, root: Path) -> int | None:
     """Bytes that can be taken without harm; the device's where parameters live there.
 
     Args:
-        torch: The target's torch.
         root: Where `proc` and `sys` are; "/" but in tests.
     """
     free = free_bytes(torch, root)

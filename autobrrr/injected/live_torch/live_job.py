@@ -10,11 +10,7 @@ from types import ModuleType
 
 
 class Job:
-    """The live objects of the training loop, as far as hooks have shown them.
-
-    Args:
-        torch: The target's own torch module.
-    """
+    """The live objects of the training loop, as far as hooks have shown them."""
 
     def __init__(self, torch: ModuleType) -> None:
         self.torch = torch

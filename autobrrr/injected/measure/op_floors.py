@@ -37,7 +37,6 @@ class FloorMeter:
     """Times the common operators on 8 elements, a group of them in each slice.
 
     Args:
-        torch: The target's torch.
         timed: Runs a function under the mode and returns (operator, nanoseconds) as they came.
     """
 

@@ -23,11 +23,7 @@ INHERITED = "none"  # as it is written; where nothing is to be inherited it is r
 
 
 class Float32Settings:
-    """The settings of one process.
-
-    Args:
-        torch: The job's.
-    """
+    """The settings of one process."""
 
     def __init__(self, torch: ModuleType) -> None:
         self._torch = torch

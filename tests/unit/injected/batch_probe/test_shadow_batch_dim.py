@@ -66,7 +66,7 @@ def test_a_batch_of_any_size_is_made_of_the_samples_in_turn(wanted: int) -> None
 def test_offsets_of_a_bag_are_found_and_divide_their_indices() -> None:
     indices, offsets, dense = torch.arange(10), torch.tensor([0, 3, 3, 7]), torch.randn(4, 2)
     shapes = describe(torch, [dense, indices, offsets], [False] * 3)
-    assert shapes[2].is_offsets
+    assert shapes[2].indices is not None
     assert shapes[2].indices == 1
     slicing = next(proposals(shapes))
     assert slicing.bags == ((2, 1),)
@@ -93,7 +93,7 @@ def test_offsets_of_several_tables_divide_the_indices_of_the_same_table() -> Non
 
 def test_labels_that_begin_with_zero_are_no_offsets() -> None:
     shapes = describe(torch, [torch.randn(4, 2), torch.tensor([0, 2, 1, 2])], [False, False])
-    assert not shapes[1].is_offsets
+    assert shapes[1].indices is None
 
 
 def test_halves_agree_along_the_dimension_that_shrank() -> None:
