@@ -62,9 +62,7 @@ class AgentSession:
         self._loop = TrainLoop(torch, self._pages, active, self._emit)
         self._readonly = bool(boot.get("readonly"))
         self._news_told: tuple[int, int | None, bool] | None = None
-        self._anatomy: dict[str, object] | None = None
-        self._facts_told: dict[str, object] = {}
-        self._cost_told: dict[str, object] | None = None
+        self._told: dict[str, dict[str, object]] = {}  # by event: what was sent last
         self._hook_ns: int | None = None
         self._sampled_hooks_ns: int | None = None
         self._began = time.monotonic()
@@ -120,7 +118,7 @@ class AgentSession:
             self._ranks.forked()
 
     def _hello(self) -> None:
-        facts = self._facts_told = self._facts()
+        facts = self._told["facts"] = self._facts()
         hello: dict[str, object] = {
             "event": "hello",
             "token": self._boot.get("token"),
@@ -151,7 +149,7 @@ class AgentSession:
         self._news_seen = loop.news
         if loop.hot.steps == 0 and time.monotonic() - self._began > LOOK_FOR_MARKS_AFTER_S:
             loop.look_for_marks()
-        self._tell_facts()
+        self._tell("facts", self._facts())  # it may have been entered as it began
         news = (loop.news, loop.loader.workers, loop.sampled_steps > 0)
         if loop.steps.pattern is not None and news != self._news_told:
             try:
@@ -159,9 +157,7 @@ class AgentSession:
             except RuntimeError:  # training changed a dict under our eyes: next time
                 return
             self._news_told = news
-            if anatomy != self._anatomy:
-                self._anatomy = anatomy
-                self._link.send({"event": "anatomy", "anatomy": anatomy})
+            self._tell("anatomy", anatomy)
         self._tell_cost()
 
     def _look_at_device(self) -> Device | None:
@@ -180,18 +176,16 @@ class AgentSession:
         loop = self._loop
         return job_facts(self._torch, self._boot, loop.train_tid, loop.check, self._look_at_device())
 
-    def _tell_facts(self) -> None:
-        """What is known of the job, where that has changed: it may have been entered as it began."""
-        facts = self._facts()
-        if facts != self._facts_told:
-            self._facts_told = facts
-            self._link.send({"event": "facts", "facts": facts})
+    def _tell(self, event: str, payload: dict[str, object]) -> None:
+        """Send it, where it is not what was sent last."""
+        if payload != self._told.get(event):
+            self._told[event] = payload
+            self._link.send({"event": event, event: payload})
 
     def _tell_cost(self) -> None:
-        told = own_cost.cost_of(self._loop, self._hook_ns, self._sampled_hooks_ns)
-        if told != self._cost_told and told["ns_per_step"] is not None:
-            self._cost_told = told
-            self._link.send({"event": "cost", "cost": told})
+        cost = own_cost.cost_of(self._loop, self._hook_ns, self._sampled_hooks_ns)
+        if cost["ns_per_step"] is not None:
+            self._tell("cost", cost)
 
     def _emit(self, event: dict[str, object]) -> None:
         """From any thread: an event to send, or {} to have the agent's thread look around."""
@@ -249,7 +243,7 @@ class AgentSession:
         off = command.get("off") is True
         every, steps = _whole(command, "every", 1), _whole(command, "steps", 1)
         stamps, hot = self._loop.stamps, self._loop.hot
-        self._tell_facts()
+        self._tell("facts", self._facts())
         stamps.ask(every, 0 if off else steps, hot.steps + 1)
         hot.poke()
         return {}
@@ -387,7 +381,7 @@ class AgentSession:
 
     def _do_facts(self, command: Mapping[str, object]) -> Reply:
         active = [told(applied) for applied in self._active.applied]
-        return {"facts": self._facts(), "anatomy": self._anatomy, "active": active}
+        return {"facts": self._facts(), "anatomy": self._told.get("anatomy"), "active": active}
 
     def _do_detach(self, command: Mapping[str, object]) -> Reply:
         left = self._leave(keep=bool(command.get("keep")), patience_s=DETACH_PATIENCE_S)

@@ -203,7 +203,7 @@ class ShadowTask:
                 raise Abstain("no optimizer of torch's marks the steps of this loop")
             before_recording(self._torch, self._job.roots, function_modes(self._torch), self._check)
             self._progress("recording a step")
-            recorder = Recorder(self._torch, frozenset(id(part) for part in self._updated()))
+            recorder = Recorder(self._torch, frozenset(id(part) for part in self._job.updated))
             recorder.start()
             boundary.mark |= ring_layout.SETTLING | ring_layout.AFTER_SHADOW
             try:
@@ -300,21 +300,12 @@ class ShadowTask:
         direct = [value.tensor for value in tape.values.values() if value.stays]
         for part in (
             *(one for module in tape.modules for one in module.parameters()),
-            *self._updated(),
+            *self._job.updated,
             *direct,
         ):
             if is_tensor(part, torch) and part.is_leaf:
                 found.setdefault(id(part), part)
         return list(found.values())
-
-    def _updated(self) -> list[Tensor]:
-        """What the optimizers update."""
-        return [
-            part
-            for optimizer in self._job.optimizers
-            for group in getattr(optimizer, "param_groups", ())
-            for part in group["params"]
-        ]
 
     def _step_ns(self, boundary: Boundary) -> int:
         return int(median(self._steps[-64:])) if self._steps else max(1, boundary.last_step_ns)

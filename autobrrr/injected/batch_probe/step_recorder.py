@@ -19,6 +19,7 @@ from typing import cast
 from ..job_state import autocast_state
 from ..live_torch import available_memory
 from ..live_torch.dispatch_modes import Operator, dispatch_mode, leave
+from ..live_torch.patches import Patch
 from ..live_torch.pytrees import Ref, leaves, map_tree, refs
 from ..live_torch.torch_types import Abstain, Module, Tensor, is_tensor, tensor_bytes
 
@@ -130,8 +131,7 @@ class Recorder:
         self._off = True
         self._mode: _FunctionTap | None = None
         self._below: list[object] = []
-        self._call: Callable[..., object] | None = None
-        self._stand_in: Callable[..., object] | None = None
+        self._patch: Patch | None = None
         self._watch: CollectiveWatch | None = None
 
     def start(self) -> None:
@@ -141,9 +141,8 @@ class Recorder:
         self._most = None if free is None else free // _SHARE
         self._below = function_modes(torch)
         self._off = False
-        self._call = torch.nn.Module.__call__
-        self._stand_in = _stand_in(self, self._call)
-        torch.nn.Module.__call__ = self._stand_in
+        self._patch = Patch(torch.nn.Module, "__call__", lambda call: _stand_in(self, call))
+        self._patch.put_on()
         self._watch = CollectiveWatch.if_distributed(torch)
         self._mode = _FunctionTap(self)
         multiprocessing_util.register_after_fork(self._mode, _forget_in_child)
@@ -182,10 +181,9 @@ class Recorder:
             return
         self._pop()
         if self._mode is None:
-            module = self.torch.nn.Module
-            if self._stand_in is not None and module.__call__ is self._stand_in:
-                module.__call__ = self._call
-            self._stand_in = self._call = None
+            patch, self._patch = self._patch, None
+            if patch is not None:
+                patch.take_off()
             self._below = []
 
     def _pop(self) -> bool:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import weakref
 from types import ModuleType
 
+from .torch_types import Tensor
+
 
 class Job:
     """The live objects of the training loop, as far as hooks have shown them."""
@@ -40,6 +42,16 @@ class Job:
     def iterator(self) -> object | None:
         """The DataLoader iterator that training reads."""
         return None if self._iterator is None else self._iterator()
+
+    @property
+    def updated(self) -> list[Tensor]:
+        """Parameters that the optimizers update."""
+        return [
+            parameter
+            for optimizer in self.optimizers
+            for group in getattr(optimizer, "param_groups", ())
+            for parameter in group["params"]
+        ]
 
     def saw_optimizer(self, optimizer: object) -> bool:
         """Remember an optimizer; whether it is a new one."""

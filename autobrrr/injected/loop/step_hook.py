@@ -12,11 +12,13 @@ the slow way writes the records of the noted steps.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from time import perf_counter_ns
 
 HOOK_NS = 700  # the hook's own time in a plain step, until it is measured
 
 
+@dataclass(slots=True, eq=False)
 class Hot:
     """What the closure reads and writes at every step. Changed by one thread, poked by another.
 
@@ -24,44 +26,23 @@ class Hot:
     slow work.
     """
 
-    __slots__ = (
-        "anchor",
-        "arm",
-        "busy",
-        "flags",
-        "hook_ns",
-        "knocks",
-        "left",
-        "live",
-        "others",
-        "own",
-        "owner",
-        "passes",
-        "seq",
-        "stamped",
-        "start",
-        "times",
-        "will",
-    )
-
-    def __init__(self, start_ns: int) -> None:
-        self.anchor = 0  # id of the optimizer that closes a step; 0: everything goes the slow way
-        self.stamped = 0  # the same where steps are stamped by a device, and none but these go the short way
-        self.left = 0  # plain steps until the slow way is due
-        self.others: frozenset[int] = frozenset()  # ids of optimizers that fire within a step
-        self.passes = 0  # fires of theirs until the slow way is due
-        self.times: list[int] = []  # ends of plain steps that have no record yet
-        self.owner = 0  # ident of the training thread; 0: not seen yet
-        self.seq = 0  # of the first step without a record
-        self.start = start_ns  # of that step
-        self.own = 0
-        self.arm = 0
-        self.flags = 0  # of the step that is running
-        self.hook_ns = HOOK_NS
-        self.live = True
-        self.busy = False
-        self.knocks = 0
-        self.will: Callable[[], None] | None = None  # what is left to do at the next boundary
+    start: int  # ns: when the first step without a record began
+    anchor: int = 0  # id of the optimizer that closes a step; 0: everything goes the slow way
+    stamped: int = 0  # the same where steps are stamped by a device, and none but these go the short way
+    left: int = 0  # plain steps until the slow way is due
+    others: frozenset[int] = frozenset()  # ids of optimizers that fire within a step
+    passes: int = 0  # fires of theirs until the slow way is due
+    times: list[int] = field(default_factory=list)  # ends of plain steps that have no record yet
+    owner: int = 0  # ident of the training thread; 0: not seen yet
+    seq: int = 0  # of the first step without a record
+    own: int = 0
+    arm: int = 0
+    flags: int = 0  # of the step that is running
+    hook_ns: int = HOOK_NS
+    live: bool = True
+    busy: bool = False
+    knocks: int = 0
+    will: Callable[[], None] | None = None  # what is left to do at the next boundary
 
     @property
     def steps(self) -> int:

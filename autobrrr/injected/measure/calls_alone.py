@@ -12,6 +12,7 @@ from time import perf_counter_ns
 from types import ModuleType
 from typing import NamedTuple, cast
 
+from ..live_torch.dispatch_modes import modes_on_stack
 from ..live_torch.torch_types import Tensor
 from .dispatch_timer import Count
 from .op_work import Work
@@ -86,12 +87,9 @@ class CallsAlone:
 
     def _watched(self) -> bool:
         """Whether a mode or a profiler of the job's would see what runs now."""
-        stacks = (
-            getattr(self._torch._C, name, None)
-            for name in ("_len_torch_dispatch_stack", "_len_torch_function_stack")
-        )
-        profiling = getattr(self._torch.autograd, "_profiler_enabled", None)
-        return any(depth is not None and depth() for depth in stacks) or bool(profiling and profiling())
+        torch = self._torch
+        modes = modes_on_stack(torch) or torch._C._len_torch_function_stack()
+        return bool(modes or torch.autograd._profiler_enabled())
 
     def fill_in(self, table: Sequence[dict[str, object]]) -> None:
         """Put the figures into the rows."""

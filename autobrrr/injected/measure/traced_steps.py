@@ -206,8 +206,7 @@ class TraceTask:
         device = parameter_device(job)
         if device is not None and device.type != "cpu":
             raise Abstain(f"the parameters are on {device.type}: operators are asynchronous there")
-        profiling = getattr(self._torch.autograd, "_profiler_enabled", None)
-        if callable(profiling) and profiling():
+        if self._torch.autograd._profiler_enabled():
             raise Abstain("the job is being profiled")
         depth = modes_on_stack(self._torch)
         if depth:

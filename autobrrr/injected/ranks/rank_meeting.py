@@ -32,11 +32,8 @@ class RankMeeting:
 
 def refuse_sharded(job: Job) -> None:
     """Raises Refused where each rank holds a part of the parameters: remedies were not tried on those."""
-    for optimizer in job.optimizers:
-        for group in getattr(optimizer, "param_groups", ()):
-            for each in group.get("params", ()):
-                if hasattr(each, "device_mesh") or type(each).__name__ == "FlatParameter":
-                    raise Refused("the job's parameters are sharded over the ranks")
+    if any(hasattr(each, "device_mesh") or type(each).__name__ == "FlatParameter" for each in job.updated):
+        raise Refused("the job's parameters are sharded over the ranks")
 
 
 def meet(torch: ModuleType) -> RankMeeting:

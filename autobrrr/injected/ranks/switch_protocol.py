@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import enum
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 READY = "ready"
 
@@ -95,6 +95,7 @@ def outcome_key(number: int) -> str:
     return f"{number}/outcome"
 
 
+@dataclass(slots=True, eq=False)
 class RankMember:
     """One rank's part. The training thread calls `at_boundary`, `tried`, `settled`, the agent's all else.
 
@@ -105,25 +106,14 @@ class RankMember:
         number: Of the plan that is looked for first.
     """
 
-    __slots__ = (
-        "_answered",
-        "_known",
-        "_offer",
-        "held",
-        "leaving",
-        "number",
-        "rank",
-        "refusal",
-    )
-
-    def __init__(self, rank: int, number: int = 1) -> None:
-        self.rank, self.number = rank, number
-        self.held: SwitchPlan | None = None
-        self.leaving = False  # takes up no plan any more
-        self.refusal: str | None = None  # of the plan that is offered: the kind, and why
-        self._offer: SwitchPlan | None = None
-        self._answered = 0  # plans up to this one were answered
-        self._known: tuple[int, SwitchOutcome] | None = None
+    rank: int
+    number: int = 1
+    held: SwitchPlan | None = field(init=False, default=None)
+    leaving: bool = field(init=False, default=False)  # takes up no plan any more
+    refusal: str | None = field(init=False, default=None)  # of the plan that is offered: the kind, and why
+    _offer: SwitchPlan | None = field(init=False, default=None)
+    _answered: int = field(init=False, default=0)  # plans up to this one were answered
+    _known: tuple[int, SwitchOutcome] | None = field(init=False, default=None)
 
     @property
     def offer(self) -> SwitchPlan | None:
@@ -228,23 +218,17 @@ class SwitchCoordinator:
         outcome: What stands, once it is known.
         refused: What kind of refusal it was, where a rank said so; `why` in its words.
         beaten: Another plan has this number.
+        waited_for: Ranks that have said nothing yet.
     """
-
-    __slots__ = ("_plan", "_proposed", "_waited_for", "beaten", "outcome", "refused", "why")
 
     def __init__(self, plan: SwitchPlan, ranks: int) -> None:
         self._plan = plan
         self._proposed = False
-        self._waited_for = tuple(range(ranks))
+        self.waited_for = tuple(range(ranks))
         self.outcome: SwitchOutcome | None = None
         self.refused: NotReady | None = None
         self.why = ""
         self.beaten = False
-
-    @property
-    def waited_for(self) -> tuple[int, ...]:
-        """Ranks that have said nothing yet."""
-        return self._waited_for
 
     def wants(self) -> RegisterAsk | None:
         """What to ask next; None once there is an outcome."""
@@ -255,15 +239,15 @@ class SwitchCoordinator:
             return RegisterAsk(number=number, key=plan_key(number), value=self._plan.text())
         if self.refused is not None:
             return RegisterAsk(number=number, key=outcome_key(number), value=SwitchOutcome.DROP.value)
-        if self._waited_for:
-            return RegisterAsk(number=number, key=ready_key(number, self._waited_for[0]), value=None)
+        if self.waited_for:
+            return RegisterAsk(number=number, key=ready_key(number, self.waited_for[0]), value=None)
         return RegisterAsk(number=number, key=outcome_key(number), value=SwitchOutcome.GO.value)
 
     def looks(self) -> list[RegisterAsk]:
         """What to ask to know who has said what."""
         number = self._plan.number
         return [
-            RegisterAsk(number=number, key=ready_key(number, rank), value=None) for rank in self._waited_for
+            RegisterAsk(number=number, key=ready_key(number, rank), value=None) for rank in self.waited_for
         ]
 
     def presses(self) -> RegisterAsk:
@@ -282,8 +266,8 @@ class SwitchCoordinator:
         elif ask.key == outcome_key(number):
             self.outcome = SwitchOutcome(standing)
         elif standing == READY:
-            waited = self._waited_for
-            self._waited_for = tuple(rank for rank in waited if ready_key(number, rank) != ask.key)
+            waited = self.waited_for
+            self.waited_for = tuple(rank for rank in waited if ready_key(number, rank) != ask.key)
         else:
             kind, _, self.why = standing.partition(" ")
             self.refused = NotReady(kind)

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
+from ...job_state import rng_state
 from ...live_torch.live_job import Job
 from ..registry import Refused
 from .dataset_walk import held_by
@@ -74,14 +75,14 @@ def _read(job: Job, dataset: object) -> Items:
     on_cpu = True
     began = time.perf_counter()
     for index in dict.fromkeys((0, length // 2, length - 1)):
-        before = random_states(job)
+        before, restores = random_states(job), rng_state.capture(job.torch, [])
         try:
             first = _item(dataset, index)
             used = used or not same(before, random_states(job))
-            put_random_states(job, before)
+            _call_all(restores)
             second = _item(dataset, index)
         finally:
-            put_random_states(job, before)
+            _call_all(restores)
         if not same(first, second):
             # A generator that was set back would have given the same.
             raise Refused(f"item {index} differs from itself when it is read again")
@@ -106,12 +107,9 @@ def random_states(job: Job) -> tuple[object, object, object]:
     return job.torch.get_rng_state(), random.getstate(), states
 
 
-def put_random_states(job: Job, states: tuple[object, object, object]) -> None:
-    """Put them back."""
-    job.torch.set_rng_state(states[0])
-    random.setstate(cast("tuple[object, ...]", states[1]))
-    if states[2] is not None:
-        sys.modules["numpy.random"].set_state(states[2])
+def _call_all(restores: list[rng_state.Restore]) -> None:
+    for restore in restores:
+        restore()
 
 
 def same(one: object, other: object) -> bool:
