@@ -32,7 +32,7 @@ def calibrate_hook() -> int:
     hot = Hot(time.perf_counter_ns())
     thing = _Thing()
     hot.anchor, hot.left = id(thing), NEVER
-    tap = make_tap(hot, _nothing, _nothing, _ignore)
+    tap = make_tap(hot, _nothing, _nothing, _nothing)
     _, zero_grad, next_batch = _wrappers(PhaseClock())
 
     def step() -> None:
@@ -50,7 +50,7 @@ def calibrate_phase_hooks(torch: ModuleType) -> int:
     phases.on = True
     owner = get_ident()
     backward, zero_grad, next_batch = _wrappers(phases)
-    update = phase_hooks.make_update(phases, owner, _ignore)
+    update = phase_hooks.make_update(phases, owner, _nothing)
     thing = _Thing()
 
     def step() -> None:
@@ -65,9 +65,9 @@ def calibrate_phase_hooks(torch: ModuleType) -> int:
 def _wrappers(phases: PhaseClock) -> tuple[Callable[..., object], ...]:
     owner = get_ident()
     return (
-        phase_hooks.make_backward(_nothing, phases, owner, (_ignore, _no_door)),
-        phase_hooks.make_zero_grad(_nothing, phases, owner, _ignore),
-        make_next(_nothing, phases, LoaderWatch(), owner, _ignore),
+        phase_hooks.make_backward(_nothing, phases, owner, (_nothing, _nothing)),
+        phase_hooks.make_zero_grad(_nothing, phases, owner, _nothing),
+        make_next(_nothing, phases, LoaderWatch(), owner, _nothing),
     )
 
 
@@ -86,14 +86,10 @@ def _root_hooks(torch: ModuleType, phases: PhaseClock, owner: int) -> int:
     grad_enabled = getattr(torch, "is_grad_enabled", None)
     if grad_enabled is None:
         return 0
-    enter, leave = phase_hooks.make_root(None, phases, owner, grad_enabled, (_ignore, _no_door))
+    enter, leave = phase_hooks.make_root(None, phases, owner, grad_enabled, (_nothing, _nothing))
 
     watched = Watch(_Thing(), _nothing, enter, leave)
     return max(0, _per_call(watched) - _per_call(_nothing))
-
-
-def _no_door() -> None:
-    return None
 
 
 def cost_of(loop: TrainLoop, hook_ns: int | None, sampled_hooks_ns: int | None) -> dict[str, object]:
@@ -120,10 +116,6 @@ class _Thing:
 
 
 def _nothing(*_: object) -> None:
-    return None
-
-
-def _ignore(_: BaseException) -> None:
     return None
 
 

@@ -235,7 +235,7 @@ class Results:
                 name: sum(phases.get(name, 0) for phases in self.phases) / len(self.phases) for name in names
             },
             "operations_by_phase": {name: times / n for name, times in calls.items()},
-            "by_op": [{"op": op_name(op), "count": count[op] / n, "kernel_ns": per_step[op]} for op in ops],
+            "by_op": [{"op": str(op), "count": count[op] / n, "kernel_ns": per_step[op]} for op in ops],
             "work": (
                 work_table(self.counted, quiet, self.floors.of, per_step) if self.counted is not None else []
             ),
@@ -252,11 +252,6 @@ def _width(values: list[int]) -> float:
         return 0.0
     low, _, high = quantiles(values, n=4, method="inclusive")
     return high - low
-
-
-def op_name(op: object) -> str:
-    """`aten.add.Tensor` of an operator."""
-    return str(op)
 
 
 def floor_meter(torch: ModuleType) -> FloorMeter:

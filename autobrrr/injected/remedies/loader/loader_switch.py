@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from types import ModuleType
 
@@ -130,7 +129,8 @@ class Desk:
         def __iter__(loader: object) -> object:
             if not self._switches or self._inside or os.getpid() != self._pid:
                 return original(loader)
-            with self._entered():
+            self._inside = True
+            try:
                 self._meet(loader)
                 try:
                     iterator = original(loader)
@@ -142,17 +142,11 @@ class Desk:
                     iterator = original(loader)
                 self._tell(iterator)
                 return iterator
+            finally:
+                self._inside = False
 
         __iter__.__wrapped__ = original  # type: ignore[attr-defined]
         return __iter__
-
-    @contextmanager
-    def _entered(self) -> Iterator[None]:
-        self._inside = True
-        try:
-            yield
-        finally:
-            self._inside = False
 
     def _meet(self, loader: object) -> None:
         for switch in list(self._switches):

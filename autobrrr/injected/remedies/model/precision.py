@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from types import ModuleType
 
 from ...live_torch.live_job import Job
@@ -30,11 +31,12 @@ MATMUL = "precision.float32_matmul"
 SIZE = 256  # of the product that shows whether a setting has any effect
 
 
-@remedy(
+_rougher = partial(remedy, reach="live", cls="changes-training")
+
+
+@_rougher(
     "precision.tf32",
     treats=("compute",),
-    reach="live",
-    cls="changes-training",
     doc="Let tensor cores multiply float32 matrices and convolutions with 10 bits of mantissa.",
     targets=(MATMUL,),
     needs=("cuda",),
@@ -51,11 +53,9 @@ def tf32(job: Job, options: Mapping[str, object]) -> Undo:
     return settings.allow_tf32()
 
 
-@remedy(
+@_rougher(
     "precision.float32_matmul_precision",
     treats=("compute",),
-    reach="live",
-    cls="changes-training",
     doc="Compute float32 matrix products with bfloat16 inside, where the processor has instructions for it.",
     targets=(MATMUL,),
     options=(
@@ -93,11 +93,9 @@ def _product(torch: ModuleType, device: str) -> object:
         return matrix @ matrix
 
 
-@remedy(
+@_rougher(
     "precision.autocast_bf16",
     treats=("compute", "memory"),
-    reach="live",
-    cls="changes-training",
     doc="Train with bfloat16 matrix products and convolutions; parameters, loss, evaluation stay float32.",
     targets=("precision.autocast",),
 )
@@ -109,10 +107,7 @@ def autocast_bf16(job: Job, options: Mapping[str, object]) -> Undo:
     (device,) = devices
     if device == "cuda" and not torch.cuda.is_bf16_supported():
         raise Refused("the GPU has no bfloat16")
-    if any(each.dtype in (torch.float16, torch.bfloat16) for root in roots for each in root.parameters()):
-        raise Refused("parameters are in half precision already")
-    if any(autocast_states(torch)()):
-        raise Refused("autocast is on already")
+    refuse_half(torch, roots)
     calls: list[CompiledCall] = []
     layers = [_autocast(torch, root, device, calls) for root in roots]
     with ExitStack() as undo:
@@ -121,6 +116,18 @@ def autocast_bf16(job: Job, options: Mapping[str, object]) -> Undo:
         applied = undo.pop_all()
     watch = CallsWatch(calls)
     return WatchedUndo(applied.close, watch.trouble, times=watch.times)
+
+
+def refuse_half(torch: ModuleType, roots: list[Module]) -> None:
+    """Refuse what is in half precision, or under autocast.
+
+    Raises:
+        Refused: it is.
+    """
+    if any(each.dtype in (torch.float16, torch.bfloat16) for root in roots for each in root.parameters()):
+        raise Refused("parameters are in half precision already")
+    if any(autocast_states(torch)()):
+        raise Refused("autocast is on already")
 
 
 class InBfloat16(Rehearsal):

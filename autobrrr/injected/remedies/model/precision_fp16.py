@@ -30,6 +30,7 @@ from ..model_calls.compiled_call import CallsWatch, CompiledCall
 from ..model_calls.rehearsal import Rehearsal, Wording
 from ..optimizer.optimizer_flags import Optimizer, parameters
 from ..registry import Refused, Undo, WatchedUndo, remedy
+from .precision import refuse_half
 
 FIRST_SCALE = 2.0**13
 LARGEST_SCALE = 2.0**24
@@ -143,10 +144,7 @@ def scaled_autocast(job: Job, device: str) -> Undo:
     (root,), (optimizer,) = roots, optimizers
     if any(cast(Module, each) is not root for each in job.roots):
         raise Refused("the model is wrapped, and gradients are exchanged before they are checked")
-    if any(str(each.dtype) in ("torch.float16", "torch.bfloat16") for each in root.parameters()):
-        raise Refused("parameters are in half precision already")
-    if any(autocast_states(torch)()):
-        raise Refused("autocast is on already")
+    refuse_half(torch, roots)
     if derived_attributes([root]):
         raise Refused("the model keeps tensors made of its parameters")
     scale = LossScale(torch, device)

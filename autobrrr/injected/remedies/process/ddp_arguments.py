@@ -8,6 +8,7 @@ where buckets change all ranks change them or none does.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from ...live_torch.live_job import Job
 from ..registry import Option, Refused, Undo, remedy
@@ -28,17 +29,14 @@ def _arguments(job: Job, name: str) -> dict[str, object]:
     return arguments
 
 
-def _nothing() -> None:
-    return None
+_at_construction = partial(remedy, reach="relaunch", undo_safe=False)
 
 
-@remedy(
+@_at_construction(
     "ddp.bucket_size",
     treats=("communication",),
-    reach="relaunch",
     cls="rounding",
     doc="Reduce gradients in buckets of another size: large ones cost fewer calls, small ones start sooner.",
-    undo_safe=False,
     targets=("ddp.bucket_cap_mb",),
     options=(Option(name="megabytes", kind="int", default=100, low=1, high=4096, doc="Of one bucket."),),
 )
@@ -46,30 +44,26 @@ def bucket_size(job: Job, options: Mapping[str, object]) -> Undo:
     arguments, megabytes = _arguments(job, "bucket_cap_mb"), int(str(options.get("megabytes", 100)))
     agree(job, arguments, f"ddp.bucket_size/{megabytes}")
     arguments["bucket_cap_mb"] = megabytes
-    return _nothing
+    return lambda: None
 
 
-@remedy(
+@_at_construction(
     "ddp.gradient_as_bucket_view",
     treats=("communication", "memory"),
-    reach="relaunch",
     cls="bitwise",
     doc="Let gradients lie in the buckets that are reduced: one copy and one set of memory less.",
-    undo_safe=False,
     targets=("ddp.gradient_as_bucket_view",),
 )
 def gradient_as_bucket_view(job: Job, options: Mapping[str, object]) -> Undo:
     _arguments(job, "gradient_as_bucket_view")["gradient_as_bucket_view"] = True
-    return _nothing
+    return lambda: None
 
 
-@remedy(
+@_at_construction(
     "ddp.static_graph",
     treats=("communication", "overhead"),
-    reach="relaunch",
     cls="rounding",
     doc="Say that every step uses the same parameters: no search for unused ones, buckets in order of use.",
-    undo_safe=False,
     targets=("ddp.static_graph",),
 )
 def static_graph(job: Job, options: Mapping[str, object]) -> Undo:
@@ -78,4 +72,4 @@ def static_graph(job: Job, options: Mapping[str, object]) -> Undo:
         raise Refused("the script searches for unused parameters: its steps may differ")
     agree(job, arguments, "ddp.static_graph")
     arguments["static_graph"] = True
-    return _nothing
+    return lambda: None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Mapping
+from functools import partial
 
 from ...live_torch.live_job import Job
 from ..registry import Option, Refused, Undo, remedy
@@ -27,15 +28,15 @@ def _threshold(default: int) -> Option:
     )
 
 
-@remedy(
+_of_collections = partial(
+    remedy, treats=("overhead", "host"), reach="live", cls="bitwise", targets=("gc",), rare=True
+)
+
+
+@_of_collections(
     "gc.freeze",
-    treats=("overhead", "host"),
-    reach="live",
-    cls="bitwise",
     doc="Take today's objects out of garbage collection, and collect young ones less often.",
-    targets=("gc",),
     options=(_threshold(10_000),),
-    rare=True,
 )
 def freeze(job: Job, options: Mapping[str, object]) -> Undo:
     wanted = _wanted(options, 10_000)
@@ -52,15 +53,10 @@ def freeze(job: Job, options: Mapping[str, object]) -> Undo:
     return undo
 
 
-@remedy(
+@_of_collections(
     "gc.threshold",
-    treats=("overhead", "host"),
-    reach="live",
-    cls="bitwise",
     doc="Collect young objects less often; every object stays under garbage collection.",
-    targets=("gc",),
     options=(_threshold(50_000),),
-    rare=True,
     only_named=True,
 )
 def threshold(job: Job, options: Mapping[str, object]) -> Undo:

@@ -9,6 +9,7 @@ import glob
 import os
 import sys
 from collections.abc import Mapping
+from functools import partial
 
 from ...live_torch.live_job import Job
 from ..registry import Option, Refused, Undo, remedy
@@ -48,13 +49,13 @@ def preloaded_library(
     return {"LD_PRELOAD": ":".join([file, *filter(None, [env.get("LD_PRELOAD")])])}
 
 
-@remedy(
+_at_start = partial(remedy, reach="relaunch", cls="bitwise", undo_safe=False)
+
+
+@_at_start(
     "host.allocator",
     treats=("memory", "overhead"),
-    reach="relaunch",
-    cls="bitwise",
     doc="Start the job with another allocator in place of glibc's.",
-    undo_safe=False,
     targets=("malloc",),
     options=(
         Option(name="library", kind="choice", default="jemalloc", choices=LIBRARIES, doc="The allocator."),
@@ -89,13 +90,10 @@ def _allocator_settings(options: Mapping[str, object]) -> str:
     return ",".join(settings)
 
 
-@remedy(
+@_at_start(
     "cuda.allocator",
     treats=("memory", "sync"),
-    reach="relaunch",
-    cls="bitwise",
     doc="Let the CUDA caching allocator grow its segments: less fragmentation, fewer calls of cudaMalloc.",
-    undo_safe=False,
     targets=("cuda.allocator",),
     options=(
         Option(name="expandable_segments", kind="bool", default=True, doc="Segments that can grow."),
