@@ -19,7 +19,7 @@ Place = tuple[str, str, int, float | None]
 
 
 class AccountedStep(msgspec.Struct, frozen=True, kw_only=True):
-    """One training step: see `injected/audit/step_account.py`."""
+    """One training step: see `StepAccount` in `injected/audit/work_audit.py`."""
 
     step: int
     backwards: int

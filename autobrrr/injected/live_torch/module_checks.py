@@ -54,11 +54,6 @@ def _refuse_tensor(torch: ModuleType, tensor: Tensor) -> None:
         raise Abstain("the parameters lie in memory that other processes write")
 
 
-def user_hook(modules: Iterable[Module]) -> str | None:
-    """A name for the first hook that is neither ours nor torch's own."""
-    return next((name for name, _ in user_hooks(modules)), None)
-
-
 def user_hooks(modules: Iterable[Module]) -> Iterator[tuple[str, object]]:
     """All hooks that are neither ours nor torch's own, each with a name for it."""
     place = sys.modules["torch.nn.modules.module"]

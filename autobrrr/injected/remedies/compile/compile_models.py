@@ -165,8 +165,8 @@ def _compile(job: Job, modules: list[Module], options: Mapping[str, object], mod
     settings: list[tuple[str, str, object]] = [
         ("torch._dynamo.config", "suppress_errors", False),
         ("torch._functorch.config", "donated_buffer", False),  # so that a graph may be retained
+        ("torch._inductor.config", "compile_threads", _workers()),
     ]
-    settings.append(("torch._inductor.config", "compile_threads", _workers()))
     if isinstance(budget, (int, float)) and budget < 1:
         settings.append(("torch._functorch.config", "activation_memory_budget", budget))
     kind = (mode, dynamic, fast, budget)

@@ -8,13 +8,13 @@ turns out to change is read as before from then on.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from ...live_torch.available_memory import available_bytes
 from ...live_torch.live_job import Job
 from ..registry import Option, Refused, Undo, remedy
-from .loader_items import Items, read_items, same, size_bytes
+from .loader_items import read_items, same, size_bytes
 from .loader_switch import switch_loaders
 from .loader_view import LoaderView, of_iterator
 
@@ -80,14 +80,18 @@ def cache(job: Job, options: Mapping[str, object]) -> Undo:
     replaced: list[weakref.ref[object]] = []
 
     def settle(view: LoaderView) -> Mapping[str, object]:
-        _check(view, lambda: read_items(job, view.dataset), most_bytes, available_bytes(job.torch, Path("/")))
+        _check(job, view, most_bytes)
         return {}
 
     def take_over(iterator: object) -> None:
         fetcher = vars(iterator).get("_dataset_fetcher")
         dataset = getattr(fetcher, "dataset", None)
-        if fetcher is None or not any(ref() is dataset for ref, _ in caches):
-            if fetcher is None or not _fits(job, iterator, most_bytes):
+        if fetcher is None:
+            return
+        if not any(ref() is dataset for ref, _ in caches):
+            try:
+                _check(job, of_iterator(iterator), most_bytes)
+            except Refused:
                 return
             caches.append((weakref.ref(dataset), Cached(dataset, most_bytes)))
         fetcher.dataset = next(cached for ref, cached in caches if ref() is dataset)
@@ -108,16 +112,8 @@ def cache(job: Job, options: Mapping[str, object]) -> Undo:
     return undo
 
 
-def _fits(job: Job, iterator: object, most_bytes: int) -> bool:
-    view = of_iterator(iterator)
-    try:
-        _check(view, lambda: read_items(job, view.dataset), most_bytes, available_bytes(job.torch, Path("/")))
-    except Refused:
-        return False
-    return True
-
-
-def _check(view: LoaderView, read: Callable[[], Items], most_bytes: int, free_bytes: int | None) -> None:
+def _check(job: Job, view: LoaderView, most_bytes: int) -> None:
+    """Raises Refused where the items of a loader can't be kept."""
     if isinstance(view.dataset, Cached):
         raise Refused("its items are kept already")
     if not view.map_style:
@@ -130,10 +126,11 @@ def _check(view: LoaderView, read: Callable[[], Items], most_bytes: int, free_by
         raise Refused("its batches may hold the items themselves, which training could change")
     if hasattr(view.dataset, "__getitems__"):
         raise Refused("the dataset reads whole batches at a time")
-    items = read()
+    items = read_items(job, view.dataset)
     if items.random:
         raise Refused("the dataset draws random numbers for its items")
     needed = int(items.length * items.bytes_each * OVERHEAD)
+    free_bytes = available_bytes(job.torch, Path("/"))
     limit = most_bytes if free_bytes is None else min(most_bytes, free_bytes // 4)
     if needed > limit:
         raise Refused(f"the items take {needed >> 20} MiB, {limit >> 20} MiB may be taken")

@@ -94,7 +94,7 @@ def _relay_all(job: Job, weight: Tensor) -> Undo:
     """Lay a weight out anew with all that goes through updates beside it; the undo finds what came since."""
     torch, before, remembered = job.torch, weight.stride(), weakref.ref(weight)
     for each in (weight, *_companions(torch, weight, job.optimizers)):
-        _relay(torch, each, None)
+        each.data = _copy(torch, each.data, None)
     ours = weight.stride()
 
     def undo() -> None:
@@ -104,7 +104,7 @@ def _relay_all(job: Job, weight: Tensor) -> Undo:
         companions = _companions(torch, live, job.optimizers)
         for each in (live, *companions):
             if each.stride() == ours:
-                _relay(torch, each, before)
+                each.data = _copy(torch, each.data, before)
 
     return undo
 
@@ -149,12 +149,8 @@ def _companions(torch: ModuleType, weight: Tensor, optimizers: list[object]) -> 
     return found
 
 
-def _relay(torch: ModuleType, tensor: Tensor, strides: tuple[int, ...] | None) -> None:
-    """Move a tensor's values to these strides, or to channels_last, under the same object."""
-    tensor.data = _copy(torch, tensor.data, strides)
-
-
 def _copy(torch: ModuleType, old: Tensor, strides: tuple[int, ...] | None) -> Tensor:
+    """A tensor's values on these strides, or channels_last."""
     with torch.no_grad():
         if strides is None:
             new = torch.empty_like(old, memory_format=torch.channels_last)

@@ -17,7 +17,7 @@ from typing import cast
 
 from ...job_state.side_effect_scan import CodeScan, ScanFindings
 from ...job_state.state_guard import Guarded, StateGuard, said_of
-from ...live_torch.module_checks import derived_attributes, user_hook
+from ...live_torch.module_checks import derived_attributes, user_hooks
 from ...live_torch.pytrees import leaves, map_tree
 from ...live_torch.torch_types import Module, Tensor
 from ..model.float32_settings import Float32Settings
@@ -248,9 +248,9 @@ def refuse_noticed(torch: ModuleType, modules: list[Module], again: str) -> Scan
     Raises:
         Refused: hooks of the job's own, or code that is seen from outside.
     """
-    hook = user_hook(modules)
-    if hook is not None:
-        raise Refused(f"{hook} would run {again}")
+    hooks = [spoken for spoken, _ in user_hooks(modules)]
+    if hooks:
+        raise Refused(f"{hooks[0]} would run {again}")
     scan = CodeScan(torch)
     for _ in scan.steps(modules):
         pass

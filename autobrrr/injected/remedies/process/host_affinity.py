@@ -11,10 +11,10 @@ from collections.abc import Mapping
 
 from ...live_torch.live_job import Job
 from ..registry import Option, Refused, Undo, remedy
-from .thread_counts import one_of_each_core
 
 _on = False
 CHOICES = ("share", "cores", "node")
+CPUS = "/sys/devices/system/cpu"
 
 
 @remedy(
@@ -90,6 +90,14 @@ def chosen(
         raise Refused("the CPUs of the job lie on one NUMA node already")
     rank = _whole(env.get("LOCAL_RANK")) or 0
     return nodes[rank % len(nodes)]
+
+
+def one_of_each_core(cpus: set[int], root: str = CPUS) -> set[int]:
+    """The first CPU of each physical core."""
+    first: dict[str, int] = {}
+    for cpu in sorted(cpus):
+        first.setdefault(_line(f"{root}/cpu{cpu}/topology/thread_siblings_list") or str(cpu), cpu)
+    return set(first.values())
 
 
 def _nodes(root: str) -> list[int]:

@@ -11,9 +11,8 @@ from collections.abc import Mapping
 
 from ...live_torch.live_job import Job
 from ..registry import Option, Refused, Undo, remedy
+from .host_affinity import CPUS, one_of_each_core
 from .process_value import switch
-
-CPUS = "/sys/devices/system/cpu"
 
 
 @remedy(
@@ -68,16 +67,3 @@ def inter_op(job: Job, options: Mapping[str, object]) -> Undo:
 def physical_cores(root: str = CPUS) -> int:
     """Physical cores among the CPUs that this process may run on."""
     return max(1, len(one_of_each_core(os.sched_getaffinity(0), root)))
-
-
-def one_of_each_core(cpus: set[int], root: str = CPUS) -> set[int]:
-    """The first CPU of each physical core."""
-    first: dict[str, int] = {}
-    for cpu in sorted(cpus):
-        try:
-            with open(f"{root}/cpu{cpu}/topology/thread_siblings_list", encoding="ascii") as siblings:
-                core = siblings.read().strip()
-        except OSError:
-            core = ""
-        first.setdefault(core or str(cpu), cpu)
-    return set(first.values())
