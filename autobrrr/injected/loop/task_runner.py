@@ -52,9 +52,9 @@ class Measuring:
             task.cancel()
             after = None
             self._emit(given_up(task, error))
-            self.unfinished = task if task.pending else None
             if raised_by_handler(error):
                 self.task, self.at = None, NEVER
+                self.unfinished = task if task.pending else None
                 raise
         self.spent_ns += self._clock() - began
         self.cpu_ns += self._cpu_clock() - cpu
@@ -86,11 +86,10 @@ class Measuring:
 
     def stop(self) -> None:
         """Cancel; `unfinished` keeps what only the training thread can take off."""
-        held = [task for task in (self.task, self.unfinished) if task is not None]
-        self.task = None
-        for task in held:
+        task, self.task = self.task or self.unfinished, None
+        if task is not None:
             task.cancel()
-        self.unfinished = next((task for task in held if task.pending), None)
+        self.unfinished = task if task is not None and task.pending else None
 
     def drop(self) -> None:
         """In a forked child: cancel, and nothing is left to do."""
