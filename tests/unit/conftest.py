@@ -22,6 +22,7 @@ def collected() -> Iterator[None]:
     """Sessions and their clients are cycles, whose sockets a test leaves to the collector."""
     yield
     gc.collect()
+    gc.freeze()  # what a module has imported is not walked again after each module that follows
 
 
 @pytest.fixture
