@@ -7,13 +7,15 @@ STAMP := $(VENV)/.ready
 DEMO_STAMP := $(VENV)/.demo
 PIP := $(BIN)/python -m pip install -c $(VENV)/constraints.txt
 
-# One worker more than cores, as some of them wait; each imports torch. Where bytecode is forbidden, each would compile
-# all files once more.
-WORKERS := -n $(shell expr $$(nproc) + 1) --maxprocesses 8 --dist worksteal
+# Real processes wait for each other, so they get one worker more than cores; unit tests don't wait. Each worker imports
+# torch. Where bytecode is forbidden, each would compile all files once more.
+SPREAD := --maxprocesses 8 --dist worksteal
+UNIT_WORKERS := -n $(shell nproc) $(SPREAD)
+WORKERS := -n $(shell expr $$(nproc) + 1) $(SPREAD)
 SUITES := tests/unit tests/contract tests/golden tests/integration
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup demo check test docs pages format bench planted gpu emulated clean
+.PHONY: setup demo check unit lint test docs pages format bench planted gpu emulated clean
 
 setup: $(STAMP)
 
@@ -45,12 +47,18 @@ docs: pages
 	$(PIP) -q -e '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
+# What reads the code and what runs it, beside each other.
 check: setup
+	$(MAKE) --no-print-directory --jobs 2 --output-sync=target unit lint
+
+unit: setup
+	$(BIN)/python -m pytest $(UNIT_WORKERS) tests/unit tests/contract -m "not integration"
+
+lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest $(WORKERS) tests/unit tests/contract -m "not integration"
+	$(BIN)/mypy
 
 # Beside each other what can be; a test that fails in the crowd of them has to pass alone. Then what needs a quiet machine.
 CROWDED := $(SUITES) -m "integration and not quiet"

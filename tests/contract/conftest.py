@@ -6,7 +6,6 @@ import gc
 from collections.abc import Iterator
 
 import pytest
-import torch
 from hypothesis import settings
 
 from autobrrr.injected.remedies.families import REGISTRY
@@ -30,5 +29,7 @@ def machine_as_before(monkeypatch: pytest.MonkeyPatch, one_thread: None) -> Iter
 @pytest.fixture(scope="module")
 def nothing_compiled_stays() -> Iterator[None]:
     yield
+    import torch  # whoever only hands out tests does without
+
     for release in {remedy.release for remedy in REGISTRY.values() if remedy.release is not None}:
         release(torch)

@@ -6,7 +6,6 @@ import gc
 from collections.abc import Iterator
 
 import pytest
-import torch
 from hypothesis import settings
 
 from autobrrr.injected.loop.train_loop import TrainLoop
@@ -28,6 +27,8 @@ def collected() -> Iterator[None]:
 @pytest.fixture
 def loop() -> Iterator[TrainLoop]:
     """A loop that is on, without remedies or an agent; taken off afterwards."""
+    import torch  # whoever only hands out tests does without
+
     pages = StepRing()
     pages.close_fd()
     made = TrainLoop(torch, pages, ActiveRemedies({}), lambda event: None)

@@ -33,6 +33,9 @@ class Effect:
     warm_up_ns: int = 0  # what the first step takes longer, when it goes on for the first time
 
 
+NOTHING = Effect()
+
+
 @dataclass
 class SimulatedJob:
     """Implements `tuner.bench.Bench`.
@@ -89,7 +92,9 @@ class SimulatedJob:
         self._stall_ns = 0
         self._warm: set[str] = set()
         self._tokens = 0
-        self.on: dict[int, tuple[str, dict[str, object], int]] = {}
+        self.on: dict[
+            int, tuple[str, str, int]
+        ] = {}  # by token: its name, that with options, since which step
         self.history: list[tuple[str, str]] = []
         self._lost: dict[int, str] = {}
         self.rested_with: list[list[str]] = []
@@ -113,13 +118,14 @@ class SimulatedJob:
         self, remedy: str, options: Mapping[str, object], allowed: Sequence[ExactnessClass] = CLASSES
     ) -> SwitchedOn:
         self._pass(self.switch_ns)
-        effect = self._effect(remedy, options)
+        key = self._key(remedy, options)
+        effect = self._effect(remedy, key)
         if effect.refuses is not None:
             raise NotApplied(effect.refuses)
         if effect.cls not in allowed:
             raise NotApplied(f"its class is {effect.cls} on this job; --allow {effect.cls} would try it")
         self._tokens += 1
-        self.on[self._tokens] = (remedy, dict(options), self._count)
+        self.on[self._tokens] = (remedy, key, self._count)
         self.history.append(("apply", remedy))
         self._arm, self._changed = self._arm + 1, True
         self._pause_ns = effect.pause_ns
@@ -174,7 +180,10 @@ class SimulatedJob:
     def _run(self, count: int) -> None:
         if self.gone_after_steps is not None and self._count >= self.gone_after_steps:
             raise TargetGone("pid 4711 has ended")
-        settling = [self._settled_at(*applied) - self._count for applied in self.on.values()]
+        settling = [
+            since + self._effect(name, key).settles_steps - self._count
+            for name, key, since in self.on.values()
+        ]
         first, count = self._count, min([count, CHUNK, *(left for left in settling if left > 0)])
         while len(self._records) < first + count:
             self._records = np.concatenate([self._records, np.zeros_like(self._records)])
@@ -227,24 +236,20 @@ class SimulatedJob:
     def _speed(self) -> float:
         speed = 1.0
         names = self.names_on
-        for name, options, since in self.on.values():
-            if self._settled_at(name, options, since) > self._count:
+        for name, key, since in self.on.values():
+            effect = self._effect(name, key)
+            if since + effect.settles_steps > self._count:
                 continue
-            effect = self._effect(name, options)
             beside = [factor for other, factor in effect.beside.items() if other in names]
             speed *= beside[0] if beside else effect.speed
         return speed
 
-    def _settled_at(self, name: str, options: Mapping[str, object], since: int) -> int:
-        """The first step in which it helps."""
-        return since + self._effect(name, options).settles_steps
-
-    def _effect(self, name: str, options: Mapping[str, object]) -> Effect:
-        return self.effects.get(self._key(name, options), self.effects.get(name, Effect()))
+    def _effect(self, name: str, key: str) -> Effect:
+        return self.effects.get(key) or self.effects.get(name, NOTHING)
 
     def _lose(self) -> None:
         for token, (name, _, since) in list(self.on.items()):
-            limit = self.effects.get(name, Effect()).lost_after_steps
+            limit = self.effects.get(name, NOTHING).lost_after_steps
             if limit is not None and self._count - since > limit:
                 del self.on[token]
                 self._lost[token] = "the job replaced its optimizer"

@@ -268,8 +268,9 @@ def test_any_size_shows_something_and_nothing_breaks(size: tuple[int, int]) -> N
     async def work(desk: Desk) -> None:
         for number in range(len(MODES)):
             await desk.press(str(number))
-            assert all(len(line) <= size[0] for line in desk.text.splitlines())
-            assert len(desk.text.splitlines()) == size[1]
+            lines = desk.text.splitlines()
+            assert all(len(line) <= size[0] for line in lines)
+            assert len(lines) == size[1]
 
     for view in (tui.ranks(), tui.trying(), View()):
         at_desk(view, work, size=size)
@@ -385,8 +386,9 @@ def test_help_twice_says_what_the_words_of_this_page_mean(view: View) -> None:
             asked = desk.source.asked
             assert asked[:2] == ["overhead", "limit"], "the verdict's own words come first"
             assert len(asked) == len(set(asked))
+            said = words(desk)
             for name in asked:
-                assert meaning(name).split(". ")[0].rstrip(".") in words(desk)
+                assert meaning(name).split(". ")[0].rstrip(".") in said
             for name in ("bitwise", "queued", "predicted", "achieved", "p99"):
                 assert (name in asked) == (name in page)
             assert ("interval" in asked) == ("–1." in page)
