@@ -6,10 +6,13 @@ benchmark (`benchmarks/attach/after_detach.py`).
 
 from __future__ import annotations
 
+import functools
 import json
 import statistics
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -38,23 +41,43 @@ COUNTED = ("python_threads", "hooks", "own_names", "descriptors")
 SETTLE = 6  # steps after each switching
 
 
-def told(kind: str, *asked: dict[str, object]) -> list[object]:
-    """A new job's answers, one for each thing that it is asked."""
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.detached.job", kind, "1"],
-        input="\n".join(json.dumps(each) for each in asked),
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        check=True,
-    )
-    return [json.loads(line) for line in done.stdout.splitlines()]
+Ask = Callable[..., list[object]]
 
 
-def switched(remedy: str, times: int) -> list[dict[str, object]]:
+@pytest.fixture(scope="module")
+def told() -> Iterator[Ask]:
+    """What a job of a kind answers, one for each thing that it is asked; it trains on for the next remedy."""
+    with ExitStack() as jobs:
+
+        @functools.cache
+        def job(kind: str) -> subprocess.Popen[str]:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "benchmarks.detached.job", kind, "1"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                cwd=ROOT,
+            )
+            jobs.callback(process.wait)
+            assert process.stdin is not None
+            jobs.enter_context(process.stdin)  # closed first: the job ends
+            return process
+
+        def ask(kind: str, *asked: dict[str, object]) -> list[object]:
+            process = job(kind)
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write("".join(json.dumps(each) + "\n" for each in asked))
+            process.stdin.flush()
+            return [json.loads(process.stdout.readline()) for _ in asked]
+
+        yield ask
+
+
+def switched(remedy: str, times: int, steps: int = SETTLE) -> list[dict[str, object]]:
     """On and off again, with steps between."""
     on: dict[str, object] = {"apply": remedy, "options": OPTIONS.get(remedy, {})}
-    return [on, {"steps": SETTLE}, {"undo": True}, {"steps": SETTLE}] * times
+    return [on, {"steps": steps}, {"undo": True}, {"steps": steps}] * times
 
 
 def faults(answer: object) -> float:
@@ -64,7 +87,7 @@ def faults(answer: object) -> float:
 
 
 @pytest.mark.parametrize("remedy", LIVE)
-def test_hooks_threads_names_and_files_are_as_many_as_before(remedy: str) -> None:
+def test_hooks_threads_names_and_files_are_as_many_as_before(told: Ask, remedy: str) -> None:
     state: dict[str, object] = {"state": True}
     asked = [{"steps": 10}, state, *switched(remedy, 1), state, *switched(remedy, 2), state]
     _, before, refused, _, _, _, once, *_, after = told(KIND_FOR.get(remedy, "tiny-mlp"), *asked)
@@ -77,12 +100,12 @@ def test_hooks_threads_names_and_files_are_as_many_as_before(remedy: str) -> Non
     assert after["os_threads"] == once["os_threads"]  # a pool that torch has started once sleeps on
 
 
-def test_steps_with_blocks_that_glibc_never_keeps_fault_as_before_and_hold_no_more_memory() -> None:
+def test_steps_with_blocks_that_glibc_never_keeps_fault_as_before_and_hold_no_more_memory(told: Ask) -> None:
     state: dict[str, object] = {"state": True}
     steps: dict[str, object] = {"steps": 3}
     remedy = "host.malloc"
     _, before, state_before, *answers = told(
-        "pointwise-36MiB", steps, steps, state, *switched(remedy, 2), steps, state
+        "pointwise-36MiB", steps, steps, state, *switched(remedy, 2, 3), steps, state
     )
     on, after, state_after = answers[1], answers[-2], answers[-1]
     assert isinstance(on, dict)

@@ -10,11 +10,12 @@ import pytest
 from autobrrr import recipe
 from support.training import TrainingJob, autobrrr
 
-pytestmark = [pytest.mark.integration, pytest.mark.quiet, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 StartJob = Callable[..., TrainingJob]
 
 
+@pytest.mark.quiet
 def test_a_job_tuned_with_bitwise_remedies_trains_to_the_same_bits(job: StartJob, tmp_path: Path) -> None:
     tuned = job("plain")
     found = autobrrr(tmp_path, "tune", str(tuned.pid), "--for", "12s", "--allow", "bitwise", "--json")
@@ -31,6 +32,7 @@ def test_a_job_tuned_with_bitwise_remedies_trains_to_the_same_bits(job: StartJob
     assert trained == job("plain", "--steps", str(trained.steps)).finish(120)
 
 
+@pytest.mark.quiet
 def test_what_is_kept_is_proven_and_written_and_what_is_not_is_off(job: StartJob, tmp_path: Path) -> None:
     tuned = job("plain")
     file = tmp_path / "made.toml"
@@ -62,21 +64,16 @@ def test_what_is_kept_is_proven_and_written_and_what_is_not_is_off(job: StartJob
     assert tuned.finish().steps > 0
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
+def test_what_can_not_be_is_a_usage_error_and_leaves_the_job_alone(job: StartJob, tmp_path: Path) -> None:
+    target = job("plain")
+    for words, says in (
         (["--only", "optimizer.fuse"], "no such remedy"),
         (["--allow", "fast"], "no such class"),
         (["--recipe", "/nowhere/r.toml"], "does not exist"),
-    ],
-)
-def test_what_can_not_be_is_a_usage_error_and_leaves_the_job_alone(
-    words: list[str], says: str, job: StartJob, tmp_path: Path
-) -> None:
-    target = job("plain")
-    found = autobrrr(tmp_path, "tune", str(target.pid), "--for", "4s", *words)
-    assert found.code == 2, found.stderr
-    assert says in found.stderr
-    assert found.stdout == ""
-    autobrrr(tmp_path, "detach", str(target.pid))
-    assert target.alive()
+    ):
+        found = autobrrr(tmp_path, "tune", str(target.pid), "--for", "4s", *words)
+        assert found.code == 2, found.stderr
+        assert says in found.stderr
+        assert found.stdout == ""
+        autobrrr(tmp_path, "detach", str(target.pid))
+        assert target.alive()
