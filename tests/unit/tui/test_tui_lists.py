@@ -55,7 +55,15 @@ def test_a_search_wants_every_word_in_any_case() -> None:
 
 
 def test_the_sorts_of_a_list_come_in_turn_and_an_arrow_shows_the_column() -> None:
-    heads = [text_after(tui.trying(), "3", *["s"] * times, size=(60, 16)) for times in range(6)]
+    heads: list[str] = []
+
+    async def work(desk: Desk) -> None:
+        await desk.press("3")
+        for _ in range(6):
+            heads.append(desk.text)
+            await desk.press("s")
+
+    at_desk(tui.trying(), work, size=(60, 16))
     arrows = [[word for word in text.split() if word.endswith(("▼", "▲"))] for text in heads]
     assert arrows == [[], ["achieved▼"], ["predicted▼"], ["trial▼"], ["remedy▲"], []]
     rows = [line for line in heads[1].splitlines() if "optimizer." in line]
@@ -177,11 +185,15 @@ def silenced(*names: str) -> View:
 
 @pytest.mark.parametrize("size", [(60, 16), (80, 24), (120, 40), (200, 60)])
 def test_a_busy_machine_is_told_once_on_every_screen_with_who_makes_it_busy(size: tuple[int, int]) -> None:
-    for keys in ("0", "2", "3", "6"):
-        text = text_after(silenced("traced_steps", "op_cost"), keys, size=size)
-        assert text.count("has no CPU") == 1
-        assert text.count("14868") == (2 if keys == "0" else 1), "who it is, and what to do about it"
-        assert "python fit.py (pid 14868) has 98 %" in " ".join(text.split())
+    async def work(desk: Desk) -> None:
+        for mode in ("0", "2", "3", "6"):
+            await desk.press(mode)
+            text = desk.text
+            assert text.count("has no CPU") == 1
+            assert text.count("14868") == (2 if mode == "0" else 1), "who it is, and what to do about it"
+            assert "python fit.py (pid 14868) has 98 %" in " ".join(text.split())
+
+    at_desk(silenced("traced_steps", "op_cost"), work, size=size)
 
 
 def test_a_ground_that_several_signals_share_is_written_once() -> None:
