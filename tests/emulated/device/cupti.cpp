@@ -100,8 +100,17 @@ Api::~Api() {
   r.correlationId = corr;
   put(r);
 }
-void profile_op(const Op& op, Stream* s, Ns start, Ns end, uint32_t graph, uint64_t node) {
-  if (op.kind == Kind::kernel && on[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL]) {
+bool profiled(Kind kind) {
+  if (!profiling) return false;
+  switch (kind) {
+    case Kind::kernel: return on[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL];
+    case Kind::memcpy_: return on[CUPTI_ACTIVITY_KIND_MEMCPY];
+    case Kind::memset_: return on[CUPTI_ACTIVITY_KIND_MEMSET];
+    default: return false;
+  }
+}
+void profile_op(const Op& op, Stream* s, Ns start, Ns end, uint32_t correlation, uint32_t graph, uint64_t node) {
+  if (op.kind == Kind::kernel) {
     CUpti_ActivityKernel10 r{};
     r.kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
     r.start = start;
@@ -117,13 +126,13 @@ void profile_op(const Op& op, Stream* s, Ns start, Ns end, uint32_t graph, uint6
     r.blockZ = int(op.block[2]);
     r.dynamicSharedMemory = int(op.smem);
     r.registersPerThread = uint16_t(op.regs);
-    r.correlationId = current;
+    r.correlationId = correlation;
     r.name = op.name;
     r.graphId = graph;
     r.graphNodeId = node;
     r.gridId = int64_t(next_id());
     put(r);
-  } else if (op.kind == Kind::memcpy_ && on[CUPTI_ACTIVITY_KIND_MEMCPY]) {
+  } else if (op.kind == Kind::memcpy_) {
     CUpti_ActivityMemcpy6 r{};
     r.kind = CUPTI_ACTIVITY_KIND_MEMCPY;
     r.copyKind = op.copy_kind;
@@ -136,11 +145,11 @@ void profile_op(const Op& op, Stream* s, Ns start, Ns end, uint32_t graph, uint6
     bool to = op.copy_kind == 1 || op.copy_kind == 8, from = op.copy_kind == 2 || op.copy_kind == 8;
     r.srcKind = from ? 3 : 2;
     r.dstKind = to ? 3 : 2;
-    r.correlationId = current;
+    r.correlationId = correlation;
     r.graphId = graph;
     r.graphNodeId = node;
     put(r);
-  } else if (op.kind == Kind::memset_ && on[CUPTI_ACTIVITY_KIND_MEMSET]) {
+  } else if (op.kind == Kind::memset_) {
     CUpti_ActivityMemset4 r{};
     r.kind = CUPTI_ACTIVITY_KIND_MEMSET;
     r.bytes = op.bytes;
@@ -150,7 +159,7 @@ void profile_op(const Op& op, Stream* s, Ns start, Ns end, uint32_t graph, uint6
     r.contextId = 1;
     r.streamId = s->id;
     r.memoryKind = 3;
-    r.correlationId = current;
+    r.correlationId = correlation;
     r.graphId = graph;
     r.graphNodeId = node;
     put(r);
@@ -243,6 +252,7 @@ EXPORT CUptiResult cuptiActivityDisable(CUpti_ActivityKind k) {
   return CUPTI_SUCCESS;
 }
 EXPORT CUptiResult cuptiActivityFlushAll(uint32_t) {
+  tell_late();  // what other ranks have not come to yet is told at a later flush
   std::deque<Bytes> all;
   uint8_t* buf;
   size_t size, used = 0, max = 0;

@@ -51,6 +51,8 @@ const Config& config() {
     c.per_thread = num("EMU_THREAD_NS", 0.012);
     c.tflops = num("EMU_TFLOPS", 300);
     c.gbps = num("EMU_COPY_GBPS", 25);
+    c.collective = Ns(num("EMU_NCCL_NS", 10000));
+    c.nccl_gbps = num("EMU_NCCL_GBPS", 150);
     c.depth = int(num("EMU_DEPTH", 1024));
     c.spin = num("EMU_SPIN", 0) != 0;
     c.trace = num("EMU_TRACE", 0) != 0;
@@ -62,17 +64,6 @@ const Config& config() {
     return c;
   }();
   return c;
-}
-
-void wait_until(Ns t) {
-  const Config& c = config();
-  for (Ns n = now(); n < t; n = now()) {
-    if (!c.spin && t - n > 80000) {
-      Ns s = t - n - 60000;
-      timespec ts{time_t(s / 1000000000ull), long(s % 1000000000ull)};
-      nanosleep(&ts, nullptr);
-    }
-  }
 }
 
 std::mutex& lock() {
@@ -131,39 +122,39 @@ void drop_stream(Stream* s) {
   dev_state(s->dev).streams.erase(s); /* kept: its end may still be asked for */
 }
 
-static Ns tail_locked(Stream* s) {
+static Time tail_locked(Stream* s) {
   Device& d = dev_state(s->dev);
-  Ns t = s->tail;
+  settle(s->tail);
+  Time t = s->tail;
   if (s == &d.null_stream) {
     for (Stream* o : d.streams)
-      if (!(o->flags & 1) && o->tail > t) t = o->tail;
-  } else if (!(s->flags & 1) && d.null_stream.tail > t)
-    t = d.null_stream.tail;
+      if (!(o->flags & 1)) t = later(std::move(t), o->tail);
+  } else if (!(s->flags & 1))
+    t = later(std::move(t), d.null_stream.tail);
   return t;
 }
-Ns tail_of(Stream* s) {
+Time tail_of(Stream* s) {
   Guard g(lock());
   return tail_locked(s);
 }
-Ns device_tail(int dev) {
+Time device_tail(int dev) {
   Guard g(lock());
   Device& d = dev_state(dev);
-  Ns t = d.null_stream.tail;
-  for (Stream* o : d.streams)
-    if (o->tail > t) t = o->tail;
+  Time t = d.null_stream.tail;
+  for (Stream* o : d.streams) t = later(std::move(t), o->tail);
   return t;
 }
 
 // A launch into a full queue blocks the host until the oldest of the queue has ended.
 static void room(Stream* s) {
   size_t depth = size_t(config().depth);
-  Ns until = 0;
+  Time until;
   {
     Guard g(lock());
-    if (s->ring.size() < depth) s->ring.resize(depth, 0);
+    if (s->ring.size() < depth) s->ring.resize(depth);
     until = s->ring[s->launched % depth];
   }
-  if (until > now()) wait_until(until);
+  if (!over(until)) wait_until(until);
 }
 
 static Node* add_node(Capture* c, Op&& op, std::vector<Node*> deps) {
@@ -176,7 +167,47 @@ static Node* add_node(Capture* c, Op&& op, std::vector<Node*> deps) {
   return p;
 }
 
-Ns enqueue(Stream* s, Op&& op) {
+// Work of which CUPTI and NVML are told once its times are known.
+struct Late {
+  Op op;
+  Stream* stream;
+  Time start, end;
+  uint32_t correlation, graph;
+  bool busy, profiled;
+};
+static std::vector<Late>& late() {
+  static auto* l = new std::vector<Late>;
+  return *l;
+}
+static std::atomic<size_t> late_count{0};
+static void tell(const Late& l) {
+  if (l.busy) publish_busy(l.stream->dev, l.start.known, l.end.known);
+  if (l.profiled)
+    profile_op(l.op, l.stream, l.start.known, l.end.known, l.correlation, l.graph, l.op.node);
+}
+static void tell_or_keep(Late&& l) {
+  if (!l.busy && !l.profiled) return;
+  l.op.replay = nullptr;
+  if (settle(l.start) && settle(l.end)) return tell(l);
+  Guard g(lock());
+  late().push_back(std::move(l));
+  late_count = late().size();
+}
+void tell_late() {
+  if (!late_count) return;
+  meetings_settled();
+  std::vector<Late> known;
+  {
+    Guard g(lock());
+    std::vector<Late> rest;
+    for (auto& l : late()) (settle(l.start) && settle(l.end) ? known : rest).push_back(std::move(l));
+    late().swap(rest);
+    late_count = late().size();
+  }
+  for (auto& l : known) tell(l);
+}
+
+Time enqueue(Stream* s, Op&& op, const Time& after, const std::function<Time(const Time&)>& ends) {
   if (s->capture) {
     Guard g(lock());
     Node* n = add_node(s->capture, std::move(op), s->deps);
@@ -184,20 +215,22 @@ Ns enqueue(Stream* s, Op&& op) {
     return 0;
   }
   room(s);
-  Ns start, end;
+  tell_late();
+  Time start, end;
   {
     Guard g(lock());
-    start = std::max(now() + config().latency, tail_locked(s));
-    end = start + op.ns;
+    start = later(later(tail_locked(s), after), now() + config().latency);
+    end = ends ? ends(start) : start + op.ns;
     s->tail = end;
     s->ring[s->launched++ % s->ring.size()] = end;
   }
-  if (op.kind == Kind::kernel) publish_busy(s->dev, start, end);
-  if (profiling) profile_op(op, s, start, end, 0, 0);
+  bool busy = op.kind == Kind::kernel, told = profiled(op.kind);
+  if (busy || told) tell_or_keep({std::move(op), s, start, end, correlation(), 0, busy, told});
   return end;
 }
+Time enqueue(Stream* s, Op&& op) { return enqueue(s, std::move(op), 0, nullptr); }
 
-Ns enqueue_graph(Stream* s, GraphExec* g) {
+Time enqueue_graph(Stream* s, GraphExec* g) {
   if (s->capture) {
     Op op;
     op.ns = g->length;
@@ -205,19 +238,23 @@ Ns enqueue_graph(Stream* s, GraphExec* g) {
     return enqueue(s, std::move(op));
   }
   room(s);
-  Ns start, end;
+  tell_late();
+  Time start, end;
   {
     Guard l(lock());
-    start = std::max(now() + config().latency, tail_locked(s));
+    start = later(tail_locked(s), now() + config().latency);
     end = start + g->length;
     s->tail = end;
     s->ring[s->launched++ % s->ring.size()] = end;
   }
   for (auto& n : g->nodes) {
     if (n->op.replay) n->op.replay();
-    if (profiling) profile_op(n->op, s, start + n->rel_start, start + n->rel_end, g->id, n->id);
+    if (!profiled(n->op.kind)) continue;
+    Op op = n->op;
+    op.node = n->id;
+    tell_or_keep({std::move(op), s, start + n->rel_start, start + n->rel_end, correlation(), g->id, false, true});
   }
-  publish_busy(s->dev, start, end);
+  tell_or_keep({Op(), s, start, end, 0, 0, true, false});
   return end;
 }
 
@@ -232,7 +269,7 @@ void record(Event* e, Stream* s) {
     return;
   }
   e->capture = nullptr;
-  e->at = std::max(now(), tail_locked(s));
+  e->at = later(tail_locked(s), now());
   e->recorded = true;
 }
 static std::set<unsigned long long>& captures() {
@@ -264,11 +301,15 @@ bool wait_event(Stream* s, Event* e) {
     }
     return true;
   }
-  if (!s->capture && e->at > s->tail) s->tail = e->at;
+  if (!s->capture) s->tail = later(std::move(s->tail), e->at);
   return true;
 }
 
-void run_at(Ns t, std::function<void()> f) {
+void run_at(Time at, std::function<void()> act) {
+  const Ns look_again = 100000;
+  bool known = settle(at);
+  Ns t = known ? at.known : now() + look_again;
+  std::function<void()> f = known ? std::move(act) : [=] { run_at(at, act); };
   struct Item {
     Ns t;
     uint64_t n;
@@ -335,7 +376,11 @@ std::function<void()> effect(Kernel* k, void** args) {
   if (n <= 0 || size_t(n) * w > (1 << 20) || dev_of(to) < 0) return nullptr;
   std::string value(static_cast<char*>(args[1]), w);
   return [=] {
-    for (int i = 0; i < n; i++) memcpy(to + size_t(i) * w, value.data(), w);
+    auto fill = [=] {
+      for (int i = 0; i < n; i++) memcpy(to + size_t(i) * w, value.data(), w);
+      return true;
+    };
+    take_effect({{}, {{to, size_t(n) * w}}, fill});
   };
 }
 
@@ -372,6 +417,10 @@ static double rule_for(const char* name) {
   for (auto& r : *rules)
     if (strstr(name, r.part.c_str())) return r.ns;
   return -1;
+}
+Ns named_ns(const char* name, Ns otherwise) {
+  double r = rule_for(name);
+  return Ns((r >= 0 ? r : double(otherwise)) * scale);
 }
 Ns kernel_ns(Kernel* k, const unsigned g[3], const unsigned b[3], void** args) {
   if (k->rules_seen != rules_version) {
@@ -423,7 +472,9 @@ extern "C" __attribute__((visibility("default"))) void emu_scale(double s) {
   scale = s;
 }
 extern "C" __attribute__((visibility("default"))) double emu_ahead_us(int dev) {
-  Ns t = device_tail(dev), n = now();
+  Time tail = device_tail(dev);
+  settle(tail);
+  Ns t = tail.known, n = now();
   return t > n ? double(t - n) / 1000 : 0;
 }
 

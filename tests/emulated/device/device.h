@@ -8,13 +8,11 @@
 #include <mutex>
 #include <string>
 #include <vector>
+#include "times.h"
 
 namespace emu {
 
-using Ns = uint64_t;
-Ns now();               // CLOCK_MONOTONIC
-void spin(Ns ns);       // host work of a call
-void wait_until(Ns t);  // what a synchronising call does
+void spin(Ns ns);  // host work of a call
 
 struct Config {
   int devices;
@@ -23,8 +21,9 @@ struct Config {
   Ns latency;              // from the launch to the earliest start on the device
   Ns cupti;                // more host cost of a call while CUPTI is attached
   Ns kernel;               // least duration of a kernel
+  Ns collective;           // host cost of a collective, and least duration of one
   double per_thread;       // ns a thread of a kernel that no rule names
-  double tflops, gbps;     // matrix rate, copy rate
+  double tflops, gbps, nccl_gbps;  // matrix rate, copy rate, rate of a ring
   int depth;               // launches a stream takes before the host blocks
   bool spin, trace;        // spin in synchronising calls; tell every unimplemented call once
   std::string name;
@@ -49,6 +48,7 @@ struct Op {
   unsigned smem = 0, regs = 0;
   uint64_t bytes = 0;
   uint8_t copy_kind = 0;         // CUpti_ActivityMemcpyKind
+  uint64_t node = 0;             // of a graph
   std::function<void()> replay;  // what a graph's replay really does (copies)
 };
 
@@ -78,16 +78,16 @@ struct Stream {
   unsigned flags = 0;
   int priority = 0;
   uint32_t id = 0;
-  Ns tail = 0;
+  Time tail;
   uint64_t launched = 0;
-  std::vector<Ns> ring;
+  std::vector<Time> ring;
   Capture* capture = nullptr;
   bool origin = false;
   std::vector<Node*> deps;
 };
 struct Event {
   unsigned flags = 0;
-  Ns at = 0;
+  Time at;
   bool recorded = false;
   uint32_t id = 0;
   Capture* capture = nullptr;
@@ -101,17 +101,21 @@ Stream* stream_of(const void* handle);  // a handle of the runtime or of the dri
 Stream* new_stream(unsigned flags, int priority);
 void drop_stream(Stream*);
 // Puts work on a stream (or into the capture it belongs to); returns when it will have ended.
-Ns enqueue(Stream*, Op&&);
-Ns enqueue_graph(Stream*, GraphExec*);
-Ns tail_of(Stream*);  // with what the default stream waits for
-Ns device_tail(int dev);
+Time enqueue(Stream*, Op&&);
+// The same for work that waits for other ranks: `ends` says by its start when it ends.
+Time enqueue(Stream*, Op&&, const Time& after, const std::function<Time(const Time&)>& ends);
+Time enqueue_graph(Stream*, GraphExec*);
+Time tail_of(Stream*);  // with what the default stream waits for
+Time device_tail(int dev);
+void tell_late();  // CUPTI and NVML of work whose times were not known at its launch
 void record(Event*, Stream*);
 void begun(Capture*);
 void end_captures(Capture*);                         // and takes out every stream that had joined it
 bool live(const Event*);                             // recorded in a capture that has not ended
 bool wait_event(Stream*, Event*);                    // false: not allowed in a capture
-std::function<void()> effect(Kernel*, void** args);  // what little a kernel really does; mostly nothing
-void run_at(Ns t, std::function<void()>);            // host functions
+std::function<void()> effect(Kernel*, void** args);  // what little a kernel really does, in order; mostly nothing
+void run_at(Time t, std::function<void()>);            // host functions
+Ns named_ns(const char* name, Ns otherwise);  // by the rules, or else that
 Ns kernel_ns(Kernel*, const unsigned grid[3], const unsigned block[3], void** args);
 Ns copy_ns(uint64_t bytes);
 Ns gemm_ns(double m, double n, double k, double batch);
@@ -138,7 +142,8 @@ struct Api {
   ~Api();
 };
 uint32_t correlation();
-void profile_op(const Op&, Stream*, Ns start, Ns end, uint32_t graph, uint64_t node);
+bool profiled(Kind);  // now
+void profile_op(const Op&, Stream*, Ns start, Ns end, uint32_t correlation, uint32_t graph, uint64_t node);
 void profile_sync(int type, Stream*, Event*, Ns start, Ns end);
 void unimplemented(const char*);
 

@@ -126,7 +126,7 @@ EXPORT cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* a, const void
 // Copies are done at once, and take their time on the stream. Pageable memory makes the host wait, as it
 // does, and takes three times as long: it goes by a buffer of the driver's.
 static cudaError_t copy(void* dst, const void* src, size_t n, Stream* s, bool sync,
-                        std::function<void()> act) {
+                        std::function<void(const void* from)> act) {
   bool to = dev_of(dst) >= 0, from = dev_of(src) >= 0;
   spin(config().launch);
   Op op;
@@ -140,15 +140,27 @@ static cudaError_t copy(void* dst, const void* src, size_t n, Stream* s, bool sy
                  : to       ? CUPTI_ACTIVITY_MEMCPY_KIND_HTOD
                  : from     ? CUPTI_ACTIVITY_MEMCPY_KIND_DTOH
                             : CUPTI_ACTIVITY_MEMCPY_KIND_HTOH;
+  auto take = [=](const Time& due) {
+    Effect e{{{static_cast<const char*>(src), n}}, {{static_cast<char*>(dst), n}}, nullptr, due};
+    std::string staged;  // pageable memory is the caller's again at once
+    bool stages = effects_wait() && !from && !is_pinned(src);
+    if (stages) staged.assign(static_cast<const char*>(src), n), e.reads.clear();
+    e.attempt = [=] {
+      act(stages ? staged.data() : src);
+      return true;
+    };
+    take_effect(std::move(e));
+  };
   if (s->capture) {
     if (sync) return fail(cudaErrorStreamCaptureUnsupported);
-    op.replay = act;
+    op.replay = [=] { take(0); };
     enqueue(s, std::move(op));
     return cudaSuccess;
   }
   bool blocks = sync || pageable || (from && !to && !is_pinned(dst));
-  Ns end = enqueue(s, std::move(op)), t0 = now();
-  act();  // while it takes its time
+  Time end = enqueue(s, std::move(op));
+  Ns t0 = now();
+  take(end);  // while it takes its time
   if (blocks) {
     wait_until(end);
     if (profiling) profile_sync(3, s, nullptr, t0, now());
@@ -162,20 +174,20 @@ static void move(void* dst, const void* src, size_t n) {
 }
 EXPORT cudaError_t cudaMemcpyAsync(void* d, const void* s, size_t n, cudaMemcpyKind, cudaStream_t st) {
   Api api(CB(cudaMemcpyAsync_v3020));
-  return copy(d, s, n, S(st), false, [=] { move(d, s, n); });
+  return copy(d, s, n, S(st), false, [=](const void* from) { move(d, from, n); });
 }
 EXPORT cudaError_t cudaMemcpy(void* d, const void* s, size_t n, cudaMemcpyKind) {
   Api api(CB(cudaMemcpy_v3020));
-  return copy(d, s, n, S(nullptr), true, [=] { move(d, s, n); });
+  return copy(d, s, n, S(nullptr), true, [=](const void* from) { move(d, from, n); });
 }
 EXPORT cudaError_t cudaMemcpyPeerAsync(void* d, int, const void* s, int, size_t n, cudaStream_t st) {
   Api api(CB(cudaMemcpyPeerAsync_v4000));
-  return copy(d, s, n, S(st), false, [=] { move(d, s, n); });
+  return copy(d, s, n, S(st), false, [=](const void* from) { move(d, from, n); });
 }
 EXPORT cudaError_t cudaMemcpy2DAsync(void* d, size_t dp, const void* s, size_t sp, size_t w, size_t h,
                                      cudaMemcpyKind, cudaStream_t st) {
   Api api(CB(cudaMemcpy2DAsync_v3020));
-  return copy(d, s, w * h, S(st), false, [=] {
+  return copy(d, s, w * h, S(st), false, [=](const void*) {
     for (size_t i = 0; i < h; i++)
       memmove(static_cast<char*>(d) + i * dp, static_cast<const char*>(s) + i * sp, w);
   });
@@ -195,13 +207,17 @@ static cudaError_t set(void* p, int v, size_t n, Stream* s, bool sync) {
   op.ns = 1500 + Ns(double(n) / 2500);
   op.name = "memset";
   auto act = [=] {
-    if (n <= (4 << 20)) memset(p, v, n);
+    auto fill = [=] {
+      if (n <= (4 << 20)) memset(p, v, n);
+      return true;
+    };
+    take_effect({{}, {{static_cast<char*>(p), n}}, fill});
   };
   if (s->capture)
     op.replay = act;
   else
     act();
-  Ns end = enqueue(s, std::move(op));
+  Time end = enqueue(s, std::move(op));
   if (sync) wait_until(end);
   return cudaSuccess;
 }

@@ -32,7 +32,7 @@ EXPORT cudaError_t cudaStreamQuery(cudaStream_t h) {
   Stream* s = S(h);
   if (s->capture) return broken(s);
   spin(200);
-  return now() >= tail_of(s) ? cudaSuccess : fail(cudaErrorNotReady);
+  return over(tail_of(s)) && effects_done() ? cudaSuccess : fail(cudaErrorNotReady);
 }
 EXPORT cudaError_t cudaStreamSynchronize(cudaStream_t h) {
   Api api(CB(cudaStreamSynchronize_v3020));
@@ -89,7 +89,7 @@ EXPORT cudaError_t cudaEventQuery(cudaEvent_t h) {
   spin(200);
   if (!e->recorded) return cudaSuccess;
   if (capturing(e)) return fail(cudaErrorStreamCaptureUnsupported);
-  return now() >= e->at ? cudaSuccess : fail(cudaErrorNotReady);
+  return over(e->at) && effects_done() ? cudaSuccess : fail(cudaErrorNotReady);
 }
 EXPORT cudaError_t cudaEventSynchronize(cudaEvent_t h) {
   Api api(CB(cudaEventSynchronize_v3020));
@@ -103,11 +103,11 @@ EXPORT cudaError_t cudaEventSynchronize(cudaEvent_t h) {
 }
 EXPORT cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t a, cudaEvent_t b) {
   auto *x = reinterpret_cast<Event*>(a), *y = reinterpret_cast<Event*>(b);
-  Ns n = now();
   if (!x->recorded || !y->recorded || (x->flags & 2) || (y->flags & 2))
     return fail(cudaErrorInvalidResourceHandle);
-  if (n < x->at || n < y->at) return fail(cudaErrorNotReady);
-  *ms = float(double(int64_t(y->at - x->at)) / 1e6);
+  Time from = x->at, to = y->at;
+  if (!settle(from) || !settle(to) || !over(later(from, to))) return fail(cudaErrorNotReady);
+  *ms = float(double(int64_t(to.known - from.known)) / 1e6);
   return cudaSuccess;
 }
 EXPORT cudaError_t cudaLaunchHostFunc(cudaStream_t h, cudaHostFn_t f, void* p) {
