@@ -29,8 +29,8 @@ sys.path.insert(0, str(ROOT))
 from autobrrr.records import Trial  # noqa: E402
 from autobrrr.relaunch.search import point_search as searching  # noqa: E402
 from autobrrr.relaunch.search.param_specs import parse_parameter  # noqa: E402
-from autobrrr.relaunch.search.point_search import Result, Search  # noqa: E402
-from autobrrr.relaunch.search.search_space import Point, Space, make_space  # noqa: E402
+from autobrrr.relaunch.search.point_search import Search  # noqa: E402
+from autobrrr.relaunch.search.search_space import Point, Result, Space, make_space  # noqa: E402
 from autobrrr.relaunch.search.seed_points import Hints, seeds  # noqa: E402
 from autobrrr.relaunch.study.study import Listener, Study  # noqa: E402
 from autobrrr.relaunch.trial.trial_factory import TrialFactory  # noqa: E402

@@ -13,15 +13,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autobrrr.relaunch.search.search_space import Point, Space
-
-if TYPE_CHECKING:
-    from autobrrr.relaunch.search.point_search import Result
+from autobrrr.relaunch.search.search_space import Point, Result, Space
 
 EFFECT = 0.25  # standard deviation of what one level does to the log of speed, before anything is known
 INTERACTION = 0.1  # of what a pair does beyond the sum

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autobrrr.relaunch.search import study_journal as journals
 from autobrrr.relaunch.search.additive_model import expected, propose
-from autobrrr.relaunch.search.search_space import Point, Space
+from autobrrr.relaunch.search.search_space import Point, Result, Space
 
 if TYPE_CHECKING:
     from optuna import Study as OptunaStudy
@@ -30,29 +29,6 @@ MOST_TRIALS = 40
 STARTUP_TRIALS = 5
 QUIET_TRIALS = 8  # without a gain, and a better one is not likely
 GAIN = 0.01
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """What a trial found: `value` is the log of the speed-up, None where it could not be measured.
-
-    `low` is the lower bound of its interval; None: as good as the value. `origin` says who found it, where
-    it was not this run of the study. `memory_bytes` is what the trial took at most.
-    """
-
-    point: Point
-    value: float | None
-    kind: str
-    why: str = ""
-    low: float | None = None
-    memory_bytes: int | None = None
-    predicted_memory_bytes: int | None = None
-    origin: str = field(default="", compare=False)
-
-    @property
-    def sure(self) -> float | None:
-        """The log of the speed-up that it has at least."""
-        return self.value if self.low is None else self.low
 
 
 class Search:

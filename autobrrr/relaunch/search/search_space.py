@@ -1,4 +1,4 @@
-"""What is searched: parameters with finite levels, and points made of them.
+"""What is searched: parameters with finite levels, points made of them, and what a trial of a point found.
 
 In: specs such as `--batch-size=int:8..512:log`, the command, the script's own flags. Out: parameters,
 and for every point a recipe: a trial is started exactly as `run --recipe` would start it.
@@ -10,7 +10,7 @@ import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from autobrrr.errors import UsageError
@@ -220,6 +220,29 @@ class Space:
             env=env,
             remedies=tuple(Chosen(name=name, options=found) for name, found in options.items()),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What a trial found: `value` is the log of the speed-up, None where it could not be measured.
+
+    `low` is the lower bound of its interval; None: as good as the value. `origin` says who found it, where
+    it was not this run of the study. `memory_bytes` is what the trial took at most.
+    """
+
+    point: Point
+    value: float | None
+    kind: str
+    why: str = ""
+    low: float | None = None
+    memory_bytes: int | None = None
+    predicted_memory_bytes: int | None = None
+    origin: str = field(default="", compare=False)
+
+    @property
+    def sure(self) -> float | None:
+        """The log of the speed-up that it has at least."""
+        return self.value if self.low is None else self.low
 
 
 def agreed_ratio(told: float | None, seen: float | None) -> float:

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 from autobrrr.errors import UsageError
 from autobrrr.recipe import script_of
 from autobrrr.relaunch.search.additive_model import propose
-from autobrrr.relaunch.search.point_search import Result, Search, distributions, result_of
-from autobrrr.relaunch.search.search_space import Point, Space
+from autobrrr.relaunch.search.point_search import Search, distributions, result_of
+from autobrrr.relaunch.search.search_space import Point, Result, Space
 from autobrrr.relaunch.study.study_storage import MOST_RETRIES, Beat, Storage
 
 if TYPE_CHECKING:

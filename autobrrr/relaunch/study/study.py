@@ -16,8 +16,8 @@ from pathlib import Path
 
 from autobrrr.recipe import Recipe
 from autobrrr.records import JobFacts, Trial, TuneProgress, Tuning
-from autobrrr.relaunch.search.point_search import Result, Search
-from autobrrr.relaunch.search.search_space import Point, Space
+from autobrrr.relaunch.search.point_search import Search
+from autobrrr.relaunch.search.search_space import Point, Result, Space
 from autobrrr.relaunch.study.command_refusals import Unmeasurable, refuse_crowding, refuse_strangers
 from autobrrr.relaunch.study.confirmation import closing
 from autobrrr.relaunch.study.memory_model import MemoryModel

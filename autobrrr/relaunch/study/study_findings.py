@@ -15,8 +15,7 @@ import msgspec
 
 from autobrrr.recipe import Match, Measured, Recipe
 from autobrrr.records import ExactnessClass, JobFacts, Reverted, Trial, Tuning
-from autobrrr.relaunch.search.point_search import Result
-from autobrrr.relaunch.search.search_space import Point, Space
+from autobrrr.relaunch.search.search_space import Point, Result, Space
 from autobrrr.relaunch.study.exactness import Classes
 from autobrrr.relaunch.study.paired_comparison import Duel
 from autobrrr.relaunch.trial.trial_endings import TrialEnding

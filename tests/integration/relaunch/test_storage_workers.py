@@ -18,8 +18,7 @@ from optuna.trial import FrozenTrial, TrialState
 from autobrrr import recipe
 from autobrrr.cli import main
 from autobrrr.errors import AutobrrrError
-from autobrrr.relaunch.search.point_search import Result
-from autobrrr.relaunch.search.search_space import Parameter, Point, Space
+from autobrrr.relaunch.search.search_space import Parameter, Point, Result, Space
 from autobrrr.relaunch.study import study_storage
 from autobrrr.relaunch.study.shared_study import SharedSearch, Worker
 from support import relaunch, training

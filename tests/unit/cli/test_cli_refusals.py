@@ -12,8 +12,7 @@ from autobrrr.cli import main, terminal_screen
 from autobrrr.cli.output_file import check_place
 from autobrrr.cli.tune_script import _output_folder, _own
 from autobrrr.errors import UsageError
-from autobrrr.relaunch.search.point_search import Result
-from autobrrr.relaunch.search.search_space import Space
+from autobrrr.relaunch.search.search_space import Result, Space
 from support.relaunch import parameter
 from support.trace import busy_scene
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from autobrrr.relaunch.search.additive_model import expected, expected_improvement, propose
-from autobrrr.relaunch.search.point_search import Result, Search
-from autobrrr.relaunch.search.search_space import Point, Space
+from autobrrr.relaunch.search.point_search import Search
+from autobrrr.relaunch.search.search_space import Point, Result, Space
 from support.relaunch import parameter
 
 SPACE = Space(parameters=tuple(parameter(f"--flag-{name}", 2) for name in "abcde"))

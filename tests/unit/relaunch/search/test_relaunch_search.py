@@ -10,8 +10,8 @@ from pathlib import Path
 import optuna
 import pytest
 
-from autobrrr.relaunch.search.point_search import Result, Search
-from autobrrr.relaunch.search.search_space import Point, Space
+from autobrrr.relaunch.search.point_search import Search
+from autobrrr.relaunch.search.search_space import Point, Result, Space
 from autobrrr.relaunch.search.study_journal import Busy, study_file
 from support.relaunch import parameter
 

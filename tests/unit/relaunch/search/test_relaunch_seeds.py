@@ -6,8 +6,8 @@ import pytest
 
 from autobrrr.records import Advice, Regime
 from autobrrr.relaunch.search.param_specs import remedy_parameter
-from autobrrr.relaunch.search.point_search import Result, Search
-from autobrrr.relaunch.search.search_space import Parameter, Space
+from autobrrr.relaunch.search.point_search import Search
+from autobrrr.relaunch.search.search_space import Parameter, Result, Space
 from autobrrr.relaunch.search.seed_points import Hints, seeds
 
 

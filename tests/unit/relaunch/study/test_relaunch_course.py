@@ -9,8 +9,8 @@ from typing import Literal
 
 import pytest
 
-from autobrrr.relaunch.search.point_search import Result, Search
-from autobrrr.relaunch.search.search_space import Point, Space
+from autobrrr.relaunch.search.point_search import Search
+from autobrrr.relaunch.search.search_space import Point, Result, Space
 from autobrrr.relaunch.study.paired_comparison import Duel
 from autobrrr.relaunch.study.study import Study
 from autobrrr.relaunch.study.study_findings import Baseline, StudyLedger, judged

@@ -13,8 +13,7 @@ import sqlalchemy
 from optuna.trial import TrialState
 
 from autobrrr.errors import UsageError
-from autobrrr.relaunch.search.point_search import Result
-from autobrrr.relaunch.search.search_space import Point, Space
+from autobrrr.relaunch.search.search_space import Point, Result, Space
 from autobrrr.relaunch.study import study_storage
 from autobrrr.relaunch.study.shared_study import SharedSearch, Worker, study_name
 from support.relaunch import parameter
