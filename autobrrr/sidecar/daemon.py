@@ -26,7 +26,6 @@ from autobrrr.machine.procfs import tid_outside
 from autobrrr.records import Attach
 from autobrrr.records.wire_answers import ActivityLine
 from autobrrr.sidecar.event_loop import SIGNALS, EventLoop, LoopCalls, open_pidfd
-from autobrrr.sidecar.process.daemonize import Announcement
 from autobrrr.sidecar.process.rank_lock import RankLock
 from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.sidecar.published.published_figures import Published, published
@@ -48,16 +47,22 @@ TUNER_S = 5.0
 
 
 def serve(
-    endpoint: SessionSocket, options: SessionOptions, announcement: Announcement, *, owned: bool = False
+    endpoint: SessionSocket,
+    options: SessionOptions,
+    *,
+    owned: bool,
+    wait: Callable[[str], None],
+    ready: Callable[[], None],
 ) -> None:
     """Run the session of one job from attach to its end.
 
     Args:
         owned: It ends unless a client soon asks to own it.
+        wait: Tells the starter why attaching takes long; what it raises ends the session.
+        ready: Tells the starter that the session is there; likewise.
 
     Raises:
         AutobrrrError: the job can't be attached to.
-        StarterGone: whoever asked for it left before it was ready.
     """
     target = endpoint.target
     sweep(endpoint.folder)
@@ -89,7 +94,7 @@ def serve(
     def on_wait(text: str) -> None:
         if signals.caught is not None:
             raise AutobrrrError("interrupted while attaching; nothing was changed")
-        announcement.wait(text)
+        wait(text)
 
     def figures() -> Published:
         return published(session.snapshot(), tuning.tuned)
@@ -118,7 +123,7 @@ def serve(
         gpu.start()  # from here on, so that its thread is as modest
         if owned:
             service.expect_owner()
-        announcement.ready()
+        ready()
         loop.run()
     finally:
         # Whatever went wrong: once the link is closed the agent takes everything off.

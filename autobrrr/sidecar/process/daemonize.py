@@ -91,7 +91,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             from autobrrr.sidecar.daemon import serve
 
-            serve(endpoint, from_arguments(args), announcement, owned=args.owned)
+            serve(
+                endpoint,
+                from_arguments(args),
+                owned=args.owned,
+                wait=announcement.wait,
+                ready=announcement.ready,
+            )
         finally:
             endpoint.close()
     except StarterGone:
