@@ -9,7 +9,6 @@ import argparse
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import get_args
 
 import msgspec
@@ -120,11 +119,11 @@ def run(args: argparse.Namespace) -> int:
                 narrate(f"metrics: {client.facts.metrics}")
             if remedies:
                 _switch_on(client, remedies)
-            watched = _watch(client, args.for_s, show, JSON_EVERY_S if args.json else LINE_EVERY_S)
+            interrupted = _watch(client, args.for_s, show, JSON_EVERY_S if args.json else LINE_EVERY_S)
         finally:
             if args.foreground and client.started and client.ending is None:
                 client.detach()
-    return _farewell(pid, client.ending, watched, args.foreground and client.started)
+    return _farewell(pid, client.ending, interrupted, args.foreground and client.started)
 
 
 def _enter_all(options: SessionOptions, pids: list[int], *, foreground: bool) -> RanksOutcome[Client]:
@@ -153,7 +152,7 @@ def _all_ranks(args: argparse.Namespace, options: SessionOptions, pids: list[int
     compare_sessions(list(outcome.done), at_once, narrate)
     followers = [Follower(client, every_s, say_of(pid)) for pid, client in outcome.done.items()]
     try:
-        watched = _watch_all(followers, outcome.missing, args.for_s, every_s, show)
+        interrupted = _watch_all(followers, outcome.missing, args.for_s, every_s, show)
     finally:
         for client in outcome.done.values():
             if args.foreground and client.started and client.ending is None:
@@ -169,7 +168,7 @@ def _all_ranks(args: argparse.Namespace, options: SessionOptions, pids: list[int
     if not args.foreground and None in endings:
         narrate("the sessions continue")
         NARRATOR.next_step(f"autobrrr detach {args.pid[0]}   (ends them)")
-    return outcome.exit_code(EXIT_INTERRUPTED if watched.interrupted else EXIT_DONE)
+    return outcome.exit_code(EXIT_INTERRUPTED if interrupted else EXIT_DONE)
 
 
 def _watch_all(
@@ -178,8 +177,8 @@ def _watch_all(
     for_s: float | None,
     every_s: float,
     show: Callable[[Diagnosis], None],
-) -> WatchEnding:
-    """Show all ranks until the time is up, their sessions end, or the user has seen enough."""
+) -> bool:
+    """Show all ranks until the time is up, their sessions end, or the user interrupts (true)."""
     interrupted = False
     end_s = None if for_s is None else time.monotonic() + for_s
     try:
@@ -195,7 +194,7 @@ def _watch_all(
     told = [each.latest for each in followers if each.latest is not None]
     if told:
         show(msgspec.structs.replace(together(told, missing), final=True))
-    return WatchEnding(interrupted=interrupted)
+    return interrupted
 
 
 def _on_screen(
@@ -217,7 +216,7 @@ def _on_screen(
         return client
 
     ending = show_session(pid, opened, readonly=options.readonly or options.outside, for_s=for_s)
-    return _farewell(pid, ending, WatchEnding(interrupted=False), False)
+    return _farewell(pid, ending, False, False)
 
 
 def _words_of(args: argparse.Namespace) -> list[str]:
@@ -236,17 +235,8 @@ def _words_of(args: argparse.Namespace) -> list[str]:
     return ["attach", str(one_pid(args)), *(f"--{name.replace('_', '-')}" for name in flags), *named]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchEnding:
-    """How the watching came to its end."""
-
-    interrupted: bool
-
-
-def _watch(
-    client: Client, for_s: float | None, show: Callable[[Diagnosis], None], every_s: float
-) -> WatchEnding:
-    """Show snapshots until the time is up, the session ends, or the user has seen enough."""
+def _watch(client: Client, for_s: float | None, show: Callable[[Diagnosis], None], every_s: float) -> bool:
+    """Show snapshots until the time is up, the session ends, or the user interrupts (true)."""
     interrupted = False
     try:
         for snapshot in client.snapshots(for_s=for_s, every_s=every_s, on_activity=narrate):
@@ -255,10 +245,10 @@ def _watch(
         interrupted = True
     if client.ending is None:
         show(msgspec.structs.replace(client.snapshot(), final=True))
-    return WatchEnding(interrupted=interrupted)
+    return interrupted
 
 
-def _farewell(pid: int, ending: Ended | None, watched: WatchEnding, ended_with_us: bool) -> int:
+def _farewell(pid: int, ending: Ended | None, interrupted: bool, ended_with_us: bool) -> int:
     if ending is not None and not ended_with_us:
         narrate(f"the session ended: {ending.why}")
         if ending.kind == "job ended" and not ending.decided:
@@ -269,7 +259,7 @@ def _farewell(pid: int, ending: Ended | None, watched: WatchEnding, ended_with_u
     if not ended_with_us:
         narrate("the session continues")
         NARRATOR.next_step(f"autobrrr detach {pid}   (ends it)")
-    return EXIT_INTERRUPTED if watched.interrupted else EXIT_DONE
+    return EXIT_INTERRUPTED if interrupted else EXIT_DONE
 
 
 def live_remedies(path: str) -> list[RemedyChoice]:
