@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 import torch
 
 Value = TypeVar("Value")
+Main = Callable[..., None]
 
 WARM_S = 0.6
 WARM_STEPS = 8
@@ -29,10 +30,10 @@ LEAST_STEPS = 12
 PR_SET_PDEATHSIG = 1
 
 
-def knobs(argv: Sequence[str] | None, **defaults: int | float | str) -> argparse.Namespace:
-    """The knobs of one script, and those of every script."""
+def planted_job(**knobs: int | float | str) -> Callable[[Callable[[Loop, argparse.Namespace], None]], Main]:
+    """A script's `main`: called with its loop and its knobs, which the command line may change."""
     parser = argparse.ArgumentParser()
-    for name, value in defaults.items():
+    for name, value in knobs.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=type(value), default=value)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", default="cpu")
@@ -40,7 +41,15 @@ def knobs(argv: Sequence[str] | None, **defaults: int | float | str) -> argparse
     parser.add_argument("--clock", metavar="FILE", help="time the sections, write them there, end")
     parser.add_argument("--seconds", type=float, default=180.0, help="life of the job; measured time")
     parser.add_argument("--steps", type=int, default=0, help="end after so many (0: only by time)")
-    return parser.parse_args(argv)
+
+    def taken(train: Callable[[Loop, argparse.Namespace], None]) -> Main:
+        def main(argv: Sequence[str] | None = None) -> None:
+            args = parser.parse_args(argv)
+            train(Loop(args), args)
+
+        return main
+
+    return taken
 
 
 class Loop:
@@ -66,6 +75,14 @@ class Loop:
         """Add to the work of a step, by formula: matmul FLOPs; bytes that eager operators must move."""
         self.flops += flops
         self.traffic_bytes += traffic_bytes
+
+    def learn(self, loss: torch.Tensor, optimizer: torch.optim.Optimizer) -> None:
+        """What most steps end with: backward and update, each a section."""
+        self.mark("forward")
+        loss.backward()
+        self.mark("backward")
+        optimizer.step()
+        self.mark("optimizer")
 
     def __iter__(self) -> Iterator[int]:
         began = time.perf_counter()

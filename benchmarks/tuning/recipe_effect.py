@@ -34,7 +34,7 @@ FITTING = {
     "cpu-only": "wide_mlp",
     "ddp-small-buckets": "ddp_many_layers",
     "inference-heavy-rl": "policy",
-    "input-bound-images": "images",
+    "input-bound-images": "images packed",
     "memory-bound-pointwise": "pointwise",
     "small-batch-transformer": "small_batch_gpt",
     "tiny-model-host-bound": "small_blocks",
@@ -43,7 +43,7 @@ FITTING = {
 ONE_THREAD = ("bitwise-only", "memory-bound-pointwise", "input-bound-images", "ddp-small-buckets")
 # Where it should bring nothing, and must not harm.
 ELSEWHERE = {
-    "input-bound-images": "resized_images",
+    "input-bound-images": "images resized",
     "memory-bound-pointwise": "small_blocks",
     "tiny-model-host-bound": "pointwise",
 }
@@ -122,7 +122,7 @@ def measure() -> None:
         env |= {"XDG_RUNTIME_DIR": str(runtime), "XDG_CACHE_HOME": folder, "TMPDIR": folder}
         env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), env.get("PYTHONPATH")]))
         for name, job in rows:
-            threads = {"OMP_NUM_THREADS": "1"} if name in ONE_THREAD and job != "resized_images" else {}
+            threads = {"OMP_NUM_THREADS": "1"} if name in ONE_THREAD and job != "images resized" else {}
             found = effect(name, job, args.pairs, args.seconds, env | threads)
             print(
                 f"{name:<26}{job:<18}{found.plain:>8.1f}/s{found.cured:>8.1f}/s"

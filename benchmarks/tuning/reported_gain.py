@@ -44,7 +44,7 @@ KINDS = (
     *("rmsprop", "sgd", "tables"),
 )
 JOBS = (
-    *("small_blocks", "small_batch_gpt", "pointwise", "wide_mlp", "policy", "images"),
+    *("small_blocks", "small_batch_gpt", "pointwise", "wide_mlp", "policy", "images packed"),
     *(f"kinds {kind}" for kind in KINDS),
 )
 SETTLE_S = 6.0

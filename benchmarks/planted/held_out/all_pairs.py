@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, batch=1024, width=512)
-    loop = Loop(args)
+@planted_job(batch=1024, width=512)
+def main(loop: Loop, args: Namespace) -> None:
     batch, width = loop.size(args.batch, 1), loop.size(args.width, 2)
     towers = nn.ModuleList([nn.Linear(width, width) for _ in range(2)])
     optimizer = torch.optim.SGD(towers.parameters(), lr=1e-3)
@@ -23,11 +22,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         optimizer.zero_grad()
         scores = towers[0](images) @ towers[1](texts).T / width
         loss = nn.functional.cross_entropy(scores, labels)
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
-        loop.mark("optimizer")
+        loop.learn(loss, optimizer)
 
 
 if __name__ == "__main__":

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 FLOAT = 4
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, width=3072)
-    loop = Loop(args)
+@planted_job(width=3072)
+def main(loop: Loop, args: Namespace) -> None:
     width = loop.size(args.width, 2)
     model = nn.Linear(width, width, bias=False)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9, foreach=False)

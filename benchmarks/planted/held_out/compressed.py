@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 
 class Packed(Dataset[tuple[Tensor, int]]):
@@ -30,9 +30,8 @@ class Packed(Dataset[tuple[Tensor, int]]):
         return row.view(64, -1).mean(1), index % 4
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, values=32_768, batch=16)
-    loop = Loop(args)
+@planted_job(values=32_768, batch=16)
+def main(loop: Loop, args: Namespace) -> None:
     model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 4))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, foreach=False)
     batches = iter(DataLoader(Packed(args.values), batch_size=args.batch))
@@ -41,11 +40,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         loop.mark("input")
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(model(x), labels)
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
-        loop.mark("optimizer")
+        loop.learn(loss, optimizer)
 
 
 if __name__ == "__main__":

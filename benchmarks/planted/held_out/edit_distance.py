@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 
 def distance(one: str, other: str) -> int:
@@ -23,9 +23,8 @@ def distance(one: str, other: str) -> int:
     return row[-1]
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, pairs=6, length=64, width=64, batch=16)
-    loop = Loop(args)
+@planted_job(pairs=6, length=64, width=64, batch=16)
+def main(loop: Loop, args: Namespace) -> None:
     width, batch = loop.size(args.width, 2), loop.size(args.batch, 1)
     model = nn.GRU(width, width)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
@@ -33,11 +32,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for step in loop:
         optimizer.zero_grad()
         loss = model(x)[0].square().mean()
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
-        loop.mark("optimizer")
+        loop.learn(loss, optimizer)
         texts = [chr(97 + (step + pair) % 26) * 3 + "transcript" * 8 for pair in range(args.pairs + 1)]
         for pair in range(args.pairs):
             distance(texts[pair][: args.length], texts[pair + 1][1 : args.length + 1])

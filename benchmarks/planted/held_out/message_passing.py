@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 
 class Layer(nn.Module):
@@ -22,9 +22,8 @@ class Layer(nn.Module):
         return h + torch.zeros_like(h).index_add(0, edges[1], messages) * 0.1
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, nodes=20_000, edges=60_000, width=32, layers=2)
-    loop = Loop(args)
+@planted_job(nodes=20_000, edges=60_000, width=32, layers=2)
+def main(loop: Loop, args: Namespace) -> None:
     nodes, edges, width = loop.size(args.nodes, 2), loop.size(args.edges, 2), loop.size(args.width, 2)
     layers = nn.ModuleList([Layer(width) for _ in range(args.layers)])
     optimizer = torch.optim.SGD(layers.parameters(), lr=1e-3)
@@ -38,11 +37,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         for layer in layers:
             state = layer(state, ends)
         loss = state.square().mean()
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
-        loop.mark("optimizer")
+        loop.learn(loss, optimizer)
 
 
 if __name__ == "__main__":

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 SIDE = 8
 MOVES = ((0, 1), (1, 0), (0, -1), (-1, 0))
@@ -31,9 +31,8 @@ def walk(chances: list[list[float]], length: int, luck: random.Random) -> tuple[
     return cells, moves, reward
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, walks=24, length=120)
-    loop = Loop(args)
+@planted_job(walks=24, length=120)
+def main(loop: Loop, args: Namespace) -> None:
     policy = nn.Sequential(nn.Embedding(SIDE * SIDE, 16), nn.Tanh(), nn.Linear(16, 4))
     optimizer = torch.optim.SGD(policy.parameters(), lr=0.01)
     luck = random.Random(3)
@@ -50,11 +49,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         optimizer.zero_grad()
         scores = policy(cells).log_softmax(-1).gather(1, moves[:, None]).squeeze(1)
         loss = -(scores * (rewards - rewards.mean())).mean()
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
-        loop.mark("optimizer")
+        loop.learn(loss, optimizer)
 
 
 if __name__ == "__main__":

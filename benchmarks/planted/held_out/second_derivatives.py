@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, points=16, width=16, layers=4)
-    loop = Loop(args)
+@planted_job(points=16, width=16, layers=4)
+def main(loop: Loop, args: Namespace) -> None:
     points, width = loop.size(args.points, 1), loop.size(args.width, 2)
     layers: list[nn.Module] = [nn.Linear(1, width), nn.Tanh()]
     for _ in range(args.layers):
@@ -26,11 +25,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         first = torch.autograd.grad(u.sum(), x, create_graph=True)[0]
         second = torch.autograd.grad(first.sum(), x, create_graph=True)[0]
         loss = (second + u).square().mean()
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
-        loop.mark("optimizer")
+        loop.learn(loss, optimizer)
 
 
 if __name__ == "__main__":

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 WORD = re.compile(r"[a-z]+(?:'[a-z]+)?|\d+(?:\.\d+)?|[^\sa-z\d]")
 TEXT = "It's the year 2031.5, they said; \"no\" -- and the 3 of us weren't there. " * 24
@@ -25,9 +25,8 @@ def collate(texts: list[str]) -> tuple[Tensor, Tensor, Tensor]:
     return torch.tensor(ids), torch.tensor(begins), torch.arange(len(texts)) % 4
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, batch=16, width=16)
-    loop = Loop(args)
+@planted_job(batch=16, width=16)
+def main(loop: Loop, args: Namespace) -> None:
     bag, head = nn.EmbeddingBag(997, args.width), nn.Linear(args.width, 4)
     optimizer = torch.optim.SGD([*bag.parameters(), *head.parameters()], lr=0.01)
     texts = [TEXT] * 1_000_000
@@ -37,11 +36,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         loop.mark("input")
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(head(bag(ids, begins)), labels)
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
-        loop.mark("optimizer")
+        loop.learn(loss, optimizer)
 
 
 if __name__ == "__main__":

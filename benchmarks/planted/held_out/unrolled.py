@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 
 class Letters(nn.Module):
@@ -30,9 +30,8 @@ class Letters(nn.Module):
         return torch.stack(scores, 1)
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, width=24, batch=4, length=20)
-    loop = Loop(args)
+@planted_job(width=24, batch=4, length=20)
+def main(loop: Loop, args: Namespace) -> None:
     model = Letters(loop.size(args.width, 2))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=False)
     text = torch.randint(0, 30, (loop.size(args.batch, 1), args.length + 1))

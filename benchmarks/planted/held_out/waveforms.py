@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 KERNEL = 9
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, channels=128, length=1024, batch=8, layers=3)
-    loop = Loop(args)
+@planted_job(channels=128, length=1024, batch=8, layers=3)
+def main(loop: Loop, args: Namespace) -> None:
     channels, length = loop.size(args.channels, 2), loop.size(args.length, KERNEL)
     batch = loop.size(args.batch, 1)
     layers = [nn.Conv1d(channels, channels, KERNEL, padding=KERNEL // 2) for _ in range(args.layers)]
@@ -29,11 +28,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for _ in loop:
         optimizer.zero_grad()
         loss = model(waves).square().mean()
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
-        loop.mark("optimizer")
+        loop.learn(loss, optimizer)
 
 
 if __name__ == "__main__":

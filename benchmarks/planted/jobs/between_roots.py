@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 
 def net(width: int, out: int) -> nn.Module:
@@ -25,9 +25,8 @@ def turn(state: list[float], push: float, turns: int) -> list[float]:
     return [x, speed, angle, spin]
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, turns=30_000, width=64)
-    loop = Loop(args)
+@planted_job(turns=30_000, width=64)
+def main(loop: Loop, args: Namespace) -> None:
     actor, critic = net(args.width, 1), net(args.width, 1)
     optimizer = torch.optim.SGD([*actor.parameters(), *critic.parameters()], lr=1e-4)
     state = [0.1, 0.0, 0.2, 0.0]
@@ -39,11 +38,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         loop.mark("host")
         worth: Tensor = critic(torch.tensor([state]))
         loss = (worth - push).square().mean()
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
-        loop.mark("optimizer")
+        loop.learn(loss, optimizer)
 
 
 if __name__ == "__main__":

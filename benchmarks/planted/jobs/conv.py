@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, channels=64, layers=3, batch=8, side=24, norm=1)
-    loop = Loop(args)
+@planted_job(channels=64, layers=3, batch=8, side=24, norm=1)
+def main(loop: Loop, args: Namespace) -> None:
     channels, batch, side = loop.size(args.channels, 2), loop.size(args.batch, 2), loop.size(args.side, 4)
     layers: list[nn.Module] = [nn.Conv2d(3, channels, 3, padding=1)]
     for _ in range(args.layers):
@@ -32,11 +31,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for _ in loop:
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(model(x), labels)
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
-        loop.mark("optimizer")
+        loop.learn(loss, optimizer)
 
 
 if __name__ == "__main__":

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 SPIN = (
     "import ctypes, os, time\n"
@@ -20,9 +20,8 @@ SPIN = (
 )
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, siblings=2, depth=20, width=32, batch=8)
-    loop = Loop(args)
+@planted_job(siblings=2, depth=20, width=32, batch=8)
+def main(loop: Loop, args: Namespace) -> None:
     width, batch = loop.size(args.width, 2), loop.size(args.batch, 1)
     cores = sorted(os.sched_getaffinity(0))[-args.threads :]
     os.sched_setaffinity(0, cores)

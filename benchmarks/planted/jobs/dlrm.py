@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 TABLES = 6
 
@@ -33,9 +33,8 @@ class Recommender(nn.Module):
         return scored
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, rows=1000, width=16, batch=64, ids=4)
-    loop = Loop(args)
+@planted_job(rows=1000, width=16, batch=64, ids=4)
+def main(loop: Loop, args: Namespace) -> None:
     rows, width, batch = loop.size(args.rows, 4), loop.size(args.width, 2), loop.size(args.batch, 1)
     model = Recommender(rows, width).to(loop.device)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
@@ -46,11 +45,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for _ in loop:
         optimizer.zero_grad()
         loss = nn.functional.binary_cross_entropy_with_logits(model(dense, ids), clicks)
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
-        loop.mark("optimizer")
+        loop.learn(loss, optimizer)
 
 
 if __name__ == "__main__":

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 PASSES = {"sgd": 3, "adagrad": 11}
 
@@ -25,9 +25,8 @@ class Recommender(nn.Module):
         return scored
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, rows=200_000, width=32, batch=64, ids=4, optimizer="sgd")
-    loop = Loop(args)
+@planted_job(rows=200_000, width=32, batch=64, ids=4, optimizer="sgd")
+def main(loop: Loop, args: Namespace) -> None:
     rows, width, batch = loop.size(args.rows, 4), loop.size(args.width, 2), loop.size(args.batch, 1)
     model = Recommender(rows, width).to(loop.device)
     optimizer: torch.optim.Optimizer
@@ -40,11 +39,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for _ in loop:
         optimizer.zero_grad()
         loss = model(ids).square().mean()
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
-        loop.mark("optimizer")
+        loop.learn(loss, optimizer)
 
 
 if __name__ == "__main__":

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 
 def network(first: int, width: int, last: int) -> nn.Sequential:
@@ -17,9 +17,8 @@ def network(first: int, width: int, last: int) -> nn.Sequential:
     )  # fmt: skip
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, width=32, batch=16)
-    loop = Loop(args)
+@planted_job(width=32, batch=16)
+def main(loop: Loop, args: Namespace) -> None:
     width, batch = loop.size(args.width, 2), loop.size(args.batch, 1)
     noise, data = loop.size(8, 1), loop.size(16, 1)
     maker, judge = network(noise, width, data).to(loop.device), network(data, width, 1).to(loop.device)

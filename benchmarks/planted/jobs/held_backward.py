@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from argparse import Namespace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 
 class Held(torch.autograd.Function):
@@ -30,9 +30,8 @@ class Held(torch.autograd.Function):
         return grads[0] * (1.0 + left * 1e-30), None, None
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, asleep_ms=0.0, turns=0, width=64, batch=32, depth=2)
-    loop = Loop(args)
+@planted_job(asleep_ms=0.0, turns=0, width=64, batch=32, depth=2)
+def main(loop: Loop, args: Namespace) -> None:
     width = args.width
     layers = nn.Sequential(
         *(layer for _ in range(args.depth) for layer in (nn.Linear(width, width), nn.ReLU()))
@@ -42,11 +41,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for _ in loop:
         optimizer.zero_grad()
         loss = Held.apply(layers(x), args.asleep_ms * 1e-3, args.turns).square().mean()
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
-        loop.mark("optimizer")
+        loop.learn(loss, optimizer)
 
 
 if __name__ == "__main__":

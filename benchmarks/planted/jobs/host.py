@@ -10,14 +10,14 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from argparse import Namespace
+from collections.abc import Callable
 
 import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 
 def environment(turns: int) -> float:
@@ -88,9 +88,8 @@ KINDS: dict[str, Callable[[int], float]] = {
 }
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args: Any = knobs(argv, kind="environment", turns=12_000, every=1, width=128, batch=64, depth=3)
-    loop = Loop(args)
+@planted_job(kind="environment", turns=12_000, every=1, width=128, batch=64, depth=3)
+def main(loop: Loop, args: Namespace) -> None:
     width, batch = loop.size(args.width, 2), loop.size(args.batch, 1)
     layers = [layer for _ in range(args.depth) for layer in (nn.Linear(width, width), nn.ReLU())]
     model = nn.Sequential(*layers).to(loop.device)
@@ -101,11 +100,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for step in loop:
         optimizer.zero_grad()
         loss = model(x).square().mean()
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
-        loop.mark("optimizer")
+        loop.learn(loss, optimizer)
         if step % args.every == 0:
             work(args.turns)
         loop.mark("host")

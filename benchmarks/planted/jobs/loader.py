@@ -6,13 +6,13 @@ into a job whose loader is quick.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 Item = tuple[Tensor, Tensor]
 
@@ -69,20 +69,10 @@ class Collate:
         return torch.stack([item[0] for item in items]), torch.stack([item[1] for item in items])
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(
-        argv,
-        asleep_us=0.0,
-        parse=0,
-        augment=0,
-        modules=0,
-        collate_us=0.0,
-        workers=0,
-        batch=16,
-        width=32,
-        depth=3,
-    )
-    loop = Loop(args)
+@planted_job(
+    asleep_us=0.0, parse=0, augment=0, modules=0, collate_us=0.0, workers=0, batch=16, width=32, depth=3
+)
+def main(loop: Loop, args: Namespace) -> None:
     width = loop.size(args.width, 2)
     layers = [layer for _ in range(args.depth) for layer in (nn.Linear(width, width), nn.ReLU())]
     model = nn.Sequential(*layers, nn.Linear(width, 4)).to(loop.device)
@@ -102,11 +92,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         loop.mark("input")
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(model(x), labels)
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
-        loop.mark("optimizer")
+        loop.learn(loss, optimizer)
 
 
 if __name__ == "__main__":

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from argparse import Namespace
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from benchmarks.planted.loop import Loop, best_ns, knobs
+from benchmarks.planted.loop import Loop, best_ns, planted_job
 
 MODEL_PARTS = ("overhead", "memory", "compute")
 
@@ -98,11 +99,8 @@ def trained(part: Part, x: Tensor) -> Callable[[], None]:
     return step
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(
-        argv, first="overhead", second="memory", share=0.5, step_ms=24.0, first_units=0, second_units=0
-    )
-    loop = Loop(args)
+@planted_job(first="overhead", second="memory", share=0.5, step_ms=24.0, first_units=0, second_units=0)
+def main(loop: Loop, args: Namespace) -> None:
     batch, width = loop.size(256, 1), loop.size(256, 2)
     rows = torch.randn(batch, width)
     units = {args.first: args.first_units, args.second: args.second_units}
@@ -130,11 +128,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         loop.mark("input")
         optimizer.zero_grad()
         loss = torch.stack([part(x) for part in parts]).sum()
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
-        loop.mark("optimizer")
+        loop.learn(loss, optimizer)
         if "host" in units:
             simulate(units["host"])
         loop.mark("host")

@@ -4,20 +4,19 @@ rows moves weights. `--optimizer adamw --foreach 0` updates tensor by tensor; `-
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 FLOAT = 4
 SGD_PASSES, ADAMW_PASSES = 3, 20  # over each parameter: reads and writes of the eager loop
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, depth=24, width=32, batch=8, optimizer="sgd", foreach=0, item=0)
-    loop = Loop(args)
+@planted_job(depth=24, width=32, batch=8, optimizer="sgd", foreach=0, item=0)
+def main(loop: Loop, args: Namespace) -> None:
     width, batch = loop.size(args.width, 2), loop.size(args.batch, 1)
     layers = [layer for _ in range(args.depth) for layer in (nn.Linear(width, width), nn.ReLU())]
     model = nn.Sequential(*layers).to(loop.device)
@@ -35,11 +34,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for _ in loop:
         optimizer.zero_grad()
         loss = model(x).square().mean()
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
-        loop.mark("optimizer")
+        loop.learn(loss, optimizer)
         if args.item:
             seen = 0.9 * seen + 0.1 * loss.item()
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 # Passes over the tensor that eager kernels make, forward and backward, the residual addition included.
 PASSES = {"layer": 14, "batch": 16, "group": 16, "softmax": 12}
@@ -34,9 +34,8 @@ class Normalised(nn.Module):
         return x
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, kind="layer", rows=8192, width=512, layers=3)
-    loop = Loop(args)
+@planted_job(kind="layer", rows=8192, width=512, layers=3)
+def main(loop: Loop, args: Namespace) -> None:
     rows, width = loop.size(args.rows, 2), loop.size(args.width, 4)
     model = Normalised(args.kind, args.layers, width).to(loop.device)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
@@ -45,11 +44,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for _ in loop:
         optimizer.zero_grad()
         loss = model(x).square().mean()
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
-        loop.mark("optimizer")
+        loop.learn(loss, optimizer)
 
 
 if __name__ == "__main__":

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 
 class Reversed(nn.Module):
@@ -32,9 +32,8 @@ def integrated(field: nn.Module, state: Tensor, steps: int) -> Tensor:
     return state
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, turns=8, width=32, batch=16)
-    loop = Loop(args)
+@planted_job(turns=8, width=32, batch=16)
+def main(loop: Loop, args: Namespace) -> None:
     width, batch = loop.size(args.width, 2), loop.size(args.batch, 1)
     field = nn.Sequential(nn.Linear(2, width), nn.Tanh(), nn.Linear(width, 2))
     optimizer = torch.optim.SGD(field.parameters(), lr=1e-4)
@@ -42,11 +41,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for _ in loop:
         optimizer.zero_grad()
         loss = (integrated(field, start, args.turns) - wanted).square().mean()
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
-        loop.mark("optimizer")
+        loop.learn(loss, optimizer)
 
 
 if __name__ == "__main__":

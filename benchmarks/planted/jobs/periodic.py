@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from argparse import Namespace
 from pathlib import Path
 
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(
-        argv, depth=20, width=32, batch=8, evaluate_every=0, evaluations=10, save_every=0, saved_kib=64
-    )
-    loop = Loop(args)
+@planted_job(depth=20, width=32, batch=8, evaluate_every=0, evaluations=10, save_every=0, saved_kib=64)
+def main(loop: Loop, args: Namespace) -> None:
     width, batch = loop.size(args.width, 2), loop.size(args.batch, 1)
     layers = [layer for _ in range(args.depth) for layer in (nn.Linear(width, width), nn.ReLU())]
     model = nn.Sequential(*layers)
@@ -28,11 +25,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         for step in loop:
             optimizer.zero_grad()
             loss = model(x).square().mean()
-            loop.mark("forward")
-            loss.backward()
-            loop.mark("backward")
-            optimizer.step()
-            loop.mark("optimizer")
+            loop.learn(loss, optimizer)
             if args.evaluate_every and step % args.evaluate_every == 0:
                 model.eval()
                 with torch.no_grad():

@@ -5,12 +5,12 @@ Above 32 MiB each result is mapped and unmapped by malloc, whatever it has learn
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 WIDTH = 1024
 
@@ -29,9 +29,8 @@ class Chain(nn.Module):
         return x
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, kib=8192, links=3)
-    loop = Loop(args)
+@planted_job(kib=8192, links=3)
+def main(loop: Loop, args: Namespace) -> None:
     width = loop.size(WIDTH, 2)
     rows = loop.size(max(1, args.kib * 1024 // 4 // WIDTH), 1)
     model = Chain(args.links, width).to(loop.device)
@@ -42,11 +41,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for _ in loop:
         optimizer.zero_grad()
         loss = model(x).mean()
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
-        loop.mark("optimizer")
+        loop.learn(loss, optimizer)
 
 
 if __name__ == "__main__":

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 
 class Tagger(nn.Module):
@@ -23,9 +23,8 @@ class Tagger(nn.Module):
         return labelled
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, width=32, length=64, batch=8)
-    loop = Loop(args)
+@planted_job(width=32, length=64, batch=8)
+def main(loop: Loop, args: Namespace) -> None:
     width, batch = loop.size(args.width, 2), loop.size(args.batch, 1)
     length = loop.size(args.length, 1)  # on a CPU one operator runs all places, whatever their number
     model = Tagger(width).to(loop.device)
@@ -39,11 +38,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for _ in loop:
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(model(x).reshape(-1, 4), labels)
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
-        loop.mark("optimizer")
+        loop.learn(loss, optimizer)
 
 
 if __name__ == "__main__":

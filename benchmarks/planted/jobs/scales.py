@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 PASSES = {"adamw": 20, "momentum": 6, "rmsprop": 12}
 
@@ -23,9 +23,8 @@ class Scales(nn.Module):
         return torch.stack([scale[: len(x)].dot(x) for scale in self.scales])
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, tensors=200, size=64, optimizer="adamw", foreach=0)
-    loop = Loop(args)
+@planted_job(tensors=200, size=64, optimizer="adamw", foreach=0)
+def main(loop: Loop, args: Namespace) -> None:
     size = loop.size(args.size, 4)
     model = Scales(args.tensors, size).to(loop.device)
     optimizer: torch.optim.Optimizer
@@ -41,11 +40,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for _ in loop:
         optimizer.zero_grad()
         loss = model(x).square().mean()
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
-        loop.mark("optimizer")
+        loop.learn(loss, optimizer)
 
 
 if __name__ == "__main__":

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 
 class Products(nn.Module):
@@ -25,9 +25,8 @@ class Products(nn.Module):
         return x
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, batch=2048, side=6, layers=4)
-    loop = Loop(args)
+@planted_job(batch=2048, side=6, layers=4)
+def main(loop: Loop, args: Namespace) -> None:
     batch, side = loop.size(args.batch, 1), loop.size(args.side, 2)
     model = Products(args.layers, batch, side).to(loop.device)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
@@ -37,11 +36,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for _ in loop:
         optimizer.zero_grad()
         loss = model(x).mean()
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
-        loop.mark("optimizer")
+        loop.learn(loss, optimizer)
 
 
 if __name__ == "__main__":

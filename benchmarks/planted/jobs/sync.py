@@ -6,12 +6,13 @@ Only a CUDA device makes it wait; on a CPU all but `empty_cache` cost next to no
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from argparse import Namespace
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 
 def nothing(_x: Tensor) -> None:
@@ -44,9 +45,8 @@ KINDS: dict[str, Callable[[Tensor], None]] = {
 }
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, kind="item", depth=12, width=64, batch=64)
-    loop = Loop(args)
+@planted_job(kind="item", depth=12, width=64, batch=64)
+def main(loop: Loop, args: Namespace) -> None:
     width, batch = loop.size(args.width, 2), loop.size(args.batch, 1)
     layers = nn.ModuleList([nn.Linear(width, width) for _ in range(args.depth)]).to(loop.device)
     optimizer = torch.optim.SGD(layers.parameters(), lr=1e-3)
@@ -60,11 +60,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             x = torch.relu(layer(x))
             wait(x)
         loss = x.square().mean()
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
-        loop.mark("optimizer")
+        loop.learn(loss, optimizer)
 
 
 if __name__ == "__main__":

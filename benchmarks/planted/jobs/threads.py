@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, elements=40_000, links=40)
-    loop = Loop(args)
+@planted_job(elements=40_000, links=40)
+def main(loop: Loop, args: Namespace) -> None:
     elements = loop.size(args.elements, 8)
     gain = nn.Parameter(torch.ones(elements))
     optimizer = torch.optim.SGD([gain], lr=1e-4)
@@ -24,11 +23,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         for _ in range(args.links):
             y = torch.relu(y)
         loss = y.mean()
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
-        loop.mark("optimizer")
+        loop.learn(loss, optimizer)
 
 
 if __name__ == "__main__":

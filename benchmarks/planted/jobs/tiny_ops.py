@@ -5,12 +5,12 @@ Wider states turn the same operators into pointwise traffic.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 
 class Recurrence(nn.Module):
@@ -32,9 +32,8 @@ class Recurrence(nn.Module):
         return state
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, turns=40, width=16, batch=8, arithmetic=0)
-    loop = Loop(args)
+@planted_job(turns=40, width=16, batch=8, arithmetic=0)
+def main(loop: Loop, args: Namespace) -> None:
     width, batch = loop.size(args.width, 2), loop.size(args.batch, 1)
     model = Recurrence(width, args.turns, args.arithmetic).to(loop.device)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
@@ -43,11 +42,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for _ in loop:
         optimizer.zero_grad()
         loss = model(x).square().mean()
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
-        loop.mark("optimizer")
+        loop.learn(loss, optimizer)
 
 
 if __name__ == "__main__":

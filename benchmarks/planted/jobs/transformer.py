@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 
 class LanguageModel(nn.Module):
@@ -26,9 +26,8 @@ class LanguageModel(nn.Module):
         return scored
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, words=128, width=256, layers=2, length=64, batch=4)
-    loop = Loop(args)
+@planted_job(words=128, width=256, layers=2, length=64, batch=4)
+def main(loop: Loop, args: Namespace) -> None:
     width, batch, length = loop.size(args.width, 4), loop.size(args.batch, 1), loop.size(args.length, 2)
     words = loop.size(args.words, 4)
     model = LanguageModel(words, width, args.layers, length).to(loop.device)
@@ -42,11 +41,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for _ in loop:
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(model(tokens).reshape(-1, words), tokens.reshape(-1))
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
-        loop.mark("optimizer")
+        loop.learn(loss, optimizer)
 
 
 if __name__ == "__main__":

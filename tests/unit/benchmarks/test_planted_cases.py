@@ -23,7 +23,7 @@ def knobs_of(case: Case) -> set[str]:
     assert spec is not None
     assert spec.origin is not None
     for node in ast.walk(ast.parse(Path(spec.origin).read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "knobs":
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "planted_job":
             return {str(keyword.arg) for keyword in node.keywords}
     raise AssertionError(f"{case.module} declares no knobs")
 

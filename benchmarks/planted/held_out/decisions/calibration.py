@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import Namespace
 
 import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, kept=50_000, batch=32, width=16)
-    loop = Loop(args)
+@planted_job(kept=50_000, batch=32, width=16)
+def main(loop: Loop, args: Namespace) -> None:
     width, batch = loop.size(args.width, 2), loop.size(args.batch, 1)
     model = nn.Sequential(nn.Linear(8, width), nn.ReLU(), nn.Linear(width, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
@@ -26,11 +25,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         optimizer.zero_grad()
         scores = model(x)
         loss = nn.functional.binary_cross_entropy_with_logits(scores, y)
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
-        loop.mark("optimizer")
+        loop.learn(loss, optimizer)
         at = step * batch % (args.kept - batch)
         said[at : at + batch] = scores.detach().sigmoid().numpy()[:, 0]
         clicked[at : at + batch] = y.numpy()[:, 0] > 0

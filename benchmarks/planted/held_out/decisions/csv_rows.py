@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import csv
 import tempfile
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 KEPT_BYTES = 4 << 20  # then the file begins anew
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, rows=1000, width=8)
-    loop = Loop(args)
+@planted_job(rows=1000, width=8)
+def main(loop: Loop, args: Namespace) -> None:
     width = args.width
     model = nn.Sequential(nn.Linear(width, loop.size(16, 2)), nn.ReLU(), nn.Linear(loop.size(16, 2), 1))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
@@ -28,11 +27,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             optimizer.zero_grad()
             guess = model(x)
             loss = (guess - y).square().mean()
-            loop.mark("forward")
-            loss.backward()
-            loop.mark("backward")
-            optimizer.step()
-            loop.mark("optimizer")
+            loop.learn(loss, optimizer)
             for index, (wanted, got) in enumerate(zip(y[:, 0].tolist(), guess[:, 0].tolist(), strict=True)):
                 rows.writerow([step, index, f"{wanted:.5f}", f"{got:.5f}", f"{abs(wanted - got):.3e}"])
             file.flush()

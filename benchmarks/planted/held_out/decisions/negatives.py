@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 ITEMS = 5000
 
@@ -44,9 +44,8 @@ def bags(users: list[tuple[list[int], list[int]]]) -> tuple[Tensor, Tensor, Tens
     return torch.tensor(ids), torch.tensor(offsets), torch.tensor([drawn for _, drawn in users])
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, batch=64, seen=20, negatives=60, width=8)
-    loop = Loop(args)
+@planted_job(batch=64, seen=20, negatives=60, width=8)
+def main(loop: Loop, args: Namespace) -> None:
     width = loop.size(args.width, 2)
     bag, items = nn.EmbeddingBag(ITEMS, width, mode="mean"), nn.Embedding(ITEMS, width)
     optimizer = torch.optim.SGD([*bag.parameters(), *items.parameters()], lr=0.05)
@@ -59,11 +58,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         user = bag(ids, offsets)
         liked = (user * items(ids[offsets])).sum(-1, keepdim=True)
         loss = nn.functional.softplus((items(unseen) @ user[:, :, None])[..., 0] - liked).mean()
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
-        loop.mark("optimizer")
+        loop.learn(loss, optimizer)
 
 
 if __name__ == "__main__":

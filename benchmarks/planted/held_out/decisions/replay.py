@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 import random
+from argparse import Namespace
 from collections import deque
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, best_ns, knobs
+from benchmarks.planted.loop import Loop, best_ns, planted_job
 
 State = tuple[float, float, float, float]
 
@@ -51,9 +51,8 @@ def played(
         buffer.append((before, move, reward, after, fell))
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, moves=500, batch=64, width=32, layers=2, balance=0, first_units=0)
-    loop = Loop(args)
+@planted_job(moves=500, batch=64, width=32, layers=2, balance=0, first_units=0)
+def main(loop: Loop, args: Namespace) -> None:
     width, batch = loop.size(args.width, 2), loop.size(args.batch, 1)
     layers = [layer for _ in range(args.layers) for layer in (nn.Linear(width, width), nn.ReLU())]
     model = nn.Sequential(nn.Linear(4, width), nn.ReLU(), *layers, nn.Linear(width, 2))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from argparse import Namespace
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 
 def batches_of(ratings: list[tuple[int, int, float]], batch: int, steps: int) -> Iterator[tuple[Tensor, ...]]:
@@ -21,9 +22,8 @@ def batches_of(ratings: list[tuple[int, int, float]], batch: int, steps: int) ->
             yield torch.tensor(users), torch.tensor(items), torch.tensor(values)
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, ratings=60_000, batch=32, turns=6, width=8)
-    loop = Loop(args)
+@planted_job(ratings=60_000, batch=32, turns=6, width=8)
+def main(loop: Loop, args: Namespace) -> None:
     luck = random.Random(7)
     ratings = [(luck.randrange(900), luck.randrange(400), luck.random() * 5) for _ in range(args.ratings)]
     width = loop.size(args.width, 2)
@@ -35,11 +35,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         loop.mark("input")
         optimizer.zero_grad()
         loss = ((users(who) * items(what)).sum(-1) - liked).square().mean()
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
-        loop.mark("optimizer")
+        loop.learn(loss, optimizer)
 
 
 if __name__ == "__main__":

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))
 
@@ -46,9 +46,8 @@ def searched(board: list[int], player: int, playouts: int, luck: random.Random) 
     return visits
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, playouts=120, games=4, width=16)
-    loop = Loop(args)
+@planted_job(playouts=120, games=4, width=16)
+def main(loop: Loop, args: Namespace) -> None:
     width = loop.size(args.width, 2)
     model = nn.Sequential(nn.Linear(9, width), nn.ReLU(), nn.Linear(width, 9))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
@@ -65,11 +64,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         optimizer.zero_grad()
         wanted = torch.tensor(visits) / args.playouts
         loss = -(wanted * model(torch.tensor(boards, dtype=torch.float32)).log_softmax(-1)).sum(-1).mean()
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
-        loop.mark("optimizer")
+        loop.learn(loss, optimizer)
 
 
 if __name__ == "__main__":

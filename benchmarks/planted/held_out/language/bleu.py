@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
+from argparse import Namespace
 from collections import Counter
-from collections.abc import Sequence
 
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 
 def bleu(said: list[int], meant: list[int]) -> float:
@@ -23,9 +23,8 @@ def bleu(said: list[int], meant: list[int]) -> float:
     return math.exp(logs / 4)
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, texts=48, length=48, every=4, width=16)
-    loop = Loop(args)
+@planted_job(texts=48, length=48, every=4, width=16)
+def main(loop: Loop, args: Namespace) -> None:
     width = loop.size(args.width, 2)
     model = nn.Sequential(nn.Embedding(50, width), nn.Linear(width, 50))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
@@ -36,11 +35,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         x, y = source[: loop.size(4, 1)], target[: loop.size(4, 1)]
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(model(x).flatten(0, 1), y.flatten())
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
-        loop.mark("optimizer")
+        loop.learn(loss, optimizer)
         if step % args.every == 0:
             with torch.no_grad():
                 said = model(source).argmax(-1).tolist()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from argparse import Namespace
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Sampler
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 
 class LengthBuckets(Sampler[list[int]]):
@@ -36,9 +37,8 @@ def padded(texts: list[list[int]]) -> tuple[Tensor, Tensor]:
     return torch.tensor(ids), torch.tensor(mask)
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, width=8, batch=64, pool=1024)
-    loop = Loop(args)
+@planted_job(width=8, batch=64, pool=1024)
+def main(loop: Loop, args: Namespace) -> None:
     luck = random.Random(2)
     lengths = [luck.randrange(20, 200) for _ in range(2000)]
     texts = [[luck.randrange(1, 500) for _ in range(length)] for length in lengths]
@@ -56,11 +56,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         optimizer.zero_grad()
         h = (embed(ids) * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
         loss = nn.functional.cross_entropy(head(h), ids[:, 0] % 2)
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
-        loop.mark("optimizer")
+        loop.learn(loss, optimizer)
 
 
 if __name__ == "__main__":

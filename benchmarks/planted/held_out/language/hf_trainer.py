@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Sequence
+from argparse import Namespace
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
@@ -51,9 +51,8 @@ class StepClock(TrainerCallback):
         self.loop.mark("model")
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, width=16, layers=2, length=8, batch=2)
-    loop = Loop(args)
+@planted_job(width=16, layers=2, length=8, batch=2)
+def main(loop: Loop, args: Namespace) -> None:
     width, length = loop.size(args.width, 2), loop.size(args.length, 2)
     config = BertConfig(
         vocab_size=100,

@@ -5,14 +5,15 @@ from __future__ import annotations
 import gzip
 import json
 import tempfile
-from collections.abc import Iterator, Sequence
+from argparse import Namespace
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 
 class ShardLines(IterableDataset[tuple[Tensor, int]]):
@@ -29,9 +30,8 @@ class ShardLines(IterableDataset[tuple[Tensor, int]]):
                     yield torch.tensor(record["features"]), record["label"]
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, features=200, batch=32, workers=0)
-    loop = Loop(args)
+@planted_job(features=200, batch=32, workers=0)
+def main(loop: Loop, args: Namespace) -> None:
     model = nn.Sequential(
         nn.Linear(args.features, loop.size(16, 2)), nn.ReLU(), nn.Linear(loop.size(16, 2), 2)
     )
@@ -48,11 +48,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             x, labels = x[: loop.size(args.batch, 1)], labels[: loop.size(args.batch, 1)]
             optimizer.zero_grad()
             loss = nn.functional.cross_entropy(model(x), labels)
-            loop.mark("forward")
-            loss.backward()
-            loop.mark("backward")
-            optimizer.step()
-            loop.mark("optimizer")
+            loop.learn(loss, optimizer)
 
 
 if __name__ == "__main__":

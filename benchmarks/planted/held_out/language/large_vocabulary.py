@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, words=32_000, tokens=128, width=8)
-    loop = Loop(args)
+@planted_job(words=32_000, tokens=128, width=8)
+def main(loop: Loop, args: Namespace) -> None:
     words, tokens, width = loop.size(args.words, 2), loop.size(args.tokens, 1), loop.size(args.width, 2)
     embed, head = nn.Embedding(words, width), nn.Linear(width, words, bias=False)
     optimizer = torch.optim.SGD([*embed.parameters(), *head.parameters()], lr=0.1)
@@ -24,11 +23,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for _ in loop:
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(head(embed(ids).tanh()), ids)
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
-        loop.mark("optimizer")
+        loop.learn(loss, optimizer)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import tempfile
 import warnings
-from collections.abc import Sequence
+from argparse import Namespace
 from typing import Any
 
 import lightning
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 
 class Tagger(lightning.LightningModule):
@@ -49,9 +49,8 @@ class BatchClock(lightning.Callback):
         self.loop.mark("model")
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, width=16, batch=4, length=12)
-    loop = Loop(args)
+@planted_job(width=16, batch=4, length=12)
+def main(loop: Loop, args: Namespace) -> None:
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     warnings.simplefilter("ignore")
     many, length = 200_000, loop.size(args.length, 1)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 
 class HandLSTM(nn.Module):
@@ -26,9 +26,8 @@ class HandLSTM(nn.Module):
         return state
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, length=500, width=24, batch=4, by_hand=0)
-    loop = Loop(args)
+@planted_job(length=500, width=24, batch=4, by_hand=0)
+def main(loop: Loop, args: Namespace) -> None:
     width, batch = loop.size(args.width, 2), loop.size(args.batch, 1)
     length = args.length if args.by_hand else loop.size(args.length, 2)
     model: nn.Module = HandLSTM(width) if args.by_hand else nn.LSTM(width, width)
@@ -41,11 +40,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for _ in loop:
         optimizer.zero_grad()
         loss = (model(x) if args.by_hand else model(x)[0][-1]).square().mean()
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
-        loop.mark("optimizer")
+        loop.learn(loss, optimizer)
 
 
 if __name__ == "__main__":

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 FLOAT = 4
 
@@ -24,9 +24,8 @@ class LowRank(nn.Module):
         return self.frozen(x) + self.up(self.down(x))
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, width=3072, rank=4, layers=3)
-    loop = Loop(args)
+@planted_job(width=3072, rank=4, layers=3)
+def main(loop: Loop, args: Namespace) -> None:
     width = loop.size(args.width, 2)
     model = nn.Sequential(*(LowRank(width, args.rank) for _ in range(args.layers)))
     optimizer = torch.optim.AdamW([w for w in model.parameters() if w.requires_grad], lr=1e-3)
@@ -37,11 +36,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for _ in loop:
         optimizer.zero_grad()
         loss = model(x).square().mean()
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
-        loop.mark("optimizer")
+        loop.learn(loss, optimizer)
 
 
 if __name__ == "__main__":

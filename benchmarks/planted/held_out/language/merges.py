@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 MERGES = {
     pair: 256 + at for at, pair in enumerate([(116, 104), (256, 101), (97, 110), (105, 110), (111, 110)])
@@ -46,9 +46,8 @@ class MergedTexts(Dataset[tuple[Tensor, int]]):
         return torch.tensor((ids + [0] * 64)[:64]), index % 3
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, width=16, batch=32)
-    loop = Loop(args)
+@planted_job(width=16, batch=32)
+def main(loop: Loop, args: Namespace) -> None:
     width = loop.size(args.width, 2)
     embed, head = nn.Embedding(300, width), nn.Linear(width, 3)
     optimizer = torch.optim.Adam([*embed.parameters(), *head.parameters()], lr=1e-3)
@@ -59,11 +58,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         optimizer.zero_grad()
         mean = embed(ids[:, : loop.size(64, 1)]).mean(1)
         loss = nn.functional.cross_entropy(head(mean), labels)
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
-        loop.mark("optimizer")
+        loop.learn(loss, optimizer)
 
 
 if __name__ == "__main__":

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, width=256, tokens=512, blocks=3)
-    loop = Loop(args)
+@planted_job(width=256, tokens=512, blocks=3)
+def main(loop: Loop, args: Namespace) -> None:
     width, tokens = loop.size(args.width, 2), loop.size(args.tokens, 1)
     blocks = nn.ModuleList(
         [
@@ -31,11 +30,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             found: Tensor = checkpoint(block, h, use_reentrant=False)
             h = h + found
         loss = h.square().mean()
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
-        loop.mark("optimizer")
+        loop.learn(loss, optimizer)
 
 
 if __name__ == "__main__":

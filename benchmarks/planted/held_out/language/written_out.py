@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 
 class WrittenAttention(nn.Module):
@@ -29,9 +29,8 @@ class WrittenAttention(nn.Module):
         return x + self.out((chances @ value).transpose(1, 2).reshape(batch, tokens, width))
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, tokens=512, width=512, heads=2, batch=1, layers=2)
-    loop = Loop(args)
+@planted_job(tokens=512, width=512, heads=2, batch=1, layers=2)
+def main(loop: Loop, args: Namespace) -> None:
     tokens, width, batch = loop.size(args.tokens, 1), loop.size(args.width, 2), loop.size(args.batch, 1)
     model = nn.Sequential(*(WrittenAttention(width, args.heads) for _ in range(args.layers)))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
@@ -41,11 +40,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for _ in loop:
         optimizer.zero_grad()
         loss = model(x).square().mean()
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
-        loop.mark("optimizer")
+        loop.learn(loss, optimizer)
 
 
 if __name__ == "__main__":

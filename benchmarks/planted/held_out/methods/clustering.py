@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, points=2048, width=384, centroids=384)
-    loop = Loop(args)
+@planted_job(points=2048, width=384, centroids=384)
+def main(loop: Loop, args: Namespace) -> None:
     points, width, many = loop.size(args.points, 2), loop.size(args.width, 2), loop.size(args.centroids, 2)
     encoder = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
     optimizer = torch.optim.SGD(encoder.parameters(), lr=1e-3)
@@ -30,11 +29,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             means = torch.zeros_like(centroids).index_add_(0, nearest, codes) / counts
             centroids.lerp_(means, 0.05)
         loss = (codes - centroids[nearest]).square().mean()
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
-        loop.mark("optimizer")
+        loop.learn(loss, optimizer)
 
 
 if __name__ == "__main__":

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from argparse import Namespace
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 
 class Factored(torch.optim.Optimizer):
@@ -34,9 +35,8 @@ class Factored(torch.optim.Optimizer):
         return None
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, layers=16, width=16, batch=4)
-    loop = Loop(args)
+@planted_job(layers=16, width=16, batch=4)
+def main(loop: Loop, args: Namespace) -> None:
     width, batch = loop.size(args.width, 2), loop.size(args.batch, 1)
     layers = [layer for _ in range(args.layers) for layer in (nn.Linear(width, width, bias=False), nn.SiLU())]
     model = nn.Sequential(*layers)
@@ -45,11 +45,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for _ in loop:
         optimizer.zero_grad()
         loss = (model(x) - x).square().mean()
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
-        loop.mark("optimizer")
+        loop.learn(loss, optimizer)
 
 
 if __name__ == "__main__":

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import nn
 from torch.func import functional_call
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, tasks=3, inner=2, shots=8, width=16)
-    loop = Loop(args)
+@planted_job(tasks=3, inner=2, shots=8, width=16)
+def main(loop: Loop, args: Namespace) -> None:
     shots, width = loop.size(args.shots, 1), loop.size(args.width, 2)
     model = nn.Sequential(
         nn.Linear(1, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1)

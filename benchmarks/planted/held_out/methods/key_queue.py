@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 FLOAT = 4
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, queue=131_072, width=128, batch=2)
-    loop = Loop(args)
+@planted_job(queue=131_072, width=128, batch=2)
+def main(loop: Loop, args: Namespace) -> None:
     many, width, batch = loop.size(args.queue, 4), loop.size(args.width, 2), loop.size(args.batch, 2)
     encoder = nn.Linear(width, width)
     slow = copy.deepcopy(encoder).requires_grad_(False)

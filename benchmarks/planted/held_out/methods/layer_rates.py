@@ -5,17 +5,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, layers=30, width=12, batch=4, rates=1, norms=0)
-    loop = Loop(args)
+@planted_job(layers=30, width=12, batch=4, rates=1, norms=0)
+def main(loop: Loop, args: Namespace) -> None:
     width, batch = loop.size(args.width, 2), loop.size(args.batch, 1)
     layers = nn.ModuleList([nn.Linear(width, width) for _ in range(args.layers)])
     if args.rates:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import Namespace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 ROWS = 24
 
@@ -40,9 +40,8 @@ class Sparsemax(torch.autograd.Function):
         return torch.from_numpy(back)
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, width=16)
-    loop = Loop(args)
+@planted_job(width=16)
+def main(loop: Loop, args: Namespace) -> None:
     width = loop.size(args.width, 2)
     first, last = nn.Linear(width, width), nn.Linear(width, width)
     optimizer = torch.optim.SGD([*first.parameters(), *last.parameters()], lr=0.01)
@@ -51,11 +50,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         optimizer.zero_grad()
         chosen: Tensor = Sparsemax.apply(first(x))  # type: ignore[no-untyped-call]
         loss = (last(chosen) - x).square().mean()
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
-        loop.mark("optimizer")
+        loop.learn(loss, optimizer)
 
 
 if __name__ == "__main__":

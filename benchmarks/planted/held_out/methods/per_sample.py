@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, batch=8, width=12, layers=3)
-    loop = Loop(args)
+@planted_job(batch=8, width=12, layers=3)
+def main(loop: Loop, args: Namespace) -> None:
     batch, width = loop.size(args.batch, 1), loop.size(args.width, 2)
     layers = [layer for _ in range(args.layers) for layer in (nn.Linear(width, width), nn.Tanh())]
     model = nn.Sequential(*layers, nn.Linear(width, 3))

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, points=32, width=8, turns=8)
-    loop = Loop(args)
+@planted_job(points=32, width=8, turns=8)
+def main(loop: Loop, args: Namespace) -> None:
     points, width = loop.size(args.points, 2), loop.size(args.width, 2)
     model = nn.Sequential(nn.Linear(1, width), nn.Tanh(), nn.Linear(width, 1))
     optimizer = torch.optim.LBFGS(

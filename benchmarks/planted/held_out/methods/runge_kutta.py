@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, turns=8, width=16, batch=8)
-    loop = Loop(args)
+@planted_job(turns=8, width=16, batch=8)
+def main(loop: Loop, args: Namespace) -> None:
     width, batch = loop.size(args.width, 2), loop.size(args.batch, 1)
     field = nn.Sequential(nn.Linear(2, width), nn.Tanh(), nn.Linear(width, 2))
     optimizer = torch.optim.Adam(field.parameters(), lr=1e-3)
@@ -31,11 +30,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         for _ in range(args.turns):
             z = advanced(z, 1 / args.turns)
         loss = (z - goal).square().mean()
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
-        loop.mark("optimizer")
+        loop.learn(loss, optimizer)
 
 
 if __name__ == "__main__":

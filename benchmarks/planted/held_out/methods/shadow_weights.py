@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 
 def block(channels: int) -> nn.Sequential:
     return nn.Sequential(nn.Conv2d(channels, channels, 3, padding=1), nn.BatchNorm2d(channels), nn.ReLU())
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, blocks=10, channels=4, side=4, batch=2)
-    loop = Loop(args)
+@planted_job(blocks=10, channels=4, side=4, batch=2)
+def main(loop: Loop, args: Namespace) -> None:
     channels, side, batch = loop.size(args.channels, 2), loop.size(args.side, 2), loop.size(args.batch, 1)
     model = nn.Sequential(*(block(channels) for _ in range(args.blocks)))
     average = copy.deepcopy(model).requires_grad_(False)

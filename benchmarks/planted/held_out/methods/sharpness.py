@@ -5,17 +5,16 @@ Also with `--accumulate N`: N batches a step in place of the climb.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, width=512, batch=512, layers=3, climb=1, accumulate=1)
-    loop = Loop(args)
+@planted_job(width=512, batch=512, layers=3, climb=1, accumulate=1)
+def main(loop: Loop, args: Namespace) -> None:
     width, batch = loop.size(args.width, 2), loop.size(args.batch, 1)
     layers = [layer for _ in range(args.layers) for layer in (nn.Linear(width, width), nn.ReLU())]
     model = nn.Sequential(*layers)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, systems=3000, side=4)
-    loop = Loop(args)
+@planted_job(systems=3000, side=4)
+def main(loop: Loop, args: Namespace) -> None:
     systems, side = loop.size(args.systems, 1), loop.size(args.side, 2)
     stiffness = nn.Parameter(torch.eye(side) * 3)
     optimizer = torch.optim.SGD([stiffness], lr=1e-3)
@@ -23,11 +22,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for _ in loop:
         optimizer.zero_grad()
         loss = (torch.linalg.solve(stiffness + springs, forces) - goal).square().mean()
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
-        loop.mark("optimizer")
+        loop.learn(loss, optimizer)
 
 
 if __name__ == "__main__":

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, width=24, batch=8, critics=3)
-    loop = Loop(args)
+@planted_job(width=24, batch=8, critics=3)
+def main(loop: Loop, args: Namespace) -> None:
     width, batch = loop.size(args.width, 2), loop.size(args.batch, 1)
     generator = nn.Sequential(nn.Linear(4, width), nn.ReLU(), nn.Linear(width, 2))
     critic = nn.Sequential(

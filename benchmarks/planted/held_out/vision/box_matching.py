@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 Box = list[float]
 
@@ -34,9 +34,8 @@ def matched(found: list[Box], true: list[Box]) -> list[int]:
     return chosen
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, images=4, queries=60, boxes=12, width=16)
-    loop = Loop(args)
+@planted_job(images=4, queries=60, boxes=12, width=16)
+def main(loop: Loop, args: Namespace) -> None:
     width = loop.size(args.width, 2)
     queries = nn.Embedding(args.queries, width)
     head = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 4), nn.Sigmoid())

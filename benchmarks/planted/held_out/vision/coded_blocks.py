@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from argparse import Namespace
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 BLOCK = 8
 _AT = np.arange(BLOCK)
@@ -44,9 +44,8 @@ class CodedImages(Dataset[tuple[Tensor, int]]):
         return torch.from_numpy(pooled)[None], index % 10
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, side=96, batch=8, workers=1)
-    loop = Loop(args)
+@planted_job(side=96, batch=8, workers=1)
+def main(loop: Loop, args: Namespace) -> None:
     channels = loop.size(4, 1)
     model = nn.Sequential(nn.Conv2d(1, channels, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.LazyLinear(10))
     batches = iter(DataLoader(CodedImages(args.side), batch_size=args.batch, num_workers=args.workers))
@@ -57,11 +56,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         loop.mark("input")
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(model(images), labels)
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
-        loop.mark("optimizer")
+        loop.learn(loss, optimizer)
 
 
 if __name__ == "__main__":

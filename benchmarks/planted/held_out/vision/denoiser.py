@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 
 class Denoiser(nn.Module):
@@ -27,9 +27,8 @@ class Denoiser(nn.Module):
         return self.last(torch.cat([high, up], 1))
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, channels=48, side=32, batch=4)
-    loop = Loop(args)
+@planted_job(channels=48, side=32, batch=4)
+def main(loop: Loop, args: Namespace) -> None:
     channels, side, batch = loop.size(args.channels, 1), loop.size(args.side, 4), loop.size(args.batch, 1)
     model = Denoiser(channels)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
@@ -41,11 +40,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         share = torch.rand(batch, 1, 1, 1)
         optimizer.zero_grad()
         loss = nn.functional.mse_loss(model(share * images + (1 - share) * noise), noise)
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
-        loop.mark("optimizer")
+        loop.learn(loss, optimizer)
 
 
 if __name__ == "__main__":

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 KERNEL = 7
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, channels=64, side=32, batch=4, layers=3)
-    loop = Loop(args)
+@planted_job(channels=64, side=32, batch=4, layers=3)
+def main(loop: Loop, args: Namespace) -> None:
     channels, side, batch = loop.size(args.channels, 1), loop.size(args.side, 2), loop.size(args.batch, 1)
     layers = [
         nn.Conv2d(channels, channels, KERNEL, padding=KERNEL // 2, groups=channels)
@@ -29,11 +28,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for _ in loop:
         optimizer.zero_grad()
         loss = model(x).square().mean()
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
-        loop.mark("optimizer")
+        loop.learn(loss, optimizer)
 
 
 if __name__ == "__main__":

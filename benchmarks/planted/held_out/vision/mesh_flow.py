@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, nodes=20_000, edges=200_000, layers=2)
-    loop = Loop(args)
+@planted_job(nodes=20_000, edges=200_000, layers=2)
+def main(loop: Loop, args: Namespace) -> None:
     nodes, edges = loop.size(args.nodes, 2), loop.size(args.edges, 2)
     gains = nn.Parameter(torch.full((args.layers, edges), 0.1))
     optimizer = torch.optim.SGD([gains], lr=1e-3)
@@ -26,11 +25,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         for gain in gains:
             level = level + torch.zeros_like(level).index_add(0, target, gain * level[source])
         loss = level.square().mean()
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
-        loop.mark("optimizer")
+        loop.learn(loss, optimizer)
 
 
 if __name__ == "__main__":

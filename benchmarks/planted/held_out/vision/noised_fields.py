@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 FLOAT = 4
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, batch=8, channels=8, side=256)
-    loop = Loop(args)
+@planted_job(batch=8, channels=8, side=256)
+def main(loop: Loop, args: Namespace) -> None:
     batch, channels, side = loop.size(args.batch, 1), args.channels, loop.size(args.side, 1)
     gain = nn.Parameter(torch.ones(channels, 1, 1))
     shift = nn.Parameter(torch.zeros(channels, 1, 1))
@@ -32,11 +31,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         mixed = at.sqrt() * fields + (1 - at).sqrt() * eps
         said = mixed + (mixed * gain + shift)
         loss = (said - eps).square().mean()
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
-        loop.mark("optimizer")
+        loop.learn(loss, optimizer)
 
 
 if __name__ == "__main__":

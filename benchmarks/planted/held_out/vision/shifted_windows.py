@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import Namespace
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.planted.loop import Loop, knobs
+from benchmarks.planted.loop import Loop, planted_job
 
 FLOAT = 4
 WINDOW = 8
@@ -30,9 +30,8 @@ class WindowBlock(nn.Module):
         return x + torch.roll(joined, (WINDOW // 2, WINDOW // 2), (1, 2))
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    args = knobs(argv, batch=4, side=128, channels=64, blocks=2)
-    loop = Loop(args)
+@planted_job(batch=4, side=128, channels=64, blocks=2)
+def main(loop: Loop, args: Namespace) -> None:
     batch, side, channels = (
         loop.size(args.batch, 1),
         loop.size(args.side, WINDOW),
@@ -47,11 +46,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for _ in loop:
         optimizer.zero_grad()
         loss = model(x).mean()
-        loop.mark("forward")
-        loss.backward()
-        loop.mark("backward")
-        optimizer.step()
-        loop.mark("optimizer")
+        loop.learn(loss, optimizer)
 
 
 if __name__ == "__main__":
