@@ -1,4 +1,4 @@
-"""Figures as a person reads them; "-" where nothing was measured."""
+"""Durations, shares and sizes as a person reads them; "-" where nothing was measured."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def clock(ns: float | None) -> str:
 
 
 def share(part: float | None) -> str:
-    """A share in percent; small ones with the digits that tell them from nothing."""
+    """A share in percent: 31 %; small ones with the digits that tell them from nothing."""
     if part is None:
         return NOT_MEASURED
     percent = 100 * part
@@ -47,4 +47,5 @@ def size(count: float | None) -> str:
 
 
 def digits(value: float) -> str:
+    """Three of them."""
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"

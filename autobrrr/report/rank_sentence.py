@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autobrrr.report.quantities import duration
+from autobrrr.quantities import duration
 from autobrrr.trace.trace_records import RankComparison, Straggler
 
 MOST_OF_IT = 0.75  # of all waiting: those who cause it are named

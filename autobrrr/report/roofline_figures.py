@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from autobrrr.report.quantities import NOT_MEASURED, duration
+from autobrrr.quantities import NOT_MEASURED, digits, duration
 from autobrrr.roofline.roofline_records import Roofline
 
 SCALES = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
@@ -83,7 +83,7 @@ def rate(value: float | None, unit: str) -> str:
     if value is None:
         return NOT_MEASURED
     prefix, scale = next(((name, scale) for name, scale in SCALES if abs(value) >= scale), ("", 1.0))
-    return f"{_digits(value / scale)} {prefix}{unit}"
+    return f"{digits(value / scale)} {prefix}{unit}"
 
 
 def rows(found: Roofline) -> list[Row]:
@@ -184,12 +184,8 @@ def _vector(run: Roofline, *, fused: bool) -> float | None:
 
 
 def _plain(value: float | None) -> str:
-    return NOT_MEASURED if value is None else _digits(value)
+    return NOT_MEASURED if value is None else digits(value)
 
 
 def _times(value: float | None) -> str:
     return NOT_MEASURED if value is None else f"{value:.2f}x"
-
-
-def _digits(value: float) -> str:
-    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from autobrrr.quantities import duration, share
 from autobrrr.records import Diagnosis
 from autobrrr.records.gain_words import CLASS_WORDS, gain_words
 from autobrrr.records.limit_words import limit_name
-from autobrrr.report.quantities import duration, share
 from autobrrr.report.text.next_step import proving, started_with
 from autobrrr.report.text.session_text import PastSession
 

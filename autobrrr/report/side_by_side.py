@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Literal
 
+from autobrrr.quantities import duration, share
 from autobrrr.readable import readable
 from autobrrr.records import SCHEMA, Diagnosis, Record, limit_words
-from autobrrr.report.quantities import duration, share
 from autobrrr.report.session_data import SessionData
 from autobrrr.trace.trace_records import Analysis, TraceAnalysis
 

@@ -1,32 +1,10 @@
-"""Figures as a person reads them: durations, shares, phases; "-" where nothing was measured."""
+"""The measured parts of a step, named and ordered for people."""
 
 from __future__ import annotations
 
 import msgspec
 
 from autobrrr.records import Phases, Record
-
-NOT_MEASURED = "-"
-
-
-def duration(ns: float | None) -> str:
-    """Three digits and a unit: 1.42 ms."""
-    if ns is None:
-        return NOT_MEASURED
-    for unit, scale in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
-        if abs(ns) >= scale:
-            return f"{_three_digits(ns / scale)} {unit}"
-    return f"{ns:.0f} ns"
-
-
-def share(part: float | None) -> str:
-    """A share in percent: 31 %; small ones with the digits that tell them from nothing."""
-    if part is None:
-        return NOT_MEASURED
-    percent = 100 * part
-    if 0 < abs(percent) < 0.01:
-        return "<0.01 %"
-    return f"{percent:.2f} %" if 0 < abs(percent) < 1 else f"{percent:.0f} %"
 
 
 def parts(record: Record, least: float = 0.0) -> list[tuple[str, float]]:
@@ -48,7 +26,3 @@ def phase_shares(phases: Phases) -> list[tuple[str, float]]:
     other = f"other with {' and '.join(inside)}" if inside else "other"
     named = [(other if name == "other" else name, value) for name, value in measured]
     return [(name, value / whole) for name, value in named] if whole > 0 else []
-
-
-def _three_digits(value: float) -> str:
-    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from autobrrr.report.quantities import duration, share
+from autobrrr.quantities import duration, share
 from autobrrr.roofline.roofline_records import FlameBox
 
 WIDTH, ROW = 1100.0, 26.0

@@ -17,11 +17,11 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from autobrrr import __version__
+from autobrrr.quantities import duration, share
 from autobrrr.readable import readable, readable_lines
 from autobrrr.records import Record, to_json
 from autobrrr.records.gain_words import factor_words, gain_words, interval_words
 from autobrrr.records.palette import COLOURS
-from autobrrr.report.quantities import duration, share
 
 BRIGHT = {
     "bg": ("#f6f6f4", "#121316"),

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timezone
 
+from autobrrr.quantities import duration
 from autobrrr.report.html.flame_chart import WIDTH, flame_boxes
 from autobrrr.report.html.page_charts import ChartFrame, ChartLine, ChartPoint, DrawnChart, chart
 from autobrrr.report.html.page_tables import Cell, PageTable, figure
 from autobrrr.report.html.page_template import render
-from autobrrr.report.quantities import duration
 from autobrrr.report.roofline_figures import Roof, rate, roofs, rows, runs, sentences, spec_lines, under_roof
 from autobrrr.roofline.roofline_records import Roofline
 

@@ -12,14 +12,15 @@ from datetime import datetime, timezone
 import msgspec
 
 from autobrrr.diagnosis.glossary import EXPLANATIONS
+from autobrrr.quantities import duration, share
 from autobrrr.records import Diagnosis, Phases, Trial, Tuning, limit_words
 from autobrrr.records.gain_words import factor_words, gain_words
 from autobrrr.report.html.interval_chart import Gain, IntervalChart, interval_chart
 from autobrrr.report.html.page_tables import Cell, PageTable, figure, words
 from autobrrr.report.html.page_template import inline_json, render
-from autobrrr.report.quantities import duration, parts, share
 from autobrrr.report.session_answers import answers
 from autobrrr.report.session_data import session_data
+from autobrrr.report.step_shares import parts
 from autobrrr.report.text.session_text import PastSession
 from autobrrr.report.text.tuning_text import label, verdict
 from autobrrr.report.text.verdict_text import carrying

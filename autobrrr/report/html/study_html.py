@@ -6,13 +6,13 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from autobrrr.quantities import duration, share
 from autobrrr.records import Trial, Tuning
 from autobrrr.records.gain_words import factor_words, gain_words
 from autobrrr.report.html.interval_chart import Gain, IntervalChart, gain_scale, gain_ticks, interval_chart
 from autobrrr.report.html.page_charts import ChartFrame, ChartLine, ChartPoint, DrawnChart, chart
 from autobrrr.report.html.page_tables import Cell, PageTable, bar, figure, words
 from autobrrr.report.html.page_template import render
-from autobrrr.report.quantities import duration, share
 from autobrrr.report.text.study_text import memory, outcome, rate, verdict
 
 LEAST_TRIALS = 4  # that were measured, before an importance is said

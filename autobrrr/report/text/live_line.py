@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from autobrrr.quantities import duration, share
 from autobrrr.records import Diagnosis, limit_words
-from autobrrr.report.quantities import duration, phase_shares, share
+from autobrrr.report.step_shares import phase_shares
 
 MEASURING = ("attaching", "watching", "tracing", "timing", "profiling", "delaying", "sampling", "probing")
 SHORT = {

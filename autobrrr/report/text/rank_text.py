@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from autobrrr.quantities import duration
 from autobrrr.records import Diagnosis, RankLine
 from autobrrr.records.rank_records import straggler_words
-from autobrrr.report.quantities import duration
 from autobrrr.report.text_table import text_table
 
 

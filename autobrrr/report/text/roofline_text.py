@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from autobrrr.report.quantities import duration, share
+from autobrrr.quantities import duration, share
 from autobrrr.report.roofline_figures import rate, rows, runs, sentences, spec_lines
 from autobrrr.report.text.roofline_plot import Series, plot
 from autobrrr.report.text.trace_text import WIDTH, wrapped

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from autobrrr.quantities import duration
 from autobrrr.recipe import Recipe
 from autobrrr.recipe.recipe_contents import Measured, Value
 from autobrrr.records.gain_words import gain_words
-from autobrrr.report.quantities import duration
 
 
 def begun_with(chosen: Recipe, flags: Mapping[str, Value], variables: Mapping[str, str]) -> str | None:

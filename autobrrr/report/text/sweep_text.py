@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from autobrrr.quantities import duration
 from autobrrr.records import BatchMemory, SizeSweep
-from autobrrr.report.quantities import duration
 
 MOST_POINTS = 12
 

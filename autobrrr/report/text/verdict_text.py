@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from autobrrr.quantities import duration, share
 from autobrrr.readable import readable
 from autobrrr.records import Diagnosis, Evidence, limit_words
 from autobrrr.records.busy_words import busy_words
-from autobrrr.report.quantities import duration, parts, phase_shares, share
+from autobrrr.report.step_shares import parts, phase_shares
 from autobrrr.report.text.rank_text import ranks_words
 
 MOST_LINES = 10

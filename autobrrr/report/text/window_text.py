@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from statistics import median
 
+from autobrrr.quantities import duration, share
 from autobrrr.records import ProfilerWindow
-from autobrrr.report.quantities import duration, share
 
 MOST_OPS = 8
 MOST_CAUSES = 4

@@ -8,12 +8,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from autobrrr.quantities import duration, share
 from autobrrr.records import (
     Advice,
     Diagnosis,
     Phases,
 )
-from autobrrr.report.quantities import duration, phase_shares, share
+from autobrrr.report.step_shares import phase_shares
 from autobrrr.report.text.live_line import live_line, regime_words
 from autobrrr.report.text.verdict_text import MOST_LINES, verdict_text
 from support.judged.verdicts import OVERHEAD, SNAPSHOTS, UNDECIDED, diagnosis

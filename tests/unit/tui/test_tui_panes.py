@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from autobrrr import quantities
 from autobrrr.records import Phases, RankLine
 from autobrrr.records.gain_words import SURE
 from autobrrr.tuner.tune_settings import TuneSettings
-from autobrrr_tui import shown_figures, text_bars
+from autobrrr_tui import text_bars
 from autobrrr_tui.list_choice import UNCHANGED
 from autobrrr_tui.panes import glance_pane, glance_parts, job_header, steps_pane, tuning_pane
 from autobrrr_tui.panes.mode_panes import PANES
@@ -96,13 +97,13 @@ def test_the_phase_bar_says_what_lies_in_other() -> None:
 
 
 def test_a_share_that_was_not_measured_is_no_zero() -> None:
-    assert shown_figures.share(None) == shown_figures.duration(None) == shown_figures.size(None) == "-"
-    assert shown_figures.share(0.00001) == "<0.01 %"
-    assert (shown_figures.share(0.0044), shown_figures.share(0.31)) == ("0.44 %", "31 %")
+    assert quantities.share(None) == quantities.duration(None) == quantities.size(None) == "-"
+    assert quantities.share(0.00001) == "<0.01 %"
+    assert (quantities.share(0.0044), quantities.share(0.31)) == ("0.44 %", "31 %")
     assert (
-        shown_figures.duration(1_420_000),
-        shown_figures.clock(3_723e9),
-        shown_figures.size(61 << 30),
+        quantities.duration(1_420_000),
+        quantities.clock(3_723e9),
+        quantities.size(61 << 30),
     ) == (
         "1.42 ms",
         "1:02:03",

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from autobrrr.quantities import duration
 from autobrrr_tui import text_charts
-from autobrrr_tui.shown_figures import duration
 from autobrrr_tui.text_rows import Row, piece, row
 from autobrrr_tui.view_state import View
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from autobrrr.quantities import duration, share
 from autobrrr.records import BatchProbe, Diagnosis, Evidence
 from autobrrr.records.gain_words import factor_words
 from autobrrr_tui import text_bars
 from autobrrr_tui.list_choice import UNCHANGED, ListChoice, ListSort, chosen, head, left_out, listed
 from autobrrr_tui.panes import rank_table
-from autobrrr_tui.shown_figures import duration, share
 from autobrrr_tui.text_rows import (
     BLANK,
     Page,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from autobrrr.quantities import duration, share
 from autobrrr.records import ProfilerWindow
 from autobrrr_tui.list_choice import UNCHANGED, ListChoice, ListSort, chosen, head, left_out, listed
-from autobrrr_tui.shown_figures import duration, share
 from autobrrr_tui.text_rows import (
     BLANK,
     Page,

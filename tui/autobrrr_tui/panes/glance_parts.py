@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autobrrr.quantities import clock, duration, share, size
 from autobrrr.records import Diagnosis, NoClaim, Phases
 from autobrrr.records.busy_words import BUSY_AT, busy_words, waiting_share
 from autobrrr.records.gain_words import CLASS_WORDS, SURE, factor_words, gain_words
@@ -10,7 +11,6 @@ from autobrrr.records.rank_records import late_words
 from autobrrr_tui import text_bars, text_charts
 from autobrrr_tui.panes.job_header import activity
 from autobrrr_tui.panes.tuning_pane import BEGINS, DARING, RemedyRow, lines
-from autobrrr_tui.shown_figures import clock, duration, share, size
 from autobrrr_tui.text_rows import Piece, Row, clipped, middled, padded, piece, row, wrapped
 from autobrrr_tui.view_state import ScreenStanding, View
 

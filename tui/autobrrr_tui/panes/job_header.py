@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from rich.cells import cell_len
 
+from autobrrr.quantities import clock, duration, share
 from autobrrr.records import Diagnosis, limit_words
 from autobrrr.records.busy_words import busy_words
-from autobrrr_tui.shown_figures import clock, duration, share
 from autobrrr_tui.text_rows import Piece, Row, clipped, piece, row, wrapped
 from autobrrr_tui.view_state import ScreenStanding, View
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from autobrrr.quantities import clock, duration, share, size
 from autobrrr.records import JobLine
 from autobrrr_tui import text_bars
 from autobrrr_tui.list_choice import UNCHANGED, ListChoice, ListSort, chosen, head, left_out, listed
-from autobrrr_tui.shown_figures import clock, duration, share, size
 from autobrrr_tui.text_boxes import fitted
 from autobrrr_tui.text_rows import BLANK, Page, Piece, Row, clipped, padded, piece, row
 from autobrrr_tui.view_state import View

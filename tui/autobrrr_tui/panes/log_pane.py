@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
+from autobrrr.quantities import clock
 from autobrrr_tui.list_choice import UNCHANGED, ListChoice, left_out, listed
-from autobrrr_tui.shown_figures import clock
 from autobrrr_tui.text_rows import Page, Row, clipped, facts, middled, piece, row
 from autobrrr_tui.view_state import Said, View
 

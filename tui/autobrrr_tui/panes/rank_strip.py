@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
+from autobrrr.quantities import duration
 from autobrrr.records import RankLine
-from autobrrr_tui.shown_figures import duration
 from autobrrr_tui.text_bars import flowed, sparkline
 from autobrrr_tui.text_rows import Piece, piece
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from autobrrr.quantities import duration
 from autobrrr.records import LateRank, RankLine
 from autobrrr.records.rank_records import cause_words, straggler_words
 from autobrrr_tui.panes.rank_strip import number
-from autobrrr_tui.shown_figures import duration
 from autobrrr_tui.text_rows import Row, clipped, piece, row, wrapped
 
 PHASE = 12

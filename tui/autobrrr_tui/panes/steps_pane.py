@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from autobrrr.quantities import NOT_MEASURED, clock, duration
 from autobrrr.records.wire_answers import SlowStep, StepHistory
 from autobrrr_tui import text_bars
 from autobrrr_tui.list_choice import UNCHANGED, ListChoice, ListSort, chosen, head, left_out, listed
 from autobrrr_tui.panes.chart_over_time import chart, seconds_shown
-from autobrrr_tui.shown_figures import NOT_MEASURED, clock, duration
 from autobrrr_tui.text_rows import BLANK, Page, Row, clipped, facts, heading, piece, row, wrapped
 from autobrrr_tui.view_state import View
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from autobrrr.quantities import duration
 from autobrrr.records import Trial
 from autobrrr.records.gain_words import CLASS_WORDS, SURE, factor_words, gain_words
 from autobrrr.records.wire_answers import RemedyLine
 from autobrrr_tui.list_choice import UNCHANGED, ListChoice, ListSort, chosen, head, left_out, listed
-from autobrrr_tui.shown_figures import duration
 from autobrrr_tui.text_rows import (
     BLANK,
     Page,

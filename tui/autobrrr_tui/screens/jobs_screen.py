@@ -15,6 +15,7 @@ from textual.widgets import Input
 
 from autobrrr.client.session_client import Client, join
 from autobrrr.errors import AutobrrrError
+from autobrrr.quantities import clock
 from autobrrr.records import JobLine
 from autobrrr.records.busy_words import busy_words
 from autobrrr_tui.list_choice import UNCHANGED, detail_cells
@@ -23,7 +24,6 @@ from autobrrr_tui.panes.jobs_pane import SORTS, SPARK, job_row, jobs_page
 from autobrrr_tui.screens.search_field import SearchField
 from autobrrr_tui.screens.session_screen import SessionScreen
 from autobrrr_tui.screens.text_screen import help_page
-from autobrrr_tui.shown_figures import clock
 from autobrrr_tui.sources.view_source import Source
 from autobrrr_tui.text_boxes import EDGES, boxed
 from autobrrr_tui.text_rows import BLANK, Page, Row, clipped, facts, piece, row, wrapped
