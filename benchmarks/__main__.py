@@ -20,4 +20,5 @@ if unknown := set(wanted) - {script.stem for script in SCRIPTS}:
 for script in SCRIPTS:
     if not wanted or script.stem in wanted:
         print(f"\n## {script.stem}", flush=True)
-        subprocess.run([sys.executable, str(script)], check=False)
+        module = ".".join(script.relative_to(HERE.parent).with_suffix("").parts)
+        subprocess.run([sys.executable, "-m", module], cwd=HERE.parent, check=False)

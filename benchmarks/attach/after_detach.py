@@ -1,6 +1,6 @@
 """Does a job run after `detach` as it ran before, and as one never attached?
 
-    python benchmarks/attach/after_detach.py [--threads N] [--only REMEDY]… [--jobs KIND]…
+    python -m benchmarks.attach.after_detach [--threads N] [--only REMEDY]… [--jobs KIND]…
         [--blocks N] [--block-s S]
 
 Every remedy that can be applied live on a CPU, on ten kinds of jobs. Two processes of one job take turns on
@@ -23,16 +23,14 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+import numpy as np
+from scipy import stats
 
-import numpy as np  # noqa: E402
-from scipy import stats  # noqa: E402
-
-from autobrrr.injected.remedies.families import REGISTRY  # noqa: E402
-from benchmarks.detached.job import KINDS  # noqa: E402
+from autobrrr.injected.remedies.families import REGISTRY
+from benchmarks import ROOT
+from benchmarks.detached.job import KINDS
+from benchmarks.planted.results import append, read
 
 RESULTS = ROOT / "benchmarks" / "results" / "after-detach.jsonl"
 TABLE = RESULTS.with_suffix(".md")
@@ -249,8 +247,7 @@ def main() -> None:
     parser.add_argument("--block-s", type=float, default=0.2)
     args = parser.parse_args()
     live = [name for name, each in REGISTRY.items() if each.reach == "live" and "cuda" not in each.needs]
-    lines = RESULTS.read_text().splitlines() if RESULTS.exists() else []
-    rows = [Row(**json.loads(line)) for line in lines]
+    rows = [Row(**each) for each in read(RESULTS)]
     done = {(row.remedy, row.job, row.threads) for row in rows}
     for remedy in args.only or live:
         for job in args.jobs or KINDS:
@@ -258,8 +255,7 @@ def main() -> None:
                 continue
             row = measured(remedy, job, args.threads, args.blocks, args.block_s)
             rows.append(row)
-            with RESULTS.open("a") as file:
-                file.write(json.dumps(asdict(row)) + "\n")
+            append(RESULTS, asdict(row))
             TABLE.write_text(table(rows))
             print(remedy, job, row.refused or f"cpu {said(row.cpu)} faults {row.faults}", flush=True)
     print(table(rows))

@@ -1,6 +1,6 @@
 """How long does training stand still when we attach? Against gdb, on the same job.
 
-    python benchmarks/attach/attach_gap.py [--attaches 50] [--gdb 10]
+    python -m benchmarks.attach.attach_gap [--attaches 50] [--gdb 10]
 
 The job is a torch loop of about a millisecond a step that records the duration of every step. Three
 runs: untouched, with our attach, and with gdb calling PyGILState_Ensure, PyRun_SimpleString and
@@ -24,11 +24,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
-
-from autobrrr.attach.ptrace.injector import inject  # noqa: E402
-from support.attach import child, leaves  # noqa: E402
+from autobrrr.attach.ptrace.injector import inject
+from benchmarks.attach.attach_stress import figures
+from support.attach import child, leaves
 
 JOB = """
 import sys, time, torch
@@ -92,7 +90,7 @@ def main() -> int:
     result: dict[str, object] = {
         "step_ms_median": _ms(statistics.median(nothing.steps_ns)),
         "longest_step_ms": {"untouched": _ms(max(nothing.steps_ns)), "attached": _ms(max(attached.steps_ns))},
-        "stop_ms": _figures(stops_ms),
+        "stop_ms": figures(stops_ms),
         "gap_ms": {"untouched": _figures_ns(nothing.gaps_ns()), "ours": _figures_ns(attached.gaps_ns())},
     }
     if shutil.which("gdb") is not None and args.gdb:
@@ -184,16 +182,7 @@ def _ms(value_ns: float) -> float:
 
 
 def _figures_ns(values_ns: list[int]) -> dict[str, float]:
-    return _figures([value / 1e6 for value in values_ns])
-
-
-def _figures(values_ms: list[float]) -> dict[str, float]:
-    ordered = sorted(values_ms)
-    return {
-        "median": round(statistics.median(ordered), 3),
-        "p99": round(ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))], 3),
-        "max": round(ordered[-1], 3),
-    }
+    return figures([value / 1e6 for value in values_ns])
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Attach over and over to targets that are busy in every way, and count what goes wrong.
 
-    python benchmarks/attach/attach_stress.py [--attaches 200] [--fresh 40] [--versions 3.11,3.13 | --device]
+    python -m benchmarks.attach.attach_stress [--attaches 200] [--fresh 40] [--versions 3.11,3.13 | --device]
         [--only join] [--into ROWS.jsonl] [--for SECONDS]
 
 Each target takes `--fresh` attaches per process, then a new process is started. A fault is a target
@@ -29,14 +29,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
-
-from autobrrr.attach import remote_exec  # noqa: E402
-from autobrrr.attach.ptrace.injector import NOT_MAPPED, InjectionWay, compose, inject  # noqa: E402
-from autobrrr.errors import AutobrrrError  # noqa: E402
-from benchmarks.planted.results import append, read, revision  # noqa: E402
-from support.attach import SLEEPS, interpreters, leaves  # noqa: E402
+from autobrrr.attach import remote_exec
+from autobrrr.attach.ptrace.injector import NOT_MAPPED, InjectionWay, compose, inject
+from autobrrr.errors import AutobrrrError
+from benchmarks.planted.results import append, read, revision
+from support.attach import SLEEPS, interpreters, leaves
 
 Row = dict[str, Any]
 SOURCES = ("autobrrr/attach", "autobrrr/machine")  # a row is for what they were
@@ -248,8 +245,8 @@ def summary(target: Target, rows: Sequence[Row]) -> Row:
         "faults": sum(len(row["faults"]) for row in found),
         "what": sorted({fault for row in found for fault in row["faults"]}),
         "retried": sum(int(row["retried"]) for row in found),
-        "stop_ms": _figures([each for row in found for each in row["pauses_ms"]]),
-        "latency_ms": _figures([each for row in found for each in row["latencies_ms"]]),
+        "stop_ms": figures([each for row in found for each in row["pauses_ms"]]),
+        "latency_ms": figures([each for row in found for each in row["latencies_ms"]]),
     }
 
 
@@ -311,7 +308,8 @@ def _is_awaited(answer: Path, process: subprocess.Popen[str], began_s: float) ->
     return not answer.exists() and process.poll() is None and time.monotonic() < began_s + ANSWER_S
 
 
-def _figures(values: list[float]) -> dict[str, float]:
+def figures(values: list[float]) -> dict[str, float]:
+    """Median, p99 and maximum; nothing of nothing."""
     if not values:
         return {}
     ordered = sorted(values)

@@ -1,6 +1,6 @@
 """Does attaching ever wear a job out? Many attach/detach cycles, then many killed sidecars.
 
-    python benchmarks/attach/endurance.py [--cycles 500] [--kills 100] [--shard 50] [--into ROWS.jsonl]
+    python -m benchmarks.attach.endurance [--cycles 500] [--kills 100] [--shard 50] [--into ROWS.jsonl]
         [--for SECONDS]
 
 A real training job for each shard. After every cycle and kill its threads and open files must be what they
@@ -32,11 +32,8 @@ from typing import Any
 
 import psutil
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
-
-from benchmarks.planted.results import append, read, revision  # noqa: E402
-from support import training  # noqa: E402
+from benchmarks.planted.results import append, read, revision
+from support import training
 
 PATIENCE_S = 60.0  # a busy machine is no fault
 START_S = 60.0  # until the sidecar of an attach is there

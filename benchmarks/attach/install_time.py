@@ -13,7 +13,8 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from benchmarks import ROOT
+
 TRAIN = ROOT / "autobrrr" / "demo" / "train.py"
 HELPS = 9
 

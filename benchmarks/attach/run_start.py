@@ -1,6 +1,6 @@
 """How much later does a script take its first step under `autobrrr run --recipe`?
 
-    python benchmarks/attach/run_start.py [--pairs 10]
+    python -m benchmarks.attach.run_start [--pairs 10]
 
 Plain and through `run`, in turn (A B B A …), each in a process of its own; from the start of the command to
 the end of the script's first optimizer step, and to the end of the command. Cost = the mean over pairs of one
@@ -19,9 +19,9 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from scipy.stats import t as student
 
-from scipy.stats import t as student  # noqa: E402
+from benchmarks import ROOT
 
 SCRIPT = """
 import time, torch

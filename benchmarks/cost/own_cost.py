@@ -1,6 +1,6 @@
 """What does the attached agent cost a training step of about a millisecond?
 
-    python benchmarks/cost/own_cost.py [--blocks 40] [--steps 300]
+    python -m benchmarks.cost.own_cost [--blocks 40] [--steps 300]
 
 One process; blocks of steps with the agent on (hooks, ring, bursts, its own thread) and off take
 turns, A B B A. Cost = the mean over pairs of on less off; the bound is one-sided, 95 %, Student's t
@@ -16,23 +16,18 @@ import mmap
 import os
 import socket
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+import torch
+from scipy.stats import t as student
 
-import torch  # noqa: E402
-from scipy.stats import t as student  # noqa: E402
-
-from autobrrr.injected import entry  # noqa: E402
-from autobrrr.injected.loop import own_cost  # noqa: E402
-from autobrrr.injected.wire import ring_layout  # noqa: E402
-from support.injected.agent import Peer, Step, read_ring  # noqa: E402
+from autobrrr.injected import entry
+from autobrrr.injected.loop import own_cost
+from autobrrr.injected.wire import ring_layout
+from support.injected.agent import Peer, Step, read_ring
 
 EDGE_NS = 15_000
 WARM_STEPS = 200  # after a change: hooks go on, the pattern is learnt, calibration runs

@@ -1,6 +1,6 @@
 """Size of the page of `analyze --html`, and how long a browser takes to draw it.
 
-    python benchmarks/cost/page_weight.py --traces ../shared/data/traces
+    python -m benchmarks.cost.page_weight --traces ../shared/data/traces
 
 Needs Chromium, its driver and selenium. Drawn is from the start of the navigation to the second frame after
 the page's scripts have run; the second of two visits counts, as the first starts the renderer.

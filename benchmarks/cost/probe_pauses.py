@@ -1,6 +1,6 @@
 """What the shadow probe costs the job, and how well it foretells twice the batch.
 
-    python benchmarks/cost/probe_pauses.py [--seconds 20] [--kinds mlp,cnn]
+    python -m benchmarks.cost.probe_pauses [--seconds 20] [--kinds mlp,cnn]
 
 Each kind trains in this process, first plainly at B and 2B in turns (the truth), then with a probe
 at its step boundaries, spread as it asks to be. Pauses are what the task spends at a boundary; the
@@ -17,21 +17,17 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from statistics import median
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+import torch
+from torch import nn
+from torch.nn import functional
 
-import torch  # noqa: E402
-from torch import nn  # noqa: E402
-from torch.nn import functional  # noqa: E402
-
-from autobrrr.injected.batch_probe.probe_task import ShadowTask  # noqa: E402
-from autobrrr.injected.batch_probe.replay_schedule import pause_limit_ns  # noqa: E402
-from autobrrr.injected.live_torch.live_job import Job  # noqa: E402
-from support.batch_probe.shadow import LanguageModel, Recurrent, supervised  # noqa: E402
-from support.batch_probe.shadow_loop import Boundaries, Kind  # noqa: E402
+from autobrrr.injected.batch_probe.probe_task import ShadowTask
+from autobrrr.injected.batch_probe.replay_schedule import pause_limit_ns
+from autobrrr.injected.live_torch.live_job import Job
+from support.batch_probe.shadow import LanguageModel, Recurrent, supervised
+from support.batch_probe.shadow_loop import Boundaries, Kind
 
 Sized = Callable[[int], Kind]
 

@@ -1,6 +1,6 @@
 """How long `autobrrr roofline` takes: with an empty compile cache, then with a warm one, and from its own.
 
-    python benchmarks/cost/roofline_time.py [--flame] [--quick-only]
+    python -m benchmarks.cost.roofline_time [--flame] [--quick-only]
 
 Prints a table of whole processes, imports included, and the share of the time in which the measuring
 threads wanted a core and had none: on a machine that others use, the times say little. Quick peaks
@@ -17,6 +17,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+from benchmarks import ROOT
 
 QUICK = """
 import sys, time
@@ -35,7 +37,7 @@ def roofline(cache: Path, *words: str) -> tuple[float, dict[str, object]]:
         [sys.executable, "-m", "autobrrr", "roofline", "--device", "cpu", "--json", *words],
         capture_output=True,
         check=True,
-        cwd=Path(__file__).resolve().parents[2],
+        cwd=ROOT,
         env={**os.environ, "XDG_CACHE_HOME": str(cache), "TORCHINDUCTOR_CACHE_DIR": str(cache / "compiled")},
     )
     return time.perf_counter() - began, json.loads(done.stdout)
@@ -59,7 +61,7 @@ def main() -> None:
                 capture_output=True,
                 check=True,
                 text=True,
-                cwd=Path(__file__).resolve().parents[2],
+                cwd=ROOT,
             )
             took, waited, flops, bytes_per_s = (float(each) for each in done.stdout.split())
             figures = f"{flops / 1e9:.0f} GFLOP/s, {bytes_per_s / 1e9:.1f} GB/s"

@@ -4,7 +4,7 @@ A process that only plays the agent steps at several rates; the sidecar watches 
 listening, with one and with four subscribers. CPU time is read from `/proc`, after the course of
 measurement is over.
 
-    python benchmarks/cost/sidecar_load.py --for-s 20
+    python -m benchmarks.cost.sidecar_load --for-s 20
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+import psutil
 
-from autobrrr.client import session_client  # noqa: E402
-from autobrrr.machine.procfs import stat  # noqa: E402
-from autobrrr.sidecar.process.session_options import SessionOptions  # noqa: E402
-from support.training import environment  # noqa: E402
+from autobrrr.client import session_client
+from autobrrr.machine.procfs import stat
+from autobrrr.sidecar.process.session_options import SessionOptions
+from benchmarks import ROOT
+from support.training import environment
 
 FAKE = ROOT / "tests" / "support" / "sessions" / "sidecar.py"
 RATES_MS = (0.2, 2.0, 200.0)
@@ -79,17 +80,22 @@ def load(pid: int, sidecar: int, listeners: int, for_s: float) -> tuple[float, i
     for ear in ears:
         ear.start()
     time.sleep(1)
-    began, began_s = stat(sidecar), time.monotonic()
-    time.sleep(for_s)
-    ended, ended_s = stat(sidecar), time.monotonic()
-    done.set()
-    for ear in ears:
-        ear.join()
+    try:
+        return spent(sidecar, lambda: time.sleep(for_s))
+    finally:
+        done.set()
+        for ear in ears:
+            ear.join()
+
+
+def spent(pid: int, wait: Callable[[], object]) -> tuple[float, int]:
+    """Share of a core in percent and resident memory of a process, meanwhile."""
+    began, began_s = stat(pid), time.monotonic()
+    wait()
+    ended, ended_s = stat(pid), time.monotonic()
     assert began is not None
     assert ended is not None
-    spent_ns = ended.cpu_ns - began.cpu_ns
-    share = spent_ns / 1e7 / (ended_s - began_s)
-    return share, ended.rss_bytes
+    return (ended.cpu_ns - began.cpu_ns) / 1e7 / (ended_s - began_s), ended.rss_bytes
 
 
 def listen(pid: int, done: threading.Event) -> None:
@@ -103,15 +109,10 @@ def listen(pid: int, done: threading.Event) -> None:
 
 def sidecar_of(pid: int) -> int:
     """The sidecar of a job, by its command line."""
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            words = (entry / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if b"autobrrr.sidecar" in words and str(pid).encode() in words:
-            return int(entry.name)
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or ()
+        if "autobrrr.sidecar" in words and str(pid) in words:
+            return process.pid
     raise RuntimeError(f"process {pid} has no sidecar")
 
 

@@ -4,7 +4,7 @@ The UI runs in a real pseudo-terminal as a process of its own, on sessions of a 
 the agent. With `--ranks N`, a made-up source publishes a view of N ranks ten times a second.
 CPU and memory are read from `/proc`.
 
-    python benchmarks/cost/tui_load.py --for-s 20
+    python -m benchmarks.cost.tui_load --for-s 20
 """
 
 from __future__ import annotations
@@ -19,16 +19,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tui")]
+from autobrrr.client import session_client
+from autobrrr.sidecar.process.session_options import SessionOptions
+from benchmarks import ROOT
+from benchmarks.cost.sidecar_load import FAKE, spent, wait_for_verdict
+from support.screens.tui_terminal import Terminal
+from support.training import environment
 
-from autobrrr.client import session_client  # noqa: E402
-from autobrrr.machine.procfs import stat  # noqa: E402
-from autobrrr.sidecar.process.session_options import SessionOptions  # noqa: E402
-from support.screens.tui_terminal import Terminal  # noqa: E402
-from support.training import environment  # noqa: E402
-
-FAKE = ROOT / "tests" / "support" / "sessions" / "sidecar.py"
 KEYS = "1234560" * 6
 RANKS = """
 import dataclasses, sys, threading, time
@@ -144,20 +141,7 @@ def shows(text: str) -> Callable[[Terminal], bool]:
 def load(screen: Terminal, for_s: float) -> tuple[float, int]:
     """Share of a core in percent and resident memory, while somebody reads the terminal."""
     screen.drain(2.0)
-    began, began_s = stat(screen.process.pid), time.monotonic()
-    screen.drain(for_s)
-    ended, ended_s = stat(screen.process.pid), time.monotonic()
-    assert began is not None
-    assert ended is not None
-    spent_ns = ended.cpu_ns - began.cpu_ns
-    share = spent_ns / 1e7 / (ended_s - began_s)
-    return share, ended.rss_bytes
-
-
-def wait_for_verdict(session: session_client.Client) -> None:
-    end_s = time.monotonic() + 60
-    while session.snapshot().state != "judged" and time.monotonic() < end_s:
-        time.sleep(0.2)
+    return spent(screen.process.pid, lambda: screen.drain(for_s))
 
 
 def row(what: str, measured: str, promised: str) -> None:

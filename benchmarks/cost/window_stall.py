@@ -1,6 +1,6 @@
 """What a profiler window costs the job: how long training stands still, how much longer its steps are.
 
-    python benchmarks/cost/window_stall.py [--windows 5] [--kinds mlp_tiny,cnn]
+    python -m benchmarks.cost.window_stall [--windows 5] [--kinds mlp_tiny,cnn]
 
 Each kind trains in this process with several windows of four steps at its boundaries. `stall` is
 what switching the profiler on and off takes on the training thread, `write` what writing the trace
@@ -11,25 +11,20 @@ with its own parsing. Prints a table.
 from __future__ import annotations
 
 import argparse
-import sys
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from statistics import median
 from types import SimpleNamespace
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+import torch
 
-import torch  # noqa: E402
-
-from autobrrr.injected.live_torch.live_job import Job  # noqa: E402
-from autobrrr.injected.loop.boundary_task import Boundary  # noqa: E402
-from autobrrr.injected.measure.profiler_window import WindowTask  # noqa: E402
-from autobrrr.records import ProfilerWindow  # noqa: E402
-from autobrrr.sidecar.session.window_reader import read_window, told_window  # noqa: E402
-from benchmarks.cost.probe_pauses import KINDS  # noqa: E402
+from autobrrr.injected.live_torch.live_job import Job
+from autobrrr.injected.loop.boundary_task import Boundary
+from autobrrr.injected.measure.profiler_window import WindowTask
+from autobrrr.records import ProfilerWindow
+from autobrrr.sidecar.session.window_reader import read_window, told_window
+from benchmarks.cost.probe_pauses import KINDS
 
 STEPS = 4
 MS = 1e6

@@ -1,6 +1,6 @@
 """Feeds the parsers with inputs made to break them: crashes, hangs and what is lost in silence.
 
-    python benchmarks/fuzzing/fuzz.py --inputs 1000000 --parser trace --shard 0/4 --state fuzz.json
+    python -m benchmarks.fuzzing.fuzz --inputs 1000000 --parser trace --shard 0/4 --state fuzz.json
 
 Every input has a seed, so that a shard goes on where it stopped and a fault can be looked at again. Prints
 a table: inputs, crashes, hangs, silent losses; and the seeds of the first faults.
@@ -11,16 +11,12 @@ from __future__ import annotations
 import argparse
 import json
 import signal
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT)]
-
-from benchmarks.fuzzing.targets import TARGETS  # noqa: E402
+from benchmarks.fuzzing.targets import TARGETS
 
 HANG_S = 20  # one input takes milliseconds
 SAVED_EVERY_S = 10.0

@@ -11,7 +11,8 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from benchmarks import ROOT
+
 COMMAND_S = 240
 
 

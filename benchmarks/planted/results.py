@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+from benchmarks import ROOT
+
 RESULTS = ROOT / "benchmarks" / "results"
 SOURCES = ("autobrrr", "benchmarks/planted")
 

@@ -1,6 +1,6 @@
 """Is the ratio that `tune -- CMD` claims the ratio that users will see?
 
-    python benchmarks/relaunch/relaunch_claims.py [--pairs 5] [--seconds 1.0] [--only NAME]…
+    python -m benchmarks.relaunch.relaunch_claims [--pairs 5] [--seconds 1.0] [--only NAME]…
 
 For each job one study by the product, then an independent comparison: the same two commands, without any
 agent or walls, each in a process of its own, in turn (A B B A …), rate by the job's own clock. The claim
@@ -19,19 +19,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+from scipy.stats import t as student
 
-from scipy.stats import t as student  # noqa: E402
-
-from autobrrr import recipe  # noqa: E402
-from autobrrr.records import Tuning  # noqa: E402
-from autobrrr.relaunch.search.param_specs import parse_parameter  # noqa: E402
-from autobrrr.relaunch.search.point_search import Search  # noqa: E402
-from autobrrr.relaunch.search.search_space import make_space  # noqa: E402
-from autobrrr.relaunch.study.study import Study  # noqa: E402
-from autobrrr.relaunch.trial.trial_factory import TrialFactory  # noqa: E402
-from benchmarks.relaunch.relaunch_spaces import ALL, JOB, environment  # noqa: E402
+from autobrrr import recipe
+from autobrrr.records import Tuning
+from autobrrr.relaunch.search.param_specs import parse_parameter
+from autobrrr.relaunch.search.point_search import Search
+from autobrrr.relaunch.search.search_space import make_space
+from autobrrr.relaunch.study.study import Study
+from autobrrr.relaunch.trial.trial_factory import TrialFactory
+from benchmarks.relaunch.relaunch_spaces import ALL, JOB, environment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

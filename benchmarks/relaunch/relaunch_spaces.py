@@ -1,7 +1,7 @@
 """How near to the best of a whole space does a search come that tries a quarter of it?
 
-    python benchmarks/relaunch/relaunch_spaces.py measure [--only NAME] # every point of each space, tried
-    python benchmarks/relaunch/relaunch_spaces.py [--seeds 50] [--raw]   # the product's search on them
+    python -m benchmarks.relaunch.relaunch_spaces measure [--only NAME] # every point of each space, tried
+    python -m benchmarks.relaunch.relaunch_spaces [--seeds 50] [--raw]   # the product's search on them
 
 `measure` starts the job anew for every point, beside the command as given, as `tune` does, and keeps the
 log-ratios with their intervals. The replay draws each answer anew within its interval; found is what the
@@ -23,18 +23,16 @@ from pathlib import Path
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-
-from autobrrr.records import Trial  # noqa: E402
-from autobrrr.relaunch.search import point_search as searching  # noqa: E402
-from autobrrr.relaunch.search.param_specs import parse_parameter  # noqa: E402
-from autobrrr.relaunch.search.point_search import Search  # noqa: E402
-from autobrrr.relaunch.search.search_space import Point, Result, Space, make_space  # noqa: E402
-from autobrrr.relaunch.search.seed_points import Hints, seeds  # noqa: E402
-from autobrrr.relaunch.study.study import Listener, Study  # noqa: E402
-from autobrrr.relaunch.trial.trial_factory import TrialFactory  # noqa: E402
-from benchmarks.tuning.tuner_figures import smoothed  # noqa: E402
+from autobrrr.records import Trial
+from autobrrr.relaunch.search import point_search as searching
+from autobrrr.relaunch.search.param_specs import parse_parameter
+from autobrrr.relaunch.search.point_search import Search
+from autobrrr.relaunch.search.search_space import Point, Result, Space, make_space
+from autobrrr.relaunch.search.seed_points import Hints, seeds
+from autobrrr.relaunch.study.study import Listener, Study
+from autobrrr.relaunch.trial.trial_factory import TrialFactory
+from benchmarks import ROOT
+from benchmarks.tuning.tuner_figures import smoothed
 
 JOB = ROOT / "benchmarks/jobs/knobs.py"
 TABLES = ROOT / "benchmarks/results/relaunch-spaces.json"

@@ -1,6 +1,6 @@
 """All combinations of live remedies on one job, each measured in full, for `tuner_figures` to replay.
 
-    python benchmarks/tuning/combinations.py JOB [--rounds 3] [--seconds 0.25] [--threads 1]
+    python -m benchmarks.tuning.combinations JOB [--rounds 3] [--seconds 0.25] [--threads 1]
 
 The remedies go on and off in this process, through the agent's own remedies. Every round visits all
 combinations in an order of its own; each keeps its median over the rounds. The table goes into
@@ -15,21 +15,17 @@ import json
 import os
 import random
 import statistics
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT)]
+import torch
+from torch import nn
 
-import torch  # noqa: E402
-from torch import nn  # noqa: E402
-
-from autobrrr.injected.live_torch.live_job import Job  # noqa: E402
-from autobrrr.injected.remedies.active_remedies import ActiveRemedies  # noqa: E402
-from autobrrr.injected.remedies.families import REGISTRY  # noqa: E402
-from autobrrr.injected.remedies.registry import Refused  # noqa: E402
+from autobrrr.injected.live_torch.live_job import Job
+from autobrrr.injected.remedies.active_remedies import ActiveRemedies
+from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.injected.remedies.registry import Refused
+from benchmarks import ROOT
 
 TABLES = ROOT / "benchmarks" / "results" / "combinations.json"
 Setting = tuple[str, tuple[tuple[str, object], ...]]

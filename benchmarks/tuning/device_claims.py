@@ -8,12 +8,8 @@ the truth, which is what a step takes in the long run; and how often something w
 from __future__ import annotations
 
 import argparse
-import sys
-from pathlib import Path
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
 from autobrrr.tuner.comparison import Comparison
 from support.simulated.gpu_scenarios import SCENARIOS, compared

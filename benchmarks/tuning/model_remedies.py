@@ -1,6 +1,6 @@
 """What do the remedies on the model bring, where they should help and where they should not?
 
-    python benchmarks/tuning/model_remedies.py [--pairs 9] [--only NAME]…
+    python -m benchmarks.tuning.model_remedies [--pairs 9] [--only NAME]…
 
 Each remedy on small live models in this process, one thread: switched on and off in turn, blocks of
 about 0.2 s, first step of a block left out. Speed-up: median of the ratios of neighbouring blocks, with
@@ -12,22 +12,17 @@ from __future__ import annotations
 import argparse
 import random
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+import torch
+from torch import nn
+from torch.nn import functional
 
-import torch  # noqa: E402
-from torch import nn  # noqa: E402
-from torch.nn import functional  # noqa: E402
-
-from autobrrr.injected.live_torch.live_job import Job  # noqa: E402
-from autobrrr.injected.remedies.families import REGISTRY  # noqa: E402
-from autobrrr.injected.remedies.registry import Refused, WatchedUndo  # noqa: E402
+from autobrrr.injected.live_torch.live_job import Job
+from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.injected.remedies.registry import Refused, WatchedUndo
 
 BLOCK_S = 0.2
 

@@ -1,6 +1,6 @@
 """Do ranks ever differ in what is on, or wait for ever, when processes are stopped and killed at random?
 
-    python benchmarks/tuning/rank_switches.py [--switches N] [--ranks R] [--each K]
+    python -m benchmarks.tuning.rank_switches [--switches N] [--ranks R] [--each K]
 
 Real gloo ranks on this machine, one agent in each, whose plans have a twelfth of their usual lead. A round
 switches a fused update on and off, K times, asked by a rank drawn at random, while a rank drawn at random is
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import random
 import signal
@@ -27,12 +26,11 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
-
-from autobrrr.injected.wire import framing  # noqa: E402
-from support.injected.agent import Peer  # noqa: E402
-from support.injected.rank_agents import RankJobs  # noqa: E402
+from autobrrr.injected.wire import framing
+from benchmarks import ROOT
+from benchmarks.planted.results import append, read
+from support.injected.agent import Peer
+from support.injected.rank_agents import RankJobs
 
 RESULTS = ROOT / "benchmarks" / "results" / "rank-switches.jsonl"
 TABLE = RESULTS.with_suffix(".md")
@@ -167,8 +165,7 @@ def main() -> int:
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--each", type=int, default=500)
     args = parser.parse_args()
-    lines = RESULTS.read_text().splitlines() if RESULTS.exists() else []
-    rounds = [Round(**json.loads(line)) for line in lines]
+    rounds = [Round(**each) for each in read(RESULTS)]
     of = [one for one in rounds if one.ranks == args.ranks]
     asked, seed = sum(one.asked for one in of), max((one.seed for one in of), default=0)
     while asked < args.switches:
@@ -179,8 +176,7 @@ def main() -> int:
             continue
         rounds.append(played)
         asked += rounds[-1].asked
-        with RESULTS.open("a") as file:
-            file.write(json.dumps(asdict(rounds[-1])) + "\n")
+        append(RESULTS, asdict(played))
         print(rounds[-1], flush=True)
         TABLE.write_text(table(rounds) + "\n")
     print(table(rounds))

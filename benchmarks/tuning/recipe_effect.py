@@ -1,6 +1,6 @@
 """What do the shipped recipes bring, each on a job of the kind that it is for?
 
-    python benchmarks/tuning/recipe_effect.py [--pairs 5] [--seconds 2.5] [--only NAME]…
+    python -m benchmarks.tuning.recipe_effect [--pairs 5] [--seconds 2.5] [--only NAME]…
 
 The unedited script, plain and through `autobrrr run --recipe`, in turn (A B B A …), each in a process of its
 own, rate by its own clock after its warm-up. Speed-up: mean of the log-ratios of neighbours, with Student's
@@ -20,14 +20,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from scipy.stats import t as student
+
+from autobrrr import recipe
+from benchmarks import ROOT
+
 JOBS = ROOT / "benchmarks" / "jobs"
-sys.path.insert(0, str(ROOT))
-
-from scipy.stats import t as student  # noqa: E402
-
-from autobrrr import recipe  # noqa: E402
-
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 FITTING = {
     "bitwise-only": "small_blocks",

@@ -1,6 +1,6 @@
 """Does a speed-up that `tune` reports hold when the script is started anew with its recipe?
 
-    python benchmarks/tuning/reported_gain.py [--job NAME]… [--for 45] [--pairs 4] [--seconds 3]
+    python -m benchmarks.tuning.reported_gain [--job NAME]… [--for 45] [--pairs 4] [--seconds 3]
 
 Each job is tuned while it runs; the recipe it wrote is then compared with the plain script in relaunched
 pairs, A B B A. Agreed: the two log-ratios differ by no more than their joint 95 % interval,
@@ -19,13 +19,11 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT)]
+import msgspec
 
-import msgspec  # noqa: E402
-
-from autobrrr.records import Tuning  # noqa: E402
-from benchmarks.tuning.recipe_effect import command, effect  # noqa: E402
+from autobrrr.records import Tuning
+from benchmarks import ROOT
+from benchmarks.tuning.recipe_effect import command, effect
 
 KINDS = (
     *(

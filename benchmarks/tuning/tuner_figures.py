@@ -1,6 +1,6 @@
 """The tuner's promised figures: false alarms, power, and how near it comes to the best of all combinations.
 
-    python benchmarks/tuning/tuner_figures.py [--tries 200] [--seeds 5]
+    python -m benchmarks.tuning.tuner_figures [--tries 200] [--seeds 5]
 
 All of it simulated, with the product's own blocks, interval and rules: A/A and power under 5 % noise with
 lag-one correlation 0.5 and 6 % drift; then whole tunings of jobs whose every combination of remedies was
@@ -11,21 +11,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
-
-from autobrrr.tuner.candidate_space import Choice  # noqa: E402
-from autobrrr.tuner.live_search import tune  # noqa: E402
-from autobrrr.tuner.tune_settings import TuneSettings  # noqa: E402
-from benchmarks.tuning.tuner_statistics import KINDS, MINUTES_NS, Kind, run  # noqa: E402
-from support.simulated.tuner import SimulatedJob  # noqa: E402
+from autobrrr.tuner.candidate_space import Choice
+from autobrrr.tuner.live_search import tune
+from autobrrr.tuner.tune_settings import TuneSettings
+from benchmarks import ROOT
+from benchmarks.tuning.tuner_statistics import KINDS, MINUTES_NS, Kind, run
+from support.simulated.tuner import SimulatedJob
 
 TABLES = ROOT / "benchmarks" / "results" / "combinations.json"
 MOST_STEPS = 2000

@@ -1,6 +1,6 @@
 """On a job that really trains: how often does the tuner keep what does nothing, how soon does it find 3 %?
 
-    python benchmarks/tuning/tuner_on_job.py [--tries 40] [--gain 1.03] [--for 20]
+    python -m benchmarks.tuning.tuner_on_job [--tries 40] [--gain 1.03] [--for 20]
 
 One process trains; the tuner compares one remedy after the other on it, each try from nothing.
 `optimizer.fused` is worth `--gain`, as the job itself has weighed; `host.malloc` does nothing there, for
@@ -18,16 +18,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT)]
+import numpy as np
 
-import numpy as np  # noqa: E402
-
-from autobrrr.client.session_client import Client, join_or_start  # noqa: E402
-from autobrrr.records import Trial  # noqa: E402
-from autobrrr.sidecar.process.session_options import SessionOptions  # noqa: E402
+from autobrrr.client.session_client import Client, join_or_start
+from autobrrr.records import Trial
+from autobrrr.sidecar.process.session_options import SessionOptions
+from benchmarks import ROOT
 
 MOST_STEPS = 2000
 

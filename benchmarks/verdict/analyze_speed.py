@@ -1,6 +1,6 @@
 """Speed and memory of `analyze`, beside HolisticTraceAnalysis on the same files, whole processes.
 
-    python benchmarks/verdict/analyze_speed.py --traces ../shared/data/traces [--hta]
+    python -m benchmarks.verdict.analyze_speed --traces ../shared/data/traces [--hta]
         [--rounds 3] [--large-mb 500]
 
 Prints a table: MB of JSON per second and peak resident memory of each process, imports included;
@@ -22,6 +22,8 @@ import venv
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from benchmarks import ROOT
 
 OURS = """
 import sys, time
@@ -65,7 +67,7 @@ def run(python: str, program: str, path: Path) -> Run:
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        cwd=Path(__file__).resolve().parents[2],
+        cwd=ROOT,
         env={**os.environ, "HTA_DISABLE_NS_ROUNDING": "1"},
     )
     assert child.stdout is not None

@@ -7,12 +7,7 @@ it from outside. Promised: within 10 s or 16 steps of the attach, whichever is l
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
-from pathlib import Path
-
-if __package__ in (None, ""):
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.planted.case import Case
 from benchmarks.planted.diagnosed import diagnose

@@ -1,6 +1,6 @@
 """How near do predicted gains come to achieved ones, and does the best remedy stand first in the advice?
 
-    python benchmarks/verdict/predicted_gain.py [--for 70] [--case NAME]… [--only REMEDY]… [--into ROWS.jsonl]
+    python -m benchmarks.verdict.predicted_gain [--for 70] [--case NAME]… [--only REMEDY]… [--into ROWS.jsonl]
         [--within SECONDS]
 
 Planted jobs are diagnosed, then tuned while they run, as a user would: predictions and the advice's order are
@@ -24,22 +24,20 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[2])]
-
-from autobrrr.injected.remedies.families import REGISTRY  # noqa: E402
-from benchmarks.planted.case import Case  # noqa: E402
-from benchmarks.planted.diagnosed import SETTLE_S  # noqa: E402
-from benchmarks.planted.held_out import HELD_OUT  # noqa: E402
-from benchmarks.planted.job_process import (  # noqa: E402
+from autobrrr.injected.remedies.families import REGISTRY
+from benchmarks.planted.case import Case
+from benchmarks.planted.diagnosed import SETTLE_S
+from benchmarks.planted.held_out import HELD_OUT
+from benchmarks.planted.job_process import (
     JobFailed,
     PlantedJob,
     adopt_orphans,
     end_descendants,
     own_folders,
 )
-from benchmarks.planted.load import LoadMeter  # noqa: E402
-from benchmarks.planted.results import append, read, revision  # noqa: E402
-from benchmarks.planted.tables.cases import CASES  # noqa: E402
+from benchmarks.planted.load import LoadMeter
+from benchmarks.planted.results import append, read, revision
+from benchmarks.planted.tables.cases import CASES
 
 JOBS = {case.name: case for case in (*CASES, *HELD_OUT)}
 DIAGNOSED_S = 25.0  # at most, before the tuning

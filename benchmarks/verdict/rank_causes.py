@@ -1,6 +1,6 @@
 """Is the late rank named, and why it is late; is none named in a quiet job?
 
-    python benchmarks/verdict/rank_causes.py [--only CAUSE ...] [--repeat N]
+    python -m benchmarks.verdict.rank_causes [--only CAUSE ...] [--repeat N]
 
 Each case is a job of gloo ranks on this machine (`jobs/late_rank_job.py`) with one planted cause; then
 `autobrrr diagnose LAUNCHER`. A row of `results/rank-causes.jsonl` says what was planted and what was said;
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import subprocess
 import sys
@@ -22,11 +21,10 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
-
-from autobrrr.attach.job_roles import launched_ranks  # noqa: E402
-from support.training import autobrrr, environment  # noqa: E402
+from autobrrr.attach.job_roles import launched_ranks
+from benchmarks import ROOT
+from benchmarks.planted.results import append, read
+from support.training import autobrrr, environment
 
 JOB = ROOT / "benchmarks" / "jobs" / "late_rank_job.py"
 RESULTS = ROOT / "benchmarks" / "results" / "rank-causes.jsonl"
@@ -221,9 +219,8 @@ def main() -> int:
         for name in args.only * args.repeat:
             row = play(name, CASES[name], folder)
             print(row, flush=True)
-            with RESULTS.open("a") as file:
-                file.write(json.dumps(asdict(row)) + "\n")
-    rows = [Row(**json.loads(line)) for line in RESULTS.read_text().splitlines()]
+            append(RESULTS, asdict(row))
+    rows = [Row(**each) for each in read(RESULTS)]
     TABLE.write_text(table(rows) + "\n")
     print(table(rows))
     return 1 if any(row.verdict == "wrong" for row in rows) else 0

@@ -1,0 +1,10 @@
+"""Scripts that measure: `python -m benchmarks.FOLDER.NAME`, from the repository's root.
+
+They use the jobs and fakes of the tests, and the terminal UI.
+"""
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path += [str(ROOT / folder) for folder in ("tests", "tui")]
