@@ -43,6 +43,7 @@ MACHINERY = (
 READ_WRITE, PRIVATE = 3, 0x22  # PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS
 CALL_S = 1.0  # it takes microseconds, once the thread has a CPU; called back half-way it may keep a lock
 STOP_S = 1.0
+STARVED_S = 5.0  # and for a thread that is ready to run: it needs a CPU to come to the stop
 BUSY_TRIES, BUSY_PAUSE_S = 5, 0.02
 RETRY_FOR_S = 3.0
 ENDS_WITHIN_S = 5.0
@@ -260,16 +261,15 @@ def _once(way: Way, tid: int, memory: int, state: InjectedCall) -> None:
     began_ns = time.monotonic_ns()
     thread.interrupt()
     try:
-        came = thread.wait_interrupted(STOP_S)
+        came = thread.wait_interrupted(STOP_S) or (
+            _is_ready(way.target.pid, tid) and thread.wait_interrupted(STARVED_S)
+        )
     except ptrace_calls.JobStopped:
         thread.detach()  # the kernel puts the job's stop back
         raise
     if not came:
         # It can't be let go while it runs; this process's end does that, and nothing was changed.
-        raise CannotAttach(
-            f"thread {tid} of process {way.target.pid} stayed in the kernel for {STOP_S:.0f} s",
-            "try again when the job trains",
-        )
+        raise _did_not_stop(way.target.pid, tid)
     try:
         registers, mask = thread.registers(), thread.signal_mask()
         objection = way.objection(registers, memory)
@@ -291,6 +291,20 @@ def _once(way: Way, tid: int, memory: int, state: InjectedCall) -> None:
         for number in thread.held_back:
             signal.pidfd_send_signal(os.pidfd_open(way.target.pid), number)
     state.tid, state.pause_ns = tid, pause_ns
+
+
+def _is_ready(pid: int, tid: int) -> bool:
+    seen = procfs.stat(pid, tid=tid)
+    return seen is not None and seen.state == "R"
+
+
+def _did_not_stop(pid: int, tid: int) -> CannotAttach:
+    thread = f"thread {tid} of process {pid}"
+    if _is_ready(pid, tid):
+        return CannotAttach(
+            f"{thread} got no CPU for {STOP_S + STARVED_S:.0f} s", "try again when the machine is less busy"
+        )
+    return CannotAttach(f"{thread} stayed in the kernel for {STOP_S:.0f} s", "try again when the job trains")
 
 
 def _restore(

@@ -213,3 +213,29 @@ def test_a_thread_that_gets_no_cpu_is_tried_again(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(borrowed_thread, "_once", never)
     with pytest.raises(CannotAttach, match="got no CPU"):
         borrowed_thread.strike(by_call(), proc.root)
+
+
+@pytest.mark.parametrize(
+    ("ready", "said"), [(True, "got no CPU for 6 s"), (False, "stayed in the kernel for 1 s")]
+)
+def test_a_thread_that_is_ready_to_run_is_given_time_to_come_to_its_stop(
+    ready: bool, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[float] = []
+
+    class Busy:
+        def __init__(self, tid: int, registers_bytes: int) -> None:
+            pass
+
+        def interrupt(self) -> None:
+            pass
+
+        def wait_interrupted(self, timeout_s: float) -> bool:
+            waited.append(timeout_s)
+            return False
+
+    monkeypatch.setattr(borrowed_thread.ptrace_calls, "Tracee", Busy)
+    monkeypatch.setattr(borrowed_thread, "_is_ready", lambda pid, tid: ready)
+    with pytest.raises(CannotAttach, match=said):
+        borrowed_thread._once(by_call(), 10, 0, borrowed_thread.InjectedCall())
+    assert waited == ([1.0, 5.0] if ready else [1.0])
