@@ -221,6 +221,8 @@ class SwitchCoordinator:
         waited_for: Ranks that have said nothing yet.
     """
 
+    __slots__ = ("_plan", "_proposed", "beaten", "outcome", "refused", "waited_for", "why")
+
     def __init__(self, plan: SwitchPlan, ranks: int) -> None:
         self._plan = plan
         self._proposed = False

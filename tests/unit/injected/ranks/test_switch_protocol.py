@@ -107,7 +107,7 @@ class DoesNotWaitForAll(SwitchCoordinator):
     def heard(self, ask: RegisterAsk, standing: str | None) -> None:
         super().heard(ask, standing)
         if standing == READY:
-            self._waited_for = ()
+            self.waited_for = ()
 
 
 @pytest.mark.parametrize("fault", [Presumes, TakesLatePlans, SpeaksTooSoon])
