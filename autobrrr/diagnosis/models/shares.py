@@ -1,8 +1,8 @@
 """Where the step goes: phases, and inside them kernel work, put together to shares of the whole.
 
 overhead: forward, backward and optimizer less their kernels (and less pauses between two root calls, which
-are the user's own code, as an environment's step is). input: waiting for data. host: the rest
-of the step less its kernels. compute, memory, underfilled: the kernels, by operator class and by how
+are the user's own code, as an environment's step is), with calls too short to be kernels where the step
+doesn't grow with the batch. input: waiting for data. host: the rest of the step less its kernels. compute, memory, underfilled: the kernels, by operator class and by how
 near they come to the roofs. What no measurement separates is left in `other`.
 """
 
@@ -15,6 +15,7 @@ import msgspec
 
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements, once
+from autobrrr.diagnosis.models.batch_fit import BatchFit, fit_batch
 from autobrrr.diagnosis.models.exposed_waits import exposed_by_phase, exposed_share
 from autobrrr.diagnosis.models.own_code_share import own_code_at_least
 from autobrrr.diagnosis.models.roofs import Roofs, by_regime, roofs
@@ -94,6 +95,10 @@ def step_shares(measured: Measurements) -> Shares:
     found.update(kernels)
     if stalled:
         found["overhead"] = found.get("overhead", 0.0) + stalled
+    short = short_dispatch(measured, parts)
+    if short:
+        found["overhead"] = found.get("overhead", 0.0) + short
+        found["underfilled"] -= short
     total = sum(found.values())
     if total > 1:
         found = {name: share / total for name, share in found.items()}
@@ -118,6 +123,29 @@ def host_share(measured: Measurements, parts: StepParts) -> float | None:
         return None
     waits = exposed_by_phase(measured).get("other", 0.0)
     return max(0.0, idle - _dispatch_outside(measured, parts) - waits)
+
+
+def short_calls(measured: Measurements, parts: StepParts) -> float:
+    """Share of the step that counts as underfilled kernels, in calls so short that it may be dispatch."""
+    under = roofs(measured)
+    unclear = under.unclear if isinstance(under, Roofs) else 0.0
+    return unclear * _kernel_shares(measured, parts).get("underfilled", 0.0)
+
+
+def short_dispatch(measured: Measurements, parts: StepParts) -> float:
+    """The part of it that is dispatch: all where the step doesn't grow with the batch, nothing elsewhere.
+
+    Kernels that move tensors may be fixed too, as weights are: what is fixed must be half of the step
+    without them, and the host's own time more than all other kernels.
+    """
+    fit, short = fit_batch(measured.probe), short_calls(measured, parts)
+    if not short or not isinstance(fit, BatchFit) or fit.share < thresholds.NAMED_AT:
+        return 0.0
+    kernels = _kernel_shares(measured, parts)
+    others = sum(kernels.values()) - short
+    own = (overhead_share(measured, parts) or 0.0) + (host_share(measured, parts) or 0.0)
+    flat = fit.share - kernels.get("memory", 0.0) >= thresholds.NAMED_AT
+    return short if flat and own > others else 0.0
 
 
 def measured_shares(shares: Shares) -> dict[str, float]:

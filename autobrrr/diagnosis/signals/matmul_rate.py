@@ -37,11 +37,11 @@ def matmul_rate(measured: Measurements) -> Reading:
         return abstention(NAME, UNIT, f"matrix products take {of_one(share)} of the step")
     spent_ns = sum(one.work.kernel_ns for one in products)
     rate = unit_share(sum(_at_peak_ns(one, found.peaks) for one in products) / spent_ns)
-    if rate is None:
+    least = unit_share(sum(_at_peak_ns(one, found.peaks, found.doubt) for one in products) / spent_ns)
+    if rate is None or least is None:
         return abstention(NAME, UNIT, "the products hold no figures")
     flops = sum(one.work.flops or 0.0 for one in products)
     says: Regime | None = None
-    least = rate * (1 - found.doubt)
     if share >= thresholds.EXCLUDED_AT and least >= thresholds.NAMED_AT:
         says = "compute"
     return Reading(
@@ -58,8 +58,11 @@ def matmul_rate(measured: Measurements) -> Reading:
     )
 
 
-def _at_peak_ns(one: RoofedOp, peaks: MeasuredPeaks) -> float:
-    """What the product takes at the peak for its shape, or by itself; never more than it took."""
+def _at_peak_ns(one: RoofedOp, peaks: MeasuredPeaks, doubt: float = 0.0) -> float:
+    """What the product takes at the peak for its shape, or by itself; never more than it took.
+
+    The doubt is about the peak, which may be so much higher, not about calls that were run by themselves.
+    """
     own_ns = _own_ns(one)
     if own_ns is not None:
         return min(own_ns, one.work.kernel_ns)
@@ -68,7 +71,7 @@ def _at_peak_ns(one: RoofedOp, peaks: MeasuredPeaks) -> float:
         reached = peaks.matmul_flops_at(*shape)
         if reached:
             at_peak_ns = 1e9 * one.work.flops / (PEAK_OF.get(one.work.dtype, 1.0) * reached)
-    return min(at_peak_ns, one.work.kernel_ns)
+    return min(at_peak_ns * (1 - doubt), one.work.kernel_ns)
 
 
 def _alone(products: Sequence[RoofedOp]) -> str:

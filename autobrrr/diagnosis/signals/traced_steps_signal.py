@@ -1,7 +1,8 @@
 """Signal `traced_steps`: the part of the step that kernels leave to Python and the dispatcher.
 
 K is the kernel work of real steps under a timing dispatch mode; forward, backward and optimizer
-less their K is overhead.
+less their K is overhead; so is what counts as K in calls too short to be kernels, where the step doesn't
+grow with the batch.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.cpu_delay import is_oversubscribed
-from autobrrr.diagnosis.models.shares import overhead_share, step_parts
+from autobrrr.diagnosis.models.shares import overhead_share, short_dispatch, step_parts
 from autobrrr.diagnosis.models.traced_kernels import KernelWork, kernel_work
 from autobrrr.diagnosis.robust_stats import duration, of_one
 from autobrrr.diagnosis.signal_reading import Reading, abstention
@@ -28,13 +29,16 @@ def traced_steps(measured: Measurements) -> Reading:
         return abstention(NAME, UNIT, work)
     parts = step_parts(measured)
     share = None if parts is None else overhead_share(measured, parts)
-    if share is None:
+    if parts is None or share is None:
         return _whole_step(work, is_oversubscribed(measured))
+    short = short_dispatch(measured, parts)
     counted = f" in {work.operations:.0f} operators" if work.operations else ""
     note = (
         f"kernels work {duration(work.share * work.step_ns)} of a {duration(work.step_ns)} step{counted}; "
         f"they leave {of_one(share)} of it idle in forward, backward and optimizer"
+        + (f"; {of_one(short)} are calls too short to be kernels" if short else "")
     )
+    surely, share = share, min(1.0, share + short)
     says: Regime | None = "overhead" if share >= thresholds.NAMED_AT else None
     # In threads that wait for each other, what looks like a kernel may be no work.
     excludes = share <= thresholds.EXCLUDED_AT and not is_oversubscribed(measured)
@@ -46,7 +50,7 @@ def traced_steps(measured: Measurements) -> Reading:
         note=note,
         says=says,
         against=against,
-        firm=share - work.spread / 2 >= thresholds.NAMED_AT,
+        firm=surely - work.spread / 2 >= thresholds.NAMED_AT,
     )
 
 

@@ -12,8 +12,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from autobrrr.diagnosis import thresholds
-from autobrrr.diagnosis.models.roofs import Roofs, roofs
-from autobrrr.diagnosis.models.shares import delayed_most, measured_shares
+from autobrrr.diagnosis.models.shares import (
+    delayed_most,
+    measured_shares,
+    short_calls,
+    short_dispatch,
+    step_parts,
+)
 from autobrrr.diagnosis.part_names import WORDS
 from autobrrr.diagnosis.robust_stats import at_worst, of_one, spread
 from autobrrr.diagnosis.verdict.agreement import opposed, within
@@ -101,23 +106,23 @@ def limit_shares(case: JudgedCase) -> dict[str, float]:
     for regime, share in measured_shares(case.shares).items():
         limit = LIMIT_OF_REGIME.get(regime, "other")
         found[limit] = found.get(limit, 0.0) + share
-    short = _in_short_calls(case)
-    if short:
-        found["kernels"] -= short
-        whose = "host" if _is_fixed(case) and found.get("host", 0.0) > found["kernels"] else "short"
-        found[whose] = found.get(whose, 0.0) + short
+    unclear, _ = _in_short_calls(case)
+    if unclear:
+        found["kernels"] -= unclear
+        found["short"] = unclear
     return found
 
 
-def _in_short_calls(case: JudgedCase) -> float:
-    """Share of the step that counts as underfilled kernels and may be dispatch as well."""
-    under = roofs(case.measured)
-    return (case.shares.underfilled or 0.0) * (under.unclear if isinstance(under, Roofs) else 0.0)
+def _in_short_calls(case: JudgedCase) -> tuple[float, float]:
+    """Share of the step in calls so short that it may be dispatch, and in those that are the host's for sure.
 
-
-def _is_fixed(case: JudgedCase) -> bool:
-    """Time that doesn't grow with the batch is spent on the way to short kernels, not in them."""
-    return case.readings["batch_probe"].says == "overhead"
+    One of them is 0: time that doesn't grow with the batch is spent on the way to short kernels.
+    """
+    parts = step_parts(case.measured)
+    if parts is None or not case.shares.underfilled and not case.shares.overhead:
+        return 0.0, 0.0
+    dispatch = short_dispatch(case.measured, parts)
+    return (0.0, dispatch) if dispatch else (short_calls(case.measured, parts), 0.0)
 
 
 def limit_sentence(found: StepLimit, case: JudgedCase, advice: Sequence[Advice], undecided: str) -> str:
@@ -140,11 +145,11 @@ def limit_sentence(found: StepLimit, case: JudgedCase, advice: Sequence[Advice],
             else undecided
         )
     held = [(share, WORDS[name]) for name, share in parts.items() if LIMIT_OF_REGIME.get(name) == found.limit]
-    short = _in_short_calls(case)
-    if found.limit == "kernels" and short:
-        held = [(share - short if words == WORDS["underfilled"] else share, words) for share, words in held]
-    if found.limit == "host" and short and "short" not in found.shares:
-        held.append((short, "short operators that don't grow with the batch"))
+    unclear, dispatch = _in_short_calls(case)
+    less = {WORDS["underfilled"]: unclear, WORDS["overhead"]: dispatch}
+    held = [(share - less.get(words, 0.0), words) for share, words in held]
+    if dispatch:
+        held.append((dispatch, "short operators that don't grow with the batch"))
     inside = sorted(((share, words) for share, words in held if share >= LEAST_SHOWN), reverse=True)
     text = f"{of_one(min(1.0, found.shares.get(found.limit, 0.0)))} of {case.step} is {WHO[found.limit]}"
     if len(inside) > 1 or found.limit in ("host", "kernels"):
@@ -215,8 +220,8 @@ def _firm(case: JudgedCase, limit: Limit, shares: Mapping[str, float]) -> bool:
         return False
     if limit not in CLOCK_OF or case.readings[CLOCK_OF[limit]].abstained:
         return False
-    short = _in_short_calls(case) if limit == "host" and "short" not in shares else 0.0
-    return shares.get(limit, 0.0) - short >= thresholds.LIMIT_FIRM_AT and any(
+    dispatch = _in_short_calls(case)[1] if limit == "host" else 0.0
+    return shares.get(limit, 0.0) - dispatch >= thresholds.LIMIT_FIRM_AT and any(
         _agrees(case, one) for one in SECONDS[limit]
     )
 

@@ -73,6 +73,16 @@ def test_a_replay_that_is_not_the_step_is_refused(reconstruction: float) -> None
     assert f"make up {100 * reconstruction:.0f} %" in why or "make up" in why
 
 
+def test_a_single_sample_off_the_line_of_the_others_is_left_out() -> None:
+    # Averaged weights, batch 2: 2.35 ms for one sample, 3.98 for two, 3.98 for four.
+    times = {0.5: 2.35 / 3.98, 1: 1.0, 2: 1.0}
+    found = fitted(probed(3.98 * MS, batch=2, factors=(0.5, 1, 2), curve=times.__getitem__, noise=0.0))
+    assert found.share == pytest.approx(1.0, abs=0.02)
+    assert "not linear" in refused(
+        probed(3.98 * MS, batch=4, factors=(0.5, 1, 2), curve=times.__getitem__, noise=0.0)
+    )
+
+
 def test_a_bent_line_is_refused() -> None:
     why = refused(probed(curve=lambda factor: 0.1 + 0.9 * factor**2))
     assert "not linear" in why

@@ -67,6 +67,22 @@ def test_short_calls_are_no_kernels_that_limit_and_the_host_s_where_they_do_not_
     assert "50 % kernels far below both roofs" in longer.limit_reason
 
 
+def test_short_calls_of_a_step_that_does_not_grow_are_overhead_by_name_and_with_little_confidence() -> None:
+    # Sparse tables: 19 % idle, 50 % in calls of 6 us far below both roofs, 22 % moved, 98 % fixed.
+    found = verdict(short_operators(fixed=0.976, moved=0.225))
+    assert (found.regime, found.confidence) == ("overhead", "low")
+    assert found.shares.overhead == pytest.approx(0.775, abs=0.01)
+    assert "calls too short to be kernels" in SIGNALS["traced_steps"](short_operators(fixed=0.976)).note
+    for other in (
+        short_operators(fixed=None),
+        short_operators(fixed=0.3),
+        short_operators(fixed=0.976, each_ns=40_000.0),
+        short_operators(fixed=0.976, moved=0.35),
+        short_operators(fixed=0.65, moved=0.2),
+    ):
+        assert verdict(other).regime != "overhead"
+
+
 def test_kernels_of_more_threads_than_cpus_limit_only_where_they_come_near_a_roof() -> None:
     asleep = diagnosis.machine(run_delay_share=0.03)  # threads that sleep for each other wait for no CPU
     slow = diagnosis.replaced(diagnosis.crowded_threads(bandwidth=0.2), host=asleep)
