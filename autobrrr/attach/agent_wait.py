@@ -127,7 +127,8 @@ def _progress(earlier: Activity, now: Activity) -> bool:
     burnt_ns = (
         now.process_cpu_ns - earlier.process_cpu_ns + max(now.children_cpu_ns - earlier.children_cpu_ns, 0)
     )
-    return burnt_ns >= BUSY_SHARE * (now.t_s - earlier.t_s) * 1e9 or _main_moved(earlier, now)
+    starved = now.state == "R"  # ready to run, whether or not others leave it a CPU
+    return starved or burnt_ns >= BUSY_SHARE * (now.t_s - earlier.t_s) * 1e9 or _main_moved(earlier, now)
 
 
 def _main_moved(earlier: Activity, now: Activity) -> bool:

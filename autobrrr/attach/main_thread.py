@@ -30,6 +30,7 @@ class Doing(Enum):
     STOPPED = "is stopped"
     TRACED = "is held by a debugger"
     STUCK = "is in an uninterruptible wait"
+    READY = "is ready to run and gets no CPU"
     PROMPT = "waits for standard input"
     INTERPRETER = "waits for the interpreter lock"
     WAITS = "sleeps in a system call"
@@ -132,18 +133,22 @@ def doing(first: Activity, last: Activity) -> Doing:
     if burnt_ns >= BUSY_SHARE * max(last.t_s - first.t_s, 1e-9) * 1e9:
         in_kernel = 2 * (last.main_kernel_ns - first.main_kernel_ns) > burnt_ns
         return Doing.KERNEL if in_kernel else Doing.NATIVE
-    if last.on_interpreter:
+    seen = _asleep(first, last)
+    if seen.state == "R":
+        return Doing.READY
+    if seen.on_interpreter:
         return Doing.INTERPRETER
-    return Doing.PROMPT if _is_prompt(last) else Doing.WAITS
+    return Doing.PROMPT if _is_prompt(seen) else Doing.WAITS
 
 
 def describe(first: Activity, last: Activity) -> str:
     """One clause about the main thread, with figures; true of a thread that has not come back to Python."""
-    what, call = doing(first, last), _called(last)
+    what, seen = doing(first, last), _asleep(first, last)
+    call = _called(seen)
     passed_ns = max(last.t_s - first.t_s, 1e-9) * 1e9
     share = min(1.0, (last.main_cpu_ns - first.main_cpu_ns) / passed_ns)  # counted in ticks of 10 ms
     others = (last.process_cpu_ns - first.process_cpu_ns) / passed_ns - share
-    where = f" ({last.where})" if last.where else ""
+    where = f" ({seen.where})" if seen.where else ""
     if what is Doing.NATIVE:
         return f"its main thread runs native code ({share:.0%} of a core) and has not come back to Python"
     if what is Doing.KERNEL:
@@ -154,6 +159,8 @@ def describe(first: Activity, last: Activity) -> str:
         return "a debugger holds it"
     if what is Doing.STUCK:
         return f"its main thread is in an uninterruptible wait of the kernel{where}"
+    if what is Doing.READY:
+        return "its main thread is ready to run, and other programs have the CPUs"
     if what is Doing.INTERPRETER:
         return (
             "its main thread waits for Python's interpreter lock, "
@@ -164,6 +171,11 @@ def describe(first: Activity, last: Activity) -> str:
     return (
         f"its main thread waits {call[1]} ({call[0]})" if call[1] else f"its main thread waits in {call[0]}"
     )
+
+
+def _asleep(first: Activity, last: Activity) -> Activity:
+    """The later look; where it met a sleeper that had just been woken, the earlier."""
+    return first if last.state == "R" and first.state != "R" else last
 
 
 def _called(last: Activity) -> tuple[str, str]:

@@ -115,6 +115,24 @@ def test_a_main_thread_that_wakes_now_and_then_is_waited_for(tmp_path: Path) -> 
     assert "for a file or connection (poll)" in world.lines[-1]
 
 
+def test_a_main_thread_that_gets_no_cpu_is_waited_for_and_not_said_to_sleep(tmp_path: Path) -> None:
+    world = World(tmp_path, lambda seconds: {"state": "R", "syscall": "running"}, arrives_s=12.0)
+    world.wait()
+    assert world.lines
+    assert all("is ready to run, and other programs have the CPUs" in line for line in world.lines)
+
+
+def test_a_sleeper_that_was_just_woken_is_told_by_what_it_slept_in(tmp_path: Path) -> None:
+    proc = FakeProc(tmp_path)
+    proc.add(PID, state="S", syscall="61 0x0")
+    asleep_then = main_thread.observe(PID, proc.root, lambda: 1.0)
+    proc.add(PID, state="R", syscall="running")
+    awake = main_thread.observe(PID, proc.root, lambda: 2.0)
+    assert asleep_then is not None
+    assert awake is not None
+    assert "for a child process" in main_thread.describe(asleep_then, awake)
+
+
 def test_children_that_compile_are_waited_for(tmp_path: Path) -> None:
     world = World(tmp_path, asleep("61 0x0"), arrives_s=15)
     child = FakeProc(tmp_path)
