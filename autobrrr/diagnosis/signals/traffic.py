@@ -58,5 +58,5 @@ def traffic(measured: Measurements) -> Reading:
 
 
 def _at_bandwidth_ns(moving: Sequence[RoofedOp], doubt: float) -> float:
-    """What moving their bytes takes at least, if the bandwidth is higher by its doubt; no more than it took."""
+    """What moving their bytes takes if the bandwidth is higher by its doubt; no more than it took."""
     return sum(min((one.bytes_ns or 0.0) * (1 - doubt), one.work.kernel_ns) for one in moving)

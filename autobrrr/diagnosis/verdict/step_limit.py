@@ -119,7 +119,7 @@ def _in_short_calls(case: JudgedCase) -> tuple[float, float]:
     One of them is 0: time that doesn't grow with the batch is spent on the way to short kernels.
     """
     parts = step_parts(case.measured)
-    if parts is None or not case.shares.underfilled and not case.shares.overhead:
+    if parts is None or (not case.shares.underfilled and not case.shares.overhead):
         return 0.0, 0.0
     dispatch = short_dispatch(case.measured, parts)
     return (0.0, dispatch) if dispatch else (short_calls(case.measured, parts), 0.0)
