@@ -3,7 +3,8 @@
 overhead: forward, backward and optimizer less their kernels (and less pauses between two root calls, which
 are the user's own code, as an environment's step is), with calls too short to be kernels where the step
 doesn't grow with the batch. input: waiting for data. host: the rest of the step less its kernels.
-compute, memory, underfilled: the kernels, by operator class and by how near they come to the roofs. What no measurement separates is left in `other`.
+compute, memory, underfilled: the kernels, by operator class and by how near they come to the roofs.
+What no measurement separates is left in `other`.
 """
 
 from __future__ import annotations
