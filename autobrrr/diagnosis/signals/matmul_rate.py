@@ -61,7 +61,7 @@ def matmul_rate(measured: Measurements) -> Reading:
 def _at_peak_ns(one: RoofedOp, peaks: MeasuredPeaks, doubt: float = 0.0) -> float:
     """What the product takes at the peak for its shape, or by itself; never more than it took.
 
-    The doubt is about the peak, which may be so much higher, not about calls that were run by themselves.
+    The doubt is about the peak, not about calls that were run by themselves in the job.
     """
     own_ns = _own_ns(one)
     if own_ns is not None:
@@ -71,7 +71,7 @@ def _at_peak_ns(one: RoofedOp, peaks: MeasuredPeaks, doubt: float = 0.0) -> floa
         reached = peaks.matmul_flops_at(*shape)
         if reached:
             at_peak_ns = 1e9 * one.work.flops / (PEAK_OF.get(one.work.dtype, 1.0) * reached)
-    return min(at_peak_ns * (1 - doubt), one.work.kernel_ns)
+    return min(at_peak_ns, one.work.kernel_ns) * (1 - doubt)
 
 
 def _alone(products: Sequence[RoofedOp]) -> str:

@@ -6,11 +6,9 @@ clock. Each kernel counts for no more than it took, since caches are faster than
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
-from autobrrr.diagnosis.models.roofs import RoofedOp, Roofs, roofs
+from autobrrr.diagnosis.models.roofs import Roofs, roofs
 from autobrrr.diagnosis.robust_stats import of_one, unit_share
 from autobrrr.diagnosis.signal_reading import Reading, abstention
 from autobrrr.diagnosis.signals.page_faults import fault_share
@@ -30,15 +28,13 @@ def traffic(measured: Measurements) -> Reading:
     moving = [one for one in found.ops if one.regime == "memory"]
     memory = found.share("memory")
     moved = sum(one.work.bytes or 0.0 for one in moving)
-    at_roof, surely_at_roof = (
-        memory * _at_bandwidth_ns(moving, doubt) / max(1.0, sum(one.work.kernel_ns for one in moving))
-        for doubt in (0.0, found.doubt)
-    )
+    least_ns = sum(min(one.bytes_ns or 0.0, one.work.kernel_ns) for one in moving)
+    at_roof = memory * least_ns / max(1.0, sum(one.work.kernel_ns for one in moving))
     faults = fault_share(measured) or 0.0
     share = unit_share(min(memory, at_roof + faults))
     if share is None:
         return abstention(NAME, UNIT, "the bytes of the step hold no figures")
-    least = surely_at_roof + faults
+    least = at_roof * (1 - found.doubt) + faults
     explained = min(1.0, least / memory) if memory > 0 else 0.0
     says: Regime | None = None
     if memory >= thresholds.NAMED_AT and explained >= thresholds.EXPLAINED_AT:
@@ -55,8 +51,3 @@ def traffic(measured: Measurements) -> Reading:
         says=says,
         firm=explained >= thresholds.EXPLAINED_AT + 0.1,
     )
-
-
-def _at_bandwidth_ns(moving: Sequence[RoofedOp], doubt: float) -> float:
-    """What moving their bytes takes if the bandwidth is higher by its doubt; no more than it took."""
-    return sum(min((one.bytes_ns or 0.0) * (1 - doubt), one.work.kernel_ns) for one in moving)
