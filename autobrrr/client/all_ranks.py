@@ -93,6 +93,9 @@ def with_siblings(found: Diagnosis, others: Sequence[Diagnosis]) -> Diagnosis:
 def together(found: Sequence[Diagnosis], missing: Sequence[RankLine] = ()) -> Diagnosis:
     """All ranks of a job as one: the slowest on top, or the lowest one where none stands out.
 
+    A device that waits for a late rank is as busy with collectives as one that communicates for long: where it is
+    not known which rank is late, one that is not limited by communication stands above those that are.
+
     Args:
         found: At least one.
         missing: Ranks that could not be attached to.
@@ -100,7 +103,11 @@ def together(found: Sequence[Diagnosis], missing: Sequence[RankLine] = ()) -> Di
     straggler = _straggler(found)
     lines = _lines(found, straggler)
     by_pid = {one.pid: one for one in found}
-    named = lines[0].pid if straggler is None or straggler.pid not in by_pid else straggler.pid
+    named = lines[0].pid
+    if straggler is not None and straggler.pid in by_pid:
+        named = straggler.pid
+    elif straggler is None or straggler.why in NOT_KNOWN:
+        named = next((line.pid for line in lines if line.limit != "communication"), named)
     listed = sorted([*lines, *missing], key=_by_rank)
     return msgspec.structs.replace(by_pid[named], ranks=listed, straggler=straggler)
 

@@ -140,6 +140,16 @@ def test_where_none_stands_out_the_lowest_rank_is_on_top() -> None:
     assert all_ranks.together([rank(1, 1.0)]).pid == 101
 
 
+def test_a_rank_that_waits_is_not_on_top_where_another_works() -> None:
+    waits, works = (
+        msgspec.structs.replace(rank(number), limit=limit)
+        for number, limit in enumerate(("communication", "unknown"))
+    )
+    assert all_ranks.together([waits, works]).limit == "unknown"
+    assert all_ranks.together([waits, msgspec.structs.replace(works, limit="communication")]).pid == 100
+    assert all_ranks.together(compared(waits, works, late=0)).pid == 100
+
+
 def test_every_session_is_asked_and_those_that_fail_are_left_out() -> None:
     clients = {100: FakeClient(rank(0)), 102: FakeClient(rank(2))}
 
