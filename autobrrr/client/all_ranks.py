@@ -93,8 +93,8 @@ def with_siblings(found: Diagnosis, others: Sequence[Diagnosis]) -> Diagnosis:
 def together(found: Sequence[Diagnosis], missing: Sequence[RankLine] = ()) -> Diagnosis:
     """All ranks of a job as one: the slowest on top, or the lowest one where none stands out.
 
-    A device that waits for a late rank is as busy with collectives as one that communicates for long: where it is
-    not known which rank is late, one that is not limited by communication stands above those that are.
+    A device that waits for a late rank is as busy with collectives as one that communicates for long: where
+    it is not known which rank is late, one that is not limited by communication stands above those that are.
 
     Args:
         found: At least one.

@@ -1,0 +1,224 @@
+"""Collectives of the emulated device: two ranks, planted durations, ends that only the last rank decides."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.timeout(300)]
+BEGIN = """
+import ctypes, json, os, sys, time, torch, torch.distributed as dist
+rank = int(os.environ["RANK"])
+torch.cuda.set_device(rank)
+dist.init_process_group("nccl", device_id=torch.device("cuda", rank))
+emulated = ctypes.CDLL(None)
+emulated.emu_rule.argtypes = [ctypes.c_char_p, ctypes.c_double]
+plant = lambda name, us: emulated.emu_rule(name.encode(), us)
+event = lambda: torch.cuda.Event(enable_timing=True)
+big = torch.zeros(1 << 20, device="cuda")  # of which no contents are moved
+plant("AllReduce", 5000.0)
+plant("elementwise", 1000.0)
+sleep = lambda ms: torch.cuda._sleep(round(ms * 1.98e6))
+def told(**found):
+    print("told " + json.dumps(found), flush=True)
+    torch.cuda.synchronize()
+    dist.destroy_process_group()
+dist.barrier()
+torch.cuda.synchronize()
+"""
+
+
+def ranks(folder: Path, script: str) -> list[dict[str, object]]:
+    """What both ranks of a script tell, in their order."""
+    (folder / "job.py").write_text(BEGIN + script)
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "--log-dir"]
+    launcher += [str(folder / "logs"), "--redirects", "1"]
+    environment = {**os.environ, "EMU_DEVICES": "2", "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    ended = subprocess.run(
+        [sys.executable, *launcher, str(folder / "job.py")],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=200,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    said = sorted((folder / "logs").rglob("stdout.log"), key=lambda each: int(each.parent.name))
+    return [json.loads(each.read_text().split("told ")[1].splitlines()[0]) for each in said]
+
+
+def test_a_collective_ends_on_all_ranks_as_long_after_the_last_one_came_as_was_planted(tmp_path: Path):
+    first, last = ranks(
+        tmp_path,
+        """
+began, ended = event(), event()
+sleep(200)  # both are queued before either begins
+began.record()
+sleep(30 if rank else 10)
+dist.all_reduce(big)
+ended.record()
+ended.synchronize()
+told(took=began.elapsed_time(ended), at=time.monotonic())
+""",
+    )
+    assert last["took"] == pytest.approx(35.0, abs=0.01)
+    assert abs(first["at"] - last["at"]) < 0.5  # they leave it together
+
+
+def test_a_late_host_is_waited_for_by_the_devices_of_all_and_by_no_host_before_it_asks(tmp_path: Path):
+    early, late = ranks(
+        tmp_path,
+        """
+if rank:
+    time.sleep(1.0)
+began, ended, behind = event(), event(), event()
+host = time.perf_counter()
+began.record()
+dist.all_reduce(big)
+ended.record()
+big.add_(1)
+behind.record()
+queued = time.perf_counter() - host
+open = not ended.query()
+behind.synchronize()
+told(queued=queued, open=open, took=began.elapsed_time(ended), behind=ended.elapsed_time(behind))
+""",
+    )
+    assert early["queued"] < 0.5 < 0.7 < early["took"] / 1e3
+    assert late["took"] < 500
+    assert early["open"]
+    assert (early["behind"], late["behind"]) == (1.0, 1.0)  # behind a time that was unknown at its launch
+
+
+def test_streams_run_beside_a_collective_and_wait_for_it_by_an_event(tmp_path: Path):
+    found = ranks(
+        tmp_path,
+        """
+began, beside, behind = event(), event(), event()
+sleep(200)
+began.record()
+work = dist.all_reduce(big, async_op=True)
+for _ in range(3):
+    big.add_(1)
+beside.record()
+work.wait()
+big.add_(1)
+behind.record()
+torch.cuda.synchronize()
+told(beside=began.elapsed_time(beside), all=began.elapsed_time(behind), over=behind.query())
+""",
+    )
+    for each in found:
+        assert each["beside"] == 3.0
+        assert each["over"]
+    assert max(each["all"] for each in found) >= 6.0  # 5 of the collective and 1 behind it
+    assert min(each["all"] for each in found) == pytest.approx(6.0, abs=0.01)
+
+
+def test_collectives_of_two_groups_in_turn_wait_for_each_other(tmp_path: Path):
+    found = ranks(
+        tmp_path,
+        """
+other = dist.new_group([0, 1])
+dist.all_reduce(big, group=other)
+torch.cuda.synchronize()
+began, ended = event(), event()
+if rank:
+    time.sleep(0.5)
+began.record()
+for _ in range(4):  # queued by rank 0 while nothing of it is known
+    dist.all_reduce(big)
+    dist.all_reduce(big, group=other)
+ended.record()
+ended.synchronize()
+told(took=began.elapsed_time(ended))
+""",
+    )
+    assert 40.0 <= found[1]["took"] < 300
+    assert found[0]["took"] > 350
+
+
+def test_few_contents_are_really_moved(tmp_path: Path):
+    found = ranks(
+        tmp_path,
+        """
+objects = [None, None]
+dist.all_gather_object(objects, {"rank": rank, "much": "x" * 2000 * rank})
+sums = torch.full((3,), float(rank + 1), device="cuda")
+dist.all_reduce(sums)
+root = torch.full((2,), rank + 7, device="cuda")
+dist.broadcast(root, src=1)
+parts = torch.empty(4, device="cuda")
+dist.all_gather_into_tensor(parts, torch.full((2,), float(rank), device="cuda"))
+message = torch.full((2,), float(rank), device="cuda")
+if rank:
+    dist.recv(message, 0)
+else:
+    dist.send(message, 1)
+told(objects=[len(each["much"]) for each in objects], sums=sums.tolist(), root=root.tolist(),
+     parts=parts.tolist(), message=message.tolist())
+""",
+    )
+    moved = {
+        "objects": [0, 2000],
+        "sums": [3.0] * 3,
+        "root": [8, 8],
+        "parts": [0.0, 0.0, 1.0, 1.0],
+        "message": [0.0, 0.0],
+    }
+    assert found == [moved, moved]
+
+
+def test_kineto_records_collectives_as_they_were_whenever_that_was_known(tmp_path: Path):
+    early, late = ranks(
+        tmp_path,
+        f"""
+from torch.profiler import ProfilerActivity, profile
+if rank:
+    time.sleep(1.0)
+with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], acc_events=True) as profiler:
+    dist.all_reduce(big)
+    big.add_(1)
+    torch.cuda.synchronize()
+path = f"{tmp_path}/trace{{rank}}.json"
+profiler.export_chrome_trace(path)
+events = [each for each in json.load(open(path))["traceEvents"] if "cat" in each]
+kernels = [each for each in events if each["cat"] == "kernel"]
+calls = {{each["args"]["correlation"]: each["name"] for each in events if each["cat"] == "cuda_runtime"}}
+kernels.sort(key=lambda each: each["ts"])
+first, second = kernels
+told(names=[each["name"] for each in kernels], took=first["dur"], gap=second["ts"] - first["ts"] - first["dur"],
+     streams=len({{each["tid"] for each in kernels}}), called=calls[first["args"]["correlation"]])
+""",
+    )
+    for each in (early, late):
+        assert each["names"][0].startswith("ncclDevKernel_AllReduce_Sum_f32_RING_LL")
+        assert "elementwise" in each["names"][1]
+        assert "LaunchKernel" in each["called"]
+        assert abs(each["gap"]) < 1.0
+    assert early["took"] > 500_000
+    assert late["took"] == pytest.approx(5000.0, abs=5000.0)
+
+
+def test_a_rank_that_has_died_leaves_nothing_that_others_wait_for_at_an_abort(tmp_path: Path):
+    found = ranks(
+        tmp_path,
+        """
+if rank == 0:
+    dist.all_reduce(big)
+    ended = torch.cuda.current_stream().record_event()
+    open = not ended.query()
+    dist.distributed_c10d._get_default_group()._get_backend(torch.device("cuda")).abort()
+    torch.cuda.synchronize()
+    print("told " + json.dumps({"open": open, "over": ended.query()}), flush=True)
+else:
+    print("told {}", flush=True)
+os._exit(0)
+""",
+    )
+    assert found == [{"open": True, "over": True}, {}]
