@@ -35,13 +35,21 @@ for _ in range(2):
 
 
 class Torchrun:
-    """A launcher of two ranks of `jobs/parallel.py`."""
+    """A launcher of two ranks of `jobs/SCRIPT.py`."""
 
-    def __init__(self, folder: Path, *words: str, launcher: Sequence[str] = TORCHRUN, **given: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *words: str,
+        launcher: Sequence[str] = TORCHRUN,
+        script: str = "parallel",
+        **given: str,
+    ) -> None:
+        self._script = f"{script}.py"
         scratch = folder / "t"
         scratch.mkdir(exist_ok=True)
         self.process = subprocess.Popen(
-            [sys.executable, *launcher, str(JOBS / "parallel.py"), *words],
+            [sys.executable, *launcher, str(JOBS / self._script), *words],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -71,7 +79,7 @@ class Torchrun:
         self.process.wait(60)
         for pid in self._seen:  # those of a launcher that was killed are nobody's
             with contextlib.suppress(OSError):
-                if "parallel.py" in Path(f"/proc/{pid}/cmdline").read_text():
+                if self._script in Path(f"/proc/{pid}/cmdline").read_text():
                     os.kill(pid, signal.SIGKILL)
         self._reader.join(10)
 

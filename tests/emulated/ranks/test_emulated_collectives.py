@@ -89,7 +89,8 @@ behind.synchronize()
 told(queued=queued, open=open, took=began.elapsed_time(ended), behind=ended.elapsed_time(behind))
 """,
     )
-    assert early["queued"] < 0.5 < 0.7 < early["took"] / 1e3
+    assert early["queued"] < 0.5
+    assert early["took"] > 700
     assert late["took"] < 500
     assert early["open"]
     assert (early["behind"], late["behind"]) == (1.0, 1.0)  # behind a time that was unknown at its launch
@@ -192,8 +193,8 @@ kernels = [each for each in events if each["cat"] == "kernel"]
 calls = {{each["args"]["correlation"]: each["name"] for each in events if each["cat"] == "cuda_runtime"}}
 kernels.sort(key=lambda each: each["ts"])
 first, second = kernels
-told(names=[each["name"] for each in kernels], took=first["dur"], gap=second["ts"] - first["ts"] - first["dur"],
-     streams=len({{each["tid"] for each in kernels}}), called=calls[first["args"]["correlation"]])
+told(names=[each["name"] for each in kernels], called=calls[first["args"]["correlation"]],
+     took=first["dur"], gap=second["ts"] - first["ts"] - first["dur"])
 """,
     )
     for each in (early, late):

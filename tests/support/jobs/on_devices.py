@@ -1,7 +1,8 @@
 """DistributedDataParallel over NCCL, a device for each rank: `on_devices.py --until FILE`.
 
-KERNELS plants durations (`part of a kernel's name=us;...`) once the model is made; LATE_RANK computes LATE_MS more on
-its host before each step, WRAP=fsdp2 shards the model instead. Each rank tells what it holds, early and at its end.
+KERNELS plants durations (`part of a kernel's name=us;...`) once the model is made. LATE_RANK's host comes
+LATE_MS late to each step, READ=1 reads every loss, WRAP=fsdp2 shards the model instead. Each rank tells what
+it holds, early and at its end.
 """
 
 import ctypes
@@ -36,7 +37,7 @@ for planted in filter(None, os.environ.get("KERNELS", "").split(";")):
     name, us = planted.rsplit("=", 1)
     emulated.emu_rule(name.encode(), float(us))
 late_s = float(os.environ.get("LATE_MS", "0")) / 1e3 * (os.environ.get("LATE_RANK") == str(rank))
-READ = os.environ.get("READ") == "1"
+read = os.environ.get("READ") == "1"
 data = torch.randn(32, 256, device="cuda")
 
 
@@ -66,7 +67,7 @@ while not all_end(step + 1):
     loss = model(data).square().mean()
     loss.backward()
     optimizer.step()
-    if READ:
+    if read:
         loss.item()
     step += 1
     if step == 3:
