@@ -1,8 +1,9 @@
 """A phase that something else than dispatch holds: too few operators for the time in which no kernel works.
 
 In: the traced steps, the calibrated cost of an operator, sampled stacks. Out: which phase is held, where
-the thread stands in it, and whether it sleeps or runs there. None where operators, times what dispatching
-one costs, explain half of the overhead or more: then it is dispatch.
+the thread stands in it, and whether it sleeps or runs there. None where no phase by itself has half of the
+overhead beyond its operators, times what dispatching one costs at least: operators that cost more than the
+least are dearer in every phase, and are dispatch all the same.
 """
 
 from __future__ import annotations
@@ -55,9 +56,10 @@ def held_phase(measured: Measurements) -> HeldPhase | None:
     operations = {name: traced.operations_by_phase.get(name) or 0.0 for name in MODEL_PHASES}
     dispatch = {name: count * cost_ns / parts.step_ns for name, count in operations.items()}
     explained = sum(min(dispatch[name], parts.idle(name) or 0.0) for name in MODEL_PHASES)
-    if explained >= thresholds.EXPLAINED_AT * overhead:
+    beyond = {name: (parts.idle(name) or 0.0) - dispatch[name] for name in MODEL_PHASES}
+    phase = max(beyond, key=lambda name: beyond[name])
+    if beyond[phase] < thresholds.EXPLAINED_AT * overhead:
         return None
-    phase = max(MODEL_PHASES, key=lambda name: (parts.idle(name) or 0.0) - dispatch[name])
     frames = measured.frames
     places = [one for one in (frames.places if frames else []) if one.phase == phase and one.samples > 0]
     function, standing = _busiest_function(places)

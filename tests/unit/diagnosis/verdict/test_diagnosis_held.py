@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+
 import msgspec
 import pytest
 
@@ -39,6 +41,18 @@ def test_where_operators_explain_half_of_it_it_is_dispatch() -> None:
     cost_ns = tiny.traced.op_cost_ns if tiny.traced else None
     assert cost_ns
     assert held_phase(held(operations=int(0.6 * 53.0 * MS / cost_ns / 0.6))) is None
+
+
+def test_operators_that_cost_more_than_the_least_in_every_phase_are_dispatch() -> None:
+    tiny = diagnosis.tiny_mlp()
+    assert tiny.traced is not None
+    spread = {"forward": 300.0, "backward": 330.0, "optimizer": 150.0}
+    cheap = msgspec.structs.replace(tiny.traced, operations_by_phase=spread, op_cost_ns=900)
+    measured = replaced(tiny, traced=cheap)
+    step_ns = statistics.median(cheap.plain_step_ns)
+    assert 780 * 900 / step_ns < 0.5 * 0.72  # of the overhead, as forward, backward and optimizer have it
+    assert held_phase(measured) is None
+    assert "not dispatch" not in judge(measured).verdict.reason
 
 
 def test_stacks_that_stand_in_no_one_function_carry_nothing() -> None:
