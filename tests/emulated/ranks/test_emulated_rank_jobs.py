@@ -39,7 +39,7 @@ def ended(job: Torchrun, folder: Path) -> tuple[list[str], list[str]]:
 
 def _held(said: str, when: str) -> list[str]:
     parts = [part for part in said.replace("rank ", "\nrank ").split("\n") if f" {when} " in part]
-    return sorted(part.replace(when, "").replace("  ", " ").strip() for part in parts)
+    return sorted(" ".join(part.replace(when, "").split()) for part in parts)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,6 @@ def test_ranks_are_limited_by_what_was_planted_and_keep_nothing(
     late = found.json["straggler"]
     assert isinstance(late, dict)
     assert (late["rank"], late["why"]) == (None, "on_device")  # not known, and said so
-    assert autobrrr(tmp_path, "detach", job.pid).code == 0
     before, after = ended(job, tmp_path)
     assert len(before) == 2
     assert after == before
