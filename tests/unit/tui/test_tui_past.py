@@ -228,7 +228,7 @@ def test_the_recording_names_no_place_of_the_machine_that_made_it() -> None:
 
 
 def test_a_recording_tells_of_the_script_its_name_only() -> None:
-    job = tui.job(script="/srv/ada/train.py")
+    job = tui.job(script="/srv/ada/train.py", argv=["/srv/ada/train.py", "--steps", "9"])
     tuned = msgspec.structs.replace(tui.tuned(), job=job)
     for event in (tui.snapshot(job=job), tuned, tui.details(tuned=tuned)):
         assert b"train.py" in msgspec.json.encode(placeless(event))

@@ -51,7 +51,8 @@ def placeless(event: Told) -> Told:
         tuned = event.tuned and placeless(event.tuned)
         return msgspec.structs.replace(event, tuned=tuned)
     if isinstance(event, Diagnosis | Tuning) and event.job is not None:
-        job = msgspec.structs.replace(event.job, script=event.job.script.rpartition("/")[2])
+        words = [word.rpartition("/")[2] if word == event.job.script else word for word in event.job.argv]
+        job = msgspec.structs.replace(event.job, script=event.job.script.rpartition("/")[2], argv=words)
         return msgspec.structs.replace(event, job=job)
     return event
 

@@ -50,7 +50,9 @@ def test_stacks_are_sampled_where_the_loop_waits(tmp_path: Path) -> None:
 
 
 def test_stacks_are_sampled_where_operators_do_not_explain_a_phase(stage: Stage) -> None:
-    stage.enter().traced(operations_by_phase={"backward": 10.0}, op_cost_ns=2_000)
+    step_ns = stage.model.step_ns
+    kernels = {"forward": 0.35 * step_ns, "backward": 0.01 * step_ns, "optimizer": 0.15 * step_ns}
+    stage.enter().traced(kernel_by_phase_ns=kernels, operations_by_phase={"backward": 10.0}, op_cost_ns=2_000)
     assert stage.run(20) is State.SAMPLING
 
 
