@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import resource
 import statistics
 import subprocess
 import sys
@@ -39,6 +40,8 @@ OPTIONS: dict[str, dict[str, object]] = {
 }
 COUNTED = ("python_threads", "hooks", "own_names", "descriptors")
 SETTLE = 6  # steps after each switching
+BLOCK_KIB = 36 << 10  # of each tensor of `pointwise-36MiB`
+PAGE_KIB = resource.getpagesize() >> 10
 
 
 Ask = Callable[..., list[object]]
@@ -105,7 +108,7 @@ def test_steps_with_blocks_that_glibc_never_keeps_fault_as_before_and_hold_no_mo
     steps: dict[str, object] = {"steps": 3}
     remedy = "host.malloc"
     _, before, state_before, *answers = told(
-        "pointwise-36MiB", steps, steps, state, *switched(remedy, 2, 3), steps, state
+        "pointwise-36MiB", steps, steps, state, *switched(remedy, 2), steps, state
     )
     on, after, state_after = answers[1], answers[-2], answers[-1]
     assert isinstance(on, dict)
@@ -113,5 +116,6 @@ def test_steps_with_blocks_that_glibc_never_keeps_fault_as_before_and_hold_no_mo
     assert isinstance(state_after, dict)
     assert faults(before) > 50_000
     assert min(on["faults"]) < faults(before) / 10
-    assert abs(faults(after) - faults(before)) < faults(before) / 100
-    assert state_after["resident_kib"] - state_before["resident_kib"] < 36 << 10
+    # A hole of one block's size may stay in the heap between what the job holds, and serve one block from then on.
+    assert abs(faults(after) - faults(before)) < 1.01 * BLOCK_KIB / PAGE_KIB
+    assert state_after["resident_kib"] - state_before["resident_kib"] < 1.1 * BLOCK_KIB

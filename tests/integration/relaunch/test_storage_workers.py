@@ -141,13 +141,15 @@ def test_of_three_workers_one_is_killed_and_the_server_restarts_yet_each_point_c
     assert [each.state for each in lost] == [TrialState.FAIL]
     again = [each for each in trials if lost[0].number in each.system_attrs.get("retry_history", ())]
     assert len(again) == 1
+    by_another = set()
     for each in living:
         found = json.loads(said[each.pid])
         assert found["kept"] == ["--slowness=1"]
         assert sorted(trial["remedy"] for trial in found["trials"]) == sorted(points)
-        assert any("measured on" in trial["why"] for trial in found["trials"])
+        by_another |= {trial["remedy"] for trial in found["trials"] if "measured on" in trial["why"]}
         number = workers.index(each)
         assert dict(recipe.load(tmp_path / f"{number}.toml").args) == {"--slowness": 1}
+    assert sorted(by_another) == sorted(points)  # of two workers one did not measure it, whoever was faster
     kept = [file for file in tmp_path.rglob("*") if file.is_file() and not file.is_symlink()]
     assert not [file for file in kept if b"s3cret" in file.read_bytes()]
     assert "s3cret" not in "".join(text or "" for text in said.values())
