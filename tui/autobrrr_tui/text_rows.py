@@ -87,6 +87,16 @@ def padded(text: str, cells: int) -> str:
     return set_cell_size(clipped(text, cells), cells)
 
 
+def fitted(text: str, cells: int, most: int) -> list[str]:
+    """Words over at most so many lines; where they don't fit, whole clauses at the end are left out."""
+    while len(wrapped(text, cells)) > most:
+        shorter = text.rpartition("; ")[0] or text.rpartition(", then: ")[0]
+        if not shorter:
+            return wrapped(text, cells, most)
+        text = shorter
+    return wrapped(text, cells)
+
+
 def wrapped(text: str, cells: int, most: int | None = None) -> list[str]:
     """Words over lines of at most so many cells; the last line is cut where there are too many."""
     lines: list[str] = []

@@ -60,6 +60,7 @@ class View:
     marks: tuple[Mark, ...] = ()
     log_path: str = ""
     silent_s: float = 0.0  # no step has ended for so long
+    playing: bool = False  # more comes of a recording
 
     @property
     def ranks(self) -> Sequence[RankLine]:

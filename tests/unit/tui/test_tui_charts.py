@@ -147,7 +147,7 @@ def test_next_says_what_to_do_in_each_state() -> None:
     }
     assert said == {
         "judged": "t", "kept": "e", "trying": "space", "measuring": "nothing",
-        "recorded": "autobrrr", "over": "q", "readonly": "",
+        "recorded": "try", "over": "q", "readonly": "attach",
     }  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from autobrrr_tui.view_reducer import left_on
 from autobrrr_tui.view_state import ScreenStanding, View
 from support.screens import tui
 from support.screens.tui_screen import text_after
@@ -48,12 +49,30 @@ SCREENS: dict[str, tuple[View, tuple[str, ...]]] = {
         (),
     ),
     "ended": (tui.judged(standing=ScreenStanding.ENDED, why="process 8091 ended"), ()),
+    "refused": (
+        View(
+            pid=8091, standing=ScreenStanding.REFUSED, why="process 8091 runs no Python", hint="autobrrr ls"
+        ),
+        (),
+    ),
+    "detached": (replace(left_on(tui.kept()), standing=ScreenStanding.ENDED, why="detached"), ()),
+    "recorded": (
+        replace(tui.kept(), standing=ScreenStanding.RECORDED, why="demo, the recording ends here"),
+        (),
+    ),
+    "replayed": (
+        replace(tui.trying(), standing=ScreenStanding.RECORDED, why="demo, playing", playing=True),
+        (),
+    ),
 }
+STANDINGS = ("opening", "lost", "ended", "refused", "detached", "recorded", "replayed")
+FIRST = [name for name in SCREENS if name.startswith("glance") or name in STANDINGS]
+ALL_SIZES = ((60, 16), *SIZES, (200, 60))
 
 
 EVERY = [
     *((name, size) for name in SCREENS for size in SIZES),
-    *((name, size) for name in SCREENS if name.startswith("glance") for size in ((60, 16), (200, 60))),
+    *((name, size) for name in FIRST for size in ((60, 16), (200, 60))),
     ("diagnosis_ranks", (200, 60)),
 ]
 
@@ -76,6 +95,22 @@ def test_the_first_screen_has_one_line_that_names_the_regime(name: str) -> None:
     lines = [line.strip() for line in text_after(view, *keys).splitlines()]
     assert lines.count(f"regime: {view.regime}") == 1
     assert sum(line.startswith("regime:") for line in lines) == 1
+
+
+@pytest.mark.parametrize("size", ALL_SIZES, ids=str)
+@pytest.mark.parametrize("name", FIRST)
+def test_every_state_and_size_answers_the_six_questions(name: str, size: tuple[int, int]) -> None:
+    view, keys = SCREENS[name]
+    shown = text_after(view, *keys, size=size)
+    starts = [line.split(maxsplit=1) for line in shown.splitlines()]
+    labels = [words[0] for words in starts if len(words) > 1]
+    assert [each for each in labels if each in ("now", "next", "safe")] == ["now", "next", "safe"]
+    if view.snapshot is None:
+        return
+    assert " gain " in shown or " GAIN " in shown
+    if view.snapshot.limit != "unknown":
+        assert f"limited by {view.snapshot.limit}" in shown
+        assert f" {view.snapshot.limit_confidence} confidence" in shown
 
 
 def test_a_made_up_view_is_what_a_golden_screen_shows() -> None:

@@ -15,13 +15,14 @@ from autobrrr_tui.panes import rank_table
 from autobrrr_tui.panes.chart_over_time import chart, seconds_shown
 from autobrrr_tui.panes.rank_strip import strip
 from autobrrr_tui.text_boxes import EDGES, beside, boxed, cut
-from autobrrr_tui.text_rows import BLANK, LABEL, Page, Row, clipped, labelled, padded, piece, row, wrapped
+from autobrrr_tui.text_rows import BLANK, LABEL, Page, Row, clipped, fitted, labelled, padded, piece, row
 from autobrrr_tui.view_state import View
 
 INDENT = 2 + LABEL
 PANELS = (100, 27)  # cells and rows from which on there are panels
 NARROW = 70  # cells
 ROOMY = 16  # rows from which on the next step may take two
+TIGHT = 14  # rows below which the verdict's second sentence is left to mode 2
 CHART = 18  # rows of the chart's box: more show nothing more
 
 
@@ -29,7 +30,7 @@ def page(view: View, width: int, height: int, choice: ListChoice = UNCHANGED) ->
     """All of it in at most `height` rows."""
     regime = row(piece(f"  regime: {view.regime}", "regime"))  # one line that scripts may read
     if view.snapshot is None:
-        return Page(rows=[regime])
+        return Page(rows=[regime, BLANK, *_after(view, width, height)][:height])
     wide = width >= PANELS[0] and height >= PANELS[1]
     return Page(rows=[regime, *(_panels if wide else _list)(view, width, height - 1)][:height])
 
@@ -40,7 +41,7 @@ def _panels(view: View, width: int, height: int) -> list[Row]:
     left = width // 2
     inner = left - EDGES
     verdict = [*parts.verdict(view, inner), *parts.grounds(found, inner), *parts.machine(found)]
-    gain = parts.gain(view, width - left - EDGES)
+    gain = parts.gain(view, width - left - EDGES, badges=True)
     top = min(12, max(len(verdict), len(gain), 4) + 2)
     after = _after(view, width, height)
     ranks = _ranks(view, width - EDGES, (height - top - len(after)) // 3) if view.ranks else []
@@ -65,7 +66,7 @@ def _panels(view: View, width: int, height: int) -> list[Row]:
     return [
         *beside(
             boxed("VERDICT", verdict, left, top),
-            boxed("GAIN", gain, width - left, top, parts.gain_of(view)),
+            boxed(parts.gain_head(view).upper(), gain, width - left, top, parts.gain_of(view)),
             left,
         ),
         *boxed("STEP", steps, width, middle, seconds_shown(view, width - EDGES)),
@@ -122,12 +123,14 @@ def _signals(found: Diagnosis, room: int) -> list[Row]:
 
 
 def _after(view: View, width: int, height: int) -> list[Row]:
-    room = width - INDENT - 1
-    rows = [labelled("now" if at == 0 else "", *line) for at, line in enumerate(parts.now_line(view, room))]
+    """What happens now, what to do next, whether it is safe: the last rows of every state and size."""
+    room, most = width - INDENT - 1, 2 if height >= ROOMY else 1
     words, action = parts.next_step(view)
-    lines = wrapped(words, room, 2 if height >= ROOMY else 1)
-    return rows + [
-        labelled("" if at else "next", piece(line, "key", action)) for at, line in enumerate(lines)
+    safe, tone = parts.safety(view)
+    return [
+        *_headed("now", parts.now_line(view, room, most)),
+        *_headed("next", [row(piece(line, "key", action)) for line in fitted(words, room, most)]),
+        *_headed("safe", [row(piece(line, tone)) for line in fitted(safe, room, 1)]),
     ]
 
 
@@ -161,7 +164,8 @@ def _blocks(view: View, width: int, height: int) -> list[RowGroup]:
     found = view.snapshot
     assert found is not None
     room = width - INDENT - 1
-    said = [row("  ", *line) for line in parts.verdict(view, width - 4, 2)]
+    tight = height < TIGHT
+    said = [row("  ", *line) for line in parts.verdict(view, width - 4, 3 if tight else 2, brief=tight)]
     grounds = [row("  ", *line) for line in parts.grounds(found, width - 4)]
     blocks = [RowGroup(0, said), RowGroup(4, grounds, joined=True)]
     blocks.append(RowGroup(0, [labelled("step", *parts.step_figures(view, room))]))
@@ -178,8 +182,8 @@ def _blocks(view: View, width: int, height: int) -> list[RowGroup]:
     if view.ranks:
         blocks.append(RowGroup(1, _headed("ranks", [tuple(line) for line in strip(view.ranks, room)])))
         blocks.append(RowGroup(3, _headed("", rank_table.said(found.straggler, room, 2)), joined=True))
-    gain = parts.gain(view, room)
-    blocks.append(RowGroup(0, _headed("gain", [cut(line, room) for line in gain[:2]])))
+    gain = parts.gain(view, room, badges=True)
+    blocks.append(RowGroup(0, _headed(parts.gain_head(view), [cut(line, room) for line in gain[:2]])))
     blocks.append(RowGroup(0, _after(view, width, height)))
     return blocks
 

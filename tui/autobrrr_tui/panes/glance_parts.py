@@ -11,7 +11,7 @@ from autobrrr.records.rank_records import late_words
 from autobrrr_tui import text_bars, text_charts
 from autobrrr_tui.panes.job_header import activity
 from autobrrr_tui.panes.tuning_pane import BEGINS, DARING, RemedyRow, lines
-from autobrrr_tui.text_rows import Piece, Row, clipped, middled, padded, piece, row, wrapped
+from autobrrr_tui.text_rows import Piece, Row, clipped, fitted, middled, padded, piece, row, wrapped
 from autobrrr_tui.view_state import ScreenStanding, View
 
 PHASES = (
@@ -27,8 +27,11 @@ DOUBT = {"high": "●●●", "medium": "●●○", "low": "●○○"}
 OUTCOMES = {"kept": "✓", "on": "✓", "trying": "▸", "confirming": "▸", "watched": "▸", "reverted": "✗"}
 
 
-def verdict(view: View, room: int, most: int = 3) -> list[Row]:
-    """Who limits the step, with what, how sure, by which signals; what was known stays, with its age."""
+def verdict(view: View, room: int, most: int = 3, *, brief: bool = False) -> list[Row]:
+    """Who limits the step, with what, how sure, by which signals; what was known stays, with its age.
+
+    In brief: without what the regime adds to who limits the step.
+    """
     found = view.snapshot
     if found is None:
         return []
@@ -57,7 +60,7 @@ def verdict(view: View, room: int, most: int = 3) -> list[Row]:
     if named.limit != "unknown" and named.regime not in ("unknown", "mixed") and not repeats:
         said = f"{named.regime} ({named.confidence})" + (f": {said}" if said else "")
     tone = "dim" if view.regime == "measuring" or age else "plain"
-    if not age or named.limit == "unknown":
+    if named.limit == "unknown" or not (age or brief):
         rows += [row(piece(line, tone)) for line in wrapped(said, room, most - bool(late))]
     if age:
         now = "measuring again" if view.regime == "measuring" else f"now: {found.reason}"
@@ -67,7 +70,7 @@ def verdict(view: View, room: int, most: int = 3) -> list[Row]:
 
 def _doubt(confidence: str, provisional: bool) -> tuple[Piece, ...]:
     return (
-        piece(f"   {DOUBT[confidence]} {confidence}", "accent"),
+        piece(f"   {DOUBT[confidence]} {confidence} confidence", "accent"),
         piece(" provisional" if provisional else "", "warn"),
     )
 
@@ -90,8 +93,8 @@ def machine(found: Diagnosis) -> list[Row]:
     return [] if delay is None or delay >= BUSY_AT else [row(piece("machine quiet", "dim"))]
 
 
-def gain(view: View, room: int) -> list[Row]:
-    """What was gained, or is tried, or could be."""
+def gain(view: View, room: int, *, badges: bool = False) -> list[Row]:
+    """What was gained, or is tried, or could be; with badges for what `safety` says in words."""
     found = view.snapshot
     if found is None:
         return []
@@ -100,7 +103,7 @@ def gain(view: View, room: int) -> list[Row]:
     on = _on(view)
     if on:
         proven, *saved = _proven(view)
-        which, *safe = _what_is_on(view, ", ".join(on), room)
+        which, *safe = _what_is_on(view, ", ".join(on), room, badges)
         return [proven, which, *saved, *safe]
     if view.tuned is not None and view.tuned.kept and view.tuned.interval is not None:
         was = gain_words(view.tuned.speedup, view.tuned.interval)
@@ -128,6 +131,13 @@ def gain(view: View, room: int) -> list[Row]:
         )
         rows.append(row(foreseen, piece(how, "dim"), badge))
     return rows
+
+
+def gain_head(view: View) -> str:
+    """What `gain` shows: something gained or tried, or only what is predicted."""
+    found = view.snapshot
+    nothing = found is not None and not view.tuning and not _on(view) and view.tuned is None
+    return "may gain" if nothing and found is not None and found.advice and not view.failed else "gain"
 
 
 def gain_of(view: View) -> str:
@@ -177,13 +187,13 @@ def _classes(view: View) -> list[str]:
     return sorted({each.class_ for each in active if each.class_ in CLASS_WORDS}, key=list(CLASS_WORDS).index)
 
 
-def _what_is_on(view: View, on: str, room: int) -> list[Row]:
+def _what_is_on(view: View, on: str, room: int, badges_only: bool) -> list[Row]:
     """The remedies that are on and what they do to the results, in a row or two."""
     classes = _classes(view)
-    safe = "".join(CLASS_WORDS[each] for each in classes[-1:])
+    safe = "" if badges_only else "".join(CLASS_WORDS[each] for each in classes[-1:])
     words = piece(safe, "warn" if set(classes) & set(DARING) else "plain")
     said = f"on: {on}"
-    if len(said) + 3 + len(safe) <= room:
+    if safe and len(said) + 3 + len(safe) <= room:
         return [row(piece(said, "good"), "   ", words)]
     badges = [_badge(each) for each in classes]
     left = room - sum(len(text) for text, _, _ in badges)
@@ -414,25 +424,28 @@ def _remedy(each: RemedyRow, names: int, ends: tuple[float, float], cells: int) 
     )
 
 
-def now_line(view: View, room: int) -> list[Row]:
+def now_line(view: View, room: int, most: int = 2) -> list[Row]:
     """What happens right now."""
     tone = "warn" if view.standing is not ScreenStanding.LIVE or view.silent_s >= 5 else "plain"
-    return [row(piece(line, tone)) for line in wrapped(activity(view), room, 2)]
+    return [row(piece(line, tone)) for line in fitted(activity(view, short=most < 2), room, most)]
 
 
 def next_step(view: View) -> tuple[str, str]:
     """What to press or type now: the words, and the action of a click ("" where there is none)."""
     found = view.snapshot
-    if found is None:
-        return "", ""
-    if view.standing is ScreenStanding.RECORDED:
-        return "autobrrr attach PID shows a job of your own", ""
     if view.over:
-        return (
-            "q leaves; autobrrr report shows what was measured" if view.pid else "q leaves"
-        ), "screen.quit"
+        if found is None:
+            return view.hint or "q leaves", "" if view.hint else "screen.quit"
+        return "q leaves; autobrrr report shows what was found" if view.pid else "q leaves", "screen.quit"
+    if found is None:
+        return "nothing to do: the first verdict takes seconds", ""
+    if view.standing is ScreenStanding.RECORDED:
+        return _next_of_record(view, found)
+    if view.standing is ScreenStanding.LOST:
+        return "autobrrr attach PID starts a session; this screen joins it", ""
     if not view.acting:
-        return "", ""
+        first = next((each.remedy for each in found.advice), "")
+        return (f"attach without --readonly to try {first}" if first else "q leaves; the session goes on"), ""
     if view.tuning:
         return ("space continues" if view.paused else "space pauses, t stops and keeps what is proven"), ""
     script = "" if found.job is None else found.job.script.rsplit("/", 1)[-1]
@@ -456,3 +469,44 @@ def next_step(view: View) -> tuple[str, str]:
             "",
         )
     return "d detaches and leaves the job as it was", "screen.detach"
+
+
+def _next_of_record(view: View, found: Diagnosis) -> tuple[str, str]:
+    """What may still be done about a job that was recorded."""
+    own = "autobrrr attach PID shows a job of your own"
+    if view.tuning:
+        return f"nothing to do: a trial decides by itself; {own}", ""
+    if found.active:
+        return f"e saves what is on as a recipe; {own}", "screen.export"
+    return (f"try {found.advice[0].remedy}; {own}" if found.advice else own), ""
+
+
+def safety(view: View) -> tuple[str, str]:
+    """What the session does to the job and its results: clauses, the first says most; and the tone."""
+    found = view.snapshot
+    if found is None:
+        return ("nothing was changed in the job" if view.over else "no remedy is on"), "plain"
+    classes = _classes(view)
+    kept = "".join(CLASS_WORDS[each] for each in classes[-1:])
+    tone = "warn" if set(classes) & set(DARING) else "plain"
+    share_known = found.cost.share is not None
+    if view.standing is ScreenStanding.LOST:
+        if found.active or view.tuning:
+            return "the job reverts by itself what was on; a recipe it was started with stays", "plain"
+        return "no remedy was on; the job goes on without a session", "plain"
+    if view.over:
+        return (
+            f"still on in the job: {', '.join(found.active)}; {kept}"
+            if found.active
+            else "no remedy is on any more"
+        ), tone
+    if view.tuning:
+        now = view.progress.remedy if view.progress is not None else None
+        class_ = next((each.class_ for each in lines(view) if each.remedy == now), "")
+        said = f"; {CLASS_WORDS[class_]}" if class_ in CLASS_WORDS else ""
+        return f"reverted unless it is proven faster{said}", "warn" if class_ in DARING else "plain"
+    cost = f"; watching costs {share(found.cost.share)} of a step" if share_known else ""
+    if found.active:
+        undo = ", d reverts" if view.acting else ""
+        return f"{kept or 'what is on can be reverted'}{undo}{cost}", tone
+    return f"{'read-only: nothing is changed' if view.readonly else 'no remedy is on'}{cost}", tone

@@ -108,19 +108,30 @@ LAST_FIGURES = {
 }
 
 
-def activity(view: View) -> str:
-    """What is happening right now."""
+def activity(view: View, *, short: bool = False) -> str:
+    """What is happening right now; in short without the figures that the gain shows."""
     found = view.snapshot
     if found is not None and view.standing in LAST_FIGURES:
         return LAST_FIGURES[view.standing]
+    doing = _doing(view, short)
+    if view.standing is ScreenStanding.RECORDED and not view.playing:
+        return f"the record is over; at its end: {doing}" if doing else "the record is over"
+    return doing
+
+
+def _doing(view: View, short: bool) -> str:
+    found = view.snapshot
     if view.paused:
         doing = view.progress.text if view.progress is not None else "the tuner is paused"
         return f"paused: {doing}"
     if view.tuning and view.progress is not None:
         now = view.progress
-        return f"{now.text} [{now.elapsed_ns / 1e9:.0f} of {now.budget_ns / 1e9:.0f} s]"
+        text = now.text
+        if short and now.pairs:
+            text = f"trying {now.remedy or 'all together'}, {now.pairs} A/B pairs"
+        return f"{text} [{now.elapsed_ns / 1e9:.0f} of {now.budget_ns / 1e9:.0f} s]"
     if found is None:
-        return view.why
+        return "not attached" if view.over else view.why or "attaching"
     if view.silent_s >= 5 and view.standing is ScreenStanding.LIVE and found.state != "ended":
         return f"no step has ended for {view.silent_s:.0f} s ({found.activity})"
     return found.activity or ""

@@ -69,7 +69,7 @@ class ReplaySource:
         for entry in self._entries:
             gap_s = entry.at_s - shown_s
             if self._speed is not None and gap_s >= OFTEN_S:
-                publish(self._seen(reader.view, "playing"))
+                publish(replace(self._seen(reader.view, "playing"), playing=True))
                 shown_s = entry.at_s
                 if self._wait(min(LONGEST_S, gap_s) / self._speed):
                     return
