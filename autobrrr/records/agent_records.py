@@ -205,6 +205,7 @@ class FrameCount(Record, frozen=True, kw_only=True):
     in_loader: bool
     samples: int
     in_collective: bool = False
+    in_feed: bool = False  # in a generator or an iterator of the script's own that its loop reads from
     stayed: int = 0  # of them, those that found the thread where the look before had
     asleep: int = 0  # of these, those in between which it neither ran nor waited for a CPU
 

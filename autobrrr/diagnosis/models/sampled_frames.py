@@ -41,8 +41,24 @@ def frames_reading(
 
 
 def in_own_code(place: FrameCount) -> bool:
-    """Whether the place lies in the user's code between the phases, and waits for no other rank."""
-    return place.phase == "other" and not place.in_loader and not place.in_collective
+    """Whether the place lies in the user's code between the phases, loads nothing and waits for no rank."""
+    return place.phase == "other" and not is_loading(place) and not place.in_collective
+
+
+def is_loading(place: FrameCount) -> bool:
+    """Whether it lies in what the loop reads its batches from: a DataLoader, or the script's own generator.
+
+    By the frames themselves, never by the phase: that would be the loader's clock once more.
+    """
+    return place.in_loader or place.in_feed
+
+
+def feed_standing(measured: Measurements) -> float:
+    """Of the sampled stacks, those in a generator of the script's own that the loop reads from."""
+    frames = measured.frames
+    if frames is None or frames.samples < thresholds.FRAME_SAMPLES:
+        return 0.0
+    return min(1.0, sum(place.samples for place in frames.places if place.in_feed) / frames.samples)
 
 
 def busiest(places: list[FrameCount]) -> str:
@@ -66,7 +82,7 @@ def busiest_in_collective(frames: FrameSamples | None) -> str | None:
     return busiest(places) if places else None
 
 
-def busiest_in_loader(frames: FrameSamples | None) -> str | None:
-    """Where the loader stands most often."""
-    places = [place for place in (frames.places if frames else []) if place.in_loader and place.samples > 0]
+def busiest_loading(frames: FrameSamples | None) -> str | None:
+    """Where loading stands most often."""
+    places = [place for place in (frames.places if frames else []) if is_loading(place) and place.samples > 0]
     return busiest(places) if places else None

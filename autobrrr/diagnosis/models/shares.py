@@ -2,7 +2,8 @@
 
 overhead: forward, backward and optimizer less their kernels (and less pauses between two root calls, which
 are the user's own code, as an environment's step is), with calls too short to be kernels where the step
-doesn't grow with the batch. input: waiting for data. host: the rest of the step less its kernels.
+doesn't grow with the batch. input: waiting for data, or making it in a generator that the loop reads from.
+host: the rest of the step less its kernels.
 compute, memory, underfilled: the kernels, by operator class and by how near they come to the roofs.
 What no measurement separates is left in `other`.
 """
@@ -20,6 +21,7 @@ from autobrrr.diagnosis.models.batch_fit import BatchFit, fit_batch
 from autobrrr.diagnosis.models.exposed_waits import exposed_by_phase, exposed_share
 from autobrrr.diagnosis.models.own_code_share import own_code_at_least
 from autobrrr.diagnosis.models.roofs import Roofs, by_regime, roofs
+from autobrrr.diagnosis.models.sampled_frames import feed_standing
 from autobrrr.diagnosis.models.traced_kernels import KernelWork, kernel_work
 from autobrrr.diagnosis.robust_stats import positive, share_of, unit_share
 from autobrrr.records import LIMIT_OF_REGIME, Phases, Shares
@@ -80,7 +82,9 @@ def step_shares(measured: Measurements) -> Shares:
     found: dict[str, float] = {}
     if "data_wait" in parts.phase:
         loading = parts.phase["data_wait"] - exposed_by_phase(measured).get("data_wait", 0.0)
-        found["input"] = max(0.0, loading) + parts.phase.get("host_to_device", 0.0)
+        found["input"] = (
+            max(0.0, loading) + parts.phase.get("host_to_device", 0.0) + fed_share(measured, parts)
+        )
     waits = exposed_share(measured)
     if waits is not None:
         found["communication"] = waits
@@ -119,6 +123,16 @@ def overhead_share(measured: Measurements, parts: StepParts) -> float | None:
 
 def host_share(measured: Measurements, parts: StepParts) -> float | None:
     """Time outside loading, forward, backward and optimizer in which no operator or collective runs."""
+    between = _between_phases(measured, parts)
+    return None if between is None else between - fed_share(measured, parts)
+
+
+def fed_share(measured: Measurements, parts: StepParts) -> float:
+    """The part of it that is loading without a DataLoader: by the clock and by the stacks, the lesser."""
+    return min(_between_phases(measured, parts) or 0.0, feed_standing(measured))
+
+
+def _between_phases(measured: Measurements, parts: StepParts) -> float | None:
     idle = parts.idle("other")
     if idle is None or not all(name in parts.phase for name in MODEL_PHASES):
         return None

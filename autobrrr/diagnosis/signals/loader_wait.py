@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
-from autobrrr.diagnosis.models.shares import step_parts
+from autobrrr.diagnosis.models.shares import fed_share, step_parts
 from autobrrr.diagnosis.robust_stats import duration, of_one, positive
 from autobrrr.diagnosis.signal_reading import Reading, abstention
 from autobrrr.records import Regime
@@ -22,7 +22,8 @@ def loader_wait(measured: Measurements) -> Reading:
     parts = step_parts(measured)
     if parts is None or "data_wait" not in parts.phase:
         return abstention(NAME, UNIT, "the wait for data was not measured")
-    share = min(1.0, parts.phase["data_wait"] + parts.phase.get("host_to_device", 0.0))
+    fed = fed_share(measured, parts)
+    share = min(1.0, parts.phase["data_wait"] + parts.phase.get("host_to_device", 0.0) + fed)
     if parts.steps < thresholds.SAMPLED_STEPS:
         return abstention(NAME, UNIT, f"{parts.steps} of {thresholds.SAMPLED_STEPS} sampled steps", share)
     error = _error(measured)
@@ -32,13 +33,18 @@ def loader_wait(measured: Measurements) -> Reading:
         signal=NAME,
         value=share,
         unit=UNIT,
-        note=f"{of_one(share)} of a {duration(parts.step_ns)} step waits for data ({parts.steps} steps)",
+        note=f"{of_one(share)} of a {duration(parts.step_ns)} step waits for data ({parts.steps} steps)"
+        + _among(fed),
         says=says,
         against=against,
         firm=parts.steps >= thresholds.SAMPLED_STEPS_FIRM
         and error is not None
         and share - 2 * error >= thresholds.NAMED_AT,
     )
+
+
+def _among(fed: float) -> str:
+    return f", {of_one(fed)} in a generator of the script's own" if fed else ""
 
 
 def _error(measured: Measurements) -> float | None:

@@ -13,7 +13,7 @@ from autobrrr.diagnosis.models.held_phase import held_phase
 from autobrrr.diagnosis.models.roofs import Roofs, roofs
 from autobrrr.diagnosis.models.sampled_frames import (
     busiest_in_collective,
-    busiest_in_loader,
+    busiest_loading,
     busiest_own_code,
 )
 from autobrrr.diagnosis.models.shares import StepParts, step_parts
@@ -132,7 +132,7 @@ def _loader(measured: Measurements, readings: Mapping[str, Reading]) -> str:
         return f"the {workers} workers keep up, so the time goes into handing batches over"
     if workers and not queue.abstained and queue.value is not None:
         return f"{workers} workers leave their queue empty {of_one(queue.value)} of the time"
-    place = busiest_in_loader(measured.frames)
+    place = busiest_loading(measured.frames)
     where = f"most of it at {place}" if place else ""
     here = "it is loaded in the training process itself" if workers == 0 else ""
     return ", ".join(part for part in (here, where) if part)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
 from autobrrr.diagnosis.models.cpu_delay import mean_delay, outnumber
-from autobrrr.diagnosis.models.sampled_frames import busiest
+from autobrrr.diagnosis.models.sampled_frames import busiest, is_loading
 from autobrrr.diagnosis.models.shares import delayed_most, leads_all, measured_shares, step_parts
 from autobrrr.diagnosis.part_names import PHASE_WORDS, WORDS
 from autobrrr.diagnosis.robust_stats import of_one
@@ -337,7 +337,7 @@ def _stands(frames: FrameSamples | None) -> str:
         return ""
     phases: Counter[str] = Counter()
     for place in frames.places:
-        phases["data_wait" if place.in_loader else place.phase] += place.samples
+        phases["data_wait" if is_loading(place) else place.phase] += place.samples
     words = {**PHASE_WORDS, "other": "other code"}
     shares = [(count / frames.samples, words.get(phase, phase)) for phase, count in phases.most_common()]
     listed = ", ".join(f"{word} {of_one(share)}" for share, word in shares if share >= 0.1)

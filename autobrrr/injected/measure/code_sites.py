@@ -12,12 +12,16 @@ import os
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from inspect import CO_GENERATOR
+from itertools import pairwise
 from types import CodeType, FrameType
 from typing import NamedTuple
 
 Stacks = Counter[tuple[CodeType, int]]  # (code, instruction) of frames that were on the stack
-CallPaths = Counter[tuple[str, tuple[tuple[CodeType, int], ...]]]  # (phase, frames from the innermost)
+UserStack = tuple[tuple[CodeType, int], ...]  # frames from the innermost
+CallPaths = Counter[tuple[str, UserStack]]  # (phase, frames)
 
+MODEL_PHASES = ("forward", "backward", "optimizer")
 MOST_SITES = 24
 MOST_PATHS, DEEPEST_PATH = 48, 24
 DEEPEST = 200
@@ -98,7 +102,7 @@ class Code:
         return BytecodeLoop(0, self.instructions[-1].offset if self.instructions else 0)
 
 
-def user_stack(frame: FrameType | None, foreign: tuple[str, ...]) -> list[tuple[CodeType, int]]:
+def user_stack(frame: FrameType | None, foreign: tuple[str, ...]) -> UserStack:
     """Code and instruction of each frame on the stack; of others' code only what gates a synchronisation."""
     found = []
     for _ in range(DEEPEST):
@@ -109,7 +113,32 @@ def user_stack(frame: FrameType | None, foreign: tuple[str, ...]) -> list[tuple[
         if own or not GATES.isdisjoint(code.co_names):
             found.append((code, frame.f_lasti))
         frame = frame.f_back
-    return found
+    return tuple(found)
+
+
+def feeds_in(paths: CallPaths) -> set[CodeType]:
+    """Generators and iterators that the training loop reads from, and does not train in.
+
+    Read from by the loop itself: by a function that is on every stack, those of forward, backward and
+    optimizer too. A generator that some helper of the loop reads from is work of that helper's.
+    """
+    training = [path for phase, path in paths if phase in MODEL_PHASES]
+    if not training:
+        return set()
+    always = set.intersection(*({code for code, _ in path} for _, path in paths))
+    trains = {code for path in training for code, _ in path}
+    return {
+        inner
+        for phase, path in paths
+        if phase == "other"
+        for (inner, _), (outer, _) in pairwise(path)
+        if outer in always and inner not in trains and _is_iterated(inner)
+    }
+
+
+def _is_iterated(code: CodeType) -> bool:
+    is_generator = bool(code.co_flags & CO_GENERATOR) and code.co_name != "<genexpr>"
+    return is_generator or code.co_name == "__next__"
 
 
 def sites_on(stacks: Stacks, foreign: tuple[str, ...]) -> list[dict[str, object]]:

@@ -1,8 +1,9 @@
 """Where the training thread stands, looked at from the agent's thread every few milliseconds.
 
 In: `sys._current_frames`, the loader's queue. Out: the payload of the event `frames`
-(`records.FrameSamples`): the innermost frame of the user's own code, counted by place and phase, and
-whether the thread slept between two looks that found it at the same place, by the scheduler's clock.
+(`records.FrameSamples`): the innermost frame of the user's own code, counted by place and phase, whether
+it is reached through what the loop reads its batches from, and whether the thread slept between two looks
+that found it at the same place, by the scheduler's clock.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Callable
 from types import FrameType, ModuleType
 
 from ..phases.loader_watch import LoaderWatch
-from .code_sites import CallPaths, Stacks, paths_of, sites_on, user_stack
+from .code_sites import CallPaths, Stacks, UserStack, feeds_in, paths_of, sites_on, user_stack
 
 DEEPEST = 200
 SWITCH_S = 0.0001
@@ -82,9 +83,8 @@ def sample(
         tid: Its number in the kernel, where that is known.
     """
     foreign = foreign_folders(torch)
-    places: Counter[Place] = Counter()
+    seen: Counter[tuple[Place, UserStack]] = Counter()
     stacks: Stacks = Counter()
-    paths: CallPaths = Counter()
     sleeps = Sleeps(SchedulerClock(tid))
     looked = empty = 0
     end = time.monotonic() + for_s
@@ -92,10 +92,12 @@ def sample(
     interval.shorten()
     try:
         while time.monotonic() < end and not ended():
-            place = look(ident, foreign, stacks, paths)
-            if place is None:
+            found = look(ident, foreign)
+            if found is None:
                 break
-            places[place] += 1
+            place, path = found
+            seen[found] += 1
+            stacks.update(set(path))
             sleeps.see(place, time.perf_counter_ns())
             is_empty = loader.queue_empty()
             if is_empty is not None:
@@ -104,14 +106,24 @@ def sample(
             time.sleep(every_s)
     finally:
         interval.restore()
+    paths: CallPaths = Counter()
+    for (place, path), count in seen.items():
+        paths[place[1], path] += count
+    feeds = feeds_in(paths)
+    places: Counter[Place] = Counter()
+    fed: Counter[Place] = Counter()
+    for (place, path), count in seen.items():
+        places[place] += count
+        fed[place] += count * (place[1] == "other" and not feeds.isdisjoint(code for code, _ in path))
     return {
-        "samples": places.total() if hasattr(places, "total") else sum(places.values()),
+        "samples": sum(seen.values()),
         "places": [
             {
                 "where": where,
                 "phase": phase,
                 "in_loader": in_loader,
                 "in_collective": in_collective,
+                "in_feed": 2 * fed[place] > count,
                 "samples": count,
                 "stayed": sleeps.stayed[place],
                 "asleep": sleeps.asleep[place],
@@ -125,19 +137,12 @@ def sample(
     }
 
 
-def look(
-    ident: int, foreign: tuple[str, ...], stacks: Stacks | None = None, paths: CallPaths | None = None
-) -> Place | None:
+def look(ident: int, foreign: tuple[str, ...]) -> tuple[Place, UserStack] | None:
     """Where the thread stands now; None where it is gone. Holds on to no frame: it keeps tensors alive."""
     frame = sys._current_frames().get(ident)
     if frame is None:
         return None
-    place = place_of(frame, foreign)
-    if stacks is not None and paths is not None:
-        path = user_stack(frame, foreign)
-        stacks.update(set(path))
-        paths[place[1], tuple(path)] += 1
-    return place
+    return place_of(frame, foreign), user_stack(frame, foreign)
 
 
 class SwitchInterval:
