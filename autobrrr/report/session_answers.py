@@ -31,11 +31,12 @@ def answers(session: PastSession) -> list[Answer]:
         age = f"{duration(session.last.t_ns - named.t_ns)} before the end"
     return [
         Answer(question="What is slow?", said=_slow(named), more=named.limit_reason or named.reason),
-        Answer(question="How sure?", said=_sure(named), more=age),
+        Answer(question="How sure?", said=_sure(named), more=age or _signals(named)),
         _to_do(session),
         Answer(
             question="How does it stand?",
-            said=session.ended or session.last.activity or "its end is missing",
+            said=session.ended
+            or f"no end in the log; at its last line: {session.last.activity or 'unknown'}",
             more=f"on at the end: {', '.join(session.last.active)}"
             if session.last.active
             else "no remedy is on",
@@ -48,7 +49,7 @@ def answers(session: PastSession) -> list[Answer]:
 def _slow(named: Diagnosis) -> str:
     if named.limit == "unknown":
         return "not known" if named.regime == "unknown" else named.regime
-    with_what = "" if named.regime in ("unknown", "mixed", named.limit) else f", by {named.regime}"
+    with_what = "" if named.regime in ("unknown", "mixed", named.limit) else f": {named.regime}"
     return f"{limit_name(named.limit)}{with_what}"
 
 
@@ -57,6 +58,14 @@ def _sure(named: Diagnosis) -> str:
         return "no verdict"
     sure = named.limit_confidence if named.limit != "unknown" else named.confidence
     return f"{sure} confidence{', provisional' if named.provisional else ''}"
+
+
+def _signals(named: Diagnosis) -> str:
+    """Who carries the verdict."""
+    names = [each.signal.replace("_", " ") for each in named.evidence if each.says == named.regime]
+    if not names or named.regime == "unknown":
+        return ""
+    return f"{'1 signal says' if len(names) == 1 else f'{len(names)} signals say'} so: {', '.join(names)}"
 
 
 def _to_do(session: PastSession) -> Answer:
@@ -93,7 +102,9 @@ def _gained(session: PastSession) -> Answer:
     behind = [f"saves {60 * (1 - 1 / tuned.speedup):.1f} min of each hour"] if tuned.speedup > 1 else []
     if tuned.objective == "step_ns":
         behind.insert(0, f"{duration(tuned.baseline)} → {duration(tuned.best)} a step")
-    return Answer(question=question, said=gain_words(tuned.speedup, tuned.interval), more=", ".join(behind))
+    return Answer(
+        question=question, said=f"{gain_words(tuned.speedup, tuned.interval)} proven", more=", ".join(behind)
+    )
 
 
 def _safe(session: PastSession) -> Answer:

@@ -50,7 +50,7 @@ def named_reason(
         )
     held = held_phase(measured) if regime == "overhead" else None
     if held is not None:
-        return Sentence(adds=f"{lead} is {held.told()}")
+        return Sentence(adds=f"{lead} is overhead, most of it {held.told()}")
     if regime == "overhead":
         adds = _joined(_operators(measured), _doubling(measured))
         return Sentence(known=f"{lead} is Python and dispatch", adds=adds)

@@ -8,13 +8,18 @@ from dataclasses import replace
 
 from autobrrr.quantities import duration, share
 from autobrrr.records import Trial, Tuning
-from autobrrr.records.gain_words import factor_words, gain_words
+from autobrrr.records.gain_words import CLASS_WORDS, factor_words, gain_words
 from autobrrr.report.html.interval_chart import Gain, IntervalChart, gain_scale, gain_ticks, interval_chart
 from autobrrr.report.html.page_charts import ChartFrame, ChartLine, ChartPoint, DrawnChart, chart
 from autobrrr.report.html.page_tables import Cell, PageTable, bar, figure, words
 from autobrrr.report.html.page_template import render
 from autobrrr.report.text.study_text import memory, outcome, rate, verdict
 
+OBJECTIVES = {
+    "step_ns": "the time of a step",
+    "samples_per_s": "samples a second",
+    "tokens_per_s": "tokens a second",
+}
 LEAST_TRIALS = 4  # that were measured, before an importance is said
 MOST_LEVELS = 24  # of a parameter, in a slice
 WIDE, SLICE = (900.0, 320.0), (640.0, 260.0)
@@ -31,7 +36,10 @@ def relaunch_html(tuning: Tuning) -> str:
         data_name="study.json",
         kind="tune",
         title=tuning.job.script if tuning.job is not None else "a study of relaunched trials",
-        about=[f"{len(tuning.trials)} trials, {len(measured)} measured", f"by {tuning.objective}"],
+        about=[
+            f"{len(tuning.trials)} trials, {len(measured)} measured",
+            f"judged by {OBJECTIVES.get(tuning.objective, tuning.objective)}",
+        ],
         verdict=verdict(tuning),
         note=tuning.note,
         figures=list(_figures(tuning)),
@@ -86,9 +94,11 @@ def _figures(tuning: Tuning) -> Iterator[tuple[str, str, str]]:
     if tuning.kept and tuning.interval is not None:
         tone = "better" if tuning.interval[0] > 1 else ""
         yield gain_words(tuning.speedup, tuning.interval), "faster, from fresh starts side by side", tone
-        yield rate(tuning, tuning.best), ", ".join(tuning.kept), ""
-        yield tuning.class_, "what it does to results", ""
-    yield rate(tuning, tuning.baseline), "as given", ""
+        yield rate(tuning, tuning.baseline), "as given", ""
+        yield rate(tuning, tuning.best), f"with {', '.join(tuning.kept)}", ""
+        yield tuning.class_, CLASS_WORDS.get(tuning.class_, "what it does to results"), ""
+    else:
+        yield rate(tuning, tuning.baseline), "as given", ""
 
 
 def _gains(tuning: Tuning, ranked: Sequence[Trial]) -> IntervalChart:

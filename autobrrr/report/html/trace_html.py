@@ -13,6 +13,7 @@ import msgspec
 from markupsafe import Markup
 
 from autobrrr.records import Evidence, limit_words
+from autobrrr.records.limit_words import NAMES_NOBODY, limit_name
 from autobrrr.report.html.page_tables import Cell, PageTable, bar, figure, swatch, words
 from autobrrr.report.html.page_template import inline_json, render
 from autobrrr.report.rank_sentence import rank_sentence
@@ -52,6 +53,7 @@ class TracePart:
     trace: TraceAnalysis
     about: Sequence[str]
     head: str
+    sure: str
     headline: str | None
     shares: Sequence[tuple[str, float]]
     timelines: Sequence[DrawnTimeline]
@@ -106,7 +108,8 @@ def _part(trace: TraceAnalysis, views: Sequence[StepView], index: int) -> TraceP
     return TracePart(
         trace=trace,
         about=_about(trace),
-        head=limit_words(trace.limit, trace.limit_confidence),
+        head=limit_name(trace.limit),
+        sure="" if trace.limit in NAMES_NOBODY else f"{trace.limit_confidence} confidence",
         headline=_idle_words(trace.devices[0]) if len(trace.devices) == 1 else None,
         shares=ranked if trace.devices else [],
         timelines=[_timeline(view, names[view.device]) for view in views],

@@ -40,11 +40,11 @@ def test_a_tuned_session_answers_all_six(tmp_path: Path) -> None:
     assert list(found) == [
         "What is slow?", "How sure?", "What to do?", "How does it stand?", "What was gained?", "Is it safe?",
     ]  # fmt: skip
-    assert found["What is slow?"].startswith("limited by host, by overhead; 70 %")
-    assert found["How sure?"].startswith("high confidence")
+    assert found["What is slow?"].startswith("limited by host: overhead; 70 %")
+    assert found["How sure?"].startswith("high confidence; 1 signal says so: traced steps")
     assert "autobrrr run --recipe" in found["What to do?"]
     assert found["How does it stand?"].startswith("detached")
-    assert found["What was gained?"].startswith("1.56x [1.52–1.60]; 4.20 ms → 2.70 ms a step, saves")
+    assert found["What was gained?"].startswith("1.56x [1.52–1.60] proven; 4.20 ms → 2.70 ms a step, saves")
     assert found["Is it safe?"].startswith("results stay the same up to rounding; watching took 0.44 %")
 
 
@@ -59,7 +59,7 @@ def test_what_was_never_found_out_is_said_to_be_so(tmp_path: Path) -> None:
     assert found["What is slow?"] == "not known; no second signal"
     assert found["How sure?"] == "no verdict; "
     assert found["What to do?"].endswith("autobrrr diagnose PID")
-    assert found["How does it stand?"].startswith("watching; ")
+    assert found["How does it stand?"].startswith("no end in the log; at its last line: watching; ")
     assert found["What was gained?"] == "not measured; nothing was tried"
     assert found["Is it safe?"].startswith("no remedy was kept")
 

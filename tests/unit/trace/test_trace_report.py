@@ -89,7 +89,14 @@ def test_a_page_is_one_file_that_asks_the_network_for_nothing(tmp_path: Path, tr
     page = read_page(target.read_text())
     assert page.seen.count("canvas") == 2  # the timeline and its map
     assert "operator dispatch" in page.text
-    order = ["limited by host (low)", "regime: overhead", "Advice", "Timeline: ", "Why the device was idle"]
+    order = [
+        "limited by host",
+        "low confidence",
+        "regime: overhead",
+        "Advice",
+        "Timeline: ",
+        "Why the device was idle",
+    ]
     places = [page.text.index(words) for words in order]
     assert places == sorted(places)
 
