@@ -116,6 +116,6 @@ def test_steps_with_blocks_that_glibc_never_keeps_fault_as_before_and_hold_no_mo
     assert isinstance(state_after, dict)
     assert faults(before) > 50_000
     assert min(on["faults"]) < faults(before) / 10
-    # A hole of one block's size may stay in the heap between what the job holds, and serve one block from then on.
+    # A hole of one block may stay in the heap between what the job holds, and serve it from then on.
     assert abs(faults(after) - faults(before)) < 1.01 * BLOCK_KIB / PAGE_KIB
     assert state_after["resident_kib"] - state_before["resident_kib"] < 1.1 * BLOCK_KIB

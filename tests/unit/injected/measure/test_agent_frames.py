@@ -59,9 +59,13 @@ def test_a_forked_child_gets_its_interval_back(interval: float) -> None:
 
 
 def test_a_look_finds_this_thread_and_no_thread_that_is_gone() -> None:
-    place = look(threading.get_ident(), ())
-    assert place is not None
+    found = look(threading.get_ident(), ())
+    assert found is not None
+    place, stack = found
     assert place[0].startswith("stack_sampler.py:")
+    assert any(
+        code.co_name == "test_a_look_finds_this_thread_and_no_thread_that_is_gone" for code, _ in stack
+    )
     gone = threading.Thread(target=lambda: None)
     gone.start()
     gone.join()
