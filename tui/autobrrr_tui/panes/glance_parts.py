@@ -455,8 +455,8 @@ def next_step(view: View) -> tuple[str, str]:
     if view.regime == "measuring":
         return "nothing to do: the first verdict takes seconds", ""
     if found.regime == "unknown" and busy_words(found) and found.contention:
-        first = found.contention[0]
-        return f"p measures again once {first.command} (pid {first.pid}) has ended", "screen.probe"
+        taker = found.contention[0]
+        return f"p measures again once {taker.command} (pid {taker.pid}) has ended", "screen.probe"
     at_start = next((each for each in found.advice if each.reach in BEGINS), None) if script else None
     fits = at_start is None or any(each.reach == "live" for each in found.advice)
     live = [each for each in lines(view) if each.reach == "live" and each.default]

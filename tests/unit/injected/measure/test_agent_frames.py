@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from autobrrr.injected.measure import stack_sampler
-from autobrrr.injected.measure.code_sites import CallPaths, Stacks, paths_of
+from autobrrr.injected.measure.code_sites import CallPaths, paths_of
 from autobrrr.injected.measure.stack_sampler import SWITCH_S, SwitchInterval, look, restore_intervals
 from autobrrr.injected.phases.loader_watch import LoaderWatch
 from autobrrr.injected.wire.agent_socket import AgentSocket
@@ -110,11 +110,12 @@ def test_the_way_to_where_a_thread_stands_is_kept_outermost_first() -> None:
     thread.start()
     begun.wait(60)
     foreign = stack_sampler.foreign_folders(sys.modules[__name__])[:4]
-    stacks: Stacks = Counter()
     paths: CallPaths = Counter()
     try:
         for _ in range(3):
-            look(thread.ident or 0, foreign, stacks, paths)
+            found = look(thread.ident or 0, foreign)
+            assert found is not None
+            paths[found[0][1], found[1]] += 1
     finally:
         over.set()
         thread.join()
