@@ -11,4 +11,4 @@ NAME = "loader_frames"
 
 def loader_frames(measured: Measurements) -> Reading:
     """Speaks for input where half of the stacks stand in data loading."""
-    return frames_reading(measured, NAME, "input", is_loading, "stand in the loader")
+    return frames_reading(measured, NAME, "input", is_loading, "stand in data loading")

@@ -14,7 +14,10 @@ UNIT = "share of step"
 
 
 def loader_wait(measured: Measurements) -> Reading:
-    """Speaks for input at half of the step, against it at a quarter."""
+    """Speaks for input at half of the step, against it at a quarter.
+
+    What is loading by the sampled stacks alone makes nothing firm: stacks are the second signal.
+    """
     if measured.outside:
         return abstention(NAME, UNIT, "nothing is measured inside the target")
     if measured.facts is not None and measured.facts.is_asynchronous:
@@ -39,7 +42,7 @@ def loader_wait(measured: Measurements) -> Reading:
         against=against,
         firm=parts.steps >= thresholds.SAMPLED_STEPS_FIRM
         and error is not None
-        and share - 2 * error >= thresholds.NAMED_AT,
+        and share - fed - 2 * error >= thresholds.NAMED_AT,
     )
 
 

@@ -14,6 +14,7 @@ from typing import Final
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.models.shares import (
     delayed_most,
+    fed_share,
     measured_shares,
     short_calls,
     short_dispatch,
@@ -220,10 +221,17 @@ def _firm(case: JudgedCase, limit: Limit, shares: Mapping[str, float]) -> bool:
         return False
     if limit not in CLOCK_OF or case.readings[CLOCK_OF[limit]].abstained:
         return False
-    dispatch = _in_short_calls(case)[1] if limit == "host" else 0.0
-    return shares.get(limit, 0.0) - dispatch >= thresholds.LIMIT_FIRM_AT and any(
+    return shares.get(limit, 0.0) - _inferred(case, limit) >= thresholds.LIMIT_FIRM_AT and any(
         _agrees(case, one) for one in SECONDS[limit]
     )
+
+
+def _inferred(case: JudgedCase, limit: Limit) -> float:
+    """The part of a share that rests on a signal which may also be the second one."""
+    if limit == "host":
+        return _in_short_calls(case)[1]
+    parts = step_parts(case.measured)
+    return fed_share(case.measured, parts) if limit == "input" and parts is not None else 0.0
 
 
 def _agrees(case: JudgedCase, second: Second) -> bool:

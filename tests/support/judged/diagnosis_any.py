@@ -77,6 +77,7 @@ ABSURD_FRAMES = st.builds(
             where=st.text(max_size=8),
             phase=st.sampled_from(["data_wait", "forward", "backward", "optimizer", "other"]),
             in_loader=st.booleans(),
+            in_feed=st.booleans(),
             samples=NUMBER,
         ),
         max_size=4,

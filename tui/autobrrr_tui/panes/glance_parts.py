@@ -489,7 +489,6 @@ def safety(view: View) -> tuple[str, str]:
     classes = _classes(view)
     kept = "".join(CLASS_WORDS[each] for each in classes[-1:])
     tone = "warn" if set(classes) & set(DARING) else "plain"
-    share_known = found.cost.share is not None
     if view.standing is ScreenStanding.LOST:
         if found.active or view.tuning:
             return "the job reverts by itself what was on; a recipe it was started with stays", "plain"
@@ -505,7 +504,7 @@ def safety(view: View) -> tuple[str, str]:
         class_ = next((each.class_ for each in lines(view) if each.remedy == now), "")
         said = f"; {CLASS_WORDS[class_]}" if class_ in CLASS_WORDS else ""
         return f"reverted unless it is proven faster{said}", "warn" if class_ in DARING else "plain"
-    cost = f"; watching costs {share(found.cost.share)} of a step" if share_known else ""
+    cost = "" if found.cost.share is None else f"; watching costs {share(found.cost.share)} of a step"
     if found.active:
         undo = ", d reverts" if view.acting else ""
         return f"{kept or 'what is on can be reverted'}{undo}{cost}", tone

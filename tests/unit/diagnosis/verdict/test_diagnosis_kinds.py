@@ -63,6 +63,33 @@ def test_growing_kernels_are_not_called_weight_traffic() -> None:
     assert "weight traffic" not in verdict(diagnosis.big_matmul()).reason
 
 
+def in_a_feed(measured: Measurements) -> Measurements:
+    """The same job, whose own code between the phases is a generator that the loop reads from."""
+    assert measured.frames is not None
+    places = [replace(one, in_feed=one.phase == "other") for one in measured.frames.places]
+    return dataclasses.replace(measured, frames=replace(measured.frames, places=places))
+
+
+def test_what_a_generator_of_the_scripts_own_takes_is_input_never_host_and_never_sure() -> None:
+    assert verdict(diagnosis.metrics_loop()).regime == "host"
+    found = verdict(in_a_feed(diagnosis.metrics_loop()))
+    assert (found.regime, found.confidence) == ("input", "low")
+    assert (found.limit, found.limit_confidence) == ("input", "low")
+    assert found.shares.host == pytest.approx(0.0, abs=0.01)
+    assert "log_metrics" in found.reason
+    wait = next(one for one in found.evidence if one.signal == "loader_wait")
+    assert "in a generator of the script's own" in wait.note
+
+
+def test_a_feed_moves_no_more_than_the_clock_leaves_between_the_phases() -> None:
+    fed = in_a_feed(diagnosis.replaced(diagnosis.tiny_mlp(), frames=diagnosis.frames(host=140, model=10)))
+    plain, found = verdict(diagnosis.tiny_mlp()).shares, verdict(fed).shares
+    assert found.overhead == plain.overhead
+    assert (found.input or 0.0) + (found.host or 0.0) == pytest.approx(
+        (plain.input or 0.0) + (plain.host or 0.0)
+    )
+
+
 def test_batches_made_on_the_training_thread_are_input() -> None:
     found = verdict(diagnosis.starved_without_workers())
     assert (found.regime, found.confidence) == ("input", "high")
