@@ -10,6 +10,8 @@ import json
 import os
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +32,7 @@ _FORWARDED = (
     signal.SIGUSR1,
     signal.SIGUSR2,
 )
+_WATCHED = {signal.SIGCHLD, *_FORWARDED}
 _SI_KERNEL = 0x80  # sent by a terminal: to the whole group, the command has it already
 _LOOK_S = 0.2
 
@@ -50,16 +53,32 @@ def run(args: argparse.Namespace) -> int:
     order = Order(plan=None, command=command, variables={})
     if args.recipe is not None:
         order = _with_recipe(args.recipe, command, strict=args.strict)
-    prepared = preloaded_agent.prepare(order.plan, {**os.environ, **order.variables}, paths.runtime_dir())
-    try:
-        code, timed = _supervise(prepared, order, strict=args.strict, as_json=args.json)
-    finally:
-        prepared.remove()
+    with _unbroken() as earlier:
+        prepared = preloaded_agent.prepare(order.plan, {**os.environ, **order.variables}, paths.runtime_dir())
+        try:
+            code, timed = _supervise(prepared, order, earlier, strict=args.strict, as_json=args.json)
+        finally:
+            prepared.remove()
     if not args.json and code == EXIT_DONE:
         from autobrrr.report.text.next_step import after_run
 
         NARRATOR.next_step(after_run(command, args.recipe and str(args.recipe), timed=timed))
     return code
+
+
+@contextmanager
+def _unbroken() -> Iterator[set[signal.Signals]]:
+    """No signal ends us while the run's folder is there; gives the mask that the command starts with.
+
+    What comes after the command has ended was meant for it, and is dropped: our exit code is the command's.
+    """
+    earlier = {signal.Signals(each) for each in signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)}
+    try:
+        yield earlier
+    finally:
+        while signal.sigtimedwait(_WATCHED, 0) is not None:
+            pass
+        signal.pthread_sigmask(signal.SIG_SETMASK, earlier)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,25 +135,25 @@ def _with_recipe(file: Path, command: list[str], *, strict: bool) -> Order:
 
 
 def _supervise(
-    prepared: preloaded_agent.Prepared, order: Order, *, strict: bool, as_json: bool
+    prepared: preloaded_agent.Prepared,
+    order: Order,
+    mask: set[signal.Signals],
+    *,
+    strict: bool,
+    as_json: bool,
 ) -> tuple[int, bool]:
     """Its exit code, and whether a step of it was timed."""
     command = order.command
-    watched = {signal.SIGCHLD, *_FORWARDED}
-    earlier = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
     try:
-        try:
-            pid = os.posix_spawnp(command[0], command, prepared.environment, setsigmask=earlier)
-        except OSError as error:
-            raise UsageError(f"{command[0]} can't be started: {error.strerror}") from None
-        cache = paths.cache_dir()
-        threading.Thread(
-            target=preloaded_agent.furnish, args=(prepared, command[0], os.environ, cache), daemon=True
-        ).start()
-        told = preload_outcome.PreloadOutcome(prepared.folder, pid, order.planned)
-        status, refused = _watch(pid, watched, told, strict=strict, quiet=as_json)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, earlier)
+        pid = os.posix_spawnp(command[0], command, prepared.environment, setsigmask=mask)
+    except OSError as error:
+        raise UsageError(f"{command[0]} can't be started: {error.strerror}") from None
+    cache = paths.cache_dir()
+    threading.Thread(
+        target=preloaded_agent.furnish, args=(prepared, command[0], os.environ, cache), daemon=True
+    ).start()
+    told = preload_outcome.PreloadOutcome(prepared.folder, pid, order.planned)
+    status, refused = _watch(pid, told, strict=strict, quiet=as_json)
     code = os.waitstatus_to_exitcode(status)
     code = 128 - code if code < 0 else code
     if strict and refused:
@@ -157,13 +176,11 @@ def _supervise(
     return code, reached is not None
 
 
-def _watch(
-    pid: int, watched: set[signal.Signals], told: preload_outcome.PreloadOutcome, *, strict: bool, quiet: bool
-) -> tuple[int, bool]:
+def _watch(pid: int, told: preload_outcome.PreloadOutcome, *, strict: bool, quiet: bool) -> tuple[int, bool]:
     """Pass signals on and outcomes to the user until the command has ended."""
     refused = False
     while True:
-        came = signal.sigtimedwait(watched, _LOOK_S)
+        came = signal.sigtimedwait(_WATCHED, _LOOK_S)
         if came is not None and came.si_signo in _FORWARDED and came.si_code != _SI_KERNEL:
             os.kill(pid, came.si_signo)
         ended, status = os.waitpid(pid, os.WNOHANG)

@@ -246,6 +246,27 @@ def test_a_signal_to_run_reaches_the_command_once(tmp_path: Path) -> None:
     started.stdout.close()
 
 
+@pytest.mark.parametrize("pause_s", [0.0, 0.001, 0.003, 0.01])
+def test_a_second_signal_leaves_no_folder(pause_s: float, tmp_path: Path) -> None:
+    waits = "import time\nprint('ready', flush=True)\ntime.sleep(20)"
+    started = subprocess.Popen(
+        [sys.executable, "-m", "autobrrr", "run", "--", sys.executable, "-c", waits],
+        env=environment(tmp_path),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert started.stdout is not None
+    assert started.stdout.readline() == "ready\n"
+    time.sleep(0.3)
+    started.send_signal(signal.SIGTERM)
+    time.sleep(pause_s)
+    started.send_signal(signal.SIGTERM)
+    # What comes when all is done may end us as it ends any program.
+    assert started.wait(20) in (143, -signal.SIGTERM)
+    started.stdout.close()
+    assert not list((tmp_path / "run" / "autobrrr").glob("run-*"))
+
+
 def test_the_command_has_the_signal_mask_that_we_had(tmp_path: Path) -> None:
     asked = "import signal; print(signal.pthread_sigmask(signal.SIG_BLOCK, []))"
     done = autobrrr(tmp_path, "run", "--", sys.executable, "-c", asked)
