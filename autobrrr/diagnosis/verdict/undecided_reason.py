@@ -333,7 +333,7 @@ GROUNDS: tuple[Ground, ...] = (
 
 def _stands(frames: FrameSamples | None) -> str:
     """Where the main thread was seen before the first step ended."""
-    if frames is None or not frames.places:
+    if frames is None or not frames.places or frames.samples <= 0:
         return ""
     phases: Counter[str] = Counter()
     for place in frames.places:

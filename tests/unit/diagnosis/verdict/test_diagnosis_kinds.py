@@ -384,6 +384,11 @@ def test_before_the_first_step_ends_the_verdict_says_where_the_main_thread_stand
     assert "most at train.py:77 log_metrics" in found.reason
 
 
+def test_stacks_without_a_number_of_samples_say_nothing_of_where_the_main_thread_stands() -> None:
+    stacks = msgspec.structs.replace(diagnosis.frames(host=300), samples=0)
+    assert verdict(Measurements(pid=7, frames=stacks)).reason == "no step has ended since attach"
+
+
 def test_a_trace_that_fails_its_guard_is_given_as_the_reason() -> None:
     trace = diagnosis.traced(wobble=(0.5, 1.5, 0.5, 1.5, 0.5, 1.5))
     found = verdict(diagnosis.measured(trace=trace))
