@@ -66,6 +66,7 @@ class Measurements:
 
     pid: int  # as the user sees it: commands in a verdict name it
     step_ns: Durations = field(default_factory=lambda: NO_STEPS)  # representative steps, oldest first
+    seen: int = 0  # steps since attach, representative or not
     ahead: NDArray[np.bool_] = field(default_factory=lambda: NOT_SEEN)  # of stamped steps: the host by a step
     phases: PhaseFigures | None = None
     facts: JobFacts | None = None

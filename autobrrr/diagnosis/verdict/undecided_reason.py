@@ -306,13 +306,15 @@ def _guard(case: JudgedCase) -> Undecided | None:
 
 
 def _measuring(case: JudgedCase) -> Undecided:
-    steps = len(case.measured.step_ns)
+    steps, seen = len(case.measured.step_ns), case.measured.seen
+    if steps == 0 and seen == 0:
+        why = f"no step has ended since attach{_stands(case.measured.frames)}"
+        return "unknown", Sentence(adds=why), _again(case)
     if steps == 0:
-        return (
-            "unknown",
-            Sentence(adds=f"no step has ended since attach{_stands(case.measured.frames)}"),
-            _again(case),
+        why = (
+            f"of {seen} since attach no step counts for how the job trains now{_phases(case) or _waits(case)}"
         )
+        return "unknown", Sentence(adds=why), _again(case)
     so_far = f"still measuring, {steps} steps so far{_phases(case) or _waits(case)}"
     return "unknown", Sentence(adds=so_far), _again(case)
 

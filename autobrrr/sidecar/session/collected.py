@@ -147,6 +147,7 @@ class Collected:
         return Measurements(
             pid=self.pid,
             step_ns=self.window.step_ns,
+            seen=self.window.seen,
             ahead=self.window.ahead if self.is_asynchronous else NOT_SEEN,
             phases=self.window.phases,
             facts=self.facts,

@@ -98,6 +98,7 @@ class Session:
         self._began_ns = self._since_ns = clock_ns()
         self._judgement: Judgement = judge(self.findings.measurements(0))
         self._judged_ns = self._began_ns - JUDGE_EVERY_NS
+        self._judged_steps = self.findings.window.standing
         self._link_lost_ns: int | None = None
         self._link_lost_why = LINK_LOST
         self._odd_events: set[str] = set()
@@ -171,6 +172,7 @@ class Session:
         due = self._stale or now_ns - self._judged_ns >= JUDGE_EVERY_NS
         if due and self._state is None:
             self._judge(now_ns)
+        self._judge_if_stepped(now_ns)
         self._chronicle.look(now_ns, self.state, self.snapshot, self.findings)
 
     def on_event(self, event: Heard) -> None:
@@ -365,11 +367,13 @@ class Session:
     def snapshot(self) -> Diagnosis:
         """The session at this moment."""
         unknown = Attach(method="outside", latency_ns=None, pause_ns=None)
+        ring = self.intake.ring
+        steps = None if ring is None else 0 if self._judged_steps == "none" else ring.steps
         return snapshot(
             self.findings.measurements(self._clock_ns() - self._began_ns),
             self._judgement,
             attach=self.findings.attach or unknown,
-            steps=self.intake.ring.steps if self.intake.ring is not None else None,
+            steps=steps,
             state=self.state,
             activity=self.activity,
             active=self.active.names if self.active is not None else [],
@@ -432,6 +436,7 @@ class Session:
         self._look(self._clock_ns())
         if self.ending is not None:  # the last look ended it
             return
+        self._judge_if_stepped(self._clock_ns())
         self.ending, self._state = ending, State.ENDED
         self.intake.turn.give()
         if self.active is not None and not self._keeps and "the agent" not in ending.left:
@@ -478,6 +483,7 @@ class Session:
 
     def _judge(self, now_ns: int) -> None:
         self._judged_ns, self._stale = now_ns, False
+        self._judged_steps = self.findings.window.standing
         before = self._judgement.verdict
         try:
             self._judgement = judge(self.findings.measurements(now_ns - self._began_ns))
@@ -488,6 +494,11 @@ class Session:
         if _said(verdict) != _said(before):
             self._journal.write("verdict", verdict)
             self.say(ActivityLine(text=verdict_line(verdict)))
+
+    def _judge_if_stepped(self, now_ns: int) -> None:
+        """In any state: no snapshot says that there are no steps beside figures of some."""
+        if self.findings.window.standing != self._judged_steps:
+            self._judge(now_ns)
 
     def _note(self, text: str, about: Literal["switch"] | None = None) -> None:
         line = ActivityLine(text=text, about=about)

@@ -7,6 +7,8 @@ ends it has stamped; phases are the host's time on any device.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -78,6 +80,13 @@ class StepWindow:
     def count(self) -> int:
         """Representative steps in the window."""
         return len(self._recent)
+
+    @property
+    def standing(self) -> Literal["none", "none counts", "some count"]:
+        """Whether steps have ended, and whether there are durations of such as count."""
+        if len(self.step_ns):
+            return "some count"
+        return "none counts" if self.seen else "none"
 
     @property
     def median_ns(self) -> float | None:

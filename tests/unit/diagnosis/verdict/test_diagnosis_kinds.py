@@ -376,6 +376,13 @@ def test_before_anything_is_measured_the_verdict_says_so() -> None:
     assert "8 steps so far" in verdict(diagnosis.measured(steps=8)).reason
 
 
+def test_steps_of_which_none_counts_are_not_said_to_be_missing() -> None:
+    found = verdict(Measurements(pid=7, seen=8))
+    assert found.regime == "unknown"
+    assert "of 8 since attach no step counts" in found.reason
+    assert "no step has ended" not in found.reason + found.limit_reason
+
+
 def test_before_the_first_step_ends_the_verdict_says_where_the_main_thread_stands() -> None:
     stacks = diagnosis.frames(host=300, loader=100)
     found = verdict(Measurements(pid=7, frames=stacks))

@@ -36,6 +36,38 @@ def test_it_waits_for_steps_and_anatomy_before_it_traces(stage: Stage) -> None:
     assert stage.agent.commands[-1] == ("trace", {"steps": 6})
 
 
+def test_no_snapshot_says_that_no_step_has_ended_beside_figures_of_some(stage: Stage) -> None:
+    none = "no step has ended since attach"
+    stage.enter().run()
+    assert none in stage.session.snapshot().reason
+    stage.run(8)  # the verdict was made a tenth of a second ago
+    found = stage.session.snapshot()
+    assert (found.steps, found.step_ns.count) == (8, 8)
+    assert none not in found.reason + found.limit_reason
+
+
+def test_a_session_that_tunes_before_its_first_step_notices_it(stage: Stage) -> None:
+    stage.enter().run()
+    assert stage.session.begin_tuning() is None
+    stage.run(8)
+    assert "no step has ended" not in stage.session.snapshot().reason
+
+
+def test_a_last_look_that_finds_the_first_steps_is_judged(stage: Stage) -> None:
+    stage.enter().run()
+    for _ in range(8):
+        stage.writer.model_step(stage.model)
+    stage.session.job_ended()
+    assert "no step has ended" not in stage.session.snapshot().reason
+
+
+def test_steps_that_do_not_count_are_said_to_have_ended(stage: Stage) -> None:
+    stage.enter().run(8, flags=ring_layout.TRACED)
+    found = stage.session.snapshot()
+    assert (found.steps, found.step_ns.count) == (8, 0)
+    assert "of 8 since attach no step counts" in found.reason
+
+
 def test_the_thread_that_trains_is_watched_once_a_step_has_shown_it(stage: Stage) -> None:
     watched: list[int] = []
     stage.session.watch_thread = watched.append
