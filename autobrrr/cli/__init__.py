@@ -59,6 +59,7 @@ def main(argv: Sequence[str] | None = None, ready: Callable[[], object] = lambda
     Args:
         ready: Called when all is imported and the command itself begins.
     """
+    fill_closed()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # bars and names are no reason to fail on a plain terminal
             stream.reconfigure(errors="replace")
@@ -76,6 +77,22 @@ def main(argv: Sequence[str] | None = None, ready: Callable[[], object] = lambda
         return 128 + signal.SIGPIPE
     except OSError as error:
         return complain(AutobrrrError(f"the system refused: {error}", exit_code=EXIT_FAILED), as_json)
+
+
+def fill_closed() -> None:
+    """Where we were started with a standard stream closed, what is said there goes nowhere.
+
+    Else the next file that is opened would have its number, and be written to as our output. A command that
+    we start finds it closed, as it would have without us.
+    """
+    for fd in (0, 1, 2):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number: this one
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - until we end
 
 
 def _finished(words: Sequence[str], ready: Callable[[], object]) -> int:

@@ -55,6 +55,25 @@ def test_a_wrong_word_is_a_usage_error_that_names_the_nearest(
     assert hint in said.err
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(("words", "code"), [("explain data_wait", 0), ("nope", 2)])
+def test_a_standard_stream_that_is_closed_is_one_that_nobody_reads(
+    closed: str, words: str, code: int
+) -> None:
+    script = f'"$0" -m autobrrr {words} {closed}'
+    done = subprocess.run(["sh", "-c", script, sys.executable], capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    assert "Traceback" not in done.stderr
+    if "2>" in closed and words == "nope":
+        assert done.stdout == "", "an error is no result"
+
+
+def test_what_a_command_opens_never_has_the_number_of_a_closed_stream() -> None:
+    opens = "import os; from autobrrr.cli import fill_closed; fill_closed(); os._exit(os.dup(0) < 3)"
+    script = f'"$0" -c "{opens}" <&- >&- 2>&-'
+    assert subprocess.run(["sh", "-c", script, sys.executable], check=False).returncode == 0
+
+
 def test_the_help_has_every_verb_in_a_group(capsys: pytest.CaptureFixture[str]) -> None:
     assert {verb for verbs in cli.GROUPS.values() for verb in verbs} == set(cli.VERBS)
 
