@@ -30,6 +30,7 @@ class Part(Enum):
     LINK = "link"  # the socket to the sidecar, and the bell
     RING = "ring"  # the memory of step records
     HELLO = "hello"  # the first frame, with the ring's descriptor
+    SESSION = "session"  # the process, which has another agent
 
 
 # What a part asks of the kernel, for a sentence about who refuses it.
@@ -75,6 +76,12 @@ def error_of(complaint: Complaint, pid: int, proc: Path = PROC) -> CannotAttach:
             f"the agent can't come up in process {pid}: gevent or eventlet has replaced Python's threads "
             "or waits there (monkey patching)",
             f"start it without monkey patching, {outside}",
+        )
+    if complaint.part is Part.SESSION:
+        return CannotAttach(
+            f"process {pid} has a session already that can't be found from here: it was started with another "
+            "XDG_RUNTIME_DIR, or from another container",
+            f"autobrrr detach {pid} as it was attached, then try again, {outside}",
         )
     short = _shortage(complaint, pid, proc)
     if short is not None:

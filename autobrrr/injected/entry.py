@@ -19,6 +19,7 @@ from types import ModuleType
 from .agent_session import AgentSession
 from .audit.work_audit import WorkAudit
 from .loop import fork_guard
+from .one_session import Occupied, claimed
 from .recipe_startup import RecipeStartup
 from .remedies.active_remedies import ActiveRemedies
 from .remedies.families import REGISTRY
@@ -116,6 +117,15 @@ def _run(boot: dict[str, object], torch: ModuleType) -> None:
 
 def _serve(boot: dict[str, object], torch: ModuleType, link: AgentSocket, active: ActiveRemedies) -> None:
     """One session on a link."""
+    try:
+        with claimed(boot):
+            _converse(boot, torch, link, active)
+    except Occupied:
+        link.close()
+        raise NotUp("session", None, "another agent is here") from None
+
+
+def _converse(boot: dict[str, object], torch: ModuleType, link: AgentSocket, active: ActiveRemedies) -> None:
     try:
         with _part("ring"):
             agent = boot["session"] = AgentSession(boot, torch, link, active)

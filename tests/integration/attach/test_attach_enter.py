@@ -261,6 +261,17 @@ def test_a_zombie_and_a_stopped_process_are_refused() -> None:
         assert "zombie" in refusal_of(target.pid).message
 
 
+def test_a_second_agent_is_refused_also_where_nobody_finds_the_first(job: StartJob, tmp_path: Path) -> None:
+    trains = job("plain")
+    first = enter(trains.pid, cache=tmp_path / "cache")  # with no socket of a session beside it
+    try:
+        assert "has a session already" in refusal_of(trains.pid).message
+    finally:
+        leave(first)
+    leave(enter(trains.pid, cache=tmp_path / "cache"))
+    assert trains.finish().steps > 0
+
+
 def test_a_process_that_is_not_there() -> None:
     with pytest.raises(TargetGone):
         enter(2**22 + 1)
