@@ -7,7 +7,6 @@ twins of the parameters.
 
 from __future__ import annotations
 
-import resource
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from ..job_state.state_guard import Guarded, unchanged
 from ..live_torch import op_flops as flops
 from ..live_torch.dispatch_modes import Operator, dispatch_mode
 from ..live_torch.pytrees import leaves
+from ..live_torch.resource_usage import PROCESS, THREAD, interruptions, minor_faults
 from ..live_torch.torch_types import Abstain, Module, Tensor, is_tensor, tensor_bytes
 from .resize_plan import ResizePlan, arguments, feed
 from .step_recorder import Node
@@ -71,16 +71,16 @@ class Player:
     def _timed(self, plan: ResizePlan, wanted: int) -> Timing:
         env = feed(self.torch, self.tape, plan, wanted)
         self._synchronise()
-        faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        switches = resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
+        faults = minor_faults(PROCESS)
+        switches = interruptions(THREAD)
         began = self.clock()
         self._play(plan, wanted, env)
         self._synchronise()
         ended = self.clock()
         return Timing(
             shadow_ns=ended - began,
-            minor_faults=resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults,
-            interrupted=resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw > switches,
+            minor_faults=minor_faults(PROCESS) - faults,
+            interrupted=interruptions(THREAD) > switches,
         )
 
     def _counted(self, plan: ResizePlan, wanted: int) -> Census:

@@ -6,12 +6,12 @@ In: the boundary times of the step. Out: the fields of the sampled part of a rin
 from __future__ import annotations
 
 import gc
-import resource
 import sys
 from collections.abc import Mapping
 from time import perf_counter_ns
 from types import ModuleType
 
+from ..live_torch.resource_usage import THREAD, minor_faults
 from .loss_value import DeviceLoss
 from .phase_clock import NAMES, PhaseClock
 
@@ -64,7 +64,7 @@ class Sampling:
 
     def begin(self, now: int) -> None:
         """The step begins."""
-        self._faults = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+        self._faults = minor_faults(THREAD)
         self._garbage.put_on()
         self._phases.begin(now)
 
@@ -78,7 +78,7 @@ class Sampling:
         measured = {"forward": forward_measured, "optimizer": optimizer_measured}
         self.by_name = {name: ns for name, ns in zip(NAMES, spent, strict=True) if measured.get(name, True)}
         _other, data_wait, forward, backward, optimizer = spent
-        faults = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - self._faults
+        faults = minor_faults(THREAD) - self._faults
         allocated, reserved = self._memory(now)
         loss, phases.loss = phases.loss, None
         return (

@@ -272,6 +272,22 @@ def test_a_second_agent_is_refused_also_where_nobody_finds_the_first(job: StartJ
     assert trains.finish().steps > 0
 
 
+def test_no_file_beside_the_script_is_run_in_place_of_the_librarys(tmp_path: Path) -> None:
+    job_file = tmp_path / "train.py"
+    job_file.write_text("import torch, time\nprint('training', flush=True)\nwhile True: time.sleep(0.01)\n")
+    (tmp_path / "resource.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nraise SystemExit(9)\n")
+    trains = subprocess.Popen([sys.executable, job_file], stdout=subprocess.PIPE, text=True)
+    try:
+        assert trains.stdout is not None
+        assert trains.stdout.readline() == "training\n"
+        leave(enter(trains.pid, cache=tmp_path / "cache"))
+        assert trains.poll() is None
+        assert not (tmp_path / "ran").exists()
+    finally:
+        trains.kill()
+        trains.communicate()
+
+
 def test_a_process_that_is_not_there() -> None:
     with pytest.raises(TargetGone):
         enter(2**22 + 1)
