@@ -29,7 +29,7 @@ SHIPPED = "demo"  # the name of the recorded session that comes with the package
 def wants_screen() -> bool:
     """Whether somebody looks at a screen: a terminal on both ends, or a browser."""
     return "TEXTUAL_DRIVER" in os.environ or (
-        all(each.isatty() for each in (sys.stdin, sys.stdout, sys.stderr))
+        all(each is not None and each.isatty() for each in (sys.stdin, sys.stdout, sys.stderr))
     )
 
 

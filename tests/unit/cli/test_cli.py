@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from autobrrr import __version__, cli
+from autobrrr.cli.terminal_screen import wants_screen
 from autobrrr.cli.verbs import demo, ls
 from autobrrr.errors import CannotAttach
 from autobrrr.records import JobLine
@@ -66,6 +67,12 @@ def test_a_standard_stream_that_is_closed_is_one_that_nobody_reads(
     assert "Traceback" not in done.stderr
     if "2>" in closed and words == "nope":
         assert done.stdout == "", "an error is no result"
+
+
+def test_without_a_stdin_nobody_looks_at_a_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TEXTUAL_DRIVER", raising=False)
+    monkeypatch.setattr(sys, "stdin", None)
+    assert not wants_screen()
 
 
 def test_what_a_command_opens_never_has_the_number_of_a_closed_stream() -> None:
