@@ -67,7 +67,7 @@ def _text(name: str) -> str:
 
 def _write_new(file: Path, text: str) -> None:
     try:
-        with file.open("x") as opened:
+        with file.open("x", encoding="utf-8") as opened:
             opened.write(text)
     except FileExistsError:
         raise UsageError(f"{file} already exists", "choose another name, or remove it") from None

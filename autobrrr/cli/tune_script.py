@@ -280,7 +280,7 @@ def _proposal(
     from autobrrr.relaunch.search.argparse_flags import declared_flags
     from autobrrr.relaunch.study import propose_space
 
-    asks = sys.stdin.isatty() and sys.stderr.isatty()
+    asks = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
     if not yes and not asks:
         raise UsageError(
             "no --param is given, and no terminal to ask on", "name what to vary with --param, or add -y"
@@ -312,7 +312,7 @@ def _proposal(
 
 def _write(file: Path, text: str) -> None:
     try:
-        with open(open_named(file), "w") as opened:
+        with open(open_named(file), "w", encoding="utf-8") as opened:
             opened.write(text)
     except OSError as error:
         raise AutobrrrError(f"{file} could not be written: {error.strerror}") from None

@@ -7,6 +7,8 @@ from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
+from autobrrr.readable import cleaned
+
 SCHEMA = 1
 
 Regime = Literal[
@@ -56,5 +58,12 @@ def as_record(raw: object, kind: type[T]) -> T:
 
 
 def to_json(record: Record) -> str:
-    """One record as one line of JSON."""
-    return msgspec.json.encode(record).decode()
+    """One record as one line of JSON; a byte of a command that is no UTF-8 stands in it as its escape."""
+    try:
+        return msgspec.json.encode(record).decode()
+    except UnicodeEncodeError:
+        return msgspec.json.encode(cleaned(msgspec.to_builtins(record), _encodable)).decode()
+
+
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeGuard
 
 import pytest
 
@@ -127,6 +128,23 @@ def calls() -> dict[str, list[ast.Call]]:
         ]
         for file in sorted(PACKAGE.rglob("*.py"))
     }
+
+
+def test_text_that_a_user_gets_as_a_file_is_utf_8_in_every_locale(calls: dict[str, list[ast.Call]]) -> None:
+    writing = [
+        (file, node.lineno)
+        for file, made in calls.items()
+        if file.startswith(("cli/", "report/"))
+        for node in made
+        if is_change(node) and "open" in ast.unparse(node.func) and "open_named" in ast.unparse(node)
+        if not any("b" in each.value for each in node.args if is_mode(each))
+        if "encoding" not in [each.arg for each in node.keywords]
+    ]
+    assert writing == []
+
+
+def is_mode(node: ast.expr) -> TypeGuard[ast.Constant]:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
 def test_nobody_works_by_name_in_a_folder_that_may_be_somebody_else_s(

@@ -251,7 +251,7 @@ def _write(args: argparse.Namespace, proof: Proof) -> None:
         if file is not None:
             page = text(proof)
             try:
-                with open(open_named(file), "w") as opened:
+                with open(open_named(file), "w", encoding="utf-8") as opened:
                     opened.write(page)
             except OSError as error:
                 raise AutobrrrError(f"{file} could not be written: {error.strerror}") from None

@@ -215,7 +215,7 @@ def _with_recipe(tuning: Tuning, file: Path | None) -> Tuning:
 
     text = recipe.dump(recipe.from_tuning(tuning))
     try:
-        with open(open_named(file), "w") as opened:
+        with open(open_named(file), "w", encoding="utf-8") as opened:
             opened.write(text)
     except OSError as error:
         raise AutobrrrError(
