@@ -5,6 +5,7 @@ In: a `Proof`. Out: text; foreign words in it are made safe to show.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from xml.sax.saxutils import escape, quoteattr
 
@@ -131,8 +132,18 @@ def proof_markdown(proof: Proof) -> str:
     return "\n".join(lines) + "\n"
 
 
+# What marks text up, a link's brackets among it; an underscore only where it does not stand inside a word.
+_MARKUP = re.compile(r"[\\`*\[\]|~]|(?<!\w)_|_(?!\w)")
+# What GitHub makes links and mentions of without any markup.
+_CALLS = {"#": "&#35;", "@": "&#64;", "://": "&#58;//", "www.": "www&#46;"}
+
+
 def _cell(text: str) -> str:
-    return escape(readable(text)).replace("|", "\\|").replace("@", "&#64;")
+    """Words of others in a comment: no markup, no link, nobody called by name."""
+    told = _MARKUP.sub(r"\\\g<0>", escape(readable(text)))
+    for call, plain in _CALLS.items():
+        told = told.replace(call, plain)
+    return told
 
 
 def _code(text: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from xml.etree import ElementTree
 
 import msgspec
@@ -58,6 +60,33 @@ def test_words_of_others_stay_words() -> None:
     assert "\x1b" not in comment + proof_text(found)
     assert "@everyone |" not in comment.splitlines()[0]
     assert "<b>" not in page
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["[x](javascript:a)", "![i](http://e/x.png)", "`a`", "**b**", "_b_", "a\\`b`", "~~s~~", "&#60;b>"],
+)
+def test_words_of_others_are_no_markup_in_a_comment(words: str) -> None:
+    found = proof(
+        packages=[PackageChange(name=words, before=words, after=words)], verdict="refused", reason=words
+    )
+    markdown = pytest.importorskip("markdown")
+    page = markdown.markdown(proof_markdown(found), extensions=["tables"])
+    assert not re.findall(r"<(?:a|img|code|b|s|em|script)\b", page.partition("<p>before:")[0])
+    assert page.count("<strong>") == 3 + proof_markdown(proof()).count("**why**"), "the names of the facts"
+
+
+def test_words_that_call_somebody_or_lead_somewhere_are_broken_in_a_comment() -> None:
+    comment = proof_markdown(refused("@team, see #12, https://e.example and www.e.example"))
+    assert not re.findall(r"@team|#12|https://|www\.", comment)
+    assert "less_evaluation" in comment
+
+
+def test_a_command_with_a_byte_that_is_no_utf_8_has_all_its_reports() -> None:
+    found = proof(before="python train.py \udcff")
+    assert json.loads(to_json(found))["before"] == "python train.py \\udcff"
+    for told in (proof_text, proof_markdown, proof_junit, proof_html):
+        told(found).encode()
 
 
 def test_json_can_be_read_back() -> None:
