@@ -51,8 +51,9 @@ def placeless(event: Told) -> Told:
         tuned = event.tuned and placeless(event.tuned)
         return msgspec.structs.replace(event, tuned=tuned)
     if isinstance(event, Diagnosis | Tuning) and event.job is not None:
-        words = [word.rpartition("/")[2] if word == event.job.script else word for word in event.job.argv]
-        job = msgspec.structs.replace(event.job, script=event.job.script.rpartition("/")[2], argv=words)
+        script = event.job.script.rpartition("/")[2]
+        words = [script if word.rpartition("/")[2] == script else word for word in event.job.argv]
+        job = msgspec.structs.replace(event.job, script=script, argv=words)
         return msgspec.structs.replace(event, job=job)
     return event
 
