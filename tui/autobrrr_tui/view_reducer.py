@@ -41,10 +41,10 @@ def take(view: View, word: Told) -> View:
     if isinstance(word, Trial):
         return said(_trial(view, word), trial_line(word))
     if isinstance(word, Tuning):
-        view = replace(view, tuned=word, progress=None, trials=tuple(word.trials))
+        view = replace(_through(view, word.kept), tuned=word, trials=tuple(word.trials))
         return said(view, tuned_line(word))
     text = f"{word.message}; {word.hint}" if word.hint else word.message
-    return said(replace(view, progress=None, failed=text), f"tuning failed: {text}")
+    return said(replace(_through(view), failed=text), f"tuning failed: {text}")
 
 
 def heard(view: View, line: ActivityLine, t_ns: int | None = None) -> View:
@@ -76,6 +76,15 @@ def _snapshot(view: View, now: Diagnosis) -> View:
         progress=progress,
         marks=(*view.marks, *_marks(before, now))[-MARKS:],
     )
+
+
+def _through(view: View, kept: Sequence[str] | None = None) -> View:
+    """No tuner is at work any more, and what it kept is on; the last snapshot is of one of its blocks."""
+    found = view.snapshot
+    if found is not None and found.state == "tuning":
+        on = found.active if kept is None else list(kept)
+        found = msgspec.structs.replace(found, state="judged", activity="watching", active=on)
+    return replace(view, snapshot=found, progress=None)
 
 
 def _without_last(view: View, text: str | None) -> View:

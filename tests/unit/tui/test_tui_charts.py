@@ -12,6 +12,7 @@ from rich.cells import cell_len
 
 from autobrrr.records import TuneProgress
 from autobrrr.records.gain_words import factor_words, gain_words
+from autobrrr.records.wire_answers import TuneFailed
 from autobrrr_tui import text_charts
 from autobrrr_tui.panes import glance_parts, job_header
 from autobrrr_tui.panes.chart_over_time import chart, seconds_shown
@@ -130,6 +131,39 @@ def test_nothing_is_called_on_once_the_session_is_over() -> None:
     shown = text_of(glance_parts.gain(left_on(kept), 60))
     assert "nothing is on now" in shown
     assert "on: " not in shown
+
+
+def test_right_after_a_tuning_what_it_kept_is_on_and_the_next_step_is_to_save_it() -> None:
+    """The last snapshot is older than the result: it is of a block without the remedy."""
+    view = take(tui.trying(), tui.tuned())
+    shown = text_of(glance_parts.gain(view, 60))
+    assert "on: optimizer.fused" in shown
+    assert "nothing is on now" not in shown
+    assert not view.tuning
+    assert glance_parts.next_step(view)[0].startswith("e saves")
+    assert "trying" not in text_of(glance_parts.now_line(view, 60))
+
+
+def test_right_after_a_tuning_that_failed_no_key_says_it_goes_on() -> None:
+    view = take(tui.trying(), TuneFailed(message="the job ended"))
+    assert not view.tuning
+    assert "the job ended" in text_of(glance_parts.gain(view, 60))
+
+
+@pytest.mark.parametrize("room", [48, 56, 68, 96])
+@pytest.mark.parametrize("titled", [False, True])
+def test_a_remedy_that_changes_the_training_says_so_in_any_room(room: int, titled: bool) -> None:
+    rows = glance_parts.gain(tui.judged(), room, badges=True, titled=titled)
+    assert "batch.larger" in text_of(rows[:1])
+    assert "[changes training]" in text_of(rows[:1])
+    assert max(len("".join(text for text, _, _ in line)) for line in rows) <= room
+
+
+def test_predictions_are_called_so_in_their_row_or_in_the_title() -> None:
+    view = tui.judged()
+    assert text_of(glance_parts.gain(view, 56, badges=True)).count("predicted") == 2
+    assert "predicted" not in text_of(glance_parts.gain(view, 56, badges=True, titled=True))
+    assert glance_parts.gain_of(view) == "predicted, not tried yet"
 
 
 def test_next_says_what_to_do_in_each_state() -> None:

@@ -41,7 +41,7 @@ def _panels(view: View, width: int, height: int) -> list[Row]:
     left = width // 2
     inner = left - EDGES
     verdict = [*parts.verdict(view, inner), *parts.grounds(found, inner), *parts.machine(found)]
-    gain = parts.gain(view, width - left - EDGES, badges=True)
+    gain = parts.gain(view, width - left - EDGES, badges=True, titled=True)
     top = min(12, max(len(verdict), len(gain), 4) + 2)
     after = _after(view, width, height)
     ranks = _ranks(view, width - EDGES, (height - top - len(after)) // 3) if view.ranks else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from autobrrr.quantities import clock, duration, share, size
 from autobrrr.records import Diagnosis, NoClaim, Phases
 from autobrrr.records.busy_words import BUSY_AT, busy_words, waiting_share
-from autobrrr.records.gain_words import CLASS_WORDS, SURE, factor_words, gain_words
+from autobrrr.records.gain_words import CLASS_WORDS, SURE, class_badge, factor_words, gain_words
 from autobrrr.records.limit_words import limit_name
 from autobrrr.records.rank_records import late_words
 from autobrrr_tui import text_bars, text_charts
@@ -93,8 +93,11 @@ def machine(found: Diagnosis) -> list[Row]:
     return [] if delay is None or delay >= BUSY_AT else [row(piece("machine quiet", "dim"))]
 
 
-def gain(view: View, room: int, *, badges: bool = False) -> list[Row]:
-    """What was gained, or is tried, or could be; with badges for what `safety` says in words."""
+def gain(view: View, room: int, *, badges: bool = False, titled: bool = False) -> list[Row]:
+    """What was gained, or is tried, or could be; with badges for what `safety` says in words.
+
+    Where a title stands above it (`gain_of`), predictions are not called so once more.
+    """
     found = view.snapshot
     if found is None:
         return []
@@ -119,29 +122,43 @@ def gain(view: View, room: int, *, badges: bool = False) -> list[Row]:
         return rows or [row(piece("nothing tried yet", "dim"))]
     shown = found.advice[:4]
     wide = room >= 50
-    widest = max(len(_badge(each.class_)[0]) for each in shown)
+    longest = min(20, max(len(each.remedy) for each in shown)) if wide else 0
     for advice in shown:
-        how = "" if advice.reach == "live" else f"  {BEGINS.get(advice.reach, advice.reach)}"
         # Where there is no room for all classes, those that change the training are said.
         badge = _badge(advice.class_, spaces=1 + wide) if wide or advice.class_ in DARING else piece("")
-        left = room - 26 - widest if wide else room - 17 - len(how) - len(badge[0])
-        cells = min(20, max(8, left))
-        foreseen = piece(
-            f"{padded(middled(advice.remedy, cells), cells)} {_foreseen(advice.expected)}", "accent"
+        foreseen = _foreseen(advice.expected, word=not (titled and is_foretold(view)))
+        how = "" if advice.reach == "live" else f"  {BEGINS.get(advice.reach, advice.reach)}"
+        left = room - 1 - len(foreseen) - len(badge[0])
+        if left - len(how) < min(11, len(advice.remedy)):  # cells that a name needs at least
+            how = ""
+        cells = max(8, min(longest or 20, left - len(how)))
+        rows.append(
+            row(
+                piece(f"{padded(middled(advice.remedy, cells), cells)} {foreseen}", "accent"),
+                piece(how, "dim"),
+                badge,
+            )
         )
-        rows.append(row(foreseen, piece(how, "dim"), badge))
     return rows
+
+
+def is_foretold(view: View) -> bool:
+    """Whether all that `gain` shows is predicted: nothing was gained or tried."""
+    found = view.snapshot
+    if found is None or view.tuning or _on(view) or view.tuned is not None or view.failed:
+        return False
+    return bool(found.advice)
 
 
 def gain_head(view: View) -> str:
     """What `gain` shows: something gained or tried, or only what is predicted."""
-    found = view.snapshot
-    nothing = found is not None and not view.tuning and not _on(view) and view.tuned is None
-    return "may gain" if nothing and found is not None and found.advice and not view.failed else "gain"
+    return "may gain" if is_foretold(view) else "gain"
 
 
 def gain_of(view: View) -> str:
-    """Whose gain the interval in `gain` is of."""
+    """Whose gain the interval in `gain` is of, or that it has none yet."""
+    if is_foretold(view):
+        return "predicted, not tried yet"
     if view.tuning and view.progress is not None:
         if view.progress.interval is None:
             return ""
@@ -156,8 +173,9 @@ def remedies_of(view: View) -> str:
     return f"each: {WITH_IT}, {SURE}" if any(each.interval is not None for each in lines(view)) else ""
 
 
-def _foreseen(expected: float | None) -> str:
-    return " " * 16 if expected is None else f"{factor_words(expected):>6} predicted"
+def _foreseen(expected: float | None, *, word: bool) -> str:
+    said = f"{'' if expected is None else factor_words(expected):>6}"
+    return said + (" " * 10 if expected is None else " predicted") * word
 
 
 def _on(view: View) -> list[str]:
@@ -201,7 +219,7 @@ def _what_is_on(view: View, on: str, room: int, badges_only: bool) -> list[Row]:
 
 
 def _badge(class_: str, spaces: int = 2) -> Piece:
-    return piece(f"{' ' * spaces}[{class_.partition('-')[0]}]", "warn" if class_ in DARING else "accent")
+    return piece(f"{' ' * spaces}[{class_badge(class_)}]", "warn" if class_ in DARING else "accent")
 
 
 def _tried_now(view: View, room: int) -> list[Row]:
@@ -376,9 +394,11 @@ def remedies(view: View, room: int, most: int) -> list[Row]:
         advised = {each.remedy for each in view.snapshot.advice}
         found = sorted(found, key=lambda each: each.remedy not in advised)
     names = min(max(16, *(len(each.key) for each in found)), max(16, room * 3 // 8))
-    cells = min(60, room - names - 32)
+    if tried and room >= 24 + 14 + 40:  # an axis is worth a few cells of a name
+        names = min(names, room - 14 - 40)
+    cells = min(60, room - names - 40)
     cells = cells if cells >= 12 and tried else 0
-    names = names if cells else min(38, max(names, room - 32))
+    names = names if cells else min(38, max(names, room - 40))
     ends = text_charts.log_axis(
         [bound for each in tried for bound in each.interval or [each.achieved or 1.0]]
     )
@@ -420,7 +440,7 @@ def _remedy(each: RemedyRow, names: int, ends: tuple[float, float], cells: int) 
         piece(padded(middled(each.key, names), names), "strong" if on else "plain"),
         *([piece(padded(drawn, cells), tone)] if cells else []),
         piece(f" {figure:<19}", tone if each.achieved is not None else "dim"),
-        piece(f" {each.class_.partition('-')[0]}", "warn" if each.class_ in DARING else "dim"),
+        piece(f" {class_badge(each.class_)}", "warn" if each.class_ in DARING else "dim"),
     )
 
 

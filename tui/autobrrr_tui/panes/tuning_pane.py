@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from autobrrr.quantities import duration
 from autobrrr.records import Trial
-from autobrrr.records.gain_words import CLASS_WORDS, SURE, factor_words, gain_words
+from autobrrr.records.gain_words import CLASS_WORDS, SURE, class_badge, factor_words, gain_words
 from autobrrr.records.wire_answers import RemedyLine
 from autobrrr_tui.list_choice import UNCHANGED, ListChoice, ListSort, chosen, head, left_out, listed
 from autobrrr_tui.text_rows import (
@@ -141,6 +141,8 @@ def _columns(width: int, sorted_by: str | None) -> dict[str, int]:
     for name in ("trial", "predicted", "achieved"):
         if name != sorted_by and width - 3 - sum(columns.values()) < (NAMES if name != "achieved" else 17):
             del columns[name]
+    if width - 3 - sum(columns.values()) >= NAMES + 8:
+        columns["class"] = 16  # all of its words
     return columns
 
 
@@ -183,7 +185,10 @@ def _row(line: RemedyRow, names: int, columns: dict[str, int]) -> Row:
         "predicted": piece(factor_words(line.predicted)),
         "achieved": piece(gain_words(line.achieved, line.interval)),
         "trial": piece(duration(line.price_ns)),
-        "class": piece(line.class_.partition("-")[0], "warn" if line.class_ in DARING else "plain"),
+        "class": piece(
+            class_badge(line.class_) if columns["class"] > 8 else line.class_.partition("-")[0],
+            "warn" if line.class_ in DARING else "plain",
+        ),
     }
     name = piece(
         f"  {padded(middled(line.key, names), names)} ", "strong" if line.token is not None else "plain"
