@@ -14,6 +14,8 @@ from autobrrr.records.limit_words import limit_name
 from autobrrr.report.text.next_step import proving, started_with
 from autobrrr.report.text.session_text import PastSession
 
+UNSAVED = "fast.toml"  # for a recipe that the session did not write
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
@@ -72,10 +74,10 @@ def _to_do(session: PastSession) -> Answer:
     tuned, job = session.tuned, session.last.job
     command = ["python", *job.argv] if job is not None and job.argv else []
     if tuned is not None and tuned.kept:
-        recipe = tuned.recipe or "RECIPE"
-        return Answer(
-            question="What to do?", said="start with what was kept", more=started_with(recipe, command)
-        )
+        more = started_with(tuned.recipe or UNSAVED, command)
+        if not tuned.recipe:
+            more += f"   ({UNSAVED} stands at the end of this page)"
+        return Answer(question="What to do?", said="start with what was kept", more=more)
     found = session.judged or session.last
     live = [each.remedy for each in found.advice if each.reach == "live"]
     at_start = [each for each in found.advice if each.reach in ("next_epoch", "relaunch")]

@@ -150,6 +150,34 @@ def test_a_page_is_quiet_and_no_wider_than_its_window(
     assert browser.complaints() == []
 
 
+@pytest.mark.parametrize("width", [360, 768, 1280])
+def test_a_chart_is_seen_whole_without_a_scroll_to_the_side(
+    browser: Browser, folder: Path, width: int
+) -> None:
+    browser.open(drawn("roofline", folder), width=width)
+    seen = """const all = [...document.querySelectorAll('.chart svg')];
+      return all.filter(each => each.clientWidth).map(each => {
+      const box = each.closest('figure').getBoundingClientRect(), own = each.getBoundingClientRect();
+      const texts = [...each.querySelectorAll('text')].map(t => t.getBoundingClientRect());
+      return [own.left - box.left, box.right - own.right,
+        Math.min(...texts.map(t => t.left)) - own.left, own.right - Math.max(...texts.map(t => t.right)),
+        Math.min(...texts.map(t => t.height))]})"""
+    charts = browser.run(seen)
+    assert isinstance(charts, list)
+    assert len(charts) == 5  # each once: for this width
+    for *margins, lowest in charts:
+        assert min(margins) >= -1
+        assert lowest >= 8  # pixels of a letter's box
+
+
+def test_names_in_the_chart_of_steps_are_whole_or_left_to_the_list(browser: Browser, folder: Path) -> None:
+    browser.open(drawn("session", folder))
+    data = json.loads(str(browser.run("return document.getElementById('step-data').textContent")))
+    named = str(browser.run("return document.querySelector('.steps').dataset.named")).split(", ")
+    assert len(named) >= 1
+    assert set(named) <= {band["text"] for band in data["bands"]}
+
+
 def test_on_paper_nothing_is_cut_off(browser: Browser, page: Path) -> None:
     browser.open(page, width=PAPER)
     browser.command("Emulation.setEmulatedMedia", media="print")

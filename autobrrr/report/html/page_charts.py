@@ -5,13 +5,13 @@ The vertical axis is logarithmic; the horizontal one is too, or has named places
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from autobrrr.report.log_scale import LogScale, around
 
 LEFT, RIGHT, TOP, BOTTOM = 98.0, 16.0, 12.0, 44.0
+NARROW = (330.0, 300.0)  # of the picture for a telephone
 LEAST_APART = 30.0  # between the labels of two ticks
 LETTER = 6.6  # a letter's width
 LABEL_HEIGHT = 14.0
@@ -37,7 +37,7 @@ class ChartLine:
     is_joined: bool = True
     is_dotted: bool = True  # the points themselves are drawn
     is_dashed: bool = False
-    label: str = ""  # at the last point
+    label: str = ""  # beside its end; in a narrow picture below it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +47,15 @@ class ChartTick:
     at: float
     label: str
     strong: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChartKey:
+    """What one colour means, below the picture."""
+
+    name: str
+    colour: str
+    shape: str  # "dots", "line" or "dashes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +76,6 @@ class DrawnLine:
     label: str
     label_x: float
     label_y: float
-    label_end: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +95,8 @@ class DrawnChart:
     across: Sequence[ChartTick]
     uprights: Sequence[ChartTick]
     lines: Sequence[DrawnLine]
-    legend: Sequence[tuple[str, str]]
+    legend: Sequence[ChartKey]
+    narrow: DrawnChart | None = None  # the same for a narrow window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,8 +125,17 @@ def chart(frame: ChartFrame, lines: Sequence[ChartLine]) -> DrawnChart:
     Raises:
         ValueError: a value has no logarithm.
     """
+    ends = max((len(line.label) for line in lines), default=0)
+    wide = _drawn(frame, lines, LEFT, LETTER * ends + 12 if ends else RIGHT)
+    left = LETTER * max((len(tick.label) for tick in wide.up), default=0) + 12
+    keyed = [replace(line, name=line.name or line.label, label="") for line in lines]
+    return replace(wide, narrow=_drawn(replace(frame, size=NARROW), keyed, left, RIGHT))
+
+
+def _drawn(frame: ChartFrame, lines: Sequence[ChartLine], left: float, beside: float) -> DrawnChart:
+    """One picture with so much room left of its axes, and beside them."""
     width, height = frame.size
-    right, bottom = width - RIGHT, height - BOTTOM
+    right, bottom = width - beside, height - BOTTOM
     points = [point for line in lines for point in line.points]
     ends = [bound for point in points for bound in (point.interval or ()) if bound > 0]
     up = frame.up or around([*(point.y for point in points), *ends])
@@ -125,7 +143,7 @@ def chart(frame: ChartFrame, lines: Sequence[ChartLine]) -> DrawnChart:
 
     def x(value: float) -> float:
         share = (value + 0.5) / max(1, len(frame.places or ())) if across is None else across.share(value)
-        return round(LEFT + share * (right - LEFT), 1)
+        return round(left + share * (right - left), 1)
 
     def y(value: float) -> float:
         share = up.share(min(max(value, up.low), up.high))
@@ -141,7 +159,7 @@ def chart(frame: ChartFrame, lines: Sequence[ChartLine]) -> DrawnChart:
         name_x=frame.name_x,
         width=width,
         height=height,
-        left=LEFT,
+        left=left,
         right=right,
         top=TOP,
         bottom=bottom,
@@ -151,12 +169,12 @@ def chart(frame: ChartFrame, lines: Sequence[ChartLine]) -> DrawnChart:
         ],
         across=_apart(ChartTick(at=x(value), label=name) for value, name in named),
         uprights=[
-            ChartTick(at=x(value), label=label, strong=x(value) > (LEFT + right) / 2)
+            ChartTick(at=x(value), label=label, strong=x(value) > (left + right) / 2)
             for value, label in frame.uprights
             if across is None or across.low <= value <= across.high
         ],
-        lines=_spread([_line(line, x, y, right) for line in lines]),
-        legend=list(dict.fromkeys((line.name, line.colour) for line in lines if line.name)),
+        lines=_spread([_line(line, x, y, right) for line in lines], bottom),
+        legend=list(dict.fromkeys(_key(line) for line in lines if line.name)),
     )
 
 
@@ -174,29 +192,34 @@ def _line(
         )
         for point, at in zip(line.points, places, strict=True)
     ]
-    last = places[-1] if places else (0.0, 0.0)
-    ends = last[0] + 8 + LETTER * len(line.label) > right
     return DrawnLine(
         colour=line.colour,
         path=" ".join(f"{a},{b}" for a, b in places) if line.is_joined else "",
         dashed=line.is_dashed,
         marks=marks if line.is_dotted else [],
         label=line.label,
-        label_x=last[0] + (-4 if ends else 8),
-        label_y=last[1] - 5,
-        label_end=ends,
+        label_x=right + 7,
+        label_y=(places[-1][1] if places else 0.0) + 4,
     )
 
 
-def _spread(lines: Sequence[DrawnLine]) -> list[DrawnLine]:
-    """Labels that would lie on each other move up."""
-    taken = math.inf
-    moved: dict[int, DrawnLine] = {}
-    for index, line in sorted(enumerate(lines), key=lambda each: -each[1].label_y):
-        if line.label:
-            taken = min(line.label_y, taken - LABEL_HEIGHT)
-            moved[index] = replace(line, label_y=taken)
-    return [moved.get(index, line) for index, line in enumerate(lines)]
+def _key(line: ChartLine) -> ChartKey:
+    shape = "dots" if line.is_dotted else "dashes" if line.is_dashed else "line"
+    return ChartKey(name=line.name, colour=line.colour, shape=shape)
+
+
+def _spread(lines: Sequence[DrawnLine], bottom: float) -> list[DrawnLine]:
+    """Labels that would lie on each other move down; at the bottom they all move up."""
+    named = sorted((i for i, line in enumerate(lines) if line.label), key=lambda i: lines[i].label_y)
+    places: list[float] = []
+    for index in named:
+        places.append(max(lines[index].label_y, places[-1] + LABEL_HEIGHT if places else 0.0))
+    limit = bottom
+    for at in reversed(range(len(places))):
+        places[at] = min(places[at], limit)
+        limit = places[at] - LABEL_HEIGHT
+    moved = dict(zip(named, places, strict=True))
+    return [replace(line, label_y=moved.get(i, line.label_y)) for i, line in enumerate(lines)]
 
 
 def _apart(ticks: Iterable[ChartTick]) -> list[ChartTick]:

@@ -5,12 +5,13 @@ In: the session as read from its log. Out: HTML.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 
 import msgspec
 
+from autobrrr import recipe
 from autobrrr.diagnosis.glossary import EXPLANATIONS
 from autobrrr.quantities import duration, share
 from autobrrr.records import Diagnosis, Phases, Trial, Tuning, limit_words
@@ -18,9 +19,10 @@ from autobrrr.records.gain_words import factor_words, gain_words
 from autobrrr.report.html.interval_chart import Gain, IntervalChart, interval_chart
 from autobrrr.report.html.page_tables import Cell, PageTable, figure, words
 from autobrrr.report.html.page_template import inline_json, render
-from autobrrr.report.session_answers import answers
+from autobrrr.report.session_answers import UNSAVED, answers
 from autobrrr.report.session_data import session_data
 from autobrrr.report.step_shares import parts
+from autobrrr.report.text.next_step import started_with
 from autobrrr.report.text.session_text import PastSession
 from autobrrr.report.text.tuning_text import label, verdict
 from autobrrr.report.text.verdict_text import carrying
@@ -220,14 +222,21 @@ def _own_cost(found: Diagnosis) -> Iterator[str]:
 def _commands(session: PastSession) -> Iterator[tuple[str, str]]:
     """What it is for, and the command."""
     found, tuned = session.last, session.tuned
-    command = f"python {shlex.join(found.job.argv)}" if found.job is not None and found.job.argv else "CMD"
+    words = ["python", *found.job.argv] if found.job is not None and found.job.argv else []
     if tuned is not None and tuned.kept:
-        yield (
-            "Start the job with what was kept:",
-            f"autobrrr run --recipe {tuned.recipe or 'RECIPE'} -- {command}",
-        )
+        if not tuned.recipe:
+            yield f"Save what was kept as {UNSAVED}:", _recipe_text(tuned)
+        yield "Start the job with what was kept:", started_with(tuned.recipe or UNSAVED, words)
     yield "Measure again, on a running job:", "autobrrr tune PID"
     yield "Read this session again:", f"autobrrr report {session.path.name.partition('.')[0] or 'last'}"
+
+
+def _recipe_text(tuned: Tuning) -> str:
+    """The recipe of what was kept; on how many cores is not told, as a log may come from another machine."""
+    made = recipe.from_tuning(tuned)
+    torch = None if tuned.job is None or tuned.job.torch is None else f"torch {tuned.job.torch}"
+    evidence = None if made.evidence is None else replace(made.evidence, measured_on=torch)
+    return recipe.dump(replace(made, evidence=evidence)).strip()
 
 
 def _step_data(session: PastSession) -> dict[str, object]:

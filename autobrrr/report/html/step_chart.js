@@ -7,6 +7,7 @@
   const sorted = [...found.longest].sort((a, b) => a - b);
   const most = Math.max(...found.median, found.before_ms || 0, sorted[Math.floor(.95 * (sorted.length - 1))]) * 1.15;
   const clipped = found.longest.map(each => Math.min(each, most));
+  const BAND_ROWS = 4;  // of names, one below the other
   let chart = null;
   const faint = (name, part) => `color-mix(in srgb, ${color(name)} ${part}%, transparent)`;
   const plugin = { hooks: { drawClear: bands, draw: over } };
@@ -15,18 +16,23 @@
     const g = u.ctx, { left, top, width, height } = u.bbox, ratio = devicePixelRatio;
     g.save(); g.beginPath(); g.rect(left, top, width, height); g.clip();
     g.font = `${12 * ratio}px system-ui, sans-serif`; g.textBaseline = "top";
-    let level = 0;
-    for (const band of found.bands) {
+    // A band's name may reach beyond it, up to the next name in its row; where it does not fit it is left to the list.
+    const ends = Array(BAND_ROWS).fill(-Infinity), names = [];
+    found.bands.forEach((band, i) => {
       const from = u.valToPos(band.from_s, "x", true), to = Math.max(u.valToPos(band.to_s, "x", true), from + ratio);
       g.fillStyle = faint(band.kind === "on" ? "better" : "overhead", band.kind === "on" ? 22 : 14);
       g.fillRect(from, top, to - from, height);
       g.fillStyle = faint(band.kind === "on" ? "better" : "overhead", 55);
       g.fillRect(from, top, ratio, height);
-      g.save(); g.beginPath(); g.rect(from, top, to - from, height); g.clip();
-      g.fillStyle = color("ink");
-      g.fillText(band.text, from + 4 * ratio, top + (4 + 15 * (level++ % 3)) * ratio);
-      g.restore();
-    }
+      const wide = g.measureText(band.text).width, row = ends.findIndex(end => end <= from);
+      const start = Math.min(from + 4 * ratio, left + width - wide - 4 * ratio);
+      if (row < 0 || start < ends[row] || to < left || from > left + width) return;
+      ends[row] = start + wide + 8 * ratio;
+      names.push([band.text, start, top + (4 + 15 * row) * ratio]);
+    });
+    g.fillStyle = color("ink");
+    for (const [text, x, y] of names) g.fillText(text, x, y);
+    box.dataset.named = names.map(([text]) => text).join(", ");
     g.restore();
   }
   function over(u) {
@@ -41,21 +47,21 @@
       g.fillText(`before: ${found.before_ms.toPrecision(3)} ms`, left + width - 4 * ratio, y - 3 * ratio);
     }
     g.textAlign = "left"; g.textBaseline = "bottom";
-    let free = -Infinity;
-    for (const mark of found.marks) {
+    found.marks.forEach((mark, i) => {
       const x = u.valToPos(mark.at_s, "x", true);
       g.strokeStyle = color(mark.kind === "measured" ? "other" : "accent"); g.lineWidth = ratio;
       g.beginPath(); g.moveTo(x, top + height); g.lineTo(x, top + height - 14 * ratio); g.stroke();
       const wide = g.measureText(mark.text).width;
-      const start = Math.min(x + 3 * ratio, left + width - wide - 3 * ratio);
-      if (start > free) { g.fillStyle = color("muted"); g.fillText(mark.text, start, top + height - 3 * ratio); free = start + wide + 10 * ratio; }
-    }
+      const next = i + 1 < found.marks.length ? u.valToPos(found.marks[i + 1].at_s, "x", true) : left + width;
+      if (x + wide + 6 * ratio > next) return;  // words across other marks could not be read
+      g.fillStyle = color("muted"); g.fillText(mark.text, x + 3 * ratio, top + height - 3 * ratio);
+    });
     g.fillStyle = color("ink"); g.textBaseline = "top";
-    free = -Infinity;
+    let free = -Infinity;
     found.longest.forEach((each, i) => {
       if (each <= most) return;
       const x = u.valToPos(found.at[i], "x", true), text = "↑ " + time(each * 1e6);
-      const y = top + 50 * ratio;
+      const y = top + (8 + 15 * BAND_ROWS) * ratio;
       if (x > free) { g.fillText(text, Math.min(x - 4 * ratio, left + width - g.measureText(text).width), y); free = x + g.measureText(text).width + 6 * ratio; }
     });
     g.restore();

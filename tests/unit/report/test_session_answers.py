@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import html
+import re
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from autobrrr import recipe
 from autobrrr.records import Record
 from autobrrr.report.html.session_html import page
 from autobrrr.report.session_answers import answers
@@ -46,6 +49,26 @@ def test_a_tuned_session_answers_all_six(tmp_path: Path) -> None:
     assert found["How does it stand?"].startswith("detached")
     assert found["What was gained?"].startswith("1.56x [1.52–1.60] proven; 4.20 ms → 2.70 ms a step, saves")
     assert found["Is it safe?"].startswith("results stay the same up to rounding; watching took 0.44 %")
+
+
+@pytest.mark.parametrize("file", [None, "my fast.toml"])
+def test_the_page_says_how_to_start_with_what_was_kept_and_leaves_nothing_to_fill_in(
+    tmp_path: Path, file: str | None
+) -> None:
+    """Where the session wrote no recipe, the page holds it."""
+    tuned = msgspec.structs.replace(tui.tuned(), recipe=file)
+    found = said(tmp_path, ("snapshot", tui.snapshot()), ("tuned", tuned))
+    shown = html.unescape(page(past_session(tmp_path / "one.jsonl")))
+    assert "RECIPE" not in shown
+    named = "'my fast.toml'" if file else "fast.toml"
+    command = f"autobrrr run --recipe {named} -- python train.py"
+    assert command in found["What to do?"]
+    assert f"<pre>{command}</pre>" in shown
+    held = re.search(r"<pre>(schema = 1.*?)</pre>", shown, re.DOTALL)
+    assert (held is None) == (file is not None)
+    if held is not None:
+        assert [each.name for each in recipe.parse(held[1]).remedies] == ["optimizer.fused"]
+        assert "cores" not in held[1]
 
 
 def test_a_verdict_that_was_lost_later_is_told_with_its_age(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -15,7 +16,7 @@ from autobrrr.cli.verbs import roofline as verb
 from autobrrr.errors import AutobrrrError, UsageError
 from autobrrr.report import roofline_figures
 from autobrrr.report.html import roofline_html
-from autobrrr.report.html.page_charts import ChartFrame, ChartLine, ChartPoint, chart
+from autobrrr.report.html.page_charts import ChartFrame, ChartLine, ChartPoint, DrawnChart, chart
 from autobrrr.report.log_scale import LogScale, around
 from autobrrr.report.text import roofline_text
 from autobrrr.report.text.roofline_plot import Series, plot
@@ -99,8 +100,10 @@ def test_the_makers_promise_stands_beside_what_was_reached() -> None:
 
 def test_the_page_is_whole_draws_all_plots_and_fetches_nothing() -> None:
     page = read_page(roofline_html.page(both()))
-    assert page.seen.count("svg") == 6  # the roofline, runtime, FLOP/s, bandwidth, matmuls, flame
-    assert page.seen.count("polyline") == 2 * 3 + 3 * 2 + 2  # roofs: two dtypes and the vector units, twice
+    # The roofline, runtime, FLOP/s, bandwidth and matmuls for a wide and for a narrow window; the flame once.
+    assert page.seen.count("svg") == 2 * 5 + 1
+    # Roofs: two dtypes and the vector units, at two numbers of threads.
+    assert page.seen.count("polyline") == 2 * (2 * 3 + 3 * 2 + 2)
     assert json.loads(page.data["data"])["single_thread"]["threads"] == 1
 
 
@@ -131,6 +134,45 @@ def test_both_axes_of_a_chart_are_logarithmic_and_an_interval_has_its_length() -
     assert one.low is not None
     assert one.high is not None
     assert one.low - one.y == pytest.approx(one.y - one.high, abs=0.2)
+
+
+def roofs_drawn() -> DrawnChart:
+    """Roofs of nearly one height: two by two, and one alone at the bottom."""
+    lines = [
+        ChartLine(
+            name="",
+            colour="memory",
+            points=[ChartPoint(x=1.0, y=1.0), ChartPoint(x=9.0, y=height)],
+            is_dotted=False,
+            is_dashed=height == 98.0,
+            label=f"{height:g} of vector units, 2 threads",
+        )
+        for height in (100.0, 98.0, 96.0, 1.02, 1.0)
+    ]
+    points = [ChartPoint(x=9.0, y=99.0)]
+    return chart(
+        ChartFrame(title="", says="", name_y=str), [*lines, ChartLine(name="m", colour="a", points=points)]
+    )
+
+
+def test_labels_of_lines_lie_beside_the_plot_and_never_on_each_other() -> None:
+    drawn = roofs_drawn()
+    labelled = [line for line in drawn.lines if line.label]
+    assert all(line.label_x > drawn.right for line in labelled)
+    assert all(line.label_x + 6 * len(line.label) <= drawn.width for line in labelled)
+    heights = sorted(line.label_y for line in labelled)
+    assert all(below - above >= 12 for above, below in pairwise(heights))
+    assert 0 < heights[0] < heights[-1] <= drawn.bottom
+    assert [line.label_y for line in labelled] == heights, "in the order of the lines"
+
+
+def test_a_narrow_window_gets_a_picture_of_its_own_with_the_labels_below_it() -> None:
+    narrow = roofs_drawn().narrow
+    assert narrow is not None
+    assert narrow.width <= 336  # of a window of 360 pixels
+    assert not any(line.label for line in narrow.lines)
+    assert [key.shape for key in narrow.legend] == ["line", "dashes", "line", "line", "line", "dots"]
+    assert narrow.legend[0].name == "100 of vector units, 2 threads"
 
 
 def test_a_name_with_markup_stays_a_name() -> None:
