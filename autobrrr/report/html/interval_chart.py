@@ -91,7 +91,7 @@ def _row(gain: Gain, scale: LogScale) -> GainRow:
     low, high = gain.interval if gain.interval is not None else (None, None)
     return GainRow(
         gain=gain,
-        words=gain_words(gain.achieved, gain.interval),
+        words="not measured" if gain.achieved is None else gain_words(gain.achieved, gain.interval),
         at=None if gain.achieved is None else _place(gain.achieved, scale),
         predicted_at=None if gain.predicted is None else _place(gain.predicted, scale),
         low_at=None if low is None else _place(low, scale),

@@ -59,6 +59,14 @@ def test_the_step_of_both_stands_beside_its_change() -> None:
     assert "not an A/B test" in text
 
 
+def test_the_head_of_a_page_says_how_the_step_changed_in_a_phrase() -> None:
+    even = compare_sessions(
+        session("one", tui.snapshot(step_ns=steps(4))), session("two", tui.snapshot(step_ns=steps(4)))
+    )
+    assert ">the same time, median<" in diff_html.page(even)
+    assert ">0.50x the time, median<" in diff_html.page(compared())
+
+
 def test_what_differs_beside_the_speed_is_said() -> None:
     assert len(compared().comparison.caveats) == 1
     caveats = compared(torch="9.9").comparison.caveats

@@ -266,6 +266,14 @@ def test_an_interval_is_drawn_from_end_to_end_and_says_where_it_leaves_the_axis(
     assert not any(row.goes_lower or row.goes_higher for row in (wide, faster))
 
 
+def test_a_trial_without_a_figure_is_called_not_measured() -> None:
+    """A bare dash before what was predicted would be read as a sign."""
+    (row,) = interval_chart(
+        [Gain(name="compile.regional", achieved=None, interval=None, predicted=0.93)]
+    ).rows
+    assert row.words == "not measured"
+
+
 def test_a_page_that_can_not_be_written_is_a_line_not_a_traceback(logs: Path, tmp_path: Path) -> None:
     assert main(["report", "last", "--html", str(tmp_path / "no" / "such.html")]) == 2
 
