@@ -21,6 +21,7 @@ from autobrrr.report.html.page_tables import Cell, PageTable, figure, words
 from autobrrr.report.html.page_template import inline_json, render
 from autobrrr.report.session_answers import UNSAVED, answers
 from autobrrr.report.session_data import session_data
+from autobrrr.report.session_timeline import SlowMoment, TimelineBand
 from autobrrr.report.step_shares import parts
 from autobrrr.report.text.next_step import started_with
 from autobrrr.report.text.session_text import PastSession
@@ -201,11 +202,23 @@ def _slow(session: PastSession) -> PageTable | None:
                 figure(duration(each.ns), each.ns),
                 figure(duration(each.usual_ns), each.usual_ns),
                 figure(f"{each.ns / max(each.usual_ns, 1):.1f}x", each.ns / max(each.usual_ns, 1)),
-                Cell(text=each.why or "not known", tone="" if each.why else "muted"),
+                Cell(text=_why_slow(each, session.timeline.bands), tone="" if each.why else "muted"),
             ]
             for each in slow
         ],
     )
+
+
+def _why_slow(moment: SlowMoment, bands: Sequence[TimelineBand]) -> str:
+    """What is known of a slow step; else which remedy was being tried for most of it."""
+    if moment.why:
+        return moment.why
+    took_s = moment.ns / 1e9
+    for band in bands:
+        inside_s = min(moment.at_s, band.to_s) - max(moment.at_s - took_s, band.from_s)
+        if band.kind == "trial" and inside_s > took_s / 2:
+            return f"while {band.text} was tried"
+    return "not known"
 
 
 def _own_cost(found: Diagnosis) -> Iterator[str]:

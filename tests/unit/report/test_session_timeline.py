@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 
 from autobrrr.records import CpuTaker, Record
 from autobrrr.records.events import entry_of
 from autobrrr.records.log_lines import LogLines
 from autobrrr.records.wire_answers import SlowStep, StepHistory
+from autobrrr.report.html.session_html import page
 from autobrrr.report.session_timeline import SessionTimeline, TimelineReader
+from autobrrr.report.text.session_text import past_session
 from support.screens import tui
 
 S, MS = 1_000_000_000, 1_000_000
@@ -71,6 +75,29 @@ def test_a_slow_step_is_named_once_however_often_it_is_told() -> None:
         (12.0, StepHistory(bucket_ns=S, slow=[again])),
     )
     assert [(each.at_s, each.ns, each.why) for each in found.slow] == [(8.0, 50 * MS, "traced")]
+
+
+def test_a_slow_step_that_nobody_explains_is_told_with_the_remedy_that_was_being_tried(
+    tmp_path: Path,
+) -> None:
+    slow = SlowStep(seq=7, before_ns=2 * S, ns=4 * S, usual_ns=5 * MS, why=None)
+    early = msgspec.structs.replace(slow, seq=2, before_ns=9 * S, ns=50 * MS)
+    trial = msgspec.structs.replace(tui.trial(), duration_ns=6 * S)
+    entries = (
+        (0.0, tui.snapshot()),
+        (9.0, trial),
+        (10.0, StepHistory(bucket_ns=S, slow=[slow, early])),
+        (10.5, tui.snapshot()),
+    )
+    log = tmp_path / "one.jsonl"
+    log.write_bytes(
+        b"\n".join(
+            msgspec.json.encode({"at": at, "kind": entry_of(body), "body": body}) for at, body in entries
+        )
+    )
+    shown = page(past_session(log))
+    assert shown.count("while optimizer.fused was tried") == 1
+    assert ">not known<" in shown
 
 
 def test_who_took_the_cpu_is_named_with_the_most_of_it() -> None:

@@ -201,9 +201,9 @@ def test_a_budget_of_nothing_draws() -> None:
     assert "0 of 0 s" in text_of(glance_parts.gain(view, 60))
 
 
-def advised(remedy: str, reach: str) -> View:
+def advised(remedy: str, reach: str, class_: str = "bitwise") -> View:
     """A job with one piece of advice."""
-    first = msgspec.structs.replace(tui.snapshot().advice[0], remedy=remedy, reach=reach)
+    first = msgspec.structs.replace(tui.snapshot().advice[0], remedy=remedy, reach=reach, class_=class_)
     return tui.judged(snapshot=tui.snapshot(advice=[first]))
 
 
@@ -212,6 +212,28 @@ def test_what_fits_only_a_new_start_is_not_answered_with_a_tuning_of_the_running
     view = advised("loader.workers", "next_epoch")
     assert glance_parts.next_step(view)[0].startswith("autobrrr tune --param loader.workers -- python ")
     assert "next epoch" in text_of(glance_parts.gain(view, 60))
+
+
+def test_a_remedy_that_changes_the_training_is_proposed_with_the_word_that_allows_it() -> None:
+    said = glance_parts.next_step(advised("batch.larger", "next_epoch", "changes-training"))[0]
+    assert said.startswith("autobrrr tune --param batch.larger --allow changes-training -- python ")
+
+
+def test_what_keeps_the_results_is_proposed_before_what_changes_them() -> None:
+    first = tui.snapshot().advice[0]
+    assert (first.remedy, first.class_) == ("batch.larger", "changes-training")
+    for view in (tui.judged(standing=ScreenStanding.RECORDED), tui.judged(readonly=True)):
+        assert "try optimizer.fused" in glance_parts.next_step(view)[0]
+
+
+def test_the_line_above_a_mode_says_what_happens_where_there_is_room_for_it() -> None:
+    view = tui.trying()
+    assert "trying optimizer.fused" in plain(job_header.brief(view, 100))
+    for width in range(73, 110):
+        said = plain(job_header.brief(view, width))
+        assert len(said) <= width
+        assert said.endswith("tuning") or "trying optimizer" in said
+    assert plain(job_header.brief(tui.judged(), 80)).endswith("watching")
 
 
 def test_a_remedy_that_failed_in_its_trial_shows_no_prediction() -> None:

@@ -464,7 +464,7 @@ def next_step(view: View) -> tuple[str, str]:
     if view.standing is ScreenStanding.LOST:
         return "autobrrr attach PID starts a session; this screen joins it", ""
     if not view.acting:
-        first = next((each.remedy for each in found.advice), "")
+        first = _first_to_try(found)
         return (f"attach without --readonly to try {first}" if first else "q leaves; the session goes on"), ""
     if view.tuning:
         return ("space continues" if view.paused else "space pauses, t stops and keeps what is proven"), ""
@@ -484,8 +484,9 @@ def next_step(view: View) -> tuple[str, str]:
         counted = "1 remedy" if len(live) == 1 else f"{len(live)} remedies"
         return f"t tries {counted} in turn; what gives no proven gain is reverted", "screen.tune"
     if at_start is not None:
+        allow = f" --allow {at_start.class_}" if at_start.class_ in DARING else ""
         return (
-            f"autobrrr tune --param {at_start.remedy} -- python {script} starts the script again",
+            f"autobrrr tune --param {at_start.remedy}{allow} -- python {script} starts the script again",
             "",
         )
     return "d detaches and leaves the job as it was", "screen.detach"
@@ -498,7 +499,13 @@ def _next_of_record(view: View, found: Diagnosis) -> tuple[str, str]:
         return f"nothing to do: a trial decides by itself; {own}", ""
     if found.active:
         return f"e saves what is on as a recipe; {own}", "screen.export"
-    return (f"try {found.advice[0].remedy}; {own}" if found.advice else own), ""
+    return (f"try {_first_to_try(found)}; {own}" if found.advice else own), ""
+
+
+def _first_to_try(found: Diagnosis) -> str:
+    """The first advice that a tuning would try unasked; where there is none, the first."""
+    safe = [each.remedy for each in found.advice if each.class_ not in DARING]
+    return next(iter([*safe, *(each.remedy for each in found.advice)]), "")
 
 
 def safety(view: View) -> tuple[str, str]:

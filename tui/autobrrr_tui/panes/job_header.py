@@ -12,6 +12,7 @@ from autobrrr.records.busy_words import busy_words
 from autobrrr_tui.text_rows import Piece, Row, clipped, piece, row, wrapped
 from autobrrr_tui.view_state import ScreenStanding, View
 
+LEAST_ACTIVITY = 24  # cells
 GONE = {
     ScreenStanding.LOST: "waiting for a new session",
     ScreenStanding.ENDED: "the session is over",
@@ -98,7 +99,10 @@ def brief(view: View, width: int) -> Row:
         if found.step_ns.median is not None:
             pieces.append(piece(f"   {duration(found.step_ns.median)}/step"))
         used = sum(len(text) for text, _, _ in pieces)
-        pieces.append(piece(clipped(f"   {activity(view)}", width - used), "dim"))
+        said = f"   {activity(view)}"
+        if width - used < min(LEAST_ACTIVITY, cell_len(said)):  # a word and a half of it says nothing
+            said = "   tuning" if view.tuning else ""
+        pieces.append(piece(clipped(said, max(0, width - used)), "dim"))
     return row(*pieces)
 
 
