@@ -1,20 +1,39 @@
-"""Files that a verb writes: looked at before the work begins, not after it."""
+"""Files that the user has named for what a verb finds: looked at before the work begins, written after it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from autobrrr.errors import UsageError
+from autobrrr.errors import AutobrrrError, UsageError
+from autobrrr.folders import open_named
 
 
-def check_place(target: str) -> None:
-    """Whether a file can come to be there.
+def check_places(*targets: Path | str | None) -> None:
+    """Whether a file can come to be at each place that was named.
 
     Raises:
-        UsageError: its folder is not there, or it is a folder itself.
+        UsageError: a folder is not there, or a file's name is a folder's.
     """
-    path = Path(target).absolute()
-    if not path.parent.is_dir():
-        raise UsageError(f"the folder of {target} does not exist", "create it first")
-    if path.is_dir():
-        raise UsageError(f"{target} is a folder", "name a file in it")
+    for target in targets:
+        if target is None:
+            continue
+        path = Path(target).absolute()
+        if not path.parent.is_dir():
+            raise UsageError(f"the folder of {target} does not exist", "create it first")
+        if path.is_dir():
+            raise UsageError(f"{target} is a folder", "name a file in it")
+
+
+def write_file(
+    target: Path | str, text: str, hint: str = "", *, failure: type[AutobrrrError] = AutobrrrError
+) -> None:
+    """Write a file anew.
+
+    Raises:
+        AutobrrrError: it can't be written; as `failure`, with this hint.
+    """
+    try:
+        with open(open_named(target), "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise failure(f"{target} could not be written: {error.strerror}", hint) from None

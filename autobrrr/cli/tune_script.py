@@ -18,9 +18,9 @@ import msgspec
 
 from autobrrr import paths
 from autobrrr.cli.narration import NARRATOR, narrate
+from autobrrr.cli.output_file import check_places, write_file
 from autobrrr.cli.printed import columns, show
 from autobrrr.errors import EXIT_DONE, AutobrrrError, NotInstalled, UsageError
-from autobrrr.folders import open_named
 from autobrrr.records import ExactnessClass, Trial, TuneProgress, Tuning, to_json
 
 if TYPE_CHECKING:
@@ -205,12 +205,12 @@ def _tell(args: argparse.Namespace, words: list[str], tuning: Tuning, found: obj
     from autobrrr.report.text.study_text import relaunch_table
 
     if args.recipe is not None and isinstance(found, recipe.Recipe):
-        _write(args.recipe, recipe.dump(found))
+        write_file(args.recipe, recipe.dump(found))
         tuning = msgspec.structs.replace(tuning, recipe=str(args.recipe))
     elif args.recipe is not None:
         narrate("no recipe is written: nothing was proven faster")
     if args.html is not None:
-        _write(args.html, relaunch_html(tuning))
+        write_file(args.html, relaunch_html(tuning))
     NARRATOR.clear()
     if args.json:
         print(to_json(tuning), flush=True)
@@ -232,11 +232,7 @@ def _refuse(args: argparse.Namespace) -> None:
         raise UsageError(f"--trials {args.trials} is too few: write 1 or more")
     if args.keep_output is not None and args.allow_writes:
         raise UsageError("--keep-output saves files from the sandbox; --allow-writes runs without one")
-    for file in (args.recipe, args.html):
-        if file is not None and (file.is_dir() or not file.parent.is_dir()):
-            raise UsageError(
-                f"{file}: {'it is a folder' if file.is_dir() else f'the folder {file.parent} does not exist'}"
-            )
+    check_places(args.recipe, args.html)
 
 
 def _output_folder(folder: Path) -> Path:
@@ -308,14 +304,6 @@ def _proposal(
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             raise UsageError("the proposed space was not accepted", "name what to vary with --param")
     return observed, parameters
-
-
-def _write(file: Path, text: str) -> None:
-    try:
-        with open(open_named(file), "w", encoding="utf-8") as opened:
-            opened.write(text)
-    except OSError as error:
-        raise AutobrrrError(f"{file} could not be written: {error.strerror}") from None
 
 
 def _say_progress(progress: TuneProgress) -> None:

@@ -6,10 +6,8 @@ In: a session log that was read. Out: JSON of speedscope's own format; weights a
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
-from autobrrr.errors import AutobrrrError, UsageError
-from autobrrr.folders import open_named
+from autobrrr.errors import AutobrrrError
 from autobrrr.readable import readable
 from autobrrr.records import FrameSamples
 from autobrrr.report.text.session_text import PastSession
@@ -17,12 +15,11 @@ from autobrrr.report.text.session_text import PastSession
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 
 
-def write(target: Path, session: PastSession) -> None:
-    """Write all that was sampled.
+def exported(session: PastSession) -> str:
+    """The file's text: all that was sampled.
 
     Raises:
         AutobrrrError: no stacks were taken.
-        UsageError: the file can't be written.
     """
     taken = [each for each in session.sampled if stacks(each)]
     if not taken:
@@ -30,12 +27,7 @@ def write(target: Path, session: PastSession) -> None:
             f"{session.path.stem} holds no sampled stacks",
             "attach for longer and not with --readonly: stacks are sampled after traced steps, on a CPU",
         )
-    text = json.dumps(speedscope(session.path.stem, taken))
-    try:
-        with open(open_named(target), "w", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise UsageError(f"{target}: {error.strerror}") from None
+    return json.dumps(speedscope(session.path.stem, taken))
 
 
 def stacks(taken: FrameSamples) -> list[tuple[list[str], int]]:

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autobrrr.cli.narration import NARRATOR, narrate
-from autobrrr.cli.output_file import check_place
+from autobrrr.cli.output_file import check_places, write_file
 from autobrrr.cli.printed import show
 from autobrrr.errors import UsageError
-from autobrrr.folders import open_named
 
 if TYPE_CHECKING:  # numpy and msgspec are not for --help
     from autobrrr.trace.device.device_work import DeviceWork
@@ -54,9 +53,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(
             "--perfetto reads its input twice; standard input can be read only once", "name a file"
         )
-    for target in (args.html, args.perfetto):
-        if target:
-            check_place(target)
+    check_places(args.html or None, args.perfetto or None)
     watchers = _Watchers(page=bool(args.html), lanes=bool(args.perfetto))
     many = len(sources) > 1
     analysis = analyse(
@@ -84,24 +81,18 @@ def _compare(args: argparse.Namespace, sources: list[TraceFile]) -> int:
 
     if args.perfetto:
         raise UsageError("--perfetto takes one trace", "leave out --diff")
-    if args.html:
-        check_place(args.html)
+    check_places(args.html or None)
     found = compare_traces(*(analyse(each, None, _nothing) for each in (sources, named_traces([args.diff]))))
     if args.html:
         from autobrrr.report.html import diff_html
 
-        _write(args.html, diff_html.page(found))
+        write_file(args.html, diff_html.page(found))
         narrate(f"wrote {args.html}")
     if args.json:
         print(to_json(found))
     else:
         show(comparison_text(found.comparison))
     return 0
-
-
-def _write(target: Path | str, page: str) -> None:
-    with open(open_named(target), "w", encoding="utf-8") as file:
-        file.write(page)
 
 
 class _Watchers:
@@ -131,7 +122,7 @@ class _Watchers:
     def write_page(self, target: Path, analysis: Analysis) -> None:
         from autobrrr.report.html import trace_html
 
-        _write(target, trace_html.page(analysis, self._views))
+        write_file(target, trace_html.page(analysis, self._views))
         narrate(f"wrote {target}")
 
     def write_lanes(self, target: Path, source: TraceFile) -> None:

@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING
 from autobrrr import paths
 from autobrrr.cli.durations import duration_s
 from autobrrr.cli.narration import narrate
-from autobrrr.cli.output_file import check_place
-from autobrrr.errors import EXIT_DONE, EXIT_FAILED, EXIT_REFUSED, AutobrrrError, NotInstalled, UsageError
-from autobrrr.folders import open_named
+from autobrrr.cli.output_file import check_places, write_file
+from autobrrr.errors import EXIT_DONE, EXIT_FAILED, EXIT_REFUSED, NotInstalled, UsageError
 
 if TYPE_CHECKING:
     from autobrrr.records.proof_records import PackageChange, Proof
@@ -81,9 +80,7 @@ def run(args: argparse.Namespace) -> int:
     import importlib.util
 
     gate = None if args.gate is None else _gate(args.gate)
-    for file in (args.markdown, args.junit, args.html):
-        if file is not None:
-            check_place(file)
+    check_places(args.markdown, args.junit, args.html)
     if args.for_s < LEAST_S:
         raise UsageError(f"--for is too short: {LEAST_S:.0f}s at least")
     if importlib.util.find_spec("scipy") is None:
@@ -249,12 +246,7 @@ def _write(args: argparse.Namespace, proof: Proof) -> None:
 
     for file, text in ((args.markdown, proof_markdown), (args.junit, proof_junit), (args.html, _html)):
         if file is not None:
-            page = text(proof)
-            try:
-                with open(open_named(file), "w", encoding="utf-8") as opened:
-                    opened.write(page)
-            except OSError as error:
-                raise AutobrrrError(f"{file} could not be written: {error.strerror}") from None
+            write_file(file, text(proof))
     print(to_json(proof) if args.json else proof_text(proof), flush=True)
 
 

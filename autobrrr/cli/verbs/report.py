@@ -7,10 +7,10 @@ from pathlib import Path
 
 from autobrrr import paths
 from autobrrr.cli.narration import NARRATOR
+from autobrrr.cli.output_file import write_file
 from autobrrr.cli.printed import columns, show
 from autobrrr.cli.terminal_screen import past_session, session_file, wants_screen
 from autobrrr.errors import EXIT_DONE, UsageError
-from autobrrr.folders import open_named
 from autobrrr.records import to_json
 from autobrrr.report.text.session_text import past_session as past
 from autobrrr.report.text.session_text import report_text
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     if args.speedscope is not None:
         from autobrrr.report import speedscope_export
 
-        speedscope_export.write(args.speedscope, past(session_file(args.session)))
+        _write(args.speedscope, speedscope_export.exported(past(session_file(args.session))))
         print(args.speedscope)
         NARRATOR.next_step("open it at speedscope.app: the file stays in your browser")
         return EXIT_DONE
@@ -98,8 +98,4 @@ def _compare(before: str, after: str, *, as_json: bool, page: Path | None) -> in
 
 
 def _write(file: Path, page: str) -> None:
-    try:
-        with open(open_named(file), "w", encoding="utf-8") as opened:
-            opened.write(page)
-    except OSError as error:
-        raise UsageError(f"{file}: {error.strerror}") from None
+    write_file(file, page, failure=UsageError)

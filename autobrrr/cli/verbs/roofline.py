@@ -9,10 +9,9 @@ import time
 
 from autobrrr import paths
 from autobrrr.cli.narration import NARRATOR, narrate
-from autobrrr.cli.output_file import check_place
+from autobrrr.cli.output_file import check_places, write_file
 from autobrrr.cli.printed import show
 from autobrrr.errors import EXIT_DONE, UsageError
-from autobrrr.folders import open_named
 
 DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 
@@ -47,8 +46,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(
             f"--threads {args.threads} is too few", "write 1 or more; leave it out for all cores"
         )
-    if args.html:
-        check_place(args.html)
+    check_places(args.html or None)
     machine = read_machine()
     most = max(machine.cores, len(os.sched_getaffinity(0)))
     if args.threads is not None and args.threads > most:
@@ -63,9 +61,7 @@ def run(args: argparse.Namespace) -> int:
     if args.html:
         from autobrrr.report.html import roofline_html
 
-        page = roofline_html.page(found)
-        with open(open_named(args.html), "w", encoding="utf-8") as file:
-            file.write(page)
+        write_file(args.html, roofline_html.page(found))
         narrate(f"wrote {args.html}")
     NARRATOR.clear()
     if args.json:

@@ -19,13 +19,13 @@ from autobrrr.cli import tune_script
 from autobrrr.cli.durations import duration_s
 from autobrrr.cli.launcher_ranks import named, ranks_of, say_of
 from autobrrr.cli.narration import NARRATOR, narrate
+from autobrrr.cli.output_file import check_places, write_file
 from autobrrr.cli.printed import columns, show
 from autobrrr.client.diagnosing import await_verdict, before_tuning
 from autobrrr.client.each_rank import enter, for_each, ready_to_tune
 from autobrrr.client.joined_session import tell_about_joined
 from autobrrr.client.session_client import Client, join_or_start
 from autobrrr.errors import EXIT_DONE, EXIT_GUARD_UNDID, AutobrrrError, CannotAttach, UsageError
-from autobrrr.folders import open_named
 from autobrrr.machine import procfs
 from autobrrr.records import Advice, TuneProgress, Tuning, to_json, verdict_line
 from autobrrr.report.text.next_step import after_tuning
@@ -80,8 +80,7 @@ def run(args: argparse.Namespace) -> int:
     pid = _pid(args)
     began_s = time.monotonic()
     for_s = DEFAULT_S if args.for_s is None else args.for_s
-    if args.recipe is not None:
-        _refuse_unwritable(args.recipe)
+    check_places(args.recipe)
     from autobrrr.tuner.candidate_space import allowed_classes, check_names  # not for --help
 
     only = None if args.only is None else [name.strip() for name in args.only.split(",") if name.strip()]
@@ -185,15 +184,6 @@ def _pid(args: argparse.Namespace) -> int:
     return int(words[0])
 
 
-def _refuse_unwritable(file: Path) -> None:
-    """Before minutes are spent."""
-    folder = file.parent
-    if file.is_dir() or not folder.is_dir():
-        raise UsageError(
-            f"--recipe {file}: {'it is a folder' if file.is_dir() else f'the folder {folder} does not exist'}"
-        )
-
-
 def _advice(client: Client) -> list[Advice]:
     """What the diagnosis says by now; nothing where the job has ended meanwhile."""
     try:
@@ -214,12 +204,5 @@ def _with_recipe(tuning: Tuning, file: Path | None) -> Tuning:
     from autobrrr import recipe
 
     text = recipe.dump(recipe.from_tuning(tuning))
-    try:
-        with open(open_named(file), "w", encoding="utf-8") as opened:
-            opened.write(text)
-    except OSError as error:
-        raise AutobrrrError(
-            f"{file} could not be written: {error.strerror}",
-            "the remedies stay applied; tune again with another file",
-        ) from None
+    write_file(file, text, "the remedies stay applied; tune again with another file")
     return msgspec.structs.replace(tuning, recipe=str(file))

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from autobrrr.cli import main, terminal_screen
-from autobrrr.cli.output_file import check_place
+from autobrrr.cli.output_file import check_places
 from autobrrr.cli.tune_script import _output_folder, _own
 from autobrrr.errors import UsageError
 from autobrrr.relaunch.search.search_space import Result, Space
@@ -18,11 +18,11 @@ from support.trace import busy_scene
 
 
 def test_a_file_is_not_written_into_what_is_no_folder_nor_over_one(tmp_path: Path) -> None:
-    check_place(str(tmp_path / "new.html"))
+    check_places(str(tmp_path / "new.html"))
     with pytest.raises(UsageError, match="is a folder"):
-        check_place(str(tmp_path))
+        check_places(str(tmp_path))
     with pytest.raises(UsageError, match="does not exist"):
-        check_place(str(tmp_path / "none" / "new.html"))
+        check_places(str(tmp_path / "none" / "new.html"))
 
 
 @pytest.mark.parametrize("flag", ["--html", "--perfetto"])
