@@ -23,7 +23,6 @@ from autobrrr.client.each_rank import (
     launched_by,
     ready_to_tune,
 )
-from autobrrr.client.joined_session import tell_about_joined
 from autobrrr.client.ranks_at_once import RanksAtOnce
 from autobrrr.client.session_client import Client
 from autobrrr.errors import AutobrrrError
@@ -75,14 +74,7 @@ def _entered(pid: int, options: SessionOptions, say: Say) -> RanksOutcome[Client
     """
 
     def opened(rank: int) -> Client:
-        client = enter(rank, options, say, owned=True)  # who forgets to detach leaves nothing behind
-        try:
-            if not client.started:
-                tell_about_joined(client, options, say)
-        except BaseException:
-            client.close()
-            raise
-        return client
+        return enter(rank, options, say, owned=True)  # who forgets to detach leaves nothing behind
 
     launched = launched_by(pid)
     outcome = for_each(launched or [pid], opened, at_once=bool(launched))

@@ -21,8 +21,8 @@ from autobrrr.client.job_peaks import (
     measuring_python,
     threads_at_once,
 )
-from autobrrr.client.joined_session import tell_about_joined
-from autobrrr.client.session_client import Client, join_or_start
+from autobrrr.client.joined_session import open_session
+from autobrrr.client.session_client import Client
 from autobrrr.errors import AutobrrrError, TargetGone
 from autobrrr.records import Diagnosis
 from autobrrr.sidecar.process.session_options import Probing, SessionOptions, Sweep
@@ -62,7 +62,7 @@ class DiagnosisOptions:
 
 def opened_session(pid: int, options: SessionOptions, say: Say) -> Client:
     """The session of a job, joined or started; one that is started ends with this command."""
-    return join_or_start(pid, options, owned=True, on_wait=say)
+    return open_session(pid, options, say, owned=True)
 
 
 def diagnosed(
@@ -104,7 +104,6 @@ def diagnosed(
     with opened(pid, session, say) as client:
         try:
             if not client.started:
-                tell_about_joined(client, session, say)
                 client.diagnose(options.probe_again)
             if before is not None:
                 before(client)

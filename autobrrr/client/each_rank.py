@@ -21,8 +21,9 @@ from autobrrr.client.diagnosing import (
     diagnosed,
     of_several_ranks,
 )
+from autobrrr.client.joined_session import open_session
 from autobrrr.client.ranks_at_once import RanksAtOnce, compare_sessions
-from autobrrr.client.session_client import Client, join_or_start
+from autobrrr.client.session_client import Client
 from autobrrr.errors import AutobrrrError
 from autobrrr.records import Diagnosis, RankLine, verdict_line
 from autobrrr.sidecar.process.session_options import SessionOptions
@@ -52,13 +53,13 @@ def launched_by(pid: int) -> list[int]:
 def enter(
     pid: int, options: SessionOptions, say: Say, *, foreground: bool = False, owned: bool = False
 ) -> Client:
-    """The session of one of several ranks; few are entered at a time. The arguments are `join_or_start`'s.
+    """The session of one of several ranks; few are entered at a time. The arguments are `open_session`'s.
 
     Raises:
         AutobrrrError: it could not be entered.
     """
     with _ENTERING:
-        return join_or_start(pid, options, foreground=foreground, owned=owned, on_wait=say)
+        return open_session(pid, options, say, foreground=foreground, owned=owned)
 
 
 @dataclass(slots=True, kw_only=True)

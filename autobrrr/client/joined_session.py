@@ -1,12 +1,36 @@
-"""A session that was there already keeps its own options: where they differ from the request, it is said."""
+"""The session of a job, joined or started; where a joined one differs from what was asked for, it is said."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from autobrrr.client.session_client import Client
+from autobrrr.client.session_client import Client, join_or_start
 from autobrrr.errors import CannotAttach
 from autobrrr.sidecar.process.session_options import SessionOptions
+
+
+def open_session(
+    pid: int,
+    options: SessionOptions,
+    say: Callable[[str], None],
+    *,
+    foreground: bool = False,
+    owned: bool = False,
+) -> Client:
+    """The session of a job, joined or started. The arguments are `join_or_start`'s; `say` hears all of it.
+
+    Raises:
+        TargetGone: there is no such process, or it ended meanwhile.
+        CannotAttach: it can't be entered, or its session does more to it than was asked for.
+    """
+    client = join_or_start(pid, options, foreground=foreground, owned=owned, on_wait=say)
+    try:
+        if not client.started:
+            tell_about_joined(client, options, say)
+    except BaseException:
+        client.close()
+        raise
+    return client
 
 
 def tell_about_joined(client: Client, options: SessionOptions, say: Callable[[str], None]) -> None:

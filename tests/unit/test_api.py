@@ -15,7 +15,7 @@ import pytest
 import autobrrr
 import autobrrr.attach.triage
 from autobrrr import api
-from autobrrr.client import each_rank, ranks_at_once
+from autobrrr.client import joined_session, ranks_at_once
 from autobrrr.client.each_rank import RanksOutcome
 from autobrrr.client.session_client import Client
 from autobrrr.errors import AutobrrrError, CannotAttach, TargetGone, UsageError
@@ -98,7 +98,7 @@ def joined(monkeypatch: pytest.MonkeyPatch) -> FakeClient:
         return cast(Client, client)
 
     monkeypatch.setattr(api, "launched_by", lambda pid: [])
-    monkeypatch.setattr(each_rank, "join_or_start", join_or_start)
+    monkeypatch.setattr(joined_session, "join_or_start", join_or_start)
     return client
 
 
@@ -113,7 +113,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> dict[int, FakeClient]:
         return cast(Client, clients[pid])
 
     monkeypatch.setattr(api, "launched_by", lambda pid: [8, 9])
-    monkeypatch.setattr(each_rank, "join_or_start", join_or_start)
+    monkeypatch.setattr(joined_session, "join_or_start", join_or_start)
     monkeypatch.setattr(ranks_at_once, "MEET_S", 5.0)
     return clients
 

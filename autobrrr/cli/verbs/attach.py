@@ -21,9 +21,9 @@ from autobrrr.cli.terminal_screen import serve, show_session, wants_screen
 from autobrrr.cli.verb_arguments import add_target, one_pid, session_options
 from autobrrr.client.all_ranks import together
 from autobrrr.client.each_rank import RanksOutcome, enter, for_each
-from autobrrr.client.joined_session import tell_about_joined
+from autobrrr.client.joined_session import open_session
 from autobrrr.client.ranks_at_once import RanksAtOnce, compare_sessions
-from autobrrr.client.session_client import Client, join_or_start
+from autobrrr.client.session_client import Client
 from autobrrr.errors import EXIT_DONE, EXIT_INTERRUPTED, AutobrrrError, TargetGone, UsageError
 from autobrrr.records import Diagnosis, RankLine, to_json
 from autobrrr.records.wire_answers import Ended, RemedyChoice
@@ -111,10 +111,8 @@ def run(args: argparse.Namespace) -> int:
             NARRATOR.next_step(f"autobrrr detach {pid}   (ends the sessions of all ranks)")
         return outcome.exit_code(code)
     show: Callable[[Diagnosis], None] = _show_json if args.json else _show_line
-    with join_or_start(pid, options, foreground=args.foreground, on_wait=narrate) as client:
+    with open_session(pid, options, narrate, foreground=args.foreground) as client:
         try:
-            if not client.started:
-                tell_about_joined(client, options, narrate)
             if client.facts.metrics is not None:
                 narrate(f"metrics: {client.facts.metrics}")
             if remedies:
@@ -130,11 +128,7 @@ def _enter_all(options: SessionOptions, pids: list[int], *, foreground: bool) ->
     """A session in every rank of a launcher; those that could not be entered are said."""
 
     def opened(pid: int) -> Client:
-        say = say_of(pid)
-        client = enter(pid, options, say, foreground=foreground)
-        if not client.started:
-            tell_about_joined(client, options, say)
-        return client
+        return enter(pid, options, say_of(pid), foreground=foreground)
 
     # A sidecar in the foreground ends with the thread that started it: this one.
     outcome = for_each(pids, opened, at_once=not foreground)
@@ -206,9 +200,7 @@ def _on_screen(
     """The same in the terminal UI."""
 
     def opened(on_wait: Callable[[str], None]) -> Client:
-        client = join_or_start(pid, options, on_wait=on_wait)
-        if not client.started:
-            tell_about_joined(client, options, on_wait)
+        client = open_session(pid, options, on_wait)
         if client.facts.metrics is not None:
             on_wait(f"metrics: {client.facts.metrics}")
         if remedies:

@@ -23,8 +23,8 @@ from autobrrr.cli.output_file import check_places, write_file
 from autobrrr.cli.printed import columns, show
 from autobrrr.client.diagnosing import await_verdict, before_tuning
 from autobrrr.client.each_rank import enter, for_each, ready_to_tune
-from autobrrr.client.joined_session import tell_about_joined
-from autobrrr.client.session_client import Client, join_or_start
+from autobrrr.client.joined_session import open_session
+from autobrrr.client.session_client import Client
 from autobrrr.errors import EXIT_DONE, EXIT_GUARD_UNDID, AutobrrrError, CannotAttach, UsageError
 from autobrrr.machine import procfs
 from autobrrr.records import Advice, TuneProgress, Tuning, to_json, verdict_line
@@ -92,12 +92,10 @@ def run(args: argparse.Namespace) -> int:
         if launched:
             client = _of_all_ranks(launched, options, for_s, sessions)
         else:
-            client = sessions.enter_context(join_or_start(pid, options, owned=True, on_wait=narrate))
+            client = sessions.enter_context(open_session(pid, options, narrate, owned=True))
             if client.started:
                 found = await_verdict(client, before_tuning(for_s), narrate, doing=NARRATOR.status)
                 narrate(verdict_line(found))
-            else:
-                tell_about_joined(client, options, narrate)
             client.own(False)  # from here on something may be kept
         spent_s = time.monotonic() - began_s
         left_s = max(LEAST_S, for_s - spent_s)
@@ -151,9 +149,6 @@ def _of_all_ranks(
         sessions.enter_context(client)
     for error in outcome.failed.values():
         raise error
-    for pid, client in outcome.done.items():
-        if not client.started:
-            tell_about_joined(client, options, say_of(pid))
     lead = ready_to_tune(outcome.done, for_s, say_of)
     for client in outcome.done.values():
         client.own(False)  # from here on something may be kept
