@@ -1,24 +1,24 @@
 """What a study has found: its trials one by one, and at the end the result and the recipe.
 
-In: results of points, the confirmed interval of the winner. Out: `Trial`s, a `Tuning`, a `Recipe` with its
-evidence.
+In: results of points, what agents in a trial say of its remedies, the confirmed interval of the winner.
+Out: `Trial`s, a `Tuning`, a `Recipe` with its evidence.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
 from autobrrr.recipe import Match, Measured, Recipe
 from autobrrr.records import ExactnessClass, JobFacts, Reverted, Trial, Tuning
 from autobrrr.relaunch.search.search_space import Point, Result, Space
-from autobrrr.relaunch.study.exactness import Classes
 from autobrrr.relaunch.study.paired_comparison import Duel
 from autobrrr.relaunch.trial.trial_endings import TrialEnding
+from autobrrr.tuner.candidate_space import widest
 from autobrrr.tuner.confidence_sequence import Interval
 from autobrrr.tuner.stop_rules import times_as_fast
 
@@ -54,6 +54,31 @@ class Baseline:
         if counted := self.tokens or self.samples:
             return counted / (self.step_ns / 1e9) * speedup
         return self.step_ns / speedup
+
+
+@dataclass(slots=True)
+class Classes:
+    """Exactness classes by point, as trials have shown them: a remedy may widen its own on a job."""
+
+    _heard: dict[Point, ExactnessClass] = field(default_factory=dict)
+
+    def hear(self, point: Point, lines: Iterable[Mapping[str, object]]) -> None:
+        """Take in what was said of the remedies of a trial."""
+        said = [line.get("class") for line in lines]
+        known: tuple[ExactnessClass, ...] = get_args(ExactnessClass)
+        before = self._heard.get(point, "bitwise")
+        self._heard[point] = widest([before, *(cls for cls in known if cls in said)])
+
+    def of(self, space: Space, point: Point) -> ExactnessClass:
+        """What its parameters say, and wider where its trials did."""
+        return widest([space.cls(point), self._heard.get(point, "bitwise")])
+
+    def problem(self, space: Space, point: Point) -> str | None:
+        """Why a point may not be tried; None where it may."""
+        cls = self._heard.get(point, "bitwise")
+        if cls in ("bitwise", *space.allowed):
+            return None
+        return f"its class is {cls} on this job; add --allow {cls} to try it"
 
 
 def judged(point: Point, met: Duel | None, ending: TrialEnding | None, reserved: int | None) -> Result:

@@ -11,9 +11,8 @@ from autobrrr.records import ExactnessClass
 from autobrrr.relaunch.search.param_specs import parse_parameter
 from autobrrr.relaunch.search.point_search import Search
 from autobrrr.relaunch.search.search_space import Result, Space, make_space
-from autobrrr.relaunch.study.exactness import Classes
 from autobrrr.relaunch.study.study import CANDIDATE, Study
-from autobrrr.relaunch.study.study_findings import Baseline, StudyLedger
+from autobrrr.relaunch.study.study_findings import Baseline, Classes, StudyLedger
 from autobrrr.tuner.confidence_sequence import Interval
 
 COMMAND = ["python", "train.py"]
