@@ -15,7 +15,7 @@ def check_places(*targets: Path | str | None) -> None:
         UsageError: a folder is not there, or a file's name is a folder's.
     """
     for target in targets:
-        if target is None:
+        if not target:
             continue
         path = Path(target).absolute()
         if not path.parent.is_dir():

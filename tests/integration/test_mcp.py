@@ -9,15 +9,17 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from autobrrr.cli.verbs import mcp as verb
 from support.training import TrainingJob, environment
 
 pytest.importorskip("mcp", reason="the extra autobrrr[mcp] is not installed")
 
 from mcp import Client, StdioServerParameters
+from mcp.server import MCPServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 ROOT = Path(__file__).resolve().parents[2]
@@ -103,6 +105,17 @@ def test_a_client_that_is_gone_before_its_answer_ends_the_server_without_a_word(
     )
     os.close(writing)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_version_of_the_library_without_its_inner_server_still_serves() -> None:
+    served: list[str] = []
+
+    class Server:
+        async def run_stdio_async(self) -> None:
+            served.append("stdio")
+
+    asyncio.run(verb._serve(cast(MCPServer, Server())))
+    assert served == ["stdio"]
 
 
 def test_without_a_stdin_it_says_that_a_client_starts_it(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(
             "--perfetto reads its input twice; standard input can be read only once", "name a file"
         )
-    check_places(args.html or None, args.perfetto or None)
+    check_places(args.html, args.perfetto)
     watchers = _Watchers(page=bool(args.html), lanes=bool(args.perfetto))
     many = len(sources) > 1
     analysis = analyse(
@@ -81,7 +81,7 @@ def _compare(args: argparse.Namespace, sources: list[TraceFile]) -> int:
 
     if args.perfetto:
         raise UsageError("--perfetto takes one trace", "leave out --diff")
-    check_places(args.html or None)
+    check_places(args.html)
     found = compare_traces(*(analyse(each, None, _nothing) for each in (sources, named_traces([args.diff]))))
     if args.html:
         from autobrrr.report.html import diff_html

@@ -85,7 +85,11 @@ async def _serve(server: MCPServer) -> None:
     from mcp.server.stdio import stdio_server
     from mcp.shared.message import SessionMessage
 
-    lowlevel = server._lowlevel_server  # it alone takes other streams than stdin and stdout
+    # It alone takes other streams than stdin and stdout; a version of the library may not have it.
+    lowlevel = getattr(server, "_lowlevel_server", None)
+    if lowlevel is None:
+        await server.run_stdio_async()
+        return
     async with stdio_server() as (told, answers):
         pass_on, messages = anyio.create_memory_object_stream[SessionMessage | Exception](0)
 

@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(
             f"--threads {args.threads} is too few", "write 1 or more; leave it out for all cores"
         )
-    check_places(args.html or None)
+    check_places(args.html)
     machine = read_machine()
     most = max(machine.cores, len(os.sched_getaffinity(0)))
     if args.threads is not None and args.threads > most:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from autobrrr.report.log_scale import LogScale, around
 
@@ -55,7 +56,7 @@ class ChartKey:
 
     name: str
     colour: str
-    shape: str  # "dots", "line" or "dashes"
+    shape: Literal["dots", "line", "dashes"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,8 +205,11 @@ def _line(
 
 
 def _key(line: ChartLine) -> ChartKey:
-    shape = "dots" if line.is_dotted else "dashes" if line.is_dashed else "line"
-    return ChartKey(name=line.name, colour=line.colour, shape=shape)
+    return ChartKey(
+        name=line.name,
+        colour=line.colour,
+        shape="dots" if line.is_dotted else "dashes" if line.is_dashed else "line",
+    )
 
 
 def _spread(lines: Sequence[DrawnLine], bottom: float) -> list[DrawnLine]:

@@ -274,7 +274,10 @@ def test_a_second_agent_is_refused_also_where_nobody_finds_the_first(job: StartJ
 
 def test_no_file_beside_the_script_is_run_in_place_of_the_librarys(tmp_path: Path) -> None:
     job_file = tmp_path / "train.py"
-    job_file.write_text("import torch, time\nprint('training', flush=True)\nwhile True: time.sleep(0.01)\n")
+    job_file.write_text(
+        "import os, time, torch\nparent = os.getppid()\nprint('training', flush=True)\n"
+        "while os.getppid() == parent: time.sleep(0.01)\n"
+    )
     (tmp_path / "resource.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nraise SystemExit(9)\n")
     trains = subprocess.Popen([sys.executable, job_file], stdout=subprocess.PIPE, text=True)
     try:

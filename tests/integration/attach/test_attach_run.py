@@ -223,6 +223,20 @@ def test_a_command_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
     assert autobrrr(tmp_path, "run").code == 2
 
 
+def run_until_ready(program: str, tmp_path: Path) -> subprocess.Popen[str]:
+    """`autobrrr run` of a program that has said that it is ready."""
+    started = subprocess.Popen(
+        [sys.executable, "-m", "autobrrr", "run", "--", sys.executable, "-c", program],
+        env=environment(tmp_path),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert started.stdout is not None
+    with started.stdout:
+        assert started.stdout.readline() == "ready\n"
+    return started
+
+
 def test_a_signal_to_run_reaches_the_command_once(tmp_path: Path) -> None:
     counts = (
         "import signal, time\ncount = 0\n"
@@ -232,38 +246,22 @@ def test_a_signal_to_run_reaches_the_command_once(tmp_path: Path) -> None:
         "while time.monotonic() < end: time.sleep(0.01)\n"
         "raise SystemExit(40 + count)"
     )
-    started = subprocess.Popen(
-        [sys.executable, "-m", "autobrrr", "run", "--", sys.executable, "-c", counts],
-        env=environment(tmp_path),
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert started.stdout is not None
-    assert started.stdout.readline() == "ready\n"
+    started = run_until_ready(counts, tmp_path)
     time.sleep(0.2)
     started.send_signal(signal.SIGTERM)
     assert started.wait(20) == 41
-    started.stdout.close()
 
 
 @pytest.mark.parametrize("pause_s", [0.0, 0.001, 0.003, 0.01])
 def test_a_second_signal_leaves_no_folder(pause_s: float, tmp_path: Path) -> None:
     waits = "import time\nprint('ready', flush=True)\ntime.sleep(20)"
-    started = subprocess.Popen(
-        [sys.executable, "-m", "autobrrr", "run", "--", sys.executable, "-c", waits],
-        env=environment(tmp_path),
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert started.stdout is not None
-    assert started.stdout.readline() == "ready\n"
+    started = run_until_ready(waits, tmp_path)
     time.sleep(0.3)
     started.send_signal(signal.SIGTERM)
     time.sleep(pause_s)
     started.send_signal(signal.SIGTERM)
     # What comes when all is done may end us as it ends any program.
     assert started.wait(20) in (143, -signal.SIGTERM)
-    started.stdout.close()
     assert not list((tmp_path / "run" / "autobrrr").glob("run-*"))
 
 

@@ -227,8 +227,9 @@ def test_the_recording_names_no_place_of_the_machine_that_made_it() -> None:
     assert not re.search(r"/[\w-]+/train\.py", text)
 
 
-def test_a_recording_tells_of_the_script_its_name_only() -> None:
-    job = tui.job(script="/srv/ada/train.py", argv=["/srv/ada/train.py", "--steps", "9"])
+@pytest.mark.parametrize("named", ["/srv/ada/train.py", "../srv/train.py", "train.py"])
+def test_a_recording_tells_of_the_script_its_name_only(named: str) -> None:
+    job = tui.job(script="/srv/ada/train.py", argv=[named, "--steps", "9"])
     tuned = msgspec.structs.replace(tui.tuned(), job=job)
     for event in (tui.snapshot(job=job), tuned, tui.details(tuned=tuned)):
         assert b"train.py" in msgspec.json.encode(placeless(event))
