@@ -53,7 +53,7 @@ OPERATION_SPREAD = 0.25  # steps that dispatch different work can't be compared
 
 RECONSTRUCTION = (0.75, 1.25)  # (replay + optimizer) / step
 LINEAR_ERROR = 0.10
-REPLAY_SPREAD = 0.25
+REPLAYS_AGREE = 0.15  # of the fastest replay: so near is the lower quartile of a size that counts
 FAULT_NS = 1_000  # a minor fault costs at least this: kernel entry and zeroing 4 KiB
 FAULT_SHARE = 0.05  # of the 2B replay spent on faults that B does not explain
 PROBE_POINTS = 3

@@ -1,9 +1,10 @@
 """Step time against batch size, from the replays of a recorded step: t(B) = fixed + per_sample * B.
 
 t(B) is the replay's lower quartile, plus the optimizer, plus what the replay leaves of a real step.
-Guards: enough points, reconstruction, linearity, noise. Two sizes, B and 2B, are enough where what they
-show is far from every limit: nothing checks their line. The prediction for 2B is shown only where
-they pass, and where the page faults of the larger batch do not carry it.
+Other processes only ever lengthen a replay: a size counts where its fastest quarter agrees, whatever the
+slower ones took. Guards: enough such sizes, reconstruction, linearity. Two sizes, B and 2B, are enough
+where what they show is far from every limit: nothing checks their line. The prediction for 2B is shown
+only where they pass, and where the page faults of the larger batch do not carry it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 
 from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import once
-from autobrrr.diagnosis.robust_stats import interquartile, of_one, positive, quantile, spread
+from autobrrr.diagnosis.robust_stats import interquartile, of_one, positive, quantile
 from autobrrr.records import BatchPoint, BatchProbe, ShadowPoint, ShadowProbe
 
 
@@ -80,8 +81,7 @@ def _fit(probe: ShadowProbe) -> BatchFit | BatchProbe:
 
 
 def _line(probe: ShadowProbe) -> BatchFit | BatchProbe:
-    two = probe.batch is not None and 2 * probe.batch in {point.batch for point in probe.points}
-    times, why = step_times(probe, 2 if two else thresholds.PROBE_POINTS)
+    times, why = step_times(probe, or_two=True)
     points = [BatchPoint(batch=batch, step_ns=int(ns)) for batch, ns in sorted(times.items())]
     if why is not None or probe.batch is None:
         return BatchProbe(
@@ -108,7 +108,7 @@ def _line(probe: ShadowProbe) -> BatchFit | BatchProbe:
     return BatchFit(
         share=share,
         error=error,
-        replays=min(len(point.shadow_ns) for point in probe.points),
+        replays=min(len(point.shadow_ns) for point in probe.points if point.batch in times),
         probe=BatchProbe(
             status="ok",
             batch=probe.batch,
@@ -121,24 +121,15 @@ def _line(probe: ShadowProbe) -> BatchFit | BatchProbe:
     )
 
 
-def step_times(
-    probe: ShadowProbe, least: int = thresholds.PROBE_POINTS
-) -> tuple[dict[int, float], str | None]:
-    """t(B) of every point, and the guard that fails; `least`: as many sizes."""
+def step_times(probe: ShadowProbe, *, or_two: bool = False) -> tuple[dict[int, float], str | None]:
+    """t(B) of every size that counts, and the guard that fails; `or_two`: B and 2B alone are enough."""
     step_ns = positive(probe.step_ns)
-    replays = _replays(probe)
+    replays, why = _replays(probe)
     if step_ns is None or probe.batch is None or probe.batch not in replays:
-        return {}, "the replay at the job's own batch is missing"
+        return {}, why or "the replay at the job's own batch is missing"
     optimizer_ns = max(0, probe.optimizer_ns or 0)
     rest_ns = step_ns - replays[probe.batch] - optimizer_ns
     times = {batch: ns + optimizer_ns + rest_ns for batch, ns in replays.items()}
-    noise = [spread(point.shadow_ns) for point in probe.points]
-    worst = max((width for width in noise if width is not None), default=None)
-    if worst is None or worst > thresholds.REPLAY_SPREAD:
-        return times, (
-            f"replays of one size vary by {of_one(worst or 0)} "
-            f"(IQR over median; at most {of_one(thresholds.REPLAY_SPREAD)})"
-        )
     reconstruction = (replays[probe.batch] + optimizer_ns) / step_ns
     low, high = thresholds.RECONSTRUCTION
     if not low <= reconstruction <= high:
@@ -146,19 +137,32 @@ def step_times(
             f"replay and optimizer make up {of_one(reconstruction)} of the step "
             f"({of_one(low)} to {of_one(high)} needed)"
         )
+    least = 2 if or_two and 2 * probe.batch in times else thresholds.PROBE_POINTS
     if len(times) < least:
-        return times, f"{len(times)} of {least} batch sizes measured"
+        return times, why or f"{len(times)} of {least} batch sizes measured"
     if min(times.values()) <= 0:
         return times, "replay and optimizer take longer than the step"
     return times, None
 
 
-def _replays(probe: ShadowProbe) -> dict[int, float]:
-    """Lower quartile of the replays at each batch size."""
-    found = {
-        point.batch: positive(quantile(point.shadow_ns, 0.25)) for point in probe.points if point.batch > 0
-    }
-    return {batch: ns for batch, ns in found.items() if ns is not None}
+def _replays(probe: ShadowProbe) -> tuple[dict[int, float], str | None]:
+    """Lower quartile of the replays at each batch size whose fastest agree; what is said of the others."""
+    found: dict[int, float] = {}
+    apart = 0.0
+    for point in probe.points:
+        least, low = positive(quantile(point.shadow_ns, 0)), positive(quantile(point.shadow_ns, 0.25))
+        if point.batch <= 0 or least is None or low is None:
+            continue
+        if low / least - 1 <= thresholds.REPLAYS_AGREE:
+            found[point.batch] = low
+        else:
+            apart = max(apart, low / least - 1)
+    if not apart:
+        return found, None
+    return found, (
+        f"the fastest replays of one size lie {of_one(apart)} apart "
+        f"(lower quartile over least; at most {of_one(thresholds.REPLAYS_AGREE)})"
+    )
 
 
 def _doubled(probe: ShadowProbe, times: dict[int, float]) -> tuple[float | None, list[float] | None]:
@@ -172,7 +176,7 @@ def _doubled(probe: ShadowProbe, times: dict[int, float]) -> tuple[float | None,
     if single is None or double is None or 2 * batch not in times or _faulty(single, double):
         return None, None
     step_ns = times[batch]
-    rest_ns = max(0.0, step_ns - _replays(probe)[batch] - max(0, probe.optimizer_ns or 0))
+    rest_ns = max(0.0, step_ns - _replays(probe)[0][batch] - max(0, probe.optimizer_ns or 0))
     error = (_standard_error_ns(single) + _standard_error_ns(double)) / step_ns
     constant = times[2 * batch] / step_ns
     scaling = (times[2 * batch] + rest_ns) / step_ns

@@ -89,7 +89,42 @@ def test_a_bent_line_is_refused() -> None:
 
 
 def test_noisy_replays_are_refused() -> None:
-    assert "vary by" in refused(probed(noise=0.3))
+    assert "lie 75 % apart" in refused(probed(noise=0.3))
+
+
+def disturbed(probe: ShadowProbe, at: int, factors: tuple[float, ...]) -> ShadowProbe:
+    """With replays of one size lengthened by other processes."""
+    points = [
+        replace(point, shadow_ns=[int(ns * by) for ns, by in zip(point.shadow_ns, factors, strict=True)])
+        if point.batch == at
+        else point
+        for point in probe.points
+    ]
+    return replace(probe, points=points)
+
+
+@pytest.mark.parametrize("at", [8, 16, 32, 64])
+def test_slow_replays_do_not_count_where_the_fastest_agree(at: int) -> None:
+    # Quartiles 2.0, 2.9 and 4.2 ms, as beside another process on the same core.
+    found = fitted(disturbed(probed(), at, (1.0, 1.0, 1.45, 2.1, 2.8)))
+    assert found.share == pytest.approx(0.95, abs=0.03)
+
+
+@pytest.mark.parametrize("at", [8, 16, 64])
+def test_a_size_whose_fastest_replays_disagree_is_left_out(at: int) -> None:
+    found = fitted(disturbed(probed(), at, (1.0, 1.6, 2.0, 2.4, 2.8)))
+    assert found.share == pytest.approx(0.95, abs=0.03)
+    assert [point.batch for point in found.probe.points] == [size for size in (8, 16, 32, 64) if size != at]
+    assert (found.probe.ratio_2x is None) == (at == 64)
+
+
+def test_without_agreement_at_the_jobs_own_batch_there_is_no_fit() -> None:
+    assert "60 % apart" in refused(disturbed(probed(noise=0.0), 32, (1.0, 1.6, 2.0, 2.4, 2.8)))
+
+
+def test_two_sizes_other_than_b_and_2b_are_too_few_where_the_others_disagree() -> None:
+    two = disturbed(probed(factors=(0.5, 1, 2)), 64, (1.0, 1.6, 2.0, 2.4, 2.8))
+    assert "apart" in refused(two)
 
 
 def test_two_sizes_are_too_few_for_a_line() -> None:
