@@ -10,6 +10,7 @@ from autobrrr.records import busy_words
 
 NAMED_AT = 0.5  # a signal speaks for a regime
 EXCLUDED_AT = 0.25  # a signal speaks against it
+DISPATCH_AT = 0.35  # of the step, by operators times the least that one costs: it confirms overhead
 LEAD = 0.15  # what a regime must be ahead of the next one
 OVERHEAD_TIMES = (
     1.75  # times the next part, for overhead: its share is an estimate, a plain step minus its kernels

@@ -3,8 +3,9 @@
 t(B) is the replay's lower quartile, plus the optimizer, plus what the replay leaves of a real step.
 Other processes only ever lengthen a replay: a size counts where its fastest quarter agrees, whatever the
 slower ones took. Guards: enough such sizes, reconstruction, linearity. Two sizes, B and 2B, are enough
-where what they show is far from every limit: nothing checks their line. The prediction for 2B is shown
-only where they pass, and where the page faults of the larger batch do not carry it.
+where what they show is far from every limit: nothing checks their line. Where replays leave out more of
+the step, as a framework's own Python, half of it must be fixed even if all of that grows. The prediction
+for 2B is shown only where they pass, and where the page faults of the larger batch do not carry it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from autobrrr.records import BatchPoint, BatchProbe, ShadowPoint, ShadowProbe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchFit:
-    """A fit that passed its guards. `share` is the fixed part of t(B)."""
+    """A fit that passed its guards. `share` is the fixed part of t(B), at least."""
 
     share: float
     error: float  # largest relative distance of a point from the line; with two sizes what it may be
@@ -81,7 +82,7 @@ def _fit(probe: ShadowProbe) -> BatchFit | BatchProbe:
 
 
 def _line(probe: ShadowProbe) -> BatchFit | BatchProbe:
-    times, why = step_times(probe, or_two=True)
+    times, why = step_times(probe, for_fit=True)
     points = [BatchPoint(batch=batch, step_ns=int(ns)) for batch, ns in sorted(times.items())]
     if why is not None or probe.batch is None:
         return BatchProbe(
@@ -105,6 +106,14 @@ def _line(probe: ShadowProbe) -> BatchFit | BatchProbe:
             why = f"{of_one(share)} of the step is fixed by B and 2B alone: too near a limit for two sizes"
             return BatchProbe(status="abstained", why=why, batch=probe.batch, points=points)
     ratio, interval = _doubled(probe, times)
+    made_up = reconstruction(probe) or 0.0
+    if made_up < thresholds.RECONSTRUCTION[0]:
+        share -= 1 - made_up
+        ratio = None  # nobody knows what the rest does
+        if share < thresholds.NAMED_AT:
+            return BatchProbe(
+                status="abstained", why=_not_the_step(made_up), batch=probe.batch, points=points
+            )
     return BatchFit(
         share=share,
         error=error,
@@ -121,8 +130,12 @@ def _line(probe: ShadowProbe) -> BatchFit | BatchProbe:
     )
 
 
-def step_times(probe: ShadowProbe, *, or_two: bool = False) -> tuple[dict[int, float], str | None]:
-    """t(B) of every size that counts, and the guard that fails; `or_two`: B and 2B alone are enough."""
+def step_times(probe: ShadowProbe, *, for_fit: bool = False) -> tuple[dict[int, float], str | None]:
+    """t(B) of every size that counts, and the guard that fails.
+
+    Args:
+        for_fit: B and 2B alone are enough, and how little replays may make up is left to the fit.
+    """
     step_ns = positive(probe.step_ns)
     replays, why = _replays(probe)
     if step_ns is None or probe.batch is None or probe.batch not in replays:
@@ -130,19 +143,31 @@ def step_times(probe: ShadowProbe, *, or_two: bool = False) -> tuple[dict[int, f
     optimizer_ns = max(0, probe.optimizer_ns or 0)
     rest_ns = step_ns - replays[probe.batch] - optimizer_ns
     times = {batch: ns + optimizer_ns + rest_ns for batch, ns in replays.items()}
-    reconstruction = (replays[probe.batch] + optimizer_ns) / step_ns
+    made_up = reconstruction(probe) or 0.0
     low, high = thresholds.RECONSTRUCTION
-    if not low <= reconstruction <= high:
-        return times, (
-            f"replay and optimizer make up {of_one(reconstruction)} of the step "
-            f"({of_one(low)} to {of_one(high)} needed)"
-        )
-    least = 2 if or_two and 2 * probe.batch in times else thresholds.PROBE_POINTS
+    if not (0.0 if for_fit else low) <= made_up <= high:
+        return times, _not_the_step(made_up)
+    least = 2 if for_fit and 2 * probe.batch in times else thresholds.PROBE_POINTS
     if len(times) < least:
         return times, why or f"{len(times)} of {least} batch sizes measured"
     if min(times.values()) <= 0:
         return times, "replay and optimizer take longer than the step"
     return times, None
+
+
+def reconstruction(probe: ShadowProbe) -> float | None:
+    """Replay and optimizer, over a real step."""
+    step_ns, replay_ns = positive(probe.step_ns), _replays(probe)[0].get(probe.batch or 0)
+    if step_ns is None or replay_ns is None:
+        return None
+    return (replay_ns + max(0, probe.optimizer_ns or 0)) / step_ns
+
+
+def _not_the_step(made_up: float) -> str:
+    low, high = thresholds.RECONSTRUCTION
+    return (
+        f"replay and optimizer make up {of_one(made_up)} of the step ({of_one(low)} to {of_one(high)} needed)"
+    )
 
 
 def _replays(probe: ShadowProbe) -> tuple[dict[int, float], str | None]:

@@ -7,9 +7,8 @@ stands between the phases (where it may call operators). What the two overlap by
 
 from __future__ import annotations
 
-from autobrrr.diagnosis import thresholds
 from autobrrr.diagnosis.measurements import Measurements
-from autobrrr.diagnosis.models.sampled_frames import in_own_code
+from autobrrr.diagnosis.models.sampled_frames import in_own_code, standing_at_least
 from autobrrr.diagnosis.robust_stats import median, positive
 
 DISPATCH_NS = 10_000  # of one operator under the profiler, an upper bound
@@ -17,7 +16,7 @@ DISPATCH_NS = 10_000  # of one operator under the profiler, an upper bound
 
 def own_code_at_least(measured: Measurements) -> float | None:
     """The least share of the step that can be the user's own code; None where it isn't known, or nothing."""
-    outside, standing = _without_operators(measured), _standing(measured)
+    outside, standing = _without_operators(measured), standing_at_least(measured, in_own_code)
     if outside is None or standing is None:
         return None
     return positive(outside + standing - 1)
@@ -33,12 +32,3 @@ def _without_operators(measured: Measurements) -> float | None:
         return None
     dispatch = window.operators * DISPATCH_NS / step_ns
     return 1 - window.inside_share - (window.loader_share or 0.0) - dispatch
-
-
-def _standing(measured: Measurements) -> float | None:
-    """Of the sampled stacks, those between the phases, less two standard errors."""
-    frames = measured.frames
-    if frames is None or frames.samples < thresholds.FRAME_SAMPLES:
-        return None
-    share = min(1.0, sum(place.samples for place in frames.places if in_own_code(place)) / frames.samples)
-    return float(share - 2 * (share * (1 - share) / frames.samples) ** 0.5)

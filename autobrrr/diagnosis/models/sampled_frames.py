@@ -14,17 +14,17 @@ UNIT = "share of samples"
 
 
 def frames_reading(
-    measured: Measurements, name: str, regime: Regime, belongs: Callable[[FrameCount], bool], where: str
+    measured: Measurements, name: str, regime: Regime, counted: Callable[[FrameCount], int], where: str
 ) -> Reading:
-    """Speaks for the regime at half of the samples, against it at a quarter."""
+    """Speaks for the regime at half of the samples, against it at a quarter; `counted`: of a place's."""
     frames = measured.frames
     if frames is None:
         return abstention(name, UNIT, "no stack sampled yet")
     if frames.samples < thresholds.FRAME_SAMPLES:
         return abstention(name, UNIT, f"{frames.samples} of {thresholds.FRAME_SAMPLES} samples")
-    places = [place for place in frames.places if place.samples > 0 and belongs(place)]
-    share = min(1.0, sum(place.samples for place in places) / frames.samples)
-    top = f", most at {busiest(places)}" if places else ""
+    share = standing(frames, counted)
+    top = busiest(frames, counted)
+    most = f", most at {top}" if top else ""
     says: Regime | None = regime if share >= thresholds.NAMED_AT else None
     against: tuple[Regime, ...] = (regime,) if share <= thresholds.EXCLUDED_AT else ()
     # Two standard errors of a share of that many samples.
@@ -33,16 +33,42 @@ def frames_reading(
         signal=name,
         value=share,
         unit=UNIT,
-        note=f"{of_one(share)} of {frames.samples} samples {where}{top}",
+        note=f"{of_one(share)} of {frames.samples} samples {where}{most}",
         says=says,
         against=against,
         firm=frames.samples >= thresholds.FRAME_SAMPLES_FIRM and share - error >= thresholds.NAMED_AT,
     )
 
 
-def in_own_code(place: FrameCount) -> bool:
-    """Whether the place lies in the user's code between the phases, loads nothing and waits for no rank."""
-    return place.phase == "other" and not is_loading(place) and not place.in_collective
+def standing(frames: FrameSamples, counted: Callable[[FrameCount], int]) -> float:
+    """The share of the samples that count, 0-1; of none: 0."""
+    found = sum(max(0, counted(place)) for place in frames.places)
+    return min(1.0, found / frames.samples) if frames.samples > 0 else 0.0
+
+
+def standing_at_least(measured: Measurements, counted: Callable[[FrameCount], int]) -> float | None:
+    """The same less two standard errors; None where too few stacks were sampled."""
+    frames = measured.frames
+    if frames is None or frames.samples < thresholds.FRAME_SAMPLES:
+        return None
+    share = standing(frames, counted)
+    return share - 2 * float(share * (1 - share) / frames.samples) ** 0.5
+
+
+def in_own_code(place: FrameCount) -> int:
+    """Samples in the user's code between the phases that loads nothing and waits for no rank."""
+    own = place.phase == "other" and not is_loading(place) and not place.in_collective
+    return place.samples - place.in_library if own else 0
+
+
+def in_library(place: FrameCount) -> int:
+    """Samples in torch's or a framework's code, which gets to the operators."""
+    return 0 if is_loading(place) or place.in_collective else place.in_library
+
+
+def in_loading(place: FrameCount) -> int:
+    """Samples in what the loop reads its batches from."""
+    return place.samples * is_loading(place)
 
 
 def is_loading(place: FrameCount) -> bool:
@@ -58,31 +84,15 @@ def feed_standing(measured: Measurements) -> float:
     frames = measured.frames
     if frames is None or frames.samples < thresholds.FRAME_SAMPLES:
         return 0.0
-    return min(1.0, sum(place.samples for place in frames.places if place.in_feed) / frames.samples)
+    return standing(frames, lambda place: place.samples * place.in_feed)
 
 
-def busiest(places: list[FrameCount]) -> str:
-    """The place with most samples."""
-    return max(places, key=lambda place: place.samples).where
+def in_collective(place: FrameCount) -> int:
+    """Samples in which the user's code waits in a collective."""
+    return place.samples * place.in_collective
 
 
-def busiest_own_code(frames: FrameSamples | None) -> str | None:
-    """Where the user's own code stands most often."""
-    places = [
-        place for place in (frames.places if frames else []) if in_own_code(place) and place.samples > 0
-    ]
-    return busiest(places) if places else None
-
-
-def busiest_in_collective(frames: FrameSamples | None) -> str | None:
-    """Where the user's code calls a collective, and stands there most often."""
-    places = [
-        place for place in (frames.places if frames else []) if place.in_collective and place.samples > 0
-    ]
-    return busiest(places) if places else None
-
-
-def busiest_loading(frames: FrameSamples | None) -> str | None:
-    """Where loading stands most often."""
-    places = [place for place in (frames.places if frames else []) if is_loading(place) and place.samples > 0]
-    return busiest(places) if places else None
+def busiest(frames: FrameSamples | None, counted: Callable[[FrameCount], int]) -> str | None:
+    """The place with most of the samples that count."""
+    places = [place for place in (frames.places if frames else []) if counted(place) > 0]
+    return max(places, key=counted).where if places else None

@@ -2,7 +2,7 @@
 
 overhead: forward, backward and optimizer less their kernels (and less pauses between two root calls, which
 are the user's own code, as an environment's step is), with calls too short to be kernels where the step
-doesn't grow with the batch. input: waiting for data, or making it in a generator that the loop reads from.
+doesn't grow with the batch, and with what stacks show of torch's and a framework's code between them. input: waiting for data, or making it in a generator that the loop reads from.
 host: the rest of the step less its kernels.
 compute, memory, underfilled: the kernels, by operator class and by how near they come to the roofs.
 What no measurement separates is left in `other`.
@@ -21,7 +21,7 @@ from autobrrr.diagnosis.models.batch_fit import BatchFit, fit_batch
 from autobrrr.diagnosis.models.exposed_waits import exposed_by_phase, exposed_share
 from autobrrr.diagnosis.models.own_code_share import own_code_at_least
 from autobrrr.diagnosis.models.roofs import Roofs, by_regime, roofs
-from autobrrr.diagnosis.models.sampled_frames import feed_standing
+from autobrrr.diagnosis.models.sampled_frames import feed_standing, in_library, standing_at_least
 from autobrrr.diagnosis.models.traced_kernels import KernelWork, kernel_work
 from autobrrr.diagnosis.robust_stats import positive, share_of, unit_share
 from autobrrr.records import LIMIT_OF_REGIME, Phases, Shares
@@ -118,18 +118,35 @@ def overhead_share(measured: Measurements, parts: StepParts) -> float | None:
         return None  # what was not measured lies in `other`, and can't be told from the user's code
     # No operator runs while the thread waits for other ranks.
     waits = sum(exposed_by_phase(measured).get(name, 0.0) for name in MODEL_PHASES)
-    return unit_share(max(0.0, sum(known) + _dispatch_outside(measured, parts) - waits))
+    outside = _dispatch_outside(measured, parts) + library_share(measured, parts)
+    return unit_share(max(0.0, sum(known) + outside - waits))
 
 
 def host_share(measured: Measurements, parts: StepParts) -> float | None:
     """Time outside loading, forward, backward and optimizer in which no operator or collective runs."""
     between = _between_phases(measured, parts)
-    return None if between is None else between - fed_share(measured, parts)
+    if between is None:
+        return None
+    return between - fed_share(measured, parts) - library_share(measured, parts)
 
 
 def fed_share(measured: Measurements, parts: StepParts) -> float:
     """The part of it that is loading without a DataLoader: by the clock and by the stacks, the lesser."""
     return min(_between_phases(measured, parts) or 0.0, feed_standing(measured))
+
+
+def library_share(measured: Measurements, parts: StepParts) -> float:
+    """The part of it that is torch's or a framework's code, as Hugging Face's Trainer is: the least.
+
+    Stacks can't tell which of them lie between the phases: all that the phases hold, and all that works or
+    waits between them, is taken to be theirs.
+    """
+    between, standing = _between_phases(measured, parts), standing_at_least(measured, in_library)
+    if between is None or standing is None:
+        return 0.0
+    inside = sum(parts.phase[name] for name in MODEL_PHASES)
+    least = standing - inside - (parts.phase["other"] - between)
+    return max(0.0, min(least, between - fed_share(measured, parts)))
 
 
 def _between_phases(measured: Measurements, parts: StepParts) -> float | None:

@@ -51,7 +51,7 @@ def _fitting(measured: Measurements) -> str:
 
 def doubling(probe: BatchProbe) -> str:
     """What doubling the batch would do, as the end of a sentence; empty where it is not known."""
-    if probe.ratio_2x is None or probe.ratio_2x_interval is None:
+    if probe.ratio_2x_interval is None:
         return ""
     low, high = (f"{end:.2f}" for end in probe.ratio_2x_interval)
     times = f"{low}x" if low == high else f"{low} to {high}x"

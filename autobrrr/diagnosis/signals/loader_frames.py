@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autobrrr.diagnosis.measurements import Measurements
-from autobrrr.diagnosis.models.sampled_frames import frames_reading, is_loading
+from autobrrr.diagnosis.models.sampled_frames import frames_reading, in_loading
 from autobrrr.diagnosis.signal_reading import Reading
 
 NAME = "loader_frames"
@@ -11,4 +11,4 @@ NAME = "loader_frames"
 
 def loader_frames(measured: Measurements) -> Reading:
     """Speaks for input where half of the stacks stand in data loading."""
-    return frames_reading(measured, NAME, "input", is_loading, "stand in data loading")
+    return frames_reading(measured, NAME, "input", in_loading, "stand in data loading")

@@ -1,6 +1,7 @@
 """Signal `op_cost`: operators counted in a step, times what dispatching one costs in this process.
 
-It misses Python between operators, so a low value excludes nothing.
+It is the least that they cost: Python between operators and the modules' calls are not in it. So a low
+value excludes nothing, and a third of the step confirms what another clock says of half.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ UNIT = "share of step"
 
 
 def op_cost(measured: Measurements) -> Reading:
-    """Speaks for overhead where dispatch alone makes half of the step."""
+    """Speaks for overhead where dispatch alone makes a third of the step, firmly from a half on."""
     traced = measured.traced
     if traced is None or traced.status != "ok":
         return abstention(NAME, UNIT, "operators are counted in traced steps; there are none")
@@ -40,12 +41,12 @@ def op_cost(measured: Measurements) -> Reading:
             f"{operations:.0f} operators x {duration(cost_ns)} exceed the step: calibration is off",
         )
     share = min(1.0, raw)
-    says: Regime | None = "overhead" if share >= thresholds.NAMED_AT else None
+    says: Regime | None = "overhead" if share >= thresholds.DISPATCH_AT else None
     return Reading(
         signal=NAME,
         value=share,
         unit=UNIT,
         note=f"{operations:.0f} operators x {duration(cost_ns)} of dispatch = {of_one(share)} of the step",
         says=says,
-        firm=len(traced.operations) >= thresholds.TRACED_STEPS,
+        firm=len(traced.operations) >= thresholds.TRACED_STEPS and share >= thresholds.NAMED_AT,
     )

@@ -12,9 +12,10 @@ from autobrrr.diagnosis.models.cpu_delay import is_oversubscribed
 from autobrrr.diagnosis.models.held_phase import held_phase
 from autobrrr.diagnosis.models.roofs import Roofs, roofs
 from autobrrr.diagnosis.models.sampled_frames import (
-    busiest_in_collective,
-    busiest_loading,
-    busiest_own_code,
+    busiest,
+    in_collective,
+    in_loading,
+    in_own_code,
 )
 from autobrrr.diagnosis.models.shares import StepParts, step_parts
 from autobrrr.diagnosis.part_names import WORDS
@@ -57,7 +58,7 @@ def named_reason(
     if regime == "input":
         return Sentence(known=f"{lead} waits for the next batch", adds=_loader(measured, readings))
     if regime == "host":
-        place = busiest_own_code(measured.frames)
+        place = busiest(measured.frames, in_own_code)
         if readings["host_time"].abstained:
             lead = f"at least {lead}"
         return Sentence(
@@ -67,7 +68,7 @@ def named_reason(
     if regime == "communication":
         ranks = measured.facts.world_size if measured.facts is not None else None
         among = f" of {ranks}" if ranks else ""
-        place = busiest_in_collective(measured.frames)
+        place = busiest(measured.frames, in_collective)
         where = f", most at {place}" if place else ""
         return Sentence(
             known=f"{lead} waits for other ranks{among}", adds=f"{readings['collective_wait'].note}{where}"
@@ -132,7 +133,7 @@ def _loader(measured: Measurements, readings: Mapping[str, Reading]) -> str:
         return f"the {workers} workers keep up, so the time goes into handing batches over"
     if workers and not queue.abstained and queue.value is not None:
         return f"{workers} workers leave their queue empty {of_one(queue.value)} of the time"
-    place = busiest_loading(measured.frames)
+    place = busiest(measured.frames, in_loading)
     where = f"most of it at {place}" if place else ""
     here = "it is loaded in the training process itself" if workers == 0 else ""
     return ", ".join(part for part in (here, where) if part)

@@ -203,7 +203,8 @@ def _doubted(case: JudgedCase, limit: Limit) -> bool:
     if uneven and CLOCK_OF[limit] == "traced_steps" and not stacks_agree:
         return True
     if limit == "kernels":  # counted calls leave no room for so much time in kernels, or they may be waits
-        return readings["op_cost"].says == "overhead" or slow_in_many_threads(case) is not None
+        crowded_out = (readings["op_cost"].value or 0.0) >= thresholds.NAMED_AT
+        return crowded_out or slow_in_many_threads(case) is not None
     if limit == "host":
         return any(one.signal != CLOCK_OF[limit] for one in opposed(readings, "overhead")) and (
             (case.shares.overhead or 0.0) >= (case.shares.host or 0.0)

@@ -343,7 +343,7 @@ def _stands(frames: FrameSamples | None) -> str:
     words = {**PHASE_WORDS, "other": "other code"}
     shares = [(count / frames.samples, words.get(phase, phase)) for phase, count in phases.most_common()]
     listed = ", ".join(f"{word} {of_one(share)}" for share, word in shares if share >= 0.1)
-    return f"; the main thread stands in: {listed}; most at {busiest(frames.places)}"
+    return f"; the main thread stands in: {listed}; most at {busiest(frames, lambda place: place.samples)}"
 
 
 def _phases(case: JudgedCase) -> str:

@@ -17,8 +17,9 @@ from itertools import pairwise
 from types import CodeType, FrameType
 from typing import NamedTuple
 
-Stacks = Counter[tuple[CodeType, int]]  # (code, instruction) of frames that were on the stack
-UserStack = tuple[tuple[CodeType, int], ...]  # frames from the innermost
+CallSite = tuple[CodeType, int]  # (code, instruction)
+Stacks = Counter[CallSite]  # of frames that were on the stack
+UserStack = tuple[CallSite, ...]  # frames from the innermost
 CallPaths = Counter[tuple[str, UserStack]]  # (phase, frames)
 
 MODEL_PHASES = ("forward", "backward", "optimizer")
@@ -102,6 +103,11 @@ class Code:
         return BytecodeLoop(0, self.instructions[-1].offset if self.instructions else 0)
 
 
+def is_own(code: CodeType, foreign: tuple[str, ...]) -> bool:
+    """Whether it is the user's, and not a library's."""
+    return "/site-packages/" not in code.co_filename and not code.co_filename.startswith(foreign)
+
+
 def user_stack(frame: FrameType | None, foreign: tuple[str, ...]) -> UserStack:
     """Code and instruction of each frame on the stack; of others' code only what gates a synchronisation."""
     found = []
@@ -109,8 +115,7 @@ def user_stack(frame: FrameType | None, foreign: tuple[str, ...]) -> UserStack:
         if frame is None:
             break
         code = frame.f_code
-        own = "/site-packages/" not in code.co_filename and not code.co_filename.startswith(foreign)
-        if own or not GATES.isdisjoint(code.co_names):
+        if is_own(code, foreign) or not GATES.isdisjoint(code.co_names):
             found.append((code, frame.f_lasti))
         frame = frame.f_back
     return tuple(found)
@@ -136,6 +141,17 @@ def feeds_in(paths: CallPaths) -> set[CodeType]:
     }
 
 
+def sites_of_the_loop(paths: CallPaths, foreign: tuple[str, ...]) -> set[CallSite]:
+    """Calls of the user's code that are on every stack, those of training too.
+
+    A loop of the user's own trains and reads data by several calls: where one call does all of it, and no
+    code of the user's is below it, a framework's loop runs.
+    """
+    if not any(phase in MODEL_PHASES for phase, _ in paths):
+        return set()
+    return set.intersection(*({at for at in path if is_own(at[0], foreign)} for _, path in paths))
+
+
 def _is_iterated(code: CodeType) -> bool:
     is_generator = bool(code.co_flags & CO_GENERATOR) and code.co_name != "<genexpr>"
     return is_generator or code.co_name == "__next__"
@@ -148,7 +164,7 @@ def sites_on(stacks: Stacks, foreign: tuple[str, ...]) -> list[dict[str, object]
     for (code, offset), samples in stacks.items():
         if not GATES.isdisjoint(code.co_names):
             found["synchronises by hand", code.co_name] += samples
-        if "/site-packages/" in code.co_filename or code.co_filename.startswith(foreign):
+        if not is_own(code, foreign):
             continue
         read = taken.get(code) or taken.setdefault(code, Code(code))
         for what, where, inside in _sites(read, offset):
@@ -164,11 +180,7 @@ def paths_of(paths: CallPaths, foreign: tuple[str, ...]) -> list[dict[str, objec
     merged: Counter[tuple[str, tuple[str, ...]]] = Counter()
     named: dict[tuple[CodeType, int], str] = {}
     for (phase, frames), samples in paths.items():
-        own = [
-            at
-            for at in frames
-            if "/site-packages/" not in at[0].co_filename and not at[0].co_filename.startswith(foreign)
-        ]
+        own = [at for at in frames if is_own(at[0], foreign)]
         for at in own:
             if at not in named:
                 named[at] = _named(*at)

@@ -2,8 +2,9 @@
 
 In: `sys._current_frames`, the loader's queue. Out: the payload of the event `frames`
 (`records.FrameSamples`): the innermost frame of the user's own code, counted by place and phase, whether
-it is reached through what the loop reads its batches from, and whether the thread slept between two looks
-that found it at the same place, by the scheduler's clock.
+it is reached through what the loop reads its batches from, whether torch or a framework runs there and not
+the user's own code, and whether the thread slept between two looks that found it at the same place, by the
+scheduler's clock.
 """
 
 from __future__ import annotations
@@ -14,15 +15,48 @@ import sysconfig
 import time
 from collections import Counter
 from collections.abc import Callable
-from types import FrameType, ModuleType
+from types import CodeType, FrameType, ModuleType
+from typing import NamedTuple
 
 from ..phases.loader_watch import LoaderWatch
-from .code_sites import CallPaths, Stacks, UserStack, feeds_in, paths_of, sites_on, user_stack
+from .code_sites import (
+    CallPaths,
+    CallSite,
+    Stacks,
+    UserStack,
+    feeds_in,
+    is_own,
+    paths_of,
+    sites_of_the_loop,
+    sites_on,
+    user_stack,
+)
 
 DEEPEST = 200
 SWITCH_S = 0.0001
 _COMPILERS = ("_dynamo", "_functorch", "_inductor")
+# Code of torch that gets to its operators. What else is there saves, loads, logs or waits for others.
+_DISPATCH = (
+    "_functorch/",
+    "func/",
+    "autograd/",
+    "nn/",
+    "optim/",
+    "amp/",
+    "_ops.py",
+    "_tensor.py",
+    "functional.py",
+)
+_NO_DISPATCH = ("nn/parallel/",)
 Place = tuple[str, str, bool, bool]
+
+
+class Look(NamedTuple):
+    """Where the thread stood once."""
+
+    place: Place
+    path: UserStack
+    inner: CodeType  # the innermost frame's, whosever it is
 
 
 def main_ident() -> int:
@@ -83,7 +117,7 @@ def sample(
         tid: Its number in the kernel, where that is known.
     """
     foreign = foreign_folders(torch)
-    seen: Counter[tuple[Place, UserStack]] = Counter()
+    seen: Counter[Look] = Counter()
     stacks: Stacks = Counter()
     sleeps = Sleeps(SchedulerClock(tid))
     looked = empty = 0
@@ -95,10 +129,9 @@ def sample(
             found = look(ident, foreign)
             if found is None:
                 break
-            place, path = found
             seen[found] += 1
-            stacks.update(set(path))
-            sleeps.see(place, time.perf_counter_ns())
+            stacks.update(set(found.path))
+            sleeps.see(found.place, time.perf_counter_ns())
             is_empty = loader.queue_empty()
             if is_empty is not None:
                 looked += 1
@@ -107,14 +140,16 @@ def sample(
     finally:
         interval.restore()
     paths: CallPaths = Counter()
-    for (place, path), count in seen.items():
+    for (place, path, _), count in seen.items():
         paths[place[1], path] += count
-    feeds = feeds_in(paths)
+    feeds, loop_sites = feeds_in(paths), sites_of_the_loop(paths, foreign)
     places: Counter[Place] = Counter()
     fed: Counter[Place] = Counter()
-    for (place, path), count in seen.items():
+    library: Counter[Place] = Counter()
+    for (place, path, inner), count in seen.items():
         places[place] += count
         fed[place] += count * (place[1] == "other" and not feeds.isdisjoint(code for code, _ in path))
+        library[place] += count * in_library(path, inner, loop_sites, foreign)
     return {
         "samples": sum(seen.values()),
         "places": [
@@ -124,6 +159,7 @@ def sample(
                 "in_loader": in_loader,
                 "in_collective": in_collective,
                 "in_feed": 2 * fed[place] > count,
+                "in_library": library[place],
                 "samples": count,
                 "stayed": sleeps.stayed[place],
                 "asleep": sleeps.asleep[place],
@@ -137,12 +173,22 @@ def sample(
     }
 
 
-def look(ident: int, foreign: tuple[str, ...]) -> tuple[Place, UserStack] | None:
+def in_library(path: UserStack, inner: CodeType, loop_sites: set[CallSite], foreign: tuple[str, ...]) -> bool:
+    """Whether torch gets to its operators there, or a framework runs a loop of its own."""
+    if "-packages/" not in inner.co_filename:
+        return False
+    _, in_torch, part = inner.co_filename.rpartition("-packages/torch/")
+    if in_torch:
+        return part.startswith(_DISPATCH) and not part.startswith(_NO_DISPATCH)
+    return next((at for at in path if is_own(at[0], foreign)), None) in loop_sites
+
+
+def look(ident: int, foreign: tuple[str, ...]) -> Look | None:
     """Where the thread stands now; None where it is gone. Holds on to no frame: it keeps tensors alive."""
     frame = sys._current_frames().get(ident)
     if frame is None:
         return None
-    return place_of(frame, foreign), user_stack(frame, foreign)
+    return Look(place_of(frame, foreign), user_stack(frame, foreign), frame.f_code)
 
 
 class SwitchInterval:

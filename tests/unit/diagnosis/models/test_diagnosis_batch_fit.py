@@ -73,6 +73,15 @@ def test_a_replay_that_is_not_the_step_is_refused(reconstruction: float) -> None
     assert f"make up {100 * reconstruction:.0f} %" in why or "make up" in why
 
 
+def test_where_replays_leave_much_out_half_must_be_fixed_even_if_that_grows() -> None:
+    found = fitted(probed(fixed=0.95, reconstruction=0.7, noise=0.0))
+    assert found.share == pytest.approx(0.65, abs=0.01)
+    assert found.probe.ratio_2x is None
+    assert found.probe.ratio_2x_interval == pytest.approx([1.05, 1.35], abs=0.01)
+    assert "make up 70 %" in refused(probed(fixed=0.75, reconstruction=0.7, noise=0.0))
+    assert "make up 70 %" in refused(probed(fixed=0.1, reconstruction=0.7, noise=0.0))
+
+
 def test_a_single_sample_off_the_line_of_the_others_is_left_out() -> None:
     # Averaged weights, batch 2: 2.35 ms for one sample, 3.98 for two, 3.98 for four.
     times = {0.5: 2.35 / 3.98, 1: 1.0, 2: 1.0}

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from autobrrr.diagnosis.measurements import Measurements
+from autobrrr.diagnosis.signals.op_cost import op_cost
 from autobrrr.diagnosis.verdict.judge import judge
 from autobrrr.diagnosis.verdict.undecided_reason import WITHHELD
 from autobrrr.records import ShadowProbe, TracedSteps, Verdict
@@ -88,6 +89,44 @@ def test_a_feed_moves_no_more_than_the_clock_leaves_between_the_phases() -> None
     assert (found.input or 0.0) + (found.host or 0.0) == pytest.approx(
         (plain.input or 0.0) + (plain.host or 0.0)
     )
+
+
+def in_library(measured: Measurements, of: float = 1.0) -> Measurements:
+    """The same job, in which a framework's or torch's code stands where its own did, or a part of it."""
+    assert measured.frames is not None
+    places = [
+        replace(one, in_library=int(of * one.samples)) if one.phase == "other" else one
+        for one in measured.frames.places
+    ]
+    return dataclasses.replace(measured, frames=replace(measured.frames, places=places))
+
+
+def test_a_frameworks_code_between_the_phases_is_overhead_and_not_the_users() -> None:
+    plain = verdict(diagnosis.metrics_loop())
+    found = verdict(in_library(diagnosis.metrics_loop()))
+    assert plain.regime == "host"
+    assert found.regime != "host"
+    assert found.limit == plain.limit == "host"
+    assert (found.shares.overhead or 0.0) > (plain.shares.overhead or 0.0) + 0.3
+    assert (found.shares.overhead or 0.0) + (found.shares.host or 0.0) == pytest.approx(
+        (plain.shares.overhead or 0.0) + (plain.shares.host or 0.0)
+    )
+
+
+def test_code_of_a_framework_moves_no_more_than_the_phases_leave_of_its_samples() -> None:
+    plain, found = verdict(diagnosis.metrics_loop()), verdict(in_library(diagnosis.metrics_loop(), 0.2))
+    assert found.shares.host == pytest.approx(plain.shares.host)
+
+
+def test_a_third_of_dispatch_confirms_half_of_overhead_but_never_surely() -> None:
+    measured = diagnosis.replaced(diagnosis.tiny_mlp(), probe=None)
+    assert measured.traced is not None
+    cost_ns = 0.4 * 2.6 * MS / 800
+    fewer = dataclasses.replace(measured, traced=replace(measured.traced, op_cost_ns=int(cost_ns)))
+    reading = op_cost(fewer)
+    assert reading.value == pytest.approx(0.4, abs=0.02)
+    assert (reading.says, reading.firm) == ("overhead", False)
+    assert (verdict(fewer).regime, verdict(fewer).confidence) == ("overhead", "low")
 
 
 def test_batches_made_on_the_training_thread_are_input() -> None:

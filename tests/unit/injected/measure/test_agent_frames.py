@@ -61,10 +61,10 @@ def test_a_forked_child_gets_its_interval_back(interval: float) -> None:
 def test_a_look_finds_this_thread_and_no_thread_that_is_gone() -> None:
     found = look(threading.get_ident(), ())
     assert found is not None
-    place, stack = found
-    assert place[0].startswith("stack_sampler.py:")
+    assert found.place[0].startswith("stack_sampler.py:")
+    assert found.inner.co_name == "look"
     assert any(
-        code.co_name == "test_a_look_finds_this_thread_and_no_thread_that_is_gone" for code, _ in stack
+        code.co_name == "test_a_look_finds_this_thread_and_no_thread_that_is_gone" for code, _ in found.path
     )
     gone = threading.Thread(target=lambda: None)
     gone.start()
@@ -115,7 +115,7 @@ def test_the_way_to_where_a_thread_stands_is_kept_outermost_first() -> None:
         for _ in range(3):
             found = look(thread.ident or 0, foreign)
             assert found is not None
-            paths[found[0][1], found[1]] += 1
+            paths[found.place[1], found.path] += 1
     finally:
         over.set()
         thread.join()
