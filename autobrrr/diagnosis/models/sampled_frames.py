@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from autobrrr.diagnosis import thresholds
@@ -52,7 +53,7 @@ def standing_at_least(measured: Measurements, counted: Callable[[FrameCount], in
     if frames is None or frames.samples < thresholds.FRAME_SAMPLES:
         return None
     share = standing(frames, counted)
-    return share - 2 * float(share * (1 - share) / frames.samples) ** 0.5
+    return share - 2 * math.sqrt(share * (1 - share) / frames.samples)
 
 
 def in_own_code(place: FrameCount) -> int:

@@ -2,7 +2,8 @@
 
 overhead: forward, backward and optimizer less their kernels (and less pauses between two root calls, which
 are the user's own code, as an environment's step is), with calls too short to be kernels where the step
-doesn't grow with the batch, and with what stacks show of torch's and a framework's code between them. input: waiting for data, or making it in a generator that the loop reads from.
+doesn't grow with the batch, and with what stacks show of torch's and a framework's code between them.
+input: waiting for data, or making it in a generator that the loop reads from.
 host: the rest of the step less its kernels.
 compute, memory, underfilled: the kernels, by operator class and by how near they come to the roofs.
 What no measurement separates is left in `other`.

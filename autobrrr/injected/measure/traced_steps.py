@@ -4,7 +4,8 @@ in which each operator's work (operations, bytes) is read from its shapes; then 
 In: step boundaries. Out: the event `traced` (`records.TracedSteps`): what the kernels did, by
 phase and by operator, and how long the same steps take untraced. The mode only times: it calls
 every operator exactly as it came. It is entered and left at the same place of the program, and
-where it can't be left it lets everything through until it can.
+where it can't be left it lets everything through until it can. On a busy machine steps are taken until
+enough of them ran undisturbed, by the scheduler's clock, and only these count.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ MOST_TRIES = 4  # as many times the steps asked for, then it abstains
 MOST_MORE = 6  # as many times the steps asked for, where they vary,
 MORE_NS = 4_000_000_000  # ... within this time,
 MORE_OPERATORS = 40_000  # ... and with no more operators than can be added up in a few milliseconds
+QUIET_STEP = 0.05  # of a step, at most, that the thread waited for a CPU in it
 UNUSABLE = ring_layout.UNREPRESENTATIVE & ~ring_layout.TRACED
 
 
@@ -57,6 +59,8 @@ class TraceTask:
         self._tries = 0
         self._count_tries = 0
         self._results = dispatch_timer.Results()
+        self._quiet = dispatch_timer.Results()  # of these, the steps that nobody disturbed
+        self._quiet_ns = self._quiet_delay_ns = self._step_delay_ns = 0
         self._meter: FloorMeter | None = None
         self._alone = CallsAlone(loop.torch)
         self._traced: dict[str, object] | None = None  # all but what products take alone
@@ -78,12 +82,12 @@ class TraceTask:
         elif self._calibrating(boundary):
             return 1
         else:
-            self._results.dropped = int(boundary.last_step_ns < LONG_STEP_NS)
+            self._results.dropped = self._quiet.dropped = int(boundary.last_step_ns < LONG_STEP_NS)
             self._began_ns = perf_counter_ns()
             self._delay_ns = run_delay_ns(self._loop.train_tid)
             if self._torch.get_num_threads() > len(os.sched_getaffinity(0)):
                 self._foreign = ForeignLoad()
-        done = len(self._results.traced) >= self._wanted and self._results.has_plain
+        done = self._complete(self._results)
         self._tries += 1
         if done and self._worth_more():
             self._begin_step(boundary, last=False)
@@ -118,12 +122,16 @@ class TraceTask:
             return self._count_tries >= COUNT_TRIES
         return not self._results.read_on or self._count_tries >= COUNT_STEPS
 
+    def _complete(self, results: dispatch_timer.Results) -> bool:
+        return len(results.traced) >= self._wanted and results.has_plain
+
     def _worth_more(self) -> bool:
-        """Steps vary, and more of them would make their median surer."""
-        results = self._results
+        """More steps would make what they show surer: these vary, or others disturbed some of them."""
+        results, quiet = self._results, self._quiet
+        sure = quiet.steady if self._complete(quiet) else results.steady and not quiet.traced
         return (
             results.counted is None
-            and not results.steady
+            and not sure
             and len(results.traced) < MOST_MORE * self._wanted
             and self._tries < 3 * MOST_MORE * self._wanted
             and results.operators < MORE_OPERATORS
@@ -135,13 +143,13 @@ class TraceTask:
         self._check(boundary.job)
         if self._meter is None:
             self._meter = dispatch_timer.floor_meter(self._torch)
-            self._results.op_cost_ns = dispatch_timer.op_cost_ns(self._torch)
+            self._results.op_cost_ns = self._quiet.op_cost_ns = dispatch_timer.op_cost_ns(self._torch)
         boundary.mark |= ring_layout.SETTLING
         enough_ns = perf_counter_ns() + max(PAUSE_NS, boundary.last_step_ns // 4)
         while not self._meter.slice():
             if perf_counter_ns() > enough_ns:
                 return True
-        self._results.floors = self._meter.floors
+        self._results.floors = self._quiet.floors = self._meter.floors
         return False
 
     def _begin_step(self, boundary: Boundary, *, last: bool) -> None:
@@ -151,6 +159,7 @@ class TraceTask:
         self._kind = "counted" if last else kinds[self._turn % len(kinds)]
         self._turn += 1
         self._count_tries += last
+        self._step_delay_ns = run_delay_ns(self._loop.train_tid)
         boundary.sample = self._kind != "plain"
         if self._kind in ("traced", "counted"):
             self._check(boundary.job)
@@ -174,17 +183,29 @@ class TraceTask:
                 raise Abstain("another dispatch mode was entered within a step and not left")
         if boundary.last_flags & UNUSABLE:
             return
-        if mode is not None:
-            if mode.foreign_device is not None:
-                raise Abstain(f"operators run on {mode.foreign_device}: their time is not the kernels'")
-            if kind == "counted":
+        if mode is not None and mode.foreign_device is not None:
+            raise Abstain(f"operators run on {mode.foreign_device}: their time is not the kernels'")
+        if kind == "counted":
+            if mode is not None:
                 self._results.add_counted(mode)
+                self._quiet.counted = self._results.counted
+            return
+        sampled = self._loop.last_phases if kind == "phases" else None
+        between_ns = self._loop.phases.between if self._loop.phases is not None else 0
+        for results in (self._results, self._quiet) if self._undisturbed(boundary) else (self._results,):
+            if mode is not None:
+                results.add_traced(mode, boundary.last_step_ns, between_ns)
             else:
-                between_ns = self._loop.phases.between if self._loop.phases is not None else 0
-                self._results.add_traced(mode, boundary.last_step_ns, between_ns)
-        else:
-            sampled = self._loop.last_phases if kind == "phases" else None
-            self._results.add_plain(boundary.last_step_ns, sampled)
+                results.add_plain(boundary.last_step_ns, sampled)
+
+    def _undisturbed(self, boundary: Boundary) -> bool:
+        """Whether the thread hardly waited for a CPU in the step that just ended, or nobody knows."""
+        delay_ns = max(0, run_delay_ns(self._loop.train_tid) - self._step_delay_ns)
+        if self._step_delay_ns >= 0 and delay_ns > QUIET_STEP * boundary.last_step_ns:
+            return False
+        self._quiet_ns += boundary.last_step_ns
+        self._quiet_delay_ns += delay_ns
+        return True
 
     def _overdue(self, mode: dispatch_timer.TimingMode, boundary: Boundary) -> Callable[[], None]:
         """A step that does not end (training is over, an evaluation began): let go of the mode."""
@@ -229,10 +250,14 @@ class TraceTask:
         self._emit({"event": "traced", "traced": self._traced})
 
     def _found(self) -> dict[str, object]:
-        wall = perf_counter_ns() - self._began_ns
-        delay = run_delay_ns(self._loop.train_tid)
-        share = (delay - self._delay_ns) / wall if delay >= 0 and self._delay_ns >= 0 and wall > 0 else None
-        traced = self._results.record(run_delay_share=share)
+        wall_ns = perf_counter_ns() - self._began_ns
+        delay_ns = run_delay_ns(self._loop.train_tid)
+        known = delay_ns >= 0 and self._delay_ns >= 0
+        if known and self._complete(self._quiet):
+            results, delay_ns, wall_ns = self._quiet, self._quiet_delay_ns, self._quiet_ns
+        else:
+            results, delay_ns = self._results, delay_ns - self._delay_ns
+        traced = results.record(run_delay_share=delay_ns / wall_ns if known and wall_ns > 0 else None)
         traced["foreign_cores"] = self._foreign.cores() if self._foreign is not None else None
         return traced
 

@@ -115,3 +115,59 @@ def test_a_reader_begins_where_the_last_one_ended() -> None:
     count = dispatch_timer.counter(begin_at=1)
     found = [count(torch.ops.aten.mm.default, (tensor, tensor), {}, tensor) for _ in range(2)]
     assert [one is None for one in found] == [True, False]
+
+
+def run_steps(task: TraceTask, delays_ns: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """So many rounds of a traced, a sampled and a plain step of 1 ms, with their waits for a CPU."""
+    waited_ns = 0
+    monkeypatch.setattr(traced_steps, "run_delay_ns", lambda tid: waited_ns)
+    loop = task._loop
+    loop.train_tid, loop.last_phases = 1, {"forward": 500_000}  # type: ignore[misc, assignment]
+    task._mode, mode = None, task._mode
+    assert mode is not None
+    mode.over = True
+    torch._C._pop_torch_dispatch_stack(None)
+    for delay_ns in delays_ns:
+        for kind in ("traced", "phases", "plain"):
+            task._kind, task._step_delay_ns = kind, waited_ns
+            if kind == "traced":
+                task._mode = dispatch_timer.enter(torch, None)
+                torch.ones(4)
+            waited_ns += delay_ns
+            task._end_step(boundary())
+
+
+def test_of_steps_that_others_disturbed_only_the_quiet_ones_count(
+    task: TraceTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_steps(task, [600_000, 0, 20_000] * 6, monkeypatch)
+    found = task._found()
+    assert len(task._results.traced) == 18
+    assert len(cast("list[int]", found["kernel_ns"])) == 12 - 1  # the first is dropped
+    assert found["run_delay_share"] == pytest.approx(0.01)
+
+
+def test_where_too_few_were_quiet_all_count_and_the_wait_is_told(
+    task: TraceTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_ns = 0
+    monkeypatch.setattr(traced_steps, "perf_counter_ns", lambda: now_ns)
+    run_steps(task, [600_000, 600_000, 0] * 3, monkeypatch)
+    now_ns = 27_000_000
+    found = task._found()
+    assert len(cast("list[int]", found["kernel_ns"])) == 9 - 1
+    assert found["run_delay_share"] == pytest.approx(0.4)
+
+
+def test_a_busy_machine_is_worth_more_steps_while_some_are_quiet(
+    task: TraceTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task._began_ns = traced_steps.perf_counter_ns()
+    task._results.dropped = task._quiet.dropped = 0
+    run_steps(task, [600_000] * 6, monkeypatch)
+    assert task._complete(task._results)
+    assert not task._worth_more()
+    run_steps_again = [0] + [600_000] * 3
+    task._mode = dispatch_timer.enter(torch, None)
+    run_steps(task, run_steps_again, monkeypatch)
+    assert task._worth_more()
