@@ -15,7 +15,7 @@ from autobrrr.records import Phases, RankLine
 from autobrrr.records.gain_words import SURE
 from autobrrr.tuner.tune_settings import TuneSettings
 from autobrrr_tui import text_bars
-from autobrrr_tui.list_choice import UNCHANGED
+from autobrrr_tui.list_choice import UNCHANGED, ListChoice
 from autobrrr_tui.panes import glance_pane, glance_parts, job_header, steps_pane, tuning_pane
 from autobrrr_tui.panes.mode_panes import PANES
 from autobrrr_tui.panes.rank_strip import strip
@@ -235,6 +235,21 @@ def test_remedies_show_what_became_of_them() -> None:
     now = next(line for line in tuning_pane.lines(tui.trying()) if line.state == "trying")
     assert (now.achieved, now.interval, now.predicted) == (1.31, [1.27, 1.35], 1.67)
     assert [line.state for line in tuning_pane.lines(tui.kept())][:2] == ["kept", "reverted"]
+
+
+@pytest.mark.parametrize("width", [60, 72, 80, 120])
+@pytest.mark.parametrize("sorted_by", range(5))
+def test_the_list_of_remedies_says_in_whole_words_what_changes_training(width: int, sorted_by: int) -> None:
+    rows = tuning_pane.page(tui.kept(), width, 20, ListChoice(sort=sorted_by)).rows
+    line = next(plain(each) for each in rows if "batch.larger" in plain(each))
+    assert line.endswith(" changes training")
+    assert max(width_of(each) for each in rows) <= width
+
+
+def test_a_prediction_without_a_column_of_its_own_is_called_one() -> None:
+    for width, said in ((120, "1.84x      -"), (80, "1.84x predicted")):
+        rows = [plain(each) for each in tuning_pane.page(tui.kept(), width, 20).rows]
+        assert said in next(each for each in rows if "batch.larger" in each)
 
 
 def test_a_remedy_that_nobody_listed_is_shown_with_its_token() -> None:

@@ -32,7 +32,8 @@ TONES = {
     "refused": "dim",
     "skipped": "dim",
 }
-NAMES = 27  # cells of a remedy's name for which columns give way
+NAMES, SHORT_NAMES = 27, 17  # cells of a remedy's name for which columns give way
+WITH_INTERVAL = 19  # cells of a gain
 DARING = ("stream", "changes-training")  # classes whose results are not the same up to rounding
 REACHES = {
     "live": "on the running job",
@@ -119,13 +120,13 @@ def page(view: View, width: int, height: int, choice: ListChoice = UNCHANGED) ->
     rows += left_out(len(shown), len(found), choice)
     sort = chosen(SORTS, choice)
     columns = _columns(width, None if sort is None else sort.column)
-    names = max(17, min(34, width - 3 - sum(columns.values())))
+    names = max(SHORT_NAMES, min(34, width - 3 - sum(columns.values())))
     heads = (head(name, cells, sort) for name, cells in {"remedy": names + 1, **columns}.items())
     rows.append(row(piece(f"  {''.join(heads)}".rstrip(), "dim")))
     for line in shown:
         picks[len(rows)] = line.key
         rows.append(_row(line, names, columns))
-    if "achieved" in columns and any(line.interval is not None for line in shown):
+    if columns.get("achieved") == WITH_INTERVAL and any(line.interval is not None for line in shown):
         said = f"achieved: with the remedy against without it [{SURE}]"
         if view.tuned is not None and view.tuned.kept and not view.tuning:
             said += "; tuned: all kept together against none"
@@ -136,13 +137,18 @@ def page(view: View, width: int, height: int, choice: ListChoice = UNCHANGED) ->
 
 
 def _columns(width: int, sorted_by: str | None) -> dict[str, int]:
-    """Cells of each column beside the name; with little room those go first that can be missed."""
-    columns = {"state": 11, "predicted": 11, "achieved": 19, "trial": 8, "class": 8}
-    for name in ("trial", "predicted", "achieved"):
-        if name != sorted_by and width - 3 - sum(columns.values()) < (NAMES if name != "achieved" else 17):
+    """Cells of each column beside the name; with little room those give way that can be missed.
+
+    The class keeps its words: half of `changes training` would say something else.
+    """
+    columns = {"state": 11, "predicted": 11, "achieved": WITH_INTERVAL, "trial": 8, "class": 16}
+    for name in ("trial", "predicted"):
+        if name != sorted_by and width - 3 - sum(columns.values()) < NAMES:
             del columns[name]
-    if width - 3 - sum(columns.values()) >= NAMES + 8:
-        columns["class"] = 16  # all of its words
+    if width - 3 - sum(columns.values()) < SHORT_NAMES:
+        columns["achieved"] = 10  # the factor alone
+    if sorted_by != "achieved" and width - 3 - sum(columns.values()) < SHORT_NAMES:
+        del columns["achieved"]
     return columns
 
 
@@ -180,15 +186,16 @@ def details(view: View, key: str, width: int) -> list[Row]:
 
 
 def _row(line: RemedyRow, names: int, columns: dict[str, int]) -> Row:
+    wide = columns.get("achieved") == WITH_INTERVAL
+    achieved = gain_words(line.achieved, line.interval if wide else None)
+    if wide and "predicted" not in columns and line.achieved is None and line.predicted is not None:
+        achieved = f"{factor_words(line.predicted)} predicted"
     cells = {
         "state": piece(line.state, TONES.get(line.state, "plain")),
         "predicted": piece(factor_words(line.predicted)),
-        "achieved": piece(gain_words(line.achieved, line.interval)),
+        "achieved": piece(achieved),
         "trial": piece(duration(line.price_ns)),
-        "class": piece(
-            class_badge(line.class_) if columns["class"] > 8 else line.class_.partition("-")[0],
-            "warn" if line.class_ in DARING else "plain",
-        ),
+        "class": piece(class_badge(line.class_), "warn" if line.class_ in DARING else "plain"),
     }
     name = piece(
         f"  {padded(middled(line.key, names), names)} ", "strong" if line.token is not None else "plain"
