@@ -75,11 +75,12 @@ class Explained(Record, frozen=True, kw_only=True):
     guards: list[str] = []
 
 
-class ActivityLine(Record, frozen=True, kw_only=True):
+class ActivityLine(Record, frozen=True, kw_only=True, omit_defaults=True):
     """A line of narration. `about` a switch: a remedy was applied or reverted."""
 
     text: str
     about: Literal["switch"] | None = None
+    active: list[str] | None = None  # after a switch: all remedies that are on
 
 
 class TuneFailed(Record, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ how far back its steps lie, so a second may be one too early or too late.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 from autobrrr.records import CpuTaker, Diagnosis, Record, Trial, Tuning
@@ -16,6 +17,7 @@ from autobrrr.records.wire_answers import ActivityLine, Details, SessionEnding, 
 from autobrrr.report.text.tuning_text import label
 
 MOST_MARKS = 200
+MOST_ON = 2000  # stretches with a remedy on: the newest
 MOST_SECONDS = 100_000  # that are drawn: the newest
 MEASURED = {"traced": "steps were traced", "probed": "the batch was probed", "window": "steps were profiled"}
 
@@ -80,7 +82,8 @@ class TimelineReader:
         self._takers: dict[int, CpuTaker] = {}
         self._on: dict[str, float] = {}  # remedy: since when
         self._regime = "unknown"
-        self._kept_s: float | None = None
+        self._tuning = False
+        self._unseen_s: float | None = None  # a switch after which no line has said yet what is on
 
     def take(self, line: LogLine, found: Record | None) -> None:
         """One line, and what it holds where this version reads it."""
@@ -108,16 +111,17 @@ class TimelineReader:
                 )
             )
         elif isinstance(found, Tuning):
-            self._kept_s = now_s
+            self._tuning = False
+            self._unseen_s = now_s if self._unseen_s is None else self._unseen_s
             self._mark("tuned", f"kept {', '.join(found.kept)}" if found.kept else "nothing was kept")
         elif isinstance(found, ActivityLine) and found.about == "switch":
-            self._mark("switch", found.text)
+            self._take_switch(found)
         elif isinstance(found, SessionEnding):
             self._mark("ended", found.why)
 
     def timeline(self) -> SessionTimeline:
         """What was read so far."""
-        self._turn_on({})
+        self._turn_on((), self._now_s)
         first, *_ = sorted(self._seconds) or [0]
         seconds = [self._seconds[each] for each in sorted(self._seconds)][-MOST_SECONDS:]
         if first < 0:  # the job's steps before the first line
@@ -126,7 +130,7 @@ class TimelineReader:
             began_unix_s=self._began_s,
             length_s=round(self._now_s, 3),
             seconds=seconds,
-            bands=self._bands,
+            bands=self._some_bands(),
             marks=self._marks[-MOST_MARKS:],
             slow=sorted(self._slow.values(), key=lambda each: each.at_s),
             contention=sorted(self._takers.values(), key=lambda each: -each.share),
@@ -157,20 +161,43 @@ class TimelineReader:
         if found.regime not in (self._regime, "unknown"):
             self._regime = found.regime
             self._mark("verdict", f"regime: {found.regime} ({found.confidence})")
-        if found.state == "tuning":  # remedies go on and off by blocks: the trials say when
-            self._turn_on({})
-        else:
-            since_s = self._now_s if self._kept_s is None else self._kept_s
-            self._turn_on(dict.fromkeys(found.active, since_s))
-            self._kept_s = None
+        self._tuning = found.state == "tuning"
+        if self._unseen_s is not None or not self._tuning:  # a tuner switches with every block
+            self._turn_on(found.active, self._now_s if self._unseen_s is None else self._unseen_s)
+            self._unseen_s = None
 
-    def _turn_on(self, active: dict[str, float]) -> None:
+    def _take_switch(self, line: ActivityLine) -> None:
+        """Before `active` was written only the next snapshot says what is on since then."""
+        self._turn_on(line.active or [], self._now_s)
+        self._unseen_s = self._now_s if line.active is None else None
+        if line.active is None or not self._tuning:
+            self._mark("switch", line.text)
+
+    def _turn_on(self, active: Sequence[str], at_s: float) -> None:
+        """From this moment on these remedies are on, and no others."""
         for remedy in [each for each in self._on if each not in active]:
-            band = TimelineBand(kind="on", from_s=self._on.pop(remedy), to_s=self._now_s, text=remedy)
-            if band.to_s > band.from_s:
-                self._bands.append(band)
-        for remedy, since_s in active.items():
-            self._on.setdefault(remedy, since_s)
+            from_s = self._on.pop(remedy)
+            if at_s > from_s:
+                self._bands.append(TimelineBand(kind="on", from_s=from_s, to_s=at_s, text=remedy))
+        for remedy in active:
+            if remedy not in self._on:
+                self._on[remedy] = self._joined(remedy, at_s)
+
+    def _joined(self, remedy: str, at_s: float) -> float:
+        """Since when a remedy is on that is on at this moment: a band that ends here goes on."""
+        for band in reversed(self._bands):
+            if band.to_s < at_s:
+                break
+            if (band.kind, band.text, band.to_s) == ("on", remedy, at_s):
+                self._bands.remove(band)
+                return band.from_s
+        return at_s
+
+    def _some_bands(self) -> list[TimelineBand]:
+        """In their order; of very many blocks of a tuning the newest."""
+        on = [each for each in self._bands if each.kind == "on"][-MOST_ON:]
+        trials = [each for each in self._bands if each.kind == "trial"]
+        return sorted([*trials, *on], key=lambda each: each.from_s)
 
     def _mark(self, kind: Literal["measured", "switch", "verdict", "tuned", "ended"], text: str) -> None:
         self._marks.append(TimelineMark(kind=kind, at_s=round(self._now_s, 3), text=text))

@@ -7,32 +7,38 @@
   const sorted = [...found.longest].sort((a, b) => a - b);
   const most = Math.max(...found.median, found.before_ms || 0, sorted[Math.floor(.95 * (sorted.length - 1))]) * 1.15;
   const clipped = found.longest.map(each => Math.min(each, most));
-  const BAND_ROWS = 4;  // of names, one below the other
+  // Above the curve each remedy has a lane in which it is tried and on; those beyond the last are left to the list.
+  const LANE = 17, MOST_LANES = 8;  // pixels; lanes
+  const lanes = [...new Set(found.bands.map(each => each.text))].slice(0, MOST_LANES);
+  const HEIGHT = 320 + LANE * lanes.length;
   let chart = null;
   const faint = (name, part) => `color-mix(in srgb, ${color(name)} ${part}%, transparent)`;
   const plugin = { hooks: { drawClear: bands, draw: over } };
 
   function bands(u) {
-    const g = u.ctx, { left, top, width, height } = u.bbox, ratio = devicePixelRatio;
+    const g = u.ctx, { left, top, width, height } = u.bbox, ratio = devicePixelRatio, named = [];
     g.save(); g.beginPath(); g.rect(left, top, width, height); g.clip();
     g.font = `${12 * ratio}px system-ui, sans-serif`; g.textBaseline = "top";
-    // A band's name may reach beyond it, up to the next name in its row; where it does not fit it is left to the list.
-    const ends = Array(BAND_ROWS).fill(-Infinity), names = [];
-    found.bands.forEach((band, i) => {
-      const from = u.valToPos(band.from_s, "x", true), to = Math.max(u.valToPos(band.to_s, "x", true), from + ratio);
-      g.fillStyle = faint(band.kind === "on" ? "better" : "overhead", band.kind === "on" ? 22 : 14);
-      g.fillRect(from, top, to - from, height);
-      g.fillStyle = faint(band.kind === "on" ? "better" : "overhead", 55);
-      g.fillRect(from, top, ratio, height);
-      const wide = g.measureText(band.text).width, row = ends.findIndex(end => end <= from);
-      const start = Math.min(from + 4 * ratio, left + width - wide - 4 * ratio);
-      if (row < 0 || start < ends[row] || to < left || from > left + width) return;
-      ends[row] = start + wide + 8 * ratio;
-      names.push([band.text, start, top + (4 + 15 * row) * ratio]);
+    lanes.forEach((name, lane) => {
+      const y = top + lane * LANE * ratio, high = (LANE - 2) * ratio;
+      let start = null;
+      for (const band of found.bands) {
+        if (band.text !== name) continue;
+        const from = u.valToPos(band.from_s, "x", true), to = Math.max(u.valToPos(band.to_s, "x", true), from + ratio);
+        if (to < left || from > left + width) continue;
+        g.fillStyle = faint(band.kind === "on" ? "better" : "overhead", band.kind === "on" ? 45 : 18);
+        g.fillRect(from, y, to - from, high);
+        g.fillStyle = faint("better", band.kind === "on" ? 9 : 0);
+        g.fillRect(from, top + lanes.length * LANE * ratio, to - from, height);
+        start = Math.min(start ?? from, from);
+      }
+      const wide = g.measureText(name).width;
+      if (start === null || wide > width) return;
+      g.fillStyle = color("ink");
+      g.fillText(name, Math.max(left, Math.min(start, left + width - wide - 8 * ratio)) + 4 * ratio, y + 2 * ratio);
+      named.push(name);
     });
-    g.fillStyle = color("ink");
-    for (const [text, x, y] of names) g.fillText(text, x, y);
-    box.dataset.named = names.map(([text]) => text).join(", ");
+    box.dataset.named = named.join(", ");
     g.restore();
   }
   function over(u) {
@@ -61,19 +67,21 @@
     found.longest.forEach((each, i) => {
       if (each <= most) return;
       const x = u.valToPos(found.at[i], "x", true), text = "↑ " + time(each * 1e6);
-      const y = top + (8 + 15 * BAND_ROWS) * ratio;
+      const y = top + (4 + LANE * lanes.length) * ratio;
       if (x > free) { g.fillText(text, Math.min(x - 4 * ratio, left + width - g.measureText(text).width), y); free = x + g.measureText(text).width + 6 * ratio; }
     });
     g.restore();
   }
+  // How much taller the plot is than what is left of it below the lanes.
+  const room = u => { const high = u.bbox.height / devicePixelRatio; return high > 0 ? high / Math.max(1, high - LANE * lanes.length) : 1; };
   function build() {
     if (chart) chart.destroy();
     const axis = { stroke: color("muted"), grid: { stroke: color("line"), width: 1 }, ticks: { stroke: color("line") }, font: "12px system-ui, sans-serif" };
     chart = new uPlot({
-      width: box.clientWidth, height: 320, plugins: [plugin],
-      scales: { x: { time: false }, y: { range: () => [0, most] } },
+      width: box.clientWidth, height: HEIGHT, plugins: [plugin],
+      scales: { x: { time: false }, y: { range: u => [0, most * room(u)] } },
       axes: [{ ...axis, values: (u, all) => all.map(each => each + " s") },
-             { ...axis, size: 64, values: (u, all) => all.map(each => each + " ms") }],
+             { ...axis, size: 64, values: (u, all) => all.map(each => each > most ? "" : each + " ms") }],
       cursor: { y: false, drag: { x: true, y: false } },
       series: [
         { label: "at", value: (u, each) => each == null ? "-" : each.toFixed(0) + " s" },
@@ -104,6 +112,6 @@
   });
   for (const button of document.querySelectorAll("[data-act]")) button.addEventListener("click", () => run(button.dataset.act));
   build();
-  new ResizeObserver(() => chart.setSize({ width: box.clientWidth, height: 320 })).observe(box);
+  new ResizeObserver(() => chart.setSize({ width: box.clientWidth, height: HEIGHT })).observe(box);
   window.addEventListener("recolour", build);
 })();

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
 
 import msgspec
 
@@ -205,7 +204,7 @@ class Session:
         elif name == "together" and self.active is not None:
             self.active.as_told(event.get("active"))
             on = ", ".join(self.active.names) or "nothing"
-            self._note(f"another rank has switched all ranks; applied: {on}", about="switch")
+            self._note_switch(f"another rank has switched all ranks; applied: {on}")
             self._look_at_changed_job()
             self.hold()  # it may be tuning them: a rank that measures can't switch
         elif name == "removed":
@@ -460,7 +459,7 @@ class Session:
     def _after_switch(self, text: str, on_done: OnSwitched) -> OnSwitched:
         def done(switched: Switched) -> None:
             if switched.why is None:
-                self._note(text, about="switch")
+                self._note_switch(text)
                 self._look_at_changed_job()
             on_done(switched)
 
@@ -500,8 +499,14 @@ class Session:
         if self.findings.window.standing != self._judged_steps:
             self._judge(now_ns)
 
-    def _note(self, text: str, about: Literal["switch"] | None = None) -> None:
-        line = ActivityLine(text=text, about=about)
+    def _note_switch(self, text: str) -> None:
+        active = self.active.names if self.active is not None else None
+        self._tell(ActivityLine(text=text, about="switch", active=active))
+
+    def _note(self, text: str) -> None:
+        self._tell(ActivityLine(text=text))
+
+    def _tell(self, line: ActivityLine) -> None:
         self._journal.write("note", line)
         self.say(line)
 

@@ -9,7 +9,7 @@ import msgspec
 from autobrrr.records import CpuTaker, Record
 from autobrrr.records.events import entry_of
 from autobrrr.records.log_lines import LogLines
-from autobrrr.records.wire_answers import SlowStep, StepHistory
+from autobrrr.records.wire_answers import ActivityLine, SlowStep, StepHistory
 from autobrrr.report.html.session_html import page
 from autobrrr.report.session_timeline import SessionTimeline, TimelineReader
 from autobrrr.report.text.session_text import past_session
@@ -64,6 +64,78 @@ def test_a_remedy_is_on_from_where_it_was_kept_to_where_it_is_gone() -> None:
     )
     bands = [(each.text, each.from_s, each.to_s) for each in found.bands if each.kind == "on"]
     assert bands == [("optimizer.fused", 8.0, 21.0)]
+
+
+def switch(text: str, active: list[str] | None = None) -> ActivityLine:
+    return ActivityLine(text=text, about="switch", active=active)
+
+
+def stretches(found: SessionTimeline) -> list[tuple[str, float, float]]:
+    return [(each.text, each.from_s, each.to_s) for each in found.bands if each.kind == "on"]
+
+
+def test_each_block_of_a_tuning_is_a_stretch_and_what_was_kept_is_on_from_its_last_switch() -> None:
+    tuning = tui.snapshot(active=[], state="tuning")
+    found = timeline(
+        (0.0, tuning),
+        (1.0, switch("on", ["optimizer.fused"])),
+        (2.0, switch("off", [])),
+        (3.0, switch("on", ["optimizer.fused"])),
+        (4.0, switch("on", ["optimizer.fused", "gc.freeze"])),
+        (5.0, switch("off", ["optimizer.fused"])),
+        (6.0, switch("off", [])),
+        (7.0, switch("on", ["optimizer.fused"])),
+        (8.0, tui.tuned()),
+        (9.0, tui.snapshot(active=["optimizer.fused"], state="judged")),
+        (20.0, tui.snapshot(active=["optimizer.fused"], state="judged")),
+    )
+    assert stretches(found) == [
+        ("optimizer.fused", 1.0, 2.0),
+        ("optimizer.fused", 3.0, 6.0),
+        ("gc.freeze", 4.0, 5.0),
+        ("optimizer.fused", 7.0, 20.0),
+    ]
+    assert not any(each.kind == "switch" for each in found.marks)  # the stretches show them
+
+
+def test_what_a_user_switches_is_a_mark_too() -> None:
+    found = timeline(
+        (0.0, tui.snapshot(active=[], state="judged")), (1.0, switch("gc.freeze is on", ["gc.freeze"]))
+    )
+    assert [(each.at_s, each.text) for each in found.marks if each.kind == "switch"] == [
+        (1.0, "gc.freeze is on")
+    ]
+
+
+def test_a_switch_that_does_not_say_what_is_on_is_explained_by_the_next_snapshot() -> None:
+    on = tui.snapshot(active=["optimizer.fused"], state="tuning")
+    found = timeline(
+        (0.0, tui.snapshot(active=[], state="tuning")),
+        (1.0, switch("optimizer.fused is on")),
+        (2.0, on),
+        (3.0, switch("gc.freeze is on")),
+        (3.5, tui.snapshot(active=["optimizer.fused", "gc.freeze"], state="tuning")),
+        (5.0, switch("gc.freeze is off")),  # no line says what is on now
+        (6.0, switch("gc.freeze is on")),
+        (7.0, switch("gc.freeze is off")),
+        (8.0, tui.tuned()),
+        (9.0, tui.snapshot(active=["optimizer.fused"], state="judged")),
+    )
+    assert stretches(found) == [
+        ("optimizer.fused", 1.0, 5.0),
+        ("gc.freeze", 3.0, 5.0),
+        ("optimizer.fused", 7.0, 9.0),
+    ]
+
+
+def test_a_remedy_that_is_gone_without_a_switch_is_on_until_a_snapshot_says_so() -> None:
+    found = timeline(
+        (0.0, tui.snapshot(active=[], state="judged")),
+        (1.0, switch("on", ["gc.freeze"])),
+        (2.0, tui.snapshot(active=["gc.freeze"], state="judged")),
+        (9.0, tui.snapshot(active=[], state="judged")),
+    )
+    assert stretches(found) == [("gc.freeze", 1.0, 9.0)]
 
 
 def test_a_slow_step_is_named_once_however_often_it_is_told() -> None:

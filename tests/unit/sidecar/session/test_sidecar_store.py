@@ -9,7 +9,7 @@ from pathlib import Path
 
 from autobrrr.records import Attach
 from autobrrr.sidecar.session.session_log import SessionLog, log_path, tail
-from support.sessions.session import read_log
+from support.sessions.session import Stage, read_log
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
@@ -87,3 +87,17 @@ def test_the_tail_is_the_last_lines(tmp_path: Path) -> None:
     assert tail(path, 9) == ["one", "two", "three"]
     assert tail(tmp_path / "none", 5) == []
     assert os.listdir(tmp_path) == ["s.jsonl"]
+
+
+def test_a_switch_stands_in_the_log_with_all_that_is_on_after_it(stage: Stage) -> None:
+    stage.enter()
+    for token, remedy in ((1, "gc.freeze"), (2, "optimizer.fused")):
+        stage.session.apply(remedy, {}, lambda done: None)
+        stage.agent.answer("apply", token=token, arm=token, seq=token)
+    stage.session.undo(1, lambda done: None)
+    stage.agent.answer("undo", arm=3, seq=9)
+    assert [each["active"] for each in stage.journal("note") if each.get("about") == "switch"] == [
+        ["gc.freeze"],
+        ["gc.freeze", "optimizer.fused"],
+        ["optimizer.fused"],
+    ]
