@@ -52,6 +52,11 @@ def roofs(found: Roofline) -> list[Roof]:
     ]
 
 
+def box_time(ns: float) -> str:
+    """One addition takes less than a nanosecond: that is the point of the picture."""
+    return f"{ns:.2f} ns" if 0 < ns < 1 else duration(ns)
+
+
 def under_roof(run: Roofline) -> list[KernelPoint]:
     """The kernels that were measured, with the bytes that they must move at least.
 

@@ -15,10 +15,12 @@ from autobrrr.cli.verbs import analyze
 from autobrrr.records import Record
 from autobrrr.records.wire_answers import ActivityLine, StepHistory
 from autobrrr.report.html import diff_html, roofline_html, session_html, study_html
+from autobrrr.report.html.proof_html import proof_html
 from autobrrr.report.session_data import session_data
 from autobrrr.report.session_diff import compare_sessions
 from autobrrr.report.text.session_text import past_session
 from autobrrr.roofline.peaks import with_peaks
+from support import proofs
 from support.machines import roofline
 from support.outside.browser import Browser, chromium
 from support.screens import tui
@@ -114,6 +116,11 @@ def diff(folder: Path) -> str:
     return diff_html.page(compare_sessions(one, other))
 
 
+def proved(folder: Path) -> str:
+    hostile = f"python train.py --name '{HOSTILE}'"
+    return proof_html(proofs.proof(before=hostile, after=hostile))
+
+
 PAGES: dict[str, Callable[[Path], str]] = {
     "session": session,
     "study": study,
@@ -121,6 +128,7 @@ PAGES: dict[str, Callable[[Path], str]] = {
     "trace": trace,
     "ranks": ranks,
     "diff": diff,
+    "proof": proved,
 }
 
 
@@ -148,6 +156,15 @@ def test_a_page_is_quiet_and_no_wider_than_its_window(
     ground = browser.run("return getComputedStyle(document.body).backgroundColor")
     assert ground == ("rgb(246, 246, 244)" if scheme == "light" else "rgb(18, 19, 22)")
     assert browser.complaints() == []
+
+
+def test_on_a_telephone_nothing_scrolls_to_the_side(browser: Browser, page: Path) -> None:
+    browser.open(page, width=360)
+    browser.run("for (const each of document.querySelectorAll('details')) each.open = true")
+    wider = """return [...document.querySelectorAll('body *')].filter(each =>
+      ['auto', 'scroll'].includes(getComputedStyle(each).overflowX) && each.scrollWidth > each.clientWidth
+      ).map(each => each.outerHTML.slice(0, 200))"""
+    assert browser.run(wider) == []
 
 
 @pytest.mark.parametrize("width", [360, 768, 1280])

@@ -5,13 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timezone
 
-from autobrrr.quantities import duration
-from autobrrr.report.html.flame_chart import WIDTH, flame_boxes
+from autobrrr.quantities import duration, share
 from autobrrr.report.html.page_charts import ChartFrame, ChartLine, ChartPoint, DrawnChart, chart
-from autobrrr.report.html.page_tables import Cell, PageTable, figure
+from autobrrr.report.html.page_tables import Cell, PageTable, bar, figure, words
 from autobrrr.report.html.page_template import render
-from autobrrr.report.roofline_figures import Roof, rate, roofs, rows, runs, sentences, spec_lines, under_roof
-from autobrrr.roofline.roofline_records import Roofline
+from autobrrr.report.roofline_figures import (
+    Roof,
+    box_time,
+    rate,
+    roofs,
+    rows,
+    runs,
+    sentences,
+    spec_lines,
+    under_roof,
+)
+from autobrrr.roofline.roofline_records import FlameBox, Roofline
 
 COLOURS = ("memory", "overhead", "sync", "input", "communication", "host")
 SIZE = (900.0, 430.0)
@@ -19,7 +28,6 @@ SIZE = (900.0, 430.0)
 
 def page(found: Roofline) -> str:
     """The page."""
-    flame = flame_boxes(found.flame) if found.flame is not None else []
     measured_at = datetime.fromtimestamp(found.measured_at_unix_s, timezone.utc)
     return render(
         "roofline",
@@ -38,8 +46,7 @@ def page(found: Roofline) -> str:
         figures=_table(found),
         told=[*spec_lines(found), *sentences(found)],
         charts=[*_sweep(found), *_matmul(found)],
-        flame=flame,
-        flame_size=(WIDTH, max((box.y + box.height for box in flame), default=0.0)),
+        flame=None if found.flame is None else _flame(found.flame),
         command=f"autobrrr roofline --threads {found.threads} --html FILE",
     )
 
@@ -180,6 +187,26 @@ def _matmul(found: Roofline) -> Iterator[DrawnChart]:
         yield chart(
             ChartFrame(title=title, says=title, name_y=lambda y: rate(y, "FLOP/s"), name_x="n"), lines
         )
+
+
+def _flame(root: FlameBox) -> PageTable:
+    return PageTable(
+        caption="A part stands below the whole that it is in, with its share of the addition.",
+        heads=("-part", "-time", "-share", "", "-measured as"),
+        rows=list(_flame_rows(root, root.ns, 0)),
+    )
+
+
+def _flame_rows(box: FlameBox, whole_ns: float, depth: int) -> Iterator[list[Cell]]:
+    part = box.ns / whole_ns if whole_ns > 0 else 0.0
+    inside = f"└{'─' * (depth - 1)} " if depth else ""
+    yield [
+        *words(f"{inside}{box.name}", box_time(box.ns), share(part)),
+        bar(part, "overhead"),
+        *words(box.how),
+    ]
+    for each in sorted(box.parts, key=lambda one: -one.ns):
+        yield from _flame_rows(each, whole_ns, depth + 1)
 
 
 def _kernels_name(group: str) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from autobrrr.quantities import duration, share
-from autobrrr.report.roofline_figures import rate, rows, runs, sentences, spec_lines
+from autobrrr.quantities import share
+from autobrrr.report.roofline_figures import box_time, rate, rows, runs, sentences, spec_lines
 from autobrrr.report.text.roofline_plot import Series, plot
 from autobrrr.report.text.trace_text import WIDTH, wrapped
 from autobrrr.roofline.roofline_records import FlameBox, Roofline
@@ -33,14 +33,9 @@ def flame(root: FlameBox, depth: int = 0, whole_ns: float | None = None) -> Iter
     whole = whole_ns or root.ns
     part = root.ns / whole if whole > 0 else 0.0
     name = "  " * depth + root.name
-    yield f"{name:<36.36}{_time(root.ns):>9}{share(part):>9}  {'█' * round(part * (WIDTH - 56)) or '▏'}"
+    yield f"{name:<36.36}{box_time(root.ns):>9}{share(part):>9}  {'█' * round(part * (WIDTH - 56)) or '▏'}"
     for each in sorted(root.parts, key=lambda box: -box.ns):
         yield from flame(each, depth + 1, whole)
-
-
-def _time(ns: float) -> str:
-    """One addition takes less than a nanosecond: that is the point of the picture."""
-    return f"{ns:.2f} ns" if 0 < ns < 1 else duration(ns)
 
 
 def _table(found: Roofline) -> Iterator[str]:
