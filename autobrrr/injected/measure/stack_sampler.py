@@ -51,7 +51,7 @@ _NO_DISPATCH = ("nn/parallel/",)
 Place = tuple[str, str, bool, bool]
 
 
-class Look(NamedTuple):
+class StackLook(NamedTuple):
     """Where the thread stood once."""
 
     place: Place
@@ -117,7 +117,7 @@ def sample(
         tid: Its number in the kernel, where that is known.
     """
     foreign = foreign_folders(torch)
-    seen: Counter[Look] = Counter()
+    seen: Counter[StackLook] = Counter()
     stacks: Stacks = Counter()
     sleeps = Sleeps(SchedulerClock(tid))
     looked = empty = 0
@@ -183,12 +183,12 @@ def in_library(path: UserStack, inner: CodeType, loop_sites: set[CallSite], fore
     return next((at for at in path if is_own(at[0], foreign)), None) in loop_sites
 
 
-def look(ident: int, foreign: tuple[str, ...]) -> Look | None:
+def look(ident: int, foreign: tuple[str, ...]) -> StackLook | None:
     """Where the thread stands now; None where it is gone. Holds on to no frame: it keeps tensors alive."""
     frame = sys._current_frames().get(ident)
     if frame is None:
         return None
-    return Look(place_of(frame, foreign), user_stack(frame, foreign), frame.f_code)
+    return StackLook(place_of(frame, foreign), user_stack(frame, foreign), frame.f_code)
 
 
 class SwitchInterval:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from benchmarks.planted.held_out.language.bleu import bleu
 from benchmarks.planted.loop import Loop, planted_job
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -38,10 +39,12 @@ class Reviews(Dataset[dict[str, Tensor]]):
 
 
 class StepClock(TrainerCallback):
-    """Takes the steps of the loop one by one, as the trainer makes them."""
+    """Takes the steps of the loop one by one, as the trainer makes them; then scores texts in Python."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: Loop, texts: int) -> None:
         self.loop, self.steps = loop, iter(loop)
+        self.texts = torch.randint(0, 20, (texts, 2, 40)).tolist()
+        self.scored = 0.0
 
     def on_step_begin(self, _args: Any, _state: Any, control: Any, **_: Any) -> None:
         if next(self.steps, None) is None:
@@ -49,9 +52,12 @@ class StepClock(TrainerCallback):
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
         self.loop.mark("model")
+        if self.texts:
+            self.scored = sum(bleu(said, meant) for said, meant in self.texts)
+            self.loop.mark("host")
 
 
-@planted_job(width=16, layers=2, length=8, batch=2)
+@planted_job(width=16, layers=2, length=8, batch=2, texts=0)
 def main(loop: Loop, args: Namespace) -> None:
     width, length = loop.size(args.width, 2), loop.size(args.length, 2)
     config = BertConfig(
@@ -77,7 +83,7 @@ def main(loop: Loop, args: Namespace) -> None:
             model=BertForSequenceClassification(config),
             args=told,
             train_dataset=Reviews(length),
-            callbacks=[StepClock(loop)],
+            callbacks=[StepClock(loop, args.texts)],
         )
         trainer.train()
 
