@@ -246,7 +246,7 @@ def place_of(frame: FrameType | None, foreign: tuple[str, ...]) -> Place:
     innermost = frame
     users: FrameType | None = None
     phase = "other"
-    in_loader = in_collective = False
+    in_loader = in_collective = in_closure = False
     for _ in range(DEEPEST):
         if frame is None:
             break
@@ -261,6 +261,9 @@ def place_of(frame: FrameType | None, foreign: tuple[str, ...]) -> Place:
             in_collective = True
         elif phase == "other":
             phase = _phase(name, file)
+            in_closure = in_closure or (users is not None and name == "step" and "/torch/optim/" in file)
+            if phase == "optimizer" and in_closure:
+                phase = "other"  # the optimizer has called the user's code
         frame = frame.f_back
     shown = users or innermost
     if shown is None:

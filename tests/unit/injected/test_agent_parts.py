@@ -520,6 +520,21 @@ def test_a_place_is_the_innermost_frame_of_the_users_own_code() -> None:
     )
 
 
+def test_the_users_code_that_an_optimizer_calls_is_no_work_of_the_optimizers() -> None:
+    names: dict[str, object] = {}
+    for file, name in (
+        ("/x/site-packages/torch/optim/adam.py", "step"),
+        ("/x/site-packages/torch/optim/optimizer.py", "wrapper"),
+        ("/home/somebody/train.py", "own"),
+    ):
+        exec(compile(f"def {name}(*calls):\n    return calls[0](*calls[1:])\n", file, "exec"), names)
+    wrapper, step, own = (names[name] for name in ("wrapper", "step", "own"))
+    look = lambda: place_of(sys._getframe(), ("/usr/lib/", __file__))  # noqa: E731
+    assert own(wrapper, step, look)[1] == "optimizer"  # type: ignore[operator]
+    assert own(wrapper, step, own, look)[1] == "other"  # type: ignore[operator]
+    assert own(wrapper, own, look)[1] == "optimizer", "an optimizer of the user's own"  # type: ignore[operator]
+
+
 def test_a_place_in_a_collective_is_told_from_the_loops_own_work() -> None:
     names: dict[str, object] = {}
     torch_file = "/x/site-packages/torch/distributed/distributed_c10d.py"
