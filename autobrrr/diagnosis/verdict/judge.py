@@ -32,7 +32,7 @@ from autobrrr.diagnosis.verdict.gpu_verdict import device_verdict
 from autobrrr.diagnosis.verdict.named_reason import named_reason
 from autobrrr.diagnosis.verdict.step_limit import limit_sentence, step_limit
 from autobrrr.diagnosis.verdict.undecided_reason import FROM_MEANS, JudgedCase, undecided, why_foreign
-from autobrrr.records import BatchProbe, Confidence, Phases, Regime, StepStats, Verdict
+from autobrrr.records import NAMES_NOBODY, BatchProbe, Confidence, Limit, Phases, Regime, StepStats, Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,23 +48,28 @@ class Judgement:
 def judge(measured: Measurements) -> Judgement:
     """Judge what has been measured so far. Cheap; may be called at every refresh.
 
-    Where steps were traced on a busy machine, what they show is named provisionally, if all the time that
-    the training thread waited for a CPU, taken off it, leaves it ahead of all the rest.
+    Where steps were traced on a busy machine, the regime or the limit that they show is named provisionally,
+    if all the time that the training thread waited for a CPU, taken off it, leaves it ahead of all the rest.
     """
     found, waited = _judged(measured), waited_while_traced(measured)
     if found.verdict.regime != "unknown" or waited is None or measured.traced is None:
         return found
     as_if_quiet = msgspec.structs.replace(measured.traced, run_delay_share=0.0)
     again = _judged(replace(measured, traced=as_if_quiet), waited)
-    if not _may_be_provisional(again.verdict.regime, measured):
-        return found
     doubt = f"provisional: machine busy while tracing ({of_one(waited)} of the time without a CPU)"
+    regime, reason = again.verdict.regime, f"{again.verdict.reason}; {doubt}"
+    if not _may_be_provisional(regime, measured):
+        if not _may_be_provisional(again.verdict.limit, measured):
+            return found
+        if regime not in NAMES_NOBODY:
+            regime, reason = "unknown", found.verdict.reason
     verdict = msgspec.structs.replace(
         again.verdict,
+        regime=regime,
         confidence="low",
         limit_confidence="low",
         provisional=True,
-        reason=f"{again.verdict.reason}; {doubt}",
+        reason=reason,
         adds=f"{again.verdict.adds}; {doubt}" if again.verdict.adds else doubt,
         evidence=found.verdict.evidence,
         decide_with=found.verdict.decide_with,
@@ -72,15 +77,15 @@ def judge(measured: Measurements) -> Judgement:
     return replace(again, verdict=verdict)
 
 
-def _may_be_provisional(regime: Regime, measured: Measurements) -> bool:
+def _may_be_provisional(named: Regime | Limit, measured: Measurements) -> bool:
     """Whether the training thread's own wait bounds what others can have done to the share.
 
     A kernel on several threads waits for the last of them, and any kernel looks slow beside its roof where
     it had no CPU.
     """
-    if regime in ("memory", "compute"):
+    if named in ("memory", "compute", "kernels"):
         return measured.facts is not None and measured.facts.threads == 1
-    return regime not in ("mixed", "unknown", "underfilled")
+    return named not in (*NAMES_NOBODY, "underfilled")
 
 
 def waited_while_traced(measured: Measurements) -> float | None:
@@ -105,7 +110,7 @@ def _judged(measured: Measurements, waited: float = 0.0) -> Judgement:
         confidence = _confidence(carrier, measured, readings)
     else:
         regime, reason, decide_with = undecided(case)
-    limited = step_limit(case, regime, confidence)
+    limited = step_limit(case, regime, confidence, waited)
     verdict = Verdict(
         regime=regime,
         confidence=confidence,

@@ -83,19 +83,20 @@ class StepLimit:
     shares: Mapping[str, float]
 
 
-def step_limit(case: JudgedCase, regime: Regime, confidence: Confidence) -> StepLimit:
+def step_limit(case: JudgedCase, regime: Regime, confidence: Confidence, waited: float = 0.0) -> StepLimit:
     """Who limits the step; never against a regime that two signals carry.
 
     Args:
         regime: The second level, as judged.
         confidence: Its own.
+        waited: Of the time, for a CPU, while steps were traced; any part of the step may have had it.
     """
     shares = limit_shares(case)
     if regime not in NAMES_NOBODY:
         limit = LIMIT_OF_REGIME[regime]
         sure = confidence == "high" or (_leads(limit, shares) and _firm(case, limit, shares))
         return StepLimit(limit=limit, confidence="high" if sure else "low", shares=shares)
-    named = _named(case, shares)
+    named = _named(case, shares, waited)
     if named is None:
         return StepLimit(limit="mixed" if regime == "mixed" else "unknown", confidence="low", shares=shares)
     return StepLimit(limit=named, confidence="high" if _firm(case, named, shares) else "low", shares=shares)
@@ -158,7 +159,7 @@ def limit_sentence(found: StepLimit, case: JudgedCase, advice: Sequence[Advice],
     return text + _pays(advice)
 
 
-def _named(case: JudgedCase, shares: Mapping[str, float]) -> Limit | None:
+def _named(case: JudgedCase, shares: Mapping[str, float], waited: float) -> Limit | None:
     """The one who limits, where no pair of signals carries a regime."""
     if why_foreign(case.measured) is not None or case.busy >= thresholds.WITHHELD_AT or not shares:
         return None
@@ -169,7 +170,7 @@ def _named(case: JudgedCase, shares: Mapping[str, float]) -> Limit | None:
         "communication": "communication",
     }
     limit = known.get(max(shares, key=lambda name: shares[name]))
-    delay = case.delay(limit or "")
+    delay = max(waited, case.delay(limit or ""))
     if limit is None or not _leads(limit, delayed_most(limit, shares, delay)) or _doubted(case, limit):
         return None
     # On a busy machine the delay may lie in any part of the step; all the rest may be one rival.

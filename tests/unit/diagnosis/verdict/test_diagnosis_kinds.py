@@ -300,6 +300,29 @@ def test_kernels_that_are_slow_beside_their_roof_are_not_named_provisionally() -
     assert verdict(diagnosis.replaced(job, traced=busy)).regime == "unknown"
 
 
+@pytest.mark.parametrize(("delay", "limit"), [(0.15, "host"), (0.55, "host"), (0.62, "unknown")])
+def test_who_limits_a_mixture_is_named_provisionally_too(delay: float, limit: str) -> None:
+    job = in_library(diagnosis.metrics_loop(), 0.5)
+    assert job.traced is not None
+    quiet = verdict(job)
+    assert (quiet.regime, quiet.limit) == ("unknown", "host")
+    busy = diagnosis.replaced(job, traced=replace(job.traced, run_delay_share=delay))
+    found = verdict(busy)
+    assert (found.limit, found.limit_confidence, found.provisional) == (limit, "low", limit == "host")
+    assert ("provisional: machine busy while tracing" in found.reason) == found.provisional
+
+
+def test_kernels_of_several_threads_limit_nothing_provisionally() -> None:
+    job = diagnosis.small_kernels()
+    assert job.traced is not None
+    assert job.facts is not None
+    busy = replace(job.traced, run_delay_share=0.15)
+    for threads, limit in ((1, "kernels"), (2, "unknown")):
+        facts = replace(job.facts, threads=threads)
+        found = verdict(diagnosis.replaced(job, traced=busy, facts=facts))
+        assert (found.regime, found.limit, found.provisional) == ("unknown", limit, threads == 1)
+
+
 def test_on_a_quiet_machine_nothing_is_provisional() -> None:
     assert not verdict(diagnosis.tiny_mlp()).provisional
 
