@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 NOT_MEASURED = "-"
 _TIMES = ((1e9, "s"), (1e6, "ms"), (1e3, "us"))
+_WHOLE = re.compile(r"\S*\d %\S*|\S+")
 _SIZES = ((1 << 40, "TB"), (1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "kB"))
 
 
@@ -26,14 +29,19 @@ def clock(ns: float | None) -> str:
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
-def share(part: float | None) -> str:
+def share(part: float | None, places: int = 0) -> str:
     """A share in percent: 31 %; small ones with the digits that tell them from nothing."""
     if part is None:
         return NOT_MEASURED
     percent = 100 * part
     if 0 < abs(percent) < 0.01:
         return "<0.01 %"
-    return f"{percent:.2f} %" if 0 < abs(percent) < 1 else f"{percent:.0f} %"
+    return f"{percent:.{2 if 0 < abs(percent) < 1 else places}f} %"
+
+
+def whole_words(text: str) -> list[str]:
+    """The words between which a line may end: a figure and its percent sign stay together."""
+    return _WHOLE.findall(text)
 
 
 def size(count: float | None) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from autobrrr.attach.ptrace import mapped_python
 from autobrrr.machine import kernel_text, process_maps, procfs
 from autobrrr.machine.kernel_text import number
+from autobrrr.quantities import share as percent
 from autobrrr.readable import Foreign
 
 BUSY_SHARE = 0.05
@@ -150,9 +151,13 @@ def describe(first: Activity, last: Activity) -> str:
     others = (last.process_cpu_ns - first.process_cpu_ns) / passed_ns - share
     where = f" ({seen.where})" if seen.where else ""
     if what is Doing.NATIVE:
-        return f"its main thread runs native code ({share:.0%} of a core) and has not come back to Python"
+        return (
+            f"its main thread runs native code ({percent(share)} of a core) and has not come back to Python"
+        )
     if what is Doing.KERNEL:
-        return f"its main thread is in the kernel ({share:.0%} of a core) and has not come back to Python"
+        return (
+            f"its main thread is in the kernel ({percent(share)} of a core) and has not come back to Python"
+        )
     if what is Doing.STOPPED:
         return "it is stopped (job control)"
     if what is Doing.TRACED:
@@ -164,7 +169,7 @@ def describe(first: Activity, last: Activity) -> str:
     if what is Doing.INTERPRETER:
         return (
             "its main thread waits for Python's interpreter lock, "
-            f"while its other threads run ({max(others, 0):.0%} of a core)"
+            f"while its other threads run ({percent(max(others, 0))} of a core)"
         )
     if what is Doing.PROMPT:
         return f"its main thread waits for its standard input, as at a prompt ({call[0]})"

@@ -23,6 +23,7 @@ from autobrrr.prove.run_account import RunAccount
 from autobrrr.prove.start_statistics import ALPHA, StartRule, noise_half
 from autobrrr.prove.timed_turns import TimedTurns
 from autobrrr.prove.work_rules import refusals, work_done
+from autobrrr.quantities import share
 from autobrrr.records import ExactnessClass
 from autobrrr.records.gain_words import gain_words
 from autobrrr.records.proof_records import (
@@ -207,7 +208,7 @@ def _judged(question: Question, counted: Counted, turns: TimedTurns, rule: Start
         half, gate = (interval.high - interval.low) / 2, -math.log1p(-question.gate)
         if half > gate:
             needed_ns = int(elapsed_ns * (half / gate) ** 2)
-            told = f"±{half:.1%} can be told here, the gate is {question.gate:.1%}"
+            told = f"±{share(half, 1)} can be told here, the gate is {share(question.gate, 1)}"
             why = f"{told}; {math.ceil(needed_ns / 6e10)} minutes would do"
             found.append(RefusedWork(code=WorkRefusal.GATE_TOO_FINE, why=why))
     verdict, reason = _verdict(question, counted, speed, interval, found)

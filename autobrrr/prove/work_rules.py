@@ -15,6 +15,7 @@ from itertools import pairwise
 import numpy as np
 
 from autobrrr.prove.run_account import AccountedStep, RunAccount
+from autobrrr.quantities import share
 from autobrrr.records import ExactnessClass
 from autobrrr.records.proof_records import RefusedWork, WorkDone, WorkRefusal
 
@@ -142,7 +143,7 @@ def _numbers(noted: Sequence[object]) -> list[int]:
 def _precision(sides: Sides) -> Iterator[RefusedWork]:
     its, mine = (_short_share(steps) for steps in sides.both)
     if mine > its + NOTICEABLE:
-        why = f"{mine:.0%} of its products are of 16 bits or fewer, before {its:.0%}"
+        why = f"{share(mine)} of its products are of 16 bits or fewer, before {share(its)}"
         yield _refused(WorkRefusal.LOWER_PRECISION, why)
     order = ("highest", "high", "medium")
     lowest = [max(order.index(each.precision) for each in steps) for steps in sides.both]
@@ -166,7 +167,8 @@ def _stale(sides: Sides) -> Iterator[RefusedWork]:
     its, mine = (_flops(steps) for steps in sides.both)
     if sides.same and its and mine is not None and mine < HALF * its:
         yield _refused(
-            WorkRefusal.STALE_OUTPUTS, f"it comes to the same numbers with {mine / its:.0%} of the operations"
+            WorkRefusal.STALE_OUTPUTS,
+            f"it comes to the same numbers with {share(mine / its)} of the operations",
         )
 
 
@@ -190,11 +192,11 @@ def _frozen(sides: Sides) -> Iterator[RefusedWork]:
         yield _refused(WorkRefusal.SKIPPED_UPDATES, why)
         return
     one, other = (
-        np.mean([each.updated / max(1, each.elements) for each in steps]) if steps else 0.0
+        float(np.mean([each.updated / max(1, each.elements) for each in steps])) if steps else 0.0
         for steps in sides.both
     )
     if other < one - FROZEN:
-        why = f"a step updates {other:.2%} of the parameters, before {one:.2%}"
+        why = f"a step updates {share(other, 2)} of the parameters, before {share(one, 2)}"
         yield _refused(WorkRefusal.FROZEN_LAYERS, why)
 
 
@@ -227,7 +229,7 @@ def _content(sides: Sides) -> Iterator[RefusedWork]:
         why = f"{twice} of {sides.count} steps have the batch of the step before"
         yield _refused(WorkRefusal.CACHED_BATCH, why)
     else:
-        why = f"{mine:.0%} of the samples are read for the first time, before {its:.0%}"
+        why = f"{share(mine)} of the samples are read for the first time, before {share(its)}"
         yield _refused(WorkRefusal.REPEATED_SAMPLES, why)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autobrrr.quantities import duration
+from autobrrr.quantities import duration, share
 from autobrrr.trace.trace_records import RankComparison, Straggler
 
 MOST_OF_IT = 0.75  # of all waiting: those who cause it are named
@@ -32,6 +32,6 @@ def rank_sentence(ranks: RankComparison) -> str | None:
     came = sum(each.last_in or 0 for each in named)
     return (
         f"{who} up the others: {came} of {ranks.matched_collectives} collectives wait for "
-        f"{'it' if len(names) == 1 else 'them'}, {caused_ns / total_ns:.0%} of all waiting "
+        f"{'it' if len(names) == 1 else 'them'}, {share(caused_ns / total_ns)} of all waiting "
         f"({duration(caused_ns)} over all ranks)."
     )

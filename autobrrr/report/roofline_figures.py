@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from autobrrr.quantities import NOT_MEASURED, digits, duration
+from autobrrr.quantities import share as percent
 from autobrrr.roofline.roofline_records import Roofline
 
 SCALES = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
@@ -137,7 +138,7 @@ def spec_lines(found: Roofline) -> Iterator[str]:
     ):
         if reached is not None:
             sheet = f"{rate(promised, unit)} on the data sheet"
-            yield f"{words}: {rate(reached, unit)} of {sheet} ({reached / promised:.0%})"
+            yield f"{words}: {rate(reached, unit)} of {sheet} ({percent(reached / promised)})"
 
 
 def sentences(found: Roofline) -> Iterator[str]:
@@ -169,10 +170,12 @@ def sentences(found: Roofline) -> Iterator[str]:
             "before it, and the chain is longer than the processor looks ahead."
         )
     if found.is_disturbed:
-        who = ", ".join(f"{each.command} (pid {each.pid}, {each.share:.0%})" for each in found.contention)
+        who = ", ".join(
+            f"{each.command} (pid {each.pid}, {percent(each.share)})" for each in found.contention
+        )
         yield (
-            f"Others used the cores for {found.waited_share:.0%} of the time{f': {who}' if who else ''}. "
-            "The peaks may be too low, so they are not kept: measure again when the machine is quiet."
+            f"Others used the cores for {percent(found.waited_share)} of the time{f': {who}' if who else ''}."
+            " The peaks may be too low, so they are not kept: measure again when the machine is quiet."
         )
     for name, why in found.left_out.items():
         yield f"Left out, {name.replace('_', ' ')}: {why}."

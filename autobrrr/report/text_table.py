@@ -15,6 +15,7 @@ UNBOUNDED = 1 << 20  # nobody wraps what a program reads
 LEAST = 16  # cells of a wrapped column: with fewer, names are torn into syllables
 TIED = "\u00a0"  # a blank at which no line is broken
 MOST_LABEL = 24  # cells
+JOINED = "\u00a0"  # stands for a space at which no line ends
 LABEL = re.compile(r"^(\s*\S+(?: \S+)*?\s{2,})\S")  # of a line: a name, and room up to its text
 
 
@@ -94,11 +95,12 @@ def hung(line: str, width: int) -> list[str]:
     label = LABEL.match(line)
     named = label is not None and len(label.group(1)) <= MOST_LABEL
     indent = len(label.group(1)) if label and named else len(line) - len(line.lstrip()) + 2
-    return textwrap.wrap(
-        line,
+    parts = textwrap.wrap(
+        line.replace(" %", f"{JOINED}%"),
         width,
         subsequent_indent=" " * min(indent, width // 3),
         break_on_hyphens=False,
         drop_whitespace=True,
         replace_whitespace=False,
     )
+    return [part.replace(JOINED, " ") for part in parts]

@@ -17,7 +17,8 @@ from autobrrr.report.side_by_side import (
     SideBySide,
     judged,
 )
-from autobrrr.report.text.trace_text import CAUSE_WORDS, plain
+from autobrrr.report.text.trace_text import plain
+from autobrrr.trace.causes.host_causes import CAUSE_WORDS
 from autobrrr.trace.trace_records import Analysis, DeviceAnalysis, TraceAnalysis
 
 MOST_KERNELS = 12

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from autobrrr.quantities import share as percent
 from autobrrr.trace.kernels.kernel_classes import CONTRACTIONS
 from autobrrr.trace.trace_records import DeviceAnalysis
 
@@ -59,15 +60,15 @@ def flops_rows(device: DeviceAnalysis) -> list[FlopsRow]:
 def fine_share(share: float) -> str:
     """A share in percent; what is nearly nothing or nearly all does not pass for it."""
     if 0 < share < 0.0001:
-        return "<0.01%"
-    return ">99.99%" if 0.9999 < share < 1 else f"{share:.2%}"
+        return "<0.01 %"
+    return ">99.99 %" if 0.9999 < share < 1 else percent(share, 2)
 
 
 def note(row: FlopsRow) -> str:
     """What keeps the row from being the whole truth."""
     if row.flops_share is None:
         return "work not recorded"
-    words = [] if row.counted_share >= WHOLE_AT else [f"{row.counted_share:.0%} of it counted"]
+    words = [] if row.counted_share >= WHOLE_AT else [f"{percent(row.counted_share)} of it counted"]
     if row.name not in CONTRACTIONS:
         words.append("*")
     return " ".join(words)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from autobrrr.quantities import share
 from autobrrr.records.gain_words import gain_words
 from autobrrr.tuner.confidence_sequence import Interval
 
@@ -48,7 +49,7 @@ def proof(worthwhile: float, horizon_ns: int, rare: bool) -> StopRule:
         if now.throughput is not None and now.throughput.high < 0:
             return "hopeless", f"throughput falls: {times_as_fast(now.throughput)}"
         if interval.high < least:
-            return "hopeless", f"no gain of {math.expm1(least):.1%} or more: {times_as_fast(interval)}"
+            return "hopeless", f"no gain of {share(math.expm1(least), 1)} or more: {times_as_fast(interval)}"
         if interval.low > 0 and interval.mean >= least:
             return "better", f"faster: {times_as_fast(interval)}"
         if now.pairs >= MOST_PAIRS:

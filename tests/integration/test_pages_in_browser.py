@@ -95,6 +95,10 @@ def trace(folder: Path) -> str:
     scene = busy_scene(3, 20)
     scene.operator(0, 5, HOSTILE)
     scene.kernel(900_000, 9_000, HOSTILE, launch=(2, 1))
+    scene.operator(10, 5, f"aten::{'_scaled_dot_product_flash_attention' * 3}_backward")
+    scene.kernel(
+        920_000, 9_000, f"void cutlass::Kernel2<{'cutlass_80_tensorop_s1688gemm_' * 9}>", launch=(12, 1)
+    )
     return analysed(folder, [scene.write(folder, "t.json")])
 
 
@@ -193,6 +197,25 @@ def test_names_in_the_chart_of_steps_are_whole_or_left_to_the_list(browser: Brow
     named = str(browser.run("return document.querySelector('.steps').dataset.named")).split(", ")
     assert len(named) >= 1
     assert set(named) <= {band["text"] for band in data["bands"]}
+
+
+@pytest.mark.parametrize("width", [360, 768, 1280])
+def test_a_line_does_not_end_within_a_word_of_a_name(browser: Browser, folder: Path, width: int) -> None:
+    browser.open(drawn("trace", folder), width=width)
+    cut = """const found = [], range = document.createRange();
+      const texts = document.createTreeWalker(document.querySelector('main'), NodeFilter.SHOW_TEXT);
+      for (let node; node = texts.nextNode();) {
+        let before = null;
+        for (let i = 0; i < node.length; i++) {
+          range.setStart(node, i); range.setEnd(node, i + 1);
+          const {top, height} = range.getBoundingClientRect();
+          if (before !== null && top > before + height / 2 && /\\w\\w/.test(node.data.slice(i - 1, i + 1)))
+            found.push(node.data.slice(Math.max(0, i - 20), i) + '|' + node.data.slice(i, i + 20));
+          if (height) before = top;
+        }
+      }
+      return found"""
+    assert browser.run(cut) == []
 
 
 def test_on_paper_nothing_is_cut_off(browser: Browser, page: Path) -> None:

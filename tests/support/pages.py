@@ -35,7 +35,7 @@ class ReadPage(html.parser.HTMLParser):
             self.policy = known["content"]
         if tag == "script":
             self._script = (known.get("type", ""), known.get("id", ""))
-        if tag != "meta":
+        if tag not in ("meta", "wbr"):
             self._open.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
@@ -47,7 +47,7 @@ class ReadPage(html.parser.HTMLParser):
 
     def handle_data(self, data: str) -> None:
         if self._script is None:
-            self.text += data
+            self.text += data.replace("\u00a0", " ")
         elif self._script[0] == "application/json":
             self.data[self._script[1]] = self.data.get(self._script[1], "") + data
         else:

@@ -18,6 +18,7 @@ TABLES = {
 PROSE = re.compile(
     r"\b(why|reason|note|message|sentence)\w*\.(endswith|startswith|split|remove(prefix|suffix))\("
 )
+PERCENT = re.compile(r":[<>^+]?\d*\.\d%\}|\}%[^ =]")  # a share that is not written as `quantities.share` does
 CLASS = re.compile(r"^class ([A-Za-z]\w*)", re.MULTILINE)
 
 
@@ -43,3 +44,8 @@ def test_a_public_class_has_its_name_for_itself() -> None:
 def test_nothing_is_decided_by_a_sentence() -> None:
     decided = [file.name for file in FILES if PROSE.search(file.read_text())]
     assert decided == []
+
+
+def test_a_share_is_written_in_one_way() -> None:
+    assert PERCENT.search('f"{part:5.1%}"')
+    assert [file.name for file in FILES if PERCENT.search(file.read_text())] == []

@@ -5,12 +5,12 @@ A tone is a name that the theme turns into colours; without colours the words al
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rich.cells import cell_len, set_cell_size
 
+from autobrrr.quantities import whole_words
 from autobrrr.readable import readable
 
 Tone = str
@@ -19,7 +19,6 @@ Row = tuple[Piece, ...]
 
 BLANK: Row = ()
 LABEL = 9  # cells of the names on the left
-_WORD = re.compile(r"[\d.,<>~+-]+ %[\w.,;:)\]]*|\S+")  # a figure and its sign stay together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +100,7 @@ def wrapped(text: str, cells: int, most: int | None = None) -> list[str]:
     """Words over lines of at most so many cells; the last line is cut where there are too many."""
     lines: list[str] = []
     line = ""
-    for word in _WORD.findall(readable(text.replace("\n", " "))):
+    for word in whole_words(readable(text.replace("\n", " "))):
         longer = f"{line} {word}" if line else word
         if cell_len(longer) <= cells or not line:
             line = longer

@@ -12,6 +12,7 @@ from autobrrr.cli.narration import NARRATOR, narrate
 from autobrrr.cli.output_file import check_places, write_file
 from autobrrr.cli.printed import show
 from autobrrr.errors import EXIT_DONE, UsageError
+from autobrrr.quantities import share
 
 DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 
@@ -88,4 +89,4 @@ class _Progress:
             self._began_s, self._began_share = now_s, done_share
         done = done_share - self._began_share
         left_s = (now_s - self._began_s) * (1 - done_share) / done if done > 0 else None
-        NARRATOR.status(f"{done_share:4.0%}  {title}", left_s, subject=title)
+        NARRATOR.status(f"{share(done_share):>6}  {title}", left_s, subject=title)

@@ -13,6 +13,7 @@ from typing import Literal, get_args
 
 import msgspec
 
+from autobrrr.quantities import share
 from autobrrr.recipe import Match, Measured, Recipe
 from autobrrr.records import ExactnessClass, JobFacts, Reverted, Trial, Tuning
 from autobrrr.relaunch.search.search_space import Point, Result, Space
@@ -94,7 +95,7 @@ def judged(point: Point, met: Duel | None, ending: TrialEnding | None, reserved:
         why = times_as_fast(met.interval) + (", no better than the best so far" if beaten else "")
         lost = min(0.0, met.long_steps) if abs(met.long_steps) > LOST_TO_LONG_STEPS else 0.0
         if lost:
-            why += f", and {math.expm1(lost):.0%} from occasional long steps"
+            why += f", and {share(math.expm1(lost))} from occasional long steps"
         mean, low = met.interval.mean + lost, met.interval.low + lost
         return Result(point=point, value=mean, kind="measured", why=why, low=low)
     if ending is None:

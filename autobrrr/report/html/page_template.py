@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from autobrrr import __version__
 from autobrrr.quantities import duration, share
@@ -23,6 +24,8 @@ from autobrrr.records import Record, to_json
 from autobrrr.records.gain_words import factor_words, gain_words, interval_words
 from autobrrr.records.palette import COLOURS
 
+_PERCENT = re.compile(r"(?<=\d) %")
+_PARTS = re.compile(r"(::|_|/)(?=\w)")
 BRIGHT = {
     "bg": ("#f6f6f4", "#121316"),
     "card": ("#ffffff", "#1b1d21"),
@@ -99,13 +102,20 @@ def _environment() -> Environment:
         "gain": gain_words,
         "interval": interval_words,
     }
-    found.filters.update(words)
+    found.filters.update(words | {"breakable": _breakable})
     return found
 
 
 def _shown(value: object) -> object:
     """Text as it may stand on a page, whoever made it; what is markup already is ours."""
-    return readable_lines(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    if not isinstance(value, str) or isinstance(value, Markup):
+        return value
+    return _PERCENT.sub("\u00a0%", readable_lines(value))
+
+
+def _breakable(text: str) -> Markup:
+    """Text whose long names break where a reader expects it: behind `::`, `_` and `/`."""
+    return Markup(_PARTS.sub(r"\g<0><wbr>", str(escape(_shown(text)))))
 
 
 @cache

@@ -12,13 +12,16 @@ from dataclasses import dataclass
 import msgspec
 from markupsafe import Markup
 
+from autobrrr.quantities import duration
+from autobrrr.quantities import share as percent
 from autobrrr.records import Evidence, limit_words
 from autobrrr.records.limit_words import NAMES_NOBODY, limit_name
 from autobrrr.report.html.page_tables import Cell, PageTable, bar, figure, swatch, words
 from autobrrr.report.html.page_template import inline_json, render
 from autobrrr.report.rank_sentence import rank_sentence
-from autobrrr.report.text.trace_text import CAUSE_WORDS, duration, plain
+from autobrrr.report.text.trace_text import plain
 from autobrrr.report.trace_flops import FOOTNOTE, fine_share, flops_rows, note
+from autobrrr.trace.causes.host_causes import CAUSE_WORDS
 from autobrrr.trace.step_view import StepView
 from autobrrr.trace.trace_records import (
     Analysis,
@@ -29,6 +32,7 @@ from autobrrr.trace.trace_records import (
 )
 
 MOST_STEPS = 40
+SHARE_OF = "share of "  # how the unit of a share begins
 _PARTS = {
     "in_launch": "in the launch call",
     "after_launch": "after the launch",
@@ -153,10 +157,10 @@ def _idle_causes(device: DeviceAnalysis) -> list[tuple[int, str, str]]:
 def _idle_words(device: DeviceAnalysis) -> str:
     """How idle the device is, and mostly why."""
     span, causes = max(device.span_ns, 1), _idle_causes(device)
-    said = f"In {duration(device.span_ns)} the device is busy {device.busy_ns / span:.0%} and idle "
-    said += f"{device.idle_ns / span:.0%} of the time"
+    said = f"In {duration(device.span_ns)} the device is busy {percent(device.busy_ns / span)} and idle "
+    said += f"{percent(device.idle_ns / span)} of the time"
     if causes and device.idle_ns > 0:
-        said += f"; {causes[0][0] / device.idle_ns:.0%} of the idle time: {causes[0][2]}"
+        said += f"; {percent(causes[0][0] / device.idle_ns)} of the idle time: {causes[0][2]}"
     return f"{said}."
 
 
@@ -185,7 +189,7 @@ def _causes(device: DeviceAnalysis) -> PageTable:
             [
                 swatch(said, name),
                 figure(duration(ns), ns),
-                figure(f"{ns / total:.1%}", ns),
+                figure(percent(ns / total), ns),
                 bar(ns / total, name),
             ]
             for ns, name, said in _idle_causes(device)
@@ -201,7 +205,7 @@ def _kernels(device: DeviceAnalysis) -> PageTable:
             [
                 swatch(name, name),
                 figure(duration(kernels.ns), kernels.ns),
-                figure(f"{kernels.share:.1%}", kernels.share),
+                figure(percent(kernels.share), kernels.share),
                 figure(str(kernels.count), kernels.count),
                 _rate(kernels.flops, kernels.counted_ns),
                 bar(kernels.share, name),
@@ -226,7 +230,7 @@ def _flops(device: DeviceAnalysis) -> PageTable:
                 swatch(row.name, row.name),
                 figure("" if row.flops_share is None else fine_share(row.flops_share), row.flops_share),
                 Cell() if row.flops_share is None else bar(row.flops_share, row.name),
-                figure(f"{row.time_share:.1%}", row.time_share),
+                figure(percent(row.time_share), row.time_share),
                 bar(row.time_share, row.name),
                 figure("" if row.flops_per_s is None else f"{row.flops_per_s / 1e12:.3g}", row.flops_per_s),
                 figure("" if row.times_slower is None else f"{row.times_slower:.3g}x", row.times_slower),
@@ -312,7 +316,7 @@ def _steps(trace: TraceAnalysis) -> PageTable:
                 Cell(text=f"{step.name}{' (early)' if step.early else ''}"),
                 figure(duration(step.duration_ns), step.duration_ns),
                 bar(step.duration_ns / max(longest, 1), "other" if step.early else "memory"),
-                figure("" if busy is None else f"{busy:.0%}", busy),
+                figure("" if busy is None else percent(busy), busy),
             ]
         )
     return PageTable(
@@ -330,7 +334,7 @@ def _signals(trace: TraceAnalysis) -> PageTable:
             [
                 *words(each.signal.replace("_", " "), each.says or ""),
                 figure(_value(each), each.value),
-                *words("" if each.unit == "ns" else each.unit, each.note),
+                *words(_unit(each), each.note),
             ]
             for each in trace.evidence
         ],
@@ -340,7 +344,13 @@ def _signals(trace: TraceAnalysis) -> PageTable:
 def _value(each: Evidence) -> str:
     if each.value is None:
         return ""
+    if each.unit.startswith(SHARE_OF):
+        return percent(each.value)
     return duration(each.value) if each.unit == "ns" else f"{each.value:.3g}"
+
+
+def _unit(each: Evidence) -> str:
+    return "" if each.unit == "ns" or each.value is None else each.unit.removeprefix(SHARE_OF)
 
 
 def _ranks(ranks: RankComparison) -> PageTable:

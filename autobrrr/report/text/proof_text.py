@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from xml.sax.saxutils import escape, quoteattr
 
+from autobrrr.quantities import share
 from autobrrr.readable import readable
 from autobrrr.records.gain_words import gain_words
 from autobrrr.records.proof_records import PackageChange, Proof, Sameness, SlowerCause, WorkDone
@@ -50,7 +51,7 @@ def proof_facts(proof: Proof) -> Iterator[tuple[str, str]]:
     """Names and values of speed and sameness."""
     speed = proof.speed
     if speed is not None:
-        noise = f"A/A turns differ by up to {speed.noise:.1%}"
+        noise = f"A/A turns differ by up to {share(speed.noise, 1)}"
         yield "speed", f"{gain_words(speed.ratio, speed.interval)}, {speed.starts} fresh starts; {noise}"
     else:
         yield "speed", "not measured"
@@ -109,7 +110,7 @@ def _counted(work: WorkDone, name: str) -> str:
     if value is None:
         return "-"
     if name in ("updated_share", "distinct_share"):
-        return f"{value:.1%}"
+        return share(value, 1)
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from autobrrr.quantities import duration, whole_words
+from autobrrr.quantities import share as percent
 from autobrrr.readable import readable
 from autobrrr.records import limit_words
 from autobrrr.report.trace_flops import FOOTNOTE, FlopsRow, fine_share, flops_rows, note
+from autobrrr.trace.causes.host_causes import CAUSE_WORDS
 from autobrrr.trace.trace_records import (
     Analysis,
     DeviceAnalysis,
@@ -21,18 +24,6 @@ from autobrrr.trace.trace_records import (
 WIDTH = 80
 _BAR = 24
 _BLOCKS = " ▏▎▍▌▋▊▉█"
-
-CAUSE_WORDS = {
-    "data_loader": "data loader",
-    "synchronisation": "synchronisation",
-    "allocation": "allocation",
-    "optimizer": "optimizer",
-    "op_dispatch": "operator dispatch",
-    "python": "Python",
-    "initialisation": "initialisation",
-    "profiler": "the profiler itself",
-    "untraced": "untraced",
-}
 
 
 def render(analysis: Analysis) -> str:
@@ -49,7 +40,7 @@ def wrapped(text: str, first: str = "", rest: str = "") -> Iterator[str]:
     """Lines of at most `WIDTH` columns."""
     line = first
     empty = True
-    for word in map(readable, text.split()):
+    for word in map(readable, whole_words(text)):
         gap = "" if empty else " "
         if not empty and len(line) + len(gap) + len(word) > WIDTH:
             yield line
@@ -57,16 +48,6 @@ def wrapped(text: str, first: str = "", rest: str = "") -> Iterator[str]:
         line += gap + word
         empty = False
     yield line
-
-
-def duration(ns: float | None) -> str:
-    """Nanoseconds in three digits: "2.61 ms"."""
-    if ns is None:
-        return "-"
-    for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
-        if abs(ns) >= size:
-            return f"{ns / size:.3g} {unit}" if abs(ns) < 1000 * size else f"{ns / size:.0f} {unit}"
-    return f"{ns:.0f} ns"
 
 
 def bar(share: float, width: int = _BAR) -> str:
@@ -118,8 +99,8 @@ def _device(device: DeviceAnalysis, several: bool) -> Iterator[str]:
         f", {limit_words(device.limit, device.limit_confidence)}, regime {device.regime}" if several else ""
     )
     yield from wrapped(
-        f"device {device.device}: {duration(device.span_ns)}, busy {device.busy_ns / span:.0%},"
-        f" idle {device.idle_ns / span:.0%}{verdict}"
+        f"device {device.device}: {duration(device.span_ns)}, busy {percent(device.busy_ns / span)},"
+        f" idle {percent(device.idle_ns / span)}{verdict}"
     )
     yield ""
     yield from _shares(device)
@@ -136,7 +117,7 @@ def _device(device: DeviceAnalysis, several: bool) -> Iterator[str]:
         yield ""
         yield (
             f"communication {duration(device.communication_ns)}, exposed"
-            f" {duration(device.exposed_communication_ns)} ({device.exposed_communication_ns / span:.0%}"
+            f" {duration(device.exposed_communication_ns)} ({percent(device.exposed_communication_ns / span)}"
             " of the span)"
         )
     if device.synchronisations:
@@ -159,7 +140,7 @@ def _device(device: DeviceAnalysis, several: bool) -> Iterator[str]:
         yield "gaps that are alike, by what ends them"
         for group in device.gap_groups[:5]:
             yield _cut(
-                f"  {group.share:4.0%} {group.count:6d} x {duration(group.median_ns):>8}"
+                f"  {percent(group.share):>7} {group.count:6d} x {duration(group.median_ns):>8}"
                 f"  before {plain(group.ended_by)}"
             )
             if inside := ", ".join(each for each in (group.python, group.annotation) if each):
@@ -182,7 +163,7 @@ def _shares(device: DeviceAnalysis) -> Iterator[str]:
     yield "time of the device"
     for share, name in rows:
         if share >= 0.005:
-            yield f"  {name:<22} {share:6.1%}  {bar(share)}"
+            yield f"  {name:<22} {percent(share):>7}  {bar(share)}"
 
 
 def _idle(device: DeviceAnalysis) -> Iterator[str]:
@@ -203,7 +184,7 @@ def _idle(device: DeviceAnalysis) -> Iterator[str]:
     for ns, name in sorted(rows, reverse=True):
         if ns >= 0.001 * device.idle_ns:
             share = ns / device.idle_ns
-            yield f"  {name:<30} {duration(ns):>9} {share:6.1%}  {bar(share)}"
+            yield f"  {name:<30} {duration(ns):>9} {percent(share):>7}  {bar(share)}"
     after = device.host_late_after_synchronisation_ns
     if after > 0.01 * device.idle_ns:
         yield from wrapped(f"of host late, {duration(after)} began in a wait for the device", "  ", "  ")
@@ -216,10 +197,10 @@ def _kernels(device: DeviceAnalysis) -> Iterator[str]:
         if kernels.flops and kernels.counted_ns:
             notes.append(f"{kernels.flops / kernels.counted_ns / 1e3:.3g} TFLOP/s")
         if kernels.plain_ns and kernels.ns and kernels.plain_ns > 0.05 * kernels.ns:
-            notes.append(f"{kernels.plain_ns / kernels.ns:.0%} without tensor cores")
+            notes.append(f"{percent(kernels.plain_ns / kernels.ns)} without tensor cores")
         if kernels.underfilled_ns and kernels.underfilled_ns > 0.1 * kernels.ns and name != "communication":
-            notes.append(f"{kernels.underfilled_ns / kernels.ns:.0%} underfilled")
-        figures = f"{duration(kernels.ns):>9} {kernels.share:6.1%} {kernels.count:7d}"
+            notes.append(f"{percent(kernels.underfilled_ns / kernels.ns)} underfilled")
+        figures = f"{duration(kernels.ns):>9} {percent(kernels.share):>7} {kernels.count:7d}"
         yield f"  {name:<14} {figures}  {bar(kernels.share, 14)}"
         if notes:
             yield f"  {'':<14} {', '.join(notes)}"
@@ -227,14 +208,14 @@ def _kernels(device: DeviceAnalysis) -> Iterator[str]:
 
 def _flops(rows: list[FlopsRow]) -> Iterator[str]:
     yield "FLOPs against time, of what could be counted"
-    yield f"  {'':<14} {'FLOPs':>7} {'time':>7} {'FLOP/s':>9} {'slower':>8}"
+    yield f"  {'':<14} {'FLOPs':>8} {'time':>7} {'FLOP/s':>9} {'slower':>8}"
     for row in rows:
         if row.time_share < 0.001:
             continue
         flops = "-" if row.flops_share is None else fine_share(row.flops_share)
         speed = "-" if row.flops_per_s is None else _tera(row.flops_per_s)
         slower = "-" if row.times_slower is None else f"{row.times_slower:.3g}x"
-        figures = f"{flops:>7} {row.time_share:7.1%} {speed:>9} {slower:>8}"
+        figures = f"{flops:>8} {percent(row.time_share):>7} {speed:>9} {slower:>8}"
         yield f"  {row.name:<14} {figures}  {note(row)}".rstrip()
     if any("*" in note(row) for row in rows):
         yield f"  {FOOTNOTE}"
@@ -252,7 +233,7 @@ def _steps(trace: TraceAnalysis) -> Iterator[str]:
     )
     for step in trace.steps[:12]:
         first = step.devices[0] if step.devices else None
-        busy = f"  busy {first.busy_ns / max(step.duration_ns, 1):4.0%}" if first else ""
+        busy = f"  busy {percent(first.busy_ns / max(step.duration_ns, 1)):>7}" if first else ""
         mark = "  early" if step.early else ""
         yield _cut(f"  {step.name:<20} {duration(step.duration_ns):>9}{busy}{mark}")
     if len(trace.steps) > 12:
@@ -260,9 +241,9 @@ def _steps(trace: TraceAnalysis) -> Iterator[str]:
 
 
 def _advice(each: TraceAdvice) -> Iterator[str]:
-    bound = f"up to {each.gain:.2f}x" if each.gain is not None else ""
+    bound = f"up to {each.gain:.2f}x: " if each.gain is not None else ""
     where = f" Where: {each.where}." if each.where else ""
-    yield from wrapped(f"{bound}  {each.text}{where}", "  * ", "    ")
+    yield from wrapped(f"{bound}{each.text}{where}", "  * ", "    ")
 
 
 def _ranks(ranks: RankComparison) -> Iterator[str]:

@@ -34,6 +34,17 @@ CAUSES = (
     INITIALISATION,
     PROFILER,
 ) = range(9)
+CAUSE_WORDS = {  # what people read
+    "data_loader": "data loader",
+    "synchronisation": "synchronisation",
+    "allocation": "allocation",
+    "optimizer": "optimizer",
+    "op_dispatch": "operator dispatch",
+    "python": "Python",
+    "initialisation": "initialisation",
+    "profiler": "the profiler itself",
+    "untraced": "untraced",
+}
 
 # Told apart inside, and counted with operator dispatch and Python where causes are shown: dispatch
 # and the Python around it come in microseconds, so what lasts is the work of the host itself.

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
+from autobrrr.quantities import share
 from autobrrr.trace.column_stats import median
 from autobrrr.trace.device.device_work import DeviceWork
 from autobrrr.trace.kernels.kernel_classes import is_collective
@@ -90,7 +91,7 @@ def blame(comparison: RankComparison, own: Straggler) -> str:
     others.sort(key=lambda each: -(each.late_ns or 0))
     worst = [each for each in others if (each.late_ns or 0) >= 0.2 * total]
     names = " and ".join(
-        f"rank {each.rank if each.rank is not None else each.file} ({(each.late_ns or 0) / total:.0%})"
+        f"rank {each.rank if each.rank is not None else each.file} ({share((each.late_ns or 0) / total)})"
         for each in worst[:3]
     )
     return f"it waits for {names}" if names else ""

@@ -11,6 +11,8 @@ import re
 import msgspec
 import numpy as np
 
+from autobrrr.quantities import duration
+from autobrrr.quantities import share as percent
 from autobrrr.trace.causes.gap_groups import largest_groups
 from autobrrr.trace.causes.host_causes import (
     ALLOCATION,
@@ -82,8 +84,8 @@ def group_words(group: GapGroup) -> str:
     """ "train.py:31 step, before gemm_kernel (6 gaps, 341 ms, 57 ms in the median)"."""
     place = ", ".join(each for each in (group.python, group.annotation) if each)
     gaps = "one gap" if group.count == 1 else f"{group.count} gaps"
-    usual = "" if group.count == 1 else f", {group.median_ns / 1e6:.3g} ms in the median"
-    spent = f"{gaps}, {group.idle_ns / 1e6:.3g} ms{usual}"
+    usual = "" if group.count == 1 else f", {duration(group.median_ns)} in the median"
+    spent = f"{gaps}, {duration(group.idle_ns)}{usual}"
     return f"{place}{', ' if place else ''}before {short_name(group.ended_by)} ({spent})"
 
 
@@ -225,16 +227,14 @@ def _fusion(device: DeviceWork, figures: DeviceAnalysis) -> TraceAdvice | None:
     long = members >= 2
     if not long.any():
         return None
-    saves = int((total - longest)[long].sum())
+    count, saves = int(long.sum()), int((total - longest)[long].sum())
     return _advice(
         figures,
         "fusion",
         saves,
-        f"{int(long.sum())} chains of neighbouring pointwise and normalisation kernels"
-        f" ({int(members[long].sum())}"
-        f" kernels, {total[long].sum() / 1e6:.1f} ms): fused by torch.compile, each would move the bytes"
-        " of its"
-        " largest member once.",
+        f"{count} chain{'s' * (count != 1)} of neighbouring pointwise and normalisation kernels"
+        f" ({int(members[long].sum())} kernels, {duration(total[long].sum())}): fused by torch.compile,"
+        " each would move the bytes of its largest member once.",
         remedy="compile.default",
     )
 
@@ -258,7 +258,7 @@ def _tensor_cores(device: DeviceWork, figures: DeviceAnalysis) -> TraceAdvice | 
         figures,
         "tensor_cores",
         int(ns * (1 - 1 / ratio)),
-        f"{ns / 1e6:.1f} ms of matrix products and convolutions run in fp32 without tensor cores: {how}.",
+        f"{duration(ns)} of matrix products and convolutions run in fp32 without tensor cores: {how}.",
     )
 
 
@@ -339,6 +339,6 @@ def _underfilled(figures: DeviceAnalysis) -> TraceAdvice | None:
         figures,
         "underfilled",
         int(ns * 0.7),
-        f"{share:.0%} of kernel time is in kernels too small to fill the device: a larger batch, fusion, or"
-        " independent work on a second stream.",
+        f"{percent(share)} of kernel time is in kernels too small to fill the device: a larger batch, fusion,"
+        " or independent work on a second stream.",
     )

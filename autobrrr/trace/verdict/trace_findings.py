@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from autobrrr.quantities import duration
+from autobrrr.quantities import share as percent
 from autobrrr.trace.device.steady_part import Steady
 from autobrrr.trace.trace_records import DeviceAnalysis
 from autobrrr.trace.verdict.trace_advice import group_words
@@ -17,10 +19,10 @@ def trace_findings(figures: DeviceAnalysis, steady: Steady) -> list[str]:
     idle = figures.idle_ns / max(figures.span_ns, 1)
     if figures.gap_groups and idle >= IDLE_FROM and figures.gap_groups[0].share >= HALF:
         group = figures.gap_groups[0]
-        found.append(f"{group.share:.0%} of the idle time lies in one place: {group_words(group)}")
+        found.append(f"{percent(group.share)} of the idle time lies in one place: {group_words(group)}")
     if steady.slice_ns is not None:
         found.append(
-            f"{steady.time_slices} equal gaps of {steady.slice_ns / 1e6:.2f} ms begin after the launch, with"
+            f"{steady.time_slices} equal gaps of {duration(steady.slice_ns)} begin after the launch, with"
             " nothing running: another process uses the device in turn"
         )
     spread = figures.signals.collective_spread

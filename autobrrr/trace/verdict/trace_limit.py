@@ -12,6 +12,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from autobrrr.quantities import duration
+from autobrrr.quantities import share as percent
 from autobrrr.records import LIMIT_OF_REGIME, NAMES_NOBODY, Confidence, Limit, Regime
 from autobrrr.trace.device.steady_part import Steady
 from autobrrr.trace.device.time_parts import OTHER, limit_ns
@@ -147,17 +149,19 @@ def _sentence(limit: Limit, shares: Mapping[str, float], steady: Steady, total: 
         return "nothing of the device's time was recorded"
     ranked = sorted(((share, name) for name, share in shares.items() if share >= LEAST_SHOWN), reverse=True)
     if limit in NAMES_NOBODY:
-        listed = ", ".join(f"{share:.0%} {WHO[name]}" for share, name in ranked[:3])
+        listed = ", ".join(f"{percent(share)} {WHO[name]}" for share, name in ranked[:3])
         return f"nobody holds most of the device's time by a clear lead: {listed}"
-    text = f"{shares.get(limit, 0.0):.0%} of the device's time goes to {WHO[limit]}"
+    text = f"{percent(shares.get(limit, 0.0))} of the device's time goes to {WHO[limit]}"
     inside = [(steady.parts_ns.get(part, 0) / total, words) for part, words in _PARTS_OF.get(limit, ())]
     listed = ", ".join(
-        f"{share:.0%} {words}" for share, words in sorted(inside, reverse=True)[:3] if share >= LEAST_SHOWN
+        f"{percent(share)} {words}"
+        for share, words in sorted(inside, reverse=True)[:3]
+        if share >= LEAST_SHOWN
     )
     if listed:
         text += f": {listed}"
     if limit == "shared" and steady.slice_ns is not None:
-        text += f": {steady.time_slices} gaps of {steady.slice_ns / 1e6:.1f} ms each"
+        text += f": {steady.time_slices} gaps of {duration(steady.slice_ns)} each"
     return f"{text}; {blame}" if blame and limit == "communication" else text
 
 

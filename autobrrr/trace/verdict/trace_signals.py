@@ -6,6 +6,8 @@ grids, shapes, the peers' clocks. Two readings of one timeline are no pair.
 
 from __future__ import annotations
 
+from autobrrr.quantities import duration
+from autobrrr.quantities import share as percent
 from autobrrr.records import Evidence
 from autobrrr.trace.device.steady_part import Steady
 from autobrrr.trace.trace_records import DeviceAnalysis, DeviceSignals, Straggler
@@ -63,7 +65,7 @@ def _time_split(shares: dict[str, float]) -> Evidence:
         says=first[0] if leads else None,
         value=round(first[1], 4),
         unit="share of the device's time",
-        note=f"{first[0]} {first[1]:.0%}, then {second[0]} {second[1]:.0%}",
+        note=f"{first[0]} {percent(first[1])}, then {second[0]} {percent(second[1])}",
         against=[name for name, share in shares.items() if share < 0.15 and name != "other"],
     )
 
@@ -73,7 +75,7 @@ def _run_ahead(seen: DeviceSignals) -> Evidence:
     delay = seen.queue_delay_median_ns
     note = "no launch calls to compare with"
     if share is not None and delay is not None:
-        note = f"{share:.0%} of kernels began within 10 us of their launch; median {delay / 1000:.1f} us"
+        note = f"{percent(share)} of kernels began within 10 us of their launch; median {duration(delay)}"
     return _evidence(
         "run_ahead", share, "share of kernels", note,
         says="overhead" if share is not None and share >= NAMED_AT else None,
@@ -85,8 +87,8 @@ def _host_busy(seen: DeviceSignals) -> Evidence:
     share = seen.host_busy_share
     return _evidence(
         "host_busy", share, "share of the span",
-        "no host operators in the trace" if share is None else f"launching threads {share:.0%} of the span in"
-        " operators, launches, Python",
+        "no host operators in the trace" if share is None else f"launching threads {percent(share)} of the"
+        " span in operators, launches, Python",
         says="overhead" if share is not None and share >= 0.6 else None,
         against=["overhead"] if share is not None and share <= 0.3 else [],
     )  # fmt: skip
@@ -108,8 +110,8 @@ def _awaited_copy(steady: Steady) -> Evidence:
     share = steady.loader_idle_ended_by_copy
     return _evidence(
         "awaited_copy", share, "share of loader idle",
-        "no idle time while loading" if share is None else f"{share:.0%} of the idle time while loading ends"
-        " with an input copy",
+        "no idle time while loading" if share is None else f"{percent(share)} of the idle time while loading"
+        " ends with an input copy",
         says="input" if share is not None and share >= NAMED_AT else None,
     )  # fmt: skip
 
@@ -120,7 +122,7 @@ def _blocked_calls(seen: DeviceSignals) -> Evidence:
         "blocked_calls", share, "share of the span",
         "no synchronising calls"
         if share is None
-        else f"launching threads {share:.0%} of the span inside synchronising calls",
+        else f"launching threads {percent(share)} of the span inside synchronising calls",
         says="sync" if share is not None and share >= 0.15 else None,
         against=["sync"] if share is None or share <= 0.05 else [],
     )  # fmt: skip
@@ -137,7 +139,7 @@ def _host_code(figures: DeviceAnalysis, steady: Steady) -> Evidence:
     where = f"; most in {places[0].python}" if places else "; no Python stacks to name it"
     return _evidence(
         "host_code", steady.long_python_gaps, "gaps",
-        f"{steady.long_python_gaps} gaps with Python of 1 ms or more, the largest {largest:.0%} of"
+        f"{steady.long_python_gaps} gaps with Python of 1 ms or more, the largest {percent(largest)} of"
         f" them{where}",
         says="host" if recurring and places else None,
     )  # fmt: skip
@@ -149,8 +151,8 @@ def _arithmetic(seen: DeviceSignals) -> Evidence:
     if value is None or counted < 0.5:
         return _evidence("arithmetic", None, "share of peak", _uncounted(seen))
     return _evidence(
-        "arithmetic", value, "share of peak", f"contractions at {value:.0%} of the spec-sheet peak, over"
-        f" {counted:.0%} of their time",
+        "arithmetic", value, "share of peak", f"contractions at {percent(value)} of the spec-sheet peak, over"
+        f" {percent(counted)} of their time",
         says="compute" if value >= FULL_AT else "underfilled" if value < HOLLOW_AT else None,
         against=["compute"] if value < HOLLOW_AT else ["underfilled"] if value >= FULL_AT else [],
     )  # fmt: skip
@@ -165,7 +167,7 @@ def _uncounted(seen: DeviceSignals) -> str:
     counted = seen.counted_flops_share
     if counted is None:
         return "the work of its contractions can't be counted from the shapes that were recorded"
-    return f"work could be counted for {counted:.0%} of contraction time only"
+    return f"work could be counted for {percent(counted)} of contraction time only"
 
 
 def _bandwidth(seen: DeviceSignals) -> Evidence:
@@ -177,7 +179,7 @@ def _bandwidth(seen: DeviceSignals) -> Evidence:
             "bandwidth", value, "share of peak", "more than memory can move: it came from the cache"
         )
     return _evidence(
-        "bandwidth", value, "share of peak", f"streaming kernels at {value:.0%} of memory's peak, bytes"
+        "bandwidth", value, "share of peak", f"streaming kernels at {percent(value)} of memory's peak, bytes"
         " from grid and types",
         says="memory" if value >= FULL_AT else "underfilled" if value < HOLLOW_AT else None,
         against=["memory"] if value < HOLLOW_AT else ["underfilled"] if value >= FULL_AT else [],
@@ -187,7 +189,7 @@ def _bandwidth(seen: DeviceSignals) -> Evidence:
 def _kernel_length(seen: DeviceSignals) -> Evidence:
     ns = seen.median_kernel_ns
     return _evidence(
-        "kernel_length", ns, "ns", f"median kernel {ns / 1000:.1f} us" if ns is not None else "no kernels",
+        "kernel_length", ns, "ns", f"median kernel {duration(ns)}" if ns is not None else "no kernels",
         says="underfilled" if ns is not None and ns < SHORT_KERNEL_NS else None,
     )  # fmt: skip
 
@@ -204,7 +206,7 @@ def _peers(figures: DeviceAnalysis, peers: Straggler | None) -> Evidence:
         return _evidence("peers", None, "share of collectives", "the other ranks' traces are not here")
     share = peers.waiting_ns / max(figures.communication_ns, 1)
     return _evidence(
-        "peers", min(share, 1.0), "share of collectives", f"{min(share, 1.0):.0%} of the time in"
+        "peers", min(share, 1.0), "share of collectives", f"{percent(min(share, 1.0))} of the time in"
         " collectives is before the last peer came",
         says="communication",
     )  # fmt: skip
@@ -212,7 +214,7 @@ def _peers(figures: DeviceAnalysis, peers: Straggler | None) -> Evidence:
 
 def _of_span(share: float) -> str:
     """What is there is never said to be nothing."""
-    return f"{share:.0%}" if share >= 0.01 else "under 1%"
+    return percent(share) if share >= 0.01 else "under 1 %"
 
 
 def _evidence(

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from autobrrr.quantities import share as percent
 from autobrrr.records import Confidence, Evidence, Regime, Shares
+from autobrrr.trace.causes.host_causes import CAUSE_WORDS
 from autobrrr.trace.device.steady_part import Steady
 from autobrrr.trace.device.time_parts import regime_ns
 from autobrrr.trace.trace_records import DeviceAnalysis, Straggler
@@ -98,7 +100,7 @@ def _decide(
     if first == "other" and lead >= 0.4:
         return "unknown", _unexplained(steady, lead), _STEADY
     if lead < NAMED_AT or lead - next_ < LEAD:
-        text = ", ".join(f"{name} {share:.0%}" for name, share in ranked[:3] if share >= 0.05)
+        text = ", ".join(f"{name} {percent(share)}" for name, share in ranked[:3] if share >= 0.05)
         return "mixed", f"no regime holds half of the device's time and leads by 15 points: {text}", _LIVE
     says = {each.signal: each for each in evidence}
     for one, other in AGREEMENT.get(first, ()):
@@ -107,15 +109,15 @@ def _decide(
     against = [each for each in evidence if first in each.against]
     if against:
         note = against[0]
-        why = f"{first} holds {lead:.0%} of the device's time, but {_words(note)} speaks against it:"
+        why = f"{first} holds {percent(lead)} of the device's time, but {_words(note)} speaks against it:"
         why += f" {note.note}"
         return "mixed", why, _needs(first, figures)
     missing = [says[other] for _, other in AGREEMENT.get(first, ())]
     notes = "; ".join(f"{_words(each)}: {each.note}" for each in missing)
     return (
         "unknown",
-        f"{first} holds {lead:.0%} of the device's time ({_MEANS.get(first, first)}), and no second signal"
-        " names it"
+        f"{first} holds {percent(lead)} of the device's time ({_MEANS.get(first, first)}), and no second"
+        " signal names it"
         f" ({notes})",
         _needs(first, figures),
     )
@@ -142,7 +144,7 @@ def _regime(name: str) -> Regime:
 
 
 def _named(first: str, lead: float, second: Evidence, blame: str, figures: DeviceAnalysis) -> str:
-    text = f"{lead:.0%} of the device's time: {_MEANS[first]}"
+    text = f"{percent(lead)} of the device's time: {_MEANS[first]}"
     text += f"; {_words(second)} agrees ({second.note})"
     if first == "overhead":
         causes = sorted(
@@ -150,7 +152,7 @@ def _named(first: str, lead: float, second: Evidence, blame: str, figures: Devic
             reverse=True,
         )
         if causes and causes[0][0]:
-            text += f"; most of it {causes[0][1].replace('_', ' ')}"
+            text += f"; most of it {CAUSE_WORDS[causes[0][1]]}"
     return f"{text}; {blame}" if blame and first == "communication" else text
 
 
@@ -181,4 +183,4 @@ def _unexplained(steady: Steady, lead: float) -> str:
     total = sum(steady.parts_ns.values())
     share = ns / total if total else 0.0
     left_out = f" ({steady.left_out} early steps are left out already)" if steady.left_out else ""
-    return f"{lead:.0%} of the device's time belongs to no regime, {share:.0%} is {what}{left_out}"
+    return f"{percent(lead)} of the device's time belongs to no regime, {percent(share)} is {what}{left_out}"

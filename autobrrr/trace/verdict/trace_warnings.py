@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from autobrrr.quantities import duration
+from autobrrr.quantities import share as percent
 from autobrrr.trace.reading.trace_columns import OPERATOR, Trace, among
 from autobrrr.trace.timeline.launches import LaunchCalls
 from autobrrr.trace.timeline.trace_steps import StepMark
@@ -108,7 +110,7 @@ def _of_device(device: DeviceAnalysis, several: bool) -> list[str]:
         share = device.idle.unmatched_ns / device.idle_ns if device.idle_ns else 0.0
         found.append(
             f"{where}{odd['unmatched']} of {device.gpu_events} operations have no launch call in the file;"
-            f" {share:.0%} of the idle time falls to them"
+            f" {percent(share)} of the idle time falls to them"
         )
     if odd["overlap_on_one_stream"]:
         found.append(
@@ -120,7 +122,7 @@ def _of_device(device: DeviceAnalysis, several: bool) -> list[str]:
             f"{where}host and device clocks disagree: {clock.launched_after_start} of {clock.matched}"
             " operations begin"
             f" before their launch; idle parts stand uncorrected, idle_clock_corrected moves the device by"
-            f" {clock.shift_ns / 1000:.1f} us"
+            f" {duration(clock.shift_ns)}"
         )
     elif odd["launched_after_start"]:
         found.append(
@@ -134,18 +136,17 @@ def _of_device(device: DeviceAnalysis, several: bool) -> list[str]:
         )
     if device.first_use_ns > 0.05 * device.span_ns:
         found.append(
-            f"{where}{device.first_use_ns / 1e6:.1f} ms of idle lie in launch calls of 1 ms or more: first"
-            " uses"
+            f"{where}{duration(device.first_use_ns)} of idle lie in launch calls of 1 ms or more: first uses"
         )
     if device.long_operators_ns > 0.05 * device.span_ns:
         found.append(
-            f"{where}{device.long_operators_ns / 1e6:.1f} ms of idle lie inside operators of 0.5 ms or more"
+            f"{where}{duration(device.long_operators_ns)} of idle lie inside operators of 0.5 ms or more"
             " that usually last: they compute on the CPU. Among the idle time that is operator dispatch; of"
             " the device's time it is other"
         )
     if device.held_up_ns > 0.05 * device.span_ns:
         found.append(
-            f"{where}{device.held_up_ns / 1e6:.1f} ms of idle lie inside operators of 0.5 ms or more that are"
+            f"{where}{duration(device.held_up_ns)} of idle lie inside operators of 0.5 ms or more that are"
             " short otherwise: they were used for the first time, or others kept the host from running"
         )
     return found

@@ -75,7 +75,7 @@ def test_a_long_native_call_is_waited_for_with_a_line_a_second(tmp_path: Path) -
     world = World(tmp_path, burning, arrives_s=12.0)
     world.wait()
     assert 9 <= len(world.lines) <= 11
-    assert "runs native code (100% of a core)" in world.lines[0]
+    assert "runs native code (100 % of a core)" in world.lines[0]
     assert world.lines[0].startswith("waiting for process 4242, 2 s:")
 
 

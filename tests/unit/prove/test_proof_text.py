@@ -21,7 +21,7 @@ HOSTILE = '<b>\x1b[31m @everyone | `x` & "quoted"'
 def test_text_has_verdict_speed_sameness_and_work() -> None:
     lines = proof_text(proof()).splitlines()
     assert lines[0] == "proven faster: 1.56x [1.52–1.60] the useful work a second"
-    assert lines[1] == "speed    1.56x [1.52–1.60], 3 fresh starts; A/A turns differ by up to 1.2%"
+    assert lines[1] == "speed    1.56x [1.52–1.60], 3 fresh starts; A/A turns differ by up to 1.2 %"
     assert lines[2] == "sameness bitwise the same over 16 steps"
     assert lines[4].split() == ["work", "before", "after"]
     assert any(line.split() == ["tokens", "a", "step", "16", "16"] for line in lines)

@@ -181,6 +181,7 @@ def test_with_too_little_room_for_columns_each_row_is_a_paragraph(width: int) ->
 def test_a_long_line_hangs_below_its_text_and_a_command_below_its_name() -> None:
     assert hung("  step   one two three four", 20) == ["  step   one two", "      three four"]
     assert hung("next: autobrrr report demo   (or another)", 32)[1] == "  another)"
+    assert hung("it waits for (71 %) of the time", 17) == ["it waits for", "  (71 %) of the", "  time"]
 
 
 def test_a_run_says_what_it_begins_with() -> None:

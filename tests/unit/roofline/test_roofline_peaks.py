@@ -88,13 +88,13 @@ def test_sentences_speak_of_what_was_seen_and_of_nothing_else() -> None:
     assert "fall again" not in whole
     assert "Others used the cores" not in whole
     disturbed = roofline.measured(1, waited_share=0.4, fusion=None)
-    assert "Others used the cores for 40%" in " ".join(roofline_figures.sentences(disturbed))
+    assert "Others used the cores for 40 %" in " ".join(roofline_figures.sentences(disturbed))
 
 
 def test_the_makers_promise_stands_beside_what_was_reached() -> None:
     found = with_peaks(roofline.measured(1, spec=peaks_of("NVIDIA A100-SXM4-80GB")))
     lines = list(roofline_figures.spec_lines(found))
-    assert "memory: 24.0 GB/s of 2.04 TB/s on the data sheet (1%)" in lines
+    assert "memory: 24.0 GB/s of 2.04 TB/s on the data sheet (1 %)" in lines
     assert list(roofline_figures.spec_lines(roofline.measured(1))) == []
 
 

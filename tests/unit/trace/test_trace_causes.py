@@ -179,7 +179,7 @@ def test_a_short_time_in_a_loader_is_not_said_to_be_none() -> None:
     assert notes["host_in_loader"] == "no data loader was seen"  # it lies before the device's span
     scene.operator(20_000 + 900_000, 4_000, "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__")
     notes = {each.signal: each.note for each in analyse_trace(as_trace(scene)).devices[0].evidence}
-    assert notes["host_in_loader"] == "main thread under 1% of the span inside a data loader"
+    assert notes["host_in_loader"] == "main thread under 1 % of the span inside a data loader"
 
 
 def waiting_device() -> DeviceAnalysis:

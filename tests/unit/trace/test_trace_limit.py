@@ -60,8 +60,8 @@ def test_each_limit_has_a_timeline_of_its_own(scene: Callable[[], Scene], limit:
 def test_a_limit_is_high_over_a_mixed_regime_and_says_what_pays() -> None:
     found = verdict(queued((STREAMING, 50_000), (STREAMING, 40_000), (MATMUL, 90_000)))
     assert (found.regime, found.limit, found.limit_confidence) == ("mixed", "kernels", "high")
-    assert "50% moving tensors" in found.limit_reason
-    assert "50% products" in found.limit_reason
+    assert "50 % moving tensors" in found.limit_reason
+    assert "50 % products" in found.limit_reason
     assert "tensor cores and fusion both pay" in found.limit_reason
 
 

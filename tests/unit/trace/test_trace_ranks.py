@@ -80,7 +80,7 @@ def test_a_rank_that_waits_in_collectives_is_told_for_whom(tmp_path: Path) -> No
     found = job(tmp_path, [0, 700])
     waiting = found.traces[0]
     assert waiting.regime == "communication"
-    assert "rank 1 (100%)" in waiting.reason
+    assert "rank 1 (100 %)" in waiting.reason
     assert any("Speed it up" in each.text for each in waiting.advice)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from autobrrr import quantities
 from autobrrr.cli.verbs import analyze
 from autobrrr.errors import UsageError
 from autobrrr.report.rank_sentence import rank_sentence
@@ -154,7 +155,7 @@ def test_a_gap_leads_to_where_it_lies_in_the_timeline(tmp_path: Path, trace: Pat
     run(str(trace), "--html", str(target))
     jumps = re.findall(r'data-view="view-0-0" data-from="(\d+)" data-to="(\d+)">([^<]+)<', target.read_text())
     stalls = analyse([TraceFile(name="t", path=trace)]).traces[0].devices[0].stalls[:10]
-    told = [(each.start_ns, each.start_ns + each.ns, trace_text.duration(each.ns)) for each in stalls]
+    told = [(each.start_ns, each.start_ns + each.ns, quantities.duration(each.ns)) for each in stalls]
     assert [(int(start), int(end), said) for start, end, said in jumps] == told
 
 
@@ -175,8 +176,8 @@ def rank(number: int, late_ns: int | None, last_in: int | None) -> Straggler:
 @pytest.mark.parametrize(
     ("late", "said"),
     [
-        ((900, 10, 20, 880), "Ranks 0 and 3 hold up the others: 14 of 28 collectives wait for them, 98% of"),
-        ((5, 900, 10, 10), "Rank 1 holds up the others: 7 of 28 collectives wait for it, 97% of"),
+        ((900, 10, 20, 880), "Ranks 0 and 3 hold up the others: 14 of 28 collectives wait for them, 98 % of"),
+        ((5, 900, 10, 10), "Rank 1 holds up the others: 7 of 28 collectives wait for it, 97 % of"),
         ((100, 90, 110, 100), "No rank holds up the others"),
         ((0, 0, 0, 0), None),
         ((None, None, None, None), None),

@@ -202,6 +202,7 @@ def test_what_tells_names_apart_is_left_when_they_are_cut() -> None:
 
 def test_a_figure_and_its_percent_sign_stay_on_one_line() -> None:
     assert wrapped("it waits 71 % of it", 11) == ["it waits", "71 % of it"]
+    assert wrapped("it waits (71 %) of it", 12) == ["it waits", "(71 %) of it"]
 
 
 def test_figures_beyond_numbers_have_no_plot_and_raise_nothing() -> None:

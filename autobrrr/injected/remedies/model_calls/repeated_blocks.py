@@ -28,7 +28,8 @@ def repeated_blocks(roots: Iterable[Module]) -> list[Module]:
         raise Refused("no block of the model is repeated")
     inside = _size(found)
     if inside < SHARE * _size(roots):
-        raise Refused(f"the repeated blocks hold only {inside / max(1, _size(roots)):.0%} of the parameters")
+        share = 100 * inside / max(1, _size(roots))
+        raise Refused(f"the repeated blocks hold only {share:.0f} % of the parameters")
     return found
 
 
