@@ -1,7 +1,7 @@
 """`attach --metrics`: figures where Prometheus fetches them, on this machine only unless told otherwise.
 
-One connection is served at a time, and only for so long, however it spends that time: who is slow delays
-other readers, never the session.
+Each connection has a thread, and only so much time, however it spends that; of too many the oldest is given
+up. Who is slow delays neither other readers nor the session.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import contextlib
 import importlib.util
 import socket
 import threading
+import time
 from collections.abc import Iterator
-from socketserver import TCPServer
+from socketserver import TCPServer, ThreadingMixIn
 from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 HERE = "127.0.0.1"
 PATIENCE_S = 5.0
+MOST_READERS = 16
 PREFIX = "autobrrr"
 
 
@@ -39,32 +41,55 @@ def address_of(text: str) -> tuple[str, int]:
 
 
 class _Request(WSGIRequestHandler):
-    patience_s = PATIENCE_S
-
-    def handle(self) -> None:
-        """One request; a timeout of the socket alone begins anew with every byte that comes."""
-        late = threading.Timer(self.patience_s, self._hang_up)
-        late.daemon = True
-        late.start()
-        try:
-            super().handle()
-        finally:
-            late.cancel()
-
-    def _hang_up(self) -> None:
-        with contextlib.suppress(OSError):
-            self.connection.shutdown(socket.SHUT_RDWR)
-
     def log_message(self, format: str, *args: Any) -> None:
         """A session has no log of who reads its figures."""
 
 
-class _Server(WSGIServer):
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+    def __init__(self, where: tuple[str, int]) -> None:
+        self._lock = threading.Lock()
+        self._open: dict[socket.socket, float] = {}  # since when, the oldest first
+        super().__init__(where, _Request)
+
     def server_bind(self) -> None:
         """Without asking a name server who we are, as WSGIServer does."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
         self.setup_environ()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer on a thread of its own; where there are too many, the oldest gives way."""
+        with self._lock:
+            if len(self._open) >= MOST_READERS:
+                self._hang_up(next(iter(self._open)))
+            self._open[request] = time.monotonic()
+        super().process_request(request, client_address)
+
+    def service_actions(self) -> None:
+        """A timeout of a socket begins anew with every byte that comes: this one doesn't."""
+        late_s = time.monotonic() - PATIENCE_S
+        with self._lock:
+            for request in [each for each, since_s in self._open.items() if since_s < late_s]:
+                self._hang_up(request)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def server_close(self) -> None:
+        with self._lock:
+            for request in list(self._open):
+                self._hang_up(request)
+        super().server_close()
+
+    def _hang_up(self, request: socket.socket) -> None:
+        """Its thread reads or writes no more, and ends."""
+        del self._open[request]
+        with contextlib.suppress(OSError):
+            request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A reader that breaks off is no fault."""
@@ -95,7 +120,7 @@ class PrometheusListener:
         registry = CollectorRegistry(auto_describe=False)
         registry.register(self)
         try:
-            self._server: _Server = (_Server6 if ":" in host else _Server)((host, port), _Request)
+            self._server: _Server = (_Server6 if ":" in host else _Server)((host, port))
         except OSError as error:
             why = error.strerror or str(error)
             raise UsageError(f"--metrics {where}: {why}", "name another port: --metrics PORT") from None

@@ -10,7 +10,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -44,6 +44,10 @@ def found(**changes: object) -> Diagnosis:
 def listening(where: str = "0") -> Iterator[PrometheusListener]:
     with closing(PrometheusListener(where)) as listener:
         yield listener
+
+
+def connected(listener: PrometheusListener) -> socket.socket:
+    return socket.create_connection(address_of(listener.url[7:-8]), timeout=20)
 
 
 def fetched(listener: PrometheusListener) -> list[str]:
@@ -87,20 +91,36 @@ def test_the_listener_is_gone_with_the_session() -> None:
 
 
 def test_who_connects_and_says_nothing_does_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prometheus_listener._Request, "patience_s", 0.05)
+    monkeypatch.setattr(prometheus_listener, "PATIENCE_S", 0.05)
+    with listening() as listener, connected(listener) as silent:
+        assert silent.recv(1) == b""  # it was hung up on
+
+
+@pytest.mark.parametrize("count", [4, prometheus_listener.MOST_READERS + 4])
+def test_who_connects_and_says_nothing_delays_no_reader(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prometheus_listener, "PATIENCE_S", 3600.0)
+    with listening() as listener, ExitStack() as silent:
+        links = [silent.enter_context(connected(listener)) for _ in range(count)]
+        listener.take(published(found(), None))
+        assert fetched(listener)
+        for link in links[: count + 1 - prometheus_listener.MOST_READERS]:  # the oldest gave way
+            assert link.recv(1) == b""
+
+
+def test_no_connection_outlives_the_listener() -> None:
     with listening() as listener:
-        host, port = address_of(listener.url.removeprefix("http://").removesuffix("/metrics"))
-        with socket.create_connection((host, port)):
-            listener.take(published(found(), None))
-            assert fetched(listener)
+        link = connected(listener)
+        fetched(listener)
+    with link:
+        assert link.recv(1) == b""
 
 
 def test_who_sends_a_request_that_never_ends_does_not_keep_the_session(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(prometheus_listener._Request, "patience_s", 0.05)
+    monkeypatch.setattr(prometheus_listener, "PATIENCE_S", 0.05)
     over = threading.Event()
-    with listening() as listener, socket.create_connection(address_of(listener.url[7:-8])) as link:
+    with listening() as listener, connected(listener) as link:
 
         def send() -> None:
             with suppress(OSError):
