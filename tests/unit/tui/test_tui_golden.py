@@ -74,7 +74,7 @@ EVERY = [
     *((name, size) for name in SCREENS for size in SIZES),
     *((name, size) for name in FIRST for size in ((60, 16), (200, 60))),
     ("diagnosis_ranks", (200, 60)),
-    ("tuning_kept", (60, 16)),
+    *((name, (60, 16)) for name in ("steps", "tuning_kept")),
 ]
 
 

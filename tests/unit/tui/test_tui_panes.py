@@ -16,7 +16,7 @@ from autobrrr.records.gain_words import SURE
 from autobrrr.tuner.tune_settings import TuneSettings
 from autobrrr_tui import text_bars
 from autobrrr_tui.list_choice import UNCHANGED, ListChoice
-from autobrrr_tui.panes import glance_pane, glance_parts, job_header, steps_pane, tuning_pane
+from autobrrr_tui.panes import glance_pane, glance_parts, job_header, recipe_pane, steps_pane, tuning_pane
 from autobrrr_tui.panes.mode_panes import PANES
 from autobrrr_tui.panes.rank_strip import strip
 from autobrrr_tui.text_rows import Row, clipped, middled, padded, plain, wrapped
@@ -251,6 +251,31 @@ def test_a_prediction_without_a_column_of_its_own_is_called_one() -> None:
     for width, said in ((120, "1.84x      -"), (80, "1.84x predicted")):
         rows = [plain(each) for each in tuning_pane.page(tui.kept(), width, 20).rows]
         assert said in next(each for each in rows if "batch.larger" in each)
+
+
+def test_what_waits_for_its_trial_is_queued_only_while_there_is_a_tuning() -> None:
+    for view, state in ((tui.trying(), "queued"), (tui.judged(), "not tried"), (tui.kept(), "not tried")):
+        assert {line.key: line.state for line in tuning_pane.lines(view)}[
+            "threads.intra_op(threads=2)"
+        ] == state
+
+
+@pytest.mark.parametrize("width", range(40, 90))
+def test_the_line_above_a_mode_never_cuts_a_figure_from_its_unit(width: int) -> None:
+    said = plain(job_header.brief(tui.judged(), width))
+    assert ("4.20 ms/step" in said) == ("4.20" in said)
+
+
+def test_no_page_of_a_recording_names_a_key_that_needs_a_job() -> None:
+    for standing in (ScreenStanding.LIVE, ScreenStanding.RECORDED):
+        rows = recipe_pane.page(tui.judged(standing=standing), 60, 12).rows
+        assert any("t tunes" in plain(each) for each in rows) == (standing is ScreenStanding.LIVE)
+
+
+def test_what_is_said_of_a_remedy_is_cut_with_a_mark() -> None:
+    for line in tuning_pane.lines(tui.kept()):
+        said = plain(tuning_pane.note(line, 30))
+        assert said.endswith("…") or line.means in said or line.why in said
 
 
 def test_a_remedy_that_nobody_listed_is_shown_with_its_token() -> None:

@@ -50,7 +50,7 @@ def verdict(view: View, room: int, most: int = 3, *, brief: bool = False) -> lis
                 age,
             )
         )
-        rows += [row(piece(line, plain)) for line in wrapped(named.limit_reason, room, 2 if age else most)]
+        rows += [row(piece(line, plain)) for line in fitted(named.limit_reason, room, 2 if age else most)]
     elif named.regime != "unknown":
         rows.append(row(piece(named.regime, strong), *_doubt(named.confidence, named.provisional), age))
     late = "" if found.straggler is None else late_words(found.straggler)

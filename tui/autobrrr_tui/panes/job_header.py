@@ -96,9 +96,11 @@ def brief(view: View, width: int) -> Row:
     if found is not None:
         if view.regime not in ("measuring", "unknown"):
             pieces.append(piece(f" ({found.confidence})", "dim"))
-        if found.step_ns.median is not None:
-            pieces.append(piece(f"   {duration(found.step_ns.median)}/step"))
+        step = "" if found.step_ns.median is None else f"   {duration(found.step_ns.median)}/step"
         used = sum(len(text) for text, _, _ in pieces)
+        if used + len(step) <= width:
+            pieces.append(piece(step))
+            used += len(step)
         said = f"   {activity(view)}"
         if width - used < min(LEAST_ACTIVITY, cell_len(said)):  # a word and a half of it says nothing
             said = "   tuning" if view.tuning else ""
@@ -132,7 +134,7 @@ def _doing(view: View, short: bool) -> str:
         now = view.progress
         text = now.text
         if short and now.pairs:
-            text = f"trying {now.remedy or 'all together'}, {now.pairs} A/B pairs"
+            text = f"trying {now.remedy or 'all together'}"
         return f"{text} [{now.elapsed_ns / 1e9:.0f} of {now.budget_ns / 1e9:.0f} s]"
     if found is None:
         return "not attached" if view.over else view.why or "attaching"

@@ -14,7 +14,7 @@ def page(view: View, width: int, height: int, choice: ListChoice = UNCHANGED) ->
         return Page(
             rows=[
                 row("  no remedy is on, so there is no recipe yet"),
-                row(piece("  t tunes the job, a in mode 3 applies one remedy", "dim")),
+                *[row(piece("  t tunes the job, a in mode 3 applies one remedy", "dim"))] * view.acting,
             ]
         )
     if recipe.problem is None:

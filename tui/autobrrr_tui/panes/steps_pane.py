@@ -12,7 +12,8 @@ from autobrrr_tui.view_state import View
 
 AXIS = 11
 ROOMY = 24  # rows from which on all stands above the list
-CHART_ROWS, LOW_ROWS = 10, 6
+CHART_ROWS, LOW_ROWS, LEAST_ROWS = 10, 6, 4
+OTHERS = 7  # rows that are not the chart, with three slow steps
 MOST_SLOW = 40
 UNEXPLAINED = "not autobrrr; perhaps an evaluation, a checkpoint, a log line or another program"
 DASH = "- not autobrrr: perhaps an evaluation, a checkpoint, another program"
@@ -27,7 +28,8 @@ def page(view: View, width: int, height: int, choice: ListChoice = UNCHANGED) ->
     if history is None or not any(value is not None for value in history.median_ns):
         return Page(rows=[row(piece("  no step has ended yet", "dim"))])
     roomy = height >= ROOMY
-    curve = [row("  ", *line) for line in chart(view, width - 3, CHART_ROWS if roomy else LOW_ROWS)]
+    tall = CHART_ROWS if roomy else max(LEAST_ROWS, min(LOW_ROWS, height - OTHERS))
+    curve = [row("  ", *line) for line in chart(view, width - 3, tall)]
     rows = [heading(f"median step of each second, {seconds_shown(view, width - 3)}"), *curve, BLANK]
     often = _histogram(history, width)
     rows += [*often, BLANK] if roomy else []

@@ -13,6 +13,7 @@ from autobrrr_tui.text_rows import (
     BLANK,
     Page,
     Row,
+    clipped,
     facts,
     heading,
     middled,
@@ -74,13 +75,13 @@ def lines(view: View) -> list[RemedyRow]:
     for remedy in details.remedies if details is not None else ():
         key = label(remedy.remedy, remedy.options)
         if key not in found:
-            found[key] = _untried(remedy, key)
+            found[key] = _untried(remedy, key, tuning=view.tuning)
     for applied in details.active if details is not None else ():
         key = label(applied.remedy, applied.options)
         known = found.get(key)
         state = known.state if known is not None and known.state in ("kept", "trying") else "on"
         base = known or _untried(
-            RemedyLine(remedy=applied.remedy, options=applied.options, class_="rounding"), key
+            RemedyLine(remedy=applied.remedy, options=applied.options, class_="rounding"), key, tuning=False
         )
         found[key] = replace(base, state=state, token=applied.token)
     now = view.progress
@@ -152,12 +153,9 @@ def _columns(width: int, sorted_by: str | None) -> dict[str, int]:
     return columns
 
 
-def note(line: RemedyRow, width: int) -> list[Row]:
-    """What stands under the list about the remedy that is chosen."""
-    return [
-        row(piece(f"  {part}", "dim"))
-        for part in wrapped(f"{line.key} ({line.class_}): {line.why or line.means}", width - 4, 2)
-    ]
+def note(line: RemedyRow, width: int) -> Row:
+    """What stands under the list about the remedy that is chosen, its name in whole."""
+    return row(piece(clipped(f"  {line.key}: {line.why or line.means}", width - 2), "dim"))
 
 
 def _keys(view: View) -> str:
@@ -224,11 +222,11 @@ def _tried(trial: Trial, means: str) -> RemedyRow:
     )
 
 
-def _untried(remedy: RemedyLine, key: str) -> RemedyRow:
+def _untried(remedy: RemedyLine, key: str, *, tuning: bool) -> RemedyRow:
     if remedy.reach != "live":
         state = BEGINS.get(remedy.reach, remedy.reach)
     else:
-        state = "queued" if remedy.default else "manual"
+        state = "manual" if not remedy.default else "queued" if tuning else "not tried"
     return RemedyRow(
         key=key,
         remedy=remedy.remedy,

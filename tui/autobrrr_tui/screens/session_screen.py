@@ -460,7 +460,7 @@ class SessionScreen(Screen[None]):
         if self._told and self._clock_s() - self._told_s < TOLD_S:
             return row(piece(clipped(f" {self._told}", width), "warn"))
         line = self._line()
-        return tuning_pane.note(line, width)[0] if line is not None and not detail_cells(width) else ()
+        return tuning_pane.note(line, width) if line is not None and not detail_cells(width) else ()
 
     def _show(self, name: str, rows: list[Row]) -> None:
         self.query_one(f"#{name}", Lines).show(Page(rows=rows))
