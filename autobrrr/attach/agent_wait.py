@@ -38,6 +38,7 @@ def for_agent(
     taken: Callable[[], bool],
     *,
     start_ticks: int,
+    stack_start: int,
     go_beside: Callable[[], str] = lambda: "",
     on_wait: Callable[[str], object] | None = None,
     proc: Path = procfs.PROC,
@@ -49,13 +50,14 @@ def for_agent(
         arrived: Waits up to so many seconds; True when the agent has come.
         taken: Whether the main thread has run the call: what is said of it holds only until then.
         start_ticks: Tells the process from another with the same pid.
+        stack_start: Tells its program from another that it has become since.
         go_beside: Loads the agent without the main thread; why that is not possible, or "". Called once,
             when the main thread has slept for a second while others work.
         on_wait: Takes a line about what is waited for, about once a second after two seconds.
 
     Raises:
         CannotAttach: it is stopped, its main thread sleeps without progress, or 30 s have passed.
-        TargetGone: it ended meanwhile.
+        TargetGone: it ended meanwhile, or became another program.
     """
     began_s = clock()
     first: Activity | None = None
@@ -67,8 +69,9 @@ def for_agent(
     said_s = began_s + SAY_AFTER_S - SAY_EVERY_S
     while not arrived(LOOK_S):
         now = observe(pid, proc, clock)
-        if now is None or procfs.start_ticks(pid, proc) != start_ticks:
-            raise TargetGone(f"process {pid} ended while it was being attached")
+        require_same(pid, start_ticks, stack_start, proc)
+        if now is None:
+            continue  # it is just ending: the next look sees that
         first = first or now
         earlier = earlier or now
         looks.append(now)
@@ -108,6 +111,18 @@ def for_agent(
         if on_wait is not None and passed_s >= SAY_AFTER_S and now.t_s - said_s >= SAY_EVERY_S:
             said_s = now.t_s
             on_wait(f"waiting for process {pid}, {passed_s:.0f} s: {words}")
+
+
+def require_same(pid: int, start_ticks: int, stack_start: int, proc: Path = procfs.PROC) -> None:
+    """Raise `TargetGone` where what was to be entered is no more."""
+    found = procfs.stat(pid, proc)
+    if found is None or found.start_ticks != start_ticks or found.state in "ZX":
+        raise TargetGone(f"process {pid} ended while it was being attached")
+    if found.stack_start != stack_start:
+        raise TargetGone(
+            f"process {pid} started another program in its place (exec) while it was being attached",
+            "try again when that trains",
+        )
 
 
 def _held(pid: int, what: Doing, proc: Path) -> CannotAttach:

@@ -26,10 +26,9 @@ from autobrrr.attach.preload import abandoned_runs, preloaded_agent
 from autobrrr.attach.ptrace.injector import DEADLINE_S, FAILED, TAKEN, deadline_after
 from autobrrr.attach.target_folder import TargetFolder, sweep
 from autobrrr.attach.way_in import WayIn
-from autobrrr.errors import CannotAttach, TargetGone
+from autobrrr.errors import CannotAttach
 from autobrrr.folders import peer_uid
 from autobrrr.injected.wire import framing
-from autobrrr.machine import procfs
 from autobrrr.machine.file_readiness import is_readable
 from autobrrr.readable import fields, spoken
 from autobrrr.records import Attach, JobFacts
@@ -57,6 +56,7 @@ def enter(
     pid: int,
     *,
     readonly: bool = False,
+    socket_folder: str | None = None,
     on_wait: Callable[[str], object] | None = None,
     cache: Path | None = None,
     entries: tuple[code_bundle.Entry, ...] | None = None,
@@ -67,6 +67,7 @@ def enter(
     Args:
         pid: As this process's /proc names it.
         readonly: Told to the agent: no traced steps, no probe, no remedies.
+        socket_folder: Where clients find this session: said to whoever attaches meanwhile, from elsewhere.
         on_wait: Takes lines about what is waited for.
         cache: Where code objects are kept; the user's cache folder where None.
         entries: The bundle to ship; the agent where None.
@@ -94,6 +95,7 @@ def enter(
             "listen": None,
             "method": None,  # said by what brings the agent in
             "readonly": readonly,
+            "socket_folder": socket_folder,
             "plan": None,
             "outcome": None,
             "deadline": deadline_after(pid, DEADLINE_S),
@@ -173,6 +175,7 @@ def _receive(
             arrived,
             taken,
             start_ticks=target.start_ticks,
+            stack_start=target.stack_start,
             go_beside=way.beside_the_main_thread,
             on_wait=on_wait,
         )
@@ -208,8 +211,7 @@ def _hear_out(place: TargetFolder, target: triage.AttachTarget) -> None:
     """The link has closed: give the cause, which comes just after it, a moment."""
     end_s = time.monotonic() + LAST_WORDS_S
     while time.monotonic() < end_s:
-        if not procfs.is_alive(target.pid, target.start_ticks):
-            raise TargetGone(f"process {target.pid} ended while it was being attached")
+        agent_wait.require_same(target.pid, target.start_ticks, target.stack_start)
         _raise_complaint(place, target)
         time.sleep(agent_wait.LOOK_S)
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import errno
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from shlex import quote
 
 from autobrrr.attach import job_limits
 from autobrrr.errors import CannotAttach
@@ -78,10 +79,11 @@ def error_of(complaint: Complaint, pid: int, proc: Path = PROC) -> CannotAttach:
             f"start it without monkey patching, {outside}",
         )
     if complaint.part is Part.SESSION:
+        lies = f" (its socket lies in {complaint.text})" if complaint.text else ""
         return CannotAttach(
-            f"process {pid} has a session already that can't be found from here: it was started with another "
-            "XDG_RUNTIME_DIR, or from another container",
-            f"autobrrr detach {pid} as it was attached, then try again, {outside}",
+            f"process {pid} has a session already that can't be found from here{lies}: it was started with "
+            "another XDG_RUNTIME_DIR, or from another container",
+            f"{_detach(complaint.text, pid)} ends it, if run as it was attached; then try again, {outside}",
         )
     short = _shortage(complaint, pid, proc)
     if short is not None:
@@ -101,6 +103,13 @@ def error_of(complaint: Complaint, pid: int, proc: Path = PROC) -> CannotAttach:
         f"the agent can't come up in process {pid} ({complaint.part.value}): {complaint.kind}: {why}",
         f"autobrrr doctor {pid} says more, {outside}",
     )
+
+
+def _detach(folder: str, pid: int) -> str:
+    """The command that finds the session whose socket lies in a folder."""
+    runtime = PurePosixPath(folder)
+    found = f"autobrrr detach {pid}"
+    return f"XDG_RUNTIME_DIR={quote(str(runtime.parent))} {found}" if runtime.name == "autobrrr" else found
 
 
 def _shortage(complaint: Complaint, pid: int, proc: Path) -> job_limits.Shortage | None:

@@ -90,6 +90,7 @@ class AttachTarget:
 
     pid: int
     start_ticks: int
+    stack_start: int
     uid: int
     gid: int
     python: tuple[int, int]
@@ -256,10 +257,14 @@ def _is_this_machine(case: TriageCase) -> Finding | None:
 
 
 def _is_python(case: TriageCase) -> Finding | None:
+    program = next(map(str, procfs.cmdline(case.pid, case.proc)), "") or "its program"
+    looks = WAITING_LOOKS if Path(program).name.startswith("python") else 0
+    while not case.python().has_api and looks > 0:
+        case.sleep(WAITING_PAUSE_S)  # it may just have started, and load its library now
+        case.found, looks = None, looks - 1
     if case.python().has_api:
         return None
     children = job_roles.training_children(case.pid, case.proc, case.look)
-    program = next(map(str, procfs.cmdline(case.pid, case.proc)), "") or "its program"
     if children:
         return _launches(case, children)
     return Finding(
@@ -431,6 +436,7 @@ def require(case: TriageCase) -> AttachTarget:
     return AttachTarget(
         pid=case.pid,
         start_ticks=seen.start_ticks,
+        stack_start=seen.stack_start,
         uid=owner[0],
         gid=owner[1],
         python=version,

@@ -120,9 +120,9 @@ def _serve(boot: dict[str, object], torch: ModuleType, link: AgentSocket, active
     try:
         with claimed(boot):
             _converse(boot, torch, link, active)
-    except Occupied:
+    except Occupied as theirs:
         link.close()
-        raise NotUp("session", None, "another agent is here") from None
+        raise NotUp("session", None, str(theirs)) from None
 
 
 def _converse(boot: dict[str, object], torch: ModuleType, link: AgentSocket, active: ActiveRemedies) -> None:

@@ -35,6 +35,7 @@ class Stat:
     threads: int
     start_ticks: int  # since boot: with the pid it names a process for good
     rss_bytes: int
+    stack_start: int  # where its program's first stack begins, for whoever may trace it: an exec moves it
 
 
 def stat(pid: int, proc: Path = PROC, tid: int | None = None) -> Stat | None:
@@ -42,7 +43,7 @@ def stat(pid: int, proc: Path = PROC, tid: int | None = None) -> Stat | None:
     found = kernel_text.text(_folder(pid, proc, tid) / "stat", 4096)
     # The name stands in parentheses and may hold anything, also parentheses and blanks.
     head, _, tail = (found or "").rpartition(")")
-    state, *words = tail.strip(" \n").split(" ")[:22]
+    state, *words = tail.strip(" \n").split(" ")[:26]
     figures = [figure for word in words if (figure := number(word)) is not None]
     if len(figures) < 21:
         return None
@@ -56,6 +57,7 @@ def stat(pid: int, proc: Path = PROC, tid: int | None = None) -> Stat | None:
         threads=of[20],
         start_ticks=of[22],
         rss_bytes=of[24] * _PAGE_BYTES,
+        stack_start=of.get(28, 0),
     )
 
 

@@ -102,7 +102,7 @@ def serve(
     told = publisher(options, target.pid, lambda text: calls(lambda: service.say(ActivityLine(text=text))))
     service.metrics = told.url
     try:
-        agent = _enter(target.pid, options, session, device, on_wait)
+        agent = _enter(target.pid, options, session, device, on_wait, socket_folder=endpoint.folder.path)
     except BaseException:
         told.close()
         raise
@@ -146,13 +146,15 @@ def _enter(
     session: Session,
     device: HostDevice,
     on_wait: Callable[[str], None],
+    *,
+    socket_folder: str,
 ) -> AgentLink | None:
     """Go into the target; None with `--outside`."""
     if options.outside:
         session.entered_outside(Attach(method="outside", latency_ns=None, pause_ns=0))
         return None
 
-    entered = enter(pid, readonly=options.readonly, on_wait=on_wait)
+    entered = enter(pid, readonly=options.readonly, socket_folder=socket_folder, on_wait=on_wait)
     try:
         ring = RingReader(entered.ring_fd)
     except AutobrrrError:

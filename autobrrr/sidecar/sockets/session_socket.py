@@ -71,6 +71,19 @@ def folders(target: SessionTarget, env: Mapping[str, str] = os.environ) -> dict[
     return found
 
 
+def places(target: SessionTarget, env: Mapping[str, str] = os.environ) -> dict[Path, int]:
+    """Where a session of this job is looked for: `folders`, and where it lies by another `XDG_RUNTIME_DIR`.
+
+    A shell of a login has that variable, and one of `su`, `cron` or a container has not.
+    """
+    found = folders(target, env)
+    for uid in (target.uid, os.geteuid()):
+        for variables in ({"XDG_RUNTIME_DIR": f"/run/user/{uid}"}, {}):
+            for usual in paths.runtime_dirs(variables, uid):
+                found.setdefault(usual, uid)
+    return found
+
+
 def trusted_for(uid: int) -> tuple[int, ...]:
     """Who may speak for a job of this user, and about it: they, we, and root."""
     return (uid, os.geteuid(), 0)
@@ -85,7 +98,7 @@ def passed_over(target: SessionTarget, env: Mapping[str, str] = os.environ) -> l
 
 def _existing(target: SessionTarget, env: Mapping[str, str]) -> Iterator[Folder]:
     """The folders that are there and trusted; open as long as one is looked at."""
-    for path, uid in folders(target, env).items():
+    for path, uid in places(target, env).items():
         with contextlib.suppress(AutobrrrError):
             folder = Folder.existing(path, uid, trusted_for(target.uid))
             if folder is not None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from autobrrr.machine import kernel_text, procfs
-from autobrrr.sidecar.sockets.session_socket import SessionTarget, folders
+from autobrrr.sidecar.sockets.session_socket import SessionTarget, places
 
 MOST_BYTES = 1 << 24  # of the list: others may hold many locks
 
@@ -20,7 +20,7 @@ def is_under_way(
     target: SessionTarget, env: Mapping[str, str] = os.environ, proc: Path = procfs.PROC
 ) -> bool:
     """Whether a process that can be seen from here holds the lock of a job's session."""
-    files = {name for folder in folders(target, env) if (name := _file(folder / f"{target.name}.lock", proc))}
+    files = {name for folder in places(target, env) if (name := _file(folder / f"{target.name}.lock", proc))}
     return bool(files) and any(_held(line) in files for line in kernel_text.lines(proc / "locks", MOST_BYTES))
 
 

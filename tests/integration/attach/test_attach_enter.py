@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from autobrrr.attach import agent_wait
+from autobrrr.attach import agent_wait, main_thread
 from autobrrr.attach.bundle import code_bundle
 from autobrrr.attach.enter import AgentConnection, enter
 from autobrrr.attach.way_in import WayIn
@@ -263,13 +263,49 @@ def test_a_zombie_and_a_stopped_process_are_refused() -> None:
 
 def test_a_second_agent_is_refused_also_where_nobody_finds_the_first(job: StartJob, tmp_path: Path) -> None:
     trains = job("plain")
-    first = enter(trains.pid, cache=tmp_path / "cache")  # with no socket of a session beside it
+    theirs = str(tmp_path / "their own" / "autobrrr")
+    first = enter(trains.pid, cache=tmp_path / "cache", socket_folder=theirs)  # where no socket is
     try:
-        assert "has a session already" in refusal_of(trains.pid).message
+        refusal = refusal_of(trains.pid)
+        assert f"has a session already that can't be found from here (its socket lies in {theirs})" in (
+            refusal.message
+        )
+        assert f"XDG_RUNTIME_DIR='{tmp_path}/their own' autobrrr detach {trains.pid}" in refusal.hint
     finally:
         leave(first)
     leave(enter(trains.pid, cache=tmp_path / "cache"))
     assert trains.finish().steps > 0
+
+
+def test_a_job_that_becomes_another_program_when_it_takes_the_call_is_left_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = (
+        "import os, sys, time\n"
+        f"sys.path.insert(0, {str(STANDIN)!r}); import torch\n"
+        "print('ready', flush=True); sys.stdin.readline()\n"
+        "os.execv(sys.executable, [sys.executable, '-c', 'while True: pass'])"
+    )
+    words = [sys.executable, "-c", code]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as target:
+        assert target.stdin is not None
+        assert target.stdout is not None
+        assert target.stdout.readline() == "ready\n"
+        looks = []
+
+        def observe(*words: object) -> object:
+            if not looks:
+                print(file=target.stdin, flush=True)
+            looks.append(seen := main_thread.observe(*words))  # type: ignore[arg-type]
+            return seen
+
+        monkeypatch.setattr(agent_wait, "observe", observe)
+        try:
+            with pytest.raises(TargetGone, match="another program in its place"):
+                enter(target.pid, cache=tmp_path / "cache")
+            assert len(looks) < 100  # of some 600 in half a minute
+        finally:
+            target.kill()
 
 
 def test_no_file_beside_the_script_is_run_in_place_of_the_librarys(tmp_path: Path) -> None:

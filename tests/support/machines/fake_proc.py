@@ -32,6 +32,7 @@ class FakeProc:
         cpu_ticks: int = 100,
         main_ticks: int = 100,
         start_ticks: int = 777,
+        stack_start: int = 0,
         words: tuple[str, ...] = ("python", "train.py"),
         environ: dict[str, str] | None = None,
         torch: bool = False,
@@ -46,11 +47,12 @@ class FakeProc:
         main = folder / "task" / str(pid)
         main.mkdir(parents=True, exist_ok=True)
         (folder / "ns").mkdir(exist_ok=True)
-        zeros = " ".join(["0"] * 30)
         for place, ticks in ((folder, cpu_ticks), (main, main_ticks)):
             kernel = round(ticks * kernel_share)
-            fields = f"{ppid} 1 1 0 -1 0 0 0 0 0 {ticks - kernel} {kernel} 0 0 20 0 1 0 {start_ticks}"
-            write(place / "stat", f"{pid} ({comm}) {state} {fields} {zeros}\n")
+            fields = (
+                f"{ppid} 1 1 0 -1 0 0 0 0 0 {ticks - kernel} {kernel} 0 0 20 0 1 0 {start_ticks} 0 0 0 0 0"
+            )
+            write(place / "stat", f"{pid} ({comm}) {state} {fields} {stack_start}{' 0' * 24}\n")
         owner = os.geteuid() if uid is None else uid
         lines = {
             "Name": comm,

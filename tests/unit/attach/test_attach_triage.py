@@ -53,7 +53,7 @@ def test_a_training_process_of_ours_is_let_through(proc: FakeProc) -> None:
     (version / "version.py").write_text("from typing import Optional\n__version__ = '2.8.1+cu129'\n")
     target = triage.require(case(proc))
     assert target == triage.AttachTarget(
-        pid=PID, start_ticks=777, uid=US, gid=0, python=(3, 11), torch="2.8.1+cu129"
+        pid=PID, start_ticks=777, stack_start=0, uid=US, gid=0, python=(3, 11), torch="2.8.1+cu129"
     )
 
 
@@ -262,6 +262,15 @@ def test_a_disk_wait_that_passes_is_no_objection(proc: FakeProc) -> None:
             proc.add(PID, state="R", torch=True, uid=US)
 
     assert triage.refusal(case(proc, sleep=sleep)) is None
+
+
+def test_a_python_that_has_not_loaded_its_library_yet_is_looked_at_again(
+    proc: FakeProc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proc.add(PID, torch=True, uid=US)
+    looks = [NO_API, NO_API, CPYTHON]
+    monkeypatch.setattr(mapped_python, "read", lambda pid, root: looks.pop(0))
+    assert triage.refusal(case(proc, found=None)) is None
 
 
 def test_a_process_that_ends_during_the_checks_is_gone(proc: FakeProc) -> None:

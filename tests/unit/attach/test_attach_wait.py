@@ -50,6 +50,7 @@ class World:
             self.arrived,
             lambda: self.now_s >= self.taken_s,
             start_ticks=777,
+            stack_start=0,
             go_beside=self.go_beside,
             on_wait=self.lines.append,
             proc=self._proc.root,
@@ -178,6 +179,13 @@ def test_training_in_another_thread_that_can_not_be_gone_to_has_a_sentence_of_it
         world.wait()
     assert "main thread" in caught.value.hint
     assert world.now_s < 10
+
+
+def test_a_target_that_became_another_program_meanwhile_is_gone(tmp_path: Path) -> None:
+    world = World(tmp_path, lambda seconds: burning(seconds) if seconds < 1 else {"stack_start": 5})
+    with pytest.raises(TargetGone, match="another program in its place"):
+        world.wait()
+    assert world.now_s < 2
 
 
 @pytest.mark.parametrize("end", [None, {"state": "Z"}, {"start_ticks": 778}])

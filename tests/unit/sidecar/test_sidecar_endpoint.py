@@ -29,6 +29,7 @@ from autobrrr.sidecar.sockets.session_socket import (
     served,
     sweep,
 )
+from autobrrr.sidecar.sockets.starting_session import is_under_way
 
 
 @pytest.fixture
@@ -141,6 +142,21 @@ def test_sessions_of_another_user_s_job_lie_with_that_user(env: dict[str, str]) 
     own = paths.runtime_dir(env)
     assert folders(other, env) == {Path("/tmp/autobrrr-54321"): 54321, own: os.geteuid()}
     assert folders(SessionTarget(pid=1, start_ticks=1, uid=os.getuid()), env) == {own: os.geteuid()}
+
+
+def test_a_session_is_found_also_under_another_runtime_variable(
+    me: SessionTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paths, "TMP", tmp_path / "tmp")
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "login").mkdir(mode=0o700)
+    endpoint = SessionSocket(me, {})
+    assert is_under_way(me, {"XDG_RUNTIME_DIR": str(tmp_path / "login")})
+    endpoint.listen()
+    link = connect(me, {"XDG_RUNTIME_DIR": str(tmp_path / "login")})
+    assert link is not None
+    link.close()
+    endpoint.close()
 
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root attaches to another user's job")
