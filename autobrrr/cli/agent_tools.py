@@ -27,6 +27,7 @@ from autobrrr.report.text.sessions_list import latest_sessions
 
 MOST_BYTES = 2048
 LONGEST = 300  # characters of one text
+LONGEST_OF_JOB = 100  # so that one job fits whatever its texts hold
 LONGEST_S = 3600.0  # that a tool works: a client that has gone can't end it
 Answer = dict[str, Any]
 Seconds = TypeVar("Seconds", float, float | None)
@@ -37,10 +38,14 @@ TUNED = ("speedup", "interval", "class", "kept", "reverted", "guard_undid", "no_
 PROOF = ("verdict", "reason", "refusals", "speed", "sameness", "slower", "packages")
 
 
-def jobs() -> str:
-    """The training jobs of this machine: pid, script, rank, whether a session is attached or could be."""
+def jobs(after: int = 0) -> str:
+    """The training jobs of this machine: pid, script, rank, whether a session is attached or could be.
+
+    after: only those of a higher pid. Where `left_out` says that not all fitted, ask after the last pid.
+    """
     names = ("pid", "script", "arguments", "rank", "attached", "attachable", "why", "age_ns")
-    return fitted({"jobs": [_of(line, names) for line in ls.jobs()]})
+    lines = [_of(line, names) for line in ls.jobs() if line.pid > after]
+    return fitted({"jobs": lines}, LONGEST_OF_JOB)
 
 
 def report(session: str = "last") -> str:
@@ -138,9 +143,9 @@ def _bounded(for_s: Seconds) -> Seconds:
     return for_s
 
 
-def fitted(answer: Answer) -> str:
+def fitted(answer: Answer, longest: int = LONGEST) -> str:
     """As JSON that fits: long texts are cut, then the last entries of the longest list are left out."""
-    shown: Answer = _cut(answer)
+    shown: Answer = _cut(answer, longest)
     left_out = 0
     while len(text := json.dumps(shown, ensure_ascii=False).encode()) > MOST_BYTES:
         lists = [value for value in shown.values() if isinstance(value, list) and value]
@@ -153,12 +158,12 @@ def fitted(answer: Answer) -> str:
     return text.decode()
 
 
-def _cut(value: Any) -> Any:
+def _cut(value: Any, longest: int) -> Any:
     if isinstance(value, str):
-        return value if len(value) <= LONGEST else value[: LONGEST - 1] + "…"
+        return value if len(value) <= longest else value[: longest - 1] + "…"
     if isinstance(value, dict):
-        return {name: _cut(each) for name, each in value.items()}
-    return [_cut(each) for each in value] if isinstance(value, list) else value
+        return {name: _cut(each, longest) for name, each in value.items()}
+    return [_cut(each, longest) for each in value] if isinstance(value, list) else value
 
 
 def _of(record: object, names: tuple[str, ...]) -> Answer:

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 from autobrrr.cli import agent_tools
 from autobrrr.cli.agent_tools import MOST_BYTES, fitted
+from autobrrr.cli.verbs import ls
 from autobrrr.errors import UsageError
+from autobrrr.records import JobLine
 from support.screens import tui
 
 LONG_TEXTS = st.builds(str.__mul__, st.text(max_size=4), st.integers(0, 500))  # long ones take long to draw
@@ -38,6 +40,34 @@ def test_what_does_not_fit_is_counted() -> None:
     found = json.loads(fitted({"jobs": jobs}))
     assert found["jobs"] == jobs[: len(found["jobs"])]
     assert found["left_out"] == 40 - len(found["jobs"]) > 0
+
+
+def test_every_job_can_be_listed_however_many_there_are_and_whatever_they_call_themselves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wide = "\N{FIRE}" * 1024
+    lines = [
+        JobLine(
+            pid=pid,
+            script=wide,
+            arguments=wide,
+            why=wide,
+            rank=0,
+            torch="2",
+            attached=False,
+            attachable=False,
+        )
+        for pid in range(10, 30)
+    ]
+    monkeypatch.setattr(ls, "jobs", lambda: lines)
+    listed: list[int] = []
+    while True:
+        found = json.loads(agent_tools.jobs(after=listed[-1] if listed else 0))
+        assert found["jobs"]
+        listed += [each["pid"] for each in found["jobs"]]
+        if "left_out" not in found:
+            break
+    assert listed == [line.pid for line in lines]
 
 
 def test_a_report_is_of_a_session_of_this_user_and_of_no_other_file(
