@@ -116,6 +116,9 @@ class AgentSession:
         self._link.close()
         if self._ranks is not None:
             self._ranks.forked()
+        self._pages.close_fd()
+        if not self._loop.hot.busy:  # else it was forked inside of our work, which may still write there
+            self._pages.release()
 
     def _hello(self) -> None:
         facts = self._told["facts"] = self._facts()
