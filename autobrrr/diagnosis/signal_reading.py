@@ -25,6 +25,11 @@ class Reading:
     abstained: bool = False
     firm: bool = False  # enough samples, clear of its limit: may carry high confidence
 
+    @property
+    def told(self) -> str:
+        """Its name and what it says, in a sentence about it."""
+        return f"{self.signal.replace('_', ' ')}: {self.detail or self.note}"
+
     def evidence(self) -> Evidence:
         """The reading as it leaves the program."""
         return Evidence(
@@ -40,5 +45,5 @@ class Reading:
 def abstention(signal: str, unit: str, why: str, value: float | None = None) -> Reading:
     """A reading that says nothing. A value is passed on where there is one to look at."""
     return Reading(
-        signal=signal, value=value, unit=unit, note=f"abstained: {why}", detail=why, abstained=True
+        signal=signal, value=value, unit=unit, note=f"not available: {why}", detail=why, abstained=True
     )

@@ -106,12 +106,12 @@ def rows(found: Roofline) -> list[Row]:
     ]
     wanted += [(f"matmul, {dtype}", partial(_peak, dtype)) for dtype in found.peak_flops]
     wanted += [
-        ("ridge point, operations an element", lambda run: _plain(run.ridge_ops_per_element)),
-        ("FLOPs in one Python addition", lambda run: rate(run.flops_per_python_add, "")),
-        ("x.cos().cos() by fusing", lambda run: _times(run.fusion.ratio if run.fusion else None)),
-        ("x * 2 + 1 by fusing", lambda run: _times(run.fusion.light_ratio if run.fusion else None)),
+        ("ridge point, operations per element", lambda run: _plain(run.ridge_ops_per_element)),
+        ("FLOPs possible in a Python addition", lambda run: rate(run.flops_per_python_add, "")),
+        ("speed-up of x.cos().cos(), fused", lambda run: _times(run.fusion.ratio if run.fusion else None)),
+        ("speed-up of x * 2 + 1, fused", lambda run: _times(run.fusion.light_ratio if run.fusion else None)),
         (
-            "gelu takes, of relu's time",
+            "time of gelu, that of relu being 1x",
             lambda run: _times(run.activations.ratio if run.activations else None),
         ),
     ]
@@ -154,8 +154,8 @@ def sentences(found: Roofline) -> Iterator[str]:
             rate(peak / each, "FLOPs") for each in (found.python_adds_per_s, found.torch_ops_per_s)
         )
         yield (
-            f"While Python makes one addition this device could make {in_python}; "
-            f"while torch adds two one-element tensors, {in_torch}."
+            f"In the time of one addition in Python this device could do {in_python}; "
+            f"in that of adding two one-element tensors with torch, {in_torch}."
         )
     fusion = found.fusion
     if fusion is not None and fusion.ratio < 1.5 < fusion.light_ratio:

@@ -37,8 +37,7 @@ def answers(session: PastSession) -> list[Answer]:
         _to_do(session),
         Answer(
             question="How does it stand?",
-            said=session.ended
-            or f"no end in the log; at its last line: {session.last.activity or 'unknown'}",
+            said=session.ending,
             more=f"on at the end: {', '.join(session.last.active)}"
             if session.last.active
             else "no remedy is on",

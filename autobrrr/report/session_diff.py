@@ -18,6 +18,7 @@ from autobrrr.report.side_by_side import (
     SideBySide,
     judged,
 )
+from autobrrr.report.text.session_text import NO_END
 from autobrrr.report.text.tuning_text import label
 
 MANY = 8  # trials that are listed
@@ -44,7 +45,7 @@ def _title(session: SessionData) -> str:
 def _words(before: SessionData, after: SessionData) -> Iterator[ComparedWord]:
     yield from judged(before.snapshot, after.snapshot)
     yield ComparedWord(name="kept", before=_kept(before), after=_kept(after))
-    ends = [each.ended or "its end is missing" for each in (before, after)]
+    ends = [each.ended or NO_END for each in (before, after)]
     yield ComparedWord(name="ended", before=ends[0], after=ends[1])
     trials = [
         {label(each): gain_words(each.achieved, each.interval) for each in _tried(session)}

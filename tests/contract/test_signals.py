@@ -61,8 +61,8 @@ def test_a_signal_gives_well_formed_evidence_on_every_kind_of_job(name: str, kin
 def test_a_signal_abstains_with_a_reason_where_nothing_was_measured(name: str) -> None:
     reading = SIGNALS[name](Measurements(pid=diagnosis.PID))
     assert reading.abstained
-    assert reading.note.startswith("abstained: ")
-    assert len(reading.note) > len("abstained: ") + 10
+    assert reading.note.startswith("not available: ")
+    assert len(reading.note) > len("not available: ") + 10
 
 
 @pytest.mark.parametrize("name", NAMES)

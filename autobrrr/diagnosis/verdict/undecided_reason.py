@@ -190,7 +190,7 @@ def _unconfirmed(case: JudgedCase) -> str:
     """What the signals that could confirm the leading kind say: ` (traffic: ...)`."""
     rows = [pair for pair in AGREEMENT if pair.regime == case.leader]
     seconds = [case.readings[name] for name in dict.fromkeys(pair.second for pair in rows)]
-    return f" ({'; '.join(f'{one.signal}: {one.note}' for one in seconds)})" if seconds else ""
+    return f" ({'; '.join(one.told for one in seconds)})" if seconds else ""
 
 
 def _long_steps(case: JudgedCase) -> Undecided | None:
@@ -240,9 +240,11 @@ def _unsupported(case: JudgedCase) -> Undecided | None:
     missing = others if first.signal in speaking else [first]
     probe = case.readings["batch_probe"]
     if leader == "overhead" and probe in missing and not probe.abstained:
-        adds = f"that is by {rows[0].first}, but only {probe.note}, which does not confirm it"
+        adds = (
+            f"that is by {rows[0].first.replace('_', ' ')}, but only {probe.note}, which does not confirm it"
+        )
         return "mixed", Sentence(known=lead, adds=adds), _again(case)
-    why = "; ".join(f"{reading.signal}: {reading.note}" for reading in missing)
+    why = "; ".join(reading.told for reading in missing)
     return (
         "unknown",
         Sentence(known=lead, adds=f"no second signal confirms {leader} ({why})"),

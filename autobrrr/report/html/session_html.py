@@ -80,7 +80,7 @@ def _about(session: PastSession) -> Iterator[str]:
     if began_s is not None and 0 < began_s < 1e11:
         yield f"{datetime.fromtimestamp(began_s, timezone.utc):%Y-%m-%d %H:%M} UTC"
     yield f"session of {duration(found.t_ns or 0)}, {found.steps or 0} steps"
-    yield session.ended or "its end is missing"
+    yield session.ending
 
 
 def _heads(found: Diagnosis) -> list[tuple[str, str, str]]:
@@ -194,7 +194,8 @@ def _slow(session: PastSession) -> PageTable | None:
     if not slow:
         return None
     return PageTable(
-        caption=f"{len(session.timeline.slow)} steps took at least three times the usual; the longest first.",
+        caption=f"{len(session.timeline.slow)} steps took at least three times the usual; "
+        f"the {len(slow)} longest:",
         heads=("#at", "#step", "#usual", "#times", "what autobrrr knows of it"),
         rows=[
             [

@@ -160,7 +160,7 @@ def _idle_words(device: DeviceAnalysis) -> str:
     said = f"In {duration(device.span_ns)} the device is busy {percent(device.busy_ns / span)} and idle "
     said += f"{percent(device.idle_ns / span)} of the time"
     if causes and device.idle_ns > 0:
-        said += f"; {percent(causes[0][0] / device.idle_ns)} of the idle time: {causes[0][2]}"
+        said += f"; {percent(causes[0][0] / device.idle_ns)} of the idle time goes to “{causes[0][2]}”"
     return f"{said}."
 
 

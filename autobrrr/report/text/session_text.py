@@ -22,6 +22,8 @@ from autobrrr.report.text.sweep_text import sweep_text
 from autobrrr.report.text.tuning_text import trial_line, tuning_table
 from autobrrr.report.text.verdict_text import verdict_text
 
+NO_END = "the log stops before the session's end"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastSession:
@@ -36,6 +38,11 @@ class PastSession:
     unread: str | None  # what of the log can't be read
     timeline: SessionTimeline = field(default_factory=SessionTimeline)
     sampled: list[FrameSamples] = field(default_factory=list)  # stacks, each time that some were taken
+
+    @property
+    def ending(self) -> str:
+        """How it ended, as far as the log says."""
+        return self.ended or NO_END
 
 
 def past_session(path: Path) -> PastSession:
@@ -101,8 +108,7 @@ def report_text(path: Path, width: int | None = None) -> str:
     if found.trials:
         texts.append("\n".join(trial_line(trial) for trial in found.trials))
     seconds = (found.last.t_ns or 0) / 1e9
-    ended = found.ended or "its end is missing"
-    texts.append(f"session of {seconds:.0f} s, {found.last.steps or 0} steps; {ended}\nlog: {path}")
+    texts.append(f"session of {seconds:.0f} s, {found.last.steps or 0} steps; {found.ending}\nlog: {path}")
     if found.unread:
         texts[-1] += f"\n{readable(found.unread)}"
     return "\n\n".join(texts)

@@ -77,7 +77,7 @@ def _trace(trace: TraceAnalysis) -> Iterator[str]:
             yield from wrapped(line, "  ! ", "    ")
     if trace.advice:
         yield ""
-        yield "advice (each bound alone: the speed if all of that time were gone)"
+        yield "advice (each figure by itself: the speed if all of that time were gone)"
         for each in trace.advice:
             yield from _advice(each)
     for device in trace.devices:
@@ -88,7 +88,7 @@ def _trace(trace: TraceAnalysis) -> Iterator[str]:
         yield from _steps(trace)
     if trace.warnings:
         yield ""
-        yield "to know about this trace"
+        yield "notes on this trace"
         for line in trace.warnings:
             yield from wrapped(line, "  - ", "    ")
 

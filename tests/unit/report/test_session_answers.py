@@ -82,7 +82,7 @@ def test_what_was_never_found_out_is_said_to_be_so(tmp_path: Path) -> None:
     assert found["What is slow?"] == "not known; no second signal"
     assert found["How sure?"] == "no verdict; "
     assert found["What to do?"].endswith("autobrrr diagnose PID")
-    assert found["How does it stand?"].startswith("no end in the log; at its last line: watching; ")
+    assert found["How does it stand?"].startswith("the log stops before the session's end; ")
     assert found["What was gained?"] == "not measured; nothing was tried"
     assert found["Is it safe?"].startswith("no remedy was kept")
 

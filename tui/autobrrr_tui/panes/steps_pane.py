@@ -15,8 +15,8 @@ ROOMY = 24  # rows from which on all stands above the list
 CHART_ROWS, LOW_ROWS, LEAST_ROWS = 10, 6, 4
 OTHERS = 7  # rows that are not the chart, with three slow steps
 MOST_SLOW = 40
-UNEXPLAINED = "not autobrrr; perhaps an evaluation, a checkpoint, a log line or another program"
-DASH = "- not autobrrr: perhaps an evaluation, a checkpoint, another program"
+UNEXPLAINED = "not by autobrrr; perhaps an evaluation, a checkpoint, a log line or another program"
+DASH = "-: not by autobrrr; perhaps an evaluation, a checkpoint or another program"
 SORTS: tuple[ListSort[SlowStep], ...] = (
     ListSort(column="took", key=lambda step: step.ns, falling=True),
     ListSort(column="why", key=lambda step: step.why),
