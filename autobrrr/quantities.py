@@ -6,7 +6,8 @@ import re
 
 NOT_MEASURED = "-"
 _TIMES = ((1e9, "s"), (1e6, "ms"), (1e3, "us"))
-_WHOLE = re.compile(r"\S*\d %\S*|\S+")
+_BEFORE_UNIT = re.compile(r"(?<=\d) (?=%|[mun]?s\b)")
+JOINED = "\u00a0"  # the space at which no line ends
 _SIZES = ((1 << 40, "TB"), (1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "kB"))
 
 
@@ -39,9 +40,14 @@ def share(part: float | None, places: int = 0) -> str:
     return f"{percent:.{2 if 0 < abs(percent) < 1 else places}f} %"
 
 
+def joined(text: str) -> str:
+    """The text with figures joined to their units: no line ends between them."""
+    return _BEFORE_UNIT.sub(JOINED, text)
+
+
 def whole_words(text: str) -> list[str]:
-    """The words between which a line may end: a figure and its percent sign stay together."""
-    return _WHOLE.findall(text)
+    """The words between which a line may end."""
+    return [word.replace(JOINED, " ") for word in re.findall(r"(?:\S|\u00a0)+", joined(text))]
 
 
 def size(count: float | None) -> str:

@@ -11,11 +11,11 @@ import re
 from collections.abc import Collection, Sequence
 from io import StringIO
 
+from autobrrr.quantities import JOINED, joined
+
 UNBOUNDED = 1 << 20  # nobody wraps what a program reads
 LEAST = 16  # cells of a wrapped column: with fewer, names are torn into syllables
-TIED = "\u00a0"  # a blank at which no line is broken
 MOST_LABEL = 24  # cells
-JOINED = "\u00a0"  # stands for a space at which no line ends
 LABEL = re.compile(r"^(\s*\S+(?: \S+)*?\s{2,})\S")  # of a line: a name, and room up to its text
 
 
@@ -72,10 +72,12 @@ def _paragraphs(rows: Sequence[Sequence[str]], room: int, wrap: Collection[int])
     lines: list[str] = []
     for name, *cells in others:
         known = [(at, cell) for at, cell in enumerate(cells, 1) if cell.strip() not in ("", "-")]
-        figures = ", ".join(f"{heads[at]} {cell}".replace(" ", TIED) for at, cell in known if at not in wrap)
+        figures = ", ".join(
+            f"{heads[at]} {cell}".replace(" ", JOINED) for at, cell in known if at not in wrap
+        )
         sentences = [f"{heads[at]}: {cell}" for at, cell in known if at in wrap]
         for line in (f"{heads[0]} {name}", *(f"  {each}" for each in (figures, *sentences) if each)):
-            lines += [part.replace(TIED, " ") for part in hung(line, room)]
+            lines += [part.replace(JOINED, " ") for part in hung(line, room)]
     return lines
 
 
@@ -96,7 +98,7 @@ def hung(line: str, width: int) -> list[str]:
     named = label is not None and len(label.group(1)) <= MOST_LABEL
     indent = len(label.group(1)) if label and named else len(line) - len(line.lstrip()) + 2
     parts = textwrap.wrap(
-        line.replace(" %", f"{JOINED}%"),
+        joined(line),
         width,
         subsequent_indent=" " * min(indent, width // 3),
         break_on_hyphens=False,

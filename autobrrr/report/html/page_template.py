@@ -18,13 +18,12 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from autobrrr import __version__
-from autobrrr.quantities import duration, share
+from autobrrr.quantities import duration, joined, share
 from autobrrr.readable import readable, readable_lines
 from autobrrr.records import Record, to_json
 from autobrrr.records.gain_words import factor_words, gain_words, interval_words
 from autobrrr.records.palette import COLOURS
 
-_PERCENT = re.compile(r"(?<=\d) %")
 _PARTS = re.compile(r"(::|_|/)(?=\w)")
 BRIGHT = {
     "bg": ("#f6f6f4", "#121316"),
@@ -110,7 +109,7 @@ def _shown(value: object) -> object:
     """Text as it may stand on a page, whoever made it; what is markup already is ours."""
     if not isinstance(value, str) or isinstance(value, Markup):
         return value
-    return _PERCENT.sub("\u00a0%", readable_lines(value))
+    return joined(readable_lines(value))
 
 
 def _breakable(text: str) -> Markup:

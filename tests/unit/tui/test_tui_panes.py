@@ -200,7 +200,9 @@ def test_what_tells_names_apart_is_left_when_they_are_cut() -> None:
     assert middled("注意注意注意注意", 9) == "注意…注意"
 
 
-def test_a_figure_and_its_percent_sign_stay_on_one_line() -> None:
+def test_a_figure_and_its_unit_stay_on_one_line() -> None:
+    assert wrapped("the median is 5.89 ms)", 17) == ["the median is", "5.89 ms)"]
+    assert wrapped("it takes 12 steps more", 11) == ["it takes 12", "steps more"]
     assert wrapped("it waits 71 % of it", 11) == ["it waits", "71 % of it"]
     assert wrapped("it waits (71 %) of it", 12) == ["it waits", "(71 %) of it"]
 
