@@ -20,7 +20,7 @@ from autobrrr.machine.kernel_text import number
 LOOK_S, RECENT_S = 0.05, 1.0
 SAY_AFTER_S, SAY_EVERY_S = 2.0, 1.0
 BESIDE_AFTER_S = 1.0
-_COMING = "the call has run, but the agent that it started has not come up"
+_COMING = "the call has run, but the agent that it started has not come up (it waits while torch is imported)"
 ASLEEP_S = 3.5
 OTHER_THREAD_S = 8.0
 AT_MOST_S = 30.0

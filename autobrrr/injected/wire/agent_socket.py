@@ -13,7 +13,7 @@ import select
 import socket
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from . import framing
@@ -46,11 +46,16 @@ def connect(path: str) -> socket.socket:
 
 
 def listen(path: str) -> socket.socket:
-    """Listen on a socket that only this user can open; raises OSError."""
+    """Listen on a socket that only this user can open; raises OSError.
+
+    Its name is this process's: what lies there was left by the program that it was before an exec.
+    """
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         os.fchmod(server.fileno(), 0o600)  # before it has a name: it never was open to others
         with _short(path) as short:
+            with suppress(FileNotFoundError):
+                os.unlink(short)
             server.bind(short)
         server.listen(4)
     except BaseException:

@@ -56,6 +56,12 @@ def test_a_sidecar_of_another_user_is_not_spoken_to(public: Path) -> None:
     planted.communicate()
 
 
+def test_a_process_that_has_become_another_program_listens_again(tmp_path: Path) -> None:
+    for _ in range(2):
+        agent_socket.listen(str(tmp_path / "door")).close()
+    assert (tmp_path / "door").is_socket()
+
+
 @needs_root
 def test_a_client_of_another_user_is_not_let_in(public: Path) -> None:
     server = agent_socket.listen(str(public / "door"))
