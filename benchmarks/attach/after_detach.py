@@ -3,13 +3,13 @@
     python -m benchmarks.attach.after_detach [--threads N] [--only REMEDY]… [--jobs KIND]…
         [--blocks N] [--block-s S]
 
-Every remedy that can be applied live on a CPU, on ten kinds of jobs. Two processes of one job take turns on
-the same cores, block by block; in one of them the remedy is switched on and off three times, and undone as
-at the end of a session. Ratio: how much longer (in wall time, in CPU time) its steps are than the twin's
-after, over the same before; 95 % interval from the blocks. Page faults are means a step. The heap's limits
-are fixed but for `host.malloc`: glibc moves them while a job runs, and one that was never attached goes from
-18,000 faults a step to 24,000, or from 900 to 200, by itself. Rows are appended
-to `results/after-detach.jsonl`, and what stands there is not measured again; the table goes beside it.
+Every remedy that can be applied to a running job on a CPU, on twelve kinds of jobs. Two processes of one
+job take turns on the same cores, block by block; in one of them the remedy is switched on and off three
+times, and undone as at the end of a session. Ratio: how much longer (in wall time, in CPU time) its steps
+are than the twin's after, over the same before; 95 % interval from the blocks. Page faults are means a
+step. The heap's limits are fixed but for `host.malloc`: glibc moves them while a job runs, and one that was
+never attached goes from 18,000 faults a step to 24,000, or from 900 to 200, by itself. Rows are appended to
+`results/after-detach.jsonl`, and what stands there is not measured again; the table goes beside it.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ OPTIONS: dict[str, dict[str, object]] = {
     "threads.intra_op": {"threads": 2},
     "attention.sdpa": {"kernel": "math"},
     "host.affinity": {"cpus": "cores"},
+    "loader.workers": {"workers": 2},
 }
 SETTLE_STEPS = 6
 CYCLES = 3
@@ -246,7 +247,7 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, default=6)
     parser.add_argument("--block-s", type=float, default=0.2)
     args = parser.parse_args()
-    live = [name for name, each in REGISTRY.items() if each.reach == "live" and "cuda" not in each.needs]
+    live = [name for name, each in REGISTRY.items() if each.reach != "relaunch" and "cuda" not in each.needs]
     rows = [Row(**each) for each in read(RESULTS)]
     done = {(row.remedy, row.job, row.threads) for row in rows}
     for remedy in args.only or live:

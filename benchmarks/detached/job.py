@@ -15,12 +15,13 @@ import resource
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.data import DataLoader, Dataset
 
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.remedies.active_remedies import ActiveRemedies
@@ -85,13 +86,27 @@ def convolutions(width: int) -> nn.Module:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """A model and the shape of its batches; `varies` rows fewer at most."""
+    """A model and the shape of its batches; `varies` rows fewer at most, and from a loader with `workers`."""
 
     make: Callable[[], nn.Module]
     shape: tuple[int, ...]
     varies: int = 0
     tokens: int = 0  # whole numbers below it instead of floats
     momentum: bool = False
+    workers: int | None = None  # None: the loop makes its batches itself
+
+
+class Rows(Dataset[torch.Tensor]):
+    """Four batches an epoch, so that a setting of the next epoch is there after four steps."""
+
+    def __init__(self, batch: int, shape: tuple[int, ...]) -> None:
+        self.rows = torch.rand(4 * batch, *shape)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return self.rows[index].sin()
 
 
 def _layers(*sizes: int) -> nn.Module:
@@ -114,6 +129,8 @@ KINDS = {
         shape=(64, 32),
         tokens=20_000,
     ),
+    "loader": Kind(make=lambda: _layers(512, 256, 10), shape=(64, 512), workers=0),
+    "loader-workers": Kind(make=lambda: _layers(512, 256, 10), shape=(64, 512), workers=1),
 }
 
 
@@ -134,9 +151,21 @@ class Loop:
         self.job.saw_optimizer(self.optimizer)
         self.active = ActiveRemedies(REGISTRY)
         self.losses: list[torch.Tensor] = []
+        self.loader: DataLoader[torch.Tensor] | None = None
+        self.batches: Iterator[torch.Tensor] = iter(())
+        if kind.workers is not None:
+            rows, *rest = kind.shape
+            self.loader = DataLoader(Rows(rows, tuple(rest)), batch_size=rows, num_workers=kind.workers)
+            self.job.saw_loader(self.loader)
 
     def batch(self) -> torch.Tensor:
         rows, *rest = self.kind.shape
+        if self.loader is not None:
+            found = next(self.batches, None)
+            if found is None:
+                self.batches = iter(self.loader)
+                found = next(self.batches)
+            return found
         rows -= int(torch.randint(0, self.kind.varies + 1, ()))
         if self.kind.tokens:
             return torch.randint(0, self.kind.tokens, (rows, *rest))
