@@ -63,6 +63,7 @@ class Roofs:
     peaks: MeasuredPeaks | None
     why: str
     doubt: float = 0.0
+    short_ns: float = thresholds.KERNEL_NS  # a call of less is mostly getting there and back
 
     def share(self, regime: Regime) -> float:
         """Share of the step in kernels of one regime."""
@@ -72,7 +73,7 @@ class Roofs:
     def unclear(self) -> float:
         """Of the underfilled kernels' time, that in calls so short that most of it may be dispatch."""
         low = [one for one in self.ops if one.regime == "underfilled"]
-        short = [one for one in low if one.work.kernel_ns < thresholds.KERNEL_NS * one.work.count]
+        short = [one for one in low if one.work.kernel_ns < self.short_ns * one.work.count]
         everything = sum(one.share for one in low)
         return sum(one.share for one in short) / everything if everything else 0.0
 
@@ -115,6 +116,9 @@ def roofs(measured: Measurements) -> Roofs | str:
         peaks=peaks,
         why=why,
         doubt=0.0 if peaks is None else unit_share(peaks.waited_share) or 0.0,
+        short_ns=max(
+            thresholds.KERNEL_NS, thresholds.KERNEL_DISPATCHES * (positive(traced.op_cost_ns) or 0.0)
+        ),
     )
 
 

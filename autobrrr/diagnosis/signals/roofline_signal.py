@@ -44,7 +44,7 @@ def roofline(measured: Measurements) -> Reading:
     small = sum(share for one, share in by_cause(found).items() if one in UNDERFILLED)
     says: Regime | None = None
     slow = reached < thresholds.ROOF_LOW and small >= thresholds.NAMED_AT
-    if slow and call_ns >= thresholds.KERNEL_NS:
+    if slow and call_ns >= found.short_ns:
         says = "underfilled" if stalled < thresholds.NAMED_AT else "overhead"
     against: tuple[Regime, ...] = ("underfilled",) if reached >= thresholds.NAMED_AT else ()
     return Reading(

@@ -384,3 +384,17 @@ def test_operators_have_classes(op: str, phase: str, kind: str) -> None:
 def test_the_shape_of_a_product_is_read(op: str, shapes: str, product: tuple[int, int, int] | None) -> None:
     one = msgspec.structs.replace(worked(op, 0.5, STEP_NS), shapes=shapes)
     assert shape_of_product(one) == product
+
+
+@pytest.mark.parametrize(("op_cost_ns", "short"), [(1_650, False), (5_900, True)])
+def test_how_short_a_call_must_be_to_be_dispatch_depends_on_what_dispatch_costs_here(
+    op_cost_ns: int, short: bool
+) -> None:
+    # Tiny tables of clicks on a machine that had become three times slower: 24 us a call.
+    step_ns = 4.0 * MS
+    job = kernel_bound(worked("aten.mul.Tensor", 0.8, step_ns, bandwidth=0.1, count=133), step_ns=step_ns)
+    assert job.traced is not None
+    traced = msgspec.structs.replace(job.traced, op_cost_ns=op_cost_ns)
+    measured = diagnosis.replaced(job, traced=traced)
+    assert under(measured).unclear == pytest.approx(float(short))
+    assert read_all(measured)["roofline"].says == (None if short else "underfilled")
