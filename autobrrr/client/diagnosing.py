@@ -41,7 +41,7 @@ VERDICT_S = 15.0
 BEFORE_TIMED = ("attaching", "watching", "tracing", "timing")  # states in which collectives are not timed yet
 
 FIRST_VERDICT_S = 10.0
-PEAKS_SHARE, LEAST_PEAKS_S = 0.1, 2.0  # of a given time, for each of two ways to measure the peaks
+PEAKS_SHARE, LEAST_PEAKS_S = 0.2, 4.0  # of a given time, to measure the peaks by one of two ways
 
 Say = Callable[[str], None]
 Doing = Callable[[str, float | None], None]  # what happens now, and seconds until its end at most

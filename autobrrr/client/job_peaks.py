@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,7 +85,7 @@ def make_sure_of_peaks(
 
     Args:
         doing: Is told that they are measured; `say` where it is left out.
-        patience_s: For each of the two; None: as long as a cold disk may take.
+        patience_s: For both, importing torch included; None: for each as long as a cold disk may take.
     """
     from autobrrr.roofline.machine_identity import torch_version
     from autobrrr.roofline.quick_peaks import (
@@ -109,6 +110,7 @@ def make_sure_of_peaks(
     if not ways:
         return
     (doing or say)(f"measuring this machine's peaks with {threads} thread{'s' if threads > 1 else ''}, once")
+    until_s = None if patience_s is None else time.monotonic() + patience_s
     for way in ways:
         found = quick_peaks(
             threads,
@@ -116,7 +118,7 @@ def make_sure_of_peaks(
             way.program,
             version=way.version,
             site=way.site,
-            patience_s=PATIENCE_S if patience_s is None else patience_s,
+            patience_s=PATIENCE_S if until_s is None else max(0.0, until_s - time.monotonic()),
         )
         if found is not None:
             return

@@ -115,6 +115,26 @@ def test_our_own_torch_stands_in_where_the_jobs_cannot_measure(
     assert kept.peaks(2, "2.9.1") is not None
 
 
+def test_both_ways_share_the_time_that_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (quick_peaks, machine_identity):
+        monkeypatch.setattr(module, "torch_version", lambda python=sys.executable: "2.8.0")
+    now_s = 100.0
+    given: list[float] = []
+
+    def run_child(words: Sequence[str], threads: int, patience_s: float) -> bytes:
+        nonlocal now_s
+        given.append(patience_s)
+        now_s += 3.0  # importing torch from a cold disk
+        return b""
+
+    monkeypatch.setattr(quick_peaks, "run_child", run_child)
+    monkeypatch.setattr(job_peaks.time, "monotonic", lambda: now_s)
+    said: list[str] = []
+    make_sure_of_peaks(2, JOB, said.append, tmp_path, patience_s=4.0)
+    assert given == [4.0, 1.0]
+    assert "could not be measured in time" in said[-1]
+
+
 def test_without_any_torch_nothing_is_measured_and_nothing_said(
     tmp_path: Path, children: list[tuple[str, str | None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
