@@ -118,7 +118,7 @@ def require_same(pid: int, start_ticks: int, stack_start: int, proc: Path = proc
     found = procfs.stat(pid, proc)
     if found is None or found.start_ticks != start_ticks or found.state in "ZX":
         raise TargetGone(f"process {pid} ended while it was being attached")
-    if found.stack_start != stack_start:
+    if 0 not in (found.stack_start, stack_start) and found.stack_start != stack_start:  # 0: not told
         raise TargetGone(
             f"process {pid} started another program in its place (exec) while it was being attached",
             "try again when that trains",

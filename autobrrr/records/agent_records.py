@@ -206,9 +206,7 @@ class FrameCount(Record, frozen=True, kw_only=True):
     samples: int
     in_collective: bool = False
     in_feed: bool = False  # in a generator or an iterator of the script's own that its loop reads from
-    in_library: int = (
-        0  # of them, in torch's or a framework's code between the script's own and the operators
-    )
+    library: int = 0  # of them, in torch's or a framework's code between the script's own and the operators
     stayed: int = 0  # of them, those that found the thread where the look before had
     asleep: int = 0  # of these, those in between which it neither ran nor waited for a CPU
 

@@ -10,6 +10,7 @@ for 2B is shown only where they pass, and where the page faults of the larger ba
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -106,7 +107,7 @@ def _line(probe: ShadowProbe) -> BatchFit | BatchProbe:
             why = f"{of_one(share)} of the step is fixed by B and 2B alone: too near a limit for two sizes"
             return BatchProbe(status="abstained", why=why, batch=probe.batch, points=points)
     ratio, interval = _doubled(probe, times)
-    made_up = reconstruction(probe) or 0.0
+    made_up = _reconstruction(probe)
     if made_up < thresholds.RECONSTRUCTION[0]:
         share -= 1 - made_up
         ratio = None  # nobody knows what the rest does
@@ -137,30 +138,28 @@ def step_times(probe: ShadowProbe, *, for_fit: bool = False) -> tuple[dict[int, 
         for_fit: B and 2B alone are enough, and how little replays may make up is left to the fit.
     """
     step_ns = positive(probe.step_ns)
-    replays, why = _replays(probe)
+    replays = _replays(probe)
     if step_ns is None or probe.batch is None or probe.batch not in replays:
-        return {}, why or "the replay at the job's own batch is missing"
+        return {}, _apart(probe) or "the replay at the job's own batch is missing"
     optimizer_ns = max(0, probe.optimizer_ns or 0)
     rest_ns = step_ns - replays[probe.batch] - optimizer_ns
     times = {batch: ns + optimizer_ns + rest_ns for batch, ns in replays.items()}
-    made_up = reconstruction(probe) or 0.0
+    made_up = _reconstruction(probe)
     low, high = thresholds.RECONSTRUCTION
     if not (0.0 if for_fit else low) <= made_up <= high:
         return times, _not_the_step(made_up)
     least = 2 if for_fit and 2 * probe.batch in times else thresholds.PROBE_POINTS
     if len(times) < least:
-        return times, why or f"{len(times)} of {least} batch sizes measured"
+        return times, _apart(probe) or f"{len(times)} of {least} batch sizes measured"
     if min(times.values()) <= 0:
         return times, "replay and optimizer take longer than the step"
     return times, None
 
 
-def reconstruction(probe: ShadowProbe) -> float | None:
-    """Replay and optimizer, over a real step."""
-    step_ns, replay_ns = positive(probe.step_ns), _replays(probe)[0].get(probe.batch or 0)
-    if step_ns is None or replay_ns is None:
-        return None
-    return (replay_ns + max(0, probe.optimizer_ns or 0)) / step_ns
+def _reconstruction(probe: ShadowProbe) -> float:
+    """Replay and optimizer over a real step; the replay at the job's own batch counts."""
+    replay_ns = _replays(probe)[probe.batch or 0]
+    return (replay_ns + max(0, probe.optimizer_ns or 0)) / (positive(probe.step_ns) or math.inf)
 
 
 def _not_the_step(made_up: float) -> str:
@@ -170,24 +169,34 @@ def _not_the_step(made_up: float) -> str:
     )
 
 
-def _replays(probe: ShadowProbe) -> tuple[dict[int, float], str | None]:
-    """Lower quartile of the replays at each batch size whose fastest agree; what is said of the others."""
-    found: dict[int, float] = {}
-    apart = 0.0
-    for point in probe.points:
-        least, low = positive(quantile(point.shadow_ns, 0)), positive(quantile(point.shadow_ns, 0.25))
-        if point.batch <= 0 or least is None or low is None:
-            continue
-        if low / least - 1 <= thresholds.REPLAYS_AGREE:
-            found[point.batch] = low
-        else:
-            apart = max(apart, low / least - 1)
-    if not apart:
-        return found, None
-    return found, (
+def _replays(probe: ShadowProbe) -> dict[int, float]:
+    """Lower quartile of the replays at each batch size whose fastest agree."""
+    return {
+        batch: quartile_ns
+        for batch, (least_ns, quartile_ns) in _fastest(probe).items()
+        if quartile_ns / least_ns - 1 <= thresholds.REPLAYS_AGREE
+    }
+
+
+def _apart(probe: ShadowProbe) -> str | None:
+    """What is said of a size whose fastest replays don't agree."""
+    apart = max((quartile_ns / least_ns - 1 for least_ns, quartile_ns in _fastest(probe).values()), default=0)
+    if apart <= thresholds.REPLAYS_AGREE:
+        return None
+    return (
         f"the fastest replays of one size lie {of_one(apart)} apart "
         f"(lower quartile over least; at most {of_one(thresholds.REPLAYS_AGREE)})"
     )
+
+
+def _fastest(probe: ShadowProbe) -> dict[int, tuple[float, float]]:
+    """The fastest replay at each batch size, and the lower quartile."""
+    found = {}
+    for point in probe.points:
+        least_ns, quartile_ns = (positive(quantile(point.shadow_ns, q)) for q in (0.0, 0.25))
+        if point.batch > 0 and least_ns is not None and quartile_ns is not None:
+            found[point.batch] = (least_ns, quartile_ns)
+    return found
 
 
 def _doubled(probe: ShadowProbe, times: dict[int, float]) -> tuple[float | None, list[float] | None]:
@@ -201,7 +210,7 @@ def _doubled(probe: ShadowProbe, times: dict[int, float]) -> tuple[float | None,
     if single is None or double is None or 2 * batch not in times or _faulty(single, double):
         return None, None
     step_ns = times[batch]
-    rest_ns = max(0.0, step_ns - _replays(probe)[0][batch] - max(0, probe.optimizer_ns or 0))
+    rest_ns = max(0.0, step_ns - _replays(probe)[batch] - max(0, probe.optimizer_ns or 0))
     error = (_standard_error_ns(single) + _standard_error_ns(double)) / step_ns
     constant = times[2 * batch] / step_ns
     scaling = (times[2 * batch] + rest_ns) / step_ns

@@ -159,7 +159,7 @@ def sample(
                 "in_loader": in_loader,
                 "in_collective": in_collective,
                 "in_feed": 2 * fed[place] > count,
-                "in_library": library[place],
+                "library": library[place],
                 "samples": count,
                 "stayed": sleeps.stayed[place],
                 "asleep": sleeps.asleep[place],

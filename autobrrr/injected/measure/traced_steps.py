@@ -199,7 +199,12 @@ class TraceTask:
                 results.add_plain(boundary.last_step_ns, sampled)
 
     def _undisturbed(self, boundary: Boundary) -> bool:
-        """Whether the thread hardly waited for a CPU in the step that just ended, or nobody knows."""
+        """Whether the thread hardly waited for a CPU in the step that just ended, or nobody knows.
+
+        Where threads outnumber the CPUs it waits for its own: that is how the job runs, and no disturbance.
+        """
+        if self._foreign is not None:
+            return False
         delay_ns = max(0, run_delay_ns(self._loop.train_tid) - self._step_delay_ns)
         if self._step_delay_ns >= 0 and delay_ns > QUIET_STEP * boundary.last_step_ns:
             return False

@@ -1,4 +1,9 @@
-"""Jobs that took no part in building the signals; tried last, reported as they came out."""
+"""Jobs that took no part in building the signals, tried last, reported as they came out.
+
+Since then rules were built on some: on both trainers, with and without texts, MAML and per-sample gradients
+(whose Python stands between the phases), on tables of sparse gradients, on shuffled lists. What is right of
+these proves nothing.
+"""
 
 from __future__ import annotations
 

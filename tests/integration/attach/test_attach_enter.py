@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -293,11 +294,11 @@ def test_a_job_that_becomes_another_program_when_it_takes_the_call_is_left_at_on
         assert target.stdout.readline() == "ready\n"
         looks = []
 
-        def observe(*words: object) -> object:
+        def observe(*words: Any) -> object:
             if not looks:
                 print(file=target.stdin, flush=True)
-            looks.append(seen := main_thread.observe(*words))  # type: ignore[arg-type]
-            return seen
+            looks.append(main_thread.observe(*words))
+            return looks[-1]
 
         monkeypatch.setattr(agent_wait, "observe", observe)
         try:

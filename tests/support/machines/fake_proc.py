@@ -32,7 +32,7 @@ class FakeProc:
         cpu_ticks: int = 100,
         main_ticks: int = 100,
         start_ticks: int = 777,
-        stack_start: int = 0,
+        stack_start: int = 4,
         words: tuple[str, ...] = ("python", "train.py"),
         environ: dict[str, str] | None = None,
         torch: bool = False,

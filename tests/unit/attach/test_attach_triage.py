@@ -53,7 +53,7 @@ def test_a_training_process_of_ours_is_let_through(proc: FakeProc) -> None:
     (version / "version.py").write_text("from typing import Optional\n__version__ = '2.8.1+cu129'\n")
     target = triage.require(case(proc))
     assert target == triage.AttachTarget(
-        pid=PID, start_ticks=777, stack_start=0, uid=US, gid=0, python=(3, 11), torch="2.8.1+cu129"
+        pid=PID, start_ticks=777, stack_start=4, uid=US, gid=0, python=(3, 11), torch="2.8.1+cu129"
     )
 
 

@@ -50,7 +50,7 @@ class World:
             self.arrived,
             lambda: self.now_s >= self.taken_s,
             start_ticks=777,
-            stack_start=0,
+            stack_start=4,
             go_beside=self.go_beside,
             on_wait=self.lines.append,
             proc=self._proc.root,
@@ -186,6 +186,14 @@ def test_a_target_that_became_another_program_meanwhile_is_gone(tmp_path: Path) 
     with pytest.raises(TargetGone, match="another program in its place"):
         world.wait()
     assert world.now_s < 2
+
+
+def test_a_kernel_that_no_longer_tells_where_the_stack_begins_tells_of_no_other_program(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path, lambda seconds: {**burning(seconds), "stack_start": 4 * (seconds < 1)})
+    with pytest.raises(CannotAttach):
+        world.wait()
 
 
 @pytest.mark.parametrize("end", [None, {"state": "Z"}, {"start_ticks": 778}])

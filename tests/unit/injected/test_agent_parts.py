@@ -7,6 +7,7 @@ import sys
 import types
 from collections.abc import Mapping
 from contextlib import nullcontext
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.live_torch.patches import Patch, patched, prepared, take_off_all
 from autobrrr.injected.loop.root_modules import RootSearch
 from autobrrr.injected.loop.step_hook import Hot, make_tap
-from autobrrr.injected.measure.stack_sampler import place_of
+from autobrrr.injected.measure.stack_sampler import Place, place_of
 from autobrrr.injected.phases.batch_shapes import batch_size
 from autobrrr.injected.phases.loader_watch import LoaderWatch
 from autobrrr.injected.phases.sampling_schedule import BUDGET, Bursts
@@ -521,7 +522,7 @@ def test_a_place_is_the_innermost_frame_of_the_users_own_code() -> None:
 
 
 def test_the_users_code_that_an_optimizer_calls_is_no_work_of_the_optimizers() -> None:
-    names: dict[str, object] = {}
+    names: dict[str, Any] = {}
     for file, name in (
         ("/x/site-packages/torch/optim/adam.py", "step"),
         ("/x/site-packages/torch/optim/optimizer.py", "wrapper"),
@@ -529,10 +530,13 @@ def test_the_users_code_that_an_optimizer_calls_is_no_work_of_the_optimizers() -
     ):
         exec(compile(f"def {name}(*calls):\n    return calls[0](*calls[1:])\n", file, "exec"), names)
     wrapper, step, own = (names[name] for name in ("wrapper", "step", "own"))
-    look = lambda: place_of(sys._getframe(), ("/usr/lib/", __file__))  # noqa: E731
-    assert own(wrapper, step, look)[1] == "optimizer"  # type: ignore[operator]
-    assert own(wrapper, step, own, look)[1] == "other"  # type: ignore[operator]
-    assert own(wrapper, own, look)[1] == "optimizer", "an optimizer of the user's own"  # type: ignore[operator]
+
+    def look() -> Place:
+        return place_of(sys._getframe(), ("/usr/lib/", __file__))
+
+    assert own(wrapper, step, look)[1] == "optimizer"
+    assert own(wrapper, step, own, look)[1] == "other"
+    assert own(wrapper, own, look)[1] == "optimizer", "an optimizer of the user's own"
 
 
 def test_a_place_in_a_collective_is_told_from_the_loops_own_work() -> None:

@@ -26,6 +26,7 @@ from autobrrr.injected.wire import ring_layout
 def task() -> Iterator[TraceTask]:
     """In the middle of a traced step."""
     loop = SimpleNamespace(torch=torch, hooks=SimpleNamespace(overdue=None), phases=None)
+    loop.train_tid, loop.last_phases = 1, {"forward": 500_000}
     made = TraceTask(cast(TrainLoop, loop), 6, lambda event: None)
     made._kind = "traced"
     made._mode = dispatch_timer.enter(torch, None)
@@ -121,8 +122,6 @@ def run_steps(task: TraceTask, delays_ns: list[int], monkeypatch: pytest.MonkeyP
     """So many rounds of a traced, a sampled and a plain step of 1 ms, with their waits for a CPU."""
     waited_ns = 0
     monkeypatch.setattr(traced_steps, "run_delay_ns", lambda tid: waited_ns)
-    loop = task._loop
-    loop.train_tid, loop.last_phases = 1, {"forward": 500_000}  # type: ignore[misc, assignment]
     task._mode, mode = None, task._mode
     assert mode is not None
     mode.over = True
@@ -171,3 +170,12 @@ def test_a_busy_machine_is_worth_more_steps_while_some_are_quiet(
     task._mode = dispatch_timer.enter(torch, None)
     run_steps(task, run_steps_again, monkeypatch)
     assert task._worth_more()
+
+
+def test_where_threads_outnumber_the_cpus_their_waits_are_the_jobs_own(
+    task: TraceTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task._foreign = traced_steps.ForeignLoad()
+    run_steps(task, [600_000, 0, 0] * 6, monkeypatch)
+    assert not task._quiet.traced
+    assert len(cast("list[int]", task._found()["kernel_ns"])) == 18 - 1

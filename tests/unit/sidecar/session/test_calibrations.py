@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -128,7 +129,7 @@ def test_both_ways_share_the_time_that_there_is(tmp_path: Path, monkeypatch: pyt
         return b""
 
     monkeypatch.setattr(quick_peaks, "run_child", run_child)
-    monkeypatch.setattr(job_peaks.time, "monotonic", lambda: now_s)
+    monkeypatch.setattr(job_peaks, "time", SimpleNamespace(monotonic=lambda: now_s))
     said: list[str] = []
     make_sure_of_peaks(2, JOB, said.append, tmp_path, patience_s=4.0)
     assert given == [4.0, 1.0]
