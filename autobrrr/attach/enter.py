@@ -203,7 +203,7 @@ def _receive(
 def _raise_complaint(place: TargetFolder, target: triage.AttachTarget) -> None:
     """Raise what the injected code says of its failure, where it has failed."""
     said = place.said(FAILED)
-    if said is not None:
+    if said:  # an empty file is still being written
         raise load_failure.error_of(load_failure.parse(said), target.pid)
 
 

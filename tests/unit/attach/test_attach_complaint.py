@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import _thread
 import errno
+import os
 import re
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
-from autobrrr.attach import load_failure
+from autobrrr.attach import enter, load_failure
 from autobrrr.attach.load_failure import Complaint, Part
 from autobrrr.attach.ptrace.injector import FAILED, TAKEN, compose
 from autobrrr.attach.ptrace.pending_call import PAGE_BYTES_WORD, PAGE_WORD
+from autobrrr.attach.target_folder import TargetFolder
+from autobrrr.attach.triage import AttachTarget
+from autobrrr.errors import CannotAttach
 from support.attach import eventually
 from support.machines.fake_proc import FakeProc
 
@@ -129,3 +135,17 @@ def test_a_session_that_is_not_found_is_said_with_the_command_that_ends_it(
     said = load_failure.error_of(Complaint(part=Part.SESSION, kind="NotUp", number=None, text=folder), PID)
     assert f"can't be found from here{lies}: it was started" in said.message
     assert said.hint.startswith(f"{command} detach {PID} ends it")
+
+
+def test_a_file_is_heard_once_it_is_written(tmp_path: Path) -> None:
+    """In place of a link, where the job may make none: it is empty for a moment."""
+    (tmp_path / str(PID) / "root" / "tmp").mkdir(parents=True, mode=0o1777)
+    (tmp_path / str(PID) / "root" / "tmp").chmod(0o1777)
+    target = cast("AttachTarget", SimpleNamespace(pid=PID))
+    with TargetFolder(PID, os.geteuid(), os.getegid(), proc=tmp_path) as place:
+        file = tmp_path / str(PID) / "root" / place.path.lstrip("/") / FAILED
+        file.touch()
+        enter._raise_complaint(place, target)
+        file.write_text("ring\nOSError\n1\nnot permitted")
+        with pytest.raises(CannotAttach, match="memfd_create"):
+            enter._raise_complaint(place, target)
