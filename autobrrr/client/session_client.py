@@ -35,7 +35,7 @@ from autobrrr.records.wire_answers import (
 )
 from autobrrr.sidecar.process.session_options import Probing, SessionOptions, Sweep
 from autobrrr.sidecar.process.spawn import error_from, start
-from autobrrr.sidecar.sockets.session_socket import connect, find_target, is_alive, passed_over
+from autobrrr.sidecar.sockets.session_socket import connect_anywhere, find_target, is_alive, passed_over
 from autobrrr.sidecar.sockets.socket_frames import TooSlow, Wire
 from autobrrr.sidecar.sockets.starting_session import is_under_way
 
@@ -356,7 +356,7 @@ def join(pid: int) -> Client | None:
     Raises:
         TargetGone: there is no such process.
     """
-    link = connect(find_target(pid))
+    link = connect_anywhere(find_target(pid))
     return None if link is None else Client(link)
 
 
@@ -380,7 +380,7 @@ def join_under_way(pid: int, *, on_wait: OnText) -> Client | None:
     waited = False
     while True:
         coming = is_under_way(target)  # before the socket is tried: it may answer in between
-        link = connect(target)
+        link = connect_anywhere(target)
         if link is not None:
             try:
                 return Client(link)
@@ -424,7 +424,7 @@ def join_or_start(
     end_s = time.monotonic() + JOIN_S
     started = waited = said = False
     while True:
-        link = connect(target)
+        link = connect_anywhere(target)
         if link is not None:
             try:
                 client = Client(link, started=started)

@@ -80,7 +80,7 @@ def torch_version(python: str = sys.executable) -> str | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return told.stdout.strip() or None
+    return told.stdout.strip().rpartition("\n")[2] or None  # before it, what a `.pth` file prints
 
 
 def cached_file(cache: Path, kind: str, *, device: str, torch: str, threads: int) -> Path:

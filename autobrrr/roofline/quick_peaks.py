@@ -186,7 +186,10 @@ def _measure(
 
 
 def run_child(words: Sequence[str], threads: int, patience_s: float) -> bytes:
-    """Standard output of a measuring process with so many threads; empty where it failed."""
+    """The last line that a measuring process with so many threads prints; empty where it failed.
+
+    Before it may come what a `.pth` file of the environment prints.
+    """
     given_away = ("MKL_NUM_THREADS", "MKL_DYNAMIC", "OMP_DYNAMIC", "PYTHONSTARTUP")
     env = {name: value for name, value in os.environ.items() if name not in given_away}
     env["OMP_NUM_THREADS"] = str(threads)
@@ -202,7 +205,7 @@ def run_child(words: Sequence[str], threads: int, patience_s: float) -> bytes:
         )
     except (OSError, subprocess.SubprocessError):
         return b""
-    return done.stdout
+    return done.stdout.rstrip().rpartition(b"\n")[2]
 
 
 def _matmul_n(threads: int) -> int:

@@ -96,9 +96,9 @@ def passed_over(target: SessionTarget, env: Mapping[str, str] = os.environ) -> l
     return [f"{why}; it was passed over" for why in whys if why is not None]
 
 
-def _existing(target: SessionTarget, env: Mapping[str, str]) -> Iterator[Folder]:
+def _existing(target: SessionTarget, places: Mapping[Path, int]) -> Iterator[Folder]:
     """The folders that are there and trusted; open as long as one is looked at."""
-    for path, uid in places(target, env).items():
+    for path, uid in places.items():
         with contextlib.suppress(AutobrrrError):
             folder = Folder.existing(path, uid, trusted_for(target.uid))
             if folder is not None:
@@ -107,11 +107,40 @@ def _existing(target: SessionTarget, env: Mapping[str, str]) -> Iterator[Folder]
 
 
 def connect(target: SessionTarget, env: Mapping[str, str] = os.environ) -> socket.socket | None:
-    """A connection to the session of a job; None where there is no session."""
-    for folder in _existing(target, env):
+    """A connection to the session of a job; None where there is none in the usual `places`."""
+    return _connected(target, places(target, env))
+
+
+def connect_anywhere(
+    target: SessionTarget, env: Mapping[str, str] = os.environ, proc: Path = procfs.PROC
+) -> socket.socket | None:
+    """As `connect`, also where an unusual `XDG_RUNTIME_DIR` has put the session: all processes are asked."""
+    return connect(target, env) or _connected(target, _held_folders(target, proc))
+
+
+def _connected(target: SessionTarget, places: Mapping[Path, int]) -> socket.socket | None:
+    for folder in _existing(target, places):
         with contextlib.suppress(OSError):
             return folder.connect(target.name, trusted_for(target.uid))
     return None
+
+
+def _held_folders(target: SessionTarget, proc: Path) -> dict[Path, int]:
+    """Where a sidecar of somebody trusted holds the lock of this job's session, and whose the sidecar is."""
+    found: dict[Path, int] = {}
+    for pid in procfs.pids(proc):
+        owner = procfs.owner(pid, proc)
+        if owner is None or owner[0] not in trusted_for(target.uid) or not _is_sidecar(pid, proc):
+            continue
+        for opened in procfs.open_files(pid, proc):
+            folder, _, name = opened.raw.rpartition("/")
+            if name == _lock_name(target):
+                found[Path(folder)] = owner[0]
+    return found
+
+
+def _is_sidecar(pid: int, proc: Path) -> bool:
+    return any(word.raw == "autobrrr.sidecar" for word in procfs.cmdline(pid, proc))
 
 
 class SessionSocket:
@@ -204,7 +233,7 @@ def _usable(target: SessionTarget, env: Mapping[str, str]) -> Folder:
 def served(target: SessionTarget, env: Mapping[str, str] = os.environ, proc: Path = procfs.PROC) -> list[int]:
     """Processes that have a session where one of this job could lie; ascending, dead ones left out."""
     found = set()
-    for folder in _existing(target, env):
+    for folder in _existing(target, places(target, env)):
         for name in folder.names():
             named = _SOCKET.fullmatch(name)
             if named is not None and not name.startswith("agent-") and _is_there(named, proc):

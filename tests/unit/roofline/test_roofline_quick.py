@@ -51,6 +51,14 @@ def test_the_first_call_measures_and_the_second_remembers(tmp_path: Path) -> Non
     assert roofline.calls(tmp_path) == 1
 
 
+def test_what_an_environment_prints_as_it_starts_is_passed_over(tmp_path: Path) -> None:
+    chatter = "plugins: 3 found\n"
+    first = peaks(tmp_path, roofline.interpreter(tmp_path, chatter + answer(), torch=f"{chatter}2.9.1"))
+    assert first is not None
+    assert first.torch == "2.9.1"
+    assert peaks(tmp_path, roofline.interpreter(tmp_path, answer()), measure=False) == first
+
+
 def test_without_leave_to_measure_only_the_cache_is_asked(tmp_path: Path) -> None:
     python = roofline.interpreter(tmp_path, answer())
     assert peaks(tmp_path, python, measure=False) is None
