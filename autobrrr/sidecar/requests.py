@@ -339,7 +339,7 @@ class Service:
 
     def _details(self, reply: Reply, message: Fields) -> None:
         tuning = self._tuning
-        found = details(self._session, tuning.tuned, tuning.progress, tuning.paused)
+        found = details(self._session, tuning.tuned, tuning.progress, tuning.paused, tuning.asked)
         reply.done(details=as_fields(found))
 
     def _explain(self, reply: Reply, message: Fields) -> None:

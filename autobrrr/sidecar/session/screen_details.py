@@ -15,17 +15,25 @@ from autobrrr.recipe.recipe_contents import Value
 from autobrrr.records import Diagnosis, ExactnessClass, JobFacts, Reach, TuneProgress, Tuning
 from autobrrr.records.wire_answers import ActiveRemedy, Details, RecipeNow, RemedyLine
 from autobrrr.sidecar.session.session import Session
+from autobrrr.sidecar.tuning.tuning_thread import TuneRequest
 from autobrrr.tuner.candidate_space import allowed_classes, candidates
 
 MOST_OPERATORS = 12
 
 
-def details(session: Session, tuned: Tuning | None, progress: TuneProgress | None, paused: bool) -> Details:
+def details(
+    session: Session,
+    tuned: Tuning | None,
+    progress: TuneProgress | None,
+    paused: bool,
+    asked: TuneRequest | None,
+) -> Details:
     """The session at this moment, as a screen shows it.
 
     Args:
         tuned: The result of the last tuning of this session.
         progress: Where the tuning that runs stands.
+        asked: What the tuning that runs was asked for.
     """
     findings = session.findings
     on = list(session.active.on.values()) if session.active is not None else []
@@ -34,7 +42,7 @@ def details(session: Session, tuned: Tuning | None, progress: TuneProgress | Non
     return Details(
         history=findings.history.history(findings.window.step_ns),
         active=on,
-        remedies=_remedies(findings.facts, findings.cores, session.snapshot()),
+        remedies=_remedies(findings.facts, findings.cores, session.snapshot(), asked),
         operators=widest[:MOST_OPERATORS],
         recipe=recipe_now(on, tuned, findings.facts),
         progress=progress,
@@ -67,10 +75,13 @@ def recipe_now(on: Iterable[ActiveRemedy], tuned: Tuning | None, facts: JobFacts
     return RecipeNow(text=text)
 
 
-def _remedies(facts: JobFacts | None, cores: int | None, judged: Diagnosis) -> list[RemedyLine]:
+def _remedies(
+    facts: JobFacts | None, cores: int | None, judged: Diagnosis, asked: TuneRequest | None
+) -> list[RemedyLine]:
     if facts is None:
         return []
-    default = allowed_classes(None)
+    allowed = allowed_classes(None if asked is None else asked.allow)
+    only = None if asked is None else asked.only
     every: tuple[ExactnessClass, ...] = get_args(ExactnessClass)
     lines = [
         RemedyLine(
@@ -78,7 +89,7 @@ def _remedies(facts: JobFacts | None, cores: int | None, judged: Diagnosis) -> l
             options=each.choice.settings,
             predicted=each.predicted,
             class_=each.cls,
-            default=each.cls in default,
+            default=each.cls in allowed and (not only or each.choice.remedy in only),
             doc=REGISTRY[each.choice.remedy].doc,
         )
         for each in candidates(facts=facts, cores=cores, verdict=judged, allowed=every)

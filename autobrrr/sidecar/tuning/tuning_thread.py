@@ -24,6 +24,7 @@ from autobrrr.sidecar.session.session import Session
 from autobrrr.sidecar.sockets.client_connection import ClientConnection, Fields
 from autobrrr.sidecar.tuning.live_bench import Call, LiveBench
 from autobrrr.sidecar.tuning.post_tuning_watch import PostTuningWatch, watch_over
+from autobrrr.tuner.candidate_space import allowed_classes
 
 
 class TuneRequest(Record, frozen=True, kw_only=True):
@@ -81,7 +82,8 @@ class TuningThread:
         self._once_through: list[Callable[[], None]] = []
         self.asked_by: ClientConnection | None = None
         self.tuned: TuningResult | None = None  # the latest result
-        self.progress: TuneProgress | None = None  # of the tuning that runs
+        self.asked: TuneRequest | None = None  # of the tuning that runs, and where it stands
+        self.progress: TuneProgress | None = None
 
     def begin(self, asked_by: ClientConnection, message: Fields, push: Push) -> None:
         """Start; events follow.
@@ -94,10 +96,12 @@ class TuningThread:
             request = msgspec.convert({k: v for k, v in message.items() if k not in _FRAME}, TuneRequest)
         except msgspec.ValidationError as error:
             raise UsageError(f"tune: {error}") from None
+        allowed_classes(request.allow)
         refusal = self._session.begin_tuning()
         if refusal is not None:
             raise AutobrrrError(f"this session can't tune: {refusal}", "autobrrr detach, then attach anew")
         self._bench = LiveBench(self._session, self._call)
+        self.asked = request
         self.asked_by = None if request.stays else asked_by
         arguments = (self._bench, request, self._session.snapshot(), push)
         self._thread = threading.Thread(target=self._work, args=arguments, name="tuner", daemon=True)
@@ -239,7 +243,7 @@ class TuningThread:
         if self._bench is not None:
             self._bench.close()
         self._bench = None
-        self.asked_by = None
+        self.asked = self.asked_by = None
         self.progress = None
         self._session.end_tuning()
         waiting, self._once_through = self._once_through, []

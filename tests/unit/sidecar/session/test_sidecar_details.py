@@ -193,6 +193,21 @@ def test_progress_is_there_while_a_tuner_works(office: Office) -> None:
     assert found.progress.text == "trying gc.freeze"
 
 
+def test_while_a_tuner_works_default_are_the_remedies_that_it_was_asked_for(office: Office) -> None:
+    office.session.findings.anatomy = msgspec.convert(anatomy(), Anatomy)
+    guest = Guest(office)
+    assert guest.ask("tune", stays=True, only=["optimizer.fused"])["ok"] is True
+    assert [line.remedy for line in details_of(guest).remedies if line.default] == ["optimizer.fused"]
+    office.tuning.join(10)
+    office.run_calls()
+    assert sum(line.default for line in details_of(guest).remedies) > 1
+    assert guest.ask("tune", stays=True, allow="changes-training")["ok"] is True
+    assert all(line.default for line in details_of(guest).remedies if line.reach == "live")
+    office.tuning.join(10)
+    office.run_calls()
+    assert "no such class" in str(guest.ask("tune", allow="anything")["error"])
+
+
 def test_signals_are_explained_by_the_session(office: Office) -> None:
     answer = Guest(office).ask("explain", name="traced_steps")
     assert answer["kind"] == "signal"
