@@ -1,4 +1,4 @@
-"""The list of jobs: a row each, with as many columns as there is room for."""
+"""The list of jobs: a row each, with as many columns as there is room and something to say for."""
 
 from __future__ import annotations
 
@@ -90,7 +90,11 @@ SORTS: tuple[ListSort[JobRow], ...] = tuple(
 
 def jobs_page(jobs: Sequence[JobRow], width: int, choice: ListChoice = UNCHANGED) -> Page:
     """The table; the row of a job can be chosen by its pid."""
-    columns = [column for column in COLUMNS if width >= column.least]
+    columns = [
+        column
+        for column in COLUMNS
+        if width >= column.least and any(job.cells[column.name][0] for job in jobs)
+    ]
     sort = chosen(SORTS, choice)
     heads = [piece(head(column.name, column.cells, sort, right=column.right), "dim") for column in columns]
     shown = listed(

@@ -235,6 +235,7 @@ class TopScreen(Screen[None]):
             return []
         name = f"{job.script or '?'} (pid {job.pid})"
         inside = width - EDGES
+        judged = view is not None and view.snapshot is not None
         if view is not None and view.snapshot is not None:
             rows = [
                 *parts.verdict(view, inside),
@@ -245,7 +246,7 @@ class TopScreen(Screen[None]):
             rows = [row("not attached: Enter attaches and shows it")]
         else:
             rows = [row(piece(line, "dim")) for line in wrapped(job.why or "", inside, 3)]
-        if height > PREVIEW:
+        if height > PREVIEW or not judged:
             known = [
                 ("user", job.user or "", "plain"),
                 ("age", "" if job.age_ns is None else clock(job.age_ns), "plain"),
