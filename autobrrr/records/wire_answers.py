@@ -145,8 +145,8 @@ class ActiveRemedy(Record, frozen=True, kw_only=True):
 class RemedyLine(Record, frozen=True, kw_only=True):
     """A remedy that may be tried on this job, in the order in which the tuner would.
 
-    `default` is whether the tuning that runs may try it, as it was asked; where none runs, whether `tune` does
-    unless it is told to allow more.
+    `default` is whether the tuning that runs may try it; where none runs, whether `tune` does unless it is
+    told to allow more.
     """
 
     remedy: str
