@@ -35,7 +35,13 @@ from autobrrr.records.wire_answers import (
 )
 from autobrrr.sidecar.process.session_options import Probing, SessionOptions, Sweep
 from autobrrr.sidecar.process.spawn import error_from, start
-from autobrrr.sidecar.sockets.session_socket import connect_anywhere, find_target, is_alive, passed_over
+from autobrrr.sidecar.sockets.session_socket import (
+    connect,
+    connect_anywhere,
+    find_target,
+    is_alive,
+    passed_over,
+)
 from autobrrr.sidecar.sockets.socket_frames import TooSlow, Wire
 from autobrrr.sidecar.sockets.starting_session import is_under_way
 
@@ -351,12 +357,12 @@ class Client:
 
 
 def join(pid: int) -> Client | None:
-    """The session of a job, where it has one.
+    """The session of a job, where it has one in the usual places.
 
     Raises:
         TargetGone: there is no such process.
     """
-    link = connect_anywhere(find_target(pid))
+    link = connect(find_target(pid))
     return None if link is None else Client(link)
 
 
