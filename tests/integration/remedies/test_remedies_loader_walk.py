@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.injected.remedies.loader import loader_items
 from autobrrr.injected.remedies.loader.dataset_walk import MOST_OBJECTS, held_by
 from autobrrr.injected.remedies.registry import Refused
 
@@ -129,14 +130,20 @@ def test_a_transform_of_a_generator_of_its_own_is_not_advanced() -> None:
     assert loader.num_workers == 0
 
 
-def test_a_dataset_that_differs_from_itself_is_read_once_in_a_process() -> None:
+def test_a_dataset_that_differs_from_itself_is_read_once_in_a_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     reads: list[int] = []
+    items: list[int] = []  # that were read: what the dataset notes of them is put back
     dataset = Transformed(lambda x: reads.append(1) or x + len(reads))  # type: ignore[func-returns-value]
+    read = loader_items._item
+    monkeypatch.setattr(loader_items, "_item", lambda data, at: items.append(at) or read(data, at))
     job, loader = job_of(dataset)
     for _ in range(3):
         with pytest.raises(Refused, match="differs from itself"):
             CACHE.apply(job, {})
-    assert len(reads) == 2
+    assert len(items) == 2
+    assert reads == []
     assert loader.num_workers == 0
 
 
@@ -186,7 +193,7 @@ def test_a_file_that_opens_with_the_first_item_keeps_workers_away_too(tmp_path: 
     with pytest.raises(Refused, match="BufferedReader, which workers would share"):
         WORKERS.apply(job, {"workers": 2})
     assert loader.num_workers == 0
-    dataset.file.close()
+    assert dataset.file is None  # as before
 
 
 def test_long_lists_are_looked_at_in_places_and_too_much_is_refused() -> None:

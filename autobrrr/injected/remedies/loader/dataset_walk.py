@@ -1,13 +1,15 @@
 """What a dataset holds, through transforms, wrapped datasets, closures and globals: generators and handles.
 
 A generator of its own makes its items random, and would be advanced by reading one. A handle (an open file, a
-database) is shared by forked workers together with its position: they would read each other's places.
+database) is shared by forked workers together with its position: they would read each other's places. What
+an iterator or a queue has given can't be put back.
 Of long lists some elements are looked at, evenly spread, for they are of one kind.
 """
 
 from __future__ import annotations
 
 import functools
+import io
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
@@ -21,6 +23,13 @@ MOST_OF_A_LIST = 500
 _ATOMS = (int, float, complex, str, bytes, bytearray, range, type(None), ModuleType)
 _HANDLES = ("h5py", "sqlite3", "lmdb", "tables", "netCDF4", "av")
 _LMDB = ("Environment", "Transaction", "Cursor")  # its types say that they are builtins
+_FED = (  # by other threads or processes
+    ("queue", "Queue"),
+    ("_queue", "SimpleQueue"),
+    ("multiprocessing.queues", "Queue"),
+    ("threading", "Thread"),
+    ("concurrent.futures._base", "Executor"),
+)
 
 
 @dataclass(slots=True)
@@ -29,6 +38,8 @@ class Held:
 
     random: bool = False
     handles: list[str] = field(default_factory=list)  # names of their types
+    sources: list[str] = field(default_factory=list)  # of what moves on as it is read
+    parts: list[object] = field(default_factory=list, compare=False)  # what was looked into
 
 
 def held_by(dataset: object) -> Held:
@@ -51,7 +62,10 @@ def held_by(dataset: object) -> Held:
             found.random = True
         elif _is_handle(value):
             found.handles.append(type(value).__name__)
+        elif _moves_on(value):
+            found.sources.append(type(value).__name__)
         elif not _is_data(value):
+            found.parts.append(value)
             waiting += _inside(value)
     return found
 
@@ -79,6 +93,15 @@ def _is_handle(value: object) -> bool:
         return cast("Callable[[object], int]", tell)(value) > 2  # not the process's own streams
     except Exception:  # noqa: BLE001  closed, or in memory
         return False
+
+
+def _moves_on(value: object) -> bool:
+    """Whether a value stands somewhere in what it gives and shows that nowhere, or is fed meanwhile."""
+    if any((kind.__module__, kind.__name__) in _FED for kind in type(value).__mro__):
+        return True
+    following = getattr(type(value), "__next__", None)
+    hidden = following is not None and not isinstance(following, FunctionType)
+    return hidden and not isinstance(value, io.IOBase)
 
 
 def _is_data(value: object) -> bool:

@@ -1,8 +1,9 @@
 """What reading an item of a dataset does: proven by reading a few of them twice.
 
-Every random state is put back. An item that differs without a generator having been used comes from a dataset
-that keeps state of its own: nothing about its loading may change. Where the dataset or anything that it holds
-has a generator of its own, nothing is read: its items are random.
+Every random state is put back, and so is what the dataset counts or notes of it. An item that differs without
+a generator having been used comes from a dataset that keeps state of its own: nothing about its loading may
+change. Where the dataset or anything that it holds has a generator of its own, nothing is read: its items are
+random. Nor is it where an iterator or a queue would move on.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ import sys
 import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from ...job_state import rng_state
 from ...live_torch.live_job import Job
 from ..registry import Refused
+from .dataset_state import DatasetState
 from .dataset_walk import held_by
 
 LONGEST_S = 0.2
@@ -32,6 +34,7 @@ class Items:
     bytes_each: int
     on_cpu: bool
     length: int
+    handles: tuple[str, ...] = ()  # that the dataset held once items were read: types of open files
 
 
 def read_items(job: Job, dataset: object) -> Items:
@@ -68,8 +71,20 @@ def _read(job: Job, dataset: object) -> Items:
         raise Refused("the dataset has no length") from None
     if not length:
         raise Refused("the dataset is empty")
-    if held_by(dataset).random:
+    held = held_by(dataset)
+    if held.sources:
+        raise Refused(f"the dataset holds a {held.sources[0]}, which moves on as items are read")
+    if held.random:
         return Items(random=True, bytes_each=0, on_cpu=True, length=length)
+    state = DatasetState(dataset)
+    try:
+        items = _read_some(job, dataset, length)
+        return replace(items, handles=tuple(held_by(dataset).handles))
+    finally:
+        state.put_back()
+
+
+def _read_some(job: Job, dataset: object, length: int) -> Items:
     used = False
     sizes = []
     on_cpu = True

@@ -72,7 +72,7 @@ def workers(job: Job, options: Mapping[str, object]) -> Undo:
         _refuse_processes()
         prefetch = view.prefetch_factor or 2
         _refuse_large(job, view, wanted * prefetch)
-        _refuse_handles(view)  # after an item was read: some datasets open their files then
+        _refuse_handles(job, view)
         return {"num_workers": wanted, "prefetch_factor": prefetch}
 
     return switch_loaders(job, "loader.workers", settle)
@@ -168,9 +168,9 @@ def _refuse_processes() -> None:
         raise Refused(f"workers would be started by {method}, which not every dataset survives")
 
 
-def _refuse_handles(view: LoaderView) -> None:
-    """Forked workers share an open file together with its position."""
-    handles = held_by(view.dataset).handles
+def _refuse_handles(job: Job, view: LoaderView) -> None:
+    """Forked workers share an open file with its position; some datasets open theirs with an item."""
+    handles = (*held_by(view.dataset).handles, *read_items(job, view.dataset).handles)
     if handles:
         raise Refused(f"the dataset holds an open {handles[0]}, which workers would share")
 

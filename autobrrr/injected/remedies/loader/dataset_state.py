@@ -1,0 +1,89 @@
+"""What a dataset keeps beside its data, as it is at one moment: attributes, containers, what closures hold.
+
+In: what `held_by` looked into. Out: whether it is otherwise by now; it put back. Values count by identity.
+The contents of tensors, arrays and files are no part of it.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections import deque
+from collections.abc import MutableMapping
+from types import CellType, FunctionType
+from typing import cast
+
+from .dataset_walk import held_by
+
+_EMPTY = object()  # a variable around a function that has no value yet
+
+
+class DatasetState:
+    """Of everything that some things hold.
+
+    Raises:
+        Refused: they hold more than can be looked through.
+    """
+
+    def __init__(self, *things: object) -> None:
+        self._dicts: list[tuple[MutableMapping[object, object], dict[object, object]]] = []
+        self._lists: list[tuple[list[object] | deque[object], list[object]]] = []
+        self._sets: list[tuple[set[object], set[object]]] = []
+        self._cells: list[tuple[CellType, object]] = []
+        for part in held_by(things).parts:
+            self._keep(part)
+
+    @property
+    def is_as_it_was(self) -> bool:
+        """Whether nothing of it was set, added or taken away."""
+        return not (
+            any(map(_differs, self._dicts))
+            or any(not _alike(now, kept) for now, kept in self._lists)
+            or any(now != kept for now, kept in self._sets)
+            or any(_content(cell) is not kept for cell, kept in self._cells)
+        )
+
+    def put_back(self) -> None:
+        """Make it so again."""
+        for mapping, saved in filter(_differs, self._dicts):
+            mapping.clear()
+            mapping.update(saved)
+        for items, kept in self._lists:
+            if not _alike(items, kept):
+                items.clear()
+                items.extend(kept)
+        for members, kept_members in self._sets:
+            if members != kept_members:
+                members.clear()
+                members.update(kept_members)
+        for cell, content in self._cells:
+            if _content(cell) is not content:
+                cell.cell_contents = content
+
+    def _keep(self, part: object) -> None:
+        if isinstance(part, dict):
+            self._dicts.append((part, dict(part)))
+        elif isinstance(part, (list, deque)):
+            self._lists.append((part, list(part)))
+        elif isinstance(part, set):
+            self._sets.append((part, set(part)))
+        elif isinstance(part, FunctionType):
+            self._cells += [(cell, _content(cell)) for cell in part.__closure__ or ()]
+        attributes = getattr(part, "__dict__", None)
+        if isinstance(attributes, dict):
+            self._dicts.append((attributes, dict(attributes)))
+
+
+def _differs(entry: tuple[MutableMapping[object, object], dict[object, object]]) -> bool:
+    now, saved = entry
+    return len(now) != len(saved) or any(now.get(key, _EMPTY) is not value for key, value in saved.items())
+
+
+def _alike(now: list[object] | deque[object], kept: list[object]) -> bool:
+    return len(now) == len(kept) and all(map(operator.is_, now, kept))
+
+
+def _content(cell: CellType) -> object:
+    try:
+        return cast(object, cell.cell_contents)
+    except ValueError:
+        return _EMPTY

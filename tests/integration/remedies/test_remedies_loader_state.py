@@ -1,0 +1,104 @@
+"""Datasets that keep state of their own: reading items moves nothing on, and what the job sets is seen."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from autobrrr.injected.live_torch.live_job import Job
+from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.injected.remedies.registry import Refused
+
+pytestmark = pytest.mark.integration
+
+CACHE, WORKERS = REGISTRY["loader.cache"], REGISTRY["loader.workers"]
+
+
+class Reading(Dataset[torch.Tensor]):
+    """An item is what a function makes of the dataset and the index."""
+
+    def __init__(self, read: Callable[[Reading, int], object]) -> None:
+        self.read = read
+        self.at = 0
+        self.seen: list[int] = []
+        self.last: deque[int] = deque(maxlen=2)
+        self.known: dict[int, int] = {}
+        self.met: set[int] = set()
+
+    def __len__(self) -> int:
+        return 32
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        self.read(self, index)
+        return torch.tensor([float(index), float(self.at)])
+
+    def state(self) -> object:
+        return self.at, list(self.seen), list(self.last), dict(self.known), set(self.met)
+
+
+def counts(data: Reading, index: int) -> None:
+    data.at += 1
+
+
+def notes(data: Reading, index: int) -> None:
+    data.seen.append(index)
+    data.last.append(index)
+    data.known[index] = 1
+    data.met.add(index)
+
+
+def counting_around() -> Callable[[Reading, int], object]:
+    number = 0
+
+    def count(data: Reading, index: int) -> None:
+        nonlocal number
+        number += 1
+        data.at = number
+
+    return count
+
+
+@pytest.mark.parametrize("name", ["loader.cache", "loader.workers"])
+@pytest.mark.parametrize("make", [lambda: counts, lambda: notes, counting_around])
+def test_what_a_dataset_counts_and_notes_is_as_if_nothing_had_been_read(
+    make: Callable[[], Callable[[Reading, int], object]], name: str
+) -> None:
+    data, twin = Reading(make()), Reading(make())
+    for each in (data, twin):
+        each[3]
+    job, loader = Job(torch), DataLoader(data, batch_size=4)
+    job.saw_loader(loader)
+    with contextlib.suppress(Refused):  # where an item differs from itself
+        REGISTRY[name].apply(job, {"workers": 1} if name == "loader.workers" else {})()
+    assert data.state() == twin.state()
+    assert torch.equal(data[5], twin[5])
+
+
+SOURCES: dict[str, Callable[[], object]] = {
+    "generator": lambda: (number for number in range(1000)),
+    "count": itertools.count,
+    "list_iterator": lambda: iter([1, 2, 3]),
+    "Queue": queue.Queue,
+    "Thread": threading.Thread,
+}
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_a_dataset_whose_source_moves_on_is_not_read(kind: str) -> None:
+    read: list[int] = []
+    data = Reading(lambda data, index: read.append(index))
+    data.source = SOURCES[kind]()  # type: ignore[attr-defined]
+    job, loader = Job(torch), DataLoader(data, batch_size=4)
+    job.saw_loader(loader)
+    for remedy in (CACHE, WORKERS):
+        with pytest.raises(Refused, match=f"holds a {kind}, which moves on"):
+            remedy.apply(job, {"workers": 1} if remedy is WORKERS else {})
+    assert not read
