@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import multiprocessing
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -102,3 +103,56 @@ def test_a_dataset_whose_source_moves_on_is_not_read(kind: str) -> None:
         with pytest.raises(Refused, match=f"holds a {kind}, which moves on"):
             remedy.apply(job, {"workers": 1} if remedy is WORKERS else {})
     assert not read
+
+
+class Staged(Dataset[torch.Tensor]):
+    """Items that the job changes from epoch to epoch, as `set_epoch` of many datasets does."""
+
+    def __init__(self) -> None:
+        self.stage = 0
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.tensor([index + 100.0 * self.stage])
+
+
+@pytest.fixture(autouse=True)
+def no_worker_stays() -> Iterator[None]:
+    yield
+    assert multiprocessing.active_children() == []
+
+
+@pytest.mark.parametrize("names", [["loader.persistent_workers"]])
+def test_what_the_job_sets_on_a_dataset_between_two_epochs_is_in_its_next_items(names: list[str]) -> None:
+    def epochs(remedies: list[str]) -> list[object]:
+        torch.manual_seed(1)
+        data, job, undos = Staged(), Job(torch), []
+        workers = 1 if names == ["loader.persistent_workers"] else 0
+        loader = DataLoader(data, batch_size=4, num_workers=workers)
+        job.saw_loader(loader)
+        found: list[object] = []
+        for epoch in range(5):
+            data.stage = epoch // 2
+            for number, batch in enumerate(loader):
+                found += [batch.tolist(), torch.rand(1).item()]
+                if (epoch, number) == (0, 0):
+                    undos = [REGISTRY[name].apply(job, {}) for name in remedies]
+        for undo in undos:
+            undo()
+        return found
+
+    assert epochs(names) == epochs([])
+
+
+def test_workers_are_kept_while_the_job_leaves_its_dataset_alone() -> None:
+    job, loader = Job(torch), DataLoader(Staged(), batch_size=4, num_workers=1)
+    job.saw_loader(loader)
+    undo = REGISTRY["loader.persistent_workers"].apply(job, {})
+    workers = []
+    for _ in range(3):
+        list(loader)
+        workers.append(loader._iterator._workers[0].pid)  # type: ignore[union-attr]
+    assert len(set(workers)) == 1
+    undo()

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Mapping
+import weakref
+from collections.abc import Mapping, MutableMapping
 from functools import partial
 
 from ...live_torch.live_job import Job
 from ..registry import Option, Refused, Undo, remedy
+from .dataset_state import DatasetState
 from .dataset_walk import held_by
 from .loader_items import read_items
 from .loader_switch import switch_loaders
@@ -114,6 +116,7 @@ def prefetch_factor(job: Job, options: Mapping[str, object]) -> Undo:
 )
 def persistent_workers(job: Job, options: Mapping[str, object]) -> Undo:
     torch = job.torch
+    forked: MutableMapping[object, DatasetState] = weakref.WeakKeyDictionary()  # as its workers have it
 
     def settle(view: LoaderView) -> Mapping[str, object]:
         if view.persistent_workers:
@@ -121,15 +124,23 @@ def persistent_workers(job: Job, options: Mapping[str, object]) -> Undo:
         if not view.num_workers:
             raise Refused("the loader has no workers to keep")
         _refuse_unusual(view)
+        DatasetState(view.dataset, view.collate)  # refuses what can't be looked through
         return {"persistent_workers": True}
 
-    def draw_as_without(loader: object) -> None:
+    def begin_as_without(loader: object) -> None:
+        state, known = vars(loader), forked.get(loader)
+        if state.get("_iterator") is not None and known is not None and not known.is_as_it_was:
+            state["_iterator"] = (
+                None  # the job has changed its dataset, which workers that are kept don't see
+            )
+        if state.get("_iterator") is None:
+            forked[loader] = DatasetState(state["dataset"], state.get("collate_fn"))
+            return
         # A new iterator takes a seed for its workers, one that begins anew does not: the stream of random
         # numbers that training goes on with must be that of a run without us.
-        if vars(loader).get("_iterator") is not None:
-            torch.empty((), dtype=torch.int64).random_(generator=vars(loader).get("generator"))
+        torch.empty((), dtype=torch.int64).random_(generator=state.get("generator"))
 
-    return switch_loaders(job, "loader.persistent_workers", settle, before=draw_as_without)
+    return switch_loaders(job, "loader.persistent_workers", settle, before=begin_as_without)
 
 
 @_for_loaders(
