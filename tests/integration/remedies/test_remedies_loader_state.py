@@ -124,7 +124,7 @@ def no_worker_stays() -> Iterator[None]:
     assert multiprocessing.active_children() == []
 
 
-@pytest.mark.parametrize("names", [["loader.persistent_workers"]])
+@pytest.mark.parametrize("names", [["loader.persistent_workers"], ["loader.cache"]])
 def test_what_the_job_sets_on_a_dataset_between_two_epochs_is_in_its_next_items(names: list[str]) -> None:
     def epochs(remedies: list[str]) -> list[object]:
         torch.manual_seed(1)

@@ -1,8 +1,8 @@
 """`loader.cache`: the items of a small dataset stay in memory after the first epoch.
 
 Only for datasets whose items were read twice and came out the same without random numbers, loaded in the
-training process, and collated by copying. One hit in sixty-four is read again and compared: a dataset that
-turns out to change is read as before from then on.
+training process, and collated by copying. The first hit of each epoch and one in sixty-four is read again and
+compared: a dataset that turns out to change is read as before from then on.
 """
 
 from __future__ import annotations
@@ -35,7 +35,12 @@ class Cached:
         self._bytes = 0
         self._items: dict[int, object] = {}
         self._hits = 0
+        self._begins = False
         self.broken = False
+
+    def epoch_begins(self) -> None:
+        """What the job sets on a dataset, it sets between two epochs as a rule: look at the next hit."""
+        self._begins = True
 
     def __len__(self) -> int:
         return len(self.dataset)  # type: ignore[arg-type]
@@ -46,7 +51,8 @@ class Cached:
         if index not in self._items:
             return self._read(index)
         self._hits += 1
-        if self._hits % CHECK_EVERY == 0:
+        if self._begins or self._hits % CHECK_EVERY == 0:
+            self._begins = False
             fresh = self.dataset[index]  # type: ignore[index]
             if not same(fresh, self._items[index]):
                 self.broken = True
@@ -94,7 +100,9 @@ def cache(job: Job, options: Mapping[str, object]) -> Undo:
             except Refused:
                 return
             caches.append((weakref.ref(dataset), Cached(dataset, most_bytes)))
-        fetcher.dataset = next(cached for ref, cached in caches if ref() is dataset)
+        cached = next(cached for ref, cached in caches if ref() is dataset)
+        cached.epoch_begins()
+        fetcher.dataset = cached
         replaced.append(weakref.ref(fetcher))
 
     undo_switch = switch_loaders(job, "loader.cache", settle, after=take_over)
