@@ -187,6 +187,21 @@ def test_recomputed_blocks_train_to_the_same_bits_with_dropout_and_keep_less() -
     assert picture(cured)["modules"] == picture(plain)["modules"]
 
 
+def test_what_the_job_compiles_while_a_remedy_is_on_stays_the_jobs() -> None:
+    loop = training(model="blocks")
+    undo = switched_on("recompute.checkpoint", loop)
+    block = loop.model[0]  # type: ignore[index]
+    block.compile(backend="eager")
+    theirs = vars(block)[SLOT]
+    loop.train(1)
+    undo()
+    assert vars(block)[SLOT] is theirs
+    assert SLOT not in vars(loop.model[1])  # type: ignore[index]
+    with pytest.raises(Refused, match="compiled already"):
+        switched_on("recompute.checkpoint", loop)
+    assert vars(block)[SLOT] is theirs
+
+
 def test_blocks_whose_second_forward_would_count_are_refused() -> None:
     norms = loop_of(
         lambda: nn.Sequential(

@@ -32,6 +32,7 @@ class Rank(IntEnum):
 
 
 _LAYERS: MutableMapping[Module, dict[Rank, Layer]] = weakref.WeakKeyDictionary()
+_BUILT: MutableMapping[Module, Call] = weakref.WeakKeyDictionary()  # of them, as it was put into the slot
 
 
 def lead_through(module: Module, rank: Rank, layer: Layer) -> Undo:
@@ -61,18 +62,24 @@ def lead_through(module: Module, rank: Rank, layer: Layer) -> Undo:
 
 def is_taken(module: Module) -> bool:
     """True where the slot holds what is none of ours."""
-    return module_call_slot.beneath(module) is not None and not _LAYERS.get(module)
+    found = module_call_slot.beneath(module)
+    return found is not None and found is not _BUILT.get(module)
 
 
 def _rebuild(module: Module) -> None:
     layers = _LAYERS[module]
     if not layers:
         del _LAYERS[module]
-        module_call_slot.put_beneath(module, None)
+    if is_taken(module):  # the job has compiled it meanwhile: theirs stays
         return
-    call = plain_call(module)
-    for rank in sorted(layers, reverse=True):
-        call = layers[rank](call)
+    call: Call | None = None
+    if layers:
+        call = plain_call(module)
+        for rank in sorted(layers, reverse=True):
+            call = layers[rank](call)
+        _BUILT[module] = call
+    else:
+        _BUILT.pop(module, None)
     module_call_slot.put_beneath(module, call)
 
 
