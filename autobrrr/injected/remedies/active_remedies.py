@@ -65,7 +65,7 @@ class ActiveRemedies:
         self._applied: list[AppliedRemedy] = []
         self._next = 1
         self._releases: dict[str, Undo] = {}  # by remedy: what it keeps between an undo and the next apply
-        self._more: dict[int, list[Undo]] = {}  # by token: for optimizers that came later
+        self._more: dict[int, Undo] = {}  # by token: for optimizers that came later
         self._told: dict[str, int] = {}  # by remedy: kinds of calls whose times were told
         self.arm = 0
 
@@ -182,13 +182,15 @@ class ActiveRemedies:
         return applied
 
     def renew(self, job: Job) -> None:
-        """An optimizer has stepped that was not there before: what holds for the others holds for it too."""
+        """An optimizer has stepped that was not there before: what holds for the others holds for it too.
+
+        For all that came later at once: a job may make one in each step, and what is kept must not grow.
+        """
         for applied in self._applied:
             if any(target.startswith(OF_OPTIMIZERS) for target in applied.remedy.targets):
                 try:
-                    self._more.setdefault(applied.token, []).append(
-                        applied.remedy.apply(job, applied.options)
-                    )
+                    self._undo_more(applied)
+                    self._more[applied.token] = applied.remedy.apply(job, applied.options)
                 except Exception:  # noqa: BLE001
                     continue  # it does not fit this one, which updates as the script says
 
@@ -213,13 +215,17 @@ class ActiveRemedies:
         self._applied.remove(applied)
         self.arm += 1
         try:
-            for more in reversed(self._more.pop(applied.token, [])):
-                more()
+            self._undo_more(applied)
             applied.undo()
         except Exception as error:  # noqa: BLE001
             why = f"{type(error).__name__}: {error}"
             return NotUndone(token=applied.token, remedy=applied.remedy.name, why=why)
         return None
+
+    def _undo_more(self, applied: AppliedRemedy) -> None:
+        more = self._more.pop(applied.token, None)
+        if more is not None:
+            more()
 
     def undo_all(self) -> list[NotUndone]:
         """Undo every remedy of the session, the youngest first, and let go of what they kept."""

@@ -248,6 +248,19 @@ def test_a_remedy_that_sticks_is_lost_and_the_others_are_undone(switches: Switch
     assert switches.log[-1] == "-a"
 
 
+def test_a_job_that_makes_an_optimizer_in_each_step_is_kept_no_more_of_than_its_last(
+    switches: Switches, job: Job
+) -> None:
+    active = levers_of(switches.remedy("a", ("optimizer.x",)))
+    applied = active.apply(job, "a", {})
+    for _ in range(100):
+        active.renew(job)
+    on = switches.log.count("+a") - switches.log.count("-a")
+    assert on == 2  # for those of the beginning, and for those that came later
+    active.undo(applied)
+    assert switches.log.count("+a") == switches.log.count("-a")
+
+
 def test_remedies_of_the_recipe_outlive_the_session(switches: Switches, job: Job) -> None:
     active = levers_of(
         switches.remedy("a", ("x",)), switches.remedy("gc.b", ("y",)), switches.remedy("c", ("z",))
