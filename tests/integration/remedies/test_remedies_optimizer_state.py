@@ -195,6 +195,32 @@ def test_state_that_is_loaded_in_another_order_ends_the_remedy_with_a_reason_and
     undo()
 
 
+@pytest.mark.parametrize("what", ["weights", "gradients"])
+def test_what_comes_to_lie_in_another_order_ends_the_remedy_and_no_update_is_wrong(what: str) -> None:
+    def images() -> nn.Module:
+        return nn.Sequential(nn.Unflatten(1, (4, 2, 2)), nn.Conv2d(4, 8, 3, padding=1), nn.Flatten())
+
+    def change(loop: Training) -> None:
+        if what == "weights":
+            loop.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            return
+        loop.model[1].weight.register_post_accumulate_grad_hook(  # type: ignore[index]
+            lambda each: setattr(each, "grad", each.grad.to(memory_format=torch.channels_last))
+        )
+
+    plain, cured = loop_of(images), loop_of(images)
+    undo = FUSED.apply(cured.job, {})
+    assert isinstance(undo, WatchedUndo)
+    train_alike(plain, cured)
+    for loop in (plain, cured):
+        change(loop)
+    train_alike(plain, cured)
+    assert undo.trouble() == "a gradient or state lies in memory in another order than its parameter"
+    for mine, theirs in zip(cured.model.parameters(), plain.model.parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-6)
+    undo()
+
+
 def test_step_counts_that_fused_kernels_do_not_take_stay_the_jobs_and_are_counted_on() -> None:
     torch.set_default_dtype(torch.float64)
     try:

@@ -13,6 +13,7 @@ import inspect
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import ModuleType
 from typing import cast
 
@@ -33,6 +34,18 @@ _CHOSEN: dict[int, tuple[weakref.ref[Tensor], GroupUpdates]] = {}  # by the para
 _PATCHES: dict[tuple[str, str], Patch] = {}
 
 
+Order = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    """What an update was called on when it was looked at: strides, the first tensor of each kind of state."""
+
+    parameters: list[Order]
+    gradients: list[Order]
+    state: list[weakref.ref[Tensor] | None]
+
+
 class GroupUpdates:
     """How the parameters of one group are updated.
 
@@ -46,8 +59,8 @@ class GroupUpdates:
         self.flags = flags
         self._torch = torch
         self._exact_order = exact_order
-        # By the first parameter's id, the first tensors of its state.
-        self._looked_at: dict[int, list[weakref.ref[Tensor] | None]] = {}
+        self._stride: Callable[[Tensor], Order] = torch.Tensor.stride
+        self._looked_at: dict[int, _Looked] = {}  # by the first parameter's id
         self._counts_apart = False
         self._counts: dict[int, StepCount] = {}
 
@@ -74,11 +87,13 @@ class GroupUpdates:
         return self._update_with_own_counts(original, counts_at, lists, flagged)
 
     def _is_looked_at(self, lists: Sequence[Sequence[Tensor]]) -> bool:
-        """State is another object once it was loaded or set anew."""
+        """Whether all lies in memory as then. State is another object once it was loaded or set anew."""
         known = self._looked_at.get(id(lists[0][0]))
-        if known is None:
+        if known is None or known.parameters != list(map(self._stride, lists[0])):
             return False
-        for each, ref in zip(lists[2:], known, strict=True):
+        if known.gradients != list(map(self._stride, lists[1])):
+            return False
+        for each, ref in zip(lists[2:], known.state, strict=True):
             if (each[0] if each else None) is not (None if ref is None else ref()):
                 return False
         return True
@@ -98,8 +113,11 @@ class GroupUpdates:
             )
         self._counts = {key: each for key, each in self._counts.items() if each.is_needed}
         first = [each[0] if each else None for each in lists[2:]]
-        refs = [None if each is None else weakref.ref(each) for each in first]
-        self._looked_at[id(parameters[0])] = refs
+        self._looked_at[id(parameters[0])] = _Looked(
+            list(map(self._stride, parameters)),
+            list(map(self._stride, lists[1])),
+            [None if each is None else weakref.ref(each) for each in first],
+        )
 
     def _update_with_own_counts(
         self,
@@ -225,7 +243,7 @@ def _chosen(parameter: object) -> GroupUpdates | None:
 def _led(is_compiling: Callable[[], bool], original: Update) -> Update:
     """The update function that looks whether a group is chosen; one that is being compiled never is."""
     counts_at = _counts_at(original)
-    fewest = 1 if counts_at is None else counts_at + 1
+    fewest = max(2, 0 if counts_at is None else counts_at + 1)
 
     @functools.wraps(original)
     def update(*lists: Sequence[Tensor], **settings: object) -> object:
