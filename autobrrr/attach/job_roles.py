@@ -21,6 +21,7 @@ from autobrrr.readable import Foreign
 
 TORCH_LIBRARY = "libtorch_python.so"
 WORKER_NAME = "pt_data_worker"
+FORK_SERVER = "from multiprocessing.forkserver import main"  # of its command line; it has no torch itself
 _VERSION = re.compile(rb"""^__version__(?:: \w+)? = ['"]([^'"\n]{1,100})['"]""", re.MULTILINE)
 _VERSION_BYTES = 1 << 14
 _LAUNCHERS = {"torchrun", "accelerate", "deepspeed", "horovodrun", "composer"}
@@ -122,18 +123,26 @@ def torch_of(pid: int, proc: Path = PROC) -> TorchFiles | None:
 
 
 def is_loader_worker(pid: int, proc: Path = PROC, look: Look | None = None) -> bool:
-    """Whether this is a worker process of a torch DataLoader; its parent must have torch too."""
+    """Whether this is a worker process of a torch DataLoader; who has asked for it must have torch too."""
     seen, found = procfs.stat(pid, proc), procfs.status(pid, proc)
-    if seen is None or not (
-        process_maps.mentions(seen.ppid, TORCH_LIBRARY.encode(), proc)
-        if look is None
-        else look.maps_torch(seen.ppid)
+    if seen is None:
+        return False
+    asker = asker_through(seen.ppid, proc)
+    if not (
+        process_maps.mentions(asker, TORCH_LIBRARY.encode(), proc) if look is None else look.maps_torch(asker)
     ):
         return False
     if seen.comm.raw == WORKER_NAME:
         return True
     caught = number(found.get("SigCgt"), 16) or 0
     return caught & _WORKER_CATCHES == _WORKER_CATCHES and not caught & _ABORT
+
+
+def asker_through(parent: int, proc: Path = PROC) -> int:
+    """The parent; of what a fork server has started, the process that the server works for."""
+    serves = any(word.raw.startswith(FORK_SERVER) for word in procfs.cmdline(parent, proc))
+    above = procfs.stat(parent, proc) if serves else None
+    return parent if above is None else above.ppid
 
 
 def is_compile_worker(pid: int, proc: Path = PROC) -> bool:

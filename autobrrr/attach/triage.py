@@ -321,7 +321,7 @@ def _has_no_shadow_stack(case: TriageCase) -> Finding | None:
 def _is_no_loader_worker(case: TriageCase) -> Finding | None:
     if case.torch() is None or not job_roles.is_loader_worker(case.pid, case.proc):
         return None
-    parent = case.stat.ppid if case.stat is not None else 0
+    parent = job_roles.asker_through(case.stat.ppid, case.proc) if case.stat is not None else 0
     return Finding(
         detail=f"process {case.pid} is a DataLoader worker of process {parent}",
         fix=f"attach to {parent} instead",

@@ -71,6 +71,19 @@ def test_loader_and_compile_workers_are_no_ranks(proc: FakeProc) -> None:
     assert ranks(proc) == []
 
 
+def test_a_loader_s_workers_from_a_fork_server_are_no_ranks_however_long_training_waits_for_them(
+    proc: FakeProc,
+) -> None:
+    proc.add(10, torch=True)
+    proc.add(11, ppid=10, words=("python", "-c", "from multiprocessing.forkserver import main; main(5, 6)"))
+    proc.add(12, ppid=11, torch=True, comm="pt_data_worker")
+    assert job_roles.is_loader_worker(12, proc.root)
+    assert job_roles.asker_through(11, proc.root) == 10
+    assert ranks(proc, {12: 25}) == []
+    proc.add(13, ppid=11, torch=True)  # one that trains is started so too
+    assert ranks(proc, {13: 25}) == [13]
+
+
 def test_children_spawned_without_a_rank_are_ranks_when_the_parent_idles(proc: FakeProc) -> None:
     proc.add(10, torch=True)
     proc.add(11, ppid=10, torch=True)
