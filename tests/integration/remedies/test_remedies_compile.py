@@ -305,6 +305,33 @@ def test_gradients_differentiated_again_later_end_the_compiled_code_before_the_n
     undo()
 
 
+@pytest.mark.parametrize("where", ["within", "on the model", "on all modules"])
+def test_hooks_that_the_job_sets_meanwhile_are_called_and_what_they_change_counts(where: str) -> None:
+    plain, cured = training(), training()
+    undo = switched_on(cured)
+    for loop in (plain, cured):
+        trained(loop, 6)
+    assert compiled_graphs() == 1
+    calls = {id(loop.model): 0 for loop in (plain, cured)}
+    for loop in (plain, cured):
+
+        def double(module: nn.Module, _: object, out: torch.Tensor, loop: Training = loop) -> torch.Tensor:
+            calls[id(loop.model)] += 1
+            return out * 2
+
+        if where == "on all modules":
+            handle = nn.modules.module.register_module_forward_hook(double)
+        else:
+            handle = (loop.model if where == "on the model" else loop.model[0]).register_forward_hook(double)  # type: ignore[index]
+        trained(loop, 3)
+        handle.remove()
+        trained(loop, 2)
+    assert calls[id(cured.model)] == calls[id(plain.model)] > 0
+    for mine, theirs in zip(cured.model.parameters(), plain.model.parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-5)
+    undo()
+
+
 def test_wrong_numbers_are_never_used(monkeypatch: pytest.MonkeyPatch) -> None:
     def off(*_: object, **__: object) -> object:
         return lambda module, x: module._call_impl(x) * 1.01

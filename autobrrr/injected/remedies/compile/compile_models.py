@@ -164,6 +164,7 @@ def _compile(job: Job, modules: list[Module], options: Mapping[str, object], mod
         _TO_PUT_BACK.extend((module_class(torch), leftovers(torch)))
     settings: list[tuple[str, str, object]] = [
         ("torch._dynamo.config", "suppress_errors", False),
+        ("torch._dynamo.config", "skip_nnmodule_hook_guards", False),  # the job may set hooks later
         ("torch._functorch.config", "donated_buffer", False),  # so that a graph may be retained
         ("torch._inductor.config", "compile_threads", _workers()),
     ]

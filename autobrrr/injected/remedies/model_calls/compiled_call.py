@@ -2,15 +2,18 @@
 
 A kind is the shapes, types and gradient flags of the arguments. It is rehearsed once the backward of a
 few eager calls of its like has been seen, where that matters; another kind than the first only when it
-keeps coming, so the last short batch of an epoch costs no compilation. Evaluation stays eager.
+keeps coming, so the last short batch of an epoch costs no compilation. Evaluation stays eager, and so does
+what the job's hooks on all modules look at: compiled code would pass them by.
 Whatever a rehearsal finds wrong leaves training as it was; so does a kind whose compiled calls are slower.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 from ...live_torch.compiled_code import compiled_graphs
+from ...live_torch.module_checks import HOOK_DICTS
 from ...live_torch.pytrees import leaves
 from .backward_watch import Backwards
 from .call_layers import Call, autocast_states
@@ -68,9 +71,11 @@ class CompiledCall:
         module, compiled, ready = self._rehearsal.module, self._compiled, self._ready
         backwards, count = self._backwards, self.count
         grad_enabled: Callable[[], bool] = self._rehearsal.torch.is_grad_enabled
+        place = sys.modules["torch.nn.modules.module"]
+        hooks = [getattr(place, f"_global{name}") for name in HOOK_DICTS if hasattr(place, f"_global{name}")]
 
         def call(*args: object, **kwargs: object) -> object:
-            if not module.training or not grad_enabled() or self.broken is not None:
+            if not module.training or not grad_enabled() or self.broken is not None or any(hooks):
                 return eager(*args, **kwargs)
             kind = self.kind(args, kwargs)
             state = ready.get(kind)
