@@ -6,16 +6,19 @@ import contextlib
 import itertools
 import multiprocessing
 import queue
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 
+import numpy.random  # noqa: F401  must be there to be taken away
 import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.injected.remedies.loader.loader_items import read_items
 from autobrrr.injected.remedies.registry import Refused
 
 pytestmark = pytest.mark.integration
@@ -156,3 +159,12 @@ def test_workers_are_kept_while_the_job_leaves_its_dataset_alone() -> None:
         workers.append(loader._iterator._workers[0].pid)  # type: ignore[union-attr]
     assert len(set(workers)) == 1
     undo()
+
+
+def test_a_generator_that_comes_with_the_first_item_makes_no_item_random(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known = sys.modules["numpy.random"]
+    monkeypatch.delitem(sys.modules, "numpy.random")
+    data = Reading(lambda data, index: sys.modules.setdefault("numpy.random", known))
+    assert not read_items(Job(torch), data).random

@@ -93,7 +93,7 @@ def _read_some(job: Job, dataset: object, length: int) -> Items:
         before, restores = random_states(job), rng_state.capture(job.torch, [])
         try:
             first = _item(dataset, index)
-            used = used or not same(before, random_states(job))
+            used = used or drew(before, random_states(job))
             _call_all(restores)
             second = _item(dataset, index)
         finally:
@@ -120,6 +120,11 @@ def random_states(job: Job) -> tuple[object, object, object]:
     numpy = sys.modules.get("numpy.random")
     states = None if numpy is None else numpy.get_state()
     return job.torch.get_rng_state(), random.getstate(), states
+
+
+def drew(before: Sequence[object], now: Sequence[object]) -> bool:
+    """Whether a generator moved on; one that was not there before can't be told to have."""
+    return any(old is not None and not same(old, new) for old, new in zip(before, now, strict=True))
 
 
 def _call_all(restores: list[rng_state.Restore]) -> None:
