@@ -54,6 +54,14 @@ def _refuse_tensor(torch: ModuleType, tensor: Tensor) -> None:
         raise Abstain("the parameters lie in memory that other processes write")
 
 
+def hook_dicts(root: Module) -> list[Mapping[object, object]]:
+    """Where the hooks of all modules and of these are kept, while they live."""
+    place = sys.modules["torch.nn.modules.module"]
+    kept = [getattr(place, f"_global{name}", None) for name in HOOK_DICTS]
+    kept += [getattr(part, name, None) for part in root.modules() for name in HOOK_DICTS]
+    return [each for each in kept if each is not None]
+
+
 def user_hooks(modules: Iterable[Module]) -> Iterator[tuple[str, object]]:
     """All hooks that are neither ours nor torch's own, each with a name for it."""
     place = sys.modules["torch.nn.modules.module"]

@@ -23,6 +23,7 @@ from types import FunctionType, ModuleType
 
 from ...live_torch.compiled_code import compiled_graphs, forget_graphs
 from ...live_torch.live_job import Job
+from ...live_torch.module_checks import hook_dicts
 from ...live_torch.pytrees import map_tree
 from ...live_torch.torch_types import Module
 from ..device_headroom import one_more_pool, one_more_step
@@ -164,7 +165,6 @@ def _compile(job: Job, modules: list[Module], options: Mapping[str, object], mod
         _TO_PUT_BACK.extend((module_class(torch), leftovers(torch)))
     settings: list[tuple[str, str, object]] = [
         ("torch._dynamo.config", "suppress_errors", False),
-        ("torch._dynamo.config", "skip_nnmodule_hook_guards", False),  # the job may set hooks later
         ("torch._functorch.config", "donated_buffer", False),  # so that a graph may be retained
         ("torch._inductor.config", "compile_threads", _workers()),
     ]
@@ -180,7 +180,12 @@ def _compile(job: Job, modules: list[Module], options: Mapping[str, object], mod
                 rehearsal = Rehearsal(torch, module, fast, settings)
                 run = _compiled(torch, module, mode, dynamic=dynamic, fast=fast)
                 kept = CompiledCall(
-                    rehearsal, run, dynamic=dynamic, backwards=Backwards(torch), depends=torch.get_num_threads
+                    rehearsal,
+                    run,
+                    dynamic=dynamic,
+                    backwards=Backwards(torch),
+                    depends=torch.get_num_threads,
+                    hooks=hook_dicts(module),
                 )
                 _KEPT.setdefault(module, {})[kind] = kept
             if kept.broken is not None:

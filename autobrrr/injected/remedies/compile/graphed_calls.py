@@ -17,6 +17,7 @@ from typing import cast
 
 from ...live_torch.compiled_code import compiled_graphs
 from ...live_torch.live_job import Job
+from ...live_torch.module_checks import hook_dicts
 from ...live_torch.pytrees import leaves, map_tree
 from ...live_torch.torch_types import Module, Tensor
 from ..device_headroom import one_more_pool
@@ -86,7 +87,8 @@ def graph_calls(job: Job, capture: Capture) -> Undo:
     if any(each.requires_grad for each in root.buffers()):
         raise Refused("a buffer is trained")
     replays = Replays(torch, root, capture)
-    call = CompiledCall(LoneRehearsal(torch, root, replays), replays, dynamic=False)
+    rehearsal = LoneRehearsal(torch, root, replays)
+    call = CompiledCall(rehearsal, replays, dynamic=False, hooks=hook_dicts(root))
     with ExitStack() as undo:
         undo.callback(hold_gradients(root))
         undo.callback(lead_through(root, Rank.CODE, _layer(call, replays)))

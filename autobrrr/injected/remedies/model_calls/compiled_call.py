@@ -3,17 +3,15 @@
 A kind is the shapes, types and gradient flags of the arguments. It is rehearsed once the backward of a
 few eager calls of its like has been seen, where that matters; another kind than the first only when it
 keeps coming, so the last short batch of an epoch costs no compilation. Evaluation stays eager, and so does
-what the job's hooks on all modules look at: compiled code would pass them by.
+every call while hooks are there that the job has set since: compiled code would pass them by.
 Whatever a rehearsal finds wrong leaves training as it was; so does a kind whose compiled calls are slower.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from ...live_torch.compiled_code import compiled_graphs
-from ...live_torch.module_checks import HOOK_DICTS
 from ...live_torch.pytrees import leaves
 from .backward_watch import Backwards
 from .call_layers import Call, autocast_states
@@ -36,6 +34,7 @@ class CompiledCall:
         dynamic: Sizes are left open: all of them are one kind.
         backwards: Looks at what comes back into the calls; None where any backward will do.
         depends: What else the compiled code holds for: another value makes another kind.
+        hooks: Where those hooks are kept that it would pass by, were they set later.
 
     Attributes:
         slower: Why no kind that was timed is called so; None before one was, and while one is.
@@ -51,6 +50,7 @@ class CompiledCall:
         dynamic: bool,
         backwards: Backwards | None = None,
         depends: Callable[[], object] = lambda: None,
+        hooks: Sequence[Mapping[object, object]] = (),
     ) -> None:
         self._failed: str | None = None
         self.graphs = 0  # that dynamo compiled in its calls
@@ -65,17 +65,20 @@ class CompiledCall:
         self.times: dict[object, CallTimes] = {}
         self.count: dict[object, int] = {}
         self._autocast = autocast_states(rehearsal.torch)
+        self._hooks = hooks
+        self._known_hooks = sum(map(len, hooks))  # torch's own: others were refused
 
     def layer(self, eager: Call) -> Call:
         """The layer to lead the module's calls through."""
         module, compiled, ready = self._rehearsal.module, self._compiled, self._ready
         backwards, count = self._backwards, self.count
         grad_enabled: Callable[[], bool] = self._rehearsal.torch.is_grad_enabled
-        place = sys.modules["torch.nn.modules.module"]
-        hooks = [getattr(place, f"_global{name}") for name in HOOK_DICTS if hasattr(place, f"_global{name}")]
+        hooks, known = self._hooks, self._known_hooks
 
         def call(*args: object, **kwargs: object) -> object:
-            if not module.training or not grad_enabled() or self.broken is not None or any(hooks):
+            if not module.training or not grad_enabled() or self.broken is not None:
+                return eager(*args, **kwargs)
+            if sum(map(len, hooks)) != known:  # no guard of dynamo's: those cost ten times as much
                 return eager(*args, **kwargs)
             kind = self.kind(args, kwargs)
             state = ready.get(kind)
