@@ -97,7 +97,7 @@ class OpWork(Record, frozen=True, kw_only=True):
 
 
 class TracedSteps(Record, frozen=True, kw_only=True):
-    """Real steps under the timing dispatch mode (event `traced`). CPU only.
+    """Real steps under the timing dispatch mode (event `traced`; in `tracing` `work` is to come). CPU only.
 
     `kernel_ns[i]` is the sum over the step's operators of max(0, duration - floor): work that
     the kernels do, without what dispatching them costs under the mode.

@@ -70,6 +70,7 @@ ENTRIES: dict[str, type[Record]] = {
 MEASURED: dict[str, type[Record]] = {
     "facts": JobFacts,
     "anatomy": Anatomy,
+    "tracing": TracedSteps,
     "traced": TracedSteps,
     "probing": ShadowProbe,
     "probed": ShadowProbe,

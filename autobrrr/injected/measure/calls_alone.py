@@ -23,6 +23,7 @@ MOST_CALLS = 3
 LEAST_NS = 100_000  # of one call: a shorter one is judged by what all products reach
 LEAST_SHARE = 0.05  # of the step's kernels
 RUNS = 6  # the first of them warms up
+LONG_NS, LONG_RUNS = 20_000_000, 3  # from here on so many: each holds training up for as long
 MOST_BYTES = 128 << 20  # of a call's tensors
 FILL = 0.5
 
@@ -142,7 +143,7 @@ class CallsAlone:
     def _run(self, key: Key) -> bool:
         """One run; False once there were enough, or it fails."""
         noted = self._noted[key]
-        if noted is None or len(self._runs) >= RUNS:
+        if noted is None or len(self._runs) >= self._enough:
             return False
         try:
             if self._given is None:
@@ -153,9 +154,13 @@ class CallsAlone:
                 self._runs.append(perf_counter_ns() - began_ns)
         except (MemoryError, RuntimeError, TypeError):
             return False
-        if len(self._runs) == RUNS:
+        if len(self._runs) == self._enough:
             self.best_ns[key] = min(self._runs[1:])
         return True
+
+    @property
+    def _enough(self) -> int:
+        return LONG_RUNS if self._runs and self._runs[0] >= LONG_NS else RUNS
 
     def _tensors(self, args: tuple[object, ...]) -> tuple[object, ...]:
         """Tensors of the same make, all of one number; raises MemoryError where they are too large."""

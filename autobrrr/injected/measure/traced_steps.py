@@ -64,6 +64,7 @@ class TraceTask:
         self._meter: FloorMeter | None = None
         self._alone = CallsAlone(loop.torch)
         self._traced: dict[str, object] | None = None  # all but what products take alone
+        self._told = False  # the times, in which long steps are not waited for any longer
         self._delay_ns = 0
         self._began_ns = 0
         self._foreign: ForeignLoad | None = None
@@ -98,6 +99,9 @@ class TraceTask:
             return self._run_alone(boundary)
         if not done and self._tries > MOST_TRIES * 3 * self._wanted:
             raise Abstain("too few ordinary steps: evaluations, skipped updates or changes in between")
+        if done and not self._told and boundary.last_step_ns > SLOW_STEP_NS:
+            self._told = True
+            self._emit({"event": "tracing", "tracing": self._found()})  # shapes take some steps more
         self._begin_step(boundary, last=done)
         return 1
 

@@ -52,6 +52,7 @@ class Collected:
         self.attach: Attach | None = None
         self.anatomy: Anatomy | None = None
         self.traced: TracedSteps | None = None
+        self.tracing: TracedSteps | None = None  # what the first trace under way shows so far
         self.probe: ShadowProbe | None = None
         self.probing: ShadowProbe | None = None  # what the probe under way shows so far
         self.sweep: ShadowProbe | None = None
@@ -121,6 +122,8 @@ class Collected:
                 self.rehearsed[found.remedy] = found
         elif not isinstance(found, ShadowProbe):
             setattr(self, event, found)
+            if event == "traced":
+                self.tracing = None
         elif event == "probing":
             self.probing = found if found.sweep is None else self.probing
         elif found.sweep is None:
@@ -152,7 +155,7 @@ class Collected:
             phases=self.window.phases,
             facts=self.facts,
             anatomy=self.anatomy,
-            traced=self.traced,
+            traced=self.traced or self.tracing,
             probe=self.probe or self.probing,
             sweep=self.sweep,
             collectives=self.collectives,

@@ -131,7 +131,7 @@ class MeasurementSequence:
             findings.profile = findings.slack = None
             self._windows_again = 0
             findings.traced = findings.probe = findings.frames = findings.collectives = None
-            findings.probing = None
+            findings.tracing = findings.probing = None
             self._retraces = 0
             self._enter(State.WATCHING, now_ns, "measuring anew")
 
@@ -540,6 +540,7 @@ MEASUREMENTS = {
         late="the traced steps did not come in time",
         abstained=lambda why, along: TracedSteps(status="abstained", why=why),
         then=MeasurementSequence._traced,
+        so_far="tracing",
     ),
     State.TIMING: AgentMeasurement(
         command="collectives",

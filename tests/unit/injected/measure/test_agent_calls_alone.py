@@ -100,6 +100,17 @@ def test_one_run_is_made_at_a_boundary_where_there_is_no_time_for_more() -> None
     assert len(alone.best_ns) == 1
 
 
+def test_a_long_call_is_run_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls_alone, "LONG_NS", 0)
+    alone = CallsAlone(torch)
+    rows = counted(alone, lambda: torch.randn(4, 8) @ torch.randn(8, 4))
+    slices = 1
+    while not alone.slice(rows, 0):
+        slices += 1
+    assert slices == calls_alone.LONG_RUNS + 1 < RUNS
+    assert len(alone.best_ns) == 1
+
+
 @pytest.mark.parametrize(
     ("kernel_ns", "count", "runs"),
     [(1e9, 1.0, True), (1e9, 1e5, False), (1e3, 1.0, False)],

@@ -172,6 +172,27 @@ def test_a_busy_machine_is_worth_more_steps_while_some_are_quiet(
     assert task._worth_more()
 
 
+@pytest.mark.parametrize("step_ns", [1_000_000, 700_000_000])
+def test_the_times_of_long_steps_are_told_once_before_their_shapes_are_read(
+    step_ns: int, task: TraceTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[dict[str, object]] = []
+    begun: list[bool] = []
+    task._emit = told.append
+    run_steps(task, [0] * 8, monkeypatch)
+    monkeypatch.setattr(TraceTask, "_worth_more", lambda self: False)
+    monkeypatch.setattr(TraceTask, "_begin_step", lambda self, boundary, last: begun.append(last))
+    for _ in range(2):
+        at = Boundary(job=Job(torch), seq=9, now_ns=0, last_step_ns=step_ns, last_flags=0)
+        assert task.at_boundary(at) == 1
+    assert begun == [True, True]
+    assert [event["event"] for event in told] == (["tracing"] if step_ns > 50_000_000 else [])
+    for event in told:
+        found = cast("dict[str, list[int]]", event["tracing"])
+        assert len(found["kernel_ns"]) == 8 - 1
+        assert found["work"] == []
+
+
 def test_where_threads_outnumber_the_cpus_their_waits_are_the_jobs_own(
     task: TraceTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -141,6 +141,25 @@ def test_a_refused_trace_becomes_an_abstention_with_its_reason(stage: Stage) -> 
     assert stage.session.snapshot().batch_probe.why == "collectives"
 
 
+def test_what_the_traced_steps_show_so_far_is_judged_before_their_shapes_come(stage: Stage) -> None:
+    stage.enter()
+    stage.event("anatomy", anatomy())
+    assert stage.run(12) is State.TRACING
+    stage.agent.answer("trace")
+    so_far = {**traced(StepModel()), "work": []}
+    stage.event("tracing", so_far)
+    stage.run(1)
+    found = {each.signal: each for each in stage.session.snapshot().evidence}
+    assert found["traced_steps"].value is not None
+    assert "not read" in found["roofline"].note
+    assert stage.session.state is State.TRACING
+    assert not stage.journal("tracing")
+    stage.event("traced", {"status": "abstained", "why": "another mode was entered"})
+    stage.run(1)
+    found = {each.signal: each for each in stage.session.snapshot().evidence}
+    assert found["traced_steps"].value is None
+
+
 def test_what_the_replays_show_so_far_is_in_the_snapshot_and_stays_if_the_probe_never_ends(
     stage: Stage,
 ) -> None:
