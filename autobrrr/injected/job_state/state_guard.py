@@ -48,10 +48,16 @@ class StateGuard:
     Args:
         trial: A module runs under a guard for the first time: the parameters are kept by value as
             well. Later their version counters, checked here, are enough.
+
+    Attributes:
+        writes: A tensor that is kept, and is no parameter, was written to.
+        generators: Random generators of the user's own that were met.
     """
 
     def __init__(self, torch: ModuleType, guarded: Guarded, *, trial: bool = False) -> None:
         self.changes: list[str] = []
+        self.writes = False
+        self.generators: list[object] = []
         self._trial = trial
         self._touched: set[int] = set()  # parameters that the replay wrote
         self._torch = torch
@@ -83,13 +89,15 @@ class StateGuard:
         skipped = {id(parameter) for parameter in guarded.parameters}
         state = ModuleState(torch, guarded.modules, guarded.others, skipped)
         versions = [(parameter, parameter._version) for parameter in guarded.parameters]
+        self.generators = state.generators
+        kept = [(tensor, tensor._version) for tensor in state.tensors]
         for tensor in state.tensors:
             self._keep_tensor(undo, tensor)
         by_value = guarded.parameters if self._trial else guarded.written
         copies = [
             (parameter, self._keep_tensor(undo, parameter, only_if_touched=True)) for parameter in by_value
         ]
-        undo.callback(self._compare, state, versions, copies)
+        undo.callback(self._compare, state, versions, copies, kept)
         for restore in rng_state.capture(torch, state.generators):
             undo.callback(restore)
         undo.callback(torch._C._set_grad_enabled, torch.is_grad_enabled())
@@ -101,7 +109,9 @@ class StateGuard:
         state: ModuleState,
         versions: list[tuple[Tensor, int]],
         copies: list[tuple[Tensor, Tensor | None]],
+        kept: list[tuple[Tensor, int]],
     ) -> None:
+        self.writes = any(tensor._version != version for tensor, version in kept)
         self.changes = [
             name for name in state.restore() if name.rpartition(".")[2] not in self._guarded.derived
         ]

@@ -1,21 +1,22 @@
 """`recompute.checkpoint`: the activations of repeated blocks are computed again in backward, not kept.
 
 It buys memory with time: a batch that did not fit fits. By itself it makes steps longer, so the tuner
-does not try it unless it is named.
+does not try it unless it is named. The first call of each block is tried out (`recomputed_call`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
-from importlib import import_module
 
+from ...job_state.side_effect_scan import ScanFindings
 from ...live_torch.live_job import Job
 from ...live_torch.torch_types import Module
-from ..model_calls.call_layers import Call, Rank, lead_through, refuse_odd, trained_roots
+from ..model_calls.call_layers import Rank, lead_through, refuse_odd, trained_roots
 from ..model_calls.rehearsal import refuse_noticed
 from ..model_calls.repeated_blocks import repeated_blocks
-from ..registry import Refused, Undo, remedy
+from ..registry import Refused, Undo, WatchedUndo, remedy
+from .recomputed_call import RecomputedCall
 
 STATEFUL = ("BatchNorm", "SyncBatchNorm", "LazyBatchNorm", "InstanceNorm")
 
@@ -33,25 +34,16 @@ def checkpoint(job: Job, options: Mapping[str, object]) -> Undo:
     torch = job.torch
     blocks = repeated_blocks(trained_roots(job))
     refuse_odd(torch, blocks)
-    _refuse_what_counts(job, blocks)
-    run = import_module("torch.utils.checkpoint").checkpoint
-    grad_enabled: Callable[[], bool] = torch.is_grad_enabled
-
-    def layer(below: Call) -> Call:
-        def call(*args: object, **kwargs: object) -> object:
-            if not grad_enabled():
-                return below(*args, **kwargs)
-            return run(below, *args, use_reentrant=False, preserve_rng_state=True, **kwargs)
-
-        return call
-
+    findings = _refuse_what_counts(job, blocks)
+    calls = [RecomputedCall(torch, block, findings) for block in blocks]
     with ExitStack() as undo:
-        for block in blocks:
-            undo.callback(lead_through(block, Rank.CODE, layer))
-        return undo.pop_all().close
+        for block, call in zip(blocks, calls, strict=True):
+            undo.callback(lead_through(block, Rank.CODE, call.layer))
+        applied = undo.pop_all()
+    return WatchedUndo(applied.close, lambda: next((call.broken for call in calls if call.broken), None))
 
 
-def _refuse_what_counts(job: Job, blocks: list[Module]) -> None:
+def _refuse_what_counts(job: Job, blocks: list[Module]) -> ScanFindings:
     """Refuse blocks whose second forward would be noticed.
 
     Raises:
@@ -63,4 +55,4 @@ def _refuse_what_counts(job: Job, blocks: list[Module]) -> None:
                 raise Refused(f"{type(part).__name__} would count every batch twice")
             if any("checkpoint" in name and value is True for name, value in vars(part).items()):
                 raise Refused("the job checkpoints activations already")
-    refuse_noticed(job.torch, blocks, "twice")
+    return refuse_noticed(job.torch, blocks, "twice")

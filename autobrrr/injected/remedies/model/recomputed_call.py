@@ -1,0 +1,144 @@
+"""Calls of a block that run once more in backward: tried out first, and the second time as the first.
+
+In: a call of the block. The first one, in training and not, runs under the guard that puts everything back: a
+forward that changes what it keeps would do so twice, and the remedy goes. Each call notes what it depends on:
+every random state, training flags, and which parameters stand in the block. They hold again while backward
+makes it once more.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from importlib import import_module
+from types import ModuleType
+from typing import cast
+
+from ...job_state import rng_state
+from ...job_state.side_effect_scan import ScanFindings
+from ...job_state.state_guard import Guarded, StateGuard, said_of
+from ...live_torch.module_checks import derived_attributes, user_hooks
+from ...live_torch.pytrees import map_tree
+from ...live_torch.torch_types import Module, Tensor
+from ..model_calls.call_layers import Call
+
+Restore = Callable[[], object]
+
+
+class RecomputedCall:
+    """The calls of one block.
+
+    Args:
+        findings: What its forward code reaches.
+
+    Attributes:
+        broken: Why it can't be computed again; None while all is well.
+    """
+
+    def __init__(self, torch: ModuleType, block: Module, findings: ScanFindings) -> None:
+        self.broken: str | None = None
+        self._torch = torch
+        self._block = weakref.ref(block)
+        self._findings = findings
+        self._generators: dict[bool, list[object]] = {}  # of the user's own, by training: it was tried out
+        self._transformed: Callable[[], object] = torch._C._functorch.peek_interpreter_stack
+        self._checkpoint: Call = import_module("torch.utils.checkpoint").checkpoint
+
+    def layer(self, below: Call) -> Call:
+        """The layer to lead the block's calls through."""
+        grad_enabled: Callable[[], bool] = self._torch.is_grad_enabled
+
+        def call(*args: object, **kwargs: object) -> object:
+            if self.broken is not None or not grad_enabled() or self._transformed() is not None:
+                return below(*args, **kwargs)
+            block = cast(Module, self._block())
+            if any(True for _ in user_hooks([block])):  # the job has set them meanwhile, to be called once
+                return below(*args, **kwargs)
+            generators = self._generators.get(block.training)
+            if generators is None:
+                generators = self._try_out(block, below, args, kwargs)
+            if generators is None:
+                return below(*args, **kwargs)
+            again = _TwiceAlike(partial(self._state, generators), below)
+            # Whatever the block's own keywords are called, they are none of torch's.
+            return self._checkpoint(
+                partial(again, **kwargs), *args, use_reentrant=False, preserve_rng_state=False
+            )
+
+        return call
+
+    def _try_out(
+        self, block: Module, below: Call, args: Sequence[object], kwargs: Mapping[str, object]
+    ) -> list[object] | None:
+        """One forward on copies, without a trace: generators that it may draw from; None to leave it."""
+        findings, parameters = self._findings, list(block.parameters())
+        if not all(each.is_leaf for each in parameters):
+            return None  # the job has lent it others (functional_call): a call of its own will come
+        guarded = Guarded(
+            modules=[block],
+            parameters=parameters,
+            others=findings.globals,
+            written=parameters if findings.writes_data else [],
+            derived=derived_attributes([block]),
+        )
+        try:
+            # Over the job's own, which see what a call of its own saves.
+            unseen = self._torch.autograd.graph.saved_tensors_hooks(_as_it_is, _as_it_is)
+            with unseen, StateGuard(self._torch, guarded) as guard:
+                given = cast("list[object]", map_tree(list(args), self._copy))
+                below(*given, **cast("dict[str, object]", map_tree(dict(kwargs), self._copy)))
+        except Exception as error:  # noqa: BLE001  the job's own call will say what is wrong with it
+            self.broken = f"a forward fails on copies of its arguments: {error}"
+            return None
+        if guard.changes or guard.writes:
+            wrote = "a forward writes to tensors that its modules keep"
+            self.broken = said_of(guard.changes) if guard.changes else wrote
+            return None
+        self._generators[block.training] = guard.generators
+        return guard.generators
+
+    def _copy(self, leaf: object) -> object:
+        if not isinstance(leaf, self._torch.Tensor):
+            return leaf
+        return leaf.detach().clone().requires_grad_(leaf.requires_grad)
+
+    def _state(self, generators: list[object]) -> list[Restore]:
+        """What to call so that a forward finds everything as it is now."""
+        found: list[Restore] = rng_state.capture(self._torch, generators)
+        for part in cast(Module, self._block()).modules():
+            held = vars(part)
+            found.append(partial(held.__setitem__, "training", part.training))
+            for name in ("_parameters", "_buffers"):
+                found.append(partial(held[name].update, dict(held[name])))
+            found += [
+                partial(each.requires_grad_, each.requires_grad)
+                for each in cast("Mapping[str, Tensor | None]", held["_parameters"]).values()
+                if each is not None and each.is_leaf
+            ]
+        return found
+
+
+def _as_it_is(tensor: object) -> object:
+    return tensor
+
+
+class _TwiceAlike:
+    """A call that finds the same state each time."""
+
+    def __init__(self, state: Callable[[], list[Restore]], below: Call) -> None:
+        self._state, self._below = state, below
+        self._first: list[Restore] | None = None
+
+    def __call__(self, *args: object, **kwargs: object) -> object:
+        if self._first is None:
+            self._first = self._state()
+            return self._below(*args, **kwargs)
+        now = self._state()
+        try:
+            for restore in self._first:
+                restore()
+            return self._below(*args, **kwargs)
+        finally:
+            for restore in now:
+                restore()

@@ -1,0 +1,207 @@
+"""`recompute.checkpoint` on blocks that draw, count, or are called otherwise: the same bits, or taken off."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from autobrrr.injected.live_torch.live_job import Job
+from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.injected.remedies.registry import WatchedUndo
+
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("one_thread")]
+
+WIDTH = 8
+
+
+class Block(nn.Module):
+    """A residual layer; what scales it is up to a subclass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.drop = nn.Linear(WIDTH, WIDTH), nn.Dropout(0.5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.drop(torch.tanh(self.linear(x))) * self.scale(x)
+
+    def scale(self, x: torch.Tensor) -> torch.Tensor | float:
+        return 1.0
+
+
+class SkippedAtRandom(Block):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x if random.random() < 0.5 else super().forward(x)
+
+
+class ScaledByNumpy(Block):
+    def scale(self, x: torch.Tensor) -> float:
+        return float(np.random.rand())
+
+
+class ScaledByItsOwnGenerator(Block):
+    def __init__(self) -> None:
+        super().__init__()
+        self.generator = torch.Generator().manual_seed(1)
+
+    def scale(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.rand(x.shape, generator=self.generator)
+
+
+class Counts(Block):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def scale(self, x: torch.Tensor) -> float:
+        self.calls += 1
+        return 1 / self.calls
+
+
+class CountsInABuffer(Block):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def scale(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return 1 / self.calls
+
+
+class CountsInTraining(CountsInABuffer):
+    def scale(self, x: torch.Tensor) -> torch.Tensor | float:
+        return super().scale(x) if self.training else 1.0
+
+
+class Spectral(Block):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.utils.parametrizations.spectral_norm(self.linear)
+
+
+class SpectralByAHook(Block):
+    def __init__(self) -> None:
+        super().__init__()
+        nn.utils.spectral_norm(self.linear)
+
+
+Step = Callable[[nn.Module], None]
+
+
+def plain(model: nn.Module) -> None:
+    model(torch.randn(4, WIDTH)).square().mean().backward()
+
+
+def with_weights_of_its_own(model: nn.Module) -> None:
+    fast = {name: 1.5 * each for name, each in model.named_parameters()}
+    torch.func.functional_call(model, fast, (torch.randn(4, WIDTH),)).square().mean().backward()
+
+
+def evaluated_before_the_backward(model: nn.Module) -> None:
+    loss = model(torch.randn(4, WIDTH)).square().mean()
+    model.eval()
+    loss.backward()
+    model.train()
+
+
+def frozen_before_the_backward(model: nn.Module) -> None:
+    loss = model(torch.randn(4, WIDTH)).square().mean()
+    model[0].requires_grad_(False)  # type: ignore[index]
+    loss.backward()
+    model[0].requires_grad_(True)  # type: ignore[index]
+
+
+def in_evaluation_first(model: nn.Module) -> None:
+    model.eval()
+    plain(model)
+    model.train()
+    plain(model)
+
+
+def trained(kind: type[Block], step: Step, *, on: bool) -> tuple[list[torch.Tensor], str | None]:
+    """Eight steps, of which the remedy sees four; all that they leave, and why it had to go."""
+    torch.manual_seed(3)
+    random.seed(3)
+    np.random.seed(3)
+    model = nn.Sequential(*(kind() for _ in range(3)), nn.Linear(WIDTH, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    undo, why = None, None
+    for number in range(8):
+        if on and number == 2:
+            job = Job(torch)
+            job.saw_root(model)
+            undo = REGISTRY["recompute.checkpoint"].apply(job, {})
+        optimizer.zero_grad()
+        step(model)
+        optimizer.step()
+        if undo is not None and number == 6:
+            assert isinstance(undo, WatchedUndo)
+            why = undo.trouble()
+            undo()
+    drawn = torch.tensor([random.random(), np.random.rand()])
+    return [*(each.clone() for each in model.state_dict().values()), torch.get_rng_state(), drawn], why
+
+
+@pytest.fixture(autouse=True)
+def draws_as_before() -> Iterator[None]:
+    states = random.getstate(), np.random.get_state()
+    yield
+    random.setstate(states[0])
+    np.random.set_state(states[1])
+
+
+@pytest.mark.parametrize("kind", [SkippedAtRandom, ScaledByNumpy, ScaledByItsOwnGenerator])
+def test_a_block_draws_the_same_numbers_again_from_whatever_generator(kind: type[Block]) -> None:
+    left, why = trained(kind, plain, on=True)
+    assert why is None
+    assert all(map(torch.equal, left, trained(kind, plain, on=False)[0]))
+
+
+@pytest.mark.parametrize(
+    "step",
+    [with_weights_of_its_own, evaluated_before_the_backward, frozen_before_the_backward],
+)
+def test_what_the_job_changes_before_the_backward_is_as_it_was_in_the_forward(step: Step) -> None:
+    def in_turn(model: nn.Module) -> None:
+        plain(model)
+        step(model)
+
+    left, why = trained(Block, in_turn, on=True)
+    assert why is None
+    assert all(map(torch.equal, left, trained(Block, in_turn, on=False)[0]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "step", "reason"),
+    [
+        (Counts, plain, "own state (Counts.calls)"),
+        (CountsInABuffer, plain, "writes to tensors that its modules keep"),
+        (CountsInTraining, in_evaluation_first, "writes to tensors that its modules keep"),
+        (Spectral, plain, "writes to tensors that its modules keep"),
+        (SpectralByAHook, plain, "writes to tensors that its modules keep"),
+    ],
+)
+def test_a_block_that_changes_what_it_keeps_is_never_run_twice(
+    kind: type[Block], step: Step, reason: str
+) -> None:
+    left, why = trained(kind, step, on=True)
+    assert reason in str(why)
+    assert all(map(torch.equal, left, trained(kind, step, on=False)[0]))
+
+
+def test_a_hook_that_the_job_sets_meanwhile_is_called_once() -> None:
+    model = nn.Sequential(Block(), Block(), nn.Linear(WIDTH, 2))
+    plain(model)
+    job = Job(torch)
+    job.saw_root(model)
+    undo = REGISTRY["recompute.checkpoint"].apply(job, {})
+    plain(model)
+    called: list[object] = []
+    model[0].linear.register_forward_hook(lambda module, *_: called.append(module))
+    plain(model)
+    undo()
+    assert called == [model[0].linear]
