@@ -8,7 +8,9 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable
+from fractions import Fraction
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -264,6 +266,34 @@ def test_undone_torch_is_as_it_was(kind: str) -> None:
     for undo in undos:
         undo()
     assert [dict(vars(module)) for module in UPDATES] == before
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "value"),
+    [
+        ("AdamW", "lr", np.array(0.02)),
+        ("AdamW", "lr", Fraction(1, 50)),
+        ("Adam", "betas", (torch.tensor(0.8), torch.tensor(0.9))),
+        ("SGD momentum", "momentum", np.float32(0.8)),
+    ],
+)
+@EVERY
+def test_settings_that_only_the_plain_update_takes_go_to_it(
+    kind: str, name: str, setting: str, value: object, seen: Seen
+) -> None:
+    plain, cured, undo = twins(name, "foreach") if kind == "foreach" else (*two(name), lambda: None)
+    if kind == "fused":
+        undo = FUSED.apply(cured.job, {})
+    for loop in (plain, cured):
+        loop.optimizer.param_groups[0][setting] = value
+    train_alike(plain, cured)
+    undo()
+    assert all(map(torch.equal, plain.model.parameters(), cured.model.parameters()))
+
+
+def two(name: str) -> tuple[Training, Training]:
+    """Twins that nothing has been done to."""
+    return training(name), training(name)
 
 
 def test_a_compiled_step_of_the_jobs_own_goes_on() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from fractions import Fraction
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -89,6 +91,15 @@ ODD = {
     "differentiable": (lambda: torch.optim.AdamW([parameter()], differentiable=True), "differentiable"),
     "capturable": (lambda: torch.optim.AdamW([parameter()], capturable=True), "capturable"),
     "tensor learning rate": (lambda: torch.optim.AdamW([parameter()], lr=torch.tensor(0.1)), "learning rate"),
+    "tensor betas": (
+        lambda: torch.optim.Adam([parameter()], betas=(torch.tensor(0.9), torch.tensor(0.99))),
+        "betas is a Tensor",
+    ),
+    "array learning rate": (lambda: torch.optim.AdamW([parameter()], lr=np.array(0.1)), "lr is a ndarray"),
+    "learning rate as a fraction": (
+        lambda: torch.optim.AdamW([parameter()], lr=Fraction(1, 10)),
+        "lr is a Fraction",
+    ),
     "complex": (lambda: torch.optim.AdamW([parameter(dtype=torch.complex64)]), "complex64"),
     "own step": (lambda: OwnStep([parameter()]), "OwnStep: torch has no"),
     "LBFGS": (lambda: torch.optim.LBFGS([parameter()]), "LBFGS: torch has no"),

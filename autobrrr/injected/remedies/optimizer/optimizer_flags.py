@@ -16,6 +16,8 @@ from ..registry import RefusalCode, Refused
 
 IMPLEMENTATION = "optimizer.implementation"
 IN_ANOTHER_ORDER = "a gradient or state lies in memory in another order than its parameter"
+OF_ANOTHER_TYPE = "a gradient or state is of another type than its parameter"
+PLAIN = frozenset((bool, int, float, str, type(None)))
 
 
 class Optimizer(Protocol):
@@ -74,6 +76,11 @@ def refuse_unusual(torch: ModuleType, optimizer: Optimizer) -> None:
             raise Refused("the optimizer is capturable: its step may stand in a CUDA graph")
         if isinstance(group.get("lr"), torch.Tensor):
             raise Refused("the learning rate is a tensor")
+        for name in optimizer.defaults:
+            value = group.get(name)
+            for each in value if isinstance(value, tuple | list) else (value,):
+                if not is_plain(each):
+                    raise Refused(f"{name} is a {type(each).__name__}, which not every implementation takes")
     for parameter in parameters(optimizer):
         if type(parameter) not in (torch.Tensor, torch.nn.Parameter):
             raise Refused(f"a parameter is a {type(parameter).__name__}")
@@ -81,6 +88,11 @@ def refuse_unusual(torch: ModuleType, optimizer: Optimizer) -> None:
             raise Refused(f"a parameter is {parameter.dtype}")
         if parameter.is_sparse or (parameter.grad is not None and parameter.grad.is_sparse):
             raise Refused("a parameter has sparse gradients")
+
+
+def is_plain(setting: object) -> bool:
+    """Whether a setting is what every implementation of an update takes: NumPy's float64 is a float, too."""
+    return type(setting) in PLAIN or isinstance(setting, float)
 
 
 def refuse_sparse_modules(roots: Iterable[object]) -> None:

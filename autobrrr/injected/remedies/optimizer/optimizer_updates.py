@@ -25,6 +25,7 @@ from .optimizer_flags import (
     Optimizer,
     in_same_order,
     unwrapped,
+    is_plain,
 )
 
 Update = Callable[..., object]
@@ -75,10 +76,13 @@ class GroupUpdates:
         for name in ANOTHER_KIND:  # no generator: this is in every step
             if settings.get(name):
                 return original(*lists, **settings)
-        if self.trouble is not None or isinstance(settings.get("lr"), self._torch.Tensor):
+        if self.trouble is not None:
             return original(*lists, **settings)
         if self._exact_order and not self._is_looked_at(lists):
             self._look(lists, counts_at)
+        for value in settings.values():
+            if not is_plain(value):
+                return original(*lists, **settings)
             if self.trouble is not None:
                 return original(*lists, **settings)
         flagged = {**settings, **self.flags}
