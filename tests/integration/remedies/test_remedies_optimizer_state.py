@@ -296,6 +296,18 @@ def two(name: str) -> tuple[Training, Training]:
     return training(name), training(name)
 
 
+def test_a_model_that_changes_its_type_ends_a_fused_update_and_trains_on() -> None:
+    plain, cured, undo = twins("SGD momentum", "fused")
+    for loop in (plain, cured):
+        loop.model.double()
+    train_alike(plain, cured)
+    for mine, theirs in zip(cured.model.parameters(), plain.model.parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-7)
+    assert isinstance(undo, WatchedUndo)
+    assert "of another type" in str(undo.trouble())
+    undo()
+
+
 def test_a_compiled_step_of_the_jobs_own_goes_on() -> None:
     loop = training("SGD momentum")
     step = torch.compile(loop.optimizer.step, backend="eager", fullgraph=False)

@@ -22,10 +22,11 @@ from ...live_torch.torch_types import Tensor
 from ..registry import Refused
 from .optimizer_flags import (
     IN_ANOTHER_ORDER,
+    OF_ANOTHER_TYPE,
     Optimizer,
     in_same_order,
-    unwrapped,
     is_plain,
+    unwrapped,
 )
 
 Update = Callable[..., object]
@@ -42,6 +43,7 @@ Order = tuple[int, ...]
 class _Looked:
     """What an update was called on when it was looked at: strides, the first tensor of each kind of state."""
 
+    types: list[object]
     parameters: list[Order]
     gradients: list[Order]
     state: list[weakref.ref[Tensor] | None]
@@ -78,11 +80,11 @@ class GroupUpdates:
                 return original(*lists, **settings)
         if self.trouble is not None:
             return original(*lists, **settings)
-        if self._exact_order and not self._is_looked_at(lists):
-            self._look(lists, counts_at)
         for value in settings.values():
             if not is_plain(value):
                 return original(*lists, **settings)
+        if self._exact_order and not self._is_looked_at(lists):
+            self._look(lists, counts_at)
             if self.trouble is not None:
                 return original(*lists, **settings)
         flagged = {**settings, **self.flags}
@@ -94,6 +96,8 @@ class GroupUpdates:
         """Whether all lies in memory as then. State is another object once it was loaded or set anew."""
         known = self._looked_at.get(id(lists[0][0]))
         if known is None or known.parameters != list(map(self._stride, lists[0])):
+            return False
+        if known.types != [each.dtype for each in lists[0]]:
             return False
         if known.gradients != list(map(self._stride, lists[1])):
             return False
@@ -108,6 +112,13 @@ class GroupUpdates:
             for each in (found[i] for found in beside if i < len(found)):
                 if isinstance(each, self._torch.Tensor) and not in_same_order(parameter, each):
                     self.trouble = IN_ANOTHER_ORDER
+        for found in (found for number, found in enumerate(lists) if number and number != counts_at):
+            if any(
+                each.dtype != parameter.dtype
+                for each, parameter in zip(found, parameters, strict=False)
+                if isinstance(each, self._torch.Tensor)
+            ):
+                self.trouble = OF_ANOTHER_TYPE
         if counts_at is not None:
             single = self._torch.float32
             counts = lists[counts_at]
@@ -118,6 +129,7 @@ class GroupUpdates:
         self._counts = {key: each for key, each in self._counts.items() if each.is_needed}
         first = [each[0] if each else None for each in lists[2:]]
         self._looked_at[id(parameters[0])] = _Looked(
+            [each.dtype for each in parameters],
             list(map(self._stride, parameters)),
             list(map(self._stride, lists[1])),
             [None if each is None else weakref.ref(each) for each in first],
