@@ -279,6 +279,18 @@ def test_frozen_or_collection_switched_off_by_the_user_is_refused() -> None:
     assert len(keep) == 5000
 
 
+def test_what_the_job_freezes_itself_while_the_remedy_is_on_stays_frozen() -> None:
+    freeze = REGISTRY["gc.freeze"]
+    undo = freeze.apply(Job(torch), {})
+    try:
+        keep = [[] for _ in range(5000)]
+        gc.freeze()
+        undo()
+        assert gc.get_freeze_count() > len(keep)
+    finally:
+        gc.unfreeze()
+
+
 def test_physical_cores_count_siblings_once(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1, 2, 3})
     for cpu, siblings in enumerate(["0,2", "1,3", "0,2", "1,3"]):

@@ -43,11 +43,13 @@ def freeze(job: Job, options: Mapping[str, object]) -> Undo:
     if gc.get_freeze_count() > FROZEN_BY_PYTHON:
         raise Refused("the job has frozen its objects already")
     gc.freeze()
+    frozen = gc.get_freeze_count()
     threshold_back = _less_often(wanted)
 
     def undo() -> None:
-        # Back into the oldest generation: cheap, whatever their number.
-        gc.unfreeze()
+        # They only become fewer by themselves: with more, the job has frozen its objects meanwhile.
+        if gc.get_freeze_count() <= frozen:
+            gc.unfreeze()  # back into the oldest generation: cheap, whatever their number
         threshold_back()
 
     return undo
