@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -289,6 +292,27 @@ def test_what_the_job_freezes_itself_while_the_remedy_is_on_stays_frozen() -> No
         assert gc.get_freeze_count() > len(keep)
     finally:
         gc.unfreeze()
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU can't be shared")
+def test_processes_that_were_started_while_pinned_may_run_everywhere_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    allowed = os.sched_getaffinity(0)
+    waits = [sys.executable, "-c", "input()"]
+    with subprocess.Popen(waits, stdin=subprocess.PIPE) as earlier:
+        os.sched_setaffinity(earlier.pid, {min(allowed)})
+        undo = REGISTRY["host.affinity"].apply(Job(torch), {"cpus": "share"})
+        with subprocess.Popen(waits, stdin=subprocess.PIPE) as later:
+            pinned = os.sched_getaffinity(later.pid)
+            undo()
+            after = [os.sched_getaffinity(each) for each in (0, later.pid, earlier.pid)]
+            later.communicate(b"\n")
+        earlier.communicate(b"\n")
+    assert pinned < allowed
+    assert after == [allowed, allowed, {min(allowed)}]
 
 
 def test_physical_cores_count_siblings_once(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:

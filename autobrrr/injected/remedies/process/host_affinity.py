@@ -1,7 +1,7 @@
 """`host.affinity`: the process stays on some CPUs instead of wandering over all it may use.
 
 Worth it where several ranks or jobs share a machine, or where its memory lies on one of several NUMA nodes.
-Set for every thread there is; threads and loader workers that come later inherit it.
+Set for every thread there is; threads and loader workers that come later inherit it, until the undo.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ def affinity(job: Job, options: Mapping[str, object]) -> Undo:
     before = _of_threads()
     for thread in before:
         _set(thread, wanted)
+    before.update(_of_descendants())  # theirs stay as they are
     _on = True
 
     def undo() -> None:
@@ -54,8 +55,8 @@ def affinity(job: Job, options: Mapping[str, object]) -> Undo:
         if not _on:
             return
         _on = False
-        for thread, cpus in _of_threads().items():
-            # Threads that are younger than the remedy have inherited it.
+        for thread, cpus in {**_of_threads(), **_of_descendants()}.items():
+            # Threads and processes that are younger than the remedy have inherited it.
             if cpus == wanted:
                 _set(thread, before.get(thread, frozenset(allowed)))
 
@@ -118,15 +119,35 @@ def _listed(text: str) -> set[int]:
     return found
 
 
-def _of_threads() -> dict[int, frozenset[int]]:
-    """The CPUs of every thread of this process."""
+def _of_threads(process: str = "self") -> dict[int, frozenset[int]]:
+    """The CPUs of every thread of a process."""
     found = {}
-    for name in os.listdir("/proc/self/task"):
+    for thread in _threads(process):
         try:
-            found[int(name)] = frozenset(os.sched_getaffinity(int(name)))
+            found[int(thread)] = frozenset(os.sched_getaffinity(int(thread)))
         except OSError:
             continue  # it has ended
     return found
+
+
+def _of_descendants() -> dict[int, frozenset[int]]:
+    """The CPUs of every thread of the processes that this one, and those, have started."""
+    found: dict[int, frozenset[int]] = {}
+    waiting = ["self"]
+    while waiting:
+        process = waiting.pop()
+        for thread in _threads(process):
+            for child in (_line(f"/proc/{process}/task/{thread}/children") or "").split():
+                found.update(_of_threads(child))
+                waiting.append(child)
+    return found
+
+
+def _threads(process: str) -> list[str]:
+    try:
+        return os.listdir(f"/proc/{process}/task")
+    except OSError:
+        return []  # it has ended
 
 
 def _set(thread: int, cpus: set[int] | frozenset[int]) -> None:
