@@ -18,7 +18,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.optimizer import optimizer_foreach
-from autobrrr.injected.remedies.process.thread_counts import physical_cores
+from autobrrr.injected.remedies.process.thread_counts import MklThreads, physical_cores
 from autobrrr.injected.remedies.registry import Refused
 from support.injected.remedies import OPTIMIZERS, picture, training
 
@@ -313,6 +313,20 @@ def test_processes_that_were_started_while_pinned_may_run_everywhere_again(
         earlier.communicate(b"\n")
     assert pinned < allowed
     assert after == [allowed, allowed, {min(allowed)}]
+
+
+@pytest.mark.skipif(MklThreads(torch).read() is None, reason="torch has no MKL inside")
+@pytest.mark.parametrize("adjusts", [0, 1])
+def test_whether_mkl_adjusts_its_threads_is_as_it_was_after_the_undo(adjusts: int) -> None:
+    mkl = MklThreads(torch)
+    before = mkl.read()
+    assert before is not None
+    mkl.write(adjusts)
+    undo = REGISTRY["threads.intra_op"].apply(Job(torch), {"threads": 2})
+    assert mkl.read() == 0
+    undo()
+    assert mkl.read() == adjusts
+    mkl.write(before)
 
 
 def test_physical_cores_count_siblings_once(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:

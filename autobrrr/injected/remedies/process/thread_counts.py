@@ -6,8 +6,11 @@ every physical core helps, a second thread on the same core seldom.
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import os
 from collections.abc import Mapping
+from types import ModuleType
 
 from ...live_torch.live_job import Job
 from ..registry import Option, Refused, Undo, remedy
@@ -37,7 +40,45 @@ def intra_op(job: Job, options: Mapping[str, object]) -> Undo:
     torch = job.torch
     if torch.get_num_threads() == wanted:
         raise Refused(f"the job uses {wanted} {'thread' if wanted == 1 else 'threads'} already")
-    return switch(torch.get_num_threads, torch.set_num_threads, wanted)
+    adjusts = MklThreads(torch)
+    before = adjusts.read()
+    back = switch(torch.get_num_threads, torch.set_num_threads, wanted)
+    ours = adjusts.read()
+
+    def undo() -> None:
+        back()
+        # torch sets it with every number of threads: whether MKL may take fewer for a small product.
+        if before is not None and before != ours and adjusts.read() == ours:
+            adjusts.write(before)
+
+    return undo
+
+
+class MklThreads:
+    """Whether MKL, where torch has it inside, takes fewer threads than it may for small products."""
+
+    def __init__(self, torch: ModuleType) -> None:
+        self._library = _loaded(os.path.join(os.path.dirname(str(torch.__file__)), "lib", "libtorch_cpu.so"))
+
+    def read(self) -> int | None:
+        """1 or 0; None where there is no MKL to ask."""
+        asked = getattr(self._library, "mkl_serv_get_dynamic", None)
+        return None if asked is None else int(asked())
+
+    def write(self, value: int) -> None:
+        """Only what was read before."""
+        put = getattr(self._library, "mkl_serv_set_dynamic", None)
+        if put is not None:
+            put(value)
+
+
+@functools.cache
+def _loaded(file: str) -> ctypes.CDLL | None:
+    """A library that the process has loaded already; made once, since each one is a class of its own."""
+    try:
+        return ctypes.CDLL(file, os.RTLD_NOLOAD | os.RTLD_LAZY)
+    except OSError:
+        return None
 
 
 @remedy(
