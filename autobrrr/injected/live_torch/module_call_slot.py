@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import cast
 
 from .torch_types import Module
@@ -18,7 +18,21 @@ SLOT = "_compiled_call_impl"
 Call = Callable[..., object]
 
 
-class Watch:
+class InSlot:
+    """What we put into the slot, which is nobody's but the module's."""
+
+    __slots__ = ()
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """TorchScript passes over functions that it can't read, and raises for other objects."""
+        return FunctionType
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(None), ()  # a copy of the module, made attribute by attribute, has nothing of ours
+
+
+class Watch(InSlot):
     """Stands in the slot: `enter(module, args, kwargs)`, the call, `leave(module, args, result)`."""
 
     __slots__ = ("_enter", "_leave", "_module", "inner")
@@ -48,9 +62,6 @@ class Watch:
     def still(self) -> None:
         """Call nothing any more, wherever a shallow copy of the module may have taken it."""
         self._enter = self._leave = None
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(None), ()  # a copy of the module, made attribute by attribute, is not watched
 
 
 def watchable(torch: ModuleType, roots: list[object]) -> list[object]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+import io
 from collections.abc import Iterator
 
 import pytest
 import torch
 from torch import nn
 
-from autobrrr.injected.live_torch.module_call_slot import SLOT
+from autobrrr.injected.live_torch.module_call_slot import SLOT, watch
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.model_calls.repeated_blocks import repeated_blocks
 from autobrrr.injected.remedies.registry import Refused, Undo, WatchedUndo
@@ -106,6 +107,60 @@ def test_autocast_computes_in_bfloat16_and_hands_out_float32() -> None:
     assert torch.equal(loop.model(x), exact)
     assert torch.equal(twin(x), exact)
     assert SLOT not in vars(loop.model)
+
+
+class TakesAll(nn.Module):
+    """Is pickled with every attribute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(16, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(x)
+
+    def __getstate__(self) -> dict[str, object]:
+        return dict(vars(self))
+
+
+class CopiesAll(TakesAll):
+    """Is copied attribute by attribute, as many a recipe has it."""
+
+    def __deepcopy__(self, memo: dict[int, object]) -> CopiesAll:
+        memo[id(self)] = new = type(self).__new__(type(self))
+        for name, value in vars(self).items():
+            vars(new)[name] = copy.deepcopy(value, memo)
+        return new
+
+
+@pytest.mark.parametrize("make", [TakesAll, CopiesAll])
+def test_a_model_that_hands_on_its_attributes_itself_is_saved_and_copied_as_a_plain_one(
+    make: type[TakesAll],
+) -> None:
+    loop = loop_of(make)
+    undo = switched_on("precision.autocast_bf16", loop)
+    loop.train(1)
+    file = io.BytesIO()
+    torch.save(loop.model, file)
+    file.seek(0)
+    for other in (copy.deepcopy(loop.model), torch.load(file, weights_only=False)):
+        nn.init.zeros_(other.last.weight)
+        nn.init.ones_(other.last.bias)
+        assert torch.equal(other(torch.ones(2, 16)), torch.ones(2, 4))
+    undo()
+
+
+@pytest.mark.parametrize("name", ["recompute.checkpoint", "a watch"])
+def test_a_model_can_be_scripted_while_something_of_ours_stands_in_its_calls(name: str) -> None:
+    loop = training(model="blocks")
+    if name == "a watch":
+        for part in loop.model.modules():
+            watch(part, None, None)
+    else:
+        switched_on(name, loop)
+    loop.model.eval()
+    x = torch.randn(2, 16)
+    assert torch.equal(torch.jit.script(loop.model)(x), loop.model(x))
 
 
 class Experts(nn.Module):

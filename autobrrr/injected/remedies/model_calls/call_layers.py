@@ -31,6 +31,18 @@ class Rank(IntEnum):
     CODE = 1
 
 
+class Led(module_call_slot.InSlot):
+    """Our layers in the slot."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+
+    def __call__(self, *args: object, **kwargs: object) -> object:
+        return self._call(*args, **kwargs)
+
+
 _LAYERS: MutableMapping[Module, dict[Rank, Layer]] = weakref.WeakKeyDictionary()
 _BUILT: MutableMapping[Module, Call] = weakref.WeakKeyDictionary()  # of them, as it was put into the slot
 
@@ -77,7 +89,7 @@ def _rebuild(module: Module) -> None:
         call = plain_call(module)
         for rank in sorted(layers, reverse=True):
             call = layers[rank](call)
-        _BUILT[module] = call
+        call = _BUILT[module] = Led(call)
     else:
         _BUILT.pop(module, None)
     module_call_slot.put_beneath(module, call)
