@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import gc
 import os
 import pickle
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -329,6 +331,18 @@ def test_hooks_that_the_job_sets_meanwhile_are_called_and_what_they_change_count
     assert calls[id(cured.model)] == calls[id(plain.model)] > 0
     for mine, theirs in zip(cured.model.parameters(), plain.model.parameters(), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-5)
+    undo()
+
+
+def test_a_model_that_the_job_gives_up_goes_while_its_compiled_code_is_kept() -> None:
+    loop = training()
+    undo = switched_on(loop)
+    loop.train(4)
+    assert compiled_graphs() == 1
+    gone = weakref.ref(loop.model)
+    del loop
+    gc.collect()
+    assert gone() is None
     undo()
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import gc
 import io
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -147,6 +149,25 @@ def test_a_model_that_hands_on_its_attributes_itself_is_saved_and_copied_as_a_pl
         nn.init.zeros_(other.last.weight)
         nn.init.ones_(other.last.bias)
         assert torch.equal(other(torch.ones(2, 16)), torch.ones(2, 4))
+    undo()
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("precision.autocast_bf16", "plain"),
+        ("layout.channels_last", "images"),
+        ("recompute.checkpoint", "blocks"),
+    ],
+)
+def test_a_model_that_the_job_gives_up_goes_while_the_remedy_is_on(name: str, model: str) -> None:
+    loop = training(model=model)
+    undo = switched_on(name, loop)
+    loop.train(2)
+    gone = weakref.ref(loop.model)
+    del loop
+    gc.collect()
+    assert gone() is None
     undo()
 
 

@@ -70,13 +70,13 @@ class CompiledCall:
 
     def layer(self, eager: Call) -> Call:
         """The layer to lead the module's calls through."""
-        module, compiled, ready = self._rehearsal.module, self._compiled, self._ready
+        rehearsal, compiled, ready = self._rehearsal, self._compiled, self._ready
         backwards, count = self._backwards, self.count
-        grad_enabled: Callable[[], bool] = self._rehearsal.torch.is_grad_enabled
+        grad_enabled: Callable[[], bool] = rehearsal.torch.is_grad_enabled
         hooks, known = self._hooks, self._known_hooks
 
         def call(*args: object, **kwargs: object) -> object:
-            if not module.training or not grad_enabled() or self.broken is not None:
+            if not rehearsal.module.training or not grad_enabled() or self.broken is not None:
                 return eager(*args, **kwargs)
             if sum(map(len, hooks)) != known:  # no guard of dynamo's: those cost ten times as much
                 return eager(*args, **kwargs)
@@ -138,9 +138,9 @@ class CompiledCall:
             if met < FEWEST_CALLS:
                 return None
         compiled = self._compiled
+        if self._backwards is not None and not self._backwards.enough(kind):
+            return None
         if self._backwards is not None:
-            if not self._backwards.enough(kind):
-                return None
             part = self._backwards.part_used(kind)
             if self.broken is not None:
                 return False

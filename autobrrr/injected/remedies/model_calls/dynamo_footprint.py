@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Sequence
 from types import ModuleType
 
@@ -136,12 +137,14 @@ def _put_back(kept: list[tuple[object, str, object]]) -> bool:
     return bool(changed)
 
 
-def unmark(parameters: list[object]) -> None:
+def unmark(parameters: list[weakref.ref[object]]) -> None:
     """Take dynamo's mark off parameters that had none before."""
-    for parameter in parameters:
-        vars(parameter).pop(MARK, None)
+    for remembered in parameters:
+        parameter = remembered()
+        if parameter is not None:
+            vars(parameter).pop(MARK, None)
 
 
-def unmarked(parameters: Sequence[object]) -> list[object]:
+def unmarked(parameters: Sequence[object]) -> list[weakref.ref[object]]:
     """Those without dynamo's mark."""
-    return [each for each in parameters if MARK not in vars(each)]
+    return [weakref.ref(each) for each in parameters if MARK not in vars(each)]

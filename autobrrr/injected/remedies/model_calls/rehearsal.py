@@ -9,9 +9,10 @@ either way.
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from types import ModuleType
 from typing import cast
 
@@ -51,7 +52,7 @@ class Wording:
 
 @dataclass(slots=True)
 class Rehearsal:
-    """Rehearses one module's calls.
+    """Rehearses one module's calls. It does not keep the module alive: what is compiled is kept for long.
 
     Args:
         own_stream: The compiled code may draw other random numbers than eager code.
@@ -60,26 +61,36 @@ class Rehearsal:
     """
 
     torch: ModuleType
-    module: Module
+    of: InitVar[Module]
     own_stream: bool
     settings: Sequence[tuple[str, str, object]] = ()
     wording: Wording = Wording()
     forget: Callable[[], None] = lambda: None
-    _guarded: Guarded = field(init=False)
+    _module: weakref.ref[Module] = field(init=False)
+    _found: ScanFindings = field(init=False)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, of: Module) -> None:
         """Read the forward code.
 
         Raises:
             Refused: it does what a second run would show to the outside.
         """
-        found = refuse_noticed(self.torch, [self.module], "once more in a rehearsal")
+        self._found = refuse_noticed(self.torch, [of], "once more in a rehearsal")
+        self._module = weakref.ref(of)
+
+    @property
+    def module(self) -> Module:
+        """It lives: only its own calls ask."""
+        return cast(Module, self._module())
+
+    @property
+    def _guarded(self) -> Guarded:
         parameters = list(self.module.parameters())
-        self._guarded = Guarded(
+        return Guarded(
             modules=[self.module],
             parameters=parameters,
-            others=found.globals,
-            written=parameters if found.writes_data else [],
+            others=self._found.globals,
+            written=parameters if self._found.writes_data else [],
             derived=derived_attributes([self.module]),
         )
 
@@ -94,7 +105,7 @@ class Rehearsal:
             with ExitStack() as undo:
                 undo.enter_context(Footprint(self.torch))
                 # Read while a graph is made, never after: in a saved model marks would travel on.
-                undo.callback(unmark, unmarked(self._guarded.parameters))
+                undo.callback(unmark, unmarked(list(self.module.parameters())))
                 for place in settings_in_force(self.settings):
                     undo.enter_context(place)
                 found, _ = self._guarded_pass(compiled, args, kwargs)
@@ -158,7 +169,7 @@ class Rehearsal:
         ends = [each for each in outputs if each.requires_grad]
         if not ends:
             raise Refused("its output leads to no gradient")
-        starts = [each for each in self._guarded.parameters if each.requires_grad]
+        starts = [each for each in self.module.parameters() if each.requires_grad]
         starts += [
             each for each in leaves([given, named]) if isinstance(each, torch.Tensor) and each.requires_grad
         ]
@@ -206,7 +217,7 @@ class Rehearsal:
 
     def _close(self, expected: Pass) -> float:
         half = any(str(each.dtype) in ("torch.bfloat16", "torch.float16") for each in expected.outputs)
-        half = half or any(str(each.dtype).endswith("float16") for each in self._guarded.parameters)
+        half = half or any(str(each.dtype).endswith("float16") for each in self.module.parameters())
         return CLOSE_IN_HALF if half or self.torch.is_autocast_enabled() else CLOSE
 
     def _difference(self, expected: Pass, found: Pass, most: float) -> str | None:
