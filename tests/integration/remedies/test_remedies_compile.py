@@ -346,6 +346,30 @@ def test_a_model_that_the_job_gives_up_goes_while_its_compiled_code_is_kept() ->
     undo()
 
 
+@pytest.mark.parametrize("warm_up", [0, 4])
+@pytest.mark.parametrize("name", ["compile.default", "precision.autocast_bf16"])
+def test_weights_that_the_job_lends_a_module_keep_their_graph(name: str, warm_up: int) -> None:
+    loop = loop_of(Scaled, "SGD")
+    undo = REGISTRY[name].apply(loop.job, {})
+    loop.train(warm_up)
+    x = torch.randn(8, 16)
+    for _ in range(4):
+        fast = {each: 1.5 * weight for each, weight in loop.model.named_parameters()}
+        inner = loop.model.inner
+        expected = torch.tanh(x @ (1.5 * inner.weight).T + 1.5 * inner.bias) * 1.5
+        loop.model.zero_grad()
+        found = torch.func.functional_call(loop.model, fast, (x,))
+        found.sum().backward()
+        torch.testing.assert_close(found, expected, rtol=0.05, atol=0.05)
+        ours = [each.grad.clone() for each in loop.model.parameters()]
+        loop.model.zero_grad()
+        expected.sum().backward()
+        for mine, weight in zip(ours, loop.model.parameters(), strict=True):
+            torch.testing.assert_close(mine, weight.grad, rtol=0.05, atol=0.2)
+    assert undo.trouble() is None  # type: ignore[attr-defined]
+    undo()
+
+
 def test_wrong_numbers_are_never_used(monkeypatch: pytest.MonkeyPatch) -> None:
     def off(*_: object, **__: object) -> object:
         return lambda module, x: module._call_impl(x) * 1.01

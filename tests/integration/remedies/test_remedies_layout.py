@@ -170,3 +170,12 @@ def test_a_remedy_that_did_not_fit_is_taken_off_at_the_next_boundary() -> None:
     assert "view" in why
     assert active.undo(applied) is None
     loop.step()
+
+
+def test_a_model_that_is_called_with_other_weights_gets_its_own_layout_back_and_trains_on() -> None:
+    loop = Loop(lambda _, x: x.flatten(1))
+    undo = loop.switched_on()
+    fast = {name: 1.5 * each for name, each in loop.model.named_parameters()}
+    torch.func.functional_call(loop.model, fast, (torch.randn(4, 3, 8, 8),)).sum().backward()
+    assert "other parameters than its own" in str(undo.trouble())
+    undo()

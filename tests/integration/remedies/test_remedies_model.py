@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from autobrrr.injected.live_torch.module_call_slot import SLOT, watch
 from autobrrr.injected.remedies.families import REGISTRY
@@ -169,6 +170,61 @@ def test_a_model_that_the_job_gives_up_goes_while_the_remedy_is_on(name: str, mo
     gc.collect()
     assert gone() is None
     undo()
+
+
+@pytest.mark.parametrize(
+    ("name", "model"), [("precision.autocast_bf16", "plain"), ("layout.channels_last", "images")]
+)
+def test_a_hook_that_the_job_sets_before_a_call_was_rehearsed_runs_once_for_each_call(
+    name: str, model: str
+) -> None:
+    loop = training(model=model)
+    undo = switched_on(name, loop)
+    called: list[object] = []
+    loop.model[0].register_forward_hook(lambda module, *_: called.append(module))  # type: ignore[index]
+    loop.train(3)
+    undo()
+    assert len(called) == 3
+
+
+@pytest.mark.parametrize("name", ["precision.autocast_bf16", "compile.default"])
+def test_a_model_inside_a_checkpoint_of_the_jobs_own_is_computed_twice_alike(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autobrrr.injected.remedies.compile.compile_models.says", lambda pattern: None)
+    plain, cured = training(), training()
+    undo = switched_on(name, cured)
+    for loop in (plain, cured):
+        torch.manual_seed(5)
+        for _ in range(4):
+            loop.optimizer.zero_grad()
+            result = checkpoint(loop.model, torch.randn(8, 16), use_reentrant=False)
+            result.square().mean().backward()
+            loop.optimizer.step()
+    undo()
+    assert all(map(torch.equal, plain.model.parameters(), cured.model.parameters()))
+
+
+@pytest.mark.parametrize("name", ["precision.autocast_bf16", "recompute.checkpoint"])
+def test_gradients_of_single_samples_are_taken_as_without_a_remedy(name: str) -> None:
+    loop = training(model="blocks")
+    undo = switched_on(name, loop)
+    loop.train(2)
+    weights = {name: each.detach() for name, each in loop.model.eval().named_parameters()}
+    loop.model.train()
+    for part in loop.model.modules():
+        if isinstance(part, nn.Dropout):
+            part.p = 0.0
+
+    def loss(given: dict[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+        return torch.func.functional_call(loop.model, given, (x[None],)).square().mean()
+
+    x = torch.randn(4, 16)
+    each = torch.func.vmap(torch.func.grad(loss), (None, 0), randomness="same")
+    found = each(weights, x)
+    undo()
+    expected = each(weights, x)
+    assert all(torch.equal(found[name], expected[name]) for name in weights)
 
 
 @pytest.mark.parametrize("name", ["recompute.checkpoint", "a watch"])

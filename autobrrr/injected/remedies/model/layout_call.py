@@ -78,6 +78,8 @@ class LaidOut:
     ) -> None:
         if len(self.tried.kinds) >= MOST_KINDS:
             why: str | None = "what the model is called with keeps changing"
+        elif (obstacle := self._rehearsal.obstacle()) is not None:
+            why = obstacle
         elif self._rehearsal.module.training and self._rehearsal.torch.is_grad_enabled():
             why = self._with_gradients(below, args, kwargs)
         else:

@@ -180,6 +180,21 @@ def needs_cuda(job: Job) -> None:
         raise Refused(f"the parameters are on {', '.join(sorted(found))}, not on a CUDA device")
 
 
+def watched_or_transformed(torch: ModuleType) -> Callable[[], bool]:
+    """A function that tells whether a call just now is part of something larger, which must see it plain.
+
+    Who watches saved tensors, as a checkpoint of the job's own, counts them; transforms (`torch.func`) allow
+    neither that nor a backward inside.
+    """
+    hooks = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
+    level = getattr(getattr(torch._C, "_functorch", None), "peek_interpreter_stack", None)
+
+    def found() -> bool:
+        return (hooks is not None and hooks(False) is not None) or (level is not None and level() is not None)
+
+    return found
+
+
 def autocast_states(torch: ModuleType) -> Callable[[], tuple[bool, bool]]:
     """A function that tells whether autocast is on now, for the CPU and for CUDA."""
     enabled = torch.is_autocast_enabled

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ...live_torch.compiled_code import compiled_graphs
 from ...live_torch.pytrees import leaves
 from .backward_watch import Backwards
-from .call_layers import Call, autocast_states
+from .call_layers import Call, autocast_states, watched_or_transformed
 from .rehearsal import Rehearsal
 from .timed_calls import CallTimes
 
@@ -73,12 +73,15 @@ class CompiledCall:
         rehearsal, compiled, ready = self._rehearsal, self._compiled, self._ready
         backwards, count = self._backwards, self.count
         grad_enabled: Callable[[], bool] = rehearsal.torch.is_grad_enabled
+        in_larger = watched_or_transformed(rehearsal.torch)
         hooks, known = self._hooks, self._known_hooks
 
         def call(*args: object, **kwargs: object) -> object:
             if not rehearsal.module.training or not grad_enabled() or self.broken is not None:
                 return eager(*args, **kwargs)
             if sum(map(len, hooks)) != known:  # no guard of dynamo's: those cost ten times as much
+                return eager(*args, **kwargs)
+            if in_larger():
                 return eager(*args, **kwargs)
             kind = self.kind(args, kwargs)
             state = ready.get(kind)
@@ -139,6 +142,8 @@ class CompiledCall:
                 return None
         compiled = self._compiled
         if self._backwards is not None and not self._backwards.enough(kind):
+            return None
+        if self._rehearsal.obstacle() is not None:
             return None
         if self._backwards is not None:
             part = self._backwards.part_used(kind)

@@ -23,7 +23,7 @@ from ...live_torch.pytrees import leaves, map_tree
 from ...live_torch.torch_types import Module, Tensor
 from ..model.float32_settings import Float32Settings
 from ..registry import Refused
-from .call_layers import Call
+from .call_layers import Call, watched_or_transformed
 from .dynamo_footprint import Footprint, unmark, unmarked
 from .timed_calls import CallTimes, Pair, call_times, enough
 
@@ -93,6 +93,16 @@ class Rehearsal:
             written=parameters if self._found.writes_data else [],
             derived=derived_attributes([self.module]),
         )
+
+    def obstacle(self) -> str | None:
+        """Why its call may not be rehearsed just now: what the job has set since."""
+        if not all(each.is_leaf for each in self.module.parameters()):
+            # Under `functional_call`: a backward on these would free the job's graph.
+            return "it is called with other parameters than its own"
+        if watched_or_transformed(self.torch)():
+            return "it is called within a checkpoint or a transform of the job's own"
+        hook = next((spoken for spoken, _ in user_hooks([self.module])), None)
+        return None if hook is None else f"{hook} would run once more"
 
     def why_not(
         self, eager: Call, compiled: Call, args: Sequence[object], kwargs: Mapping[str, object]

@@ -101,6 +101,9 @@ class Rehearsed:
     def __init__(self, module: nn.Module, *found: CallTimes | None) -> None:
         self.torch, self.module, self._found = torch, module, list(found)
 
+    def obstacle(self) -> str | None:
+        return None
+
     def why_not(self, *args: object) -> str | None:
         return None
 
