@@ -37,6 +37,7 @@ class Tensor(Protocol):
     is_leaf: bool
     is_sparse: bool
     _version: int
+    _cdata: int
     _backward_hooks: MutableMapping[int, object] | None
 
     def detach(self) -> Tensor: ...

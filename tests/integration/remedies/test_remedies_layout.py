@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -172,6 +173,17 @@ def test_a_remedy_that_did_not_fit_is_taken_off_at_the_next_boundary() -> None:
     loop.step()
 
 
+def test_a_weight_whose_memory_the_job_holds_elsewhere_is_left_where_it_is() -> None:
+    loop = Loop(lambda _, x: x.flatten(1))
+    held = loop.model.state_dict()
+    with pytest.raises(Refused, match="shares its memory with a tensor of the job's own"):
+        loop.switched_on()
+    loop.step()
+    assert torch.equal(held["first.weight"], loop.model.first.weight)
+    del held
+    loop.switched_on()()
+
+
 def test_a_model_that_is_called_with_other_weights_gets_its_own_layout_back_and_trains_on() -> None:
     loop = Loop(lambda _, x: x.flatten(1))
     undo = loop.switched_on()
@@ -179,3 +191,25 @@ def test_a_model_that_is_called_with_other_weights_gets_its_own_layout_back_and_
     torch.func.functional_call(loop.model, fast, (torch.randn(4, 3, 8, 8),)).sum().backward()
     assert "other parameters than its own" in str(undo.trouble())
     undo()
+
+
+@pytest.mark.parametrize("where", [torch.inference_mode, torch.no_grad])
+def test_an_undo_in_the_middle_of_an_evaluation_leaves_weights_that_can_be_trained(
+    where: Callable[[], contextlib.AbstractContextManager[object]],
+) -> None:
+    loop = Loop(lambda _, x: x.flatten(1))
+    undo = loop.switched_on()
+    loop.step()
+    with where():
+        undo()
+    loop.step()
+    assert loop.model.first.weight.is_contiguous()
+
+
+def test_an_optimizer_that_the_script_has_fused_itself_is_refused() -> None:
+    loop = Loop(lambda _, x: x.flatten(1))
+    loop.optimizer = torch.optim.AdamW(loop.model.parameters(), fused=True)
+    loop.step()
+    loop.job.saw_optimizer(loop.optimizer)
+    with pytest.raises(Refused, match="fused update reads what a checkpoint holds"):
+        loop.switched_on()

@@ -85,8 +85,12 @@ def _refuse_flat_updates(torch: ModuleType, weights: list[Tensor], optimizers: l
     """
     ours = {id(weight) for weight in weights}
     for each in optimizers:
-        known = base_class(torch, each, CLASSES)
-        if known is None and any(id(part) in ours for part in parameters(cast(Optimizer, each))):
+        optimizer = cast(Optimizer, each)
+        if not any(id(part) in ours for part in parameters(optimizer)):
+            continue
+        if any(group.get("fused") for group in optimizer.param_groups):
+            raise Refused("the script's fused update reads what a checkpoint holds as flat memory")
+        if base_class(torch, each, CLASSES) is None:
             raise Refused(f"{type(each).__name__} may read weights or gradients as flat memory")
 
 
@@ -133,7 +137,15 @@ def _weights(torch: ModuleType, roots: list[Module]) -> list[Tensor]:
         alone = weight.untyped_storage().nbytes() == weight.numel() * weight.element_size()
         if not alone or weight.storage_offset():
             raise Refused("a weight shares its memory with others: it is part of a flat buffer")
+        if _holders(torch, weight) > _holders(torch, torch.empty(1)):
+            raise Refused("a weight shares its memory with a tensor of the job's own, which would not follow")
     return weights
+
+
+def _holders(torch: ModuleType, tensor: Tensor) -> int:
+    """How many hold a tensor's memory, as far as this torch tells."""
+    count = getattr(torch._C, "_storage_Use_Count", None)
+    return 0 if count is None else int(count(tensor.untyped_storage()._cdata))
 
 
 def _companions(torch: ModuleType, weight: Tensor, optimizers: list[object]) -> list[Tensor]:
@@ -151,7 +163,7 @@ def _companions(torch: ModuleType, weight: Tensor, optimizers: list[object]) -> 
 
 def _copy(torch: ModuleType, old: Tensor, strides: tuple[int, ...] | None) -> Tensor:
     """A tensor's values on these strides, or channels_last."""
-    with torch.no_grad():
+    with torch.inference_mode(False), torch.no_grad():  # whatever the job is doing just now
         if strides is None:
             new = torch.empty_like(old, memory_format=torch.channels_last)
         else:
