@@ -202,6 +202,9 @@ def test_a_model_inside_a_checkpoint_of_the_jobs_own_is_computed_twice_alike(
             result.square().mean().backward()
             loop.optimizer.step()
     undo()
+    release = REGISTRY[name].release
+    if release is not None:
+        release(torch)
     assert all(map(torch.equal, plain.model.parameters(), cured.model.parameters()))
 
 
