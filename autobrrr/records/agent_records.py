@@ -118,9 +118,7 @@ class TracedSteps(Record, frozen=True, kw_only=True):
     op_floor_ns: int | None = None  # median time of an operator on 8 elements, under the mode
     op_cost_ns: int | None = None  # what dispatching one operator costs without the mode
     run_delay_share: float | None = None  # training thread runnable but not running, while tracing
-    foreign_cores: float | None = (
-        None  # at most what others ran meanwhile; known where threads outnumber CPUs
-    )
+    foreign_cores: float | None = None  # what others ran, at most; known where threads outnumber CPUs
 
 
 class CollectiveWaits(Record, frozen=True, kw_only=True):
@@ -206,7 +204,7 @@ class FrameCount(Record, frozen=True, kw_only=True):
     samples: int
     in_collective: bool = False
     in_feed: bool = False  # in a generator or an iterator of the script's own that its loop reads from
-    library: int = 0  # of them, in torch's or a framework's code between the script's own and the operators
+    in_between: int = 0  # of them, in torch's or a framework's code on the way to the operators
     stayed: int = 0  # of them, those that found the thread where the look before had
     asleep: int = 0  # of these, those in between which it neither ran nor waited for a CPU
 

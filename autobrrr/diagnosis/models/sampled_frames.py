@@ -59,12 +59,12 @@ def standing_at_least(measured: Measurements, counted: Callable[[FrameCount], in
 def in_own_code(place: FrameCount) -> int:
     """Samples in the user's code between the phases that loads nothing and waits for no rank."""
     own = place.phase == "other" and not is_loading(place) and not place.in_collective
-    return place.samples - place.library if own else 0
+    return place.samples - place.in_between if own else 0
 
 
 def in_library(place: FrameCount) -> int:
     """Samples in torch's or a framework's code, which gets to the operators."""
-    return 0 if is_loading(place) or place.in_collective else place.library
+    return 0 if is_loading(place) or place.in_collective else place.in_between
 
 
 def in_loading(place: FrameCount) -> int:

@@ -78,7 +78,7 @@ class ModuleState:
         """Put back what changed; the names of it."""
         changed: list[str] = []
         for path, mapping, saved in self._dicts:
-            names = _dict_changes(mapping, saved)
+            names = dict_changes(mapping, saved)
             if names:
                 changed += [f"{path}.{name}" for name in names if name != "training"]
                 mapping.clear()
@@ -104,7 +104,7 @@ class ModuleState:
         for path, thing, parts in self._slots:
             changed += [f"{path}.{name}" for name in _restore_slots(thing, parts)]
         for path, cell, content in self._cells:
-            if _content(cell) is not content:
+            if content_of(cell) is not content:
                 changed.append(path)
                 cell.cell_contents = content
         for kind, attributes in self._classes:
@@ -223,7 +223,7 @@ class ModuleState:
             self._dicts.append((path, attributes, dict(attributes)))
             self._inside(attributes.values(), path, depth)
             for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
-                self._cells.append((f"{path}>{name}", cell, _content(cell)))
+                self._cells.append((f"{path}>{name}", cell, content_of(cell)))
         elif isinstance(value, functools.partial):
             self._inside((value.func, *value.args, *value.keywords.values()), path, depth)
         else:
@@ -247,7 +247,8 @@ class ModuleState:
                 self._visit(value, path, depth + 1)
 
 
-def _content(cell: CellType) -> object:
+def content_of(cell: CellType) -> object:
+    """What a variable around a function is; one thing of its own where it has no value yet."""
     try:
         return cell.cell_contents
     except ValueError:
@@ -259,7 +260,8 @@ def _is_machinery(value: object) -> bool:
     return hasattr(type(value), "__get__") and not isinstance(value, FunctionType)
 
 
-def _dict_changes(mapping: MutableMapping[object, object], saved: dict[object, object]) -> list[object]:
+def dict_changes(mapping: MutableMapping[object, object], saved: dict[object, object]) -> list[object]:
+    """Keys that were set, added, taken away or moved."""
     if not mapping and not saved:
         return []
     if (

@@ -145,11 +145,11 @@ def sample(
     feeds, loop_sites = feeds_in(paths), sites_of_the_loop(paths, foreign)
     places: Counter[Place] = Counter()
     fed: Counter[Place] = Counter()
-    library: Counter[Place] = Counter()
+    between: Counter[Place] = Counter()
     for (place, path, inner), count in seen.items():
         places[place] += count
         fed[place] += count * (place[1] == "other" and not feeds.isdisjoint(code for code, _ in path))
-        library[place] += count * in_library(path, inner, loop_sites, foreign)
+        between[place] += count * in_library(path, inner, loop_sites, foreign)
     return {
         "samples": sum(seen.values()),
         "places": [
@@ -159,7 +159,7 @@ def sample(
                 "in_loader": in_loader,
                 "in_collective": in_collective,
                 "in_feed": 2 * fed[place] > count,
-                "library": library[place],
+                "in_between": between[place],
                 "samples": count,
                 "stayed": sleeps.stayed[place],
                 "asleep": sleeps.asleep[place],

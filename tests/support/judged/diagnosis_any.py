@@ -78,7 +78,7 @@ ABSURD_FRAMES = st.builds(
             phase=st.sampled_from(["data_wait", "forward", "backward", "optimizer", "other"]),
             in_loader=st.booleans(),
             in_feed=st.booleans(),
-            library=NUMBER,
+            in_between=NUMBER,
             samples=NUMBER,
         ),
         max_size=4,

@@ -138,9 +138,7 @@ def test_a_wide_list_says_whose_a_job_is_and_what_it_takes_and_shows_the_chosen_
 
 def test_columns_in_which_nothing_stands_leave_their_room_to_the_script() -> None:
     script, where = "pretrain_long_name.py", "/home/a"
-    ready = JobLine(
-        pid=104, script=f"{where}/{script}", rank=None, torch="2", attached=False, attachable=True, why=None
-    )
+    ready = msgspec.structs.replace(JOBS[1], pid=104, script=f"{where}/{script}")
     alone, _, _ = after(size=(60, 16), jobs=lambda: [ready])
     assert script in alone
     assert "verdict" not in alone
@@ -149,17 +147,7 @@ def test_columns_in_which_nothing_stands_leave_their_room_to_the_script() -> Non
 
 
 def test_a_job_that_is_not_attached_shows_whose_it_is_and_since_when() -> None:
-    ready = JobLine(
-        pid=105,
-        script="fit.py",
-        rank=None,
-        torch="2",
-        attached=False,
-        attachable=True,
-        why=None,
-        user="mara",
-        age_ns=65_000_000_000,
-    )
+    ready = msgspec.structs.replace(JOBS[1], pid=105, script="fit.py", user="mara", age_ns=65_000_000_000)
     text, _, _ = after(size=(80, 24), jobs=lambda: [ready])
     assert "Enter attaches" in text
     assert "mara" in text

@@ -10,11 +10,9 @@ import operator
 from collections import deque
 from collections.abc import MutableMapping
 from types import CellType, FunctionType
-from typing import cast
 
+from ...job_state.module_state import content_of, dict_changes
 from .dataset_walk import held_by
-
-_EMPTY = object()  # a variable around a function that has no value yet
 
 
 class DatasetState:
@@ -39,7 +37,7 @@ class DatasetState:
             any(map(_differs, self._dicts))
             or any(not _alike(now, kept) for now, kept in self._lists)
             or any(now != kept for now, kept in self._sets)
-            or any(_content(cell) is not kept for cell, kept in self._cells)
+            or any(content_of(cell) is not kept for cell, kept in self._cells)
         )
 
     def put_back(self) -> None:
@@ -56,7 +54,7 @@ class DatasetState:
                 members.clear()
                 members.update(kept_members)
         for cell, content in self._cells:
-            if _content(cell) is not content:
+            if content_of(cell) is not content:
                 cell.cell_contents = content
 
     def _keep(self, part: object) -> None:
@@ -67,23 +65,15 @@ class DatasetState:
         elif isinstance(part, set):
             self._sets.append((part, set(part)))
         elif isinstance(part, FunctionType):
-            self._cells += [(cell, _content(cell)) for cell in part.__closure__ or ()]
+            self._cells += [(cell, content_of(cell)) for cell in part.__closure__ or ()]
         attributes = getattr(part, "__dict__", None)
         if isinstance(attributes, dict):
             self._dicts.append((attributes, dict(attributes)))
 
 
 def _differs(entry: tuple[MutableMapping[object, object], dict[object, object]]) -> bool:
-    now, saved = entry
-    return len(now) != len(saved) or any(now.get(key, _EMPTY) is not value for key, value in saved.items())
+    return bool(dict_changes(*entry))
 
 
 def _alike(now: list[object] | deque[object], kept: list[object]) -> bool:
     return len(now) == len(kept) and all(map(operator.is_, now, kept))
-
-
-def _content(cell: CellType) -> object:
-    try:
-        return cast(object, cell.cell_contents)
-    except ValueError:
-        return _EMPTY

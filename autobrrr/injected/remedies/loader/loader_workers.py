@@ -130,9 +130,7 @@ def persistent_workers(job: Job, options: Mapping[str, object]) -> Undo:
     def begin_as_without(loader: object) -> None:
         state, known = vars(loader), forked.get(loader)
         if state.get("_iterator") is not None and known is not None and not known.is_as_it_was:
-            state["_iterator"] = (
-                None  # the job has changed its dataset, which workers that are kept don't see
-            )
+            state["_iterator"] = None  # kept workers don't see that the job has changed its dataset
         if state.get("_iterator") is None:
             forked[loader] = DatasetState(state["dataset"], state.get("collate_fn"))
             return

@@ -21,7 +21,7 @@ from ...job_state.state_guard import Guarded, StateGuard, said_of
 from ...live_torch.module_checks import derived_attributes, user_hooks
 from ...live_torch.pytrees import map_tree
 from ...live_torch.torch_types import Module, Tensor
-from ..model_calls.call_layers import Call
+from ..model_calls.call_layers import Call, transformed
 
 Restore = Callable[[], object]
 
@@ -42,7 +42,7 @@ class RecomputedCall:
         self._block = weakref.ref(block)
         self._findings = findings
         self._generators: dict[bool, list[object]] = {}  # of the user's own, by training: it was tried out
-        self._transformed: Callable[[], object] = torch._C._functorch.peek_interpreter_stack
+        self._transformed = transformed(torch)
         self._checkpoint: Call = import_module("torch.utils.checkpoint").checkpoint
 
     def layer(self, below: Call) -> Call:
@@ -50,7 +50,7 @@ class RecomputedCall:
         grad_enabled: Callable[[], bool] = self._torch.is_grad_enabled
 
         def call(*args: object, **kwargs: object) -> object:
-            if self.broken is not None or not grad_enabled() or self._transformed() is not None:
+            if self.broken is not None or not grad_enabled() or self._transformed():
                 return below(*args, **kwargs)
             block = cast(Module, self._block())
             if any(True for _ in user_hooks([block])):  # the job has set them meanwhile, to be called once

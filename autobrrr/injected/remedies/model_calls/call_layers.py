@@ -187,12 +187,14 @@ def watched_or_transformed(torch: ModuleType) -> Callable[[], bool]:
     neither that nor a backward inside.
     """
     hooks = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
+    in_transform = transformed(torch)
+    return lambda: (hooks is not None and hooks(False) is not None) or in_transform()
+
+
+def transformed(torch: ModuleType) -> Callable[[], bool]:
+    """A function that tells whether a call just now is inside a transform of `torch.func`."""
     level = getattr(getattr(torch._C, "_functorch", None), "peek_interpreter_stack", None)
-
-    def found() -> bool:
-        return (hooks is not None and hooks(False) is not None) or (level is not None and level() is not None)
-
-    return found
+    return lambda: level is not None and level() is not None
 
 
 def autocast_states(torch: ModuleType) -> Callable[[], tuple[bool, bool]]:

@@ -95,7 +95,7 @@ def in_library(measured: Measurements, of: float = 1.0) -> Measurements:
     """The same job, in which a framework's or torch's code stands where its own did, or a part of it."""
     assert measured.frames is not None
     places = [
-        replace(one, library=int(of * one.samples)) if one.phase == "other" else one
+        replace(one, in_between=int(of * one.samples)) if one.phase == "other" else one
         for one in measured.frames.places
     ]
     return dataclasses.replace(measured, frames=replace(measured.frames, places=places))
