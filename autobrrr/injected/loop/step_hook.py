@@ -53,7 +53,7 @@ class Hot:
         """Let the end of this step go the slow way. From any thread."""
         self.knocks += 1
         self.anchor = self.stamped = 0
-        self.passes = 0
+        self.others = frozenset()
 
 
 def make_tap(

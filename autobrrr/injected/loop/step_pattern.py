@@ -96,8 +96,10 @@ class StepPattern:
         return frozenset(self._known - {anchor}) if anchor else frozenset()
 
     def passed(self, count: int) -> None:
-        """So many fires of others, and none of the anchor."""
-        self._without_anchor += count
+        """So many fires of others went the short way, and none of the anchor since."""
+        if count:
+            self._without_anchor += count
+            self._fires.clear()  # they would be missing from it
 
     def fire(self, who: int) -> bool:
         """An optimizer has stepped. Returns whether that closes a step."""
@@ -142,6 +144,8 @@ class StepPattern:
     def closed_plain(self, count: int) -> None:
         """Steps that the hot path has closed by itself."""
         self._closed += count
+        self._without_anchor = 0
+        self._fires.clear()
 
     def _forget(self) -> None:
         self.pattern = None
@@ -162,6 +166,8 @@ class StepPattern:
             pattern = best_guess(fires)
         self.pattern = pattern
         closing = pattern.anchor if pattern is not None else self._provisional
+        if closing != self._provisional:  # this step began where another optimizer closed one
+            self._closed = min(self._closed, SETTLING_STEPS - 1)
         if who != closing:
             return False
         self._closed += 1

@@ -298,9 +298,9 @@ class TrainLoop:
         """Write the records of the plain steps since the last slow one."""
         hot = self.hot
         times = hot.times
+        passed, self._passes = self._passes - hot.passes, hot.passes
         if not times:
-            self.steps.passed(self._passes - hot.passes)
-            self._passes = hot.passes
+            self.steps.passed(passed)
             return
         first = (hot.start, hot.own, hot.arm, hot.seq)
         own_ns = hot.hook_ns + (self.stamps.cost_ns if self.stamps.active else 0)
@@ -542,7 +542,7 @@ class TrainLoop:
         hot.passes = self._passes = PASSES if hot.others else 0
         hot.stamped = 0
         if hot.knocks != self._heard or (self._inbox and (self.measuring.task is None or self._hurry)):
-            hot.anchor = hot.passes = 0
+            hot.poke()
         elif self.stamps.active:  # every end goes the slow way, and is stamped there
             hot.stamped, hot.anchor = hot.anchor, 0
         if sample:

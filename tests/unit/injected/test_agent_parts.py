@@ -170,6 +170,17 @@ def test_optimizers_within_a_step_pass_for_nothing() -> None:
     assert len(fires.slow) == 1
 
 
+def test_a_poke_within_a_step_keeps_the_count_of_those_that_passed() -> None:
+    fires = Fires()
+    other = object()
+    fires.hot.others, fires.hot.passes = frozenset({id(other)}), 100
+    fires.tap(other)
+    fires.hot.poke()
+    fires.tap(other)
+    assert fires.hot.passes == 99
+    assert len(fires.slow) == 1
+
+
 def test_another_optimizer_and_a_poke_go_the_slow_way() -> None:
     fires = Fires()
     fires.tap(object())

@@ -227,3 +227,28 @@ def test_an_error_of_ours_is_not_taken_for_the_handlers(
     loop.post(_breaks)
     optimizer.step()
     assert loop.broken == "RuntimeError: of ours"
+
+
+def test_pokes_within_a_step_of_several_optimizers_do_not_make_it_learn_anew(loop: TrainLoop) -> None:
+    critic, generator = (torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.0) for _ in range(2))
+
+    def one_round() -> None:
+        for optimizer in (critic, critic, critic, generator):
+            optimizer.step()
+
+    for _ in range(12):
+        one_round()
+    assert loop.hot.others
+    learnt = loop.steps.relearned
+    for _ in range(12):
+        for _ in range(30):
+            one_round()
+        critic.step()
+        loop.hot.poke()  # as a message of the sidecar does
+        for optimizer in (critic, critic, generator):
+            optimizer.step()
+        loop.hot.poke()
+        one_round()
+    assert loop.steps.relearned == learnt
+    assert loop.steps.pattern is not None
+    assert (loop.steps.pattern.anchor, loop.steps.pattern.cycle) == (id(generator), 4)

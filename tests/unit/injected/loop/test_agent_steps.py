@@ -50,6 +50,32 @@ def test_with_n_critic_the_rarest_optimizer_closes_the_step() -> None:
     assert closings(steps, [A, A, A, A, A, B]) == [False] * 5 + [True]
 
 
+def test_a_step_that_began_under_another_rule_is_not_representative() -> None:
+    steps = StepPattern()
+    closings(steps, [B] + [A, A, A, B] * 2 + [A, A])
+    assert steps.pattern is None
+    closed = []
+    for who in [A, B, A, A, A, B]:
+        if steps.fire(who):
+            closed.append(steps.settling)
+    assert steps.pattern is not None
+    assert steps.pattern.anchor == B
+    assert closed[0]
+    assert not closed[-1]
+
+
+def test_what_comes_after_a_gap_is_not_joined_with_what_came_before_it() -> None:
+    steps = StepPattern()
+    closings(steps, [A, A, A, B] * 5)
+    for _ in range(4):  # rounds of which only the last fire goes the slow way, then one that is seen whole
+        steps.closed_plain(3)
+        closings(steps, [B, A, A, A, B])
+    steps.fire(C)
+    closings(steps, [A, A, A, B, C] * 5)
+    assert steps.pattern is not None
+    assert steps.pattern.cycle == 5
+
+
 def test_coming_in_between_critic_and_generator_does_not_matter() -> None:
     steps = StepPattern()
     closings(steps, [A, A, B] + [A, A, A, A, A, B] * 5)
