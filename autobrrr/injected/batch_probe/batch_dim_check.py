@@ -15,9 +15,9 @@ from typing import cast
 from ..job_state.autocast_state import AutocastSwitch
 from ..job_state.state_guard import Guarded, unchanged
 from ..live_torch.dispatch_modes import Mode, Operator, dispatch_mode
+from ..live_torch.handler_errors import raised_by_handler
 from ..live_torch.pytrees import leaves
 from ..live_torch.torch_types import Abstain, Module, Tensor, is_tensor
-from ..loop.handler_errors import raised_by_handler
 from .batch_dim import Slicing, close, compare, describe, is_mean_or_sum, proposals, rows
 from .step_recorder import Node
 from .step_tape import Tape

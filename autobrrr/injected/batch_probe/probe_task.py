@@ -20,11 +20,11 @@ from ..job_state.side_effect_scan import CodeScan
 from ..job_state.state_guard import Guarded
 from ..live_torch import available_memory
 from ..live_torch.compiled_code import CompiledCheck
+from ..live_torch.handler_errors import raised_by_handler
 from ..live_torch.live_job import Job
 from ..live_torch.module_checks import derived_attributes, user_hooks
 from ..live_torch.torch_types import Abstain, Tensor, is_tensor, tensor_bytes
 from ..loop.boundary_task import Boundary
-from ..loop.handler_errors import raised_by_handler
 from ..wire import ring_layout
 from . import replay_schedule
 from .batch_dim_check import Forwards, Pause, checks

@@ -11,8 +11,8 @@ from pathlib import Path
 from statistics import median
 
 from ..live_torch import available_memory
+from ..live_torch.handler_errors import raised_by_handler
 from ..live_torch.torch_types import Abstain, tensor_bytes
-from ..loop.handler_errors import raised_by_handler
 from . import replay_schedule
 from .batch_dim import Slicing
 from .probe_axes import BATCH, Axis

@@ -19,6 +19,7 @@ from typing import cast
 from ..job_state import autocast_state
 from ..live_torch import available_memory
 from ..live_torch.dispatch_modes import Operator, dispatch_mode, leave
+from ..live_torch.handler_errors import let_through
 from ..live_torch.patches import Patch
 from ..live_torch.pytrees import Ref, leaves, map_tree, refs
 from ..live_torch.torch_types import Abstain, Module, Tensor, is_tensor, tensor_bytes
@@ -349,6 +350,7 @@ class Recorder:
         self._failed = self._failed or (
             f"what the step hands around can't be recorded ({type(error).__name__}: {error})"
         )
+        let_through(error)
 
     def _node(
         self, kind: str, target: object, args: tuple[object, ...], kwargs: dict[str, object]

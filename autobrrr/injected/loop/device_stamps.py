@@ -15,10 +15,10 @@ from collections.abc import Callable
 from time import thread_time_ns
 from types import ModuleType
 
+from ..live_torch.handler_errors import raised_by_handler
 from ..live_torch.parameter_device import EventSource, TimedEvent, event_source
 from ..live_torch.torch_types import Device
 from ..wire import ring_layout
-from .handler_errors import raised_by_handler
 
 MOST_EVENTS = 1024  # in flight; a queue holds about as many launches
 MOST_PLAIN = 32  # stamped steps between two looks at what the device has come to

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import thread_time_ns
 
+from ..live_torch.handler_errors import raised_by_handler
 from ..live_torch.torch_types import Abstain
 from .boundary_task import Boundary, Task
-from .handler_errors import raised_by_handler
 
 NEVER = 1 << 62
 

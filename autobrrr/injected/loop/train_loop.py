@@ -15,6 +15,7 @@ from time import perf_counter_ns, thread_time_ns
 from types import ModuleType
 
 from ..live_torch.compiled_code import CompiledCheck
+from ..live_torch.handler_errors import let_through, raised_by_handler
 from ..live_torch.live_job import Job
 from ..live_torch.patches import Patch, patched, take_off_all
 from ..phases.loader_watch import LoaderWatch
@@ -29,7 +30,6 @@ from . import fork_guard
 from .boundary_task import Boundary, Task
 from .device_stamps import MOST_PLAIN, DeviceStamps
 from .fallback_marks import FallbackMarks
-from .handler_errors import raised_by_handler
 from .root_modules import RootModules
 from .skipped_steps import Marks
 from .step_hook import Hot, make_tap
@@ -354,6 +354,7 @@ class TrainLoop:
             except Exception as error:  # noqa: BLE001
                 self.left.append(f"{type(error).__name__}: {error}")
                 self.hot.will = None
+                let_through(error)
 
     def _disarm(self, at_fork: Callable[[], None]) -> None:
         """In a forked child: nothing of ours runs there."""

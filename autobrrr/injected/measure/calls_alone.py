@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import NamedTuple, cast
 
 from ..live_torch.dispatch_modes import modes_on_stack
+from ..live_torch.handler_errors import let_through
 from ..live_torch.torch_types import Tensor
 from .dispatch_timer import Count
 from .op_work import Work
@@ -152,7 +153,8 @@ class CallsAlone:
                 began_ns = perf_counter_ns()
                 noted.func(*self._given)  # type: ignore[operator]
                 self._runs.append(perf_counter_ns() - began_ns)
-        except (MemoryError, RuntimeError, TypeError):
+        except (MemoryError, RuntimeError, TypeError) as error:
+            let_through(error)
             return False
         if len(self._runs) == self._enough:
             self.best_ns[key] = min(self._runs[1:])

@@ -20,10 +20,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol, cast
 
+from ..live_torch.handler_errors import raised_by_handler
 from ..live_torch.parameter_device import EventSource, TimedEvent, event_source, parameter_device
 from ..live_torch.torch_types import Abstain
 from ..loop.boundary_task import Boundary
-from ..loop.handler_errors import raised_by_handler
 from ..loop.train_loop import TrainLoop
 from ..phases.phase_clock import NAMES
 from ..wire import ring_layout

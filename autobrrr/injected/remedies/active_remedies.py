@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..job_facts import rank_of
+from ..live_torch.handler_errors import let_through
 from ..live_torch.live_job import Job
 from ..phases.sampled_step import cuda_in_use
 from .device_headroom import why_no_room
@@ -155,6 +156,7 @@ class ActiveRemedies:
         except Refused:
             raise
         except Exception as error:
+            let_through(error)
             raise Refused(f"{name} raised {type(error).__name__}: {error}") from error
         release = remedy.release
         if release is not None:
@@ -191,7 +193,8 @@ class ActiveRemedies:
                 try:
                     self._undo_more(applied)
                     self._more[applied.token] = applied.remedy.apply(job, applied.options)
-                except Exception:  # noqa: BLE001
+                except Exception as error:  # noqa: BLE001
+                    let_through(error)
                     continue  # it does not fit this one, which updates as the script says
 
     def find(self, token: object) -> AppliedRemedy:

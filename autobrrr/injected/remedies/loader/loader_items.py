@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from ...job_state import rng_state
+from ...live_torch.handler_errors import let_through
 from ...live_torch.live_job import Job
 from ..registry import Refused
 from .dataset_state import DatasetState
@@ -112,6 +113,7 @@ def _item(dataset: object, index: int) -> object:
     try:
         return dataset[index]  # type: ignore[index]
     except Exception as error:  # noqa: BLE001
+        let_through(error)
         raise Refused(f"item {index} can't be read on its own: {type(error).__name__}: {error}") from None
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from types import ModuleType
 
+from ...live_torch.handler_errors import let_through
 from ...live_torch.live_job import Job
 from ...live_torch.patches import Patch
 from ..registry import Refused, Undo
@@ -134,7 +135,8 @@ class Desk:
                 self._meet(loader)
                 try:
                     iterator = original(loader)
-                except (OSError, RuntimeError, ValueError, AssertionError):
+                except (OSError, RuntimeError, ValueError, AssertionError) as error:
+                    let_through(error)
                     if not any(switch.holds(loader) for switch in self._switches):
                         raise
                     for switch in reversed(self._switches):
@@ -152,15 +154,17 @@ class Desk:
         for switch in list(self._switches):
             try:
                 switch.meet(loader)
-            except Exception:  # noqa: BLE001  a loader of another make stays as it is
+            except Exception as error:  # noqa: BLE001  a loader of another make stays as it is
                 switch.give_back(loader)
+                let_through(error)
 
     def _tell(self, iterator: object) -> None:
         for switch in list(self._switches):
             if switch.after is not None:
                 try:
                     switch.after(iterator)
-                except Exception:  # noqa: BLE001  it loads as without us
+                except Exception as error:  # noqa: BLE001  it loads as without us
+                    let_through(error)
                     continue
 
 

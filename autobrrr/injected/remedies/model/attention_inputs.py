@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from ...live_torch.compiled_code import compiled_graphs
+from ...live_torch.handler_errors import let_through
 from ...live_torch.patches import Patch, patched, take_off_all
 
 CHECKS = {
@@ -66,8 +67,9 @@ class AttentionInputs:
         def call(*args: Any, **kwargs: Any) -> object:
             try:
                 self._look(*args, **kwargs)
-            except Exception:  # noqa: BLE001 - ours must not stop the job's call, whatever torch raises
+            except Exception as error:  # noqa: BLE001 - ours must not stop the job's call, whatever torch raises
                 self.end()
+                let_through(error)
             return original(*args, **kwargs)
 
         return call

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
 
+from ...live_torch.handler_errors import let_through
 from ..registry import Refused, Undo
 
 Place = tuple[str, str]  # backend, operator
@@ -118,6 +119,7 @@ class Float32Settings:
             change()
         except Exception as error:
             self._put_back(flags, own, self._picture(), before)
+            let_through(error)
             raise Refused(f"float32 products can't be set: {error}") from error
         ours = self._picture()
 

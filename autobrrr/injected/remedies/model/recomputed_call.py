@@ -18,6 +18,7 @@ from typing import cast
 from ...job_state import rng_state
 from ...job_state.side_effect_scan import ScanFindings
 from ...job_state.state_guard import Guarded, StateGuard, said_of
+from ...live_torch.handler_errors import let_through
 from ...live_torch.module_checks import derived_attributes, user_hooks
 from ...live_torch.pytrees import map_tree
 from ...live_torch.torch_types import Module, Tensor
@@ -89,6 +90,7 @@ class RecomputedCall:
                 given = cast("list[object]", map_tree(list(args), self._copy))
                 below(*given, **cast("dict[str, object]", map_tree(dict(kwargs), self._copy)))
         except Exception as error:  # noqa: BLE001  the job's own call will say what is wrong with it
+            let_through(error)
             self.broken = f"a forward fails on copies of its arguments: {error}"
             return None
         if guard.changes or guard.writes:

@@ -18,6 +18,7 @@ from typing import cast
 
 from ...job_state.side_effect_scan import CodeScan, ScanFindings
 from ...job_state.state_guard import Guarded, StateGuard, said_of
+from ...live_torch.handler_errors import let_through
 from ...live_torch.module_checks import derived_attributes, user_hooks
 from ...live_torch.pytrees import leaves, map_tree
 from ...live_torch.torch_types import Module, Tensor
@@ -127,6 +128,7 @@ class Rehearsal:
             noise = self._own_noise(eager, args, kwargs, expected)
             return self._difference(expected, found, max(most, min(OF_NOISE * noise, CLOSE_IN_HALF)))
         except Exception as error:  # noqa: BLE001
+            let_through(error)
             return f"{self.wording.fails}{_said(error)}"
         finally:
             self.forget()
@@ -141,7 +143,8 @@ class Rehearsal:
                 first, second = (plain, other) if len(pairs) % 2 == 0 else (other, plain)
                 took = [self._guarded_pass(call, args, kwargs)[0].took_ns for call in (first, second)]
                 pairs.append((took[0], took[1]) if first is plain else (took[1], took[0]))
-        except Exception:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001
+            let_through(error)
             return None
         finally:
             self.forget()
@@ -154,6 +157,7 @@ class Rehearsal:
                 given = cast("list[object]", map_tree(list(args), self._copy))
                 call(*given, **cast("dict[str, object]", map_tree(dict(kwargs), self._copy)))
         except Exception as error:  # noqa: BLE001
+            let_through(error)
             return _said(error)
         return None
 

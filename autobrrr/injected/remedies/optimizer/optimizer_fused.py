@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import cast
 
+from ...live_torch.handler_errors import let_through
 from ...live_torch.live_job import Job
 from ...live_torch.torch_types import Tensor
 from ..registry import Refused, Undo, WatchedUndo, remedy
@@ -108,6 +109,7 @@ def _rehearse(torch: ModuleType, optimizer: Optimizer) -> None:
                 scratch.grad = torch.ones_like(scratch)
                 plain_step(cls([scratch], **settings, fused=True))
             except (RuntimeError, TypeError, ValueError, NotImplementedError) as error:
+                let_through(error)
                 reason = str(error).splitlines()[0][:160]
                 raise Refused(f"no fused step for {dtype} on {device}: {reason}") from None
             finally:

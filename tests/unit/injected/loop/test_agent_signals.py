@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from autobrrr.injected.loop.handler_errors import raised_by_handler
+from autobrrr.injected.live_torch.handler_errors import raised_by_handler
 
 
 class Preempted(Exception):
