@@ -29,6 +29,7 @@ from support.training import environment
 KEYS = "1234560" * 6
 RANKS = """
 import dataclasses, sys, threading, time
+import msgspec
 sys.path[:0] = {paths!r}
 from autobrrr_tui.app import show
 from autobrrr.records import StepStats
@@ -41,7 +42,7 @@ class Ranks(tui.FakeSource):
         while True:
             number += 1
             cells = tuple(
-                dataclasses.replace(cell, step_ns=cell.step_ns + (number * 7 + cell.rank) % 9 * 100000)
+                msgspec.structs.replace(cell, step_ns=cell.step_ns + (number * 7 + cell.rank) % 9 * 100000)
                 for cell in self.first.ranks
             )
             found = tui.snapshot(t_ns=number * 100_000_000, steps=number, job=self.first.snapshot.job,
