@@ -33,6 +33,7 @@ _FORWARDED = (
     signal.SIGUSR2,
 )
 _WATCHED = {signal.SIGCHLD, *_FORWARDED}
+_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)  # by ours, at its start: no command shall inherit it
 _SI_KERNEL = 0x80  # sent by a terminal: to the whole group, the command has it already
 _LOOK_S = 0.2
 
@@ -145,7 +146,9 @@ def _supervise(
     """Its exit code, and whether a step of it was timed."""
     command = order.command
     try:
-        pid = os.posix_spawnp(command[0], command, prepared.environment, setsigmask=mask)
+        pid = os.posix_spawnp(
+            command[0], command, prepared.environment, setsigmask=mask, setsigdef=_IGNORED_BY_PYTHON
+        )
     except OSError as error:
         raise UsageError(f"{command[0]} can't be started: {error.strerror}") from None
     cache = paths.cache_dir()

@@ -271,6 +271,12 @@ def test_the_command_has_the_signal_mask_that_we_had(tmp_path: Path) -> None:
     assert done.stdout == "set()\n"
 
 
+def test_a_command_whose_reader_has_gone_ends_as_in_a_shell(tmp_path: Path) -> None:
+    done = autobrrr(tmp_path, "run", "--", "bash", "-c", "yes | head -1; exit ${PIPESTATUS[0]}")
+    assert (done.stdout, done.code) == ("y\n", 128 + signal.SIGPIPE)
+    assert "Broken pipe" not in done.stderr
+
+
 def test_ranks_of_a_launcher_are_armed_and_it_is_not(script: Path, tmp_path: Path) -> None:
     launcher = tmp_path / "torchrun"
     launcher.write_text(
