@@ -25,6 +25,8 @@ NOT_RANKS = {
     "accelerate",
     "deepspeed",
 }
+HELPERS = ("forkserver", "resource_tracker", "spawn")  # of multiprocessing, started as code after -c
+OF_HELPERS = tuple(f"from multiprocessing.{each} import " for each in HELPERS)
 READY_S = 20.0  # it takes some 0.05 s; more on a machine that is busy
 BUNDLE_POLLS, BUNDLE_POLL_S = 1000, 0.01
 
@@ -131,9 +133,9 @@ def begin(boot: str) -> None:
 
 def is_a_job(words: Sequence[str]) -> bool:
     """Whether a command line may be a training process: no child of multiprocessing, no launcher."""
-    if "--multiprocessing-fork" in words or any(
-        "multiprocessing" in word or "_inductor" in word for word in words[1:4]
-    ):
+    if "--multiprocessing-fork" in words or any(word.startswith(OF_HELPERS) for word in words[1:]):
+        return False
+    if any("_inductor/compile_worker" in word for word in words[1:4]):
         return False
     return not NOT_RANKS.intersection(word.rsplit("/", 1)[-1] for word in words[:4])
 
