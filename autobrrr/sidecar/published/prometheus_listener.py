@@ -35,7 +35,7 @@ def address_of(text: str) -> tuple[str, int]:
         UsageError: it is no port.
     """
     host, _, port = text.rpartition(":")
-    if not (port.isascii() and port.isdecimal() and int(port) < 65536):
+    if not (port.isascii() and port.isdecimal() and len(port) <= 5 and int(port) < 65536):
         raise UsageError(f"--metrics {text} is not a port", "write --metrics 9464, or HOST:9464")
     return host.strip("[]") or HERE, int(port)
 
