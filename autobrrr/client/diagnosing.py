@@ -18,6 +18,7 @@ from autobrrr.client.job_peaks import (
     has_torch,
     likely_threads,
     make_sure_of_peaks,
+    may_use_a_device,
     measuring_python,
     threads_at_once,
 )
@@ -97,7 +98,8 @@ def diagnosed(
     )
     from autobrrr.attach import triage  # not for --help
 
-    if has_torch(pid) and triage.refusal(triage.TriageCase(pid=pid)) is None:  # else refused, or joined
+    on_cpu = has_torch(pid) and not may_use_a_device(pid)
+    if on_cpu and triage.refusal(triage.TriageCase(pid=pid)) is None:  # else refused, or joined
         peaks.measure(likely_threads(pid))
     if doing is not None:
         doing(f"attaching to process {pid}", options.for_s)
@@ -232,8 +234,10 @@ class _PeaksOfJob:
         self._python = measuring_python(pid) if wanted else None
 
     def look(self, snapshot: Diagnosis) -> None:
-        if self._open and snapshot.job is not None and snapshot.job.threads:
-            self.measure(snapshot.job.threads)
+        job = snapshot.job
+        if self._open and job is not None and job.threads:
+            if not job.is_asynchronous:
+                self.measure(job.threads)
             self._open = False
 
     def measure(self, threads: int | None) -> None:

@@ -3,7 +3,8 @@
 They are measured with the job's own interpreter and torch, in a process of its own: ours may have no torch.
 
 A measurement takes a second or two of as many cores as the job has threads (no more than it has CPUs), so
-it runs before attaching; a job that sets its threads in its code shows them only afterwards.
+it runs before attaching; a job that sets its threads in its code shows them only afterwards. No verdict on
+a GPU needs them: where a job may use one, they wait until it has shown where its parameters lie.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from pathlib import Path
 
 from autobrrr import paths
 from autobrrr.attach import job_roles, own_place
-from autobrrr.machine import procfs
+from autobrrr.machine import process_maps, procfs
 from autobrrr.machine.kernel_text import number
 from autobrrr.machine.processors import usable_cpus
 
 VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 PROC = Path("/proc")
 MOST_THREADS = 4096
+OF_DEVICES = (b"libcuda.so", b"/dev/kfd", b"/dev/dri/render")  # mapped where a driver of a GPU is in use
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +52,11 @@ def likely_threads(pid: int, proc: Path = PROC) -> int | None:
 def has_torch(pid: int, proc: Path = PROC) -> bool:
     """Whether torch is seen to be loaded in a process."""
     return job_roles.torch_of(pid, proc) is not None
+
+
+def may_use_a_device(pid: int, proc: Path = PROC) -> bool:
+    """Whether a driver of a GPU is mapped; a job that only asked for one trains on the CPU all the same."""
+    return any(process_maps.mentions(pid, name, proc) for name in OF_DEVICES)
 
 
 def threads_at_once(pid: int, threads: int | None) -> int | None:

@@ -11,14 +11,21 @@ from types import SimpleNamespace
 
 import pytest
 
-from autobrrr.client import job_peaks
-from autobrrr.client.job_peaks import MeasuringPython, likely_threads, make_sure_of_peaks, measuring_python
+from autobrrr.client import diagnosing, job_peaks
+from autobrrr.client.job_peaks import (
+    MeasuringPython,
+    likely_threads,
+    make_sure_of_peaks,
+    may_use_a_device,
+    measuring_python,
+)
 from autobrrr.roofline import machine_identity, quick_peaks
 from autobrrr.roofline.quick_peaks import MeasuredPeaks
 from autobrrr.sidecar.process.session_options import SessionOptions
 from autobrrr.sidecar.session.calibrations import Calibrations
 from autobrrr.sidecar.session.collected import Collected
 from support.judged import diagnosis
+from support.screens import tui
 
 
 def test_the_cache_is_asked_until_it_has_the_jobs_own_number_of_threads(tmp_path: Path) -> None:
@@ -160,3 +167,25 @@ def test_peaks_that_could_not_be_kept_are_not_measured(
     assert children == []
     assert "are not measured, since they can't be kept" in said[0]
     assert "XDG_CACHE_HOME" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("path", "may"), [("/usr/lib/libcuda.so.550.54", True), ("/dev/kfd", True), ("/usr/lib/libc.so.6", False)]
+)
+def test_a_job_that_has_mapped_a_driver_may_train_on_its_device(tmp_path: Path, path: str, may: bool) -> None:
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "maps").write_text(f"7f00-7f10 r--p 00000000 fe:00 12  {path}\n")
+    assert may_use_a_device(7, tmp_path) is may
+
+
+@pytest.mark.parametrize(("on_device", "measured"), [(True, []), (False, [2])])
+def test_peaks_of_the_cpu_are_measured_only_where_parameters_lie_there(
+    monkeypatch: pytest.MonkeyPatch, on_device: bool, measured: list[int]
+) -> None:
+    asked: list[int | None] = []
+    monkeypatch.setattr(diagnosing, "make_sure_of_peaks", lambda threads, *_, **__: asked.append(threads))
+    monkeypatch.setattr(diagnosing, "threads_at_once", lambda pid, threads: threads)
+    peaks = diagnosing._PeaksOfJob(7, print, print, wanted=True, patience_s=None)
+    for _ in range(2):
+        peaks.look(tui.snapshot(job=diagnosis.facts(threads=2, cuda=on_device)))
+    assert asked == measured
