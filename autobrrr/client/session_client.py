@@ -341,16 +341,16 @@ class Client:
 
     def _gone(self) -> AutobrrrError:
         facts = getattr(self, "facts", None)
+        if facts is None or self.ending is not None:
+            return TargetGone(f"the session is over: {self._why()}")
         try:
-            if facts is not None and self.ending is None:
-                find_target(facts.pid)
-                return AutobrrrError(
-                    f"the sidecar of process {facts.pid} is gone; the job trains on, all comes off by itself",
-                    "attach again to go on",
-                )
+            find_target(facts.pid)
         except TargetGone:
-            pass
-        return TargetGone(f"the session is over: {self._why()}")
+            return TargetGone(f"the session is over: process {facts.pid} has ended")
+        return AutobrrrError(
+            f"the sidecar of process {facts.pid} is gone; the job trains on, all comes off by itself",
+            "attach again to go on",
+        )
 
     def _why(self) -> str:
         return self.ending.why if self.ending is not None else "the sidecar closed the connection"
