@@ -18,7 +18,7 @@ class Counted(TorchDispatchMode):
 
     def __init__(self, alone: CallsAlone) -> None:
         super().__init__()
-        self._count = alone.noting(dispatch_timer.counter())
+        self._count = alone.noting(dispatch_timer.counter(step_ns=ENOUGH_NS))
         self.rows: list[dict[str, object]] = []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
