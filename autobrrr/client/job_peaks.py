@@ -4,7 +4,7 @@ They are measured with the job's own interpreter and torch, in a process of its 
 
 A measurement takes a second or two of as many cores as the job has threads (no more than it has CPUs), so
 it runs before attaching; a job that sets its threads in its code shows them only afterwards. No verdict on
-a GPU needs them: where a job may use one, they wait until it has shown where its parameters lie.
+a GPU needs them: where a job may use one, they wait until the agent has seen the job.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from support.training import environment
 
 KEYS = "1234560" * 6
 RANKS = """
-import dataclasses, sys, threading, time
+import sys, threading, time
 import msgspec
 sys.path[:0] = {paths!r}
 from autobrrr_tui.app import show
@@ -41,14 +41,14 @@ class Ranks(tui.FakeSource):
         number = 0
         while True:
             number += 1
-            cells = tuple(
-                msgspec.structs.replace(cell, step_ns=cell.step_ns + (number * 7 + cell.rank) % 9 * 100000)
-                for cell in self.first.ranks
-            )
-            found = tui.snapshot(t_ns=number * 100_000_000, steps=number, job=self.first.snapshot.job,
-                device=self.first.snapshot.device, activity=f"probing {{number}}",
-                step_ns=StepStats(count=number, mean=1, median=4_000_000 + number % 50 * 1000, p99=5_000_000))
-            publish(dataclasses.replace(self.first, ranks=cells, snapshot=found))
+            lines = [
+                msgspec.structs.replace(line, step_ns=line.step_ns + (number * 7 + line.rank) % 9 * 100000)
+                for line in self.first.ranks
+            ]
+            step_ns = StepStats(count=number, mean=1, median=4_000_000 + number % 50 * 1000, p99=5_000_000)
+            found = msgspec.structs.replace(self.first.snapshot, t_ns=number * 100_000_000, steps=number,
+                activity=f"probing {{number}}", step_ns=step_ns, ranks=lines)
+            publish(tui.take(self.first, found))
             time.sleep(0.1)
 show(Ranks(tui.ranks()))
 """

@@ -31,7 +31,7 @@ def raised_by_handler(error: BaseException) -> bool:
 
 
 def let_through(error: BaseException) -> None:
-    """Raise it again where it is the job's: the first to do for whoever ends errors of ours."""
+    """Raise it again where it is the job's. Comes first wherever an error of ours is ended."""
     if raised_by_handler(error):
         raise error
 

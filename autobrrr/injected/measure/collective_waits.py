@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol, cast
 
-from ..live_torch.handler_errors import raised_by_handler
+from ..live_torch.handler_errors import let_through
 from ..live_torch.parameter_device import EventSource, TimedEvent, event_source, parameter_device
 from ..live_torch.torch_types import Abstain
 from ..loop.boundary_task import Boundary
@@ -181,8 +181,7 @@ class CollectiveTask:
             event = source.make()
             event.record(stream)
         except (RuntimeError, AttributeError, TypeError, ValueError) as error:
-            if raised_by_handler(error):
-                raise
+            let_through(error)
             return None
         return event
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable
-from typing import NoReturn
 
 import pytest
 import torch
@@ -52,31 +50,3 @@ def test_eager_code_is_run_once_more_only_where_that_may_decide() -> None:
         rehearsal = Rehearsal(torch, module, own_stream=False)
         rehearsal.why_not(eager, rounded(module, lambda _, off=other_off: off), [torch.randn(8, 16)], {})
         assert len(seen) == runs
-
-
-class Preempted(Exception):
-    """What a job raises to save a checkpoint."""
-
-
-def preempt(*_: object) -> NoReturn:
-    raise Preempted
-
-
-def test_what_a_signal_handler_raises_in_a_rehearsal_reaches_the_job() -> None:
-    module = nn.Linear(16, 4)
-    rehearsal = Rehearsal(torch, module, own_stream=False)
-    args = [torch.randn(8, 16)]
-
-    def interrupted(*_: object) -> object:
-        return signal.raise_signal(signal.SIGUSR1)
-
-    before = signal.signal(signal.SIGUSR1, preempt)
-    try:
-        with pytest.raises(Preempted):
-            rehearsal.why_not(module._call_impl, interrupted, args, {})
-        with pytest.raises(Preempted):
-            rehearsal.times(module._call_impl, interrupted, args, {})
-        with pytest.raises(Preempted):
-            rehearsal.forward_fails(interrupted, args, {})
-    finally:
-        signal.signal(signal.SIGUSR1, before)

@@ -8,10 +8,12 @@ from types import ModuleType, SimpleNamespace
 from typing import NoReturn
 
 import pytest
+import torch
 
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.recipe_startup import RecipeStartup
 from autobrrr.injected.remedies.active_remedies import ActiveRemedies
+from autobrrr.injected.remedies.model_calls.rehearsal import Rehearsal
 from autobrrr.injected.remedies.registry import Refused, Remedy
 
 
@@ -64,8 +66,8 @@ def test_a_recipe_that_is_interrupted_by_the_job_lets_the_job_hear_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Optimizer, "_optimizer_step_code", Optimizer._optimizer_step_code)
-    torch = ModuleType("torch")
-    torch.optim = SimpleNamespace(Optimizer=Optimizer)  # type: ignore[attr-defined]
+    standin = ModuleType("torch")
+    vars(standin)["optim"] = SimpleNamespace(Optimizer=Optimizer)
     tries = []
 
     def apply(job: Job, options: object) -> Callable[[], None]:
@@ -75,8 +77,25 @@ def test_a_recipe_that_is_interrupted_by_the_job_lets_the_job_hear_of_it(
         return interrupted(job, options)
 
     plan = {"remedies": [{"name": "a"}]}
-    RecipeStartup(torch, active_with(apply), {"plan": plan}).begin()
+    RecipeStartup(standin, active_with(apply), {"plan": plan}).begin()
     with pytest.raises(Preempted):
         Optimizer()._optimizer_step_code()
     Optimizer()._optimizer_step_code()  # the recipe is through
     assert len(tries) == 2
+
+
+@pytest.mark.usefixtures("handled")
+def test_a_rehearsal_that_is_interrupted_by_the_job_lets_the_job_hear_of_it() -> None:
+    module = torch.nn.Linear(16, 4)
+    rehearsal = Rehearsal(torch, module, own_stream=False)
+    args: list[object] = [torch.randn(8, 16)]
+
+    def call(*_: object) -> object:
+        return signal.raise_signal(signal.SIGUSR1)
+
+    with pytest.raises(Preempted):
+        rehearsal.why_not(module._call_impl, call, args, {})
+    with pytest.raises(Preempted):
+        rehearsal.times(module._call_impl, call, args, {})
+    with pytest.raises(Preempted):
+        rehearsal.forward_fails(call, args, {})
