@@ -67,6 +67,9 @@ def _snapshot(view: View, now: Diagnosis) -> View:
             view = _without_last(view, before.activity)
         view = said(view, now.activity, now.t_ns)
     progress = view.progress if now.state == "tuning" else None
+    if now.state == "tuning" and progress is None and view.tuned is not None:
+        # What was kept is compared with all off once more: it is off in every other block only.
+        now = msgspec.structs.replace(now, active=list(view.tuned.kept))
     named = now.regime != "unknown" or now.limit != "unknown"
     return replace(
         view,

@@ -265,3 +265,10 @@ def test_a_chart_names_the_time_that_it_shows(seconds: int, room: int, said: str
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
 def test_the_newest_slow_step_is_in_sight_with_its_cursor(size: tuple[int, int]) -> None:
     assert any(line.startswith(">") for line in text_after(tui.judged(), "1", size=size).splitlines())
+
+
+def test_what_was_kept_counts_as_on_while_it_is_compared_with_all_off_once_more() -> None:
+    view = take(take(tui.trying(), tui.tuned()), tui.snapshot(state="tuning", active=[]))
+    shown = text_of(glance_parts.gain(view, 60))
+    assert "on: optimizer.fused" in shown
+    assert "nothing is on now" not in shown
