@@ -179,11 +179,15 @@ def test_kineto_records_collectives_as_they_were_whenever_that_was_known(tmp_pat
     early, late = ranks(
         tmp_path,
         f"""
+import pathlib
 from torch.profiler import ProfilerActivity, profile
-if rank:
-    time.sleep(1.0)
+came = pathlib.Path("{tmp_path}/came")
 with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], acc_events=True) as profiler:
+    while rank and not came.exists():
+        time.sleep(0.01)
+    time.sleep(1.0 * rank)
     dist.all_reduce(big)
+    came.touch()
     big.add_(1)
     torch.cuda.synchronize()
 path = f"{tmp_path}/trace{{rank}}.json"
