@@ -15,6 +15,8 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from support import warm_python
+
 JOBS = Path(__file__).resolve().parent / "jobs"
 
 
@@ -109,14 +111,8 @@ def start(name: str, folder: Path, *words: str, prefix: list[str] | None = None)
     """
     stop_file = folder / f"stop-{name}"
     until = [] if "--steps" in words else ["--until", str(stop_file)]
-    process = subprocess.Popen(
-        [*(prefix or [sys.executable]), str(JOBS / f"{name}.py"), *words, *until],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=environment(folder),
-    )
-    job = TrainingJob(process=process, stop_file=stop_file)
+    command = [*(prefix or [sys.executable]), str(JOBS / f"{name}.py"), *words, *until]
+    job = TrainingJob(process=warm_python.start(command, environment(folder)), stop_file=stop_file)
     job.follow()
     assert job.training.wait(90), job.lines
     return job

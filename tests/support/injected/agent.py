@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autobrrr.injected.wire import framing, ring_layout
+from support import warm_python
 
 TESTS = Path(__file__).resolve().parents[2]
 
@@ -170,14 +171,7 @@ class AgentJob:
             "OMP_NUM_THREADS": "1",
             "PYTHONDONTWRITEBYTECODE": "1",
         }
-        self.process = subprocess.Popen(
-            [python, "-c", script],
-            env=env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.PIPE,
-            text=True,
-        )
+        self.process = warm_python.start([python, "-c", script], env, stdin=subprocess.PIPE)
 
     def peer(self) -> Peer:
         return Peer.accept(self.server)

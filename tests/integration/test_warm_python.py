@@ -1,0 +1,88 @@
+"""A process that was forked warm is, from inside and outside, what a fresh interpreter would be."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from support import warm_python
+from support.training import environment
+
+LOOKS = """
+import json, os, random, signal, sys, tempfile, threading
+
+import torch
+
+print(json.dumps({
+    "argv": sys.argv, "orig_argv": sys.orig_argv, "path": sys.path, "flags": list(sys.flags),
+    "name": __name__, "file": globals().get("__file__"),
+    "main": sys.modules["__main__"].__dict__ is globals(),
+    "parent": os.getppid(), "group": os.getpgrp(), "folder": os.getcwd(), "temporary": tempfile.gettempdir(),
+    "environment": dict(os.environ), "no_bytecode": sys.dont_write_bytecode,
+    "threads": torch.get_num_threads(),
+    "main_thread": threading.get_native_id() == os.getpid(),
+    "interrupt": str(signal.getsignal(signal.SIGINT)), "files": sorted(os.listdir("/proc/self/fd"))[:4],
+    "buffered": sys.stdout.line_buffering, "live_threads": len(os.listdir("/proc/self/task")),
+}), flush=True)
+assert sys.stdin.read() == ""
+sys.exit(7)
+"""
+
+
+def seen(words: list[str], folder: Path, given: dict[str, str]) -> tuple[dict[str, object], list[object]]:
+    """What the process says of itself, and what `/proc` says of it."""
+    child = warm_python.start(words, given, folder=str(folder), stdin=subprocess.PIPE)
+    assert child.stdout is not None
+    said = json.loads(child.stdout.readline())
+    shown = psutil.Process(child.pid)
+    outside = [shown.cmdline(), shown.environ(), shown.exe(), shown.name(), shown.ppid(), shown.cwd()]
+    child.communicate(timeout=60)
+    assert child.returncode == 7
+    return said, outside
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("by_file", [True, False])
+def test_a_warm_process_looks_as_a_cold_one_from_inside_and_from_outside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_file: bool
+) -> None:
+    script = tmp_path / "looks.py"
+    script.write_text(LOOKS)
+    words = [sys.executable, *([str(script)] if by_file else ["-c", LOOKS]), "one", "--two=three"]
+    given = {**environment(tmp_path), "PYTHONPATH": str(tmp_path), "ONLY_HERE": "ä=1"}
+    warm, warm_outside = seen(words, tmp_path, given)
+    monkeypatch.setenv(warm_python.COLD, "1")
+    cold, cold_outside = seen(words, tmp_path, given)
+    assert [name for name in cold if warm[name] != cold[name]] == []
+    assert warm_outside == cold_outside
+
+
+@pytest.mark.integration
+def test_an_error_ends_a_warm_process_as_it_ends_a_cold_one(tmp_path: Path) -> None:
+    child = warm_python.start(
+        [sys.executable, "-c", "import atexit; atexit.register(print, 'end'); 1 / 0"], environment(tmp_path)
+    )
+    said, _ = child.communicate(timeout=60)
+    assert said.splitlines()[-2:] == ["ZeroDivisionError: division by zero", "end"]
+    assert child.returncode == 1
+
+
+@pytest.mark.integration
+def test_two_warm_processes_draw_other_random_numbers(tmp_path: Path) -> None:
+    draws = "import random, numpy, torch; print(random.random(), numpy.random.rand(), torch.rand(1))"
+    words = [sys.executable, "-c", draws]
+    one, other = (
+        warm_python.start(words, environment(tmp_path)).communicate(timeout=60)[0].split() for _ in range(2)
+    )
+    assert all(first != second for first, second in zip(one, other, strict=True))
+
+
+@pytest.mark.integration
+def test_what_is_read_once_starts_cold(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", "import torch; print(torch.get_num_threads())"]
+    child = warm_python.start(words, {**environment(tmp_path), "OMP_NUM_THREADS": "2"})
+    assert child.communicate(timeout=60)[0] == f"{min(2, os.cpu_count() or 1)}\n"
