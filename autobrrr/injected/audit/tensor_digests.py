@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
+from ..live_torch.handler_errors import let_through
+
 PROJECTIONS, MOST_PROJECTED = 8, 1 << 20
 MOST_ROWS = 4096
 MOST_ROW_BYTES = 1 << 16
@@ -27,7 +29,8 @@ def bits(torch: ModuleType, tensor: Any) -> int:
         wide = flat[: 1 << 20].to(torch.int64)
         places = torch.arange(1, len(wide) + 1, dtype=torch.int64, device=wide.device)
         placed = int((wide * (places * 2654435761 | 1)).sum())
-    except (RuntimeError, NotImplementedError, TypeError):
+    except (RuntimeError, TypeError) as error:
+        let_through(error)
         return 0
     return hash((plain, placed, tuple(tensor.shape))) & _KEPT_BITS
 
@@ -37,7 +40,8 @@ def rows(torch: ModuleType, tensor: Any) -> list[str]:
     try:
         plain = tensor.detach()[:MOST_ROWS].cpu().contiguous()
         table = plain.reshape(plain.shape[0], -1).view(torch.uint8)[:, :MOST_ROW_BYTES].numpy()
-    except (RuntimeError, NotImplementedError, TypeError):
+    except (RuntimeError, TypeError) as error:
+        let_through(error)
         return []
     return [hashlib.blake2b(row.tobytes(), digest_size=8).hexdigest() for row in table]
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from statistics import median
 from types import ModuleType
 
+from ..live_torch.handler_errors import let_through
+
 ROUNDS = 8
 WARM_UP = 2  # rounds that are not counted
 
@@ -54,7 +56,8 @@ class FloorMeter:
         for number in range(ROUNDS):
             try:
                 readings = self._timed(program)
-            except (AttributeError, RuntimeError, TypeError):
+            except (AttributeError, RuntimeError, TypeError) as error:
+                let_through(error)
                 break  # another torch: these keep the usual floor
             if number >= WARM_UP:
                 for op, ns in readings:

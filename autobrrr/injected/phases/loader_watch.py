@@ -12,6 +12,7 @@ from _thread import get_ident
 from collections.abc import Callable
 from time import perf_counter_ns
 
+from ..live_torch.handler_errors import let_through
 from ..live_torch.live_job import Job
 from . import batch_shapes
 from .phase_clock import PhaseClock
@@ -47,7 +48,8 @@ class LoaderWatch:
             return None
         try:
             return _nothing_ready(iterator)
-        except (AttributeError, OSError, ValueError, KeyError, TypeError, RuntimeError):
+        except (AttributeError, OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+            let_through(error)
             return None  # shut down meanwhile, or another torch
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
 
+from ..live_torch.handler_errors import let_through
 from ..live_torch.live_job import Job
 from ..remedies.registry import Refused
 from . import job_store
@@ -50,7 +51,8 @@ def meet(torch: ModuleType) -> RankMeeting:
     def count() -> int | None:
         try:  # looked up each time: a job may end its group, and it must not live on through us
             return int(home._get_default_group()._get_sequence_number_for_group())
-        except (RuntimeError, ValueError):
+        except (RuntimeError, ValueError) as error:
+            let_through(error)
             return None
 
     if count() is None:

@@ -16,6 +16,7 @@ from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import cast
 
 from ...job_state.installed_code import is_library
+from ...live_torch.handler_errors import let_through
 from ..registry import Refused
 
 MOST_OBJECTS = 20_000
@@ -91,7 +92,8 @@ def _is_handle(value: object) -> bool:
         return False
     try:
         return cast("Callable[[object], int]", tell)(value) > 2  # not the process's own streams
-    except Exception:  # noqa: BLE001  closed, or in memory
+    except Exception as error:  # noqa: BLE001  closed, or in memory
+        let_through(error)
         return False
 
 

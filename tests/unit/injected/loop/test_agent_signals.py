@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import enum
+import functools
 import signal
+import types
 from collections.abc import Callable, Iterator
 
 import pytest
 
+from autobrrr.injected.audit import tensor_digests
 from autobrrr.injected.live_torch.handler_errors import raised_by_handler
+from autobrrr.injected.phases.loss_value import DeviceLoss, loss_finite
+from autobrrr.injected.remedies.loader.dataset_walk import _is_handle
 
 
 class Preempted(Exception):
@@ -26,6 +31,24 @@ class Color(enum.Enum):
 
 def by_function(*_: object) -> None:
     raise Preempted
+
+
+def of_a_usual_kind(*_: object) -> None:
+    raise RuntimeError("half of the time is over")
+
+
+class Tensor:
+    """A loss, or a file that is asked for its number: a signal comes as it is read."""
+
+    is_cuda = True
+
+    def __getattr__(self, name: str) -> object:
+        signal.raise_signal(signal.SIGUSR1)
+        return 1
+
+    def fileno(self) -> int:
+        signal.raise_signal(signal.SIGUSR1)
+        return 3
 
 
 @pytest.fixture
@@ -67,3 +90,21 @@ def test_behind_a_handler_without_frames_only_an_end_of_the_process_is_the_jobs(
     handled(set().add)
     assert raised_by_handler(SystemExit(0))
     assert not raised_by_handler(ValueError("ours"))
+
+
+@pytest.mark.parametrize(
+    "reads",
+    [
+        loss_finite,
+        DeviceLoss(types.ModuleType("torch")).finite,
+        functools.partial(tensor_digests.bits, types.ModuleType("torch")),
+        functools.partial(tensor_digests.rows, types.ModuleType("torch")),
+        _is_handle,
+    ],
+)
+def test_what_comes_while_a_value_is_read_is_no_trouble_of_the_value(
+    reads: Callable[[object], object], handled: Callable[[object], None]
+) -> None:
+    handled(of_a_usual_kind)
+    with pytest.raises(RuntimeError, match="half of the time"):
+        reads(Tensor())
