@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from support import warm_python
+from support.processes import warm_python
 from support.training import environment
 
 LOOKS = """

@@ -15,7 +15,7 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from support import warm_python
+from support.processes import warm_python
 
 JOBS = Path(__file__).resolve().parent / "jobs"
 

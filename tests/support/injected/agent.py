@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autobrrr.injected.wire import framing, ring_layout
-from support import warm_python
+from support.processes import warm_python
 
 TESTS = Path(__file__).resolve().parents[2]
 
