@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to look at another user's process"),
 ]
 USER = 23456
-PROGRAM = Path(__file__).parents[2] / "support" / "hostile_process.py"
+PROGRAM = Path(__file__).parents[2] / "support" / "processes" / "hostile_process.py"
 
 
 @pytest.fixture
