@@ -194,16 +194,17 @@ def _plain(found: int) -> int:
     return os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
 
 
-def open_named(path: Path | str) -> int:
+def open_named(path: Path | str, *, keep: bool = False) -> int:
     """A descriptor to write a file anew that the user has named.
 
+    With `keep`, what is there stays as far as it is not written over.
     Where others than root decide what lies there, root follows no link and waits at no pipe.
 
     Raises:
         UsageError: one of these lies there.
         OSError: it can't be written.
     """
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (0 if keep else os.O_TRUNC)
     if os.geteuid() != 0 or paths.is_roots(Path(path).absolute()):
         return os.open(path, flags, 0o666)
     try:

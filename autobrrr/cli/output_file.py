@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import stat
+from contextlib import suppress
 from pathlib import Path
 
 from autobrrr.errors import AutobrrrError, UsageError
@@ -27,13 +30,27 @@ def check_places(*targets: Path | str | None) -> None:
 def write_file(
     target: Path | str, text: str, hint: str = "", *, failure: type[AutobrrrError] = AutobrrrError
 ) -> None:
-    """Write a file anew.
+    """Write a file anew, or leave it as it was where the disk has no room for it.
 
     Raises:
         AutobrrrError: it can't be written; as `failure`, with this hint.
     """
+    data, is_new = text.encode(), not os.path.lexists(target)
     try:
-        with open(open_named(target), "w", encoding="utf-8") as file:
-            file.write(text)
+        with open(open_named(target, keep=True), "wb") as file:
+            _reserve(file.fileno(), len(data))
+            file.write(data)
+            file.flush()
+            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                file.truncate()
     except OSError as error:
+        if is_new:
+            with suppress(OSError):
+                os.unlink(target)
         raise failure(f"{target} could not be written: {error.strerror}", hint) from None
+
+
+def _reserve(fd: int, size: int) -> None:
+    """Take the room before what is there is written over. Raises OSError where there is none."""
+    if size and stat.S_ISREG(os.fstat(fd).st_mode):
+        os.posix_fallocate(fd, 0, size)

@@ -6,20 +6,17 @@ from collections.abc import Iterable
 from types import ModuleType
 
 from ..live_torch.compiled_code import CompiledCheck, is_compiled
-from ..live_torch.dispatch_modes import modes_on_stack
+from ..live_torch.dispatch_modes import foreign_mode
 from ..live_torch.module_checks import refuse_kinds, user_hooks
 from ..live_torch.torch_types import Abstain
 from .step_tape import Tape
 
 
-def before_recording(
-    torch: ModuleType, roots: Iterable[object], below: Iterable[object], check: CompiledCheck
-) -> None:
+def before_recording(torch: ModuleType, roots: Iterable[object], check: CompiledCheck) -> None:
     """Refuse what recording alone could disturb.
 
     Args:
         roots: Root modules as far as they are known.
-        below: Function modes that are active now.
         check: What the training loop knows of compiled code.
 
     Raises:
@@ -27,11 +24,9 @@ def before_recording(
     """
     if _runs_compiled(torch, roots, check):
         raise Abstain("the job is compiled (torch.compile): recording would make it compile again")
-    for mode in below:
-        if type(mode).__name__ != "DeviceContext":
-            raise Abstain(f"a torch function mode of the job's own is active ({type(mode).__name__})")
-    if modes_on_stack(torch):
-        raise Abstain("a torch dispatch mode of the job's own is active")
+    mode = foreign_mode(torch)
+    if mode is not None:
+        raise Abstain(mode)
     if torch.is_inference_mode_enabled():
         raise Abstain("the loop runs in inference mode")
     if torch.autograd._profiler_enabled():

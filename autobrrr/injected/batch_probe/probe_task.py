@@ -31,7 +31,7 @@ from .batch_dim_check import Forwards, Pause, checks
 from .probe_axes import BATCH, SWEEPS
 from .probe_refusals import before_recording, before_replay
 from .replay_sequence import Measurement, one_line
-from .step_recorder import Recorder, function_modes
+from .step_recorder import Recorder
 from .step_replay import Player
 from .step_tape import Tape, freeze, objects
 
@@ -192,7 +192,7 @@ class ShadowTask:
         """A few plain steps, before anything is done to one."""
         while len(self._steps) < _STEPS_FIRST:
             boundary = yield 1
-            before_recording(self._torch, self._job.roots, function_modes(self._torch), self._check)
+            before_recording(self._torch, self._job.roots, self._check)
             boundary.sample = True
 
     def _recorded(self) -> Slices[Tape]:
@@ -201,7 +201,7 @@ class ShadowTask:
             boundary = yield 4 if attempts_left < _RECORDINGS - 1 else 1
             if not self._job.optimizers:
                 raise Abstain("no optimizer of torch's marks the steps of this loop")
-            before_recording(self._torch, self._job.roots, function_modes(self._torch), self._check)
+            before_recording(self._torch, self._job.roots, self._check)
             self._progress("recording a step")
             recorder = Recorder(self._torch, frozenset(id(part) for part in self._job.updated))
             recorder.start()

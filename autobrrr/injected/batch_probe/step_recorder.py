@@ -9,7 +9,7 @@ it: it ends the recording. Out comes a list of nodes over numbered values.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from multiprocessing import util as multiprocessing_util
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import cast
 
 from ..job_state import autocast_state
 from ..live_torch import available_memory
-from ..live_torch.dispatch_modes import Operator, dispatch_mode, leave
+from ..live_torch.dispatch_modes import Operator, dispatch_mode, function_modes, leave, runs_own_code
 from ..live_torch.handler_errors import let_through
 from ..live_torch.patches import Patch
 from ..live_torch.pytrees import Ref, leaves, map_tree, refs
@@ -30,6 +30,7 @@ _QUIET_BYTES = 1 << 26  # held for evaluation: a step with more is no step of tr
 _MUTATING = ("__setitem__",)
 _WRAPPER_DEPTH = 1  # inside the DDP wrapper, outside the module that it wraps
 _ROOT = Path("/")
+_OWN_CODE = "tensors of the kind {}, whose code would run again in replays, are in the step"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -241,6 +242,12 @@ class Recorder:
             self._let_go_of_too_much()
         return result
 
+    def on_kinds(self, kinds: Iterable[type]) -> None:
+        """Kinds of tensors that a function takes: none whose code would run again may be replayed."""
+        for kind in kinds:
+            if self._failed is None and runs_own_code(self.torch, kind):
+                self._failed = _OWN_CODE.format(kind.__name__)
+
     def _is_rooted(self, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
         """Whether a root call's result is among the arguments."""
         try:
@@ -380,6 +387,7 @@ class Recorder:
         return Ref(self._new_value(leaf) if number is None else number)
 
     def _new_value(self, tensor: Tensor) -> int:
+        self.on_kinds((type(tensor),))
         number = len(self._tensors)
         self._tensors.append(tensor)  # held, so that its id stays its own
         self._numbers[id(tensor)] = number
@@ -402,11 +410,13 @@ class _FunctionTap:
     def __torch_function__(
         self,
         target: Callable[..., object],
-        types: object,
+        types: Iterable[type],
         args: tuple[object, ...] = (),
         kwargs: dict[str, object] | None = None,
     ) -> object:
         recorder = self.recorder
+        if recorder is not None and types:
+            recorder.on_kinds(types)  # within modules too: their calls are what is replayed
         if recorder is None or recorder.muted():
             return target(*args, **(kwargs or {}))
         return recorder.on_function(target, args, kwargs or {})
@@ -423,9 +433,3 @@ def _forget_in_child(mode: _FunctionTap) -> None:
     """In a forked DataLoader worker: the taps are the parent's, take them off."""
     if mode.recorder is not None:
         mode.recorder.abandon()
-
-
-def function_modes(torch: ModuleType) -> list[object]:
-    """Function modes of this thread, the innermost last."""
-    count: int = torch._C._len_torch_function_stack()
-    return [torch._C._get_function_stack_at(index) for index in range(count)]

@@ -1,4 +1,7 @@
-"""A dispatch mode that hands every operator to a handler. The class is made once per torch."""
+"""A dispatch mode that hands every operator to a handler, and what of the job's own would see operators.
+
+The class is made once per torch.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import Protocol
 
+_OWN = __name__.partition(".")[0]
 Operator = Callable[..., object]
 Handler = Callable[[Operator, tuple[object, ...], dict[str, object]], object]
 
@@ -40,6 +44,37 @@ def leave(torch: ModuleType, mode: AbstractContextManager[object]) -> bool:
 def modes_on_stack(torch: ModuleType) -> int:
     """Dispatch modes that are on, on this thread."""
     return int(torch._C._len_torch_dispatch_stack())
+
+
+def foreign_mode(torch: ModuleType) -> str | None:
+    """A mode of the job's own that is on, on this thread: its code would run for operators of ours."""
+    dispatch = [torch._C._get_dispatch_stack_at(index) for index in range(modes_on_stack(torch))]
+    for kind, modes in (("dispatch", dispatch), ("function", function_modes(torch))):
+        for mode in modes:
+            # What `torch.set_default_device` puts on only says where tensors are made.
+            home = type(mode).__module__.partition(".")[0]
+            if home != _OWN and type(mode).__name__ != "DeviceContext":
+                return f"a torch {kind} mode of the job's own is active ({type(mode).__name__})"
+    return None
+
+
+def function_modes(torch: ModuleType) -> list[object]:
+    """Function modes of this thread, the innermost last."""
+    count: int = torch._C._len_torch_function_stack()
+    return [torch._C._get_function_stack_at(index) for index in range(count)]
+
+
+def runs_own_code(torch: ModuleType, kind: type) -> bool:
+    """Whether tensors of this kind run code of their own for each function or operator that takes them."""
+    if kind in (torch.Tensor, torch.nn.Parameter):
+        return False
+    function = getattr(kind, "__torch_function__", None)
+    usual = (torch._C._disabled_torch_function_impl, torch.Tensor.__torch_function__.__func__)
+    dispatch = getattr(kind, "__torch_dispatch__", torch._C._disabled_torch_dispatch_impl)
+    return (
+        getattr(function, "__func__", function) not in usual
+        or dispatch is not torch._C._disabled_torch_dispatch_impl
+    )
 
 
 @functools.lru_cache(maxsize=1)

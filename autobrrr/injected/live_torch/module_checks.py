@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from types import ModuleType
 
+from .dispatch_modes import runs_own_code
 from .torch_types import Abstain, Module, Tensor
 
 _OWN = __name__.partition(".")[0]
@@ -42,11 +43,8 @@ def refuse_kinds(torch: ModuleType, root: Module) -> None:
 
 
 def _refuse_tensor(torch: ModuleType, tensor: Tensor) -> None:
-    kind = type(tensor)
-    if kind is not torch.Tensor and kind is not torch.nn.Parameter and hasattr(kind, "__torch_dispatch__"):
-        inherited = kind.__torch_dispatch__ is torch._C._disabled_torch_dispatch_impl
-        if not inherited:
-            raise Abstain(f"the parameters are of the kind {kind.__name__}")
+    if runs_own_code(torch, type(tensor)):
+        raise Abstain(f"the parameters are of the kind {type(tensor).__name__}")
     device = str(tensor.device).partition(":")[0]
     if device not in ("cpu", "cuda"):
         raise Abstain(f"the parameters are on a device of the kind {device}")

@@ -12,7 +12,7 @@ from time import perf_counter_ns
 from types import ModuleType
 from typing import NamedTuple, cast
 
-from ..live_torch.dispatch_modes import modes_on_stack
+from ..live_torch.dispatch_modes import foreign_mode
 from ..live_torch.handler_errors import let_through
 from ..live_torch.torch_types import Tensor
 from .dispatch_timer import Count
@@ -90,8 +90,7 @@ class CallsAlone:
     def _watched(self) -> bool:
         """Whether a mode or a profiler of the job's would see what runs now."""
         torch = self._torch
-        modes = modes_on_stack(torch) or torch._C._len_torch_function_stack()
-        return bool(modes or torch.autograd._profiler_enabled())
+        return foreign_mode(torch) is not None or torch.autograd._profiler_enabled()
 
     def fill_in(self, table: Sequence[dict[str, object]]) -> None:
         """Put the figures into the rows."""

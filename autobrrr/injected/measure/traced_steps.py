@@ -17,7 +17,7 @@ from time import perf_counter_ns
 from types import ModuleType
 from typing import cast
 
-from ..live_torch.dispatch_modes import leave, modes_on_stack
+from ..live_torch.dispatch_modes import foreign_mode, leave
 from ..live_torch.live_job import Job
 from ..live_torch.parameter_device import parameter_device
 from ..live_torch.torch_types import Abstain
@@ -238,9 +238,9 @@ class TraceTask:
             raise Abstain(f"the parameters are on {device.type}: operators are asynchronous there")
         if self._torch.autograd._profiler_enabled():
             raise Abstain("the job is being profiled")
-        depth = modes_on_stack(self._torch)
-        if depth:
-            raise Abstain("the job has a dispatch mode of its own")
+        mode = foreign_mode(self._torch)
+        if mode is not None:
+            raise Abstain(mode)
 
     def _run_alone(self, boundary: Boundary) -> int | None:
         """Run the dearest products, no more at one boundary than training may notice; then tell all."""

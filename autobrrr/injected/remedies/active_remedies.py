@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..job_facts import rank_of
+from ..live_torch.dispatch_modes import foreign_mode
 from ..live_torch.handler_errors import let_through
 from ..live_torch.live_job import Job
 from ..phases.sampled_step import cuda_in_use
@@ -25,6 +26,7 @@ Undo = Callable[[], None]
 ANYWHERE = ("gc.",)
 OF_OPTIMIZERS = "optimizer."
 BATCH_SIZE = "loader.batch_size"
+SEEN_BY_NO_MODE = {"gc", "malloc", "cpu.affinity", "torch.num_threads"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +153,7 @@ class ActiveRemedies:
                 raise Refused(f"{other.remedy.name} (token {other.token}) holds {', '.join(shared) or name}")
         _check_class(remedy.class_on(job), allowed)
         _check_device(job, remedy)
+        _check_modes(job, remedy)
         try:
             undo = remedy.apply(job, options)
         except Refused:
@@ -292,6 +295,13 @@ def _check_device(job: Job, remedy: Remedy) -> None:
     why = None if remedy.takes is None else why_no_room(job, remedy.takes(job))
     if why is not None:
         raise Refused(why)
+
+
+def _check_modes(job: Job, remedy: Remedy) -> None:
+    """Raises Refused where code of the job's own sees each function that runs, and would see others."""
+    mode = None if set(remedy.targets) <= SEEN_BY_NO_MODE else foreign_mode(job.torch)
+    if mode is not None:
+        raise Refused(f"{mode}, which would see other functions")
 
 
 def _ranks(job: Job) -> int:

@@ -212,6 +212,69 @@ def no_module_at_all() -> Kind:
     return Kind([optimizer], step)
 
 
+class Scaled(torch.Tensor):
+    """Keeps a running maximum of what goes through a layer, as recipes for 8-bit floats do."""
+
+    largest = 1.0
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        out = super().__torch_function__(func, types, args, kwargs or {})
+        if func is nn.functional.linear:
+            plain = args[0].as_subclass(torch.Tensor).detach()
+            Scaled.largest = 0.9 * Scaled.largest + 0.1 * float(plain.abs().max())
+            return out / Scaled.largest
+        return out
+
+
+class Wrapped(torch.Tensor):
+    """Counts the operators that it takes part in, and its results are plain."""
+
+    seen = 0
+    inner: torch.Tensor
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def of(inner: torch.Tensor) -> Wrapped:
+        made = torch.Tensor._make_subclass(Wrapped, inner)
+        made.inner = inner
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        Wrapped.seen += 1
+        plain = [part.inner if isinstance(part, Wrapped) else part for part in args]
+        return func(*plain, **(kwargs or {})) / (1 + Wrapped.seen % 3)
+
+
+class WrapsInside(OneLayer):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) * torch.mul(Wrapped.of(x.detach()), 0.5).mean()
+
+
+def of_a_kind(wrap: Callable[[torch.Tensor], torch.Tensor]) -> Job:
+    """A step whose input is a tensor of the job's own kind, which keeps state."""
+
+    def make() -> Kind:
+        Scaled.largest, Wrapped.seen = 1.0, 0
+        model = nn.Sequential(nn.Linear(12, 8), nn.ReLU(), nn.Linear(8, 4))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+        def step() -> None:
+            optimizer.zero_grad()
+            model(wrap(torch.randn(8, 12))).square().mean().backward()
+            optimizer.step()
+
+        return Kind([model, optimizer], step)
+
+    return make
+
+
+def wraps_inside() -> Kind:
+    Wrapped.seen = 0
+    return trap(WrapsInside)()
+
+
 def a_batch_of_one() -> Kind:
     model = nn.Linear(12, 4)
     return supervised(model, torch.randn(4, 1, 12), torch.randint(0, 4, (4, 1)))
@@ -234,5 +297,8 @@ REFUSED: dict[str, tuple[Job, str]] = {
     "function beside the model": (function_beside_the_model, "function of the job's own"),
     "gradient of a gradient": (gradient_penalty, "create_graph"),
     "no module": (no_module_at_all, "no module"),
+    "kind that sees functions": (of_a_kind(lambda x: x.as_subclass(Scaled)), "of the kind Scaled"),
+    "kind that sees operators": (of_a_kind(Wrapped.of), "of the kind Wrapped"),
+    "kind that sees operators, in forward": (wraps_inside, "sets Wrapped.seen"),
     "batch of one": (a_batch_of_one, "one sample"),
 }

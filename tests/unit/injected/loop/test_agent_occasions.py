@@ -15,6 +15,7 @@ from autobrrr.injected.recipe_startup import BY_HAND, RecipeStartup, is_for
 from autobrrr.injected.remedies.active_remedies import ActiveRemedies
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.registry import Refused, Remedy
+from support.simulated.bare_torch import bare_torch
 
 
 class DataLoader:
@@ -34,7 +35,7 @@ PLAIN = (DataLoader.__dict__["__iter__"], DistributedDataParallel.__dict__["__in
 
 @pytest.fixture
 def torch() -> Iterator[ModuleType]:
-    module = ModuleType("torch")
+    module = bare_torch()
     module.utils = SimpleNamespace(data=SimpleNamespace(DataLoader=DataLoader))  # type: ignore[attr-defined]
     parallel = SimpleNamespace(DistributedDataParallel=DistributedDataParallel)
     module.nn = SimpleNamespace(parallel=parallel)  # type: ignore[attr-defined]

@@ -7,6 +7,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from autobrrr.injected.live_torch.dispatch_modes import foreign_mode
 from autobrrr.injected.measure import calls_alone, dispatch_timer
 from autobrrr.injected.measure.calls_alone import MOST_CALLS, RUNS, CallsAlone
 
@@ -83,6 +84,10 @@ def test_a_mode_or_a_profiler_of_the_job_s_sees_nothing_of_it() -> None:
     with Seen() as seen:
         assert alone.slice(rows, ENOUGH_NS)
     assert (seen.calls, alone.best_ns) == (0, {})
+    with Seen() as seen:
+        assert "(Seen)" in str(foreign_mode(torch))
+    assert foreign_mode(torch) is None
+    assert seen.calls == 0
     rows = counted(alone := CallsAlone(torch), lambda: layer(torch.randn(4, 8)))
     with torch.autograd.profiler.profile() as profile:
         assert alone.slice(rows, ENOUGH_NS)

@@ -8,10 +8,13 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 
 import pytest
+import torch
+from torch.overrides import TorchFunctionMode
 
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.remedies.active_remedies import ActiveRemedies
 from autobrrr.injected.remedies.registry import Option, Refused, Remedy, Undo, WatchedUndo
+from support.simulated.bare_torch import bare_torch
 
 
 class Switches:
@@ -53,7 +56,7 @@ def switches() -> Switches:
 
 @pytest.fixture
 def job() -> Job:
-    return Job(types.ModuleType("torch"))
+    return Job(bare_torch())
 
 
 def levers_of(*remedies: Remedy) -> ActiveRemedies:
@@ -294,3 +297,23 @@ def test_what_a_remedy_of_the_recipe_needs_is_not_let_go(switches: Switches, job
     active.apply(job, "a", {}, planned=True)
     active.undo_all()
     assert released == []
+
+
+class Sees(TorchFunctionMode):
+    """A mode of the job's own."""
+
+
+@pytest.mark.parametrize(
+    ("targets", "goes_on"), [(("optimizer.implementation",), False), ((), True), (("gc",), True)]
+)
+def test_a_mode_of_the_jobs_own_sees_the_functions_that_it_saw_before(
+    switches: Switches, targets: tuple[str, ...], goes_on: bool
+) -> None:
+    levers, job = levers_of(switches.remedy("a", targets=targets)), Job(torch)
+    with Sees():
+        if goes_on:
+            levers.apply(job, "a", {})
+        else:
+            with pytest.raises(Refused, match=r"mode of the job's own is active \(Sees\)"):
+                levers.apply(job, "a", {})
+    assert len(levers.applied) == goes_on

@@ -15,6 +15,7 @@ from autobrrr.injected.recipe_startup import RecipeStartup
 from autobrrr.injected.remedies.active_remedies import ActiveRemedies
 from autobrrr.injected.remedies.model_calls.rehearsal import Rehearsal
 from autobrrr.injected.remedies.registry import Refused, Remedy
+from support.simulated.bare_torch import bare_torch
 
 
 class Preempted(RuntimeError):
@@ -50,10 +51,10 @@ def active_with(apply: Callable[[Job, object], Callable[[], None]]) -> ActiveRem
 def test_a_remedy_that_is_interrupted_by_the_job_lets_the_job_hear_of_it() -> None:
     active = active_with(interrupted)
     with pytest.raises(Preempted):
-        active.apply(Job(ModuleType("torch")), "a", {})
+        active.apply(Job(bare_torch()), "a", {})
     assert active.applied == []
     with pytest.raises(Refused, match="ours"):
-        active_with(failing).apply(Job(ModuleType("torch")), "a", {})
+        active_with(failing).apply(Job(bare_torch()), "a", {})
 
 
 class Optimizer:

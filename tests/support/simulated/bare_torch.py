@@ -1,0 +1,13 @@
+"""A torch on which no mode is on, and that has nothing else."""
+
+from __future__ import annotations
+
+from types import ModuleType, SimpleNamespace
+
+
+def bare_torch() -> ModuleType:
+    """One of its own for each call."""
+    torch = ModuleType("torch")
+    stacks = ("_len_torch_dispatch_stack", "_len_torch_function_stack")
+    torch._C = SimpleNamespace(**dict.fromkeys(stacks, lambda: 0))  # type: ignore[attr-defined]
+    return torch
