@@ -38,6 +38,11 @@ _LAUNCHER_MODULES = {
 _WORKER_CATCHES = sum(1 << (number - 1) for number in (7, 8, 11, 15))
 _ABORT = 1 << (6 - 1)
 MOST_RANKS = 1 << 31
+SIZES = (  # all ranks of a job, and those on this machine
+    ("WORLD_SIZE", "LOCAL_WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    ("PMI_SIZE", "MPI_LOCALNRANKS"),
+)
 IDLE_SHARE, BUSY_SHARE, SAMPLE_S = 0.05, 0.2, 0.3
 
 
@@ -223,6 +228,16 @@ def job_of(pid: int, proc: Path = PROC) -> str | None:
             return None
         shared = f"started by {seen.ppid} {parent.start_ticks}"
     return hashlib.blake2s(os.fsencode(shared), digest_size=6).hexdigest()
+
+
+def ranks_elsewhere(pid: int, proc: Path = PROC) -> int | None:
+    """How many ranks of a rank's job run on other machines, by its environment; None where that is silent."""
+    found = procfs.environ(pid, tuple(name for pair in SIZES for name in pair), proc)
+    for names in SIZES:
+        world, here = (number(found[name].raw) if name in found else None for name in names)
+        if world is not None and here is not None and 0 < here <= world < MOST_RANKS:
+            return world - here
+    return None
 
 
 def launched_ranks(pid: int, proc: Path = PROC) -> list[int]:

@@ -11,6 +11,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from queue import Empty, SimpleQueue
+from statistics import median
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -19,6 +21,9 @@ from autobrrr.client.session_client import Client, join
 from autobrrr.errors import AutobrrrError
 from autobrrr.records import CollectiveWaits, Diagnosis, LateRank, NoneLate, RankLine, RanksCompared
 from autobrrr.sidecar.sockets.session_socket import find_target, served
+
+if TYPE_CHECKING:  # it brings numpy
+    from autobrrr.diagnosis.ranks.late_rank import TimedRank
 
 ANSWER_S = 3.0
 NOT_KNOWN: tuple[NoneLate, ...] = (  # which is slowest
@@ -103,50 +108,80 @@ def together(found: Sequence[Diagnosis], missing: Sequence[RankLine] = ()) -> Di
     straggler = _straggler(found)
     lines = _lines(found, straggler)
     by_pid = {one.pid: one for one in found}
-    named = lines[0].pid
+    here = [line for line in lines if line.pid in by_pid]
+    named = here[0].pid
     if straggler is not None and straggler.pid in by_pid:
         named = straggler.pid
     elif straggler is None or straggler.why in NOT_KNOWN:
-        named = next((line.pid for line in lines if line.limit != "communication"), named)
+        named = next((line.pid for line in here if line.limit != "communication"), named)
     listed = sorted([*lines, *missing], key=_by_rank)
-    return msgspec.structs.replace(by_pid[named], ranks=listed, straggler=straggler)
+    top = by_pid.get(named or 0, found[0])
+    return msgspec.structs.replace(top, ranks=listed, straggler=straggler)
 
 
-def compared(found: Sequence[Diagnosis], timed: Mapping[int, CollectiveWaits]) -> RanksCompared | None:
+def compared(
+    found: Sequence[Diagnosis], timed: Mapping[int, CollectiveWaits], far: Sequence[TimedRank] = ()
+) -> RanksCompared | None:
     """What the steps that ranks have timed at once show; None: fewer than two have.
 
     Args:
-        found: The ranks that have a session.
+        found: The ranks that have a session on this machine.
         timed: By pid, their steps.
+        far: Ranks of other machines; one that timed other steps is left out.
     """
     # These bring numpy.
-    from autobrrr.diagnosis.ranks.late_rank import TimedRank, late_rank, longer_phases
-    from autobrrr.diagnosis.ranks.rank_steps import usual_phases
+    from autobrrr.diagnosis.ranks.late_rank import late_rank, longer_phases
+    from autobrrr.diagnosis.ranks.rank_steps import same_steps, usual_phases
     from autobrrr.diagnosis.ranks.rank_times import rank_times
 
     known = [one for one in found if one.pid in timed]
-    ranks = [
+    here, size = timed_ranks(known, timed), world_size(known)
+    ours = {each.rank for each in here}
+    fitting = [
+        each
+        for each in far
+        if each.rank not in ours
+        and (size is None or (each.rank or 0) < size)
+        and all(same_steps([one.timed, each.timed], [None, each.machine]) is not None for one in here[:1])
+    ]
+    ranks = [*here, *fitting]
+    straggler = late_rank(ranks, size)
+    if straggler is not None and straggler.why == "too_few_steps" and fitting and len(here) > 1:
+        ranks = here
+        straggler = late_rank(ranks, size)
+    if straggler is None:
+        return None
+    phases = longer_phases([each.timed for each in ranks], [each.machine for each in ranks])
+    judged = straggler.why not in NOT_KNOWN
+    by_pid = {one.pid: _line(one) for one in known}
+    lines = [
+        msgspec.structs.replace(
+            by_pid[each.pid] if each.pid is not None else _far_line(each),
+            collectives=rank_times(each.timed),
+            phase=phase,
+            own_by_phase_ns=usual_phases(each.timed),
+            slowest=straggler.rank is not None and straggler.rank == each.rank if judged else None,
+        )
+        for each, phase in zip(ranks, phases, strict=True)
+    ]
+    return RanksCompared(straggler=straggler, ranks=sorted(lines, key=_by_rank))
+
+
+def timed_ranks(found: Sequence[Diagnosis], timed: Mapping[int, CollectiveWaits]) -> list[TimedRank]:
+    """The ranks of this machine that have timed steps.
+
+    Args:
+        timed: By pid.
+    """
+    from autobrrr.diagnosis.ranks.late_rank import TimedRank
+
+    return [
         TimedRank(
             rank=_rank_of(one), pid=one.pid, timed=timed[one.pid], host=one.host, device=_device_of(one)
         )
-        for one in known
+        for one in found
+        if one.pid in timed
     ]
-    straggler = late_rank(ranks, _world_size(known))
-    if straggler is None:
-        return None
-    phases = longer_phases([each.timed for each in ranks])
-    judged = straggler.why not in NOT_KNOWN
-    lines = [
-        msgspec.structs.replace(
-            _line(one),
-            collectives=rank_times(timed[one.pid]),
-            phase=phase,
-            own_by_phase_ns=usual_phases(timed[one.pid]),
-            slowest=straggler.pid == one.pid if judged else None,
-        )
-        for one, phase in zip(known, phases, strict=True)
-    ]
-    return RanksCompared(straggler=straggler, ranks=sorted(lines, key=_by_rank))
 
 
 def _straggler(found: Sequence[Diagnosis]) -> LateRank | None:
@@ -167,10 +202,17 @@ def _lines(found: Sequence[Diagnosis], straggler: LateRank | None) -> list[RankL
                 line, slowest=then.slowest, phase=then.phase, own_by_phase_ns=then.own_by_phase_ns
             )
         lines.append(line)
-    return sorted(lines, key=_by_rank)
+    elsewhere = {line.rank: line for line in told if line.pid is None}
+    return sorted([*lines, *elsewhere.values()], key=_by_rank)
 
 
-def _world_size(found: Iterable[Diagnosis]) -> int | None:
+def _far_line(rank: TimedRank) -> RankLine:
+    step_ns = int(median(rank.timed.step_ns))
+    return RankLine(rank=rank.rank, pid=None, machine=rank.machine, step_ns=step_ns, device=rank.device)
+
+
+def world_size(found: Iterable[Diagnosis]) -> int | None:
+    """Ranks of the job; None where that is not known."""
     sizes = {one.job.world_size for one in found if one.job is not None}
     return sizes.pop() if len(sizes) == 1 else None
 
@@ -208,4 +250,4 @@ def _same_job(found: Diagnosis, other: Diagnosis) -> bool:
 
 
 def _by_rank(line: RankLine) -> tuple[bool, int, int]:
-    return line.rank is None, line.rank or 0, line.pid
+    return line.rank is None, line.rank or 0, line.pid or 0

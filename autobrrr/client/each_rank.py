@@ -150,7 +150,7 @@ def diagnosed_rank(pid: int, options: DiagnosisOptions, say: Say, doing: Doing |
     tuned = any(other.state == State.TUNING.value for other in ask(others))  # no one else's hooks beside it
     at_once = RanksAtOnce([pid, *others], options.for_s)
     before = None
-    if others and not tuned:
+    if (others or job_roles.ranks_elsewhere(pid)) and not tuned:
         compare_sessions(others, at_once, lambda text: None)
         before = partial(at_once.take_part, pid, say=say)
     try:

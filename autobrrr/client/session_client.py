@@ -51,6 +51,7 @@ T = TypeVar("T")
 
 ANSWER_S = 15.0
 APPLY_S = 120.0
+NOTES_S = 60.0  # a job's store that does not answer is given up earlier
 DETACH_S = 300.0  # the session itself gives up earlier
 JOIN_S = 90.0  # somebody else may be attaching, and wait for a long step
 
@@ -158,6 +159,10 @@ class Client:
         """Have the session measure nothing until `compare`, or for a minute."""
         self._ask("hold")
 
+    def go_on(self) -> None:
+        """Have the session measure again: there is nothing that `hold` was for."""
+        self._ask("go_on")
+
     def compare(self, for_s: float, timeout_s: float) -> CollectiveWaits:
         """Have steps timed, while other clients have those of the other ranks timed.
 
@@ -169,6 +174,18 @@ class Client:
     def compared(self, found: RanksCompared) -> None:
         """Tell the session what came of the comparison; its snapshots show it."""
         self._ask("compared", found=msgspec.to_builtins(found))
+
+    def note(self, key: str, text: str, instead_of: str = "") -> str:
+        """What stands at a key of the job's store, once `text` took the place of that, or of nothing.
+
+        Raises:
+            AutobrrrError: the store can't be asked.
+        """
+        return str(self._ask("note", NOTES_S, key=key, text=text, instead_of=instead_of).get("standing"))
+
+    def notes(self, keys: Sequence[str]) -> dict[str, str]:
+        """What stands at keys of the job's store, where something does; 16 keys at most. Raises as `note`."""
+        return _typed(self._ask("notes", NOTES_S, keys=list(keys)).get("notes"), dict[str, str])
 
     def begin_tuning(
         self, *, for_s: float | None = None, only: Sequence[str] | None = None, allow: str | None = None

@@ -146,6 +146,7 @@ class CollectiveWaits(Record, frozen=True, kw_only=True):
     samples: list[int] = []  # batch size; -1: not known
     tokens: list[int] = []  # over all batches of the step, padding too; -1: not known
     reduced: list[int] = []  # backwards after which DDP exchanged gradients; exposed is that of one of them
+    counts: list[int] = []  # collectives begun in the default group by each end, the same on all ranks
 
 
 class ShadowPoint(Record, frozen=True, kw_only=True):

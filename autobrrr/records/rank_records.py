@@ -47,7 +47,8 @@ class RankLine(Record, frozen=True, kw_only=True):
     """One rank of a job; None is "not measured"."""
 
     rank: int | None
-    pid: int
+    pid: int | None  # None: on another machine
+    machine: str | None = None  # its name, where it is another one
     regime: Regime | None = None
     confidence: Confidence | None = None
     limit: Limit | None = None
@@ -68,7 +69,8 @@ class LateRank(Record, frozen=True, kw_only=True):
     """
 
     rank: int | None
-    pid: int | None
+    pid: int | None  # None: on another machine
+    machine: str | None = None  # its name, where it is another one
     why: NoneLate | None = None
     cause: LateCause | None = None
     phase: str | None = None  # data_wait, forward, backward, optimizer, other
@@ -122,11 +124,25 @@ def cause_words(late: LateRank) -> str:
 
 def late_words(late: LateRank) -> str:
     """Which rank is slowest and why, in a few words; nothing where none is named."""
-    return "" if late.rank is None else f"rank {late.rank} is slowest{_when_words(late)}: {cause_words(late)}"
+    if late.rank is None:
+        return ""
+    return f"rank {late.rank}{_where_words(late)} is slowest{_when_words(late)}: {cause_words(late)}"
 
 
 def _when_words(late: LateRank) -> str:
     return "" if late.one_in is None else f", in one of {late.one_in:.0f} steps"
+
+
+def _where_words(late: LateRank) -> str:
+    return "" if late.machine is None else f" on {late.machine}"
+
+
+def _of_words(late: LateRank) -> str:
+    """How many ranks were compared, where not all were; silent where fewer than two could be."""
+    if late.compared == late.world_size or late.compared < 2:
+        return ""
+    of = "" if late.world_size is None else f" of {late.world_size}"
+    return f" ({late.compared}{of} ranks compared)"
 
 
 def straggler_words(late: LateRank, duration: Callable[[float | None], str]) -> str:
@@ -138,8 +154,8 @@ def straggler_words(late: LateRank, duration: Callable[[float | None], str]) -> 
     numbers = {"cost": duration(late.costs_ns), "step": duration(late.step_ns)}
     if late.why is not None:
         more = "; the one with more data comes last" if late.cause == "uneven_data" else ""
-        return NO_RANK[late.why].format(**numbers) + more
-    of = f" (of the {late.compared} compared)" if late.compared != late.world_size else ""
+        return NO_RANK[late.why].format(**numbers) + more + _of_words(late)
+    of = _of_words(late)
     when = _when_words(late)
     costs = f"the others wait {numbers['cost']} of a mean {numbers['step']} step for it"
-    return f"rank {late.rank} is slowest{of}{when}: {costs}; {cause_words(late)}"
+    return f"rank {late.rank}{_where_words(late)} is slowest{of}{when}: {costs}; {cause_words(late)}"

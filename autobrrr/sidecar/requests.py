@@ -27,6 +27,7 @@ from autobrrr.sidecar.session.screen_details import details
 from autobrrr.sidecar.session.session import Session
 from autobrrr.sidecar.session.session_log import SessionLog, tail
 from autobrrr.sidecar.session.session_states import State
+from autobrrr.sidecar.sockets.agent_link import Heard, said
 from autobrrr.sidecar.sockets.client_connection import ClientConnection, Fields, Reply, as_fields, failure
 from autobrrr.sidecar.sockets.socket_frames import Wire
 from autobrrr.sidecar.tuning.tuning_thread import TuningThread
@@ -65,8 +66,11 @@ class Service:
             "window": self._window,
             "sweep": self._sweep,
             "hold": self._hold,
+            "go_on": self._go_on,
             "compare": self._compare,
             "compared": self._compared,
+            "note": self._note,
+            "notes": self._notes,
             "pause": self._pause,
             "resume": self._resume,
             "details": self._details,
@@ -311,6 +315,11 @@ class Service:
         self._session.hold()
         reply.done()
 
+    def _go_on(self, reply: Reply, message: Fields) -> None:
+        """What it was held for does not come about."""
+        self._session.go_on()
+        reply.done()
+
     def _compare(self, reply: Reply, message: Fields) -> None:
         """Timed steps of this rank, while the others are asked for theirs; answered once they are there."""
         for_ns = message.get("for_ns")
@@ -328,6 +337,32 @@ class Service:
             raise UsageError(f"found is no comparison of ranks: {error}") from None
         self._session.take_comparison(found)
         reply.done()
+
+    def _note(self, reply: Reply, message: Fields) -> None:
+        """A text for the sessions of ranks on other machines; what stands at its key."""
+        texts = {name: message.get(name) for name in ("key", "text", "instead_of")}
+        if not all(isinstance(text, str) for text in texts.values()):
+            raise UsageError("key, text and instead_of are texts")
+
+        def told(heard: Heard) -> None:
+            if _did(heard, reply):
+                reply.done(standing=said(heard, "standing", ""))
+
+        self._session.ask_job("note", told, **texts)
+
+    def _notes(self, reply: Reply, message: Fields) -> None:
+        """The texts of sessions on other machines, by key."""
+        keys = message.get("keys")
+        if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
+            raise UsageError("keys is a list of texts")
+
+        def told(heard: Heard) -> None:
+            notes = heard.get("notes")
+            texts = notes.items() if isinstance(notes, dict) else ()
+            if _did(heard, reply):
+                reply.done(notes={key: text for key, text in texts if key in keys and isinstance(text, str)})
+
+        self._session.ask_job("notes", told, keys=keys)
 
     def _pause(self, reply: Reply, message: Fields) -> None:
         self._tuning.hold(True)
@@ -388,3 +423,11 @@ class Service:
         reply.done(
             path=str(self._log.path), lost_lines=self._log.lost_lines, lines=tail(self._log.path, lines)
         )
+
+
+def _did(heard: Heard, reply: Reply) -> bool:
+    """Whether the agent did what was asked for; else the reply says why not."""
+    if heard.get("ok") is not True:
+        reply.fail(AutobrrrError(said(heard, "why")))
+        return False
+    return True

@@ -65,6 +65,12 @@ class FakeClient:
     def hold(self) -> None:
         self.done.append("hold")
 
+    def go_on(self) -> None:
+        """As a client's."""
+
+    def notes(self, keys: list[str]) -> dict[str, str]:
+        raise AutobrrrError("the job has no process group")
+
     def compare(self, for_s: float, timeout_s: float) -> None:
         raise AutobrrrError("no comparison of ranks")
 

@@ -132,7 +132,8 @@ def _slowest(jobs_of_ranks: list[list[int]]) -> dict[int, bool]:
         found = all_ranks.ask(pids)
         if found:
             lines = all_ranks.together(found).ranks or []
-            slow.update({line.pid: line.slowest for line in lines if line.slowest is not None})
+            known = [(line.pid, line.slowest) for line in lines]
+            slow.update({pid: late for pid, late in known if pid is not None and late is not None})
     return slow
 
 

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol, cast
 
+from ..live_torch.collective_count import collective_count
 from ..live_torch.handler_errors import let_through
 from ..live_torch.parameter_device import EventSource, TimedEvent, event_source, parameter_device
 from ..live_torch.torch_types import Abstain
@@ -53,6 +54,7 @@ class _Step:
     phases_ns: dict[str, int]
     sampled: tuple[int, ...]  # as in `ring_layout.SAMPLED_FIELDS`
     called: Called
+    count: int = -1  # collectives begun in the default group by its end; -1: not known
     ends: tuple[TimedEvent | None, TimedEvent | None] = (None, None)  # of the step before, and of this one
 
     @property
@@ -104,6 +106,7 @@ class CollectiveTask:
         self._iteration = -1
         self._last: tuple[int, int] | None = None  # CPU time of the thread, its run-queue delay
         self._steps: list[_Step] = []
+        self._count = collective_count(loop.torch)
         self._last_step: _Step | None = None  # whose gradients DDP will tell of in the next one
         self._source: EventSource | None = None  # None: steps are computed on the CPU
         self._stream: object = None  # in which the last step ended
@@ -221,12 +224,18 @@ class CollectiveTask:
             phases_ns=self._loop.last_phases or {},
             sampled=self._loop.last_sample,
             called=called,
+            count=self._begun(),
             ends=(began, self._last_end),
         )
         if self._parallel is not None:
             self._last_step = step
         else:
             (self._steps if self._source is None else self._awaited).append(step)
+
+    def _begun(self) -> int:
+        """Collectives begun so far; -1: not known, or the boundaries of ranks may lie steps apart."""
+        count = self._count() if self._source is None else None
+        return -1 if count is None else count
 
     def _gradients(self) -> tuple[int, int] | None:
         """What DDP's collectives took beyond a backward of the step before the last one, and how many it had.
@@ -258,6 +267,7 @@ class CollectiveTask:
         by_phase = {name: sum(column) / len(steps) for name, column in zip(NAMES, columns, strict=True)}
         on_host = self._source is None
         own = {name: [one.own_ns(index) for one in steps] for index, name in enumerate(NAMES) if on_host}
+        counts = [one.count for one in steps]
         waits = {
             "status": "ok",
             "step_ns": [one.step_ns for one in steps],
@@ -273,5 +283,6 @@ class CollectiveTask:
             "samples": [one.sampled[SAMPLES] for one in steps],
             "tokens": [one.sampled[TOKENS] for one in steps],
             "reduced": [one.reduced for one in steps],
+            "counts": counts if min(counts) >= 0 else [],
         }
         self._emit({"event": "collectives", "collectives": waits})

@@ -44,7 +44,7 @@ class JobStore:
     def __init__(self, store: _Store, generation: str = "0") -> None:
         self._store: _Store | None = store
         self._prefix = f"{PREFIX}/{generation}/"
-        self._put: set[str] = set()
+        self._put: dict[str, str] = {}
         self.hangs = False  # a question was never answered, and its thread is still there
 
     def get(self, key: str) -> str | None:
@@ -65,15 +65,24 @@ class JobStore:
             lambda store: store.compare_set(name, instead_of, value).decode(errors="replace")
         )
         if standing == value:
-            self._put.add(name)
+            self._put[name] = value
         return standing
 
     def leave(self) -> None:
-        """Delete what we put there, and hang up. Says nothing where the store has gone: so have the keys."""
-        put, self._put = self._put, set()
+        """Delete what we put there and what still stands, and hang up.
+
+        Says nothing where the store has gone: so have the keys.
+        """
+        put, self._put = self._put, {}
+
+        def delete(store: _Store) -> None:
+            for name, value in put.items():
+                if store.check([name]) and store.get(name) == value.encode():
+                    store.delete_key(name)
+
         try:
             if put:
-                self._ask(lambda store: [store.delete_key(name) for name in put])
+                self._ask(delete)
         except RegisterLost:
             pass
         self._store = None

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
 
-from ..live_torch.handler_errors import let_through
+from ..live_torch.collective_count import collective_count
 from ..live_torch.live_job import Job
 from ..remedies.registry import Refused
 from . import job_store
@@ -46,15 +46,7 @@ def meet(torch: ModuleType) -> RankMeeting:
     distributed = getattr(torch, "distributed", None)
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         raise RegisterLost("the job has no process group")
-    home = distributed.distributed_c10d
-
-    def count() -> int | None:
-        try:  # looked up each time: a job may end its group, and it must not live on through us
-            return int(home._get_default_group()._get_sequence_number_for_group())
-        except (RuntimeError, ValueError) as error:
-            let_through(error)
-            return None
-
+    count = collective_count(torch)
     if count() is None:
         raise RegisterLost("its process group does not count collectives")
     store = job_store.connect(torch)

@@ -25,7 +25,7 @@ def ranks_table(lines: Sequence[RankLine], width: int | None = None) -> str:
     for line in lines:
         more = [line.phase or ""] * phases
         if line.why is not None:
-            rows.append((_number(line), str(line.pid), "-", "-", "-", "-", *more, line.why))
+            rows.append((_number(line), _place(line), "-", "-", "-", "-", *more, line.why))
             continue
         times = line.collectives
         regime: str = line.regime or "-"
@@ -34,7 +34,7 @@ def ranks_table(lines: Sequence[RankLine], width: int | None = None) -> str:
         rows.append(
             (
                 _number(line),
-                str(line.pid),
+                _place(line),
                 regime,
                 duration(line.step_ns),
                 duration(times.waits_ns if times is not None else None),
@@ -52,6 +52,11 @@ def _not_compared(lines: Sequence[RankLine] | None) -> str | None:
     if len(lines) == 1:
         return "one has a session: which is slowest shows where several have (autobrrr diagnose LAUNCHER)"
     return "which is slowest is not known: their steps were not compared (autobrrr diagnose LAUNCHER)"
+
+
+def _place(line: RankLine) -> str:
+    """Its process, or its machine where it is another one."""
+    return line.machine or "-" if line.pid is None else str(line.pid)
 
 
 def _number(line: RankLine) -> str:

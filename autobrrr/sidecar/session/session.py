@@ -54,6 +54,7 @@ LINK_GRACE_NS = SECOND_NS  # a job that ends closes its link a moment before it 
 
 
 OnDetached = Callable[[SessionEnding], None]
+OnAnswered = Callable[[Heard], None]
 
 
 class Session:
@@ -263,6 +264,11 @@ class Session:
         if self._course is not None:
             self._course.hold(self._clock_ns())
 
+    def go_on(self) -> None:
+        """What it was held for does not come about, or is over."""
+        if self._course is not None:
+            self._course.go_on()
+
     def compare(self, for_ns: int, on_done: OnCompared) -> str | None:
         """Time steps while all other ranks do so too; a sentence where that can't be."""
         if self._course is None:
@@ -308,6 +314,14 @@ class Session:
         self.hold()
         self.active.together(on_done)
 
+    def ask_job(self, do: str, on_done: OnAnswered, **fields: object) -> None:
+        """Have the agent tell sessions on other machines something, or hear what they tell."""
+        refusal = self._none_active()
+        if refusal is not None or self._agent is None:
+            on_done(Heard({"ok": False, "why": refusal or "nothing of the session is in the job"}))
+            return
+        self._agent.command(do, on_done, **fields)
+
     def begin_tuning(self) -> str | None:
         """Hand the job to the tuner; a sentence where that can't be."""
         refusal = self._none_active()
@@ -345,8 +359,7 @@ class Session:
                 self._sees_each_step = False
                 self._agent.command("watch", lambda reply: None, as_usual=True)
             self._look_at_changed_job()
-            if self._course is not None:
-                self._course.go_on()
+            self.go_on()
 
     def detach(self, keep: bool, on_done: OnDetached) -> None:
         """Take everything off, then end; `keep` leaves the remedies on."""

@@ -84,16 +84,17 @@ def test_a_question_of_ours_keeps_none_of_the_jobs_waiting(
 def test_what_stands_in_a_real_store_is_what_was_put_first(
     server: tuple[subprocess.Popen[str], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, one = job_store_at(server[1], monkeypatch)
-    _, other = job_store_at(server[1], monkeypatch)
+    one, other, third = (job_store_at(server[1], monkeypatch)[1] for _ in range(3))
     assert one.get("1/outcome") is None
     assert one.put("1/outcome", "go") == "go"
     assert other.put("1/outcome", "drop") == "go"
     assert other.get("1/outcome") == "go"
     assert other.put("1/outcome", "drop", instead_of="go") == "drop"
     one.leave()
-    assert other.get("1/outcome") is None
+    assert other.get("1/outcome") == "drop"  # it is not what that one has put there
     other.leave()
+    assert third.get("1/outcome") is None
+    third.leave()
 
 
 @pytest.mark.parametrize("how", [signal.SIGSTOP, signal.SIGKILL])

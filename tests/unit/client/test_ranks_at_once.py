@@ -27,6 +27,7 @@ from support.judged.rank_steps import MS, RankModel, job
 from support.screens import tui
 from support.sessions.sidecar import anatomy
 
+NO_STORE = "the job has no process group"
 # Made up once: the last of them is late.
 STEPS = job([*[RankModel()] * 3, RankModel(more_ms={"forward": 12.0})], 64)
 
@@ -73,6 +74,15 @@ class FakeSession:
 
     def compared(self, found: RanksCompared) -> None:
         self.told = found
+
+    def go_on(self) -> None:
+        self.held.discard(self.number)
+
+    def note(self, key: str, text: str, instead_of: str = "") -> str:
+        raise AutobrrrError(NO_STORE)
+
+    def notes(self, keys: list[str]) -> dict[str, str]:
+        raise AutobrrrError(NO_STORE)
 
     def __enter__(self) -> FakeSession:
         return self
@@ -145,6 +155,7 @@ def test_one_rank_alone_times_nothing() -> None:
     compared([session, FakeSession(1, set())], never=1)
     assert session.told is None
     assert session.for_s is None
+    assert not session.held, "it measures on"
 
 
 def test_sessions_that_are_there_take_part_and_one_that_is_gone_does_not() -> None:

@@ -29,7 +29,7 @@ def said(straggler: LateRank | None, room: int, most: int | None = None) -> list
 def _line(each: RankLine, straggler: LateRank | None, room: int) -> Row:
     times = each.collectives
     own, waits = (None, None) if times is None else (times.own_ns, times.waits_ns)
-    late = straggler is not None and straggler.pid == each.pid
+    late = straggler is not None and straggler.rank is not None and straggler.rank == each.rank
     words = cause_words(straggler) if late and straggler is not None else ""
     phase = (each.phase or "").replace("_", " ")
     figures = f"{number(each):>4}{duration(each.step_ns):>10}{duration(own):>11}{duration(waits):>10}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import threading
 import types
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
@@ -55,6 +56,7 @@ class Job:
             train_tid=threading.get_native_id(),
             last_phases=None,
             last_sample=(),
+            torch=_counting(lambda: 7 * self.ended),
         )
         self.measuring = Measuring(self.told.append, lambda: 0)
         self.measuring.begin(CollectiveTask(self.loop, steps, self.told.append))  # type: ignore[arg-type]
@@ -86,6 +88,14 @@ class Job:
         return found
 
 
+def _counting(count: Callable[[], int]) -> SimpleNamespace:
+    """The job's torch, whose default group has begun so many collectives."""
+    group = SimpleNamespace(_get_sequence_number_for_group=count)
+    home = SimpleNamespace(_get_default_group=lambda: group)
+    there = {"is_available": lambda: True, "is_initialized": lambda: True}
+    return SimpleNamespace(distributed=SimpleNamespace(distributed_c10d=home, **there))
+
+
 def _raise(error: BaseException) -> None:
     raise error
 
@@ -100,6 +110,7 @@ def test_the_wait_for_gradients_is_that_of_its_own_step() -> None:
     assert job.waits["exposed_ns"] == [300 * US, 400 * US, 500 * US]
     assert job.waits["own_by_phase_ns"]["backward"] == [4_700_000, 4_600_000, 4_500_000]  # type: ignore[call-overload]
     assert job.waits["end_ns"] == [30_000_000, 40_000_000, 50_000_000]
+    assert job.waits["counts"] == [21, 28, 35]
     assert job.parallel.rates == [1, 100]
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from autobrrr.injected.ranks import job_store
 from autobrrr.injected.ranks.job_store import JobStore, connect, within
+from autobrrr.injected.ranks.rank_notes import RankNotes
 from autobrrr.injected.ranks.shared_log import RECORD_BYTES, NotThisMachine, RegisterLost, SharedLog
 
 
@@ -115,7 +116,7 @@ def test_our_keys_go_when_we_leave_and_those_of_others_stay() -> None:
     assert other.put("log", "theirs", instead_of="mine") == "theirs"
     assert other.put("here", "yes") == "yes"
     one.leave()
-    assert kept.kept == {"autobrrr/ranks/0/here": b"yes"}
+    assert kept.kept == {"autobrrr/ranks/0/here": b"yes", "autobrrr/ranks/0/log": b"theirs"}
     other.leave()
     assert kept.kept == {}
     with pytest.raises(RegisterLost):
@@ -172,3 +173,52 @@ def test_a_job_without_a_group_has_no_store() -> None:
     )
     with pytest.raises(RegisterLost, match="no second connection"):
         connect(torch)
+
+
+def test_notes_are_put_read_and_gone_when_their_agent_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = KeptInMemory()
+    monkeypatch.setattr(job_store, "connect", lambda torch: JobStore(kept))
+    one, other = RankNotes(ModuleType("torch")), RankNotes(ModuleType("torch"))
+    assert kept.kept == {}, "nothing is asked unless a session asks"
+    assert one.put("round", "open a", "") == "open a"
+    assert other.put("round", "open b", "") == "open a"
+    assert other.put("round", "closed a", "open a") == "closed a"
+    assert one.put("ready/0", "here", "") == "here"
+    kept.kept["autobrrr/ranks/0/notes/steps/7"] = b"x" * 5000
+    assert other.get(["round", "ready/0", "ready/1", "steps/7"]) == {"round": "closed a", "ready/0": "here"}
+    one.leave()
+    assert other.get(["round", "ready/0"]) == {"round": "closed a"}, "it is the other's by now"
+    other.leave()
+    assert set(kept.kept) == {"autobrrr/ranks/0/notes/steps/7"}
+
+
+@pytest.mark.parametrize(
+    "key", ["", "../default_pg", "Ready/0", "ready/0/1", "ready/" + "1" * 11, "ready/0\n"]
+)
+def test_a_note_is_at_no_key_of_the_jobs(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_store, "connect", lambda torch: JobStore(KeptInMemory()))
+    notes = RankNotes(ModuleType("torch"))
+    with pytest.raises(ValueError, match="a key is a word"):
+        notes.put(key, "text", "")
+    with pytest.raises(ValueError, match="a key is a word"):
+        notes.get([key])
+    with pytest.raises(ValueError, match="at most 16"):
+        notes.get(["ready/0"] * 17)
+
+
+def test_a_store_that_never_answers_notes_is_left_after_some_connections(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[JobStore] = []
+
+    def connect_anew(torch: ModuleType) -> JobStore:
+        made.append(JobStore(KeptInMemory()))
+        made[-1].hangs = True
+        return made[-1]
+
+    monkeypatch.setattr(job_store, "connect", connect_anew)
+    notes = RankNotes(ModuleType("torch"))
+    for _ in range(9):
+        with pytest.raises(RegisterLost):
+            notes.get(["round"])
+    assert len(made) == 3
