@@ -23,7 +23,7 @@ from ..live_torch.compiled_code import CompiledCheck
 from ..live_torch.handler_errors import raised_by_handler
 from ..live_torch.live_job import Job
 from ..live_torch.module_checks import derived_attributes, user_hooks
-from ..live_torch.torch_types import Abstain, Tensor, is_tensor, tensor_bytes
+from ..live_torch.torch_types import Abstain, Tensor, is_module, is_tensor, tensor_bytes
 from ..loop.boundary_task import Boundary
 from ..wire import ring_layout
 from . import replay_schedule
@@ -225,7 +225,8 @@ class ShadowTask:
     def _read(self, tape: Tape, hooks: list[object]) -> Slices[Guarded]:
         """Read the code that a replay runs; what has to be put back after each one."""
         scan = CodeScan(self._torch)
-        yield from self._spread(scan.steps(list(tape.modules), hooks))
+        called = (one for _, one in objects(tape) if callable(one) and not is_module(one, self._torch))
+        yield from self._spread(scan.steps(list(tape.modules), [*hooks, *called]))
         refusal = scan.findings.refusal(output_too=not self._override)
         if refusal is not None:
             raise Abstain(f"{refusal}: a replay would do it again")

@@ -18,7 +18,14 @@ from typing import cast
 
 from ..job_state import autocast_state
 from ..live_torch import available_memory
-from ..live_torch.dispatch_modes import Operator, dispatch_mode, function_modes, leave, runs_own_code
+from ..live_torch.dispatch_modes import (
+    Operator,
+    dispatch_mode,
+    function_modes,
+    is_own_operator,
+    leave,
+    runs_own_code,
+)
 from ..live_torch.handler_errors import let_through
 from ..live_torch.patches import Patch
 from ..live_torch.pytrees import Ref, leaves, map_tree, refs
@@ -248,6 +255,11 @@ class Recorder:
             if self._failed is None and runs_own_code(self.torch, kind):
                 self._failed = _OWN_CODE.format(kind.__name__)
 
+    def on_operator(self, target: object) -> None:
+        """A function that is called: operators of the job's own may keep what no scan finds."""
+        if self._failed is None and is_own_operator(self.torch, target):
+            self._failed = f"{target} is an operator written in Python, which may keep state"
+
     def _is_rooted(self, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
         """Whether a root call's result is among the arguments."""
         try:
@@ -415,8 +427,9 @@ class _FunctionTap:
         kwargs: dict[str, object] | None = None,
     ) -> object:
         recorder = self.recorder
-        if recorder is not None and types:
-            recorder.on_kinds(types)  # within modules too: their calls are what is replayed
+        if recorder is not None:  # within modules too: their calls are what is replayed
+            recorder.on_kinds(types)
+            recorder.on_operator(target)
         if recorder is None or recorder.muted():
             return target(*args, **(kwargs or {}))
         return recorder.on_function(target, args, kwargs or {})

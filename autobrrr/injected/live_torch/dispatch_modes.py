@@ -9,8 +9,9 @@ import functools
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import ModuleType
-from typing import Protocol
+from typing import Any, Protocol
 
+_SPACES_OF_TORCH = ("aten", "prims", "c10d", "_c10d_functional", "quantized", "inductor")
 _OWN = __name__.partition(".")[0]
 Operator = Callable[..., object]
 Handler = Callable[[Operator, tuple[object, ...], dict[str, object]], object]
@@ -47,7 +48,7 @@ def modes_on_stack(torch: ModuleType) -> int:
 
 
 def foreign_mode(torch: ModuleType) -> str | None:
-    """A mode of the job's own that is on, on this thread: its code would run for operators of ours."""
+    """What of the job's own is on, on this thread, and would run for operators of ours: a mode, or hooks."""
     dispatch = [torch._C._get_dispatch_stack_at(index) for index in range(modes_on_stack(torch))]
     for kind, modes in (("dispatch", dispatch), ("function", function_modes(torch))):
         for mode in modes:
@@ -55,6 +56,9 @@ def foreign_mode(torch: ModuleType) -> str | None:
             home = type(mode).__module__.partition(".")[0]
             if home != _OWN and type(mode).__name__ != "DeviceContext":
                 return f"a torch {kind} mode of the job's own is active ({type(mode).__name__})"
+    hooks = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)  # from torch 2.3
+    if hooks is not None and hooks(False) is not None:
+        return "hooks of the job's own on saved tensors are active"
     return None
 
 
@@ -75,6 +79,22 @@ def runs_own_code(torch: ModuleType, kind: type) -> bool:
         getattr(function, "__func__", function) not in usual
         or dispatch is not torch._C._disabled_torch_dispatch_impl
     )
+
+
+def is_own_operator(torch: ModuleType, function: object) -> bool:
+    """Whether a function is an operator that is written in Python, none of torch's own."""
+    if type(function).__name__ not in ("OpOverload", "OpOverloadPacket"):
+        return False
+    space, _, name = _operator_name(function).partition("::")
+    if not name or space in _SPACES_OF_TORCH:
+        return False
+    begins = (f"{space}/{name}/", f"{space}/{name}.")
+    return any(key.startswith(begins) for key in getattr(torch.library, "_impls", ()))
+
+
+def _operator_name(function: Any) -> str:
+    packet = getattr(function, "overloadpacket", function)
+    return str(getattr(packet, "_qualified_op_name", ""))
 
 
 @functools.lru_cache(maxsize=1)

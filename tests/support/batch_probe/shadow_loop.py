@@ -32,6 +32,7 @@ class Kind:
     step: Callable[[], None]
     generators: list[torch.Generator] = field(default_factory=list)
     shown: list[object] = field(default_factory=list)  # what the job lets be seen from outside
+    end: Callable[[], None] = lambda: None  # after the last step
 
 
 @dataclass
@@ -97,6 +98,7 @@ def train(
         if handle is not None:
             handle.remove()
         task.cancel()
+        kind.end()
     probed = [event["probed"] for event in events if event["event"] == "probed"]
     return Outcome(
         fingerprint=fingerprint(*kind.parts)

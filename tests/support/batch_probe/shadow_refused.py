@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import ClassVar
 
 import numpy as np
@@ -275,6 +276,67 @@ def wraps_inside() -> Kind:
     return trap(WrapsInside)()
 
 
+OPERATORS = torch.library.Library("of_the_job", "DEF")
+OPERATORS.define("scaled(Tensor x) -> Tensor")
+TIMES_CALLED = [0]
+
+
+def times_called(x: torch.Tensor) -> torch.Tensor:
+    """What it gives depends on how often it was called."""
+    TIMES_CALLED[0] += 1
+    return x * (1 + TIMES_CALLED[0] % 3)
+
+
+OPERATORS.impl("scaled", times_called, "CompositeImplicitAutograd")
+
+
+class CallsAnOperator(OneLayer):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.ops.of_the_job.scaled(self.linear(x))
+
+
+class CallsWhatItIsGiven(OneLayer):
+    def forward(self, x: torch.Tensor, what: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        return what(self.linear(x))
+
+
+def calls_counted(model: type[nn.Module], *more: object) -> Job:
+    """Steps that depend on how often `times_called` was called."""
+
+    def make() -> Kind:
+        TIMES_CALLED[0] = 0
+        layer = model()
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.01)
+
+        def step() -> None:
+            optimizer.zero_grad()
+            layer(torch.randn(8, 12), *more).square().mean().backward()
+            optimizer.step()
+
+        return Kind([layer, optimizer], step)
+
+    return make
+
+
+def hooks_on_saved_tensors() -> Kind:
+    """What backward needs is scaled by how often something was kept for it; the hooks end with the steps."""
+    kind = trap(lambda: nn.Sequential(nn.Linear(12, 8), nn.Tanh(), nn.Linear(8, 4)))()
+    TIMES_CALLED[0] = 0
+    plain, hooks = kind.step, ExitStack()
+    packed = torch.autograd.graph.saved_tensors_hooks(
+        lambda tensor: times_called(tensor) if tensor.is_floating_point() else tensor, lambda tensor: tensor
+    )
+
+    def step() -> None:
+        if not kind.shown:
+            kind.shown.append("on")
+            hooks.enter_context(packed)
+        plain()
+
+    kind.step, kind.end = step, hooks.close
+    return kind
+
+
 def a_batch_of_one() -> Kind:
     model = nn.Linear(12, 4)
     return supervised(model, torch.randn(4, 1, 12), torch.randint(0, 4, (4, 1)))
@@ -300,5 +362,8 @@ REFUSED: dict[str, tuple[Job, str]] = {
     "kind that sees functions": (of_a_kind(lambda x: x.as_subclass(Scaled)), "of the kind Scaled"),
     "kind that sees operators": (of_a_kind(Wrapped.of), "of the kind Wrapped"),
     "kind that sees operators, in forward": (wraps_inside, "sets Wrapped.seen"),
+    "operator written in Python": (calls_counted(CallsAnOperator), "scaled is an operator written in Python"),
+    "function handed to the model": (calls_counted(CallsWhatItIsGiven, times_called), "(TIMES_CALLED)"),
+    "hooks on saved tensors": (hooks_on_saved_tensors, "on saved tensors are active"),
     "batch of one": (a_batch_of_one, "one sample"),
 }
