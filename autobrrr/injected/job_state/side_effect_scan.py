@@ -14,6 +14,7 @@ import functools
 import inspect
 import io
 import sys
+import weakref
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, MethodWrapperType, ModuleType
@@ -232,6 +233,8 @@ class CodeScan:
     def _judge_class(self, kind: type, where: str) -> None:
         if issubclass(kind, BaseException) and not issubclass(kind, Exception):
             self._refuse(Effect.STATE, f"{where} uses {kind.__name__}, which could end the job")
+        if issubclass(kind, weakref.ref | weakref.finalize):
+            self._refuse(Effect.STATE, f"{where} has something done when an object goes ({kind.__name__})")
         if is_library(kind.__module__):
             self._judge_module(kind.__module__, where)
             return

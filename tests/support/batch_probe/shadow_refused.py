@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import itertools
+import weakref
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import ClassVar
@@ -295,6 +296,13 @@ class CallsAnOperator(OneLayer):
         return torch.ops.of_the_job.scaled(self.linear(x))
 
 
+class CountsWhatGoes(OneLayer):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out = self.linear(x) * (1 + TIMES_CALLED[0] % 3)
+        weakref.finalize(out, lambda: TIMES_CALLED.__setitem__(0, TIMES_CALLED[0] + 1))
+        return out
+
+
 class CallsWhatItIsGiven(OneLayer):
     def forward(self, x: torch.Tensor, what: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
         return what(self.linear(x))
@@ -365,5 +373,6 @@ REFUSED: dict[str, tuple[Job, str]] = {
     "operator written in Python": (calls_counted(CallsAnOperator), "scaled is an operator written in Python"),
     "function handed to the model": (calls_counted(CallsWhatItIsGiven, times_called), "(TIMES_CALLED)"),
     "hooks on saved tensors": (hooks_on_saved_tensors, "on saved tensors are active"),
+    "call when a result goes": (calls_counted(CountsWhatGoes), "when an object goes (finalize)"),
     "batch of one": (a_batch_of_one, "one sample"),
 }
