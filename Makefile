@@ -61,11 +61,12 @@ lint: setup
 	$(BIN)/mypy
 
 # Beside each other what can be; a test that fails in the crowd of them has to pass alone. Then what needs a quiet machine.
+# What is timed there starts from nothing, as a user's job does.
 CROWDED := $(SUITES) -m "integration and not quiet"
 test: check
 	$(BIN)/python -m pytest $(WORKERS) $(CROWDED) || \
 	  $(BIN)/python -m pytest $(CROWDED) --last-failed --last-failed-no-failures none
-	$(BIN)/python -m pytest $(SUITES) -m quiet
+	AUTOBRRR_TEST_COLD=1 $(BIN)/python -m pytest $(SUITES) -m quiet
 
 format: setup
 	$(BIN)/ruff format .

@@ -86,3 +86,13 @@ def test_what_is_read_once_starts_cold(tmp_path: Path) -> None:
     words = [sys.executable, "-c", "import torch; print(torch.get_num_threads())"]
     child = warm_python.start(words, {**environment(tmp_path), "OMP_NUM_THREADS": "2"})
     assert child.communicate(timeout=60)[0] == f"{min(2, os.cpu_count() or 1)}\n"
+
+
+def test_a_server_that_was_killed_is_started_anew(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", "print(1)"]
+    warm_python.start(words, environment(tmp_path)).communicate(timeout=60)
+    warm_python._server().process.kill()
+    warm_python._server().process.wait()
+    child = warm_python.start(words, environment(tmp_path))
+    assert child.communicate(timeout=60)[0] == "1\n"
+    assert child.returncode == 0

@@ -250,9 +250,10 @@ class Recorder:
         return result
 
     def on_kinds(self, kinds: Iterable[type]) -> None:
-        """Kinds of tensors that a function takes: none whose code would run again may be replayed."""
+        """Kinds of tensors that a function takes: none of the job's own whose code would run again."""
         for kind in kinds:
-            if self._failed is None and runs_own_code(self.torch, kind):
+            of_torch = kind.__module__.partition(".")[0] == "torch"
+            if self._failed is None and not of_torch and runs_own_code(self.torch, kind):
                 self._failed = _OWN_CODE.format(kind.__name__)
 
     def on_operator(self, target: object) -> None:

@@ -56,7 +56,8 @@ def foreign_mode(torch: ModuleType) -> str | None:
             home = type(mode).__module__.partition(".")[0]
             if home != _OWN and type(mode).__name__ != "DeviceContext":
                 return f"a torch {kind} mode of the job's own is active ({type(mode).__name__})"
-    hooks = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)  # from torch 2.3
+    inside = getattr(torch._C, "_autograd", None)
+    hooks = getattr(inside, "_top_saved_tensors_default_hooks", None)  # from torch 2.3
     if hooks is not None and hooks(False) is not None:
         return "hooks of the job's own on saved tensors are active"
     return None

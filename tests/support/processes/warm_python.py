@@ -78,7 +78,7 @@ class _Warm(subprocess.Popen[str]):
         stdin, _, _, stdout, _, stderr = pipes
         given = [0 if stdin == -1 else stdin, stdout, 2 if stderr == -1 else stderr]
         request = {"words": args, "environment": environment, "folder": folder}
-        self.pid = _server().fork(json.dumps(request).encode(), given)
+        self.pid = forked(json.dumps(request).encode(), given)
         self._child_created = True
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
 
@@ -100,12 +100,26 @@ class _Server:
         atexit.register(self.end)
 
     def fork(self, request: bytes, streams: list[int]) -> int:
+        """Process id of the child. Raises OSError where the server is gone."""
         socket.send_fds(self.link, [request], streams)
-        return int(self.link.recv(16))
+        pid = int(self.link.recv(16) or b"-1")
+        if pid <= 0:
+            raise ConnectionError("the server forks no more")
+        return pid
 
     def end(self) -> None:
         self.link.close()
         self.process.wait()
+
+
+def forked(request: bytes, streams: list[int]) -> int:
+    """Fork a child; by a new server where the last one has ended."""
+    try:
+        return _server().fork(request, streams)
+    except OSError:
+        _server().end()
+        _server.cache_clear()
+        return _server().fork(request, streams)
 
 
 @functools.cache
