@@ -36,6 +36,7 @@ SEARCH_STEPS = 8  # after as many steps what still refuses has refused
 BY_HAND = 8  # steps without an optimizer, or rounds that are accumulated: a remedy may come on within
 KEPT = 4096  # durations
 CONSTRUCTED = "ddp."
+OF_A_THREAD = "threads.intra_op"  # a thread that has worked on tensors before keeps its own number
 
 
 class RecipeStartup:
@@ -50,6 +51,7 @@ class RecipeStartup:
         self._pid = os.getpid()
         self._occasions = ConstructionHooks(torch, self._job, self._look)
         self._at_construction: list[tuple[Mapping[str, object], AppliedRemedy]] = []
+        self._of_a_thread: list[tuple[Mapping[str, object], AppliedRemedy]] = []
         self._refusals: dict[str, str] = {}
         self._in_steps: list[tuple[str, Mapping[str, object], AppliedRemedy]] = []
         self._search: RootSearch | None = None
@@ -122,6 +124,7 @@ class RecipeStartup:
             return
         if not self._by_hand:
             self._by_hand = get_ident()
+            self._guarded(lambda: self._apply_again(self._of_a_thread))
             self._search_again()
         if get_ident() != self._by_hand:
             return
@@ -145,6 +148,7 @@ class RecipeStartup:
     def _saw(self, optimizer: object) -> None:
         if not self._owner:
             self._owner = get_ident()
+            self._apply_again(self._of_a_thread)
         if id(optimizer) in self._known:
             return
         self._known.add(id(optimizer))
@@ -191,15 +195,15 @@ class RecipeStartup:
         if not self._closed:
             self._guarded(lambda: self._try_all(in_step=False))
         if self._job.ddp_arguments is not None:
-            self._guarded(self._construct_alike)
+            self._guarded(lambda: self._apply_again(self._at_construction))
 
-    def _construct_alike(self) -> None:
-        """What was applied to the first construction goes for each later one."""
-        for options, applied in self._at_construction:
+    def _apply_again(self, on: list[tuple[Mapping[str, object], AppliedRemedy]]) -> None:
+        """Each later construction, and the thread that trains, needs what was applied for the first."""
+        for options, applied in on:
             try:
                 applied.remedy.apply(self._job, options)
             except Refused:
-                continue  # this one sets it itself
+                continue  # it has it already, or sets it itself
 
     def _close(self) -> None:
         self._closed = True
@@ -244,6 +248,8 @@ class RecipeStartup:
                     self._in_steps.append((name, options, applied))
                 elif name.startswith(CONSTRUCTED):
                     self._at_construction.append((options, applied))
+                elif name == OF_A_THREAD:
+                    self._of_a_thread.append((options, applied))
                 self._tell({"remedy": name, "status": "applied", "why": "", "class": applied.cls})
 
     def _tell(self, line: dict[str, object]) -> None:

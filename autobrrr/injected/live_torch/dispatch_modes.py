@@ -11,7 +11,10 @@ from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import Any, Protocol
 
-_SPACES_OF_TORCH = ("aten", "prims", "c10d", "_c10d_functional", "quantized", "inductor")
+# Whose operators torch defines, some in Python; so is what begins with an underscore.
+_SPACES_OF_TORCH = {"aten", "c10d", "c10d_functional", "debug_mode_ops", "debugprims", "export", "fsdp"}
+_SPACES_OF_TORCH |= {"inductor", "mkl", "mkldnn", "onednn", "prim", "prims", "profiler", "quantized"}
+_SPACES_OF_TORCH |= {"quantized_decomposed", "rngprims", "streams", "symm_mem"}
 _OWN = __name__.partition(".")[0]
 Operator = Callable[..., object]
 Handler = Callable[[Operator, tuple[object, ...], dict[str, object]], object]
@@ -87,7 +90,7 @@ def is_own_operator(torch: ModuleType, function: object) -> bool:
     if type(function).__name__ not in ("OpOverload", "OpOverloadPacket"):
         return False
     space, _, name = _operator_name(function).partition("::")
-    if not name or space in _SPACES_OF_TORCH:
+    if not name or space in _SPACES_OF_TORCH or space.startswith("_"):
         return False
     begins = (f"{space}/{name}/", f"{space}/{name}.")
     return any(key.startswith(begins) for key in getattr(torch.library, "_impls", ()))
