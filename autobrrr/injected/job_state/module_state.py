@@ -108,7 +108,7 @@ class ModuleState:
                 changed.append(path)
                 cell.cell_contents = content
         for kind, attributes in self._classes:
-            changed += _restore_class(kind, attributes)
+            changed += restore_class(kind, attributes)
         return changed
 
     def _module(self, root: Module, path: str) -> None:
@@ -277,7 +277,7 @@ def dict_changes(mapping: MutableMapping[object, object], saved: dict[object, ob
     return changed or [key for key, place in zip(saved, mapping, strict=False) if key is not place]
 
 
-def _restore_class(kind: type, saved: dict[str, object]) -> list[str]:
+def restore_class(kind: type, saved: dict[str, object]) -> list[str]:
     changed = []
     now = dict(vars(kind))
     for name in {**saved, **now}:

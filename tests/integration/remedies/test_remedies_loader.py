@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import multiprocessing
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,16 +27,20 @@ ALL: Names = [*WORKERS, ("loader.prefetch_factor", {"batches": 3}), ("loader.per
 
 
 class Numbers(Dataset[torch.Tensor]):
-    """Items by index; counts its readings; may draw, or change."""
+    """Items by index; notes its readings where nobody looks; may draw, or change."""
 
     def __init__(self, *, draws: bool = False, drifts: bool = False, length: int = 16) -> None:
-        self.draws, self.drifts, self.length, self.read = draws, drifts, length, 0
+        self.draws, self.drifts, self.length, self.readings = draws, drifts, length, io.BytesIO()
+
+    @property
+    def read(self) -> int:
+        return self.readings.tell()
 
     def __len__(self) -> int:
         return self.length
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        self.read += 1
+        self.readings.write(b".")
         item = torch.full((3,), float(index))
         if self.draws:
             item += torch.rand(3)

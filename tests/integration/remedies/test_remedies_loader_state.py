@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader, Dataset
 from autobrrr.injected.live_torch.live_job import Job
 from autobrrr.injected.remedies.families import REGISTRY
 from autobrrr.injected.remedies.loader.loader_items import read_items
+from autobrrr.injected.remedies.loader.loader_view import of_loader
 from autobrrr.injected.remedies.registry import Refused
 
 pytestmark = pytest.mark.integration
@@ -167,4 +168,4 @@ def test_a_generator_that_comes_with_the_first_item_makes_no_item_random(
     known = sys.modules["numpy.random"]
     monkeypatch.delitem(sys.modules, "numpy.random")
     data = Reading(lambda data, index: sys.modules.setdefault("numpy.random", known))
-    assert not read_items(Job(torch), data).random
+    assert not read_items(Job(torch), of_loader(DataLoader(data))).random

@@ -1,17 +1,19 @@
-"""What a dataset keeps beside its data, as it is at one moment: attributes, containers, what closures hold.
+"""What a dataset keeps, as it is at one moment: attributes, containers, classes, what closures hold.
 
 In: what `held_by` looked into. Out: whether it is otherwise by now; it put back. Values count by identity.
-The contents of tensors, arrays and files are no part of it.
+The contents of tensors and arrays are looked at (`dataset_contents.py`), not kept; those of files neither.
 """
 
 from __future__ import annotations
 
 import operator
 from collections import deque
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from types import CellType, FunctionType
+from typing import cast
 
-from ...job_state.module_state import content_of, dict_changes
+from ...job_state.module_state import content_of, dict_changes, restore_class
+from .dataset_contents import mark_of, marks_of
 from .dataset_walk import held_by
 
 
@@ -27,8 +29,12 @@ class DatasetState:
         self._lists: list[tuple[list[object] | deque[object], list[object]]] = []
         self._sets: list[tuple[set[object], set[object]]] = []
         self._cells: list[tuple[CellType, object]] = []
-        for part in held_by(things).parts:
+        self._classes: list[tuple[type, dict[str, object]]] = []
+        held = held_by(things)
+        for part in held.parts:
             self._keep(part)
+        self._marks = marks_of(held.contents)
+        self.is_whole = not held.partly  # whether each change would be seen
 
     @property
     def is_as_it_was(self) -> bool:
@@ -38,10 +44,12 @@ class DatasetState:
             or any(not _alike(now, kept) for now, kept in self._lists)
             or any(now != kept for now, kept in self._sets)
             or any(content_of(cell) is not kept for cell, kept in self._cells)
+            or any(dict_changes(*map(_by_key, (vars(kind), saved))) for kind, saved in self._classes)
+            or any(mark_of(each) != mark for each, mark in self._marks)
         )
 
     def put_back(self) -> None:
-        """Make it so again."""
+        """Make it so again; tensors and arrays apart."""
         for mapping, saved in filter(_differs, self._dicts):
             mapping.clear()
             mapping.update(saved)
@@ -56,8 +64,13 @@ class DatasetState:
         for cell, content in self._cells:
             if content_of(cell) is not content:
                 cell.cell_contents = content
+        for kind, attributes in self._classes:
+            restore_class(kind, attributes)
 
     def _keep(self, part: object) -> None:
+        if isinstance(part, type):
+            self._classes.append((part, dict(vars(part))))
+            return
         if isinstance(part, dict):
             self._dicts.append((part, dict(part)))
         elif isinstance(part, (list, deque)):
@@ -69,6 +82,10 @@ class DatasetState:
         attributes = getattr(part, "__dict__", None)
         if isinstance(attributes, dict):
             self._dicts.append((attributes, dict(attributes)))
+
+
+def _by_key(attributes: Mapping[str, object]) -> dict[object, object]:
+    return cast("dict[object, object]", dict(attributes))
 
 
 def _differs(entry: tuple[MutableMapping[object, object], dict[object, object]]) -> bool:

@@ -2,19 +2,21 @@
 
 A generator of its own makes its items random, and would be advanced by reading one. A handle (an open file, a
 database) is shared by forked workers together with its position: they would read each other's places. What
-an iterator or a queue has given can't be put back.
-Of long lists some elements are looked at, evenly spread, for they are of one kind.
+an iterator or a queue has given can't be put back. Classes of the user's are looked into, and of modules what
+the code names. Of long lists some elements are looked at, evenly spread, for they are of one kind.
 """
 
 from __future__ import annotations
 
 import functools
 import io
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import cast
 
+from ...job_state.bytecode_names import codes
 from ...job_state.installed_code import is_library
 from ...live_torch.handler_errors import let_through
 from ..registry import Refused
@@ -23,6 +25,9 @@ MOST_OBJECTS = 20_000
 MOST_OF_A_LIST = 500
 _ATOMS = (int, float, complex, str, bytes, bytearray, range, type(None), ModuleType)
 _HANDLES = ("h5py", "sqlite3", "lmdb", "tables", "netCDF4", "av")
+_ASKS = "get_worker_info"
+_WRITES = frozenset(("unlink", "rmtree", "write_text", "write_bytes", "savez", "savez_compressed", "savetxt"))
+_MODES = frozenset(f"{way}{kind}" for way in ("w", "a", "x", "r+", "w+", "a+") for kind in ("", "b", "t"))
 _LMDB = ("Environment", "Transaction", "Cursor")  # its types say that they are builtins
 _FED = (  # by other threads or processes
     ("queue", "Queue"),
@@ -40,7 +45,11 @@ class Held:
     random: bool = False
     handles: list[str] = field(default_factory=list)  # names of their types
     sources: list[str] = field(default_factory=list)  # of what moves on as it is read
+    writes: list[str] = field(default_factory=list)  # functions that write or remove files
+    asks_worker: bool = False  # its code asks which worker it runs in
+    partly: bool = field(default=False, compare=False)  # some of what can change was not looked at
     parts: list[object] = field(default_factory=list, compare=False)  # what was looked into
+    contents: list[object] = field(default_factory=list, compare=False)  # tensors and arrays
 
 
 def held_by(dataset: object) -> Held:
@@ -65,8 +74,16 @@ def held_by(dataset: object) -> Held:
             found.handles.append(type(value).__name__)
         elif _moves_on(value):
             found.sources.append(type(value).__name__)
+        elif has_contents(value):
+            found.contents.append(value)
         elif not _is_data(value):
             found.parts.append(value)
+            found.partly = found.partly or _is_cut(value)
+            if isinstance(value, FunctionType) and not is_library(value.__module__ or ""):
+                names = _names(value)
+                found.asks_worker = found.asks_worker or _ASKS in names
+                if _writes(value, names):
+                    found.writes.append(value.__qualname__)
             waiting += _inside(value)
     return found
 
@@ -106,16 +123,41 @@ def _moves_on(value: object) -> bool:
     return hidden and not isinstance(value, io.IOBase)
 
 
-def _is_data(value: object) -> bool:
-    """Tensors, arrays, and what leads to the whole process."""
+def has_contents(value: object) -> bool:
+    """A tensor or an array."""
     kind = type(value)
-    if isinstance(value, type) or hasattr(kind, "element_size"):
-        return True
-    return kind.__module__.partition(".")[0] in ("numpy", "logging")
+    return hasattr(kind, "element_size") or (kind.__module__, kind.__name__) == ("numpy", "ndarray")
+
+
+def _is_data(value: object) -> bool:
+    """What leads to the whole process, and what is nobody's own."""
+    if isinstance(value, type):
+        return is_library(value.__module__)
+    return type(value).__module__.partition(".")[0] in ("numpy", "logging")
+
+
+def _is_cut(value: object) -> bool:
+    """Whether some elements of a list that could change are left out."""
+    if isinstance(value, Mapping):
+        value = list(cast("Mapping[object, object]", value).values())
+    if not isinstance(value, (list, tuple)) or len(value) <= MOST_OF_A_LIST:
+        return False
+    return not all(issubclass(kind, (*_ATOMS, tuple)) for kind in set(map(type, value)))
 
 
 def _inside(value: object) -> Iterator[object]:
-    if isinstance(value, Mapping):
+    if isinstance(value, type):
+        yield from _some(list(vars(value).values()))
+        return
+    if isinstance(value, (staticmethod, classmethod)):
+        yield value.__func__
+    elif isinstance(value, property):
+        yield from (value.fget, value.fset)
+    elif isinstance(value, functools.cached_property):
+        yield value.func
+    elif isinstance(value, MappingProxyType):
+        return
+    elif isinstance(value, Mapping):
         yield from _some(list(cast("Mapping[object, object]", value).values()))
     elif isinstance(value, (list, tuple, set, frozenset)):
         yield from _some(list(cast("Iterable[object]", value)))
@@ -134,7 +176,7 @@ def _inside(value: object) -> Iterator[object]:
         for name in (slots,) if isinstance(slots, str) else tuple(slots):
             yield getattr(value, name, None)
         if not is_library(kind.__module__):
-            yield from _some(list(vars(kind).values()))
+            yield kind
 
 
 def _some(values: list[object]) -> list[object]:
@@ -150,4 +192,32 @@ def _of_function(function: FunctionType) -> Iterator[object]:
             continue  # not filled yet
     yield from (function.__defaults__, function.__kwdefaults__)
     if not is_library(function.__module__ or ""):
-        yield from (function.__globals__.get(name) for name in function.__code__.co_names)
+        yield from _named(function)
+
+
+def _names(function: FunctionType) -> set[str]:
+    """All names in the code of a function, and of those that it defines: comprehensions, too."""
+    return {name for code in codes(function.__code__) for name in code.co_names}
+
+
+def _writes(function: FunctionType, names: set[str]) -> bool:
+    """Whether a function opens a file to write, or removes one, as far as its names say."""
+    constants = {each for code in codes(function.__code__) for each in code.co_consts if type(each) is str}
+    removes = "os" in names and not names.isdisjoint(("remove", "rename"))
+    saves = "save" in names and not names.isdisjoint(("np", "numpy", "torch"))
+    opens = "open" in names and not constants.isdisjoint(_MODES)
+    return opens or removes or saves or not names.isdisjoint(_WRITES)
+
+
+def _named(function: FunctionType) -> Iterator[object]:
+    """The globals that a function names; of modules of the user's the members that it names."""
+    names = _names(function)
+    waiting = [function.__globals__.get(name, sys.modules.get(name)) for name in names]
+    seen = set[int]()
+    while waiting:
+        value = waiting.pop()
+        if not isinstance(value, ModuleType):
+            yield value
+        elif id(value) not in seen and not is_library(value.__name__):
+            seen.add(id(value))
+            waiting += (vars(value).get(name) for name in names)

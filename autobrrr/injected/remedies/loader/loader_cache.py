@@ -1,27 +1,29 @@
 """`loader.cache`: the items of a small dataset stay in memory after the first epoch.
 
 Only for datasets whose items were read twice and came out the same without random numbers, loaded in the
-training process, and collated by copying. The first hit of each epoch and one in sixty-four is read again and
-compared: a dataset that turns out to change is read as before from then on.
+training process, and collated by copying. Kept are copies, for a dataset may give one memory again and again.
+What it holds is looked at when an epoch begins; where it is otherwise by then, all is read anew. The first
+hit of each epoch and one in sixty-four is read again and compared: a dataset that turns out to change is read
+as before from then on.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import cast
 
 from ...live_torch.available_memory import available_bytes
 from ...live_torch.live_job import Job
 from ..registry import Option, Refused, Undo, remedy
-from .loader_items import read_items, same, size_bytes
+from .dataset_contents import copy_of
+from .dataset_state import DatasetState
+from .dataset_walk import has_contents
+from .loader_items import COPYING, collate_name, read_items, same, size_bytes
 from .loader_switch import switch_loaders
 from .loader_view import LoaderView, of_iterator
 
-COPYING = {
-    "torch.utils.data._utils.collate.default_collate",
-    "transformers.data.data_collator.default_data_collator",
-}
 CHECK_EVERY = 64
 OVERHEAD = 1.2
 
@@ -36,11 +38,20 @@ class Cached:
         self._items: dict[int, object] = {}
         self._hits = 0
         self._begins = False
+        self._state: DatasetState | None = None
         self.broken = False
 
     def epoch_begins(self) -> None:
-        """What the job sets on a dataset, it sets between two epochs as a rule: look at the next hit."""
+        """What the job sets on a dataset, it sets between two epochs: look at it and at the next hit."""
         self._begins = True
+        if self.broken or (self._state is not None and self._state.is_as_it_was):
+            return
+        self._forget()
+        try:
+            self._state = DatasetState(self.dataset)
+            self.broken = not self._state.is_whole
+        except Refused:
+            self.broken = True
 
     def __len__(self) -> int:
         return len(self.dataset)  # type: ignore[arg-type]
@@ -56,7 +67,7 @@ class Cached:
             fresh = self.dataset[index]  # type: ignore[index]
             if not same(fresh, self._items[index]):
                 self.broken = True
-                self._items.clear()
+                self._forget()
             return fresh
         return self._items[index]
 
@@ -64,9 +75,24 @@ class Cached:
         item = self.dataset[index]  # type: ignore[index]
         size = size_bytes(item)
         if self._bytes + size <= self._most_bytes:
-            self._items[index] = item
+            self._items[index] = copied(item)
             self._bytes += size
         return item
+
+    def _forget(self) -> None:
+        self._items.clear()
+        self._bytes = 0
+
+
+def copied(item: object) -> object:
+    """An item whose tensors and arrays have memory of their own."""
+    if isinstance(item, dict):
+        return type(item)({key: copied(value) for key, value in item.items()})
+    if isinstance(item, tuple) and hasattr(item, "_fields"):
+        return cast("Callable[..., object]", type(item))(*map(copied, item))
+    if isinstance(item, (list, tuple)):
+        return cast("type[list[object]]", type(item))([copied(each) for each in item])
+    return copy_of(item) if has_contents(item) else item
 
 
 @remedy(
@@ -128,15 +154,17 @@ def _check(job: Job, view: LoaderView, most_bytes: int) -> None:
         raise Refused("an iterable dataset has no items to look up")
     if view.num_workers:
         raise Refused("items would be kept in the workers, each of them for itself")
-    function = view.collate
-    name = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}"
-    if not view.collates or name not in COPYING:
+    if not view.collates or collate_name(view.collate) not in COPYING:
         raise Refused("its batches may hold the items themselves, which training could change")
     if hasattr(view.dataset, "__getitems__"):
         raise Refused("the dataset reads whole batches at a time")
-    items = read_items(job, view.dataset)
+    if not DatasetState(view.dataset).is_whole:
+        raise Refused("the dataset holds more objects than can be looked through")
+    items = read_items(job, view)
     if items.random:
         raise Refused("the dataset draws random numbers for its items")
+    if items.counted:
+        raise Refused("the dataset keeps count of what is read, and kept items would not be read")
     needed = int(items.length * items.bytes_each * OVERHEAD)
     free_bytes = available_bytes(job.torch, Path("/"))
     limit = most_bytes if free_bytes is None else min(most_bytes, free_bytes // 4)

@@ -1,9 +1,10 @@
-"""What reading an item of a dataset does: proven by reading a few of them twice.
+"""What reading an item of a dataset does, and making a batch: proven by doing so twice with a few items.
 
 Every random state is put back, and so is what the dataset counts or notes of it. An item that differs without
 a generator having been used comes from a dataset that keeps state of its own: nothing about its loading may
-change. Where the dataset or anything that it holds has a generator of its own, nothing is read: its items are
-random. Nor is it where an iterator or a queue would move on.
+change. Where a second reading still changes what the dataset holds, it counts what is read. Where the dataset
+or anything that it holds has a generator of its own, nothing is read: its items are random. Nor is it where
+an iterator or a queue would move on, or files would be written.
 """
 
 from __future__ import annotations
@@ -12,19 +13,28 @@ import random
 import sys
 import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import cast
 
 from ...job_state import rng_state
 from ...live_torch.handler_errors import let_through
 from ...live_torch.live_job import Job
 from ..registry import Refused
+from .dataset_contents import ContentCopies
 from .dataset_state import DatasetState
 from .dataset_walk import held_by
+from .loader_view import LoaderView
 
 LONGEST_S = 0.2
-_KNOWN: dict[int, tuple[weakref.ref[object], Items | str]] = {}  # or why it was refused
+COPYING = {  # into batches, and nothing else
+    "torch.utils.data._utils.collate.default_collate",
+    "transformers.data.data_collator.default_data_collator",
+}
+_CONVERTING = "torch.utils.data._utils.collate.default_convert"
+_Known = tuple[weakref.ref[object], object, "Items | str"]
+_KNOWN: dict[tuple[int, int], _Known] = {}  # by dataset and collate function; or why it was refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,27 +46,41 @@ class Items:
     on_cpu: bool
     length: int
     handles: tuple[str, ...] = ()  # that the dataset held once items were read: types of open files
+    counted: bool = False  # each reading changes what the dataset, or what makes its batches, holds
+    asks_worker: bool = False  # the code asks which worker it runs in
 
 
-def read_items(job: Job, dataset: object) -> Items:
-    """Read some items twice; of each dataset once in the life of the process.
+def read_items(job: Job, view: LoaderView) -> Items:
+    """Read some items twice; of each dataset and collate function once in the life of the process.
 
     Raises:
-        Refused: it has no length, an item can't be read, or one differs from itself.
+        Refused: it has no length, an item or a batch can't be made, or one differs from itself.
     """
-    known = _KNOWN.get(id(dataset))
+    dataset, collate = view.dataset, _judged(view.collate)
+    key = id(dataset), id(collate)
+    known = _KNOWN.get(key)
     found: Items | str
-    if known is not None and known[0]() is dataset:
-        return _known(known[1])
+    if known is not None and known[0]() is dataset and known[1] is collate:
+        return _known(known[2])
     try:
-        found = _read(job, dataset)
+        found = _read(job, view, collate)
     except Refused as refused:
         found = str(refused)
     try:
-        _KNOWN[id(dataset)] = (weakref.ref(dataset), found)
+        _KNOWN[key] = (weakref.ref(dataset), collate, found)
     except TypeError:
         pass  # a list: read again where it is asked for again
     return _known(found)
+
+
+def collate_name(collate: object) -> str:
+    """A function's name with that of its module."""
+    return f"{getattr(collate, '__module__', '')}.{getattr(collate, '__qualname__', '')}"
+
+
+def _judged(collate: object) -> object:
+    """What makes batches, where that has to be tried out; else None."""
+    return None if collate_name(collate) in {*COPYING, _CONVERTING} else collate
 
 
 def _known(found: Items | str) -> Items:
@@ -65,48 +89,84 @@ def _known(found: Items | str) -> Items:
     return found
 
 
-def _read(job: Job, dataset: object) -> Items:
+def _read(job: Job, view: LoaderView, collate: object) -> Items:
+    dataset = view.dataset
     try:
         length = len(dataset)  # type: ignore[arg-type]
     except TypeError:
         raise Refused("the dataset has no length") from None
     if not length:
         raise Refused("the dataset is empty")
-    held = held_by(dataset)
+    held = held_by((dataset, collate, view.starts_worker))
     if held.sources:
         raise Refused(f"the dataset holds a {held.sources[0]}, which moves on as items are read")
+    if held.writes:
+        raise Refused(f"the dataset's {held.writes[0]} writes files, and reading an item to try would do so")
     if held.random:
-        return Items(random=True, bytes_each=0, on_cpu=True, length=length)
-    state = DatasetState(dataset)
+        return Items(random=True, bytes_each=0, on_cpu=True, length=length, asks_worker=held.asks_worker)
+    state, copies = DatasetState(dataset, collate), ContentCopies(held.contents)
     try:
-        items = _read_some(job, dataset, length)
-        return replace(items, handles=tuple(held_by(dataset).handles))
+        items = _read_some(job, view, collate, length)
+        after = held_by((dataset, collate))
+        return replace(items, handles=tuple(after.handles), asks_worker=held.asks_worker)
     finally:
         state.put_back()
+        copies.put_back()
 
 
-def _read_some(job: Job, dataset: object, length: int) -> Items:
-    used = False
+def _read_some(job: Job, view: LoaderView, collate: object, length: int) -> Items:
+    dataset = view.dataset
+    indices = list(dict.fromkeys((0, length // 2, length - 1)))
+    used = counted = False
     sizes = []
     on_cpu = True
     began = time.perf_counter()
-    for index in dict.fromkeys((0, length // 2, length - 1)):
-        before, restores = random_states(job), rng_state.capture(job.torch, [])
-        try:
-            first = _item(dataset, index)
-            used = used or drew(before, random_states(job))
-            _call_all(restores)
-            second = _item(dataset, index)
-        finally:
-            _call_all(restores)
-        if not same(first, second):
-            # A generator that was set back would have given the same.
-            raise Refused(f"item {index} differs from itself when it is read again")
+    for index in indices:
+        first, drawn, changed = _twice(
+            job, (dataset, collate), partial(_item, dataset, index), f"item {index}"
+        )
+        used, counted = used or drawn, counted or changed
         sizes.append(size_bytes(first))
         on_cpu = on_cpu and all(_device(tensor) == "cpu" for tensor in tensors(first))
         if time.perf_counter() - began > LONGEST_S:
             break
-    return Items(random=used, bytes_each=max(sizes), on_cpu=on_cpu, length=length)
+    if collate is not None:
+        _, drawn, changed = _twice(job, (dataset, collate), lambda: _batch(view, collate, indices), "a batch")
+        used, counted = used or drawn, counted or changed
+    return Items(random=used, bytes_each=max(sizes), on_cpu=on_cpu, length=length, counted=counted)
+
+
+def _twice(
+    job: Job, things: tuple[object, ...], make: Callable[[], object], what: str
+) -> tuple[object, bool, bool]:
+    """What is made; whether random numbers were drawn for it; whether the second time changes things, too."""
+    before, restores = random_states(job), rng_state.capture(job.torch, [])
+    try:
+        first = make()
+        drawn = drew(before, random_states(job))
+        _call_all(restores)
+        settled = DatasetState(*things)
+        second = make()
+    finally:
+        _call_all(restores)
+    if not same(first, second):
+        # A generator that was set back would have given the same.
+        raise Refused(f"{what} differs from itself when it is read again")
+    return first, drawn, not settled.is_as_it_was
+
+
+def _batch(view: LoaderView, collate: object, indices: list[int]) -> object:
+    """As torch makes one of these items."""
+    dataset = view.dataset
+    whole = getattr(dataset, "__getitems__", None)
+    try:
+        if not view.collates:
+            return collate(dataset[indices[0]])  # type: ignore[operator,index]
+        items = whole(indices) if callable(whole) else [dataset[index] for index in indices]  # type: ignore[index]
+        return collate(items)  # type: ignore[operator]
+    except Exception as error:  # noqa: BLE001
+        let_through(error)
+        raise Refused(f"a batch can't be made on its own: {type(error).__name__}: {error}") from None
 
 
 def _item(dataset: object, index: int) -> object:

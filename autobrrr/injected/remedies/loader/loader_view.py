@@ -17,6 +17,7 @@ class LoaderView:
     map_style: bool
     collates: bool
     collate: object  # makes a batch of items
+    starts_worker: object  # the job's own function that each new worker calls
     num_workers: int
     prefetch_factor: int | None
     persistent_workers: bool
@@ -50,6 +51,7 @@ def _view(thing: object, mark: str, *, began: bool) -> LoaderView:
         map_style=state["_dataset_kind"] == 0,
         collates=bool(thing._auto_collation),  # type: ignore[attr-defined]
         collate=state.get(f"{mark}collate_fn"),
+        starts_worker=state.get(f"{mark}worker_init_fn"),
         num_workers=int(state[f"{mark}num_workers"]),
         prefetch_factor=state.get(f"{mark}prefetch_factor"),
         persistent_workers=persistent,

@@ -1,7 +1,8 @@
 """Loader processes: how many, how far ahead, for how long; and page-locked batches.
 
-Batches come in the same order and with the same bits from workers as from the training process, unless the
-dataset draws random numbers or a sampler of unknown make draws while it yields: then in another stream.
+Batches come in the same order and with the same bits from workers as from the training process, unless random
+numbers are drawn for an item or a batch, or a sampler of unknown make draws while it yields: then in another
+stream. Where a dataset counts what is read, or asks which worker it is in, its items could depend on that.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ...live_torch.live_job import Job
 from ..registry import Option, Refused, Undo, remedy
 from .dataset_state import DatasetState
 from .dataset_walk import held_by
-from .loader_items import read_items
+from .loader_items import Items, read_items
 from .loader_switch import switch_loaders
 from .loader_view import LoaderView, views
 
@@ -27,9 +28,7 @@ MOST_WORKERS = 8  # by default
 
 def _class_for(job: Job) -> str:
     try:
-        calm = all(
-            not read_items(job, view.dataset).random and _draws_first(view.indices) for view in views(job)
-        )
+        calm = all(not read_items(job, view).random and _draws_first(view.indices) for view in views(job))
     except Refused:
         return "stream"
     return "bitwise" if calm else "stream"
@@ -75,6 +74,7 @@ def workers(job: Job, options: Mapping[str, object]) -> Undo:
         prefetch = view.prefetch_factor or 2
         _refuse_large(job, view, wanted * prefetch)
         _refuse_handles(job, view)
+        _refuse_own_state(read_items(job, view))
         return {"num_workers": wanted, "prefetch_factor": prefetch}
 
     return switch_loaders(job, "loader.workers", settle)
@@ -124,7 +124,9 @@ def persistent_workers(job: Job, options: Mapping[str, object]) -> Undo:
         if not view.num_workers:
             raise Refused("the loader has no workers to keep")
         _refuse_unusual(view)
-        DatasetState(view.dataset, view.collate)  # refuses what can't be looked through
+        if not DatasetState(view.dataset, view.collate).is_whole:
+            raise Refused("the dataset holds more objects than can be looked through")
+        _refuse_own_state(read_items(job, view))
         return {"persistent_workers": True}
 
     def begin_as_without(loader: object) -> None:
@@ -177,16 +179,24 @@ def _refuse_processes() -> None:
         raise Refused(f"workers would be started by {method}, which not every dataset survives")
 
 
+def _refuse_own_state(items: Items) -> None:
+    """Each worker has a dataset for itself, from when it was forked on."""
+    if items.asks_worker:
+        raise Refused("the code of the dataset asks which worker it runs in")
+    if items.counted:
+        raise Refused("the dataset keeps count of what is read, which each worker would do for itself")
+
+
 def _refuse_handles(job: Job, view: LoaderView) -> None:
     """Forked workers share an open file with its position; some datasets open theirs with an item."""
-    handles = (*held_by(view.dataset).handles, *read_items(job, view.dataset).handles)
+    handles = (*held_by(view.dataset).handles, *read_items(job, view).handles)
     if handles:
         raise Refused(f"the dataset holds an open {handles[0]}, which workers would share")
 
 
 def _refuse_large(job: Job, view: LoaderView, batches: int) -> None:
     """Batches on their way lie in shared memory, which is small in many containers."""
-    items = read_items(job, view.dataset)
+    items = read_items(job, view)
     if not items.on_cpu:
         raise Refused("the dataset gives tensors on the GPU, which workers can't")
     needed = items.bytes_each * (view.batch_size or 1) * batches

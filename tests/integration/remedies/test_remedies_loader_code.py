@@ -1,0 +1,304 @@
+"""Code of datasets and collate functions that draws, counts, writes or asks where it runs."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, get_worker_info
+
+from autobrrr.injected.live_torch.live_job import Job
+from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.injected.remedies.loader.dataset_contents import MOST_BYTES_EACH
+from autobrrr.injected.remedies.loader.dataset_state import DatasetState
+from autobrrr.injected.remedies.registry import Refused
+from support.injected import noisy_transforms
+
+pytestmark = pytest.mark.integration
+
+CACHE, WORKERS = REGISTRY["loader.cache"], REGISTRY["loader.workers"]
+PERSISTENT = REGISTRY["loader.persistent_workers"]
+GENERATOR = numpy.random.default_rng(5)
+
+
+class Plain(Dataset[torch.Tensor]):
+    def __len__(self) -> int:
+        return 16
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.arange(4.0) + index
+
+
+class InComprehension(Plain):
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.tensor([float(GENERATOR.normal()) for _ in range(4)])
+
+
+class InFunctionWithin(Plain):
+    def __getitem__(self, index: int) -> torch.Tensor:
+        def noisy(x: torch.Tensor) -> torch.Tensor:
+            return x + float(GENERATOR.normal())
+
+        return noisy(super().__getitem__(index))
+
+
+class InStaticMethod(Plain):
+    @staticmethod
+    def noise() -> float:
+        return float(GENERATOR.normal())
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.zeros(4) + self.noise()
+
+
+class InClassMethod(Plain):
+    @classmethod
+    def noise(cls) -> float:
+        return float(GENERATOR.normal())
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.zeros(4) + self.noise()
+
+
+class InProperty(Plain):
+    @property
+    def noise(self) -> float:
+        return float(GENERATOR.normal())
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.zeros(4) + self.noise
+
+
+class InOtherModule(Plain):
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return noisy_transforms.jitter(torch.zeros(4))
+
+
+class Shared:
+    generator = GENERATOR
+
+
+class InOtherClass(Plain):
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.zeros(4) + float(Shared.generator.normal())
+
+
+class CountsItself(Plain):
+    seen = 0
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        type(self).seen += 1
+        return super().__getitem__(index)
+
+
+class CountsInTensor(Plain):
+    def __init__(self) -> None:
+        self.seen = torch.zeros(16)
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        self.seen[index] += 1
+        return super().__getitem__(index)
+
+
+class CountsInArray(Plain):
+    def __init__(self) -> None:
+        self.seen = numpy.zeros(16)
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        self.seen[index] += 1
+        return super().__getitem__(index)
+
+
+class AsksWorker(Plain):
+    def __getitem__(self, index: int) -> torch.Tensor:
+        worker = get_worker_info()
+        return super().__getitem__(index) + (0 if worker is None else worker.id + 1)
+
+
+class OneBuffer(Plain):
+    """Reads each item into the same memory."""
+
+    def __init__(self) -> None:
+        self.buffer = numpy.zeros(4, dtype=numpy.float32)
+
+    def __getitem__(self, index: int) -> numpy.ndarray:  # type: ignore[override,type-arg]
+        self.buffer[:] = index
+        return self.buffer
+
+
+class Labelled(Dataset[tuple[torch.Tensor, int]]):
+    def __init__(self) -> None:
+        self.labels = numpy.arange(16)
+
+    def __len__(self) -> int:
+        return 16
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        return torch.zeros(4), int(self.labels[index])
+
+
+class Counting:
+    """A collate function that keeps state of its own."""
+
+    def __init__(self) -> None:
+        self.batches = 0
+
+    def __call__(self, items: list[torch.Tensor]) -> torch.Tensor:
+        self.batches += 1
+        return torch.stack(items)
+
+
+def masked(items: list[torch.Tensor]) -> torch.Tensor:
+    batch = torch.stack(items)
+    return batch * (torch.rand_like(batch) < 0.9)
+
+
+def job_of(dataset: object, **options: object) -> tuple[Job, DataLoader[object]]:
+    job = Job(torch)
+    loader: DataLoader[object] = DataLoader(dataset, **{"batch_size": 4, **options})  # type: ignore[arg-type]
+    job.saw_loader(loader)
+    return job, loader
+
+
+@pytest.fixture(autouse=True)
+def no_worker_stays() -> Iterator[None]:
+    yield
+    assert multiprocessing.active_children() == []
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        InComprehension,
+        InFunctionWithin,
+        InStaticMethod,
+        InClassMethod,
+        InProperty,
+        InOtherModule,
+        InOtherClass,
+    ],
+)
+def test_a_generator_is_found_wherever_code_names_it_and_never_advanced(
+    make: Callable[[], Plain],
+) -> None:
+    before = [each.bit_generator.state for each in (GENERATOR, noisy_transforms.GENERATOR)]
+    job, _ = job_of(make())
+    assert WORKERS.class_on(job) == "stream"
+    with pytest.raises(Refused, match="random numbers"):
+        CACHE.apply(job, {})
+    WORKERS.apply(job, {"workers": 1})()
+    assert [each.bit_generator.state for each in (GENERATOR, noisy_transforms.GENERATOR)] == before
+
+
+@pytest.mark.parametrize("make", [CountsItself, CountsInTensor, CountsInArray])
+def test_a_dataset_that_counts_its_readings_is_not_read_by_others_and_counts_none_of_ours(
+    make: Callable[[], Plain],
+) -> None:
+    data = make()
+    data[3]
+    before = torch.as_tensor(data.seen).clone()  # type: ignore[attr-defined]
+    for remedy, options in ((WORKERS, {"num_workers": 0}), (PERSISTENT, {"num_workers": 1}), (CACHE, {})):
+        job, loader = job_of(data, **options)
+        with pytest.raises(Refused, match="keeps count of what is read"):
+            remedy.apply(job, {"workers": 1} if remedy is WORKERS else {})
+        assert (loader.num_workers, loader.persistent_workers) == (options.get("num_workers", 0), False)
+    assert torch.equal(torch.as_tensor(data.seen), before)  # type: ignore[attr-defined]
+
+
+def asks_worker(worker: int) -> None:
+    get_worker_info().dataset.shard = worker  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("options", [{}, {"worker_init_fn": asks_worker}])
+def test_code_that_asks_for_its_worker_is_not_given_another(options: dict[str, object]) -> None:
+    job, loader = job_of(Plain() if options else AsksWorker(), **options)
+    with pytest.raises(Refused, match="asks which worker"):
+        WORKERS.apply(job, {"workers": 1})
+    assert loader.num_workers == 0
+
+
+def test_a_collate_function_that_draws_makes_another_stream_in_workers() -> None:
+    job, _ = job_of(Plain(), collate_fn=masked)
+    before = torch.get_rng_state()
+    assert WORKERS.class_on(job) == "stream"
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_a_collate_function_that_counts_keeps_its_batches_where_they_are() -> None:
+    job, loader = job_of(Plain(), collate_fn=(collate := Counting()))
+    with pytest.raises(Refused, match="keeps count of what is read"):
+        WORKERS.apply(job, {"workers": 1})
+    assert (collate.batches, loader.num_workers) == (0, 0)
+
+
+def test_a_dataset_that_writes_files_is_not_read_to_try(tmp_path: Path) -> None:
+    path = tmp_path / "read.log"
+
+    class Writing(Plain):
+        def __getitem__(self, index: int) -> torch.Tensor:
+            with open(path, "a") as file:
+                file.write(f"{index}\n")
+            return super().__getitem__(index)
+
+    job, _ = job_of(Writing())
+    for remedy in (WORKERS, CACHE):
+        with pytest.raises(Refused, match="writes files"):
+            remedy.apply(job, {"workers": 1} if remedy is WORKERS else {})
+    assert not path.exists()
+
+
+def epochs(make: Callable[[], object], change: Callable[[object], None], *, cached: bool) -> list[object]:
+    """Three epochs; the dataset is changed before the last one."""
+    data = make()
+    job, loader = job_of(data, batch_size=1)
+    undo = CACHE.apply(job, {}) if cached else lambda: None
+    found: list[object] = []
+    for epoch in range(3):
+        if epoch == 2:
+            change(data)
+        found += [[part.tolist() for part in batch] for batch in loader]  # type: ignore[attr-defined]
+    undo()
+    return found
+
+
+def relabel(data: object) -> None:
+    data.labels[5] = 100  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("make", "change"), [(OneBuffer, lambda data: None), (Labelled, relabel)])
+def test_kept_items_are_those_that_would_be_read(
+    make: Callable[[], object], change: Callable[[object], None]
+) -> None:
+    assert epochs(make, change, cached=True) == epochs(make, change, cached=False)
+
+
+def test_kept_workers_see_a_label_that_was_changed_in_place() -> None:
+    def found(remedies: list[str]) -> list[object]:
+        data = Labelled()
+        job, loader = job_of(data, num_workers=1)
+        undos = [REGISTRY[name].apply(job, {}) for name in remedies]
+        labels = []
+        for epoch in range(3):
+            data.labels[5] = 100 * epoch
+            labels += [batch[1].tolist() for batch in loader]  # type: ignore[index]
+        for undo in undos:
+            undo()
+        return labels
+
+    assert found(["loader.persistent_workers"]) == found([])
+
+
+def test_records_of_which_some_are_not_looked_at_are_not_whole() -> None:
+    assert DatasetState([(f"{index}.png", index) for index in range(2000)]).is_whole
+    assert not DatasetState([{"label": index} for index in range(2000)]).is_whole
+
+
+def test_large_arrays_are_no_state() -> None:
+    large = numpy.zeros(MOST_BYTES_EACH // 8 + 1)
+    state = DatasetState([large])
+    large[0] = 1
+    assert state.is_as_it_was
