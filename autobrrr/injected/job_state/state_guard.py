@@ -19,6 +19,7 @@ from ..live_torch.module_checks import HOOK_DICTS
 from ..live_torch.torch_types import Abstain, Module, Tensor
 from . import rng_state
 from .module_state import ModuleState
+from .threads_beside import thread_beside
 
 _OWN = __name__.partition(".")[0]
 
@@ -76,6 +77,9 @@ class StateGuard:
     def _keep(self, undo: ExitStack) -> None:
         """Each thing kept is put back in reverse order."""
         torch, guarded = self._torch, self._guarded
+        beside = thread_beside()
+        if beside is not None:
+            raise Abstain(f"{beside} runs on another thread, which may draw random numbers meanwhile")
         _hush_warnings(undo)
         self._silence(undo)
         if guarded.accumulates:

@@ -19,6 +19,7 @@ from functools import partial
 from typing import cast
 
 from ...job_state import rng_state
+from ...job_state.threads_beside import thread_beside
 from ...live_torch.handler_errors import let_through
 from ...live_torch.live_job import Job
 from ..registry import Refused
@@ -62,6 +63,9 @@ def read_items(job: Job, view: LoaderView) -> Items:
     found: Items | str
     if known is not None and known[0]() is dataset and known[1] is collate:
         return _known(known[2])
+    beside = thread_beside()
+    if beside is not None:
+        raise Refused(f"{beside} runs on another thread, which may draw random numbers meanwhile")
     try:
         found = _read(job, view, collate)
     except Refused as refused:

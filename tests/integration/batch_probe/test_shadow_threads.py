@@ -1,0 +1,98 @@
+"""Other threads of the job: what they draw while a replay runs is never taken back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import numpy
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from autobrrr.injected.job_state.threads_beside import thread_beside
+from autobrrr.injected.live_torch.live_job import Job
+from autobrrr.injected.remedies.families import REGISTRY
+from autobrrr.injected.remedies.registry import Refused
+from support.attach import eventually
+from support.batch_probe.shadow import mlp
+from support.batch_probe.shadow_loop import train
+
+pytestmark = pytest.mark.integration
+
+Work = Callable[[threading.Event], None]
+
+
+@contextlib.contextmanager
+def beside(work: Work) -> Iterator[None]:
+    """A thread of the job that has begun."""
+    ended, begun = threading.Event(), threading.Event()
+
+    def run() -> None:
+        begun.set()
+        work(ended)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    begun.wait()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def feeds(ended: threading.Event) -> None:
+    """Makes batches ahead, as scripts with a thread for that do."""
+    ahead: queue.Queue[object] = queue.Queue(maxsize=2)
+    while not ended.is_set():
+        with contextlib.suppress(queue.Full):
+            ahead.put(numpy.random.rand(4), timeout=0.05)
+
+
+def monitors(ended: threading.Event) -> None:
+    while not ended.is_set():
+        time.sleep(0.01)
+
+
+def serves(ended: threading.Event) -> None:
+    async def serve() -> None:
+        while not ended.is_set():
+            await asyncio.sleep(0.01)
+
+    asyncio.run(serve())
+
+
+def waits_for_another(ended: threading.Event) -> None:
+    other = threading.Thread(target=ended.wait)
+    other.start()
+    other.join()
+
+
+def test_nothing_is_replayed_beside_a_thread_that_draws() -> None:
+    with beside(feeds):
+        outcome = train(mlp, 40, probe=True)
+    assert outcome.probed is not None
+    assert outcome.probed["status"] == "abstained"
+    assert "runs on another thread, which may draw random numbers" in str(outcome.probed)
+    assert outcome.fingerprint == train(mlp, 40, probe=False).fingerprint
+
+
+def test_no_item_is_read_to_try_beside_a_thread_that_draws() -> None:
+    job = Job(torch)
+    job.saw_loader(loader := DataLoader(TensorDataset(torch.arange(16.0)), batch_size=4))
+    with beside(feeds):
+        with pytest.raises(Refused, match="on another thread"):
+            REGISTRY["loader.workers"].apply(job, {"workers": 1})
+        assert loader.num_workers == 0
+    REGISTRY["loader.workers"].apply(job, {"workers": 1})()
+
+
+@pytest.mark.parametrize("work", [monitors, serves, waits_for_another])
+def test_a_thread_that_only_waits_is_no_hindrance(work: Work) -> None:
+    with beside(work):
+        eventually(lambda: thread_beside() is None)
