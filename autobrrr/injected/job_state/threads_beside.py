@@ -14,6 +14,8 @@ from types import FrameType
 
 from .installed_code import is_library
 
+# Stands on the agent's thread, above the frame that began it, which is nobody's module.
+_ENTRY = f"{__name__.partition('.job_state')[0]}.entry"
 _ENDS = ("join", "_wait_for_tstate_lock")
 _FEEDS = frozenset((
     "put", "put_nowait", "send", "append", "set_result",
@@ -26,7 +28,10 @@ def thread_beside() -> str | None:
     frames = sys._current_frames()
     frames.pop(threading.get_ident(), None)  # held by itself, all that is on it would stay
     for top in frames.values():
-        own = [frame for frame in _stack(top) if _is_own(frame)]
+        stack = list(_stack(top))
+        if any(frame.f_globals.get("__name__") == _ENTRY for frame in stack):
+            continue
+        own = [frame for frame in stack if _is_own(frame)]
         if own and not _waits(top, own):
             return own[0].f_code.co_qualname if sys.version_info >= (3, 11) else own[0].f_code.co_name
     return None

@@ -92,7 +92,21 @@ def test_no_item_is_read_to_try_beside_a_thread_that_draws() -> None:
     REGISTRY["loader.workers"].apply(job, {"workers": 1})()
 
 
+def agent(ended: threading.Event) -> None:
+    """As what brings the agent runs it: under a name of neither's."""
+    entry = {"__name__": "autobrrr.injected.entry"}
+    exec("def start(wait):\n while not wait(0.001): pass", entry)
+    exec("start(wait)", {"__name__": "brought", "start": entry["start"], "wait": ended.wait})
+
+
 @pytest.mark.parametrize("work", [monitors, serves, waits_for_another])
 def test_a_thread_that_only_waits_is_no_hindrance(work: Work) -> None:
     with beside(work):
         eventually(lambda: thread_beside() is None)
+
+
+def test_the_agents_own_thread_is_no_hindrance() -> None:
+    with beside(agent):
+        for _ in range(200):
+            assert thread_beside() is None
+            time.sleep(0.001)
