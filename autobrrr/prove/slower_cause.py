@@ -12,7 +12,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -21,15 +21,16 @@ from autobrrr.records import FrameSamples
 from autobrrr.records.proof_records import SlowerCause
 from autobrrr.relaunch.study.paired_comparison import typical_ns
 from autobrrr.relaunch.trial.live_trial import LOOK_S, LiveTrial
+from autobrrr.relaunch.trial.trial_agents import CLOSELY
 
-WINDOWS = 6
+LOOKS = (6, 9, 14, 21)  # windows of each side after which it is asked whether they say it
 FRAMES_MS, LONGEST_MS, EVERY_MS, PATIENCE_S = 500, 10_000, 4, 10.0
 STEPS = 6  # that a window has at least
 FEWEST_SAMPLES = 10  # in each window
 # Of the samples asked for. The sampler waits for the interpreter's lock as long as a collection of garbage
 # takes: whatever runs after that is no place where time goes.
 LEAST_SEEN = 0.2
-ALPHA = 0.01
+ALPHA = 0.01  # of the first look; of each further one half as much as of the one before
 CLEAR = 0.25  # of what a step has become longer, a phase or a place must explain
 STACK_PHASE = {"host_to_device": "other"}  # a stack does not show it
 PLACE = re.compile(r"(?P<file>[^:]*):(?P<line>\d+)(?P<function>.*)")
@@ -40,7 +41,8 @@ class Window:
     """One side while it ran for a moment.
 
     Attributes:
-        phases_ns: Of one step; empty: not measured.
+        phases_ns: Of one step, lower quartiles; empty: not measured.
+        means_ns: The same as means: what only some steps have counts too, and so does what others took.
         waited_ns: Of one step, for a CPU that others had.
         asked_samples: Of stacks; what could not be taken was not seen.
     """
@@ -49,6 +51,7 @@ class Window:
     frames: FrameSamples | None
     waited_ns: float = 0.0
     asked_samples: float = 0.0
+    means_ns: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def step_ns(self) -> float:
@@ -73,24 +76,34 @@ class Window:
 
 
 def slower_cause(before: LiveTrial, after: LiveTrial) -> SlowerCause | None:
-    """Run each for some moments, the other suspended."""
+    """Run each for some moments, the other suspended; longer where that is not clear yet."""
+    for trial in (before, after):
+        trial.witnesses.watch(CLOSELY)
     pairs: list[tuple[Window, Window]] = []
-    for _ in range(WINDOWS):
-        pairs.append((_window(before), _window(after)))
-        if before.ending is not None or after.ending is not None:
-            return None
-    return cause(pairs)
+    found: SlowerCause | None = None
+    for number, look in enumerate(LOOKS):
+        alpha = ALPHA / 2**number
+        while len(pairs) < look:
+            pairs.append((_window(before), _window(after)))
+            if before.ending is not None or after.ending is not None:
+                return found
+        means = [(_of_means(one), _of_means(other)) for one, other in pairs]
+        found = cause(pairs, alpha) or cause(means, alpha) or found
+        if found is not None and found.place is not None:
+            break
+    return found
 
 
-def cause(pairs: Sequence[tuple[Window, Window]]) -> SlowerCause | None:
+def cause(pairs: Sequence[tuple[Window, Window]], alpha: float = ALPHA) -> SlowerCause | None:
     """Neighbouring windows (before, after); None where it can't be told from what changes between them."""
     if any(not each.phases_ns for pair in pairs for each in pair):
         return None
-    longer_ns = _surely([after.step_ns - before.step_ns for before, after in pairs])
+    longer_ns = _surely([after.step_ns - before.step_ns for before, after in pairs], alpha)
     names = list(pairs[0][1].phases_ns)
     phases = [[each.phases_ns for each in pair] for pair in pairs]
     grown = {
-        name: _surely([mine.get(name, 0.0) - its.get(name, 0.0) for its, mine in phases]) for name in names
+        name: _surely([mine.get(name, 0.0) - its.get(name, 0.0) for its, mine in phases], alpha)
+        for name in names
     }
     phase = max(names, key=lambda name: grown[name] or 0.0)
     growth_ns = grown[phase]
@@ -98,16 +111,14 @@ def cause(pairs: Sequence[tuple[Window, Window]]) -> SlowerCause | None:
         return None
     # Others take the CPU from a thread that never sleeps in all of its phases alike. All of it may lie in
     # this phase: what is left without it must still be clear.
+    waited_ns = _waited_ns(pairs)
     own_ns = _surely(
-        [
-            after.phases_ns[phase] - before.phases_ns[phase] - _waited_ns(before, after)
-            for before, after in pairs
-        ]
+        [after.phases_ns[phase] - before.phases_ns[phase] - waited_ns for before, after in pairs], alpha
     )
     least_ns = CLEAR * longer_ns
     if own_ns is None or own_ns < least_ns:
         return None
-    place, place_ns = _place(pairs, phase, least_ns)
+    place, place_ns = _place(pairs, phase, least_ns, alpha)
     return SlowerCause(
         phase=phase,
         phases_ns={
@@ -121,18 +132,22 @@ def cause(pairs: Sequence[tuple[Window, Window]]) -> SlowerCause | None:
     )
 
 
-def _surely(values: Sequence[float]) -> float | None:
+def _of_means(window: Window) -> Window:
+    return replace(window, phases_ns=window.means_ns)
+
+
+def _surely(values: Sequence[float], alpha: float) -> float | None:
     """The mean, where it is above zero by Student's test; None: it may be chance."""
     from scipy import stats
 
     if len(values) < 3:
         return None
     mean, error = float(np.mean(values)), float(np.std(values, ddof=1)) / math.sqrt(len(values))
-    return mean if mean > stats.t.ppf(1 - ALPHA, len(values) - 1) * error else None
+    return mean if mean > stats.t.ppf(1 - alpha, len(values) - 1) * error else None
 
 
 def _place(
-    pairs: Sequence[tuple[Window, Window]], phase: str, least_ns: float
+    pairs: Sequence[tuple[Window, Window]], phase: str, least_ns: float, alpha: float
 ) -> tuple[str | None, float | None]:
     """The place in this phase at which a step of `after` stands longer than one of `before`, and by how much.
 
@@ -143,31 +158,32 @@ def _place(
         return None, None
     seen = min(1.0, sum(each.seen_share for _, each in pairs) / sum(each.seen_share for each, _ in pairs))
     spent = [(before.by_place(phase), after.by_place(phase)) for before, after in pairs]
+    waited_ns = _waited_ns(pairs)
 
     def grown_ns(name: str) -> list[tuple[float, float]]:
         """For each pair: if samples are everywhere as dense; and what is proven."""
         found = []
         for (before, after), (its, mine) in zip(pairs, spent, strict=True):
             its_ns, mine_ns = before.step_ns * its.get(name, 0.0), after.step_ns * mine.get(name, 0.0)
-            doubtful_ns = after.step_ns * (1 - seen) + _waited_ns(before, after)
+            doubtful_ns = after.step_ns * (1 - seen) + waited_ns
             found.append((mine_ns - its_ns, mine_ns * seen - its_ns - doubtful_ns))
         return found
 
     every = {name: grown_ns(name) for name in {each for _, mine in spent for each in mine}}
     name = max(every, key=lambda name: sum(proven for _, proven in every[name]), default=None)
-    if name is None or (_surely([proven for _, proven in every[name]]) or 0.0) < least_ns:
+    if name is None or (_surely([proven for _, proven in every[name]], alpha) or 0.0) < least_ns:
         return None, None
     shown: Counter[str] = Counter()
     for _, after in pairs:
         for each in after.frames.places if after.frames is not None else ():
             if _without_line(each.where) == name:
                 shown[each.where] += each.samples
-    return shown.most_common(1)[0][0], _surely([likely for likely, _ in every[name]])
+    return shown.most_common(1)[0][0], _surely([likely for likely, _ in every[name]], alpha)
 
 
-def _waited_ns(before: Window, after: Window) -> float:
+def _waited_ns(pairs: Sequence[tuple[Window, Window]]) -> float:
     """So much longer a step of `after` waited for a CPU."""
-    return max(0.0, after.waited_ns - before.waited_ns)
+    return max(0.0, float(np.mean([after.waited_ns - before.waited_ns for before, after in pairs])))
 
 
 def _without_line(where: str) -> str:
@@ -186,9 +202,10 @@ def _window(trial: LiveTrial) -> Window:
     share = (_cpu_wait_ns(trial.witnesses.pid) - waited_ns) / (time.perf_counter_ns() - resumed_ns)
     if trial.ending is None:
         trial.pause()
-    phases_ns = trial.steps.phases_ns(resumed_ns)
+    phases_ns, means_ns = trial.steps.phases_ns(resumed_ns)
     return Window(
         phases_ns=phases_ns,
+        means_ns=means_ns,
         frames=trial.witnesses.frames,
         waited_ns=max(0.0, share) * sum(phases_ns.values()),
         asked_samples=for_ms / EVERY_MS,

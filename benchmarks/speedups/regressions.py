@@ -17,7 +17,6 @@ from dataclasses import dataclass
 
 import dependency
 import torch
-from honest_speedups import LoaderWorker, SlowSamples
 from text_job import BATCH, WORDS, Model, Text, Training
 from torch import Tensor, nn
 from torch.nn import functional
@@ -393,7 +392,7 @@ class ParsedText(Text):
 
     def parse(self, line: str) -> Tensor:
         """Word by word."""
-        for _ in range(30):
+        for _ in range(60):
             words = [int(word) for word in line.strip("[]").split(",")]
         return torch.tensor(words)
 
@@ -404,6 +403,13 @@ class Parsed(Training):
     def __init__(self) -> None:
         super().__init__()
         self.text = ParsedText(len(self.text), 1)
+
+
+class ParsedByWorker(Parsed):
+    """A worker reads them."""
+
+    def batches(self) -> Iterable[Tensor]:
+        return DataLoader(self.text, batch_size=BATCH, shuffle=True, num_workers=1)
 
 
 class SlowSampler(Sampler[int]):
@@ -542,10 +548,10 @@ REGRESSIONS = {
         before=Training, after=LoggedEachStep, phases=("other",), functions=("log",)
     ),
     "no_worker": Regression(
-        before=LoaderWorker,
-        after=SlowSamples,
+        before=ParsedByWorker,
+        after=Parsed,
         phases=("data_wait",),
-        functions=("__getitem__", "<listcomp>", "<genexpr>"),
+        functions=("parse", "<listcomp>"),
     ),
     "double_numbers": Regression(
         before=Training,

@@ -30,6 +30,8 @@ from autobrrr.sidecar.sockets.agent_link import AgentLink, Heard
 # where samples differ in length: at up to 1 % of the time, alike on both sides of a comparison.
 USUAL: Mapping[str, int] = {"bursts_every": 2, "burst_steps": 1}
 CLOSE: Mapping[str, int] = EVERY_STEP
+# For one question, when nothing is timed any more.
+CLOSELY: Mapping[str, int] = {**EVERY_STEP, "cost_ppm": 50_000}
 
 DRAIN_S = 0.001  # between looks whether a device is through
 MOST_AGENTS = 256  # of one trial: each takes two descriptors

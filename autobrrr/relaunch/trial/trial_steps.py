@@ -92,20 +92,21 @@ class TrialSteps:
         known = self._sampled[self._sampled["samples"] > 0]
         return int(np.median(samples_of(known))) if len(known) else None
 
-    def phases_ns(self, start_ns: int) -> dict[str, float]:
-        """Median nanoseconds of one step by phase, of steps that began after a moment; `other` is the rest.
+    def phases_ns(self, start_ns: int) -> tuple[dict[str, float], dict[str, float]]:
+        """Nanoseconds of one step by phase, of steps that began after a moment; `other` is the rest.
 
-        Empty: not measured.
+        Their lower quartiles, as what others take of the CPU only adds, and their means. Empty: not measured.
         """
         seen = self._sampled[self._sampled["start_ns"] >= start_ns]
         if not len(seen):
-            return {}
-        found = {
-            name: float(np.median(np.maximum(seen[f"{name}_ns"], 0)))
-            for name in ("data_wait", "host_to_device", "forward", "backward", "optimizer")
-        }
-        whole = float(np.median(seen["end_ns"] - seen["start_ns"]))
-        return {**found, "other": max(0.0, whole - sum(found.values()))}
+            return {}, {}
+        names = ("data_wait", "host_to_device", "forward", "backward", "optimizer")
+        spent = {name: np.maximum(seen[f"{name}_ns"], 0) for name in names}
+        spent["other"] = np.maximum(seen["end_ns"] - seen["start_ns"] - sum(spent.values()), 0)
+        return (
+            {name: float(np.quantile(each, 0.25)) for name, each in spent.items()},
+            {name: float(np.mean(each)) for name, each in spent.items()},
+        )
 
     @property
     def backwards(self) -> float | None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autobrrr.prove.slower_cause import WINDOWS, Window, cause
+from autobrrr.prove.slower_cause import LOOKS, Window, cause
 from autobrrr.records import FrameSamples
 from autobrrr.records.agent_records import FrameCount
 from autobrrr.records.proof_records import SlowerCause
@@ -101,7 +101,7 @@ def compared(
         return Window(phases_ns=slowed, frames=found, waited_ns=waited_ns)
 
     slower = {name: value + longer.get(name, 0.0) for name, value in PHASES.items()}
-    return cause([(window(PHASES, before), window(slower, after, waited_ns)) for _ in range(WINDOWS)])
+    return cause([(window(PHASES, before), window(slower, after, waited_ns)) for _ in range(LOOKS[0])])
 
 
 def test_the_phase_that_grew_and_the_line_that_takes_longer_are_named() -> None:
@@ -130,7 +130,7 @@ def test_a_line_where_late_looks_fall_is_not_named() -> None:
     after = Window(
         phases_ns={**PHASES, "other": 11e6}, frames=frames(update=50, released=32), asked_samples=125
     )
-    found = cause([(seen, after)] * WINDOWS)
+    found = cause([(seen, after)] * LOOKS[0])
     assert found is not None
     assert (found.phase, found.place) == ("other", None)
 
