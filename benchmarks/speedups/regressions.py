@@ -596,8 +596,8 @@ REGRESSIONS = {
         phases=("other", "forward"),
         functions=("check", "loss", "forward", "attention", "embed"),
     ),
-    "counted_in_python": Regression(
-        before=Training, after=CountedInPython, phases=("other",), functions=("accuracy",)
+    "counted_in_python": Regression(  # what is between the model's call and backward belongs to forward
+        before=Training, after=CountedInPython, phases=("other", "forward"), functions=("accuracy",)
     ),
     "averaged_weights": Regression(
         before=Training, after=AveragedWeights, phases=("other",), functions=("average",)
