@@ -71,9 +71,9 @@ def table(found: list[dict[str, Any]]) -> str:
         "# Where a slower side loses its time, as `prove` says it\n",
         "On two crowded cores (load 7 to 15). `first`: one window of each side. `windows`: six of each that"
         " take turns; nothing is said where they differ. `windows, waits`: slow steps get longer ones,"
-        " and no phase is blamed that grew by less than others took of the CPU. `thirty-one`: nineteen more, the"
-        " code as before. `longer looks`: all again (load 1 to 4), with the quick steps of 6 to 21 windows; in"
-        " `counted_in_python` the truth said `other` first, and the work lies between the model's call and"
+        " and no phase is blamed that grew by less than others took of the CPU. `thirty-one`: nineteen"
+        " more, the code as before. `longer looks`: all again (load 1 to 4), with the quick steps of 6 to 21"
+        " windows; in `counted_in_python` the truth said `other` first, and the work lies between the model's call and"
         " backward, which is forward.\n",
     ]
     for run in sorted({each["run"] for each in found}):
