@@ -73,8 +73,8 @@ def table(found: list[dict[str, Any]]) -> str:
         " take turns; nothing is said where they differ. `windows, waits`: slow steps get longer ones,"
         " and no phase is blamed that grew by less than others took of the CPU. `thirty-one`: nineteen"
         " more, the code as before. `longer looks`: all again (load 1 to 4), with the quick steps of 6 to 21"
-        " windows; in `counted_in_python` the truth said `other` first, and the work lies between the model's call and"
-        " backward, which is forward.\n",
+        " windows; in `counted_in_python` the truth said `other` first, and the work lies between the model's"
+        " call and backward, which is forward.\n",
     ]
     for run in sorted({each["run"] for each in found}):
         rows = {each["name"]: each for each in found if each["run"] == run}.values()
